@@ -1,0 +1,97 @@
+"""The values of the spine: Ask -> Recipe -> Launch -> Plan (+ Findings) -> Steps -> Report.
+
+A Launch is everything needed to start one model, and nothing that was decided about it:
+the engine, its flags as a map, its environment, and the container around it. Recipes make
+launches, readers of `docker run` lines make launches, renderers and planners take them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from firesteel.command import Command
+
+EngineName = Literal["vllm", "llamacpp", "sglang"]
+
+
+FlagValue = str | bool | dict[str, object] | list[object]
+"""Text as typed; True for a bare flag, False for its `--no-` twin; a dict or list for a JSON flag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What the user typed."""
+
+    model: str | None = None
+    context: int | None = None
+    users: int | None = None
+    port: int | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    source: str
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """The container around an engine, as `docker run` would be told."""
+
+    image: str
+    entrypoint: str | None = None
+    """`--entrypoint` as typed; None leaves the image's own."""
+    program: tuple[str, ...] = ()
+    """Words after the image that name a program (`vllm serve`); empty when the image's entrypoint does."""
+    gpus: str | None = None
+    ipc: str | None = None
+    shm_bytes: int | None = None
+    network: str | None = None
+    restart: str | None = None
+    publish: tuple[str, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[tuple[str, str | None], ...] = ()
+    """Any other `docker run` option, in the order typed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    name: str
+    """What users call it; also the name that the server answers to."""
+    model: str
+    """What the engine is given: a Hub id or a path. Empty when a reader could not tell."""
+    engine: EngineName
+    version: str | None = None
+    """Engine version: `0.24.0`, `11549` for llama.cpp build b11549. None: not known."""
+    flags: Mapping[str, FlagValue] = field(default_factory=dict)
+    """Long spelling without dashes, `_` written `-`, the model and the port left out."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    port: int = 8000
+    container: Container | None = None
+    """None: a child process, the embedded engine."""
+    sparks: int = 1
+    extra: tuple[str, ...] = ()
+    """Words that a reader could not place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where something stands in what the user wrote."""
+
+    path: str
+    line: int
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do to the world: run it to do it, print it for a dry run."""
+
+    command: Command
+    why: str
+    undo: Command | None = None

@@ -1,0 +1,38 @@
+"""Sizes. Bytes are ints everywhere; GB is 10^9, GiB is 2^30, and only faces turn bytes into either."""
+
+from __future__ import annotations
+
+import re
+
+KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
+KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
+
+_UNITS = {
+    "": 1, "b": 1,
+    "kb": KB, "mb": MB, "gb": GB, "tb": TB,
+    "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
+}  # fmt: skip
+_DOCKER_UNITS = {"": 1, "b": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB, "kb": KIB, "mb": MIB, "gb": GIB, "tb": TIB}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\Z")
+
+
+def parse_size(text: str, *, docker: bool = False) -> int:
+    """`110GiB` -> bytes. Docker counts `g` and `gb` as 2^30, so its sizes are read with `docker=True`."""
+    match = _SIZE.match(text.strip())
+    units = _DOCKER_UNITS if docker else _UNITS
+    if not match or match[2].lower() not in units:
+        known = "64g, 512m" if docker else "110GiB, 64GB"
+        raise ValueError(f"`{text}` is not a size; write it like {known}")
+    return int(float(match[1]) * units[match[2].lower()])
+
+
+def show_bytes(count: int) -> str:
+    """Two or three digits in the binary unit that suits: `92.1 MiB`, `59.0 GiB`."""
+    for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if abs(count) >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} B"
+
+
+def show_count(count: int) -> str:
+    return f"{count:,}"
