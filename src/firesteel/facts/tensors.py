@@ -1,0 +1,76 @@
+"""A checkpoint's tensors, what each is for, and what a plan needs of them: bytes by role.
+
+Bytes by role are the whole game. A decode step reads every weight once except the experts that the
+router did not pick, the embedding rows it does not look up, and the towers that see no input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+
+class Role(StrEnum):
+    ATTENTION = "attention"
+    DENSE_MLP = "dense_mlp"
+    ROUTED_EXPERTS = "routed_experts"
+    SHARED_EXPERT = "shared_expert"
+    ROUTER = "router"
+    EMBEDDINGS = "embeddings"
+    HEAD = "head"
+    TOWER = "tower"
+    """Vision and audio towers with their projectors."""
+    DRAFTER = "drafter"
+    """MTP layers, EAGLE and other draft heads bundled with the checkpoint."""
+    NORMS = "norms"
+    OTHER = "other"
+
+
+Provenance = Literal["counted", "derived", "reported"]
+"""counted: from the checkpoint's own header. derived: from published shapes and the quantization's
+layout. reported: somebody's figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    name: str
+    dtype: str
+    """As the format spells it: `BF16`, `F8_E4M3`, `Q4_1`, `MXFP4`."""
+    shape: tuple[int, ...]
+    bytes: int
+    role: Role = Role.OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    bytes_by_role: Mapping[Role, int]
+    provenance: Provenance
+    source: str
+    tied_head: bool = False
+    """The head is the embedding table, so decoding reads that table whole."""
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.bytes_by_role.values())
+
+    def bytes_read_per_token(self, experts: int, experts_per_token: int) -> int:
+        """What one decode step of one sequence reads, without speculation."""
+        read = 0
+        for role, size in self.bytes_by_role.items():
+            if role is Role.ROUTED_EXPERTS:
+                read += size * experts_per_token // experts
+            elif role is Role.EMBEDDINGS:
+                read += size if self.tied_head else 0
+            elif role not in (Role.TOWER, Role.DRAFTER):
+                read += size
+        return read
+
+
+def weigh(tensors: Iterable[Tensor], provenance: Provenance, source: str) -> Weights:
+    """Sum tensors by role. Without a head of its own a model decodes through its embedding table."""
+    by_role: dict[Role, int] = {}
+    for tensor in tensors:
+        by_role[tensor.role] = by_role.get(tensor.role, 0) + tensor.bytes
+    return Weights(by_role, provenance, source, tied_head=Role.HEAD not in by_role)
