@@ -7,7 +7,6 @@ past a megabyte are refused.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, TypeVar
 
 import yaml
@@ -37,7 +36,7 @@ def load(name: str, text: str, schema: type[T]) -> T:
     """The text of the file `name` -> a `schema`, or BadSheet with `name:line` for every mistake."""
     value, lines = read(name, text)
     try:
-        return _adapter(schema).validate_python(value)
+        return TypeAdapter(schema).validate_python(value)
     except ValidationError as error:
         mistakes = [
             f"{name}:{_line(lines, fault['loc'])}: {_where(fault['loc'])}{_say(fault)}"
@@ -63,11 +62,6 @@ def read(name: str, text: str) -> tuple[Any, dict[Path, int]]:
     return (None if node is None else _build(name, node, (), lines)), lines
 
 
-@cache
-def _adapter(schema: type[T]) -> TypeAdapter[T]:
-    return TypeAdapter(schema)
-
-
 def _build(name: str, node: yaml.Node, path: Path, lines: dict[Path, int]) -> Any:
     lines[path] = node.start_mark.line + 1
     if len(path) > MAX_DEPTH:
@@ -84,10 +78,11 @@ def _build(name: str, node: yaml.Node, path: Path, lines: dict[Path, int]) -> An
             built[key.value] = _build(name, value, (*path, key.value), lines)
             lines[(*path, key.value)] = key.start_mark.line + 1
         return built
-    return None if node.style is None and node.value in _NULLS else node.value
+    assert isinstance(node, yaml.ScalarNode)
+    return None if not node.style and node.value in _NULLS else node.value
 
 
-def _mistake(name: str, mark: yaml.Mark | None, what: str) -> BadSheet:
+def _mistake(name: str, mark: Any, what: str) -> BadSheet:
     line = mark.line + 1 if mark else 1
     return BadSheet(f"{name}:{line}: {what}", next=f"correct {name} at line {line}")
 

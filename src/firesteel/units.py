@@ -12,7 +12,18 @@ _UNITS = {
     "kb": KB, "mb": MB, "gb": GB, "tb": TB,
     "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
 }  # fmt: skip
-_DOCKER_UNITS = {"": 1, "b": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB, "kb": KIB, "mb": MIB, "gb": GIB, "tb": TIB}
+_DOCKER_UNITS = {
+    "": 1,
+    "b": 1,
+    "k": KIB,
+    "m": MIB,
+    "g": GIB,
+    "t": TIB,
+    "kb": KIB,
+    "mb": MIB,
+    "gb": GIB,
+    "tb": TIB,
+}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\Z")
 
 

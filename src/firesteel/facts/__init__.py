@@ -2,4 +2,47 @@
 
 Pure: bytes and text in, values out. A fact has a source; what is not known is None, never a guess.
 Never reads a file of the user, the network, the clock or the environment: callers hand those in.
+`safetensors` and `gguf` are the header readers; hardware, hosts and evidence are doors of their own.
 """
+
+from __future__ import annotations
+
+from firesteel.facts import gguf, safetensors
+from firesteel.facts.architecture import (
+    Architecture,
+    FullAttention,
+    Layer,
+    LinearAttention,
+    SlidingAttention,
+    UnknownArchitecture,
+)
+from firesteel.facts.config import architecture as architecture_of_config
+from firesteel.facts.gguf import ArrayInfo, GgufHeader
+from firesteel.facts.gguf_architecture import architecture_of as architecture_of_gguf
+from firesteel.facts.roles import role_of
+from firesteel.facts.source import BadHeader, MemorySource, Source
+from firesteel.facts.tensors import Provenance, Role, Tensor, Weights, weigh
+
+__all__ = [
+    "Architecture",
+    "ArrayInfo",
+    "BadHeader",
+    "FullAttention",
+    "GgufHeader",
+    "Layer",
+    "LinearAttention",
+    "MemorySource",
+    "Provenance",
+    "Role",
+    "SlidingAttention",
+    "Source",
+    "Tensor",
+    "UnknownArchitecture",
+    "Weights",
+    "architecture_of_config",
+    "architecture_of_gguf",
+    "gguf",
+    "role_of",
+    "safetensors",
+    "weigh",
+]

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from firesteel.errors import FiresteelError
+
+
+class UnknownArchitecture(FiresteelError):
+    """A model whose memory cannot be told: a guess would be off by the factor that wedges a host."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, next="firesteel models")
+
 
 @dataclass(frozen=True, slots=True)
 class FullAttention:

@@ -1,0 +1,39 @@
+"""Events -> lines on stderr, as they come. On a terminal the phase under way is one moving line."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
+
+from firesteel.cli.show import err
+from firesteel.run import Doing, Done, Event, Planned
+from firesteel.units import show_bytes
+
+
+async def follow(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """Passes events on and shows each."""
+    status = err.status("starting") if err.is_terminal else None
+    with status or nullcontext():
+        async for event in events:
+            if isinstance(event, Doing):
+                if status:
+                    status.update(f"{event.phase}: {event.text}")
+                else:
+                    err.print(f"{event.phase:<7} {event.text} ...")
+            elif isinstance(event, Done):
+                err.print(f"{event.phase:<7} {event.text}")
+            elif isinstance(event, Planned):
+                err.print(f"{'plan':<7} {_planned(event)}")
+            yield event
+
+
+def _planned(event: Planned) -> str:
+    proposal = event.proposal
+    memory, speed = proposal.plan.memory, proposal.plan.speed
+    fast = f", about {speed.decode_tokens_per_s.expected:.0f} tok/s" if speed else ""
+    worries = sum(finding.level == "warn" for finding in proposal.findings)
+    checked = f", {worries} warnings" if worries else ", no rule objects"
+    return (
+        f"{proposal.name}: {memory.verdict}, {show_bytes(round(memory.needed.expected))} "
+        f"of {show_bytes(memory.room_bytes)}{fast}{checked}"
+    )

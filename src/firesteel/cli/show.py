@@ -1,0 +1,232 @@
+"""Values -> text for people. `out` prints results to stdout, `err` all else to stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from firesteel.facts.host import Host
+from firesteel.planner import Band, Memory
+from firesteel.rules import Finding, Proposal
+from firesteel.run import Check, Report
+from firesteel.units import show_bytes, show_count
+
+_PIPED_WIDTH = 160
+out = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+_BAR_WIDTH = 60
+_FILLS = {"weights": ("█", "cyan"), "KV cache": ("▓", "green")}
+_REST = ("▒", "yellow")
+_ONE_LINE = {"name", "memory", "fits", "needs", "phase", "pid", "check", "figure"}
+_LEVEL_STYLE = {"stop": "bold red", "warn": "yellow", "note": "cyan"}
+Row = tuple[str, RenderableType]
+
+
+def bytes_band(band: Band) -> str:
+    if band.is_exact:
+        return show_bytes(round(band.expected))
+    low, expected, high = (show_bytes(round(value)) for value in (band.low, band.expected, band.high))
+    return f"{expected} ({low} to {high})"
+
+
+def speed_band(band: Band) -> str:
+    return f"{band.expected:.0f} tok/s ({band.low:.0f} to {band.high:.0f})"
+
+
+def grid(rows: Iterable[Row]) -> Table:
+    """Names on the left, what they are on the right."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[RenderableType]]) -> Table:
+    view = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        view.add_column(column, no_wrap=column in _ONE_LINE)
+    for row in rows:
+        view.add_row(*row)
+    return view
+
+
+def host_view(host: Host) -> Table:
+    gpus = ", ".join(gpu.name for gpu in host.gpus) or ("GB10" if host.hardware == "gb10" else "none")
+    total, available, room, kept = (
+        show_bytes(size)
+        for size in (
+            host.memory_total_bytes,
+            host.memory_available_bytes,
+            host.room_bytes,
+            host.keep_free_bytes,
+        )
+    )
+    rate = host.bandwidth_bytes_per_s
+    return grid(
+        [
+            ("host", f"{host.title}, {host.cores} cores"),
+            ("gpu", gpus),
+            ("memory", f"{total}, {available} available"),
+            ("room", f"{room} for a model; {kept} stay free"),
+            ("bandwidth", f"{rate / 1e9:.0f} GB/s, {host.bandwidth_kind}" if rate else "not known"),
+        ]
+    )
+
+
+def memory_bar(memory: Memory) -> Text:
+    """The host's whole memory as one bar; what goes past the room is red and marked `!`."""
+    total = max(memory.host_total_bytes, round(memory.needed.expected))
+    limit = round(_BAR_WIDTH * memory.room_bytes / total)
+    cells: list[tuple[str, str]] = []
+    for part in memory.parts:
+        fill = _FILLS.get(part.name, _REST)
+        share = part.bytes.expected / total
+        cells += [fill] * (round(_BAR_WIDTH * share) or int(part.name == "weights"))
+    cells = [cell if at < limit else ("!", "red") for at, cell in enumerate(cells[:_BAR_WIDTH])]
+    cells += [("·", "dim")] * (limit - len(cells))
+    bar = Text("[")
+    for fill_char, style in cells:
+        bar.append(fill_char, style)
+    bar.append(" " * (_BAR_WIDTH - len(cells)) + f"]  {show_bytes(memory.host_total_bytes)}")
+    return bar
+
+
+_LEGEND = Text(
+    "█ weights  ▓ KV cache  ▒ engine  · room left  ! over it  blank: in use or kept free", style="dim"
+)
+
+
+def plan_view(proposal: Proposal, others: tuple[str, ...]) -> Group:
+    plan = proposal.plan
+    status = f", {proposal.recipe.status}" if proposal.recipe else ""
+    engine = f"{plan.launch.engine} {plan.launch.version or ''}".rstrip()
+    views: list[RenderableType] = [
+        Text.assemble(
+            (proposal.name, "bold"), f"  {plan.launch.model} on {plan.host.title}, {engine}{status}"
+        ),
+        verdict(proposal),
+        Text(),
+        _memory_table(plan.memory),
+        memory_bar(plan.memory),
+        _LEGEND,
+        Text(),
+        grid(_figures(proposal, others)),
+    ]
+    if proposal.findings:
+        views += [Text(), findings_view(proposal.findings)]
+    return Group(*views)
+
+
+def _memory_table(memory: Memory) -> Table:
+    rows: list[Sequence[RenderableType]] = [
+        (part.name, bytes_band(part.bytes), part.basis, Text(part.why, style="dim")) for part in memory.parts
+    ]
+    room = f"room {show_bytes(memory.room_bytes)}"
+    rows.append((Text("needed", style="bold"), Text(bytes_band(memory.needed), style="bold"), "", room))
+    return table(("memory", "bytes", "how known", "why"), rows)
+
+
+def _figures(proposal: Proposal, others: tuple[str, ...]) -> list[Row]:
+    plan = proposal.plan
+    cache, speed = plan.cache, plan.speed
+    a_token = show_bytes(cache.bytes_per_token)
+    rows: list[Row] = [("KV", f"{a_token} a token; {cache.users} x {show_count(cache.context)} tokens")]
+    if speed:
+        rows.append(("decode", f"{speed_band(speed.decode_tokens_per_s)} for one user, estimated"))
+        rows.append(("", Text(f"{speed.why}; {show_bytes(speed.bytes_per_token)} read a token", style="dim")))
+    rows += [("note", note) for note in plan.notes]
+    if others:
+        rows.append(("also", f"{', '.join(others)}: firesteel plan {others[0]}"))
+    return rows
+
+
+def verdict(proposal: Proposal) -> Text:
+    memory = proposal.plan.memory
+    if memory.verdict == "does not fit":
+        return Text(f"does not fit: {show_bytes(memory.short_bytes)} short", style="bold red")
+    if proposal.stops:
+        return Text(f"{memory.verdict}, but {proposal.stops[0].rule} stops it", style="bold red")
+    if not proposal.suits_host:
+        return Text(f"{memory.verdict}, but this host has no NVIDIA GPU", style="yellow")
+    if memory.verdict == "tight":
+        return Text("tight: fits as expected, not at the high end of the estimates", style="yellow")
+    return Text("fits", style="bold green")
+
+
+def findings_view(findings: tuple[Finding, ...]) -> Group:
+    """Level, rule and what happens; where it stands; what to write; who saw it."""
+    views: list[Text] = []
+    for finding in findings:
+        level = Text(f"{finding.level:<6}", _LEVEL_STYLE[finding.level])
+        views.append(level + Text(finding.rule, "bold") + Text(f": {finding.says}"))
+        place = f"{finding.spot.path}:{finding.spot.line}" if finding.spot else "saw"
+        views.append(Text(f"      {place:<6} {finding.saw}"))
+        if finding.instead:
+            views.append(Text(f"      use    {finding.instead}"))
+        source = finding.sources[0]
+        seen = f"{finding.scope}, {finding.confidence}, {source.seen}, {source.url}"
+        views.append(Text(f"      seen   {seen}", style="dim"))
+    return Group(*views)
+
+
+def models_view(proposals: tuple[Proposal, ...]) -> Table:
+    columns = "name", "fits", "needs", "decode, estimated", "engine", "weights", "recipe", "quality, reported"
+    return table(columns, [_model_row(proposal) for proposal in proposals])
+
+
+def _model_row(proposal: Proposal) -> Sequence[RenderableType]:
+    plan, recipe, model = proposal.plan, proposal.recipe, proposal.model
+    quality = recipe.quality if recipe else ()
+    return (
+        proposal.name,
+        _short_verdict(proposal),
+        show_bytes(round(plan.memory.needed.expected)),
+        speed_band(plan.speed.decode_tokens_per_s) if plan.speed else "not known",
+        f"{plan.launch.engine} {plan.launch.version or ''}".rstrip(),
+        model.weights.provenance if model else "counted",
+        recipe.status if recipe else "-",
+        f"{quality[0].suite} {quality[0].this:g} of {quality[0].baseline:g}" if quality else "-",
+    )
+
+
+def _short_verdict(proposal: Proposal) -> Text:
+    if not proposal.plan.fits:
+        return Text("no", style="red")
+    if proposal.stops:
+        return Text("stopped", style="red")
+    if not proposal.suits_host:
+        return Text("no GPU", style="yellow")
+    tight = proposal.plan.memory.verdict == "tight"
+    return Text("tight", style="yellow") if tight else Text("yes", style="green")
+
+
+def checks_view(checks: tuple[Check, ...]) -> Table:
+    words = {True: Text("ok", style="green"), False: Text("FAILED", style="bold red")}
+    return table(("check", "", "saw"), [(check.name, words[check.passed], check.saw) for check in checks])
+
+
+def report_view(report: Report) -> Group:
+    compared = [
+        (
+            row.what,
+            bytes_band(row.planned) if row.unit == "bytes" else speed_band(row.planned),
+            show_bytes(round(row.measured)) if row.unit == "bytes" else f"{row.measured:.0f} tok/s",
+            "within" if row.is_within else Text("outside", style="yellow"),
+        )
+        for row in report.compared
+    ]
+    took = f"{report.start_s:.1f} s after the launch; first token after {report.first_token_ms:.0f} ms"
+    served = grid([("url", report.url), ("model", report.model), ("ready", took), ("log", report.log)])
+    return Group(
+        checks_view(report.checks),
+        Text(),
+        table(("figure", "planned", "measured", ""), compared),
+        Text(),
+        served,
+    )

@@ -1,0 +1,56 @@
+"""Bare `firesteel`: this machine in five lines, what fits it best, what to type next."""
+
+from __future__ import annotations
+
+from firesteel import library
+from firesteel.cli import words
+from firesteel.cli.documents import WelcomeJson, host_json, service_json
+from firesteel.cli.show import grid, host_view, out, speed_band
+from firesteel.launch import Ask
+from firesteel.rules import Proposal
+from firesteel.run import Service
+
+
+def show(as_json: bool) -> None:
+    host = library.host()
+    proposals = library.propose(Ask(), host)
+    running = library.services()
+    fits = [each for each in proposals if each.can_run]
+    type_next = _next(fits, running, has_gpu=bool(host.gpus))
+    if as_json:
+        words.print_json(
+            WelcomeJson(
+                host=host_json(host),
+                fits=[each.name for each in fits],
+                best=fits[0].name if fits else None,
+                running=[service_json(service) for service in running],
+                next=type_next,
+            )
+        )
+        return
+    out.print(host_view(host))
+    out.print(grid([("fits", _best(fits)), ("running", _running(running)), ("next", type_next)]))
+
+
+def _best(fits: list[Proposal]) -> str:
+    if not fits:
+        return "nothing in the catalog; `firesteel models` says why"
+    speed = fits[0].plan.speed
+    words_ = f", about {speed_band(speed.decode_tokens_per_s)} estimated" if speed else ""
+    more = f"; {len(fits) - 1} more" if len(fits) > 1 else ""
+    return f"{fits[0].name}{words_}{more}"
+
+
+def _running(running: list[Service]) -> str:
+    return ", ".join(f"{service.name} ({service.phase})" for service in running) or "nothing"
+
+
+def _next(fits: list[Proposal], running: list[Service], has_gpu: bool) -> str:
+    ready = [service for service in running if service.phase == "ready"]
+    if ready:
+        return f"firesteel verify {ready[0].name}"
+    if running:
+        return "firesteel ps"
+    if not fits:
+        return "firesteel models"
+    return f"firesteel up {fits[0].name}" if has_gpu else "firesteel up"

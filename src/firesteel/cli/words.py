@@ -1,0 +1,31 @@
+"""The words that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from firesteel.cli.documents import Document
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+host_option = click.option(
+    "--host", "host_name", metavar="NAME", help="Plan for this machine (gb10) instead of yours."
+)
+
+
+def size_options(function: F) -> F:
+    for option in (
+        click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on (default 8000)."),
+        click.option("--users", type=click.IntRange(1), help="Requests to serve at once."),
+        click.option("--context", type=click.IntRange(1), help="Tokens each request may use."),
+    ):
+        function = option(function)
+    return function
+
+
+def print_json(document: Document) -> None:
+    click.echo(document.model_dump_json(indent=1))

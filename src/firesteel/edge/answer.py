@@ -1,0 +1,25 @@
+"""An answer of an engine, with the times at which it came. Apart from `http`, which loads aiohttp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One chat completion. Tokens are the engine's own count (`usage`), never a count of chunks."""
+
+    text: str
+    finish_reason: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    first_token_s: float
+    """From sending the request to the first piece of text."""
+    decode_s: float
+    """From the first piece of text to the last."""
+
+    @property
+    def decode_tokens_per_s(self) -> float | None:
+        if not self.completion_tokens or self.completion_tokens < 2 or self.decode_s <= 0:
+            return None
+        return (self.completion_tokens - 1) / self.decode_s

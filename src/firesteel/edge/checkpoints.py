@@ -1,0 +1,138 @@
+"""Checkpoints that are in no catalog: a GGUF file, a folder of safetensors, a repository on the Hub.
+
+Only headers are read, from the Hub by ranges: megabytes before deciding on gigabytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from firesteel.edge.sources import FileSource, UrlSource, url_error
+from firesteel.errors import FiresteelError, UsageError
+from firesteel.facts import gguf, safetensors
+from firesteel.facts.checkpoint import Checkpoint
+from firesteel.facts.config import architecture
+from firesteel.facts.gguf_architecture import architecture_of
+from firesteel.facts.source import Source
+from firesteel.facts.tensors import weigh
+
+_HUB = "https://huggingface.co"
+_MAX_TEXT = 64 * 2**20
+"""The largest index of shards known is under 20 MB."""
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+\Z")
+
+
+def is_path(word: str) -> bool:
+    """Something on disk, or written like it: then it is never looked up in a catalog."""
+    return word.startswith((".", "/", "~")) or word.endswith((".gguf", ".json")) or Path(word).is_dir()
+
+
+def is_hub_id(word: str) -> bool:
+    return bool(_HUB_ID.match(word))
+
+
+def open_path(word: str) -> Checkpoint:
+    path = Path(word).expanduser().resolve()
+    if not path.exists():
+        raise UsageError(f"there is no {path}", next="firesteel models")
+    if path.is_dir():
+        return _open_folder(path)
+    if path.suffix == ".gguf":
+        return _open_gguf(path)
+    raise UsageError(
+        f"{path} is neither a GGUF file nor a folder with config.json and safetensors",
+        next=f"firesteel plan {path.parent}",
+    )
+
+
+def _open_gguf(path: Path) -> Checkpoint:
+    with ExitStack() as files:
+
+        def part(name: str) -> Source:
+            return files.enter_context(FileSource(path.with_name(name)))
+
+        header = gguf.read_split(part(path.name), part)
+    weights = weigh(header.tensors, "counted", f"the header of {path.name}")
+    return Checkpoint(path.stem, str(path), "gguf", architecture_of(header), weights)
+
+
+def _open_folder(folder: Path) -> Checkpoint:
+    ggufs = sorted(folder.glob("*.gguf"))
+    if not (folder / "config.json").exists():
+        if ggufs:
+            return _open_gguf(ggufs[0])
+        raise UsageError(f"{folder} has no config.json and no GGUF", next="firesteel models")
+    with ExitStack() as files:
+
+        def shard(name: str) -> Source:
+            return files.enter_context(FileSource(folder / name))
+
+        def text(name: str) -> str | None:
+            path = folder / name
+            return path.read_text("utf-8", errors="replace") if path.exists() else None
+
+        return _read_safetensors(folder.name, str(folder), text, shard)
+
+
+def open_hub(repository: str, environ: Mapping[str, str] = os.environ) -> Checkpoint:
+    base = f"{environ.get('HF_ENDPOINT', _HUB).rstrip('/')}/{repository}/resolve/main"
+    token = environ.get("HF_TOKEN")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def shard(name: str) -> Source:
+        return UrlSource(f"{base}/{name}", headers)
+
+    def text(name: str) -> str | None:
+        return _get(f"{base}/{name}", headers)
+
+    return _read_safetensors(repository.partition("/")[2], repository, text, shard)
+
+
+def _read_safetensors(
+    name: str, model: str, text: Callable[[str], str | None], shard: Callable[[str], Source]
+) -> Checkpoint:
+    config = text("config.json")
+    if config is None:
+        raise FiresteelError(f"{model} has no config.json", next="name a folder or repository that has one")
+    try:
+        shape = architecture(json.loads(config))
+    except (ValueError, RecursionError) as error:
+        raise FiresteelError(
+            f"config.json of {model} is not JSON: {error}", next="download it again"
+        ) from error
+    index = text("model.safetensors.index.json")
+    layers = len(shape.layers)
+    if index is not None:
+        tensors = safetensors.read_shards(index, shard, layers)
+    else:
+        tensors = safetensors.read_header(shard("model.safetensors"), layers)
+    return Checkpoint(name, model, "safetensors", shape, weigh(tensors, "counted", f"the headers of {model}"))
+
+
+def _get(url: str, headers: dict[str, str]) -> str | None:
+    """The text at the address; None when there is none."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
+            body = answer.read(_MAX_TEXT + 1)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 404:
+            return None
+        raise url_error(url, error) from error
+    except OSError as error:
+        raise FiresteelError(
+            f"{url} cannot be reached: {error}",
+            next="check the network, or name a model that is here: firesteel models",
+        ) from error
+    if len(body) > _MAX_TEXT:
+        raise FiresteelError(
+            f"{url} is longer than {_MAX_TEXT:,} bytes", next="download the model and plan its folder"
+        )
+    return str(body, "utf-8", errors="replace")

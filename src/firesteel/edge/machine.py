@@ -1,0 +1,94 @@
+"""The machine at hand, measured: memory, GPUs, and how fast memory can be read."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from firesteel.edge.home import Home, write_text
+from firesteel.edge.memory import meminfo
+from firesteel.facts.hardware import hardware
+from firesteel.facts.host import Gpu, Host, keep_free_bytes, parse_gpus
+from firesteel.units import GIB, MIB
+
+_SMI = ("nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader")
+
+
+def gpus() -> tuple[Gpu, ...]:
+    try:
+        answer = subprocess.run(_SMI, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return parse_gpus(answer.stdout) if answer.returncode == 0 else ()
+
+
+def local_host(home: Home) -> Host:
+    """This machine. A GB10 gets its bandwidth from the data sheet, any other machine is measured."""
+    memory, found, cores = meminfo(), gpus(), len(os.sched_getaffinity(0))
+    if any(gpu.is_gb10 for gpu in found):
+        sheet = hardware("gb10")
+        return Host(
+            "local", sheet.title, "gb10", cores, memory.total_bytes, memory.available_bytes,
+            keep_free_bytes(memory.total_bytes, sheet.ceiling_bytes),
+            float(sheet.bandwidth_bytes_per_s), "reported", found,
+        )  # fmt: skip
+    return Host(
+        "local", _cpu_name(), None, cores, memory.total_bytes, memory.available_bytes,
+        keep_free_bytes(memory.total_bytes, None), bandwidth(home, cores), "measured", found,
+    )  # fmt: skip
+
+
+def bandwidth(home: Home, cores: int) -> float:
+    """Bytes read a second by all cores, measured once a boot and kept."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    kept = home.root / "bandwidth.json"
+    try:
+        last = json.loads(kept.read_text())
+        if last["boot"] == boot and last["cores"] == cores:
+            return float(last["bytes_per_s"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    measured = max(measure_read_bandwidth(cores) for _ in range(3))  # other programs only take away
+    write_text(kept, json.dumps({"boot": boot, "cores": cores, "bytes_per_s": measured}))
+    return measured
+
+
+def measure_read_bandwidth(threads: int, seconds: float = 0.1) -> float:
+    """Each thread scans a buffer larger than a cache with libc's `memchr`; ctypes lets them run at once."""
+    size = 64 * MIB if meminfo().available_bytes > 4 * GIB else 16 * MIB
+    memchr = ctypes.CDLL(None).memchr
+    memchr.argtypes, memchr.restype = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t), ctypes.c_void_p
+    # Filled, not zeroed: untouched zero pages are all one page, which sits in the cache.
+    buffers = [bytearray(b"\x01") * size for _ in range(threads)]
+    rates: list[float] = []
+
+    def scan(buffer: bytearray) -> None:
+        view = (ctypes.c_char * size).from_buffer(buffer)
+        done, start = 0, time.perf_counter()
+        while (spent := time.perf_counter() - start) < seconds:
+            memchr(ctypes.addressof(view), 0, size)
+            done += size
+        rates.append(done / spent)
+
+    workers = [threading.Thread(target=scan, args=(buffer,)) for buffer in buffers]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return sum(rates)
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.machine()

@@ -1,0 +1,17 @@
+"""The host's memory right now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from firesteel.errors import HostNotReady
+from firesteel.facts.host import Meminfo, parse_meminfo
+
+
+def meminfo() -> Meminfo:
+    try:
+        return parse_meminfo(Path("/proc/meminfo").read_text())
+    except (OSError, ValueError) as error:
+        raise HostNotReady(
+            f"this machine's memory cannot be read: {error}", next="run firesteel on Linux"
+        ) from error

@@ -1,0 +1,58 @@
+"""How SGLang is told things: `python3 -m sglang.launch_server --model-path MODEL --flag value`.
+
+Plain argparse: no `--no-` twins, no positional model, and it listens on 127.0.0.1 unless told otherwise,
+which in a container means that nobody can reach it. Seen in `sglang/srt/server_args.py`, 0.5.3 to 0.5.23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from firesteel.engines.flags import Grammar, count, names
+from firesteel.launch import FlagValue
+
+PROGRAM: tuple[str, ...] = ("python3", "-m", "sglang.launch_server")
+DEFAULT_PORT = 30000
+
+GRAMMAR = Grammar(
+    model=("model-path",),
+    name="served-model-name",
+    lists=names("cuda-graph-bs cuda-graph-bs-decode lora-paths lora-target-modules"),
+    aliases={
+        "dp": "data-parallel-size",
+        "dp-size": "data-parallel-size",
+        "ep": "expert-parallel-size",
+        "ep-size": "expert-parallel-size",
+        "model": "model-path",
+        "pp": "pipeline-parallel-size",
+        "pp-size": "pipeline-parallel-size",
+        "speculative-draft-model": "speculative-draft-model-path",
+        "tp": "tensor-parallel-size",
+        "tp-size": "tensor-parallel-size",
+    },
+    switches=names(
+        """
+        allow-auto-truncate disable-chunked-prefix-cache disable-cuda-graph disable-cuda-graph-padding
+        disable-custom-all-reduce disable-flashinfer-autotune disable-outlines-disk-cache
+        disable-overlap-schedule disable-radix-cache disable-shared-experts-fusion enable-cache-report
+        enable-deepep-moe enable-deterministic-inference enable-dp-attention enable-dp-lm-head
+        enable-hierarchical-cache enable-lora enable-memory-saver enable-metrics enable-mixed-chunk
+        enable-mscclpp enable-multimodal enable-nan-detection enable-nccl-nvls enable-p2p-check
+        enable-return-hidden-states enable-tokenizer-batch-encode enable-torch-compile
+        enable-two-batch-overlap is-embedding log-requests show-time-cost skip-server-warmup
+        skip-tokenizer-init triton-attention-reduce-in-fp32 trust-remote-code weight-loader-disable-mmap
+        """
+    ),
+)
+
+
+def model_words(model: str) -> tuple[str, ...]:
+    return ("--model-path", model)
+
+
+def size_flags(context: int, users: int) -> dict[str, FlagValue]:
+    return {"context-length": str(context), "max-running-requests": str(users)}
+
+
+def served(flags: Mapping[str, FlagValue]) -> tuple[int | None, int | None]:
+    return count(flags.get("context-length")), count(flags.get("max-running-requests"))

@@ -1,0 +1,21 @@
+"""A checkpoint read from its own files: where it is, its format, its shape and its bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from firesteel.facts.architecture import Architecture
+from firesteel.facts.tensors import Weights
+
+Format = Literal["gguf", "safetensors"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    name: str
+    model: str
+    """What an engine is given: a path or a Hub id."""
+    format: Format
+    architecture: Architecture
+    weights: Weights

@@ -1,0 +1,120 @@
+"""firesteel as a library: what the commands can do, with values instead of text.
+
+    import asyncio, firesteel
+
+    best = firesteel.plan("gpt-oss-120b", host="gb10")[0]
+    print(best.plan.memory.verdict, best.plan.speed)
+
+    async def main() -> None:
+        async for event in firesteel.up(firesteel.plan("smollm2")[0]):
+            print(event)
+
+Failures are FiresteelErrors: a sentence, and `next`, what to type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from firesteel import catalog as catalog_room
+from firesteel import reads, render, rules, run
+from firesteel.catalog import Catalog
+from firesteel.edge import checkpoints
+from firesteel.edge.home import Home, catalog_files, find_home
+from firesteel.edge.machine import local_host
+from firesteel.errors import UsageError
+from firesteel.facts.hardware import hardware
+from firesteel.facts.host import Host, keep_free_bytes
+from firesteel.launch import Ask
+from firesteel.reads import Reading
+from firesteel.rules import Finding, Proposal
+from firesteel.run import Event, Service
+
+
+def home() -> Home:
+    """Where firesteel keeps what it writes: FIRESTEEL_HOME, or the user's data folder."""
+    return find_home()
+
+
+def catalog() -> Catalog:
+    """What ships, with the user's own folder over it."""
+    return catalog_room.overlay(catalog_room.shipped(), catalog_files(home()))
+
+
+def host(name: str | None = None) -> Host:
+    """The machine at hand, measured; or one from the data (`gb10`), at rest."""
+    if name is None or name == "local":
+        return local_host(home())
+    sheet = hardware(name)
+    return Host(
+        name=sheet.name,
+        title=sheet.title,
+        hardware=sheet.name,
+        cores=sheet.cores,
+        memory_total_bytes=sheet.memory_bytes,
+        memory_available_bytes=sheet.memory_bytes,
+        keep_free_bytes=keep_free_bytes(sheet.memory_bytes, sheet.ceiling_bytes),
+        bandwidth_bytes_per_s=float(sheet.bandwidth_bytes_per_s),
+        bandwidth_kind="reported",
+    )
+
+
+def models(host_name: str | None = None) -> tuple[Proposal, ...]:
+    """Every recipe, planned for a host, best first."""
+    return propose(Ask(), host(host_name))
+
+
+def plan(
+    model: str, *, host_name: str | None = None, context: int | None = None, users: int | None = None
+) -> tuple[Proposal, ...]:
+    """The ways to serve a model, best first: a catalog name, a Hub id, a GGUF file, a folder."""
+    return propose(Ask(model=model, context=context, users=users), host(host_name))
+
+
+def propose(ask: Ask, on: Host) -> tuple[Proposal, ...]:
+    """What the ask means: a path is read, a name looked up, a Hub id looked up and then read."""
+    known = catalog()
+    if ask.model and checkpoints.is_path(ask.model):
+        return (rules.propose_checkpoint(checkpoints.open_path(ask.model), known.images, on, ask),)
+    if ask.model and checkpoints.is_hub_id(ask.model) and not _is_known(known, ask.model):
+        return (rules.propose_checkpoint(checkpoints.open_hub(ask.model), known.images, on, ask),)
+    return rules.propose(known, on, ask)
+
+
+def _is_known(known: Catalog, name: str) -> bool:
+    try:
+        return bool(catalog_room.find(known, name))
+    except UsageError:
+        return False
+
+
+def read(text: str, path: str = "text") -> tuple[Reading, ...]:
+    """The launches in a `docker run` line or any text that has some."""
+    return reads.read(text, path, catalog().images)
+
+
+def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") -> tuple[Finding, ...]:
+    """What the rules say of every launch in a text."""
+    return tuple(
+        finding
+        for reading in read(text, path)
+        for finding in rules.check(reading.launch, hardware=hardware_name, spots=reading.spots)
+    )
+
+
+def docker(proposal: Proposal) -> str:
+    """The proposal's launch as a `docker run` command to paste."""
+    return render.docker(proposal.plan.launch)
+
+
+def up(proposal: Proposal) -> AsyncIterator[Event]:
+    """Launches and proves it. The last event is `Ready`, with the report."""
+    return run.bring_up(proposal, home())
+
+
+def down(service: Service) -> AsyncIterator[Event]:
+    return run.stop(service)
+
+
+def services() -> list[Service]:
+    return run.all_services(home())

@@ -1,0 +1,23 @@
+"""A figure that is not exact, and how far off it may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    low: float
+    expected: float
+    high: float
+
+    @classmethod
+    def exactly(cls, value: float) -> Band:
+        return cls(value, value, value)
+
+    @property
+    def is_exact(self) -> bool:
+        return self.low == self.high
+
+    def __add__(self, other: Band) -> Band:
+        return Band(self.low + other.low, self.expected + other.expected, self.high + other.high)

@@ -1,0 +1,85 @@
+"""The plan: a launch with its memory account, its predicted speed, and the sizes that follow from both."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from dataclasses import dataclass, replace
+from math import ceil
+
+from firesteel import engines
+from firesteel.engines import Cache
+from firesteel.facts.architecture import Architecture
+from firesteel.facts.host import Host
+from firesteel.facts.tensors import Weights
+from firesteel.launch import FlagValue, Launch
+from firesteel.planner.memory import Memory, account
+from firesteel.planner.speed import Speed, decode_speed
+from firesteel.units import MIB
+
+__all__ = ["Cache", "Plan", "largest_context", "plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    launch: Launch
+    host: Host
+    shape: Architecture
+    weights: Weights
+    memory: Memory
+    cache: Cache
+    speed: Speed | None
+    notes: tuple[str, ...] = ()
+    """What the figures leave out."""
+
+    @property
+    def fits(self) -> bool:
+        return self.memory.verdict != "does not fit"
+
+
+def plan(launch: Launch, shape: Architecture, weights: Weights, host: Host) -> Plan:
+    offered = engines.served(launch)
+    context, users = offered.context or shape.max_context, offered.users or 1
+    kv = engines.cache(launch, shape, context, users)
+    memory = account(launch, shape, weights, kv, host)
+    sized = _with_memory_flags(launch, memory, kv, host)
+    speed = decode_speed(sized, shape, weights, kv, host)
+    return Plan(sized, host, shape, weights, memory, kv, speed, _notes(launch, weights))
+
+
+def largest_context(plan: Plan) -> int | None:
+    """The most tokens, in steps of 1024, at which the same launch would fit; None when none would."""
+    spare = plan.cache.bytes - plan.memory.short_bytes
+
+    def fits(thousands: int) -> bool:
+        kv = engines.cache(plan.launch, plan.shape, thousands * 1024, plan.cache.users)
+        return kv.bytes <= spare
+
+    # The cache never shrinks as the context grows, so the last that fits can be found by halves.
+    return 1024 * bisect(range(1, plan.cache.context // 1024 + 1), False, key=lambda n: not fits(n)) or None
+
+
+def _with_memory_flags(launch: Launch, memory: Memory, kv: Cache, host: Host) -> Launch:
+    """vLLM is told bytes, not only a fraction: a fraction of unified memory bounds nothing.
+
+    It refuses to start when the fraction of the total is not free, even with bytes given, so the
+    fraction is set to what the plan needs.
+    """
+    if launch.engine != "vllm" or {"kv-cache-memory-bytes", "gpu-memory-utilization"} & launch.flags.keys():
+        return launch
+    fraction = min(1.0, ceil(100 * memory.needed.high / host.memory_total_bytes) / 100)
+    told: dict[str, FlagValue] = {
+        "kv-cache-memory-bytes": str(ceil(kv.bytes / MIB) * MIB),
+        "gpu-memory-utilization": f"{fraction:.2f}",
+    }
+    return replace(launch, flags={**launch.flags, **told})
+
+
+def _notes(launch: Launch, weights: Weights) -> tuple[str, ...]:
+    notes = []
+    if engines.speculative_tokens(launch.flags):
+        notes.append(
+            "speed is given without speculation; the recipe speculates, so expect more on predictable text"
+        )
+    if weights.provenance != "counted":
+        notes.append(f"weights are {weights.provenance}; the checkpoint's own header would count them")
+    return tuple(notes)

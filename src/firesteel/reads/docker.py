@@ -1,0 +1,167 @@
+"""`docker run` words -> the container around an engine.
+
+Docker's own rules: options end at the first word that is not one, which is the image; short options
+may be run together (`-itd`), a short option's value may be glued on (`-p8000:8000`); every option that
+is not in docker's list of switches takes a value. podman's switches are known too.
+Seen in docker/cli `cli/command/container/opts.go` and `run.go`.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from firesteel.launch import Container, Mount
+from firesteel.reads.shell import Word
+from firesteel.units import parse_size
+
+SWITCHES = frozenset({
+    "detach", "disable-content-trust", "help", "init", "interactive", "no-healthcheck", "oom-kill-disable",
+    "privileged", "publish-all", "quiet", "read-only", "rm", "sig-proxy", "tty", "use-api-socket",
+    # podman's own
+    "env-host", "http-proxy", "no-hostname", "no-hosts", "passwd", "read-only-tmpfs", "replace", "rmi",
+})  # fmt: skip
+_SHORT = {
+    "a": "attach", "c": "cpu-shares", "d": "detach", "e": "env", "h": "hostname", "i": "interactive",
+    "l": "label", "m": "memory", "P": "publish-all", "p": "publish", "q": "quiet", "t": "tty",
+    "u": "user", "v": "volume", "w": "workdir",
+}  # fmt: skip
+_LONG = {"net": "network", "net-alias": "network-alias", "dns-opt": "dns-option"}
+_COLON = re.compile(r"(?:\$\{[^}]*\}|\$\([^)]*\)|[^:])+")
+_NAME_IN_ENV = re.compile(r"\$\{?([A-Za-z_]\w*)\}?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One option as typed; a switch has no value."""
+
+    name: str
+    value: str | None
+    word: Word
+
+
+def container_name(name: str) -> str:
+    """The container that firesteel makes for a launch of this name."""
+    return "firesteel-" + (re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "launch")
+
+
+def options(words: Sequence[Word]) -> tuple[tuple[Given, ...], int]:
+    """The options after `run`, and the index of the image (past the end when there is none)."""
+    given: list[Given] = []
+    index = 0
+    while index < len(words):
+        word = words[index]
+        if word.text == "--":
+            return tuple(given), index + 1
+        if len(word.text) < 2 or word.text[0] != "-":
+            break
+        index += 1
+        following = words[index].text if index < len(words) else None
+        found, took = (_long if word.text.startswith("--") else _short)(word, following)
+        given += found
+        index += took
+    return tuple(given), index
+
+
+def _long(word: Word, following: str | None) -> tuple[list[Given], int]:
+    name, equals, value = word.text[2:].partition("=")
+    name = _LONG.get(name, name)
+    if equals:
+        return [Given(name, None if name in SWITCHES and value == "true" else value, word)], 0
+    if name in SWITCHES:
+        return [Given(name, None, word)], 0
+    return [Given(name, following, word)], 1
+
+
+def _short(word: Word, following: str | None) -> tuple[list[Given], int]:
+    """A cluster: switches up to the first letter that takes a value, which takes the rest."""
+    found: list[Given] = []
+    for at, letter in enumerate(word.text[1:], start=2):
+        name = _SHORT.get(letter, letter)
+        if name in SWITCHES:
+            found.append(Given(name, None, word))
+            continue
+        glued = word.text[at:].removeprefix("=")
+        found.append(Given(name, glued or following, word))
+        return found, 0 if glued else 1
+    return found, 0
+
+
+def environment(given: Iterable[Given]) -> dict[str, str]:
+    """`-e A=b`; `-e A` and `-e A="$A"` take A from the environment and both read `$A`."""
+    found: dict[str, str] = {}
+    for option in given:
+        if option.name == "env" and option.value:
+            name, equals, value = option.value.partition("=")
+            passed = _NAME_IN_ENV.match(value)
+            found[name] = f"${name}" if not equals or (passed and passed[1] == name) else value
+    return found
+
+
+def container(image: str, given: Sequence[Given], program: tuple[str, ...]) -> Container:
+    last = {option.name: option.value for option in given}
+    kept = tuple((option.name, option.value) for option in given if not _has_a_field(option))
+    volumes = (_mount(option) for option in given)
+    return Container(
+        image=image,
+        entrypoint=last.get("entrypoint"),
+        program=program,
+        gpus=last.get("gpus"),
+        ipc=last.get("ipc"),
+        shm_bytes=_size(last.get("shm-size")),
+        network=last.get("network"),
+        restart=last.get("restart"),
+        publish=tuple(option.value for option in given if option.name == "publish" and option.value),
+        mounts=tuple(mount for mount in volumes if mount),
+        labels=dict(_label(option.value or "") for option in given if option.name == "label"),
+        options=kept,
+    )
+
+
+def _has_a_field(option: Given) -> bool:
+    if option.name in ("volume", "mount"):
+        return _mount(option) is not None
+    if option.name == "shm-size":
+        return _size(option.value) is not None
+    named = ("entrypoint", "gpus", "ipc", "network", "restart", "publish", "label", "env", "detach")
+    return option.name in named
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
+
+
+def _size(text: str | None) -> int | None:
+    try:
+        return parse_size(text, docker=True) if text else None
+    except ValueError:
+        return None
+
+
+def _mount(option: Given) -> Mount | None:
+    """`-v source:target[:ro]` or a plain `--mount`; None for what a Mount cannot hold."""
+    if option.name == "volume" and option.value:
+        parts = _COLON.findall(option.value)
+        whole = ":".join(parts) == option.value
+        if whole and len(parts) in (2, 3) and parts[2:] in ([], ["ro"], ["rw"]):
+            return Mount(parts[0], parts[1], parts[2:] == ["ro"])
+    if option.name == "mount" and option.value:
+        return _long_mount(option.value)
+    return None
+
+
+def _long_mount(text: str) -> Mount | None:
+    try:
+        fields = next(csv.reader([text], strict=True), [])
+    except csv.Error:
+        return None
+    pairs = dict(_label(field) for field in fields)
+    source = pairs.pop("source", None) or pairs.pop("src", None)
+    target = pairs.pop("target", None) or pairs.pop("dst", None) or pairs.pop("destination", None)
+    read_only = any(pairs.pop(key, "false") in ("", "1", "true") for key in ("readonly", "ro"))
+    if pairs.pop("type", "volume") not in ("bind", "volume") or pairs or not source or not target:
+        return None
+    return Mount(source, target, read_only)

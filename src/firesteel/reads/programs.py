@@ -1,0 +1,105 @@
+"""Which words start an engine: `vllm serve`, `llama-server`, `python3 -m sglang.launch_server`, a container
+tool's `run`, or a shell that does one of these in a script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from firesteel.launch import EngineName
+
+_MODULES: dict[str, EngineName] = {
+    "vllm.entrypoints.openai.api_server": "vllm",
+    "vllm.entrypoints.cli.main": "vllm",
+    "sglang.launch_server": "sglang",
+}
+_SHELLS = {"bash", "sh", "zsh", "dash"}
+_PYTHON = re.compile(r"python(3(\.\d+)?)?\Z")
+_SCRIPT_OPTION = re.compile(r"-[a-z]*c\Z")
+_TALK = frozenset({"echo", "printf", "grep", "egrep", "pgrep", "which", "man", "pip", "pip3", "cat", "alias"})
+_LOOK_AHEAD = 24
+
+CONTAINER_TOOLS = frozenset({"docker", "podman", "nerdctl"})
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    engine: EngineName
+    words: int
+    """How many words name it."""
+
+
+def base(word: str) -> str:
+    return word.rpartition("/")[2]
+
+
+def _word(words: Sequence[str], index: int) -> str:
+    return words[index] if index < len(words) else ""
+
+
+def engine_at(words: Sequence[str], index: int = 0) -> Program | None:
+    """The engine that starts at this word."""
+    name, following = base(_word(words, index)), _word(words, index + 1)
+    if name == "llama-server":
+        return Program("llamacpp", 1)
+    if name == "llama" and following in ("serve", "server"):
+        return Program("llamacpp", 2)
+    if name == "vllm" and following == "serve":
+        return Program("vllm", 2)
+    if name == "sglang" and following == "serve":
+        return Program("sglang", 2)
+    if _PYTHON.match(name):
+        return _module_at(words, index)
+    return None
+
+
+def _module_at(words: Sequence[str], index: int) -> Program | None:
+    """`python3 -u -m module`, and `serve` after vLLM's own command line."""
+    for at in range(index + 1, min(index + 4, len(words) - 1)):
+        if words[at] != "-m":
+            continue
+        engine = _MODULES.get(words[at + 1])
+        if engine is None:
+            return None
+        serve = words[at + 1].endswith("cli.main") and _word(words, at + 2) == "serve"
+        return Program(engine, at + 2 - index + serve)
+    return None
+
+
+def script_at(words: Sequence[str]) -> int | None:
+    """The index of the script in `bash -lc SCRIPT`."""
+    if words and base(words[0]) in _SHELLS:
+        for index in range(1, min(len(words) - 1, 4)):
+            if _SCRIPT_OPTION.match(words[index]):
+                return index + 1
+    return None
+
+
+def container_run_at(words: Sequence[str], index: int) -> int | None:
+    """The index of the first word after `docker run`."""
+    if base(words[index]) not in CONTAINER_TOOLS:
+        return None
+    after = index + 1
+    if _word(words, after) == "container":
+        after += 1
+    return after + 1 if _word(words, after) in ("run", "create") else None
+
+
+def find(words: Sequence[str]) -> tuple[str, int] | None:
+    """What a command starts and at which word: `container`, `engine` or `script`.
+
+    `sudo`, `env`, `time`, `ssh host` and their kin may stand in front; a command that only talks
+    about an engine (`echo vllm serve`) starts none.
+    """
+    words = words[: _LOOK_AHEAD + 6]
+    if not words or base(words[0]) in _TALK:
+        return None
+    for index in range(min(len(words), _LOOK_AHEAD)):
+        if container_run_at(words, index) is not None:
+            return "container", index
+        if engine_at(words, index) is not None:
+            return "engine", index
+        if script_at(words[index:]) is not None:
+            return "script", index
+    return None

@@ -1,0 +1,188 @@
+"""Launch -> `docker run`: one list of words, run as it is or printed to paste.
+
+The printed form must survive a shell, and yet let it do its part: `~/` at the start of a word and plain
+`$NAME`, `${NAME}`, `$(pwd)`, `$(id -u)`, `$(id -g)` are left for the shell to fill in; all else is quoted.
+An environment variable whose value is `$ITSELF` is passed on by name, so no secret is ever printed.
+`reads.read` is the inverse.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import takewhile
+
+from firesteel import engines
+from firesteel.command import Command
+from firesteel.errors import UsageError
+from firesteel.launch import Container, Launch, Mount
+from firesteel.reads import SWITCHES, container_name
+from firesteel.units import GIB, KIB, MIB
+
+Group = tuple[str, ...]
+"""Words that belong on one line."""
+
+LLAMACPP_IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
+HUB_CACHE = Mount("~/.cache/huggingface", "/root/.cache/huggingface")
+LLAMA_CACHE = {"LLAMA_CACHE": f"{HUB_CACHE.target}/hub"}
+"""Older llama.cpp builds keep Hub downloads elsewhere, and would lose them with the container."""
+MODELS_INSIDE = "/models"
+
+_EXPANDS = re.compile(r"\$\{[A-Za-z_]\w*\}|\$[A-Za-z_]\w*|\$\((?:pwd|id -u|id -g)\)")
+_ENGINE_JSON = re.compile(r"[\[{]")
+
+
+def docker(launch: Launch) -> str:
+    """A `docker run` to paste, an option a line. A child process is shown in its official image."""
+    about = "" if launch.container else _explain(launch)
+    lines = _groups(contained(launch), detach=True)
+    return about + " \\\n  ".join(" ".join(quote(word) for word in group) for group in lines) + "\n"
+
+
+def docker_argv(launch: Launch, *, detach: bool = True, home: str = "~") -> Command:
+    """The same words, to run without a shell, which would have put `home` in place of `~`."""
+    groups = _groups(_at_home(contained(launch), home), detach=detach)
+    return Command(tuple(word for group in groups for word in group))
+
+
+def _at_home(launch: Launch, home: str) -> Launch:
+    box = launch.container
+    assert box is not None, "contained() gives one"
+    mounts = tuple(
+        replace(mount, source=home + mount.source[1:]) if mount.source.startswith("~/") else mount
+        for mount in box.mounts
+    )
+    return replace(launch, container=replace(box, mounts=mounts))
+
+
+def contained(launch: Launch) -> Launch:
+    """The launch in a container; a child process moves into the official image of its engine.
+
+    A model file is mounted read-only; a Hub id stays one, with the host's cache mounted.
+    """
+    if launch.container:
+        return launch
+    host_model = launch.engine == "llamacpp" and launch.model.lower().endswith(".gguf")
+    folder, _, file = launch.model.rpartition("/")
+    mount = Mount(folder or ".", MODELS_INSIDE, read_only=True) if host_model else HUB_CACHE
+    publish = (f"127.0.0.1:{launch.port}:{launch.port}",)
+    flags = {name: value for name, value in launch.flags.items() if name != "host"}
+    return replace(
+        launch,
+        model=f"{MODELS_INSIDE}/{file}" if host_model else launch.model,
+        flags=flags,
+        env={**LLAMA_CACHE, **launch.env} if launch.engine == "llamacpp" and not host_model else launch.env,
+        container=replace(_official(launch), publish=publish, mounts=(mount,)),
+    )
+
+
+def _official(launch: Launch) -> Container:
+    if launch.engine == "llamacpp":
+        return Container(LLAMACPP_IMAGE)
+    if launch.version is None:
+        raise UsageError(
+            f"no image is known for `{launch.name}`: its {launch.engine} version is not known",
+            next="give a `docker run` line, or a recipe with an image",
+        )
+    if launch.engine == "vllm":
+        return Container(f"vllm/vllm-openai:v{launch.version}", gpus="all", ipc="host")
+    program = engines.program(launch.engine)
+    return Container(f"lmsysorg/sglang:v{launch.version}", program=program, gpus="all", ipc="host")
+
+
+def _explain(launch: Launch) -> str:
+    program = " ".join(engines.program(launch.engine))
+    return f"# firesteel runs this as a child process (`{program}`); here it is in the official image\n"
+
+
+def _groups(launch: Launch, *, detach: bool) -> list[Group]:
+    box = launch.container
+    assert box is not None, "contained() gives one"
+    named = dict(box.options).get("name")
+    start = ("docker", "run", "-d") if detach else ("docker", "run")
+    groups: list[Group] = [start if named else (*start, "--name", container_name(launch.name))]
+    groups.append(("--label", f"firesteel={launch.name}"))
+    groups += [("--label", f"{name}={value}") for name, value in box.labels.items()]
+    groups += _options(box)
+    groups += [
+        ("-e", name if value == f"${name}" else f"{name}={value}") for name, value in launch.env.items()
+    ]
+    if box.entrypoint is not None:
+        groups.append((f"--entrypoint={box.entrypoint}",))
+    return groups + _command(launch, box)
+
+
+def _options(box: Container) -> list[Group]:
+    shm = None if box.shm_bytes is None else _docker_size(box.shm_bytes)
+    single = {
+        "gpus": box.gpus, "ipc": box.ipc, "shm-size": shm, "network": box.network, "restart": box.restart,
+    }  # fmt: skip
+    groups: list[Group] = [(f"--{name}", value) for name, value in single.items() if value is not None]
+    groups += [("-p", published) for published in box.publish]
+    groups += [_mount(mount) for mount in box.mounts]
+    return [*groups, *(_option(name, value) for name, value in box.options)]
+
+
+def _option(name: str, value: str | None) -> Group:
+    if value is None:
+        return (f"--{name}",)
+    return (f"--{name}={value}",) if name in SWITCHES else (f"--{name}", value)
+
+
+def _docker_size(count: int) -> str:
+    for unit, letter in ((GIB, "g"), (MIB, "m"), (KIB, "k")):
+        if count and count % unit == 0:
+            return f"{count // unit}{letter}"
+    return str(count)
+
+
+def _mount(mount: Mount) -> Group:
+    """`-v`, or `--mount` where a colon in a path would be taken for a separator."""
+    if ":" not in mount.source + mount.target:
+        return ("-v", f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else ""))
+    kind = "bind" if mount.source[:1] in ("/", ".", "~", "$") else "volume"
+    fields = [f"type={kind}", f"source={mount.source}", f"target={mount.target}"]
+    row = io.StringIO()
+    csv.writer(row, lineterminator="").writerow([*fields, "readonly"] if mount.read_only else fields)
+    return ("--mount", row.getvalue())
+
+
+def _command(launch: Launch, box: Container) -> list[Group]:
+    """Image, program and the engine's own words; a shell's script is one word."""
+    words = engines.argv(launch)
+    if _is_script(box.program):
+        script = f"{box.program[-1]} {shlex.join(words)}"
+        return [(box.image,), (*box.program[:-1], script)]
+    loose = tuple(takewhile(lambda word: not word.startswith("--"), words))
+    return [(box.image, *box.program, *loose), *_by_flag(words[len(loose) :])]
+
+
+def _is_script(program: tuple[str, ...]) -> bool:
+    """`bash -lc "... vllm serve"`: what comes before the last word ends in the option that takes a script."""
+    return len(program) > 1 and re.fullmatch(r"-[a-z]*c", program[-2]) is not None
+
+
+def _by_flag(words: Iterable[str]) -> list[Group]:
+    """A new line before every word that starts with two dashes."""
+    groups: list[list[str]] = []
+    for word in words:
+        if word.startswith("--") or not groups:
+            groups.append([])
+        groups[-1].append(word)
+    return [tuple(group) for group in groups]
+
+
+def quote(word: str) -> str:
+    """A word for a shell: quoted, but for what the shell is meant to fill in."""
+    home, rest = ("~/", word[2:]) if word.startswith("~/") else ("", word)
+    if not rest and home:
+        return home
+    if not _EXPANDS.search(rest) or _ENGINE_JSON.match(rest):
+        return home + shlex.quote(rest)
+    pieces = re.split(f"({_EXPANDS.pattern})", rest)
+    inside = (piece if odd % 2 else re.sub(r'([\\"$`])', r"\\\1", piece) for odd, piece in enumerate(pieces))
+    return f'{home}"{"".join(inside)}"'

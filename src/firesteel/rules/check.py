@@ -1,0 +1,91 @@
+"""A launch -> what the rules say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from firesteel import catalog
+from firesteel.facts.evidence import Source
+from firesteel.launch import EngineName, Launch, Spot
+from firesteel.rules.match import sights
+from firesteel.rules.rule import Confidence, Level, Rule, rules
+from firesteel.rules.scene import NEWEST_KNOWN, Scene, Sight
+
+_ORDER: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
+_TITLES: dict[EngineName, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
+_NO_SPOTS: Mapping[str, Spot] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    rule: str
+    level: Level
+    says: str
+    instead: str | None
+    spot: Spot | None
+    """Where it stands in what the user wrote; None for a launch that nobody wrote."""
+    saw: str
+    confidence: Confidence
+    sources: tuple[Source, ...]
+    scope: str
+    """Where the rule holds: `vLLM >=0.24.0 on gb10`."""
+
+
+def check(
+    launch: Launch, *, hardware: str | None, spots: Mapping[str, Spot] = _NO_SPOTS
+) -> tuple[Finding, ...]:
+    """Every finding, the gravest first, then in the order of the text.
+
+    An engine of unknown version meets only the rules that hold for every version. A tag that moves
+    counts as the newest version known, and what is found by that warns at most.
+    """
+    box = launch.container
+    image = catalog.identify(box.image, catalog.shipped().images) if box else None
+    scene = Scene(launch, hardware, image)
+    found = [_finding(rule, sight, scene, spots) for rule in rules() for sight in sights(rule, scene)]
+    return tuple(sorted(found, key=_place))
+
+
+def _place(finding: Finding) -> tuple[int, int, str]:
+    return _ORDER[finding.level], finding.spot.line if finding.spot else 0, finding.rule
+
+
+def _finding(rule: Rule, sight: Sight, scene: Scene, spots: Mapping[str, Spot]) -> Finding:
+    assumed = scene.is_assumed and _asks_version(rule)
+    return Finding(
+        rule=rule.id,
+        level="warn" if assumed and rule.level == "stop" else rule.level,
+        says=_fill(rule.says, sight, scene),
+        instead=_fill(rule.instead, sight, scene) if rule.instead else None,
+        spot=spots.get(sight.key) or spots.get("program") or spots.get("image"),
+        saw=sight.saw,
+        confidence=rule.confidence,
+        sources=rule.sources,
+        scope=_scope(rule) + (f", if this tag is as new as {_newest(scene)}" if assumed else ""),
+    )
+
+
+def _asks_version(rule: Rule) -> bool:
+    return any(when.version for when in (rule.when, *rule.also))
+
+
+def _newest(scene: Scene) -> str:
+    return f"{_TITLES[scene.launch.engine]} {NEWEST_KNOWN[scene.launch.engine]}"
+
+
+def _fill(text: str, sight: Sight, scene: Scene) -> str:
+    image = scene.launch.container.image if scene.launch.container else ""
+    names = {"name": sight.name, "value": sight.value, "image": image, "model": scene.launch.model}
+    for name, value in names.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+def _scope(rule: Rule) -> str:
+    when = rule.when
+    engine = _TITLES[when.engine] if when.engine else "any engine"
+    versions = " and ".join(each.version for each in (when, *rule.also) if each.version)
+    machine = f" on {when.hardware}" if when.hardware else ""
+    return f"{engine} {versions or 'of any version'}{machine}" if when.engine else f"{engine}{machine}"

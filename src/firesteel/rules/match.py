@@ -1,0 +1,189 @@
+"""Does a rule hold here? Matchers are held against a scene one by one; those that look at something
+say what they saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from functools import cache
+
+from packaging.specifiers import SpecifierSet
+
+from firesteel import engines
+from firesteel.engines import compact
+from firesteel.launch import FlagValue, Launch
+from firesteel.rules.predicates import PREDICATES
+from firesteel.rules.rule import Rule, When
+from firesteel.rules.scene import Scene, Sight, as_number, as_text
+
+_SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
+_MISSING = object()
+_SHOWN = 160
+
+
+def sights(rule: Rule, scene: Scene) -> tuple[Sight, ...]:
+    """What the rule sees; nothing when it does not hold."""
+    found = _look(rule.when, scene)
+    if not found or not all(_look(more, scene) for more in rule.also):
+        return ()
+    return () if any(_look(out, scene) for out in rule.unless) else tuple(found)
+
+
+def _look(when: When, scene: Scene) -> list[Sight]:
+    """What these matchers see, the most telling one's sights; nothing unless all of them hold."""
+    if not _in_scope(when, scene):
+        return []
+    looked = [list(found) for found in _looks(when, scene)]
+    if not all(looked):
+        return []
+    model = scene.launch.model
+    return looked[0] if looked else [Sight("model", model, "model", model)]
+
+
+def _looks(when: When, scene: Scene) -> Iterator[Iterable[Sight]]:
+    """One entry for every matcher that looks at something, the most telling first."""
+    if when.flag:
+        yield _flags(when, scene.launch)
+    if when.env:
+        yield _environment(when.env, scene.launch)
+    if when.extra:
+        yield _extra(when.extra, scene.launch)
+    if when.option:
+        yield _options(when.option, scene.launch)
+    if when.restart or when.shm_above is not None:
+        yield _box(when, scene.launch)
+    if when.predicate:
+        yield PREDICATES[when.predicate](scene)
+    if when.after_entrypoint:
+        yield _after_entrypoint(when.after_entrypoint, scene)
+    if when.absent:
+        yield _absent(when.absent, scene.launch)
+    if when.image or when.image_lacks:
+        yield _image(when, scene)
+
+
+def _in_scope(when: When, scene: Scene) -> bool:
+    launch, box = scene.launch, scene.launch.container
+    return (
+        when.engine in (None, launch.engine)
+        and when.hardware in (None, scene.hardware)
+        and when.container in (None, box is not None)
+        and (when.known_image is None or (box is not None and (scene.image is not None) == when.known_image))
+        and (when.version is None or _holds(when.version, scene))
+        and (when.model is None or _any_like(when.model, launch.model))
+        and (when.network is None or (box is not None and box.network in when.network))
+    )
+
+
+@cache
+def _specifiers(text: str) -> SpecifierSet:
+    return SpecifierSet(text)
+
+
+def _holds(text: str, scene: Scene) -> bool:
+    version = scene.version
+    return version is not None and _specifiers(text).contains(version, prereleases=True)
+
+
+def _any_like(patterns: Iterable[str], text: str) -> bool:
+    return any(fnmatchcase(text.lower(), pattern.lower()) for pattern in patterns)
+
+
+def _flags(when: When, launch: Launch) -> Iterator[Sight]:
+    for name in when.flag or ():
+        if name not in launch.flags:
+            continue
+        value: object = launch.flags[name]
+        if when.key:
+            value = _inside(value, when.key)
+        if value is not _MISSING and _value_fits(when, value):
+            yield Sight(f"flag:{name}", _shown(launch, name, when.key, value), name, _plain(value))
+
+
+def _inside(value: object, key: str) -> object:
+    for part in key.split("."):
+        if not isinstance(value, dict) or part not in value:
+            return _MISSING
+        value = value[part]
+    return value
+
+
+def _value_fits(when: When, value: object) -> bool:
+    text, number = as_text(value).lower(), as_number(value)
+    return (
+        when.bare in (None, value is True)
+        and (when.value is None or text in _lower(when.value))
+        and (when.other_than is None or text not in _lower(when.other_than))
+        and (when.above is None or (number is not None and number > when.above))
+        and (when.up_to is None or (number is not None and number <= when.up_to))
+    )
+
+
+def _lower(texts: Iterable[str]) -> set[str]:
+    return {text.lower() for text in texts}
+
+
+def _plain(value: object) -> str:
+    return compact(value) if isinstance(value, dict | list) else as_text(value)
+
+
+def _shown(launch: Launch, name: str, key: str | None, value: object) -> str:
+    given: FlagValue = launch.flags[name]
+    if key:
+        return f"--{name} with {compact(key)}: {compact(value)}"[:_SHOWN]
+    return " ".join(engines.spell(launch.engine, name, given))[:_SHOWN]
+
+
+def _environment(patterns: Iterable[str], launch: Launch) -> Iterator[Sight]:
+    for name, value in launch.env.items():
+        if any(fnmatchcase(name, pattern) for pattern in patterns):
+            typed = f"{name}={value}" if value != f"${name}" else name
+            yield Sight(f"env:{name}", f"-e {typed}" if launch.container else typed, name, value)
+
+
+def _extra(patterns: Iterable[str], launch: Launch) -> Iterator[Sight]:
+    for word in launch.extra:
+        if _any_like(patterns, word):
+            yield Sight("program", word[:_SHOWN], word, word)
+
+
+def _options(names: Iterable[str], launch: Launch) -> Iterator[Sight]:
+    for name, value in launch.container.options if launch.container else ():
+        if name in names:
+            saw = f"--{name}" if value is None else f"--{name} {value}"
+            yield Sight(f"option:{name}", saw, name, value or "")
+
+
+def _box(when: When, launch: Launch) -> Iterator[Sight]:
+    box = launch.container
+    if box and when.restart and box.restart in when.restart:
+        yield Sight("option:restart", f"--restart {box.restart}", "restart", box.restart or "")
+    if box and when.shm_above is not None and (box.shm_bytes or 0) > when.shm_above:
+        size = f"{(box.shm_bytes or 0) / 2**30:g}g"
+        yield Sight("option:shm-size", f"--shm-size {size}", "shm-size", size)
+
+
+def _after_entrypoint(what: str, scene: Scene) -> Iterator[Sight]:
+    box, image = scene.launch.container, scene.image
+    if box is None or image is None or not image.entrypoint or box.entrypoint is not None or not box.program:
+        return
+    is_shell = box.program[0].rpartition("/")[2] in _SHELLS
+    if is_shell == (what == "shell"):
+        program = box.program[:2] if is_shell else box.program
+        model = "..." if is_shell else scene.launch.model
+        yield Sight("program", " ".join((box.image, *program, model)).strip(), " ".join(program), box.image)
+
+
+def _absent(name: str, launch: Launch) -> Iterator[Sight]:
+    if name not in launch.flags and launch.model:
+        yield Sight("program", f"no --{name}", name)
+
+
+def _image(when: When, scene: Scene) -> Iterator[Sight]:
+    box = scene.launch.container
+    if box is None or (when.image and not _any_like(when.image, box.image.removeprefix("docker.io/"))):
+        return
+    known = scene.image.sm if scene.image else None
+    if when.image_lacks and (known is None or when.image_lacks in known):
+        return
+    yield Sight("image", box.image, "image", box.image)

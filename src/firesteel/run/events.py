@@ -1,0 +1,42 @@
+"""What a doing says while it runs. Commands print events, a gateway can pass them on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from firesteel.rules import Proposal
+from firesteel.run.report import Report
+
+PhaseName = Literal["plan", "check", "pull", "launch", "warm", "verify", "stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """A phase, and what is happening in it; the next one replaces it on a screen."""
+
+    phase: PhaseName
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A phase that is over, and what it came to."""
+
+    phase: PhaseName
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    proposal: Proposal
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    report: Report
+    already: bool = False
+    """It was running before; nothing was started."""
+
+
+Event = Doing | Done | Planned | Ready

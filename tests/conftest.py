@@ -1,0 +1,78 @@
+"""What several rooms' tests share: a home with the real engine pulled into it, and the program itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firesteel.edge.home import Home
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Firesteel = Callable[..., Ran]
+
+
+def run_firesteel(home: Path, *words: str, stdin: str = "", env: dict[str, str] | None = None) -> Ran:
+    done = subprocess.run(
+        [sys.executable, "-m", "firesteel", *words],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "FIRESTEEL_HOME": str(home), **(env or {})},
+        check=False,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def firesteel(tmp_path: Path) -> Firesteel:
+    """The command, with an empty home of its own."""
+    return lambda *words, **more: run_firesteel(tmp_path / "home", *words, **more)
+
+
+@pytest.fixture(scope="session")
+def pulled(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """The real engine and its weights, pulled once for all tests, by `firesteel pull`."""
+    root = tmp_path_factory.mktemp("pulled")
+    ran = run_firesteel(root, "pull", "smollm2")
+    assert ran.code == 0, ran.err
+    return Home(root)
+
+
+@pytest.fixture
+def engine_home(pulled: Home, tmp_path: Path) -> Iterator[Home]:
+    """A home of its own for each test, with the pulled engine in it; what runs there is stopped after."""
+    home = Home(tmp_path / "engine-home")
+    home.root.mkdir()
+    for part in (pulled.engines, pulled.weights):
+        (home.root / part.name).symlink_to(part)
+    yield home
+    run_firesteel(home.root, "down", "--all")
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

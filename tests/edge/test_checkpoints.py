@@ -1,0 +1,219 @@
+"""Checkpoints on disk and on a small real HTTP hub: headers are read, tensors are not."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from firesteel.edge import checkpoints
+from firesteel.edge.sources import FileSource, UrlSource
+from firesteel.errors import FiresteelError
+from firesteel.facts.source import BadHeader
+from firesteel.facts.tensors import Role
+
+CONFIG = {
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 256,
+    "max_position_embeddings": 2048,
+    "intermediate_size": 128,
+}
+
+
+def tensors(layers: range) -> dict[str, np.ndarray]:
+    found = {}
+    for layer in layers:
+        found[f"model.layers.{layer}.self_attn.q_proj.weight"] = np.zeros((64, 64), np.float16)
+        found[f"model.layers.{layer}.mlp.up_proj.weight"] = np.zeros((128, 64), np.float16)
+    return found
+
+
+def write_model(folder: Path, shards: bool) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    parts = {"model.safetensors": tensors(range(2))}
+    parts["model.safetensors"]["model.embed_tokens.weight"] = np.zeros((256, 64), np.float16)
+    if shards:
+        whole = parts.pop("model.safetensors")
+        names = sorted(whole)
+        parts = {
+            "model-00001-of-00002.safetensors": {name: whole[name] for name in names[:2]},
+            "model-00002-of-00002.safetensors": {name: whole[name] for name in names[2:]},
+        }
+        index = {"weight_map": {name: part for part, held in parts.items() for name in held}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    for part, held in parts.items():
+        save_file(held, folder / part)
+    return folder
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_a_folder_is_counted_to_the_byte(tmp_path: Path, shards: bool) -> None:
+    found = checkpoints.open_path(str(write_model(tmp_path / "tiny", shards)))
+    assert found.format == "safetensors" and found.name == "tiny"
+    assert found.weights.provenance == "counted"
+    assert found.weights.bytes_by_role == {
+        Role.ATTENTION: 2 * 64 * 64 * 2,
+        Role.DENSE_MLP: 2 * 128 * 64 * 2,
+        Role.EMBEDDINGS: 256 * 64 * 2,
+    }
+    assert found.weights.tied_head
+    assert len(found.architecture.layers) == 2
+
+
+@pytest.mark.real
+def test_the_real_gguf(pulled: object, tmp_path: Path) -> None:
+    from firesteel.edge.home import Home
+
+    assert isinstance(pulled, Home)
+    path = next(pulled.weights.rglob("*.gguf"))
+    found = checkpoints.open_path(str(path))
+    assert found.format == "gguf" and found.weights.total_bytes == 96_576_768
+
+
+@pytest.mark.parametrize(
+    ("word", "is_path"),
+    [
+        ("./x", True),
+        ("/x", True),
+        ("~/x", True),
+        ("x.gguf", True),
+        ("org/name", False),
+        ("smollm2", False),
+    ],
+)
+def test_what_is_a_path(word: str, is_path: bool) -> None:
+    assert checkpoints.is_path(word) is is_path
+
+
+def test_what_is_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(FiresteelError, match="there is no"):
+        checkpoints.open_path(str(tmp_path / "none.gguf"))
+    with pytest.raises(FiresteelError, match=r"no config\.json and no GGUF"):
+        checkpoints.open_path(str(tmp_path))
+    text = tmp_path / "notes.txt"
+    text.write_text("x")
+    with pytest.raises(FiresteelError, match="neither a GGUF file nor a folder"):
+        checkpoints.open_path(str(text))
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF\x03")
+    with pytest.raises(BadHeader, match="cut short"):
+        checkpoints.open_path(str(broken))
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.json").write_text("[" * 100_000)
+    with pytest.raises(FiresteelError, match="is not JSON"):
+        checkpoints.open_path(str(tmp_path / "m"))
+
+
+@dataclass
+class Hub:
+    """A hub on loopback, with ranges as the real one has them."""
+
+    root: Path
+    url: str = ""
+    sent_bytes: int = 0
+    asked: list[str] = field(default_factory=list)
+    ignores_ranges: bool = False
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    served = Hub(tmp_path / "hub")
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            served.asked.append(self.path)
+            if "/secret/" in self.path:
+                self.send_error(401)
+                return
+            file = served.root / self.path.lstrip("/").replace("/resolve/main", "")
+            if not file.is_file():
+                self.send_error(404)
+                return
+            data = file.read_bytes()
+            asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+            if asked and not served.ignores_ranges:
+                start, end = int(asked[1]), min(int(asked[2]), len(data) - 1)
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start}-{end}/{len(data)}")
+                data = data[start : end + 1]
+            else:
+                self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+            served.sent_bytes += len(data)
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        served.url = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield served
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_a_hub_repository_reads_as_the_folder_does(hub: Hub, shards: bool) -> None:
+    folder = write_model(hub.root / "org" / "tiny", shards)
+    remote = checkpoints.open_hub("org/tiny", {"HF_ENDPOINT": hub.url})
+    local = checkpoints.open_path(str(folder))
+    assert remote.weights.bytes_by_role == local.weights.bytes_by_role
+    assert remote.architecture == local.architecture
+    assert remote.model == "org/tiny"
+
+
+def test_only_the_front_of_a_large_file_travels(hub: Hub) -> None:
+    folder = hub.root / "org" / "large"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    save_file(
+        {"model.embed_tokens.weight": np.zeros((16384, 1024), np.float16)}, folder / "model.safetensors"
+    )
+    checkpoints.open_hub("org/large", {"HF_ENDPOINT": hub.url})
+    assert hub.sent_bytes < 2 * 2**20 < (folder / "model.safetensors").stat().st_size
+
+
+def test_hub_errors_say_what_to_do(hub: Hub) -> None:
+    with pytest.raises(FiresteelError, match=r"org/none has no config\.json"):
+        checkpoints.open_hub("org/none", {"HF_ENDPOINT": hub.url})
+    with pytest.raises(FiresteelError, match="gated or private") as gated:
+        checkpoints.open_hub("secret/model", {"HF_ENDPOINT": hub.url})
+    assert "HF_TOKEN" in gated.value.next
+    with pytest.raises(FiresteelError, match="cannot be reached"):
+        checkpoints.open_hub("org/x", {"HF_ENDPOINT": "http://127.0.0.1:1"})
+
+
+def test_a_server_without_ranges_is_refused(hub: Hub) -> None:
+    write_model(hub.root / "org" / "tiny", shards=False)
+    hub.ignores_ranges = True
+    with pytest.raises(FiresteelError, match="does not serve ranges"):
+        checkpoints.open_hub("org/tiny", {"HF_ENDPOINT": hub.url})
+
+
+def test_sources_hand_out_exactly_what_is_asked(hub: Hub) -> None:
+    hub.root.mkdir()
+    data = bytes(range(256)) * 8192
+    (hub.root / "file").write_bytes(data)
+    with FileSource(hub.root / "file") as file:
+        for source in (file, UrlSource(f"{hub.url}/file")):
+            assert source.size == len(data)
+            for start, length in ((0, 0), (0, 5), (1_500_000, 300), (len(data) - 1, 1)):
+                assert source.read(start, length) == data[start : start + length]
+            with pytest.raises(BadHeader, match="cut short"):
+                source.read(len(data) - 1, 2)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from firesteel.edge.home import (
+    Home,
+    Locked,
+    catalog_files,
+    find_home,
+    is_locked,
+    lock,
+    need_disk,
+    write_text,
+    writing,
+)
+from firesteel.errors import HostNotReady
+
+
+@pytest.mark.parametrize(
+    ("environ", "root"),
+    [
+        ({"FIRESTEEL_HOME": "/srv/fs", "HOME": "/h"}, "/srv/fs"),
+        ({"XDG_DATA_HOME": "/h/data", "HOME": "/h"}, "/h/data/firesteel"),
+        ({"HOME": "/h"}, "/h/.local/share/firesteel"),
+    ],
+)
+def test_where_home_is(environ: dict[str, str], root: str) -> None:
+    assert find_home(environ).root == Path(root)
+
+
+def test_files_are_written_whole(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "state.json"
+    write_text(path, "one")
+    write_text(path, "two")
+    assert path.read_text() == "two"
+    assert [each.name for each in path.parent.iterdir()] == ["state.json"]
+
+
+def test_a_lock_held_elsewhere_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    assert not is_locked(path)
+    program = (
+        "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+        assert is_locked(path)
+        with pytest.raises(Locked), lock(path):
+            pass
+        holder.kill()
+    assert not is_locked(path)
+
+
+def test_a_full_disk_is_a_sentence_with_what_to_type(tmp_path: Path) -> None:
+    with pytest.raises(HostNotReady, match="needs 8388608") as refused:
+        need_disk(tmp_path / "not" / "there", 2**63, "the model")
+    assert "FIRESTEEL_HOME=" in refused.value.next
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [(errno.ENOSPC, "is full"), (errno.EROFS, "cannot be written"), (errno.EACCES, "cannot be written")],
+)
+def test_errors_of_the_disk_become_sentences(tmp_path: Path, number: int, says: str) -> None:
+    with pytest.raises(HostNotReady, match=says), writing(tmp_path):
+        raise OSError(number, "no")
+
+
+def test_other_errors_pass(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="odd"), writing(tmp_path):
+        raise OSError(errno.EIO, "odd")
+
+
+def test_the_users_catalog_is_found(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    assert catalog_files(home) == []
+    write_text(home.catalog / "recipes" / "mine.yaml", "model: x")
+    assert catalog_files(home) == [("recipes/mine.yaml", "model: x")]

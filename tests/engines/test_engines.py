@@ -1,0 +1,131 @@
+"""The door: a launch written as words and read back is the same launch."""
+
+from __future__ import annotations
+
+import json
+import string
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from firesteel import engines
+from firesteel.launch import Container, EngineName, FlagValue, Launch
+
+ENGINES: tuple[EngineName, ...] = ("vllm", "llamacpp", "sglang")
+BOX = Container(image="box")
+TEXT = string.printable + "é✓\x00\u2028"
+calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=80)
+
+names = (
+    st.text(string.ascii_lowercase + string.digits + "-", min_size=2, max_size=20)
+    .filter(lambda name: name[0].isalpha() and not name.startswith("no-"))
+    .filter(lambda name: name not in {"host", "port", "model", "model-path", "hf-repo", "alias"})
+)
+plain = st.text(TEXT, max_size=30).filter(lambda text: text[:1] not in ("-", "{", "["))
+numbers = st.integers(-1000, 10**9).map(str) | st.floats(-1, 1, allow_nan=False).map(lambda f: f"{f:.3f}")
+leaves: st.SearchStrategy[object] = (
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(TEXT, max_size=10)
+)
+json_values: st.SearchStrategy[FlagValue] = st.dictionaries(
+    st.text(TEXT, max_size=8), leaves | st.lists(leaves, max_size=3), max_size=4
+) | st.lists(leaves, max_size=4)
+
+
+@st.composite
+def launches(draw: st.DrawFn) -> Launch:
+    engine = draw(st.sampled_from(ENGINES))
+    talk = engines.grammar(engine)
+    flags: dict[str, FlagValue] = {}
+    for name in draw(st.lists(names.filter(lambda n: n not in talk.aliases), max_size=8, unique=True)):
+        if name in talk.switches:
+            flags[name] = draw(st.booleans())
+        else:
+            flags[name] = draw(st.one_of(plain, numbers, st.booleans(), json_values))
+    models = ["org/model", "/models/model.gguf", "org/repo-GGUF:Q4_K_M", "./here/a b.gguf"]
+    return Launch(
+        name=draw(st.sampled_from(["served", "org/model"])),
+        model=draw(st.sampled_from(models)),
+        engine=engine,
+        flags=flags,
+        port=draw(st.integers(1, 2**16 - 1)),
+        container=draw(st.sampled_from([None, BOX])),
+    )
+
+
+@calm
+@given(launches())
+def test_parse_is_the_inverse_of_argv(launch: Launch) -> None:
+    found = engines.parse(launch.engine, engines.argv(launch), contained=launch.container is not None)
+    assert (found.model, found.port, dict(found.flags)) == (launch.model, launch.port, dict(launch.flags))
+    assert (found.name or found.model) == launch.name
+    assert found.extra == ()
+
+
+@calm
+@given(st.sampled_from(ENGINES), st.lists(st.text(TEXT, max_size=12), max_size=20), st.booleans())
+def test_parse_takes_any_words(engine: EngineName, words: list[str], contained: bool) -> None:
+    engines.parse(engine, words, contained=contained)
+
+
+@calm
+@given(st.sampled_from(ENGINES), st.integers(1, 2**20), st.integers(1, 256))
+def test_served_is_the_inverse_of_size_flags(engine: EngineName, context: int, users: int) -> None:
+    launch = Launch("m", "org/m", engine, flags=engines.size_flags(engine, context, users))
+    assert engines.served(launch) == engines.Served(context, users)
+
+
+def test_words_of_each_engine() -> None:
+    flags: dict[str, FlagValue] = {"a": "1", "b": True, "c": False, "d": {"x": [1, None]}, "e": "-v"}
+    words = {
+        engine: engines.argv(Launch("chat", "org/m", engine, flags=flags, port=9, container=BOX))
+        for engine in ENGINES
+    }
+    tail = ("--a", "1", "--b", "--no-c", "--d", '{"x":[1,null]}')
+    address = ("--host", "0.0.0.0", "--port", "9")
+    assert words["vllm"] == ("org/m", *address, "--served-model-name", "chat", *tail, "--e=-v")
+    assert words["llamacpp"] == ("--hf-repo", "org/m", *address, "--alias", "chat", *tail, "--e", "-v")
+    assert words["sglang"][:2] == ("--model-path", "org/m")
+
+
+def test_the_address_depends_on_the_container() -> None:
+    child = Launch("m", "/m.gguf", "llamacpp")
+    assert engines.argv(child)[:4] == ("--model", "/m.gguf", "--host", "127.0.0.1")
+    typed = Launch("m", "m", "vllm", flags={"host": "10.0.0.1"}, container=BOX)
+    assert engines.argv(typed) == ("m", "--port", "8000", "--host", "10.0.0.1")
+
+
+def test_programs_and_ports() -> None:
+    assert [engines.program(engine) for engine in ENGINES] == [
+        ("vllm", "serve"),
+        ("llama-server",),
+        ("python3", "-m", "sglang.launch_server"),
+    ]
+    assert [engines.default_port(engine) for engine in ENGINES] == [8000, 8080, 30000]
+
+
+@pytest.mark.parametrize(
+    ("engine", "flags", "expected"),
+    [
+        ("vllm", {"max-model-len": "128k", "max-num-seqs": "4"}, (128_000, 4)),
+        ("vllm", {"max-model-len": "128K"}, (131_072, None)),
+        ("vllm", {"max-model-len": "auto", "max-num-seqs": "9" * 40}, (None, None)),
+        ("vllm", {"max-model-len": "-1"}, (None, None)),
+        ("llamacpp", {"ctx-size": "8192"}, (8192, None)),
+        ("llamacpp", {"ctx-size": "8192", "parallel": "4"}, (2048, 4)),
+        ("llamacpp", {"ctx-size": "8192", "parallel": "4", "kv-unified": True}, (8192, 4)),
+        ("llamacpp", {"ctx-size": "0", "parallel": "-1"}, (None, None)),
+        ("sglang", {"context-length": "4096"}, (4096, None)),
+        ("sglang", {"context-length": True}, (None, None)),
+    ],
+)
+def test_served_of_lines_in_the_wild(
+    engine: EngineName, flags: dict[str, FlagValue], expected: tuple[int | None, int | None]
+) -> None:
+    assert engines.served(Launch("m", "m", engine, flags=flags)) == engines.Served(*expected)
+
+
+def test_deep_json_stays_text() -> None:
+    deep = "[" * 100_000
+    assert engines.parse("vllm", ("m", "--hf-overrides", deep)).flags == {"hf-overrides": deep}
+    assert json.loads(engines.argv(Launch("m", "m", "vllm", flags={"x": {"é": 1}}))[-1]) == {"é": 1}

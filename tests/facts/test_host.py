@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from firesteel.facts.host import Gpu, keep_free_bytes, parse_gpus, parse_meminfo
+from firesteel.units import GIB, MIB
+
+SPARK_MEMINFO = """\
+MemTotal:       127600228 kB
+MemFree:        11890412 kB
+MemAvailable:   122034540 kB
+Buffers:          412316 kB
+HugePages_Total:       0
+"""
+
+
+def test_meminfo_is_kib() -> None:
+    memory = parse_meminfo(SPARK_MEMINFO)
+    assert memory.total_bytes == 127600228 * 1024
+    assert memory.available_bytes == 122034540 * 1024
+    assert memory.free_bytes == 11890412 * 1024
+
+
+def test_meminfo_without_what_we_need() -> None:
+    with pytest.raises(ValueError, match="MemAvailable"):
+        parse_meminfo("MemTotal: 1 kB\nMemFree: 1 kB\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("NVIDIA GB10, 580.95.05, 12.1\n", (Gpu("NVIDIA GB10", "580.95.05", "12.1"),)),
+        ("NVIDIA H200, 570.1, 9.0\nNVIDIA H200, 570.1, 9.0\n", (Gpu("NVIDIA H200", "570.1", "9.0"),) * 2),
+        ("", ()),
+        ("No devices were found\n", ()),
+    ],
+)
+def test_gpus(text: str, gpus: tuple[Gpu, ...]) -> None:
+    assert parse_gpus(text) == gpus
+
+
+def test_only_a_gb10_is_a_gb10() -> None:
+    assert Gpu("NVIDIA GB10", "580", "12.1").is_gb10
+    assert not Gpu("NVIDIA GB200", "580", "10.0").is_gb10
+    assert not Gpu("NVIDIA RTX PRO 6000", "580", "12.0").is_gb10
+
+
+@pytest.mark.parametrize(
+    ("total", "ceiling", "kept"),
+    [
+        (120 * GIB, 105 * GIB, 15 * GIB),
+        (2 * GIB, None, 512 * MIB),
+        (20 * GIB, None, GIB),
+        (512 * GIB, None, 4 * GIB),
+    ],
+)
+def test_what_stays_free(total: int, ceiling: int | None, kept: int) -> None:
+    assert keep_free_bytes(total, ceiling) == kept

@@ -1,0 +1,174 @@
+"""Whole commands, scripts and guides."""
+
+from __future__ import annotations
+
+import pytest
+
+from firesteel.catalog import Images
+from firesteel.errors import UsageError
+from firesteel.launch import Container, Launch, Mount, Spot
+from firesteel.reads import read
+
+FLAGSHIP = """\
+export HF_TOKEN=hf_xxx
+docker run -d --name chat --ipc=host --restart unless-stopped \\
+  --gpus all -p 8000:8000 \\
+  -e HF_HOME=/models -v ~/vllm:/models -e HF_TOKEN="$HF_TOKEN" \\
+  -e VLLM_FP8_MOE_BACKEND=flashinfer_cutlass \\
+  vllm/vllm-openai:nightly \\
+  vllm serve nvidia/Qwen3.6-35B-A3B-NVFP4 --port 8000 \\
+    --trust-remote-code --kv-cache-dtype fp8 \\
+    --speculative-config '{"method":"mtp","num_speculative_tokens":3}'
+"""
+
+
+def test_a_guide_command(images: Images) -> None:
+    (reading,) = read(FLAGSHIP, "run.sh", images)
+    assert reading.launch == Launch(
+        name="nvidia/Qwen3.6-35B-A3B-NVFP4",
+        model="nvidia/Qwen3.6-35B-A3B-NVFP4",
+        engine="vllm",
+        version=None,
+        flags={
+            "trust-remote-code": True,
+            "kv-cache-dtype": "fp8",
+            "speculative-config": {"method": "mtp", "num_speculative_tokens": 3},
+        },
+        env={"HF_HOME": "/models", "HF_TOKEN": "$HF_TOKEN", "VLLM_FP8_MOE_BACKEND": "flashinfer_cutlass"},
+        container=Container(
+            image="vllm/vllm-openai:nightly",
+            program=("vllm", "serve"),
+            gpus="all",
+            ipc="host",
+            restart="unless-stopped",
+            publish=("8000:8000",),
+            mounts=(Mount("~/vllm", "/models"),),
+            options=(("name", "chat"),),
+        ),
+    )
+    spots = reading.spots
+    assert spots["program"] == Spot("run.sh", 7, "vllm serve nvidia/Qwen3.6-35B-A3B-NVFP4 --port 8000")
+    lines = {name: spots[name].line for name in ("image", "model", "flag:kv-cache-dtype")}
+    assert lines == {"image": 6, "model": 7, "flag:kv-cache-dtype": 8}
+    assert spots["env:VLLM_FP8_MOE_BACKEND"].line == 5
+    assert spots["option:restart"].line == 2
+
+
+def test_the_image_that_starts_the_engine_itself(images: Images) -> None:
+    line = "sudo docker run --gpus all vllm/vllm-openai:v0.24.0 --model /model --served-model-name chat"
+    (reading,) = read(line, "-", images)
+    launch = reading.launch
+    assert (launch.version, launch.model, launch.name) == ("0.24.0", "/model", "chat")
+    assert launch.container is not None and launch.container.program == ()
+
+
+def test_a_script_inside_a_container(images: Images) -> None:
+    text = (
+        'docker run -d nvcr.io/nvidia/vllm:26.04-py3 \\\n  bash -lc "pip install --no-cache-dir scipy && \\\n'
+        '    VLLM_X=1 vllm serve org/m \\\n      --max-model-len 4096"\n'
+    )
+    (reading,) = read(text, "run.sh", images)
+    launch = reading.launch
+    assert (launch.version, launch.model, launch.flags) == ("0.19.0", "org/m", {"max-model-len": "4096"})
+    assert launch.env == {"VLLM_X": "1"}
+    assert launch.container is not None and launch.container.program[:2] == ("bash", "-lc")
+    assert launch.container.program[2].startswith("pip install")
+    assert launch.container.program[2].endswith("VLLM_X=1 vllm serve")
+    assert (reading.spots["model"].line, reading.spots["flag:max-model-len"].line) == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("line", "entrypoint", "program"),
+    [
+        ("--entrypoint vllm vllm/vllm-openai:v0.24.0 serve org/m", "vllm", ("serve",)),
+        ("--entrypoint '' vllm/vllm-openai:v0.24.0 vllm serve org/m", "", ("vllm", "serve")),
+        ("--entrypoint bash my/image -c 'vllm serve org/m'", "bash", ("-c", "vllm serve")),
+        ("lmsysorg/sglang:v0.5.9 python3 -m sglang.launch_server --model-path org/m", None, None),
+        ("my/image /usr/bin/python3 -u -m vllm.entrypoints.openai.api_server --model org/m", None, None),
+        ("my/image sglang serve --model-path org/m", None, ("sglang", "serve")),
+        ("ghcr.io/ggml-org/llama.cpp:server-cuda13-b9000 -hf org/m", None, ()),
+        ("some/llama-thing:1 -m org/m", None, ()),
+    ],
+)
+def test_programs_and_entrypoints(
+    images: Images, line: str, entrypoint: str | None, program: tuple[str, ...] | None
+) -> None:
+    (reading,) = read(f"podman run {line}", "-", images)
+    box = reading.launch.container
+    assert box is not None
+    assert reading.launch.model == "org/m"
+    assert box.entrypoint == entrypoint
+    if program is not None:
+        assert box.program == program
+
+
+def test_plain_lines(images: Images) -> None:
+    text = (
+        "export VLLM_API_KEY=k; A=1 exec vllm serve org/a -tp 2 > log 2>&1 &\n"
+        "nohup ./build/bin/llama-server -hf org/b:Q8_0 -c 8192 --host 0.0.0.0\n"
+        "python -m sglang.launch_server --model org/c --tp 2\n"
+        "bash -c 'vllm serve org/d'\n"
+        "echo vllm serve org/e; pip install vllm; docker logs vllm; docker run --rm cuda nvidia-smi\n"
+    )
+    found = [reading.launch for reading in read(text, "run.sh", images)]
+    assert [(each.engine, each.model) for each in found] == [
+        ("vllm", "org/a"), ("llamacpp", "org/b:Q8_0"), ("sglang", "org/c"), ("vllm", "org/d"),
+    ]  # fmt: skip
+    assert found[0].env == {"VLLM_API_KEY": "k", "A": "1"}
+    assert found[1].flags == {"ctx-size": "8192", "host": "0.0.0.0"}
+    assert [each.port for each in found] == [8000, 8080, 30000, 8000]
+
+
+def test_the_first_of_several_names(images: Images) -> None:
+    text = "vllm serve m --served-model-name a b\nllama-server -m m.gguf -a c,d\nvllm serve m\n"
+    assert [reading.launch.name for reading in read(text, "-", images)] == ["a", "c", "m"]
+
+
+def test_an_image_that_is_told_by_its_environment(images: Images) -> None:
+    (reading,) = read("docker run --name x -e MODEL_PATH=/m ghcr.io/aeon-7/vllm-dflash:latest", "-", images)
+    assert (reading.launch.name, reading.launch.model, reading.launch.version) == ("x", "", None)
+
+
+def test_ports_come_from_the_engine_then_from_what_is_published(images: Images) -> None:
+    base = "docker run -p 127.0.0.1:9000:8123 vllm/vllm-openai:v0.24.0 org/m"
+    assert read(base, "-", images)[0].launch.port == 8123
+    assert read(f"{base} --port 8124", "-", images)[0].launch.port == 8124
+
+
+def test_sglang_that_is_told_nothing_listens_on_loopback(images: Images) -> None:
+    line = "docker run lmsysorg/sglang:v0.5.9 python3 -m sglang.launch_server --model-path m"
+    assert read(line, "-", images)[0].launch.flags == {"host": "127.0.0.1"}
+    assert read(f"{line} --host 0.0.0.0", "-", images)[0].launch.flags == {}
+
+
+def test_a_markdown_guide(images: Images) -> None:
+    text = f"# It's a guide\n\n```bash\n{FLAGSHIP}```\n\n```\nvllm serve m\n```\n```sh\necho 'docker\n```\n"
+    first, second = read(text, "guide.md", images)
+    assert (first.spots["image"].line, second.spots["program"].line) == (9, 16)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "holds no command"),
+        ("hello world", "holds no command"),
+        ("docker run -d --gpus all", "holds no command"),
+        ("docker run alpine sh", "holds no command"),
+        ("docker run nvcr.io/nvidia/vllm:26.04-py3 bash", "holds no command"),
+        ("vllm serve 'm", "never closed"),
+        ("vllm serve m" + " x" * 2**20, "longer than"),
+        ("vllm serve m\0", "not text"),
+        ("vllm serve m\n" * 600, "more than 500 launches"),
+    ],
+)
+def test_what_cannot_be_read(images: Images, text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        read(text, "run.sh", images)
+    assert caught.value.next
+
+
+def test_a_hundred_thousand_words(images: Images) -> None:
+    (reading,) = read("vllm serve m " + "--a 1 x " * 33_000, "-", images)
+    assert len(reading.launch.extra) == 33_000
+    (reading,) = read("docker run " + "-e A=1 " * 50_000 + "vllm/vllm-openai:nightly m", "-", images)
+    assert reading.launch.env == {"A": "1"}

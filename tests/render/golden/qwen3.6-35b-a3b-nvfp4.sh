@@ -1,0 +1,21 @@
+docker run -d --name firesteel-qwen3.6-35b-a3b-nvfp4 \
+  --label firesteel=qwen3.6-35b-a3b-nvfp4 \
+  --gpus all \
+  --ipc host \
+  -p 127.0.0.1:8000:8000 \
+  -v ~/.cache/huggingface:/root/.cache/huggingface \
+  vllm/vllm-openai:v0.28.0 nvidia/Qwen3.6-35B-A3B-NVFP4 \
+  --host 0.0.0.0 \
+  --port 8000 \
+  --served-model-name qwen3.6-35b-a3b-nvfp4 \
+  --kv-cache-dtype fp8 \
+  --attention-backend flashinfer \
+  --moe-backend marlin \
+  --speculative-config '{"method":"mtp","num_speculative_tokens":3,"moe_backend":"triton"}' \
+  --max-num-batched-tokens 8192 \
+  --load-format fastsafetensors \
+  --reasoning-parser qwen3 \
+  --tool-call-parser qwen3_xml \
+  --enable-auto-tool-choice \
+  --max-model-len 131072 \
+  --max-num-seqs 4

@@ -1,0 +1,106 @@
+"""Findings: their order, their places, their words."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from firesteel import catalog
+from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch
+from firesteel.reads import read
+from firesteel.rules import Finding, check
+
+SHIPPED = catalog.shipped()
+
+
+def findings(text: str, hardware: str | None = "gb10") -> list[Finding]:
+    (reading,) = read(text, "run.sh", SHIPPED.images)
+    return list(check(reading.launch, hardware=hardware, spots=reading.spots))
+
+
+def test_the_house_example() -> None:
+    text = (
+        "docker run -d --restart unless-stopped \\\n  -p 127.0.0.1:8000:8000 \\\n"
+        "  vllm/vllm-openai:v0.24.0 vllm serve nvidia/Qwen3.6-35B-A3B-NVFP4 \\\n"
+        "  --gpu-memory-utilization 0.8\n"
+    )
+    stop, warn = findings(text)
+    assert (stop.rule, stop.level, stop.confidence) == ("vllm-entrypoint-twice", "stop", "verified")
+    assert stop.spot is not None and (stop.spot.path, stop.spot.line) == ("run.sh", 3)
+    assert stop.saw == "vllm/vllm-openai:v0.24.0 vllm serve nvidia/Qwen3.6-35B-A3B-NVFP4"
+    assert stop.instead is not None
+    assert stop.instead.startswith("vllm/vllm-openai:v0.24.0 nvidia/Qwen3.6-35B-A3B-NVFP4")
+    assert stop.scope == "vLLM of any version"
+    assert stop.sources[0].url.startswith("https://")
+    assert (warn.rule, warn.spot and warn.spot.line) == ("restart-policy-unproven", 1)
+
+
+def test_each_variable_is_a_finding_of_its_own() -> None:
+    text = (
+        "docker run \\\n -e VLLM_USE_FLASHINFER_MOE_FP4=0 \\\n -e VLLM_NVFP4_GEMM_BACKEND=marlin \\\n"
+        " vllm/vllm-openai:v0.24.0 org/m --gpu-memory-utilization 0.5"
+    )
+    found = [finding for finding in findings(text) if finding.rule == "vllm-kernel-env-gone"]
+    assert [finding.spot.line for finding in found if finding.spot] == [2, 3]
+    assert found[1].says.startswith("`VLLM_NVFP4_GEMM_BACKEND` was removed")
+
+
+def test_a_moving_tag_warns_at_most() -> None:
+    line = "docker run {image} org/m --gpu-memory-utilization 0.5 --swap-space 4"
+    (pinned,) = findings(line.format(image="vllm/vllm-openai:v0.24.0"))
+    (moving,) = findings(line.format(image="vllm/vllm-openai:nightly"))
+    assert (pinned.level, pinned.scope) == ("stop", "vLLM >=0.18.0")
+    assert (moving.level, moving.scope) == ("warn", "vLLM >=0.18.0, if this tag is as new as vLLM 0.32.0")
+    assert findings(line.format(image="my/vllm:1")) == []
+
+
+def test_rules_about_a_machine_need_the_machine() -> None:
+    line = "vllm serve org/m --gpu-memory-utilization 0.95"
+    assert [finding.rule for finding in findings(line)] == ["utilization-over-0.90"]
+    assert findings(line, hardware=None) == []
+
+
+def test_a_launch_that_nobody_wrote_has_no_place() -> None:
+    launch = Launch("m", "org/m", "vllm", flags={"gpu-memory-utilization": "0.95"})
+    (finding,) = check(launch, hardware="gb10")
+    assert finding.spot is None and finding.saw == "--gpu-memory-utilization 0.95"
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED.recipes))
+def test_no_rule_stops_a_shipped_recipe(name: str) -> None:
+    launch = catalog.launch(SHIPPED, SHIPPED.recipes[name], Ask())
+    found = {finding.rule for finding in check(launch, hardware="gb10")}
+    assert found <= {"utilization-unset"}  # the planner sets it
+
+
+text = st.text(string.printable, max_size=12)
+engine_names: st.SearchStrategy[EngineName] = st.sampled_from(("vllm", "llamacpp", "sglang"))
+flag_names = st.sampled_from(
+    ["gpu-memory-utilization", "speculative-config", "flash-attn", "host", "kv-cache-dtype", "x"]
+)
+flag_values: st.SearchStrategy[FlagValue] = (
+    text | st.booleans() | st.dictionaries(text, text) | st.lists(st.integers())  # type: ignore[assignment]  # invariance
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
+@given(
+    st.builds(
+        Launch,
+        name=text,
+        model=text,
+        engine=engine_names,
+        version=st.none() | text,
+        flags=st.dictionaries(flag_names, flag_values),
+        env=st.dictionaries(text, text, max_size=2),
+        container=st.none()
+        | st.builds(Container, image=text, program=st.tuples(text), publish=st.tuples(text)),
+        extra=st.tuples(text),
+    )
+)
+def test_any_launch_can_be_checked(launch: Launch) -> None:
+    levels = [finding.level for finding in check(launch, hardware="gb10")]
+    assert levels == sorted(levels, key=["stop", "warn", "note"].index)

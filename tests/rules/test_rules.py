@@ -1,0 +1,88 @@
+"""Every rule's own examples, run through the reader as a user would paste them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from firesteel import catalog
+from firesteel.errors import UsageError
+from firesteel.reads import read
+from firesteel.rules import Rule, check, explain, rules
+from firesteel.rules.match import sights
+from firesteel.rules.rule import When
+from firesteel.rules.scene import Scene
+
+RULES = rules()
+HITS = [(rule, line) for rule in RULES for line in rule.hits]
+MISSES = [(rule, line) for rule in RULES for line in rule.misses]
+
+
+def found(line: str) -> dict[str, str]:
+    readings = read(line, "line", catalog.shipped().images)
+    findings = [
+        finding
+        for reading in readings
+        for finding in check(reading.launch, hardware="gb10", spots=reading.spots)
+    ]
+    return {finding.rule: finding.level for finding in findings}
+
+
+@pytest.mark.parametrize(("rule", "line"), HITS, ids=[f"{rule.id}: {line[:60]}" for rule, line in HITS])
+def test_hits(rule: Rule, line: str) -> None:
+    assert rule.id in found(line)
+
+
+@pytest.mark.parametrize(("rule", "line"), MISSES, ids=[f"{rule.id}: {line[:60]}" for rule, line in MISSES])
+def test_misses(rule: Rule, line: str) -> None:
+    assert rule.id not in found(line)
+
+
+def thinner(rule: Rule) -> Iterator[tuple[str, Rule]]:
+    """The rule without one of its matchers. Engine and hardware are the same in all its examples."""
+    about_the_flag = {"bare", "value", "other_than", "above", "up_to", "key"}
+    for gone in rule.when.model_fields_set - {"engine", "hardware"}:
+        out = {gone} | (about_the_flag if gone == "flag" else set())
+        kept = rule.when.model_dump(include=rule.when.model_fields_set - out)
+        if kept:
+            yield gone, rule.model_copy(update={"when": When.model_validate(kept)})
+    for more in ("also", "unless"):
+        if getattr(rule, more):
+            yield more, rule.model_copy(update={more: ()})
+
+
+def holds(rule: Rule, line: str) -> bool:
+    images = catalog.shipped().images
+    (launch,) = (reading.launch for reading in read(line, "line", images))
+    image = catalog.identify(launch.container.image, images) if launch.container else None
+    return bool(sights(rule, Scene(launch, "gb10", image)))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RULES])
+def test_every_matcher_is_needed(rule: Rule) -> None:
+    for gone, changed in thinner(rule):
+        right = all(holds(changed, line) for line in rule.hits)
+        right = right and not any(holds(changed, line) for line in rule.misses)
+        assert not right, f"no example of {rule.id} needs its `{gone}`"
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.when.hardware], ids=lambda rule: rule.id)
+def test_rules_about_a_machine_miss_others(rule: Rule) -> None:
+    for line in rule.hits:
+        (launch,) = (reading.launch for reading in read(line, "line", catalog.shipped().images))
+        assert rule.id not in {finding.rule for finding in check(launch, hardware="h100")}
+
+
+def test_ids_are_unique_and_can_be_explained() -> None:
+    assert len({rule.id for rule in RULES}) == len(RULES) >= 12
+    assert explain("vllm-entrypoint-twice").level == "stop"
+    with pytest.raises(UsageError, match="no rule `nope`"):
+        explain("nope")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RULES])
+def test_stops_are_certain_and_say_what_to_write(rule: Rule) -> None:
+    assert rule.instead
+    if rule.level == "stop":
+        assert rule.confidence in ("verified", "reported")

@@ -1,0 +1,162 @@
+"""The whole path with the real engine: up, a real client, and every way in which it can go wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import openai
+import pytest
+from tests.conftest import Ran, run_firesteel
+
+from firesteel.edge import process
+from firesteel.edge.home import Home
+from firesteel.run.service import all_services
+
+pytestmark = pytest.mark.real
+
+
+def up(home: Home, port: int, *words: str) -> Ran:
+    return run_firesteel(home.root, "up", "--port", str(port), *words)
+
+
+def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
+    ran = up(engine_home, free_port, "--json")
+    assert ran.code == 0, ran.err
+    report = ran.json
+    assert report["verified"] and not report["already_running"]
+    assert [check["name"] for check in report["checks"]] == ["answers", "same twice", "no loop"]
+
+    client = openai.OpenAI(base_url=report["url"], api_key="none", timeout=60)
+    chat = client.chat.completions.create(
+        model=report["model"], messages=[{"role": "user", "content": "What is 2+2?"}], temperature=0
+    )
+    assert "4" in (chat.choices[0].message.content or "")
+    client.close()
+
+    again = up(engine_home, free_port, "--json")
+    assert again.code == 0 and again.json["already_running"]
+    assert run_firesteel(engine_home.root, "verify", "smollm2").code == 0
+    listed = run_firesteel(engine_home.root, "ps", "--json").json["services"]
+    assert [(each["name"], each["phase"]) for each in listed] == [("smollm2", "ready")]
+
+    engine = all_services(engine_home)[0].state
+    assert engine is not None and engine.engine is not None
+    down = run_firesteel(engine_home.root, "down", "--json")
+    assert down.code == 0 and "MiB are back" in down.json["done"][0]
+    assert not process.is_alive(engine.engine) and not process.is_alive(engine.keeper)
+    assert process.port_is_free(free_port)
+    assert "listening on" in run_firesteel(engine_home.root, "logs", "smollm2", "-n", "500").out
+
+
+def test_what_was_planned_is_what_the_engine_takes(engine_home: Home, free_port: int) -> None:
+    report = up(engine_home, free_port, "--json", "--context", "1000", "--users", "3").json
+    rows = {row["what"]: row for row in report["compared"]}
+    assert rows["weights"]["measured"] == pytest.approx(rows["weights"]["planned"]["expected"], rel=1e-4)
+    assert rows["KV cache"]["measured"] == pytest.approx(rows["KV cache"]["planned"]["expected"], rel=1e-4)
+    assert rows["compute buffers"]["within"]
+    assert rows["memory in all"]["within"]
+    assert rows["decode"]["measured"] > 0
+
+
+def test_a_port_in_use(engine_home: Home) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ran = up(engine_home, port)
+    assert ran.code == 5
+    assert f"port {port} is in use by" in ran.err and f"pid {os.getpid()}" in ran.err
+    assert "next: firesteel up --port" in ran.err
+    assert all_services(engine_home) == []
+
+
+def test_kill_9_of_the_engine(engine_home: Home, free_port: int) -> None:
+    assert up(engine_home, free_port).code == 0
+    state = all_services(engine_home)[0].state
+    assert state is not None and state.engine is not None
+    process.send(state.engine, signal.SIGKILL)
+    wait_until_dead(engine_home)
+    ps = run_firesteel(engine_home.root, "ps")
+    assert "killed by signal 9 (SIGKILL)" in ps.out and "firesteel up smollm2" in ps.out
+    verify = run_firesteel(engine_home.root, "verify")
+    assert verify.code == 1 and "is dead" in verify.err and "next: firesteel up smollm2" in verify.err
+    assert up(engine_home, free_port).code == 0
+
+
+def wait_until_dead(home: Home) -> None:
+    for _ in range(100):
+        if all_services(home)[0].phase == "dead":
+            return
+        time.sleep(0.05)
+    raise AssertionError("the keeper did not notice")
+
+
+def test_an_interrupted_up_leaves_nothing(engine_home: Home, free_port: int) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "firesteel", "up", "--port", str(free_port)],
+        env={**os.environ, "FIRESTEEL_HOME": str(engine_home.root)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stderr is not None
+    for line in child.stderr:
+        if line.startswith("launch"):
+            break
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert all_services(engine_home) == []
+    assert process.port_is_free(free_port)
+
+
+def test_kill_9_of_up_itself_can_be_cleaned(engine_home: Home, free_port: int) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "firesteel", "up", "--port", str(free_port)],
+        env={**os.environ, "FIRESTEEL_HOME": str(engine_home.root)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stderr is not None
+    for line in child.stderr:
+        if line.startswith("launch") and "loading" in line:
+            break
+    child.kill()
+    child.communicate(timeout=60)
+    assert [service.phase for service in all_services(engine_home)] == ["starting"]
+    assert run_firesteel(engine_home.root, "down").code == 0
+    assert all_services(engine_home) == []
+
+
+def test_a_broken_model_file_is_told_with_its_reason(
+    engine_home: Home, free_port: int, tmp_path: Path
+) -> None:
+    whole = next(engine_home.weights.rglob("*.gguf")).read_bytes()
+    model = tmp_path / "zeros.gguf"
+    header = 2_000_000
+    model.write_bytes(whole[:header] + b"\xff" * (len(whole) - header))
+    ran = run_firesteel(engine_home.root, "up", str(model), "--port", str(free_port))
+    assert ran.code == 1
+    assert "zeros came up, but its answers are wrong" in ran.err or "zeros did not start" in ran.err
+    assert "next: firesteel logs zeros" in ran.err
+    assert all_services(engine_home) == []
+
+
+def test_two_ups_at_once(engine_home: Home, free_port: int) -> None:
+    words = [sys.executable, "-m", "firesteel", "up", "--port", str(free_port), "--json"]
+    env = {**os.environ, "FIRESTEEL_HOME": str(engine_home.root)}
+    both = [
+        subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)
+    ]
+    codes = []
+    for child in both:
+        child.communicate(timeout=120)
+        codes.append(child.returncode)
+    assert 0 in codes
+    assert len(all_services(engine_home)) == 1
+    assert all_services(engine_home)[0].phase == "ready"
