@@ -132,7 +132,7 @@ def test_launch_in_a_container() -> None:
 def test_launch_of_the_embedded_engine_has_no_container() -> None:
     made = start("smollm2")
     assert (made.version, made.container) == ("11549", None)
-    assert made.flags == {"metrics": True, "ctx-size": "8192", "parallel": "2"}
+    assert made.flags == {"cache-ram": "0", "metrics": True, "ctx-size": "8192", "parallel": "2"}
 
 
 def test_launch_takes_what_was_asked() -> None:

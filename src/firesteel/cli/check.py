@@ -84,7 +84,7 @@ def _told(rule_id: str) -> str:
     rule = explain(rule_id)
     lines = [
         f"{rule.id}  ({rule.level}, {rule.confidence})",
-        rule.says,
+        rule.says.replace("{value}", "VALUE"),
         *([f"use   {rule.instead}"] if rule.instead else []),
         *(f"hit   {line}" for line in rule.hits),
         *(f"miss  {line}" for line in rule.misses),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -16,7 +17,7 @@ from firesteel.run import Check, Report
 from firesteel.units import show_bytes, show_count
 
 _PIPED_WIDTH = 160
-out = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
+out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 _BAR_WIDTH = 60

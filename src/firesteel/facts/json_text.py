@@ -54,7 +54,7 @@ def text_pieces(source: Source, start: int, length: int) -> Iterator[str]:
         try:
             yield decoder.decode(source.read(start, take), final=start + take == end)
         except UnicodeDecodeError:
-            raise bad_header(source.name, "has a header that is not UTF-8") from None
+            raise bad_header(source.name, "is damaged: its header is not UTF-8") from None
         start += take
 
 
@@ -95,17 +95,17 @@ class JsonText:
                 if end < len(self._text) or not self._more():
                     break
             except RecursionError:
-                raise self.bad("has a header nested too deeply") from None
+                raise self.bad("is damaged: its JSON is nested too deeply") from None
             except ValueError:
                 # Wrong, or only not here yet: the next piece tells.
                 if len(self._text) - self._at > MAX_VALUE_CHARS:
                     raise self.bad(
-                        f"has a header value that is broken or over {MAX_VALUE_CHARS:,} characters"
+                        f"is damaged: its JSON has a value that is broken or over {MAX_VALUE_CHARS:,} characters"
                     ) from None
                 if not self._more():
                     raise self._not_json() from None
         if self._text.find("\\u", self._at, end) >= 0 and not _is_text(value):
-            raise self.bad("has a header with half a surrogate pair")
+            raise self.bad("is damaged: its JSON has half a surrogate pair")
         self._at = end
         return value
 
@@ -118,7 +118,7 @@ class JsonText:
         return bad_header(self._name, what)
 
     def _not_json(self) -> BadHeader:
-        return self.bad("has a header that is not a JSON object")
+        return self.bad("is damaged: its JSON is broken or no object")
 
     def _key(self) -> str:
         key = self.value()

@@ -1,0 +1,27 @@
+"""The generated pages are what the program would write now."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_pages_are_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/make-docs"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_tree_has_every_file_with_a_line() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for path in (ROOT / "src/firesteel").rglob("*.py"):
+        if path.name not in ("__init__.py", "__main__.py"):
+            row = next(line for line in readme.splitlines() if line.split()[:1] == [path.name])
+            assert len(row.split()) > 2, path
