@@ -237,6 +237,20 @@ def test_refused(case: str) -> None:
     assert peak_bytes < 2_000_000
 
 
+@pytest.mark.parametrize(
+    ("case", "line"),
+    [
+        ("big endian", "is a big-endian GGUF"),
+        ("version 1", "is GGUF version 1, which engines dropped"),
+        ("version 4", "is GGUF version 4; firesteel reads 2 and 3"),
+        ("not GGUF", "is not a GGUF file"),
+        ("ggml type 4, withdrawn", "unknown ggml type 4"),
+    ],
+)
+def test_other_kinds_of_files_are_named(case: str, line: str) -> None:
+    assert line in refusal(lambda: read(REFUSED[case]))[0]
+
+
 def test_cut_at_every_byte(tmp_path: Path) -> None:
     keys: dict[str, object] = {"x.a": ("FLOAT32", 1.5), "x.b": "words", "x.c": [1, 2], "x.d": ["a"] * 70}
     data = written(keys, {"a": ("Q4_K", (2, 256)), "b": ("F32", (3,))}, tmp_path).read_bytes()
@@ -275,6 +289,8 @@ def numbers(count: int) -> bytes:
 
 
 HOSTILE: dict[str, Callable[[], bytes]] = {
+    "claims 100,001 tensors": lambda: gguf_file(counts=(100_001, 0)),
+    "claims 65,537 keys": lambda: gguf_file(counts=(0, 65_537)),
     "4,000,001 strings": lambda: gguf_file([key("a", ARRAY, array(STRING, 4_000_001, b""))]),
     "more metadata": lambda: gguf_file([key(f"{n}", ARRAY, numbers(4096)) for n in range(400)]),
     "more metadata than": lambda: gguf_file(

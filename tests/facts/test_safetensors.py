@@ -147,10 +147,12 @@ REFUSED = {
     "negative offset": safetensors_file({"a": {**A, "data_offsets": [-2, 0]}}, 2),
     "offsets backwards": safetensors_file({"a": {**A, "data_offsets": [2, 0]}}, 2),
     "offsets of 2^64": safetensors_file({"a": {**A, "data_offsets": [2**64, 2**64 + 2]}}, 2),
-    "size is not the shape's": safetensors_file({"a": info("U8", [3], 0, 2)}, 2),
+    "offsets are not the shape's": safetensors_file({"a": info("U8", [3], 0, 2)}, 3),
+    "data is not the shape's": safetensors_file({"a": info("U8", [3], 0, 2)}, 2),
     "size is not the dtype's": safetensors_file({"a": info("U16", [2], 0, 2)}, 2),
-    "half a byte": safetensors_file({"a": info("F4", [3], 0, 2)}, 2),
-    "three quarters of a byte": safetensors_file({"a": info("F6_E2M3", [1], 0, 1)}, 1),
+    "half a byte, counted": safetensors_file({"a": info("F4", [3], 0, 2)}, 2),
+    "half a byte, dropped": safetensors_file({"a": info("F4", [3], 0, 1)}, 1),
+    "three quarters of a byte": safetensors_file({"a": info("F6_E2M3", [1], 0, 0)}),
     "overlap": safetensors_file({"a": A, "b": info("U8", [2], 1, 3)}, 3),
     "the same bytes twice": safetensors_file({"a": A, "b": A}, 2),
     "hole": safetensors_file({"a": A, "b": info("U8", [2], 3, 5)}, 5),
@@ -173,11 +175,23 @@ REFUSED = {
 ACCEPTED_BY_THE_REFERENCE = {"tensor is a list", "tensor twice", "metadata key twice", "seventeen dimensions"}
 
 
+def compact(data: bytes) -> bytes:
+    """The same file as the reference would space it: such headers are read another, shorter way."""
+    length = int.from_bytes(data[:8], "little")
+    header = data[8 : 8 + length].replace(b": ", b":").replace(b", ", b",")
+    return len(header).to_bytes(8, "little") + header + data[8 + length :]
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str) -> None:
     line, peak_bytes = refusal(lambda: read(REFUSED[case]))
     assert line.startswith("x.safetensors ")
     assert peak_bytes < 10_000_000
+
+
+@pytest.mark.parametrize("case", [case for case, data in REFUSED.items() if b'", ' in data or b'": ' in data])
+def test_refused_in_the_form_of_the_reference(case: str) -> None:
+    assert refusal(lambda: read(compact(REFUSED[case])))[0] == refusal(lambda: read(REFUSED[case]))[0]
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -257,6 +271,12 @@ def test_too_many_tensors() -> None:
     """Only the refusal: `scripts/fuzz-headers` watches the memory, which takes its time."""
     with pytest.raises(BadHeader, match="names over 400,000 tensors"):
         read_header(hostile(empty_tensor(f"{n}") for n in range(401_000)))
+
+
+def test_a_header_over_the_limit_is_not_read() -> None:
+    source = BigSource("x.safetensors", (100_000_001).to_bytes(8, "little"), 2**40)
+    assert "claims a header of 100,000,001 bytes" in refusal(lambda: read_header(source))[0]
+    assert source.reads == [(0, 8)]
 
 
 def test_nothing_past_the_header_is_read() -> None:

@@ -1,72 +1,176 @@
-"""The same path as on a Spark: a container recipe, up to the report, on a pretend docker."""
+"""The container way, as on a Spark, with a real docker: a daemon of our own, an image made here.
+
+The image holds no files but links; Python and the engine are this machine's, mounted read-only. What is
+left out is only the GPU.
+"""
 
 from __future__ import annotations
 
-import json
-import stat
+import os
+import shutil
+import signal
+import subprocess
 import sys
+import tarfile
+import time
+from collections.abc import Iterator
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 import firesteel
-from firesteel.edge import embedded
+from firesteel.catalog import Image, Images
+from firesteel.edge import checkpoints, embedded, process
 from firesteel.edge.home import Home
 from firesteel.errors import HostNotReady
 from firesteel.facts.host import Gpu
-from firesteel.launch import Ask
-from firesteel.rules import Proposal
-from firesteel.run import Ready, all_services, bring_up, stop
+from firesteel.launch import Ask, Mount
+from firesteel.rules import Proposal, propose_checkpoint
+from firesteel.run import Done, Ready, all_services, bring_up, stop
 
 pytestmark = pytest.mark.real
+IMAGE = "firesteel-test/llamacpp:1"
+
+
+@pytest.fixture(scope="module")
+def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A docker daemon of our own, with the test image in it; gives its address."""
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        assert os.environ.get("CI") != "true", "scripts/test installs docker in CI"
+        pytest.skip("needs root and dockerd (Debian: docker.io)")
+    folder = tmp_path_factory.mktemp("docker")
+    address = f"unix://{folder}/docker.sock"
+    words = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "-H", address]
+    with (folder / "log").open("wb") as log:
+        daemon = subprocess.Popen([*words, "--pidfile", f"{folder}/pid"], stdout=log, stderr=log)
+    try:
+        _until_it_answers(address, folder / "log")
+        change = 'ENTRYPOINT ["/engine/bin/python", "-I", "/server.py"]'
+        subprocess.run(
+            ["docker", "-H", address, "import", "-c", change, "-", IMAGE],
+            input=_image(),
+            check=True,
+            capture_output=True,
+        )
+        yield address
+    finally:
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait(timeout=60)
+
+
+def _until_it_answers(address: str, log: Path) -> None:
+    for _ in range(200):
+        if (
+            subprocess.run(["docker", "-H", address, "version"], capture_output=True, check=False).returncode
+            == 0
+        ):
+            return
+        time.sleep(0.1)
+    raise AssertionError(log.read_text()[-2000:])
+
+
+def _image() -> bytes:
+    packed = BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name in ("lib", "lib64", "bin"):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = tarfile.SYMTYPE, f"usr/{name}"
+            tar.addfile(link)
+    return packed.getvalue()
 
 
 @pytest.fixture
-def calls(engine_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A PATH whose first `docker` is the pretend one."""
-    program = tmp_path / "bin" / "docker"
-    program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\n" + Path(__file__).with_name("pretend_docker.py").read_text())
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    python = next(engine_home.engines.glob("*/bin/python"))
-    weights = next(engine_home.weights.rglob("*.gguf"))
-    engine = [str(python), "-I", str(embedded.SERVER), "--model", str(weights), "--ctx-size", "2048"]
-    kept = tmp_path / "calls"
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    monkeypatch.setenv("PRETEND_DOCKER_CALLS", str(kept))
-    monkeypatch.setenv("PRETEND_DOCKER_ENGINE", json.dumps(engine))
-    return kept
-
-
-def on_a_spark(port: int) -> Proposal:
+def proposal(docker: str, engine_home: Home, free_port: int, monkeypatch: pytest.MonkeyPatch) -> Proposal:
+    """The real model in the test image, on a host that says it has a GB10."""
+    monkeypatch.setenv("DOCKER_HOST", docker)
     spark = replace(firesteel.host("gb10"), gpus=(Gpu("NVIDIA GB10", "580.95.05", "12.1"),))
-    # The guard looks at the real host, which is smaller than what is kept free on a Spark.
+    # The keeper's guard looks at the real host, which is smaller than what a Spark keeps free.
     spark = replace(spark, keep_free_bytes=0)
-    return firesteel.propose(Ask("gpt-oss-120b-llamacpp", port=port), spark)[0]
+    weights = next(engine_home.weights.rglob("*.gguf"))
+    image = Image("llamacpp", "11549", name="test", reference=IMAGE, entrypoint=("llama-server",), gpu=False)
+    found = propose_checkpoint(
+        checkpoints.open_path(str(weights)),
+        Images({"test": image}),
+        spark,
+        Ask("x", context=2048, port=free_port),
+    )
+    launch = found.plan.launch
+    assert launch.container is not None
+    engine = next(engine_home.engines.glob("*/bin/python")).parent.parent
+    ours = {"/usr": "/usr", sys.base_prefix: sys.base_prefix, str(engine.resolve()): "/engine"}
+    mounts = [Mount(source, target, read_only=True) for source, target in ours.items()]
+    mounts.append(Mount(str(embedded.SERVER), "/server.py", read_only=True))
+    box = replace(launch.container, mounts=(*launch.container.mounts, *mounts))
+    flags = {**launch.flags, "threads": "1", "log-verbosity": "4"}
+    return replace(found, plan=replace(found.plan, launch=replace(launch, container=box, flags=flags)))
 
 
-async def test_a_container_recipe_goes_the_whole_way(engine_home: Home, calls: Path, free_port: int) -> None:
-    events = [event async for event in bring_up(on_a_spark(free_port), engine_home)]
+def containers(address: str) -> list[str]:
+    words = ["docker", "-H", address, "ps", "--all", "--format", "{{.Names}} {{.Labels}}"]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.split("\n")[:-1]
+
+
+async def test_a_container_goes_the_whole_way(proposal: Proposal, docker: str, engine_home: Home) -> None:
+    events = [event async for event in bring_up(proposal, engine_home)]
     ready = events[-1]
     assert isinstance(ready, Ready) and ready.report.is_verified
-    told = [json.loads(line) for line in calls.read_text().splitlines()]
-    assert [words[0] for words in told] == ["version", "image", "pull", "run"]
-    run = told[-1]
-    assert run[:4] == ["run", "--name", "firesteel-gpt-oss-120b-llamacpp", "--label"]
-    assert "--rm" in run and "-d" not in run and "--gpus" in run
-    assert not any(word.startswith("~") for word in run)
-    service = all_services(engine_home)[0]
-    assert service.phase == "ready"
-    async for _ in stop(service):
+    assert containers(docker) == [f"firesteel-{proposal.name} firesteel={proposal.name}"]
+    compared = {row.what: row for row in ready.report.compared}
+    assert compared["KV cache"].is_within and compared["weights"].is_within
+    stopped = [event async for event in stop(all_services(engine_home)[0])][-1]
+    assert isinstance(stopped, Done) and stopped.text.endswith("are back"), stopped
+    assert containers(docker) == [] and all_services(engine_home) == []
+
+
+async def test_a_container_whose_keeper_was_killed_is_cleaned(
+    proposal: Proposal, docker: str, engine_home: Home
+) -> None:
+    async for _ in bring_up(proposal, engine_home):
         pass
-    assert json.loads(calls.read_text().splitlines()[-1]) == ["stop", "firesteel-gpt-oss-120b-llamacpp"]
+    state = all_services(engine_home)[0].state
+    assert state is not None
+    process.send(state.keeper, signal.SIGKILL)
+    for _ in range(100):
+        if all_services(engine_home)[0].phase == "dead":
+            break
+        time.sleep(0.05)
+    assert len(containers(docker)) == 1
+    async for _ in stop(all_services(engine_home)[0]):
+        pass
+    assert containers(docker) == []
+
+
+async def test_docker_without_the_nvidia_toolkit(proposal: Proposal, engine_home: Home) -> None:
+    launch = proposal.plan.launch
+    assert launch.container is not None
+    with_gpu = replace(launch, container=replace(launch.container, gpus="all"))
+    with pytest.raises(HostNotReady, match="could not select device driver") as refused:
+        async for _ in bring_up(replace(proposal, plan=replace(proposal.plan, launch=with_gpu)), engine_home):
+            pass
+    assert "nvidia-ctk" in refused.value.next
     assert all_services(engine_home) == []
 
 
-async def test_without_docker(engine_home: Home, monkeypatch: pytest.MonkeyPatch, free_port: int) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(HostNotReady, match="docker is not installed") as refused:
-        async for _ in bring_up(on_a_spark(free_port), engine_home):
+async def test_an_image_that_is_nowhere(proposal: Proposal, engine_home: Home) -> None:
+    launch = proposal.plan.launch
+    assert launch.container is not None
+    gone = replace(launch, container=replace(launch.container, image="127.0.0.1:1/none:1"))
+    with pytest.raises(firesteel.FiresteelError, match=r"docker could not fetch 127\.0\.0\.1:1/none:1"):
+        async for _ in bring_up(replace(proposal, plan=replace(proposal.plan, launch=gone)), engine_home):
             pass
-    assert refused.value.next == "sudo apt install docker.io"
+
+
+async def test_docker_that_does_not_answer(
+    proposal: Proposal, engine_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    with pytest.raises(HostNotReady, match="docker does not answer") as refused:
+        async for _ in bring_up(proposal, engine_home):
+            pass
+    assert refused.value.next == "sudo systemctl start docker"
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(HostNotReady, match="docker is not installed"):
+        async for _ in bring_up(proposal, engine_home):
+            pass

@@ -8,6 +8,7 @@ It runs with the engine's own Python, so it imports nothing of firesteel:
 A flag that is not in the table below is refused by name, exit 2, before anything is loaded.
 """
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -161,7 +162,8 @@ def main(words: list[str]) -> int:
         print(f"embedded engine: {error}", file=sys.stderr)
         return 1
     print(f"embedded engine: serving on {server.listening_address}", flush=True)
-    # The server's own threads do the work. SIGTERM keeps its default action: the process just ends.
+    # The server's own threads do the work. As the first process of a container nothing ends it by default.
+    signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
     while True:
         signal.pause()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from firesteel.errors import FiresteelError
+from firesteel.facts.source import one_line
 
 
 class UnknownArchitecture(FiresteelError):
     """A model whose memory cannot be told: a guess would be off by the factor that wedges a host."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(what, next="firesteel models")
+        super().__init__(one_line(what), next="firesteel models")
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,8 @@ class _Reading:
     def _window(self) -> int:
         """The window, 0 without one. Qwen's configs carry a window that is only used if they say so."""
         switch = self._text.get("use_sliding_window", self._family.pattern != "late_window")
-        if switch is False or self._said("sliding_window") is None:
+        is_null = "sliding_window" in self._text and self._text["sliding_window"] is None
+        if switch is False or is_null or self._said("sliding_window") is None:
             return 0
         return self._figure("sliding_window", least=0)
 
@@ -212,7 +213,7 @@ class _Reading:
         if value is None:
             raise self._unknown(f"has no `{key}` in its config.json")
         if type(value) is not int or not least <= value <= _MAX_FIGURE:
-            raise self._unknown(f"has the `{key}` {value!r:.40} in its config.json")
+            raise self._unknown(f"has the `{key}` {_shown(value)} in its config.json")
         return value
 
     def _said(self, key: str) -> object:
@@ -225,3 +226,10 @@ class _Reading:
 
     def _unknown(self, what: str) -> UnknownArchitecture:
         return UnknownArchitecture(f"`{self._model_type}` {what}")
+
+
+def _shown(value: object) -> str:
+    """A wrong figure in a message; lists and numbers may be too big to print."""
+    if isinstance(value, int) and abs(value) > _MAX_FIGURE:
+        return "of more digits than a model has"
+    return f"{value!r:.40}" if isinstance(value, int | float | str) else f"of type {type(value).__name__}"

@@ -99,8 +99,9 @@ class JsonText:
             except ValueError:
                 # Wrong, or only not here yet: the next piece tells.
                 if len(self._text) - self._at > MAX_VALUE_CHARS:
+                    limit = f"{MAX_VALUE_CHARS:,} characters"
                     raise self.bad(
-                        f"is damaged: its JSON has a value that is broken or over {MAX_VALUE_CHARS:,} characters"
+                        f"is damaged: its JSON has a value that is broken or over {limit}"
                     ) from None
                 if not self._more():
                     raise self._not_json() from None

@@ -135,10 +135,10 @@ class _Reading:
         if dtype not in DTYPE_BITS:
             raise self._bad(name, f"has the unknown dtype {dtype}")
         shape = tuple(map(int, shape_text.split(","))) if shape_text else ()
-        if len(shape) > MAX_DIMENSIONS or len(self._shapes) == MAX_SHAPES:
-            raise self._bad(
-                name, f"has over {MAX_DIMENSIONS} dimensions, or the file over {MAX_SHAPES:,} shapes"
-            )
+        if len(shape) > MAX_DIMENSIONS:
+            raise self._bad(name, f"has over {MAX_DIMENSIONS} dimensions")
+        if len(self._shapes) == MAX_SHAPES:
+            raise bad_header(self._name, f"has over {MAX_SHAPES:,} shapes, more than any real model")
         elements = 1
         for length in shape:
             elements *= length
@@ -152,9 +152,8 @@ class _Reading:
         values = fields.get(field)
         if not isinstance(values, list):
             raise self._bad(name, f"has no {field}")
-        for value in values:
-            if type(value) is not int or value >= _U64_END:
-                raise self._bad(name, f"has a {field} that is not made of whole 64-bit numbers")
+        if not all(type(value) is int for value in values):
+            raise self._bad(name, f"has a {field} that is not made of whole numbers")
         return tuple(values)
 
     def _pairs(self, name: str, value: object) -> dict[str, object]:

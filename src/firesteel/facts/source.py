@@ -45,10 +45,14 @@ class MemorySource:
 
 
 def cut_short(name: str) -> BadHeader:
-    return BadHeader(f"{name} is cut short", next="download it again")
+    return bad_header(name, "is cut short")
 
 
 def bad_header(name: str, what: str) -> BadHeader:
-    """One line, whatever the file put into its names: control characters and endless names are cut."""
-    line = "".join(char if char.isprintable() else "?" for char in f"{name} {what}")
-    return BadHeader(line if len(line) <= 300 else f"{line[:297]}...", next="download it again")
+    return BadHeader(one_line(f"{name} {what}"), next="download it again")
+
+
+def one_line(words: str) -> str:
+    """Words that quote a file, safe to print: no control characters, no names without end."""
+    line = "".join(char if char.isprintable() else "?" for char in words[:300])
+    return line if len(words) <= 300 else f"{line[:297]}..."

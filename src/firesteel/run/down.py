@@ -31,8 +31,9 @@ async def stop(service: Service) -> AsyncIterator[Event]:
     """Ends the keeper, which ends the engine. Its log stays; everything else of it goes."""
     state = service.state
     pids = [pid for pid in (state.keeper, state.engine) if pid] if state else []
-    held = sum(process.memory(pid).own_bytes for pid in pids[1:]) + service.spec.container_bytes
-    before = _Before(meminfo().available_bytes, held)
+    available = meminfo().available_bytes
+    held = sum(process.memory(pid).own_bytes for pid in pids[1:]) + _container_bytes(service, available)
+    before = _Before(available, held)
     yield Doing("stop", f"stopping {service.name}")
     if state:
         process.send(state.keeper, signal.SIGTERM)
@@ -40,13 +41,19 @@ async def stop(service: Service) -> AsyncIterator[Event]:
     if service.spec.stop:
         # A keeper that was killed could not stop its container; stopping one that is gone does no harm.
         await process.run(*service.spec.stop)
-    came_back = await _until_memory_is_back(before)
+    came_back = not held or await _until_memory_is_back(before)
     for name in ("spec.json", "state.json", "report.json"):
         (service.folder / name).unlink(missing_ok=True)
     words = f"{service.name} is gone"
     if held:
         words += f", {show_bytes(held)} {'are back' if came_back else 'not seen to come back yet'}"
     yield Done("stop", words)
+
+
+def _container_bytes(service: Service, available_bytes: int) -> int:
+    """What a living container seems to hold: what the host lost since the start, the plan at most."""
+    lost = max(0, service.spec.available_bytes - available_bytes)
+    return 0 if service.phase == "dead" else min(service.spec.container_bytes, lost)
 
 
 async def _until_gone(service: Service, pids: list[process.Pid]) -> None:

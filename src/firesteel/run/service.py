@@ -41,6 +41,8 @@ class Spec:
     """How long a polite stop may take before a certain one."""
     container_bytes: int = 0
     """What a container was planned to take; its memory is not that of the process we started."""
+    available_bytes: int = 0
+    """What the host had before the start."""
 
 
 @dataclass(frozen=True, slots=True)

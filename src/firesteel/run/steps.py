@@ -70,7 +70,9 @@ def _is_whole(file: ModelFile) -> bool:
 def _embedded_command(proposal: Proposal, home: Home) -> Command:
     launch = proposal.plan.launch
     weights = embedded.weights_path(home, wheel_file(proposal)) if proposal.model else launch.model
-    told = {"log-verbosity": _LOG_WITH_BUFFERS, "threads": str(proposal.plan.host.cores), **launch.flags}
+    # llama.cpp's threads wait for each other at every layer: one that must share its core holds up all.
+    threads = max(1, proposal.plan.host.cores - 1)
+    told = {"log-verbosity": _LOG_WITH_BUFFERS, "threads": str(threads), **launch.flags}
     words = engines.argv(replace(launch, model=str(weights), flags=told))
     python = embedded.engine_python(home, engine_package(proposal))
     return Command((str(python), "-I", str(embedded.SERVER), *words))

@@ -17,8 +17,9 @@ from firesteel import engines
 from firesteel.command import Command
 from firesteel.edge import containers, embedded, http, process
 from firesteel.edge.home import Home, Locked, expand_home, lock, write_text
+from firesteel.edge.memory import meminfo
 from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.launch import EngineName, Launch
+from firesteel.launch import Launch
 from firesteel.rules import Proposal, insist
 from firesteel.run import verify
 from firesteel.run.down import stop
@@ -130,6 +131,7 @@ def _spec(proposal: Proposal, home: Home) -> Spec:
         env=dict(start.command.env),
         stop=(start.undo or Command(())).argv,
         memory_floor_bytes=proposal.plan.host.keep_free_bytes // 2,
+        available_bytes=meminfo().available_bytes,
         container_bytes=round(proposal.plan.memory.needed.low) if launch.container else 0,
     )
 
@@ -151,7 +153,7 @@ async def _until_healthy(proposal: Proposal, home: Home, spec: Spec) -> AsyncIte
     while process.now() < deadline:
         service = load(home, spec.name)
         if service is None or (service.phase == "dead" and (service.state or process.now() > grace)):
-            raise _failed_start(home, spec, launch.engine)
+            raise _failed_start(home, spec)
         lines = _log_lines(service)
         for line in lines[shown:]:
             if words := engines.phase(launch.engine, line):
@@ -165,14 +167,16 @@ async def _until_healthy(proposal: Proposal, home: Home, spec: Spec) -> AsyncIte
     )
 
 
-def _failed_start(home: Home, spec: Spec, engine: EngineName) -> FiresteelError:
+def _failed_start(home: Home, spec: Spec) -> FiresteelError:
     service = load(home, spec.name)
     why = engines.complaint(_log_lines(service)) if service else None
     said = f" ({why})" if why else ""
-    return FiresteelError(
-        f"{spec.name} did not start: {death(service.state if service else None)}{said}",
-        next=f"firesteel logs {spec.name}",
-    )
+    what = f"{spec.name} did not start: {death(service.state if service else None)}{said}"
+    if "could not select device driver" in said:
+        return HostNotReady(
+            what, next="sudo nvidia-ctk runtime configure --runtime=docker, then restart docker"
+        )
+    return FiresteelError(what, next=f"firesteel logs {spec.name}")
 
 
 def _log_lines(service: Service | None) -> list[str]:
@@ -199,7 +203,7 @@ async def _prove(proposal: Proposal, home: Home, spec: Spec, start_s: float) -> 
     assert asked is not None
     service = load(home, spec.name)
     if service is None or service.phase == "dead":
-        raise _failed_start(home, spec, launch.engine)
+        raise _failed_start(home, spec)
     engine = service.state.engine if service.state else None
     taken = engines.taken(launch.engine, "\n".join(_log_lines(service)))
     report = Report(

@@ -1,0 +1,101 @@
+"""`./firesteel` and scripts/make-venv in a copy: first run, second run, interrupted, bare host."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The files that a clone has and the launcher needs, in a folder with a blank in its name."""
+    folder = tmp_path / "a clone"
+    folder.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "firesteel"):
+        shutil.copy(ROOT / name, folder / name)
+    for name in ("src", "scripts"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def run(copy: Path, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(copy / "firesteel"), *words],
+        cwd="/",
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.real
+def test_first_interrupted_first_and_second_run(copy: Path) -> None:
+    first = subprocess.Popen(
+        [str(copy / "firesteel"), "--version"],
+        cwd="/",
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert first.stderr is not None and "first run" in first.stderr.readline()
+    time.sleep(1)  # somewhere in the middle of it
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    assert not (copy / ".venv" / "installed-from").exists()
+
+    again = run(copy, "--version")
+    assert again.returncode == 0 and again.stdout.startswith("firesteel, version"), again.stderr
+    assert "first run" in again.stderr
+
+    link = copy.parent / "elsewhere"
+    link.symlink_to(copy / "firesteel")
+    third = subprocess.run([str(link), "--version"], cwd="/", capture_output=True, text=True, check=True)
+    assert third.stdout == again.stdout and third.stderr == ""
+
+
+def test_a_host_without_python(copy: Path, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("sh", "readlink", "cmp", "dirname", "mkdir"):
+        (tools / name).symlink_to(shutil.which(name) or f"/bin/{name}")
+    ran = run(copy, "--version", env={"PATH": str(tools), "FIRESTEEL_PYTHON": ""})
+    assert ran.returncode == 5
+    assert "Python 3.11 or newer is needed" in ran.stderr and "next: install it" in ran.stderr
+
+
+def test_a_python_that_is_too_old_or_has_no_venv(copy: Path, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("sh", "readlink", "cmp", "dirname", "mkdir"):
+        (tools / name).symlink_to(shutil.which(name) or f"/bin/{name}")
+    old = tools / "python3"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    assert run(copy, env={"PATH": str(tools), "FIRESTEEL_PYTHON": ""}).returncode == 5
+    old.write_text('#!/bin/sh\ncase "$2" in *version*) exit 0;; esac\nexit 1\n')
+    ran = run(copy, env={"PATH": str(tools), "FIRESTEEL_PYTHON": ""})
+    assert ran.returncode == 5 and "has no venv and pip" in ran.stderr
+    assert "next: sudo apt install python3-venv" in ran.stderr
+
+
+@pytest.mark.real
+def test_an_index_that_does_not_answer(copy: Path) -> None:
+    dead = {
+        "PIP_INDEX_URL": "http://127.0.0.1:1/x",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": "",
+        "PIP_RETRIES": "0",
+    }
+    ran = run(copy, "--version", env=dead)
+    assert ran.returncode == 5
+    assert "pip could not install" in ran.stderr and "next: check the network" in ran.stderr
