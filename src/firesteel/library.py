@@ -14,7 +14,7 @@ Failures are FiresteelErrors: a sentence, and `next`, what to type.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 from firesteel import catalog as catalog_room
 from firesteel import reads, render, rules, run
@@ -95,10 +95,15 @@ def read(text: str, path: str = "text") -> tuple[Reading, ...]:
 
 def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") -> tuple[Finding, ...]:
     """What the rules say of every launch in a text."""
+    return check_readings(read(text, path), hardware_name)
+
+
+def check_readings(readings: Iterable[Reading], hardware_name: str | None) -> tuple[Finding, ...]:
+    images = catalog().images
     return tuple(
         finding
-        for reading in read(text, path)
-        for finding in rules.check(reading.launch, hardware=hardware_name, spots=reading.spots)
+        for reading in readings
+        for finding in rules.check(reading.launch, hardware=hardware_name, spots=reading.spots, images=images)
     )
 
 

@@ -1,4 +1,7 @@
-"""Sizes in bytes, GB and GiB. Bytes are ints everywhere; GB is 10^9, GiB is 2^30, and only faces turn bytes into either."""
+"""Sizes in bytes, GB and GiB.
+
+Bytes are ints everywhere; GB is 10^9, GiB is 2^30, and only faces turn bytes into either.
+"""
 
 from __future__ import annotations
 

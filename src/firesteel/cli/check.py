@@ -9,11 +9,12 @@ import click
 
 from firesteel import library
 from firesteel.cli import words
-from firesteel.cli.documents import CheckJson, finding_json
+from firesteel.cli.documents import CheckJson
+from firesteel.cli.fill import finding_json
 from firesteel.cli.show import findings_view, out
 from firesteel.errors import UsageError
 from firesteel.reads import Reading
-from firesteel.rules import Finding, check, explain
+from firesteel.rules import Finding, explain
 
 _MAX_BYTES = 10 * 2**20
 
@@ -36,7 +37,7 @@ def command(rule: str | None, hardware: str, as_json: bool, what: tuple[str, ...
         return 0
     text, name = _open(what)
     readings = library.read(text, name)
-    findings = tuple(finding for reading in readings for finding in _check(reading, hardware))
+    findings = library.check_readings(readings, hardware)
     if as_json:
         words.print_json(
             CheckJson(
@@ -47,10 +48,6 @@ def command(rule: str | None, hardware: str, as_json: bool, what: tuple[str, ...
         out.print(findings_view(findings))
         out.print(_sum(readings, findings))
     return 3 if any(finding.level == "stop" for finding in findings) else 0
-
-
-def _check(reading: Reading, hardware: str) -> tuple[Finding, ...]:
-    return check(reading.launch, hardware=hardware, spots=reading.spots)
 
 
 def _open(what: tuple[str, ...]) -> tuple[str, str]:

@@ -113,7 +113,7 @@ def _run(words: list[str]) -> int:
 
 def _complain(error: FiresteelError, as_json: bool) -> None:
     if as_json:
-        from firesteel.cli.documents import error_document
+        from firesteel.cli.fill import error_document
 
         click.echo(error_document(error).model_dump_json(indent=1))
         return

@@ -6,7 +6,8 @@ import click
 
 from firesteel import library
 from firesteel.cli import words
-from firesteel.cli.documents import ModelsJson, host_json, model_row
+from firesteel.cli.documents import ModelsJson
+from firesteel.cli.fill import host_json, model_row
 from firesteel.cli.show import models_view, out
 from firesteel.launch import Ask
 

@@ -6,7 +6,7 @@ import click
 
 from firesteel import library
 from firesteel.cli import words
-from firesteel.cli.documents import plan_json
+from firesteel.cli.fill import plan_json
 from firesteel.cli.show import out, plan_view
 from firesteel.launch import Ask
 

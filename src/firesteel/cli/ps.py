@@ -6,7 +6,8 @@ import click
 
 from firesteel import library
 from firesteel.cli import words
-from firesteel.cli.documents import PsJson, service_json
+from firesteel.cli.documents import PsJson
+from firesteel.cli.fill import service_json
 from firesteel.cli.show import out, table
 
 

@@ -8,7 +8,8 @@ import click
 
 from firesteel import library
 from firesteel.cli import words
-from firesteel.cli.documents import StepJson, StepsJson, report_json
+from firesteel.cli.documents import StepJson, StepsJson
+from firesteel.cli.fill import report_json
 from firesteel.cli.progress import follow
 from firesteel.cli.show import err, out, plan_view, report_view
 from firesteel.launch import Ask

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from firesteel import library
 from firesteel.cli import words
-from firesteel.cli.documents import WelcomeJson, host_json, service_json
+from firesteel.cli.documents import WelcomeJson
+from firesteel.cli.fill import host_json, service_json
 from firesteel.cli.show import grid, host_view, out, speed_band
 from firesteel.launch import Ask
 from firesteel.rules import Proposal

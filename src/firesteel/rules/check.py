@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from firesteel import catalog
+from firesteel.catalog import Images
 from firesteel.facts.evidence import Source
 from firesteel.launch import EngineName, Launch, Spot
 from firesteel.rules.match import sights
@@ -34,7 +35,11 @@ class Finding:
 
 
 def check(
-    launch: Launch, *, hardware: str | None, spots: Mapping[str, Spot] = _NO_SPOTS
+    launch: Launch,
+    *,
+    hardware: str | None,
+    spots: Mapping[str, Spot] = _NO_SPOTS,
+    images: Images | None = None,
 ) -> tuple[Finding, ...]:
     """Every finding, the gravest first, then in the order of the text.
 
@@ -42,7 +47,8 @@ def check(
     counts as the newest version known, and what is found by that warns at most.
     """
     box = launch.container
-    image = catalog.identify(box.image, catalog.shipped().images) if box else None
+    known = catalog.shipped().images if images is None else images
+    image = catalog.identify(box.image, known) if box else None
     scene = Scene(launch, hardware, image)
     found = [_finding(rule, sight, scene, spots) for rule in rules() for sight in sights(rule, scene)]
     return tuple(sorted(found, key=_place))

@@ -65,7 +65,7 @@ def _proposal(catalog: Catalog, recipe: Recipe, host: Host, ask: Ask) -> Proposa
     model, image = catalog.models[recipe.model], catalog.images.named[recipe.image]
     launch = catalog_room.launch(catalog, recipe, ask)
     planned = plan(launch, model.architecture, model.weights, host)
-    findings = check(planned.launch, hardware=host.hardware)
+    findings = check(planned.launch, hardware=host.hardware, images=catalog.images)
     return Proposal(planned, findings, image, recipe, model)
 
 
@@ -95,7 +95,7 @@ def propose_checkpoint(checkpoint: Checkpoint, images: Images, host: Host, ask: 
     if image and image.reference:
         launch = catalog_room.contain(launch, image)
     planned = plan(launch, shape, checkpoint.weights, host)
-    return Proposal(planned, check(planned.launch, hardware=host.hardware), image)
+    return Proposal(planned, check(planned.launch, hardware=host.hardware, images=images), image)
 
 
 def _runs(image: Image, engine: EngineName, has_gpu: bool) -> bool:

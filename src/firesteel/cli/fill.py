@@ -1,0 +1,180 @@
+"""Values -> the documents that `--json` prints."""
+
+from __future__ import annotations
+
+from firesteel import engines
+from firesteel.cli.documents import (
+    BandJson,
+    CacheJson,
+    ComparedJson,
+    ErrorJson,
+    FindingJson,
+    HostJson,
+    LaunchJson,
+    MemoryJson,
+    ModelRowJson,
+    PartJson,
+    PlanJson,
+    ProofJson,
+    ServiceJson,
+    SourceJson,
+    SpeedJson,
+    UpJson,
+)
+from firesteel.errors import FiresteelError
+from firesteel.facts.host import Host
+from firesteel.launch import Launch
+from firesteel.planner import Band
+from firesteel.render import docker
+from firesteel.rules import Finding, Proposal
+from firesteel.run import Compared, Report, Service, death
+
+
+def band(value: Band) -> BandJson:
+    return BandJson(low=value.low, expected=value.expected, high=value.high)
+
+
+def host_json(host: Host) -> HostJson:
+    return HostJson(
+        name=host.name,
+        title=host.title,
+        hardware=host.hardware,
+        cores=host.cores,
+        memory_total_bytes=host.memory_total_bytes,
+        memory_available_bytes=host.memory_available_bytes,
+        room_bytes=host.room_bytes,
+        bandwidth_bytes_per_s=host.bandwidth_bytes_per_s,
+        bandwidth_kind=host.bandwidth_kind,
+        gpus=[gpu.name for gpu in host.gpus],
+    )
+
+
+def finding_json(finding: Finding) -> FindingJson:
+    return FindingJson(
+        rule=finding.rule,
+        level=finding.level,
+        says=finding.says,
+        instead=finding.instead,
+        saw=finding.saw,
+        file=finding.spot.path if finding.spot else None,
+        line=finding.spot.line if finding.spot else None,
+        confidence=finding.confidence,
+        sources=[SourceJson(url=source.url, seen=str(source.seen)) for source in finding.sources],
+    )
+
+
+def launch_json(launch: Launch) -> LaunchJson:
+    return LaunchJson(
+        name=launch.name,
+        model=launch.model,
+        engine=launch.engine,
+        version=launch.version,
+        image=launch.container.image if launch.container else None,
+        port=launch.port,
+        sparks=launch.sparks,
+        flags=dict(launch.flags),
+        env=dict(launch.env),
+        argv=[*engines.program(launch.engine), *engines.argv(launch)],
+        docker=docker(launch),
+    )
+
+
+def plan_json(proposal: Proposal, others: tuple[str, ...]) -> PlanJson:
+    plan = proposal.plan
+    memory, cache, speed = plan.memory, plan.cache, plan.speed
+    return PlanJson(
+        name=proposal.name,
+        model=plan.launch.model,
+        status=proposal.recipe.status if proposal.recipe else "untried",
+        can_run=proposal.can_run,
+        host=host_json(plan.host),
+        memory=MemoryJson(
+            verdict=memory.verdict,
+            needed_bytes=band(memory.needed),
+            room_bytes=memory.room_bytes,
+            parts=[
+                PartJson(name=p.name, bytes=band(p.bytes), basis=p.basis, why=p.why) for p in memory.parts
+            ],
+        ),
+        cache=CacheJson(
+            bytes=cache.bytes,
+            bytes_per_token=cache.bytes_per_token,
+            state_bytes=cache.state_bytes,
+            context=cache.context,
+            users=cache.users,
+            dtype=cache.dtype,
+        ),
+        speed=SpeedJson(
+            decode_tokens_per_s=band(speed.decode_tokens_per_s),
+            bound_tokens_per_s=speed.bound_tokens_per_s,
+            bytes_per_token=speed.bytes_per_token,
+            bandwidth_bytes_per_s=speed.bandwidth_bytes_per_s,
+            rung=speed.rung,
+            why=speed.why,
+        )
+        if speed
+        else None,
+        findings=[finding_json(finding) for finding in proposal.findings],
+        notes=list(plan.notes),
+        launch=launch_json(plan.launch),
+        others=list(others),
+    )
+
+
+def model_row(proposal: Proposal) -> ModelRowJson:
+    plan, recipe, model = proposal.plan, proposal.recipe, proposal.model
+    assert recipe is not None and model is not None
+    return ModelRowJson(
+        name=proposal.name,
+        model=model.id,
+        title=model.title,
+        engine=plan.launch.engine,
+        status=recipe.status,
+        verdict=plan.memory.verdict,
+        can_run=proposal.can_run,
+        needed_bytes=band(plan.memory.needed),
+        decode_tokens_per_s=band(plan.speed.decode_tokens_per_s) if plan.speed else None,
+        speed_from=plan.speed.rung if plan.speed else None,
+        weights_from=model.weights.provenance,
+        quality=[{"suite": q.suite, "baseline": q.baseline, "this": q.this} for q in recipe.quality],
+    )
+
+
+def compared_json(row: Compared) -> ComparedJson:
+    return ComparedJson(
+        what=row.what, unit=row.unit, planned=band(row.planned), measured=row.measured, within=row.is_within
+    )
+
+
+def report_json(report: Report, already: bool) -> UpJson:
+    return UpJson(
+        name=report.name,
+        url=report.url,
+        model=report.model,
+        engine=report.engine,
+        version=report.version,
+        verified=report.is_verified,
+        already_running=already,
+        checks=[ProofJson(name=check.name, passed=check.passed, saw=check.saw) for check in report.checks],
+        compared=[compared_json(row) for row in report.compared],
+        start_s=report.start_s,
+        first_token_ms=report.first_token_ms,
+        log=report.log,
+    )
+
+
+def service_json(service: Service) -> ServiceJson:
+    state = service.state
+    return ServiceJson(
+        name=service.name,
+        phase=service.phase,
+        url=f"{service.spec.url}/v1",
+        pid=state.engine.number if state and state.engine else None,
+        started_at=state.started_at if state else None,
+        why=death(state) if service.phase == "dead" else None,
+        log=str(service.log),
+    )
+
+
+def error_document(error: FiresteelError) -> ErrorJson:
+    return ErrorJson(kind=error.kind, message=error.what, next=error.next, exit_code=error.exit_code)
