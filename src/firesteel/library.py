@@ -23,8 +23,8 @@ from firesteel.edge import checkpoints
 from firesteel.edge.home import Home, catalog_files, find_home
 from firesteel.edge.machine import local_host
 from firesteel.errors import UsageError
+from firesteel.facts import Host, keep_free_bytes
 from firesteel.facts.hardware import hardware
-from firesteel.facts.host import Host, keep_free_bytes
 from firesteel.launch import Ask
 from firesteel.reads import Reading
 from firesteel.rules import Finding, Proposal

@@ -17,11 +17,21 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from firesteel import sheets
-from firesteel.facts.architecture import Architecture, FullAttention, Layer, LinearAttention, SlidingAttention
+from firesteel.facts import (
+    Architecture,
+    FullAttention,
+    Layer,
+    LinearAttention,
+    Provenance,
+    Role,
+    SlidingAttention,
+    Tensor,
+    Weights,
+    weigh,
+)
 from firesteel.facts.evidence import Source, Sources
 from firesteel.facts.ggml_types import GGML_TYPES
 from firesteel.facts.safetensors import DTYPE_BITS
-from firesteel.facts.tensors import Provenance, Role, Tensor, Weights, weigh
 
 DTYPES: dict[str, tuple[int, int]] = {
     **{name: (1, bits // 8) for name, bits in DTYPE_BITS.items() if bits % 8 == 0},

@@ -22,7 +22,7 @@ from firesteel.cli.documents import (
     UpJson,
 )
 from firesteel.errors import FiresteelError
-from firesteel.facts.host import Host
+from firesteel.facts import Host
 from firesteel.launch import Launch
 from firesteel.planner import Band
 from firesteel.render import docker

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from firesteel.facts.host import Host
+from firesteel.facts import Host
 from firesteel.planner import Band, Memory
 from firesteel.rules import Finding, Proposal
 from firesteel.run import Check, Report

@@ -16,12 +16,15 @@ from pathlib import Path
 
 from firesteel.edge.sources import FileSource, UrlSource, url_error
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.facts import gguf, safetensors
-from firesteel.facts.checkpoint import Checkpoint
-from firesteel.facts.config import architecture
-from firesteel.facts.gguf_architecture import architecture_of
-from firesteel.facts.source import Source
-from firesteel.facts.tensors import weigh
+from firesteel.facts import (
+    Checkpoint,
+    Source,
+    architecture_of_config,
+    architecture_of_gguf,
+    gguf,
+    safetensors,
+    weigh,
+)
 
 _HUB = "https://huggingface.co"
 _MAX_TEXT = 64 * 2**20
@@ -60,7 +63,7 @@ def _open_gguf(path: Path) -> Checkpoint:
 
         header = gguf.read_split(part(path.name), part)
     weights = weigh(header.tensors, "counted", f"the header of {path.name}")
-    return Checkpoint(path.stem, str(path), "gguf", architecture_of(header), weights)
+    return Checkpoint(path.stem, str(path), "gguf", architecture_of_gguf(header), weights)
 
 
 def _open_folder(folder: Path) -> Checkpoint:
@@ -102,7 +105,7 @@ def _read_safetensors(
     if config is None:
         raise FiresteelError(f"{model} has no config.json", next="name a folder or repository that has one")
     try:
-        shape = architecture(json.loads(config))
+        shape = architecture_of_config(json.loads(config))
     except (ValueError, RecursionError) as error:
         raise FiresteelError(
             f"config.json of {model} is not JSON: {error}", next="download it again"

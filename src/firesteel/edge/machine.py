@@ -13,8 +13,8 @@ from pathlib import Path
 
 from firesteel.edge.home import Home, write_text
 from firesteel.edge.memory import meminfo
+from firesteel.facts import Gpu, Host, keep_free_bytes, parse_gpus
 from firesteel.facts.hardware import hardware
-from firesteel.facts.host import Gpu, Host, keep_free_bytes, parse_gpus
 from firesteel.units import GIB, MIB
 
 _SMI = ("nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from firesteel.errors import HostNotReady
-from firesteel.facts.host import Meminfo, parse_meminfo
+from firesteel.facts import Meminfo, parse_meminfo
 
 
 def meminfo() -> Meminfo:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from firesteel.errors import FiresteelError
-from firesteel.facts.source import cut_short
+from firesteel.facts import cut_short
 
 _TIMEOUT_S = 30
 

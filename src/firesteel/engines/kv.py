@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from firesteel.errors import UsageError
-from firesteel.facts.architecture import Architecture, FullAttention, LinearAttention, SlidingAttention
+from firesteel.facts import Architecture, FullAttention, LinearAttention, SlidingAttention
 from firesteel.launch import FlagValue, Launch
 
 _VLLM_BYTES = {"auto": 2.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0}

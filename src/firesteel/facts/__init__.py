@@ -2,7 +2,8 @@
 
 Pure: bytes and text in, values out. A fact has a source; what is not known is None, never a guess.
 Never reads a file of the user, the network, the clock or the environment: callers hand those in.
-`safetensors` and `gguf` are the header readers; hardware, hosts and evidence are doors of their own.
+`safetensors` and `gguf` are the header readers. `facts.hardware` and `facts.evidence` are doors of their own:
+they read YAML, and a keeper must not carry that.
 """
 
 from __future__ import annotations
@@ -16,21 +17,27 @@ from firesteel.facts.architecture import (
     SlidingAttention,
     UnknownArchitecture,
 )
+from firesteel.facts.checkpoint import Checkpoint
 from firesteel.facts.config import architecture as architecture_of_config
 from firesteel.facts.gguf import ArrayInfo, GgufHeader
 from firesteel.facts.gguf_architecture import architecture_of as architecture_of_gguf
+from firesteel.facts.host import Gpu, Host, Meminfo, keep_free_bytes, parse_gpus, parse_meminfo
 from firesteel.facts.roles import role_of
-from firesteel.facts.source import BadHeader, MemorySource, Source
+from firesteel.facts.source import BadHeader, MemorySource, Source, cut_short
 from firesteel.facts.tensors import Provenance, Role, Tensor, Weights, weigh
 
 __all__ = [
     "Architecture",
     "ArrayInfo",
     "BadHeader",
+    "Checkpoint",
     "FullAttention",
     "GgufHeader",
+    "Gpu",
+    "Host",
     "Layer",
     "LinearAttention",
+    "Meminfo",
     "MemorySource",
     "Provenance",
     "Role",
@@ -41,7 +48,11 @@ __all__ = [
     "Weights",
     "architecture_of_config",
     "architecture_of_gguf",
+    "cut_short",
     "gguf",
+    "keep_free_bytes",
+    "parse_gpus",
+    "parse_meminfo",
     "role_of",
     "safetensors",
     "weigh",

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from firesteel.engines import Cache
-from firesteel.facts.architecture import Architecture
-from firesteel.facts.host import Host
-from firesteel.facts.tensors import Weights
+from firesteel.facts import Architecture, Host, Weights
 from firesteel.launch import Launch
 from firesteel.planner.band import Band
 from firesteel.units import GIB, MIB

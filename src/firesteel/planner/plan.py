@@ -8,9 +8,7 @@ from math import ceil
 
 from firesteel import engines
 from firesteel.engines import Cache
-from firesteel.facts.architecture import Architecture
-from firesteel.facts.host import Host
-from firesteel.facts.tensors import Weights
+from firesteel.facts import Architecture, Host, Weights
 from firesteel.launch import FlagValue, Launch
 from firesteel.planner.memory import Memory, account
 from firesteel.planner.speed import Speed, decode_speed

@@ -15,10 +15,8 @@ from typing import Literal
 
 from firesteel import sheets
 from firesteel.engines import Cache
-from firesteel.facts.architecture import Architecture, LinearAttention
+from firesteel.facts import Architecture, Host, LinearAttention, Weights
 from firesteel.facts.evidence import Sources
-from firesteel.facts.host import Host
-from firesteel.facts.tensors import Weights
 from firesteel.launch import EngineName, Launch
 from firesteel.planner.band import Band
 

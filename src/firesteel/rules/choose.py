@@ -9,8 +9,7 @@ from firesteel import catalog as catalog_room
 from firesteel import engines
 from firesteel.catalog import Catalog, Image, Images, Model, Recipe
 from firesteel.errors import DoesNotFit, HostNotReady, Stopped, UsageError
-from firesteel.facts.checkpoint import Checkpoint
-from firesteel.facts.host import Host
+from firesteel.facts import Checkpoint, Host
 from firesteel.launch import Ask, EngineName, Launch
 from firesteel.planner import Plan, largest_context, plan
 from firesteel.rules.check import Finding, check
