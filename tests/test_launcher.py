@@ -59,8 +59,14 @@ def test_first_interrupted_first_and_second_run(copy: Path) -> None:
 
     link = copy.parent / "elsewhere"
     link.symlink_to(copy / "firesteel")
-    third = subprocess.run([str(link), "--version"], cwd="/", capture_output=True, text=True, check=True)
+    poisoned = copy.parent / "cloned from somebody"
+    poisoned.mkdir()
+    for module in ("click", "subprocess", "signal", "firesteel"):
+        (poisoned / f"{module}.py").write_text("raise SystemExit('code from the current folder ran')")
+    third = subprocess.run([str(link), "--version"], cwd=poisoned, capture_output=True, text=True, check=True)
     assert third.stdout == again.stdout and third.stderr == ""
+    hint = subprocess.run([str(link), "down", "x"], cwd=poisoned, capture_output=True, text=True, check=False)
+    assert f"next: {link} up" in hint.stderr
 
 
 def test_a_host_without_python(copy: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
     import asyncio, firesteel
 
-    best = firesteel.plan("gpt-oss-120b", host="gb10")[0]
+    best = firesteel.plan("gpt-oss-120b", host_name="gb10")[0]
     print(best.plan.memory.verdict, best.plan.speed)
 
     async def main() -> None:
@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterable
 
 from firesteel import catalog as catalog_room
 from firesteel import reads, render, rules, run
-from firesteel.catalog import Catalog
+from firesteel.catalog import Catalog, Images
 from firesteel.edge import checkpoints
 from firesteel.edge.home import Home, catalog_files, find_home
 from firesteel.edge.machine import local_host
@@ -90,7 +90,7 @@ def _is_known(known: Catalog, name: str) -> bool:
 
 def read(text: str, path: str = "text") -> tuple[Reading, ...]:
     """The launches in a `docker run` line or any text that has some."""
-    return reads.read(text, path, catalog().images)
+    return reads.read(text, path, _images())
 
 
 def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") -> tuple[Finding, ...]:
@@ -98,8 +98,16 @@ def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") 
     return check_readings(read(text, path), hardware_name)
 
 
+def _images() -> Images:
+    """A mistake in the user's own recipes is no reason not to look at somebody else's command line."""
+    try:
+        return catalog().images
+    except UsageError:
+        return catalog_room.shipped().images
+
+
 def check_readings(readings: Iterable[Reading], hardware_name: str | None) -> tuple[Finding, ...]:
-    images = catalog().images
+    images = _images()
     return tuple(
         finding
         for reading in readings

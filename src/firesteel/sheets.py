@@ -51,9 +51,7 @@ def read(name: str, text: str) -> tuple[Any, dict[Path, int]]:
         raise BadSheet(f"{name}:1: longer than {MAX_BYTES:,} characters", next=f"shorten {name}")
     lines: dict[Path, int] = {(): 1}
     try:
-        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise _mistake(name, event.start_mark, "aliases (`*name`) are not allowed here")
+        _refuse_tricks(name, text)
         node = yaml.compose(text, Loader=yaml.CBaseLoader)
     except yaml.MarkedYAMLError as error:
         raise _mistake(name, error.problem_mark or error.context_mark, error.problem or "not YAML") from None
@@ -62,10 +60,19 @@ def read(name: str, text: str) -> tuple[Any, dict[Path, int]]:
     return (None if node is None else _build(name, node, (), lines)), lines
 
 
+def _refuse_tricks(name: str, text: str) -> None:
+    """Before anything is built: aliases multiply, and deep nesting overflows the C stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise _mistake(name, event.start_mark, "aliases (`*name`) are not allowed here")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise _mistake(name, event.start_mark, f"nested deeper than {MAX_DEPTH} levels")
+
+
 def _build(name: str, node: yaml.Node, path: Path, lines: dict[Path, int]) -> Any:
     lines[path] = node.start_mark.line + 1
-    if len(path) > MAX_DEPTH:
-        raise _mistake(name, node.start_mark, f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(node, yaml.SequenceNode):
         return [_build(name, item, (*path, index), lines) for index, item in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):

@@ -88,12 +88,14 @@ def test_plan_exits_4_when_it_does_not_fit(firesteel: Firesteel) -> None:
         (["plan", "./none.gguf"], 2, "there is no ", "firesteel models"),
         (["up", "nonsense"], 2, "nothing called `nonsense`", "firesteel models"),
         (["dwn"], 2, "there is no command `dwn`; did you mean `firesteel down`?", "firesteel --help"),
-        (["down"], 1, "nothing is running", "firesteel up"),
-        (["logs"], 1, "nothing is running", "firesteel up"),
+        (["down", "x"], 1, "nothing is running", "firesteel up"),
+        (["logs"], 1, "there is no log", "firesteel up"),
         (["logs", "x"], 2, "no log is kept of `x`", "firesteel ps"),
         (["verify"], 1, "nothing is running", "firesteel up"),
         (["check"], 2, "there is nothing to check", "firesteel check run.sh"),
-        (["check", "none.sh"], 2, "there is no file `none.sh`", "firesteel check -"),
+        (["check", "none.sh"], 2, "`none.sh` is no file", "firesteel check -"),
+        (["check", "/tmp"], 2, "`/tmp` is a folder", "firesteel check -"),
+        (["check", "--host", "spark", "vllm serve x"], 2, "no machine is called `spark`", "--host gb10"),
         (["check", "--explain", "no-such-rule"], 2, "there is no rule `no-such-rule`", "firesteel"),
     ],
 )
@@ -115,10 +117,10 @@ def test_errors_are_json_too(firesteel: Firesteel) -> None:
 
 
 def test_up_refuses_what_does_not_fit_before_anything_is_pulled(firesteel: Firesteel, tmp_path: Path) -> None:
-    ran = firesteel("up", "smollm2", "--users", "100000")
+    ran = firesteel("up", "gpt-oss-120b-llamacpp", "--users", "256")
     assert ran.code == 4
-    assert ("does not fit" in ran.err and "next: --context" in ran.err) or "next: firesteel models" in ran.err
-    assert not (tmp_path / "home" / "engines").exists()
+    assert "does not fit" in ran.err and "next: " in ran.err
+    assert not (tmp_path / "home" / "engines").exists() and not (tmp_path / "home" / "services").exists()
 
 
 def test_a_bad_recipe_is_told_with_file_and_line(firesteel: Firesteel, tmp_path: Path) -> None:
@@ -127,9 +129,10 @@ def test_a_bad_recipe_is_told_with_file_and_line(firesteel: Firesteel, tmp_path:
     recipe.write_text("title: x\nmodel: openai/gpt-oss-120b\nengine: vlm\nflag: {}\n")
     ran = firesteel("models")
     assert ran.code == 2
-    assert "recipes/mine.yaml:3: `engine`" in ran.err
-    assert "recipes/mine.yaml:4: `flag`: no such key" in ran.err
-    assert "next: correct recipes/mine.yaml" in ran.err
+    assert f"{recipe}:3: `engine`" in ran.err
+    assert f"{recipe}:4: `flag`: no such key" in ran.err
+    assert f"next: correct {recipe}" in ran.err
+    assert firesteel("check", "vllm serve x").code == 0
 
 
 def test_check_a_pasted_line(firesteel: Firesteel) -> None:
@@ -141,6 +144,8 @@ def test_check_a_pasted_line(firesteel: Firesteel) -> None:
     ):
         assert ran.code == 3
         assert "vllm-entrypoint-twice" in ran.out
+    assert firesteel("check", "--host", "GB10", line).code == 3
+    assert document(firesteel("check", line, "--json")) == document(firesteel("--json", "check", line))
     found = document(firesteel("check", "--json", "-", stdin=line))
     assert found["findings"][0]["level"] == "stop" and found["findings"][0]["line"] == 1
 
@@ -155,6 +160,7 @@ def test_explain(firesteel: Firesteel) -> None:
     ran = firesteel("check", "--explain", "vllm-entrypoint-twice")
     assert ran.code == 0
     assert "hit" in ran.out and "miss" in ran.out and "seen" in ran.out
+    assert document(firesteel("check", "--json", "--explain", "vllm-entrypoint-twice"))["level"] == "stop"
 
 
 def test_render(firesteel: Firesteel) -> None:
@@ -176,6 +182,8 @@ def test_a_dry_run_prints_steps_and_starts_nothing(firesteel: Firesteel, tmp_pat
 def test_nothing_runs(firesteel: Firesteel) -> None:
     assert "nothing is running" in firesteel("ps").out
     assert document(firesteel("ps", "--json"))["services"] == []
+    assert document(firesteel("--json", "ps"))["services"] == []
+    assert firesteel("down").code == 0
     assert document(firesteel("down", "--all", "--json"))["done"] == []
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +18,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from firesteel.edge import checkpoints
+from firesteel.edge.fetch import Patience, get
 from firesteel.edge.sources import FileSource, UrlSource
 from firesteel.errors import FiresteelError
 from firesteel.facts.source import BadHeader
@@ -195,8 +199,70 @@ def test_hub_errors_say_what_to_do(hub: Hub) -> None:
     with pytest.raises(FiresteelError, match="gated or private") as gated:
         checkpoints.open_hub("secret/model", {"HF_ENDPOINT": hub.url})
     assert "HF_TOKEN" in gated.value.next
-    with pytest.raises(FiresteelError, match="cannot be reached"):
+    with pytest.raises(FiresteelError, match="cannot be read"):
         checkpoints.open_hub("org/x", {"HF_ENDPOINT": "http://127.0.0.1:1"})
+    with pytest.raises(FiresteelError, match="is not an address") as odd:
+        checkpoints.open_hub("org/x", {"HF_ENDPOINT": "nonsense"})
+    assert "HF_ENDPOINT" in odd.value.next
+
+
+def answering(answer: bytes, forever: bytes = b"") -> tuple[str, threading.Thread, list[bytes]]:
+    """A server for one request that sends these bytes as they are; then, a byte at a time, others."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    heard: list[bytes] = []
+
+    def serve() -> None:
+        with listener, listener.accept()[0] as peer:
+            heard.append(peer.recv(65536))
+            peer.sendall(answer)
+            for _ in range(200 if forever else 0):
+                try:
+                    peer.sendall(forever)
+                except OSError:
+                    return
+                time.sleep(0.05)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return f"http://127.0.0.1:{listener.getsockname()[1]}", thread, heard
+
+
+def test_a_server_that_drips_is_given_up() -> None:
+    url, thread, _ = answering(b"HTTP/1.1 200 OK\r\n\r\n", forever=b"x")
+    with pytest.raises(FiresteelError, match="is too slow"):
+        get(f"{url}/x", {}, limit_bytes=10**6, patience=Patience(seconds=0.5))
+    thread.join()
+
+
+def test_an_endless_body_is_cut() -> None:
+    url, thread, _ = answering(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 10_000)
+    with pytest.raises(FiresteelError, match="is longer than 1,000 bytes"):
+        get(f"{url}/x", {}, limit_bytes=1000, patience=Patience())
+    thread.join()
+
+
+def test_a_range_that_is_not_what_was_asked_for() -> None:
+    url, thread, _ = answering(b"HTTP/1.1 206 Partial Content\r\nContent-Length: 3\r\n\r\nabc")
+    with pytest.raises(FiresteelError, match="does not serve ranges"):
+        UrlSource(f"{url}/x", {}, Patience())
+    thread.join()
+
+
+def test_the_token_does_not_follow_a_redirect_to_another_host() -> None:
+    store, first, heard = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+    moved = f"HTTP/1.1 302 Found\r\nLocation: {store}/blob\r\nContent-Length: 0\r\n\r\n".encode()
+    hub, second, asked = answering(moved)
+    got = get(f"{hub}/x", {"Authorization": "Bearer hf_SECRET"}, limit_bytes=100, patience=Patience())
+    first.join()
+    second.join()
+    assert got is not None and got.body == b"{}"
+    assert b"hf_SECRET" in asked[0] and b"hf_SECRET" not in heard[0]
+
+
+def test_a_pipe_is_not_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.gguf")
+    with pytest.raises(FiresteelError, match="is not a file"):
+        checkpoints.open_path(str(tmp_path / "x.gguf"))
 
 
 def test_a_server_without_ranges_is_refused(hub: Hub) -> None:
@@ -211,7 +277,7 @@ def test_sources_hand_out_exactly_what_is_asked(hub: Hub) -> None:
     data = bytes(range(256)) * 8192
     (hub.root / "file").write_bytes(data)
     with FileSource(hub.root / "file") as file:
-        for source in (file, UrlSource(f"{hub.url}/file")):
+        for source in (file, UrlSource(f"{hub.url}/file", {}, Patience())):
             assert source.size == len(data)
             for start, length in ((0, 0), (0, 5), (1_500_000, 300), (len(data) - 1, 1)):
                 assert source.read(start, length) == data[start : start + length]

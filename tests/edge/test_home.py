@@ -45,8 +45,8 @@ def test_a_lock_held_elsewhere_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     assert not is_locked(path)
     program = (
-        "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX); "
-        "print('held', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from firesteel.edge.home import lock; "
+        "l = lock(Path(sys.argv[1])); l.__enter__(); print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -83,4 +83,4 @@ def test_the_users_catalog_is_found(tmp_path: Path) -> None:
     home = Home(tmp_path)
     assert catalog_files(home) == []
     write_text(home.catalog / "recipes" / "mine.yaml", "model: x")
-    assert catalog_files(home) == [("recipes/mine.yaml", "model: x")]
+    assert catalog_files(home) == [(str(home.catalog / "recipes" / "mine.yaml"), "model: x")]

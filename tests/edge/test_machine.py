@@ -19,9 +19,10 @@ def test_read_bandwidth_is_in_the_range_of_real_memory() -> None:
     assert 0.5 * GB < measure_read_bandwidth(1, seconds=0.05) < 2000 * GB
 
 
-def test_bandwidth_is_measured_once_a_boot(tmp_path: Path) -> None:
+def test_bandwidth_is_the_best_of_a_few_measurements(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    assert bandwidth(home, 1) == bandwidth(home, 1)
+    seen = [bandwidth(home, 1) for _ in range(7)]
+    assert seen == sorted(seen) and seen[-1] == seen[-2]
     kept = home.root / "bandwidth.json"
     kept.write_text("broken")
     assert bandwidth(home, 1) > 0

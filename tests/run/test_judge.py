@@ -34,7 +34,10 @@ def test_same_twice() -> None:
     differing = same_twice(answer("A computer is"), answer("A compiler is"))
     assert not differing.passed and "character 6" in differing.saw
     assert not same_twice(answer(""), answer("")).passed
-    assert "longer" in same_twice(answer("A computer"), answer("A computer is")).saw
+    assert not same_twice(answer("A computer"), answer("A computer is")).passed
+    long = "A computer is a device. " * 9
+    late = same_twice(answer(long + "It hums."), answer(long + "It sings."))
+    assert late.passed and "equal for 219 characters, then not" in late.saw
 
 
 LOOPS = [

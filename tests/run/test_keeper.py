@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from firesteel.edge import process
-from firesteel.edge.home import Home, is_locked
+from firesteel.edge.home import Home, is_locked, lock
+from firesteel.errors import FiresteelError
+from firesteel.run import keeper, stop
 from firesteel.run.service import Service, Spec, death, load, write_spec
-from firesteel.run.up import start_keeper
+from firesteel.run.start import start_keeper, until_healthy
 
 SLEEPS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
 IGNORES_SIGTERM = (
@@ -145,3 +149,72 @@ def test_a_pid_used_again_is_another_process() -> None:
     assert process.is_alive(mine)
     assert not process.is_alive(process.Pid(mine.number, mine.started_ticks + 1))
     assert process.find(2**22 + os.getpid()) is None
+
+
+async def test_a_keeper_that_never_says_who_it_is_keeps_its_files(home: Home) -> None:
+    """`down` must not report a service gone, nor remove its files, while the keeper's lock is held."""
+    folder = home.services / "one"
+    write_spec(folder, Spec("one", "http://127.0.0.1:9", "one", SLEEPS, stop_grace_s=0.1))
+    program = (
+        "import sys; from pathlib import Path; from firesteel.edge.home import lock; "
+        "held = lock(Path(sys.argv[1])); held.__enter__(); print('held', flush=True); sys.stdin.read()"
+    )
+    words = [sys.executable, "-c", program, str(folder / "keeper.lock")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+        with pytest.raises(FiresteelError, match="one does not go"):
+            async for _ in stop(now(home)):
+                pass
+        assert now(home).phase == "starting"
+        holder.kill()
+    async for _ in stop(now(home)):
+        pass
+    assert load(home, "one") is None
+
+
+async def test_an_up_whose_keeper_dies_at_once_does_not_wait(home: Home) -> None:
+    spec = Spec("one", "http://127.0.0.1:9", "one", SLEEPS)
+    write_spec(home.services / "one", spec)
+    with pytest.raises(FiresteelError, match="one did not start: it never started"):
+        async for _ in until_healthy(home, spec, "llamacpp", lambda: True):
+            pass
+
+
+def test_looking_at_a_lock_keeps_nobody_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            is_locked(path)
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    try:
+        for _ in range(500):
+            with lock(path):
+                assert is_locked(path)
+    finally:
+        done.set()
+        looker.join()
+
+
+def test_a_log_that_grew_large_starts_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "MAX_LOG_BYTES", 10)
+    log = tmp_path / "engine.log"
+    with log.open("ab") as engine:
+        engine.write(b"a first long line\n")
+        engine.flush()
+        keeper.bound_log(log)
+        engine.write(b"on\n")
+    assert log.read_bytes() == b"on\n"
+    assert (tmp_path / "engine.log.1").read_bytes() == b"a first long line\n"
+
+
+def test_what_is_written_is_for_its_owner_alone(home: Home, start: Callable[..., Service]) -> None:
+    service = start(SLEEPS)
+    modes = {
+        path.name: path.stat().st_mode & 0o077 for path in service.folder.iterdir() if path.suffix != ".lock"
+    }
+    assert set(modes.values()) == {0}, modes
+    assert service.folder.stat().st_mode & 0o077 == 0

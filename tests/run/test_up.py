@@ -41,6 +41,8 @@ def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
 
     again = up(engine_home, free_port, "--json")
     assert again.code == 0 and again.json["already_running"]
+    other = up(engine_home, free_port, "--context", "1024")
+    assert other.code == 1 and "not as asked for now" in other.err and "firesteel down smollm2" in other.err
     assert run_firesteel(engine_home.root, "verify", "smollm2").code == 0
     listed = run_firesteel(engine_home.root, "ps", "--json").json["services"]
     assert [(each["name"], each["phase"]) for each in listed] == [("smollm2", "ready")]
@@ -72,7 +74,7 @@ def test_a_port_in_use(engine_home: Home) -> None:
         ran = up(engine_home, port)
     assert ran.code == 5
     assert f"port {port} is in use by" in ran.err and f"pid {os.getpid()}" in ran.err
-    assert "next: firesteel up --port" in ran.err
+    assert "next: firesteel up smollm2 --port" in ran.err
     assert all_services(engine_home) == []
 
 
@@ -83,9 +85,9 @@ def test_kill_9_of_the_engine(engine_home: Home, free_port: int) -> None:
     process.send(state.engine, signal.SIGKILL)
     wait_until_dead(engine_home)
     ps = run_firesteel(engine_home.root, "ps")
-    assert "killed by signal 9 (SIGKILL)" in ps.out and "firesteel up smollm2" in ps.out
+    assert "killed by signal 9 (SIGKILL)" in ps.out and f"firesteel up smollm2 --port {free_port}" in ps.out
     verify = run_firesteel(engine_home.root, "verify")
-    assert verify.code == 1 and "is dead" in verify.err and "next: firesteel up smollm2" in verify.err
+    assert verify.code == 1 and "is dead" in verify.err and "next: firesteel up smollm2 --port" in verify.err
     assert up(engine_home, free_port).code == 0
 
 
@@ -97,7 +99,8 @@ def wait_until_dead(home: Home) -> None:
     raise AssertionError("the keeper did not notice")
 
 
-def test_an_interrupted_up_leaves_nothing(engine_home: Home, free_port: int) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_up_leaves_nothing(engine_home: Home, free_port: int, number: signal.Signals) -> None:
     child = subprocess.Popen(
         [sys.executable, "-m", "firesteel", "up", "--port", str(free_port)],
         env={**os.environ, "FIRESTEEL_HOME": str(engine_home.root)},
@@ -108,14 +111,14 @@ def test_an_interrupted_up_leaves_nothing(engine_home: Home, free_port: int) -> 
     for line in child.stderr:
         if line.startswith("launch"):
             break
-    child.send_signal(signal.SIGINT)
+    child.send_signal(number)
     child.communicate(timeout=60)
     assert child.returncode == 130
     assert all_services(engine_home) == []
     assert process.port_is_free(free_port)
 
 
-def test_kill_9_of_up_itself_can_be_cleaned(engine_home: Home, free_port: int) -> None:
+def test_up_goes_on_where_a_killed_up_stopped(engine_home: Home, free_port: int) -> None:
     child = subprocess.Popen(
         [sys.executable, "-m", "firesteel", "up", "--port", str(free_port)],
         env={**os.environ, "FIRESTEEL_HOME": str(engine_home.root)},
@@ -128,7 +131,11 @@ def test_kill_9_of_up_itself_can_be_cleaned(engine_home: Home, free_port: int) -
             break
     child.kill()
     child.communicate(timeout=60)
-    assert [service.phase for service in all_services(engine_home)] == ["starting"]
+    left = all_services(engine_home)
+    assert [service.phase for service in left] == ["starting"]
+    again = up(engine_home, free_port)
+    assert again.code == 0 and "going on from there" in again.err
+    assert all_services(engine_home)[0].state == left[0].state
     assert run_firesteel(engine_home.root, "down").code == 0
     assert all_services(engine_home) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -9,41 +10,42 @@ import click
 
 from firesteel import library
 from firesteel.cli import words
-from firesteel.cli.documents import CheckJson
-from firesteel.cli.fill import finding_json
+from firesteel.cli.documents import CheckJson, RuleJson
+from firesteel.cli.fill import finding_json, source_json
 from firesteel.cli.show import findings_view, out
 from firesteel.errors import UsageError
+from firesteel.facts.hardware import hardware
 from firesteel.reads import Reading
-from firesteel.rules import Finding, explain
+from firesteel.rules import Finding, Rule, explain
 
-_MAX_BYTES = 10 * 2**20
+_MAX_BYTES = 4 * 2**20
+"""More than any reader takes; what is longer is refused there, and never read whole."""
 
 
 @click.command("check", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--explain", "rule", metavar="RULE", help="Tell about one rule: what it says, who saw it.")
 @click.option(
-    "--explain", "rule", metavar="RULE", help="Tell about one rule: what it says, where it holds, who saw it."
+    "--host", "host_name", metavar="NAME", default="gb10", show_default=True, help="Where it would run."
 )
-@click.option("--hardware", default="gb10", show_default=True, help="The machine that it would run on.")
 @words.json_option
 @click.argument("what", nargs=-1, type=click.UNPROCESSED)
-def command(rule: str | None, hardware: str, as_json: bool, what: tuple[str, ...]) -> int:
+def command(rule: str | None, host_name: str, as_json: bool, what: tuple[str, ...]) -> int:
     """What will crash, do nothing or wedge the host in WHAT.
 
     WHAT is a file, `-` for stdin, or the words of a `docker run`, `vllm serve`, `llama-server` or
     `sglang` line itself. Options of check come before it. Exits 3 when something would stop.
     """
     if rule:
-        click.echo(_told(rule))
+        _show_rule(explain(rule), as_json)
         return 0
+    if len(what) == 2 and what[1] == "--json" and " " in what[0]:
+        as_json, what = True, what[:1]  # a quoted line, and the option after it
     text, name = _open(what)
     readings = library.read(text, name)
-    findings = library.check_readings(readings, hardware)
+    findings = library.check_readings(readings, hardware(host_name).name)
     if as_json:
-        words.print_json(
-            CheckJson(
-                launches=len(readings), hardware=hardware, findings=[finding_json(each) for each in findings]
-            )
-        )
+        rows = [finding_json(each) for each in findings]
+        words.print_json(CheckJson(launches=len(readings), hardware=host_name.lower(), findings=rows))
     else:
         out.print(findings_view(findings))
         out.print(_sum(readings, findings))
@@ -56,14 +58,18 @@ def _open(what: tuple[str, ...]) -> tuple[str, str]:
             "there is nothing to check", next="firesteel check run.sh, or: firesteel check docker run ..."
         )
     if what == ("-",):
-        return sys.stdin.read(_MAX_BYTES + 1), "stdin"
-    if len(what) == 1 and "\n" not in what[0] and len(what[0]) < 4096 and Path(what[0]).is_file():
-        return Path(what[0]).read_text(errors="replace"), what[0]
-    if len(what) == 1 and not any(space in what[0] for space in " \n\t"):
-        raise UsageError(f"there is no file `{what[0]}`", next="firesteel check -, and paste the line")
-    import shlex
-
-    return (what[0] if len(what) == 1 else shlex.join(what)), "line"
+        return sys.stdin.read(_MAX_BYTES), "stdin"
+    if len(what) > 1:
+        return shlex.join(what), "line"
+    one = what[0]
+    if any(space in one for space in " \n\t"):
+        return one, "line"
+    path = Path(one)
+    if path.is_file():
+        with path.open("rb") as file:
+            return file.read(_MAX_BYTES).decode(errors="replace"), one
+    kind = "a folder, not a file" if path.is_dir() else "no file"
+    raise UsageError(f"`{one}` is {kind}", next="firesteel check -, and paste the line")
 
 
 def _sum(readings: tuple[Reading, ...], findings: tuple[Finding, ...]) -> str:
@@ -77,14 +83,28 @@ def _sum(readings: tuple[Reading, ...], findings: tuple[Finding, ...]) -> str:
     return f"{said}; read as {first.engine} {version}{more}"
 
 
-def _told(rule_id: str) -> str:
-    rule = explain(rule_id)
+def _show_rule(rule: Rule, as_json: bool) -> None:
+    says = rule.says.replace("{value}", "VALUE")
+    if as_json:
+        words.print_json(
+            RuleJson(
+                rule=rule.id,
+                level=rule.level,
+                says=says,
+                instead=rule.instead,
+                confidence=rule.confidence,
+                hits=list(rule.hits),
+                misses=list(rule.misses),
+                sources=[source_json(source) for source in rule.sources],
+            )
+        )
+        return
     lines = [
         f"{rule.id}  ({rule.level}, {rule.confidence})",
-        rule.says.replace("{value}", "VALUE"),
+        says,
         *([f"use   {rule.instead}"] if rule.instead else []),
         *(f"hit   {line}" for line in rule.hits),
         *(f"miss  {line}" for line in rule.misses),
         *(f"seen  {source.seen}  {source.url}" for source in rule.sources),
     ]
-    return "\n".join(lines)
+    click.echo("\n".join(lines))

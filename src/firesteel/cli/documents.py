@@ -147,6 +147,20 @@ class CheckJson(Document):
     findings: list[FindingJson]
 
 
+class RuleJson(Document):
+    """`firesteel check --explain RULE --json`"""
+
+    document: Literal["firesteel.rule/1"] = "firesteel.rule/1"
+    rule: str
+    level: Literal["stop", "warn", "note"]
+    says: str
+    instead: str | None
+    confidence: str
+    hits: list[str]
+    misses: list[str]
+    sources: list[SourceJson]
+
+
 class ComparedJson(Document):
     what: str
     unit: str
@@ -190,11 +204,12 @@ class UpJson(Document):
 
 class ServiceJson(Document):
     name: str
-    phase: Literal["starting", "ready", "stopping", "dead"]
+    phase: Literal["starting", "ready", "stopping", "unkept", "dead"]
     url: str
     pid: int | None
     started_at: float | None
     why: str | None
+    next: str | None
     log: str
 
 
@@ -267,6 +282,6 @@ class ErrorJson(Document):
 
 
 DOCUMENTS: tuple[type[Document], ...] = (
-    WelcomeJson, ModelsJson, PlanJson, CheckJson, UpJson, VerifyJson,
+    WelcomeJson, ModelsJson, PlanJson, CheckJson, RuleJson, UpJson, VerifyJson,
     StepsJson, PsJson, LogsJson, DoneJson, RenderJson, ErrorJson,
 )  # fmt: skip

@@ -19,12 +19,13 @@ from firesteel.run import Done, Service, pick
 @words.json_option
 def command(name: str | None, everything: bool, as_json: bool) -> None:
     """Stop NAME, and wait until its processes are gone and its memory is back."""
-    services = library.services() if everything else [pick(library.home(), name)]
+    running = library.services()
+    services = running if everything or not (name or running) else [pick(library.home(), name)]
     done = asyncio.run(_stop(services))
     if as_json:
         words.print_json(DoneJson(done=done))
     elif not services:
-        click.echo("nothing was running")
+        click.echo("nothing is running")
 
 
 async def _stop(services: list[Service]) -> list[str]:

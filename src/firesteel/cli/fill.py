@@ -23,6 +23,7 @@ from firesteel.cli.documents import (
 )
 from firesteel.errors import FiresteelError
 from firesteel.facts import Host
+from firesteel.facts.evidence import Source
 from firesteel.launch import Launch
 from firesteel.planner import Band
 from firesteel.render import docker
@@ -49,6 +50,10 @@ def host_json(host: Host) -> HostJson:
     )
 
 
+def source_json(source: Source) -> SourceJson:
+    return SourceJson(url=source.url, seen=str(source.seen))
+
+
 def finding_json(finding: Finding) -> FindingJson:
     return FindingJson(
         rule=finding.rule,
@@ -59,7 +64,7 @@ def finding_json(finding: Finding) -> FindingJson:
         file=finding.spot.path if finding.spot else None,
         line=finding.spot.line if finding.spot else None,
         confidence=finding.confidence,
-        sources=[SourceJson(url=source.url, seen=str(source.seen)) for source in finding.sources],
+        sources=[source_json(source) for source in finding.sources],
     )
 
 
@@ -165,15 +170,27 @@ def report_json(report: Report, already: bool) -> UpJson:
 
 def service_json(service: Service) -> ServiceJson:
     state = service.state
+    engine = state.engine if state and service.phase not in ("dead", "unkept") else None
+    why, next_ = _trouble(service)
     return ServiceJson(
         name=service.name,
         phase=service.phase,
         url=f"{service.spec.url}/v1",
-        pid=state.engine.number if state and state.engine else None,
+        pid=engine.number if engine else None,
         started_at=state.started_at if state else None,
-        why=death(state) if service.phase == "dead" else None,
+        why=why,
+        next=next_,
         log=str(service.log),
     )
+
+
+def _trouble(service: Service) -> tuple[str | None, str | None]:
+    """What is wrong with it, and what to type."""
+    if service.phase == "unkept":
+        return "its keeper was killed; the container runs on, unguarded", f"firesteel down {service.name}"
+    if service.phase == "dead":
+        return death(service.state), f"firesteel logs {service.name}, then {service.spec.again}"
+    return None, None
 
 
 def error_document(error: FiresteelError) -> ErrorJson:

@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from firesteel import library
 from firesteel.cli import words
 from firesteel.cli.documents import LogsJson
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.run import all_services, pick
+from firesteel.run import last_lines
 
 
 @click.command("logs")
 @click.argument("name", required=False)
 @click.option(
-    "-n",
-    "--lines",
-    "count",
-    type=click.IntRange(1),
-    default=50,
-    show_default=True,
-    help="Lines from the end.",
+    "-n", "--lines", "count", type=click.IntRange(1), default=50, show_default=True, help="From the end."
 )
 @words.json_option
 def command(name: str | None, count: int, as_json: bool) -> None:
-    """What the engine of NAME printed; it stays readable after `down`."""
-    home = library.home()
-    running = [service.name for service in all_services(home)]
-    kept = (
-        sorted(path.parent.name for path in home.services.glob("*/engine.log"))
-        if home.services.is_dir()
-        else []
-    )
-    if name is None and not running and len(kept) == 1:
-        name = kept[0]
-    if name is None or name not in kept:
-        if name is not None and name not in running:
-            known = f"; there is {', '.join(kept)}" if kept else ""
-            raise UsageError(f"no log is kept of `{name}`{known}", next="firesteel ps")
-        name = pick(home, name).name
-    path = home.services / name / "engine.log"
-    if not path.exists():
-        raise FiresteelError(f"{name} has printed nothing yet", next="firesteel ps")
-    lines = path.read_text(errors="replace").splitlines()[-count:]
+    """What the engine of NAME printed; without a name, the one that wrote last. Kept after `down`."""
+    path = _find(name)
+    lines = last_lines(path, count)
     if as_json:
-        words.print_json(LogsJson(name=name, path=str(path), lines=lines))
+        words.print_json(LogsJson(name=path.parent.name, path=str(path), lines=lines))
         return
     for line in lines:
         click.echo(line)
     click.echo(f"# {path}", err=True)
+
+
+def _find(name: str | None) -> Path:
+    kept = {path.parent.name: path for path in library.home().services.glob("*/engine.log")}
+    if name in kept:
+        return kept[name]
+    if name is not None:
+        known = f"; there is {', '.join(sorted(kept))}" if kept else ""
+        raise UsageError(f"no log is kept of `{name}`{known}", next="firesteel ps")
+    if not kept:
+        raise FiresteelError("nothing has run yet, so there is no log", next="firesteel up")
+    return max(kept.values(), key=lambda path: path.stat().st_mtime)

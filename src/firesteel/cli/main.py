@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from firesteel import __version__
+from firesteel.cli.typed import typed
 from firesteel.errors import FiresteelError
 
 COMMANDS = {
@@ -20,7 +21,7 @@ COMMANDS = {
     "ps": "What runs.",
     "logs": "What an engine printed.",
     "down": "Stop, and wait until the memory is back.",
-    "pull": "Fetch engine and weights now, so that `up` needs no network.",
+    "pull": "Fetch the engine or the image now; the embedded model's weights too.",
     "render": "The launch as a `docker run` command.",
 }
 """Kept here so that `--help` imports nothing; each is `command` in `firesteel.cli.NAME`."""
@@ -119,4 +120,4 @@ def _complain(error: FiresteelError, as_json: bool) -> None:
         return
     click.echo(f"{error.kind}: {error.what}", err=True)
     if error.next:
-        click.echo(f"next: {error.next}", err=True)
+        click.echo(f"next: {typed(error.next)}", err=True)

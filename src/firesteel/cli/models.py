@@ -9,6 +9,7 @@ from firesteel.cli import words
 from firesteel.cli.documents import ModelsJson
 from firesteel.cli.fill import host_json, model_row
 from firesteel.cli.show import models_view, out
+from firesteel.cli.typed import typed
 from firesteel.launch import Ask
 
 
@@ -23,4 +24,5 @@ def command(host_name: str | None, as_json: bool) -> None:
         words.print_json(ModelsJson(host=host_json(host), models=[model_row(each) for each in proposals]))
         return
     out.print(models_view(proposals))
-    out.print(f"\nfor {host.title}; next: firesteel plan {proposals[0].name}")
+    where = f" --host {host_name}" if host_name else ""
+    out.print(typed(f"\nfor {host.title}, best first; next: firesteel plan {proposals[0].name}{where}"))

@@ -9,6 +9,7 @@ from firesteel.cli import words
 from firesteel.cli.documents import PsJson
 from firesteel.cli.fill import service_json
 from firesteel.cli.show import out, table
+from firesteel.cli.typed import typed
 
 
 @click.command("ps")
@@ -20,7 +21,7 @@ def command(as_json: bool) -> None:
         words.print_json(PsJson(services=rows))
         return
     if not rows:
-        out.print("nothing is running; next: firesteel up")
+        out.print(typed("nothing is running; next: firesteel up"))
         return
     out.print(
         table(
@@ -29,5 +30,5 @@ def command(as_json: bool) -> None:
         )
     )
     for row in rows:
-        if row.phase == "dead":
-            out.print(f"{row.name}: {row.why}; next: firesteel logs {row.name}, then firesteel up {row.name}")
+        if row.why:
+            out.print(typed(f"{row.name}: {row.why}; next: {row.next}"))

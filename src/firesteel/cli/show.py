@@ -13,7 +13,7 @@ from rich.text import Text
 from firesteel.facts import Host
 from firesteel.planner import Band, Memory
 from firesteel.rules import Finding, Proposal
-from firesteel.run import Check, Report
+from firesteel.run import Check, Compared, Report
 from firesteel.units import show_bytes, show_count
 
 _PIPED_WIDTH = 160
@@ -57,7 +57,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[RenderableType]]) -> T
     return view
 
 
-def host_view(host: Host) -> Table:
+def host_rows(host: Host) -> list[Row]:
     gpus = ", ".join(gpu.name for gpu in host.gpus) or ("GB10" if host.hardware == "gb10" else "none")
     total, available, room, kept = (
         show_bytes(size)
@@ -69,15 +69,13 @@ def host_view(host: Host) -> Table:
         )
     )
     rate = host.bandwidth_bytes_per_s
-    return grid(
-        [
-            ("host", f"{host.title}, {host.cores} cores"),
-            ("gpu", gpus),
-            ("memory", f"{total}, {available} available"),
-            ("room", f"{room} for a model; {kept} stay free"),
-            ("bandwidth", f"{rate / 1e9:.0f} GB/s, {host.bandwidth_kind}" if rate else "not known"),
-        ]
-    )
+    return [
+        ("host", f"{host.title}, {host.cores} cores"),
+        ("gpu", gpus),
+        ("memory", f"{total}, {available} available"),
+        ("room", f"{room} for a model; {kept} stay free"),
+        ("bandwidth", f"{rate / 1e9:.0f} GB/s, {host.bandwidth_kind}" if rate else "not known"),
+    ]
 
 
 def memory_bar(memory: Memory) -> Text:
@@ -178,7 +176,8 @@ def findings_view(findings: tuple[Finding, ...]) -> Group:
 
 def models_view(proposals: tuple[Proposal, ...]) -> Table:
     columns = "name", "fits", "needs", "decode, estimated", "engine", "weights", "recipe", "quality, reported"
-    return table(columns, [_model_row(proposal) for proposal in proposals])
+    shown = len(columns) if out.width >= 118 else 5
+    return table(columns[:shown], [_model_row(proposal)[:shown] for proposal in proposals])
 
 
 def _model_row(proposal: Proposal) -> Sequence[RenderableType]:
@@ -212,13 +211,20 @@ def checks_view(checks: tuple[Check, ...]) -> Table:
     return table(("check", "", "saw"), [(check.name, words[check.passed], check.saw) for check in checks])
 
 
+def _place(row: Compared) -> Text:
+    if row.is_within:
+        return Text("within")
+    above = row.measured > row.planned.high
+    return Text("above the plan" if above else "below the plan", style="yellow")
+
+
 def report_view(report: Report) -> Group:
     compared = [
         (
             row.what,
             bytes_band(row.planned) if row.unit == "bytes" else speed_band(row.planned),
             show_bytes(round(row.measured)) if row.unit == "bytes" else f"{row.measured:.0f} tok/s",
-            "within" if row.is_within else Text("outside", style="yellow"),
+            _place(row),
         )
         for row in report.compared
     ]

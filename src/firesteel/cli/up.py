@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 
 import click
 
@@ -12,6 +13,7 @@ from firesteel.cli.documents import StepJson, StepsJson
 from firesteel.cli.fill import report_json
 from firesteel.cli.progress import follow
 from firesteel.cli.show import err, out, plan_view, report_view
+from firesteel.cli.typed import typed
 from firesteel.launch import Ask
 from firesteel.rules import Proposal, insist
 from firesteel.run import Ready, make_steps
@@ -27,7 +29,7 @@ def command(
 ) -> None:
     """Plan, check, launch and verify MODEL: a model that answers.
 
-    With no name and no GPU, serves the small model that comes with firesteel, for real.
+    With no name and no GPU, fetches a small model and serves it on the CPU, for real.
     """
     proposals = library.propose(Ask(model, context, users, port), library.host())
     best = proposals[0]
@@ -37,20 +39,28 @@ def command(
         return
     if model is None and best.plan.host.gpus:
         out.print(plan_view(best, tuple(each.name for each in proposals[1:] if each.can_run)))
-        out.print(f"\nnext: firesteel up {best.name}")
+        out.print(typed(f"\nnext: firesteel up {best.name}"))
         return
-    ready = asyncio.run(_up(best))
+    try:
+        ready = asyncio.run(_up(best))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
     if as_json:
         words.print_json(report_json(ready.report, ready.already))
         return
     if ready.already:
         err.print(f"{ready.report.name} is already up; this is the report of its start")
     out.print(report_view(ready.report))
-    out.print(f"\nnext: firesteel down {ready.report.name}, when you are done")
+    out.print(typed(f"\nnext: firesteel down {ready.report.name}, when you are done"))
 
 
 async def _up(proposal: Proposal) -> Ready:
     last = None
+    # Whatever ends us, a closed terminal or a service manager, takes back what was started, like Ctrl-C.
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     async for event in follow(library.up(proposal)):
         last = event
     assert isinstance(last, Ready)

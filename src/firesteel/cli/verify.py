@@ -10,6 +10,7 @@ from firesteel import library
 from firesteel.cli import words
 from firesteel.cli.documents import ProofJson, VerifyJson
 from firesteel.cli.show import checks_view, err, out
+from firesteel.edge.http import is_healthy
 from firesteel.errors import FiresteelError
 from firesteel.run import Check, Service, ask, death, judge_answers, pick
 
@@ -21,9 +22,7 @@ def command(name: str | None, as_json: bool) -> int:
     """Prove again that NAME answers, answers the same twice, and does not loop. Exits 1 when it does not."""
     service = pick(library.home(), name)
     if service.phase == "dead":
-        raise FiresteelError(
-            f"{service.name} is dead: {death(service.state)}", next=f"firesteel up {service.name}"
-        )
+        raise FiresteelError(f"{service.name} is dead: {death(service.state)}", next=service.spec.again)
     checks = asyncio.run(_verify(service))
     passed = all(check.passed for check in checks)
     if as_json:
@@ -35,6 +34,11 @@ def command(name: str | None, as_json: bool) -> int:
 
 
 async def _verify(service: Service) -> tuple[Check, ...]:
+    if not await is_healthy(service.spec.url, timeout_s=10):
+        raise FiresteelError(
+            f"{service.name} runs but does not answer at {service.spec.url}/health within 10 s",
+            next=f"firesteel logs {service.name}, then firesteel down {service.name}",
+        )
     async for each in ask(service.spec.url, service.spec.model):
         if not isinstance(each, str):
             return judge_answers(each)

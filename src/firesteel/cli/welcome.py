@@ -6,7 +6,8 @@ from firesteel import library
 from firesteel.cli import words
 from firesteel.cli.documents import WelcomeJson
 from firesteel.cli.fill import host_json, service_json
-from firesteel.cli.show import grid, host_view, out, speed_band
+from firesteel.cli.show import Row, grid, host_rows, out, speed_band
+from firesteel.cli.typed import typed
 from firesteel.launch import Ask
 from firesteel.rules import Proposal
 from firesteel.run import Service
@@ -29,8 +30,8 @@ def show(as_json: bool) -> None:
             )
         )
         return
-    out.print(host_view(host))
-    out.print(grid([("fits", _best(fits)), ("running", _running(running)), ("next", type_next)]))
+    more: list[Row] = [("fits", _best(fits)), ("running", _running(running)), ("next", typed(type_next))]
+    out.print(grid([*host_rows(host), *more]))
 
 
 def _best(fits: list[Proposal]) -> str:
@@ -43,7 +44,7 @@ def _best(fits: list[Proposal]) -> str:
 
 
 def _running(running: list[Service]) -> str:
-    return ", ".join(f"{service.name} ({service.phase})" for service in running) or "nothing"
+    return ", ".join(f"{each.name} ({each.phase}) {each.spec.url}/v1" for each in running) or "nothing"
 
 
 def _next(fits: list[Proposal], running: list[Service], has_gpu: bool) -> str:

@@ -11,7 +11,15 @@ from firesteel.cli.documents import Document
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+
+def _json_anywhere(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    """`firesteel --json ps` says the same as `firesteel ps --json`."""
+    return value or bool(ctx.find_root().params.get("as_json"))
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, callback=_json_anywhere, help="One JSON document on stdout."
+)
 host_option = click.option(
     "--host", "host_name", metavar="NAME", help="Plan for this machine (gb10) instead of yours."
 )

@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from firesteel.edge.sources import FileSource, UrlSource, url_error
+from firesteel.edge.fetch import Patience, get
+from firesteel.edge.sources import FileSource, UrlSource
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import (
     Checkpoint,
@@ -63,7 +62,7 @@ def _open_gguf(path: Path) -> Checkpoint:
 
         header = gguf.read_split(part(path.name), part)
     weights = weigh(header.tensors, "counted", f"the header of {path.name}")
-    return Checkpoint(path.stem, str(path), "gguf", architecture_of_gguf(header), weights)
+    return Checkpoint(path.stem, str(path), "gguf", str(path), architecture_of_gguf(header), weights)
 
 
 def _open_folder(folder: Path) -> Checkpoint:
@@ -89,11 +88,14 @@ def open_hub(repository: str, environ: Mapping[str, str] = os.environ) -> Checkp
     token = environ.get("HF_TOKEN")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
 
+    patience = Patience()
+
     def shard(name: str) -> Source:
-        return UrlSource(f"{base}/{name}", headers)
+        return UrlSource(f"{base}/{name}", headers, patience)
 
     def text(name: str) -> str | None:
-        return _get(f"{base}/{name}", headers)
+        got = get(f"{base}/{name}", headers, limit_bytes=_MAX_TEXT, patience=patience)
+        return str(got.body, "utf-8", errors="replace") if got else None
 
     return _read_safetensors(repository.partition("/")[2], repository, text, shard)
 
@@ -116,26 +118,6 @@ def _read_safetensors(
         tensors = safetensors.read_shards(index, shard, layers)
     else:
         tensors = safetensors.read_header(shard("model.safetensors"), layers)
-    return Checkpoint(name, model, "safetensors", shape, weigh(tensors, "counted", f"the headers of {model}"))
-
-
-def _get(url: str, headers: dict[str, str]) -> str | None:
-    """The text at the address; None when there is none."""
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
-            body = answer.read(_MAX_TEXT + 1)
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code == 404:
-            return None
-        raise url_error(url, error) from error
-    except OSError as error:
-        raise FiresteelError(
-            f"{url} cannot be reached: {error}",
-            next="check the network, or name a model that is here: firesteel models",
-        ) from error
-    if len(body) > _MAX_TEXT:
-        raise FiresteelError(
-            f"{url} is longer than {_MAX_TEXT:,} bytes", next="download the model and plan its folder"
-        )
-    return str(body, "utf-8", errors="replace")
+    return Checkpoint(
+        name, model, "safetensors", model, shape, weigh(tensors, "counted", f"the headers of {model}")
+    )

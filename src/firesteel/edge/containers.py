@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 
 from firesteel.edge.process import run
 from firesteel.errors import FiresteelError, HostNotReady
+
+_PATIENCE_S = 10
 
 
 async def need_docker() -> None:
@@ -21,6 +24,16 @@ async def need_docker() -> None:
             next="sudo usermod -aG docker $USER, then log in again",
         )
     raise HostNotReady(f"docker does not answer: {_last(said)}", next="sudo systemctl start docker")
+
+
+def container_runs(label: str) -> bool:
+    """Is there a running container that was started as this service? No docker, no container."""
+    words = ["docker", "ps", "--quiet", "--filter", f"label=firesteel={label}"]
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=_PATIENCE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0 and bool(done.stdout.strip())
 
 
 async def has_image(reference: str) -> bool:

@@ -69,7 +69,7 @@ async def pull_engine(home: Home, package: str) -> AsyncIterator[str]:
         yield f"engine {package}: making its environment"
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         await _run(
-            sys.executable, "-m", "venv", str(folder), what="make a virtual environment for the engine"
+            sys.executable, "-P", "-m", "venv", str(folder), what="make a virtual environment for the engine"
         )
         yield f"engine {package}: downloading and installing"
         await _pip(folder, "install", "--no-deps", "--only-binary", ":all:", package)
@@ -129,7 +129,7 @@ def _unpack(scratch: Path, file: WheelFile, target: Path) -> None:
 
 async def _pip(folder: Path, *words: str) -> None:
     await _run(
-        str(folder / "bin/python"), "-m", "pip", "--disable-pip-version-check", "--no-input", *words,
+        str(folder / "bin/python"), "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", *words,
         what=f"fetch {words[-1]} with pip",
     )  # fmt: skip
 

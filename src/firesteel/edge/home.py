@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import shutil
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,9 +56,7 @@ def expand_home(words: Iterable[str]) -> tuple[str, ...]:
 def catalog_files(home: Home) -> list[tuple[str, str]]:
     """The user's own recipes, models and images as (path, text)."""
     found = sorted(home.catalog.rglob("*.yaml")) if home.catalog.is_dir() else []
-    return [
-        (str(path.relative_to(home.catalog)), path.read_text("utf-8", errors="replace")) for path in found
-    ]
+    return [(str(path), path.read_text("utf-8", errors="replace")) for path in found]
 
 
 def free_bytes(folder: Path) -> int:
@@ -79,18 +78,16 @@ def need_disk(folder: Path, needed_bytes: int, what: str) -> None:
 def writing(folder: Path) -> Iterator[None]:
     """Makes the folder; a full, read-only or forbidden disk becomes a sentence."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            what = f"the disk under {folder} is full"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
-            what = f"{folder} cannot be written ({error.strerror})"
+            what, hint = f"the disk under {folder} is full", "free some space, or set"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+            what, hint = f"{folder} cannot be written ({error.strerror})", "set"
         else:
             raise
-        raise HostNotReady(
-            what, next="free space or set another folder: FIRESTEEL_HOME=/path/with/space"
-        ) from error
+        raise HostNotReady(what, next=f"{hint} another folder: FIRESTEEL_HOME=/path/with/space") from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -98,7 +95,7 @@ def write_text(path: Path, text: str) -> None:
     with writing(path.parent):
         half = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with half.open("w", encoding="utf-8") as file:
+            with open(half, "w", encoding="utf-8", opener=_only_mine) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -107,8 +104,17 @@ def write_text(path: Path, text: str) -> None:
             half.unlink(missing_ok=True)
 
 
+def _only_mine(path: str, flags: int) -> int:
+    """A launch may carry secrets in its environment; nobody else reads what is written here."""
+    return os.open(path, flags, 0o600)
+
+
 class Locked(Exception):
     """Somebody else holds the lock."""
+
+
+# Open-file-description locks: they go with the process, and can be asked about without being taken.
+_WRITE_LOCK = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 @contextmanager
@@ -116,17 +122,17 @@ def lock(path: Path) -> Iterator[None]:
     """An exclusive lock that goes with the process. Raises Locked when taken."""
     with writing(path.parent), path.open("a") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, _WRITE_LOCK)
+        except (BlockingIOError, PermissionError):
             raise Locked(str(path)) from None
         yield
 
 
 def is_locked(path: Path) -> bool:
-    if not path.exists():
-        return False
+    """Only looks: a look that took the lock would keep its owner out."""
     try:
-        with lock(path):
-            return False
-    except Locked:
-        return True
+        with path.open("r+") as file:
+            answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _WRITE_LOCK)
+    except FileNotFoundError:
+        return False
+    return bool(struct.unpack("hhqqi4x", answer)[0] != fcntl.F_UNLCK)

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
 
 from firesteel.edge.answer import Answer
 from firesteel.errors import FiresteelError
@@ -18,12 +19,6 @@ async def is_healthy(url: str, *, timeout_s: float = 2) -> bool:
             return answer.status == 200
     except (aiohttp.ClientError, TimeoutError, OSError):
         return False
-
-
-async def served_models(url: str) -> list[str]:
-    async with _client(10) as client, client.get(f"{url}/v1/models") as answer:
-        body = await answer.json()
-        return [str(model["id"]) for model in body["data"]]
 
 
 async def chat(
@@ -63,6 +58,8 @@ async def chat(
                 if not line.startswith(b"data:") or line.strip() == b"data: [DONE]":
                     continue
                 piece = json.loads(line[5:])
+                if error := piece.get("error"):
+                    raise FiresteelError(f"the engine answered with an error: {error}", next="firesteel logs")
                 usage = piece.get("usage") or usage
                 for choice in piece.get("choices") or ():
                     finish = choice.get("finish_reason") or finish
@@ -75,7 +72,7 @@ async def chat(
                         last = time.perf_counter()
                         first = first or last
                         text += words
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+    except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError) as error:
         raise FiresteelError(
             f"the engine stopped answering: {type(error).__name__} {error}".rstrip(), next="firesteel logs"
         ) from error
@@ -84,9 +81,15 @@ async def chat(
             f"the engine's stream is not OpenAI's: {error}", next="firesteel logs"
         ) from error
     return Answer(
-        text, finish, usage.get("prompt_tokens"), usage.get("completion_tokens"),
+        text, finish, _count(usage, "prompt_tokens"), _count(usage, "completion_tokens"),
         (first or time.perf_counter()) - start, last - first,
     )  # fmt: skip
+
+
+def _count(usage: Any, name: str) -> int | None:
+    """An engine's own count; None when it is no count."""
+    count = usage.get(name) if isinstance(usage, dict) else None
+    return count if isinstance(count, int) and count >= 0 else None
 
 
 def _client(timeout_s: float) -> aiohttp.ClientSession:

@@ -90,7 +90,7 @@ def send(pid: Pid, number: signal.Signals) -> None:
 
 def start_detached(argv: list[str], log: Path) -> int:
     """In a session of its own, so that closing the terminal does not reach it. Returns its number."""
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         actions = [(os.POSIX_SPAWN_DUP2, out, 1), (os.POSIX_SPAWN_DUP2, out, 2)]
         nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
@@ -150,4 +150,18 @@ def port_owner(port: int) -> str | None:
 
 
 def now() -> float:
+    """The wall clock, for what people read."""
     return time.time()
+
+
+def uptime() -> float:
+    """A clock that nobody sets, for waiting."""
+    return time.monotonic()
+
+
+def has_ended(child: int) -> bool:
+    """A child of ours, by number; reaps it."""
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] == child
+    except ChildProcessError:
+        return True

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import os
-import urllib.error
-import urllib.request
+import re
+import stat
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from firesteel.edge.fetch import Patience, get
 from firesteel.errors import FiresteelError
 from firesteel.facts import cut_short
 
-_TIMEOUT_S = 30
+_FRONT_BYTES = 2**20
 
 
 class FileSource:
     def __init__(self, path: Path) -> None:
         self.name = path.name
         try:
-            self._file = path.open("rb")
+            # Not to be held up by a pipe that nobody writes to.
+            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise FiresteelError(f"{path} cannot be read: {error.strerror}", next=f"ls -l {path}") from error
-        self.size = os.fstat(self._file.fileno()).st_size
+        about = os.fstat(self._fd)
+        if not stat.S_ISREG(about.st_mode):
+            os.close(self._fd)
+            raise FiresteelError(f"{path} is not a file", next=f"ls -l {path}")
+        self.size = about.st_size
 
     def read(self, start: int, length: int) -> bytes:
         if start < 0 or length < 0 or start + length > self.size:
             raise cut_short(self.name)
-        return os.pread(self._file.fileno(), length, start)
+        return os.pread(self._fd, length, start)
 
     def __enter__(self) -> Self:
         return self
@@ -35,54 +42,35 @@ class FileSource:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        os.close(self._fd)
 
 
 class UrlSource:
-    """Reads ranges only; a server that ignores `Range` is refused before its body is read."""
+    """Reads ranges only; a server that ignores `Range` is refused."""
 
-    def __init__(self, url: str, headers: dict[str, str] | None = None) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], patience: Patience) -> None:
         self.name = url.rsplit("/", 1)[-1]
-        self._url = url
-        self._headers = headers or {}
-        self._first = self._get(0, 1024 * 1024 - 1)
+        self._url, self._headers, self._patience = url, headers, patience
+        self.size = 0
+        self._front = self._get(0, _FRONT_BYTES)
 
-    def _get(self, start: int, end: int) -> bytes:
-        request = urllib.request.Request(
-            self._url, headers={**self._headers, "Range": f"bytes={start}-{end}"}
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
-                if answer.status != 206:
-                    raise FiresteelError(
-                        f"{self._url} does not serve ranges (HTTP {answer.status})",
-                        next="download the file first",
-                    )
-                self.size = int(answer.headers["Content-Range"].rpartition("/")[2])
-                return bytes(answer.read(end - start + 1))
-        except urllib.error.HTTPError as error:
-            error.close()
-            raise url_error(self._url, error) from error
-        except (OSError, ValueError, TypeError) as error:
-            raise FiresteelError(f"{self._url} cannot be read: {error}", next="check the network") from error
+    def _get(self, start: int, length: int) -> bytes:
+        headers = {**self._headers, "Range": f"bytes={start}-{start + length - 1}"}
+        got = get(self._url, headers, limit_bytes=length, patience=self._patience)
+        if got is None:
+            raise FiresteelError(f"{self._url} does not exist", next="firesteel models")
+        told = re.fullmatch(rf"bytes {start}-\d+/(\d+)", got.content_range or "")
+        if got.status != 206 or told is None:
+            raise FiresteelError(f"{self._url} does not serve ranges", next="download the file first")
+        self.size = int(told[1])
+        return got.body
 
     def read(self, start: int, length: int) -> bytes:
         if start < 0 or length < 0 or start + length > self.size:
             raise cut_short(self.name)
-        if start + length <= len(self._first):
-            return self._first[start : start + length]
-        data = self._get(start, start + length - 1) if length else b""
+        if start + length <= len(self._front):
+            return self._front[start : start + length]
+        data = self._get(start, length)
         if len(data) != length:
             raise cut_short(self.name)
         return data
-
-
-def url_error(url: str, error: urllib.error.HTTPError) -> FiresteelError:
-    if error.code in (401, 403):
-        return FiresteelError(
-            f"{url} is gated or private (HTTP {error.code})",
-            next="accept its licence on the Hub, then set HF_TOKEN to a token that may read it",
-        )
-    if error.code == 404:
-        return FiresteelError(f"{url} does not exist (HTTP 404)", next="firesteel models")
-    return FiresteelError(f"{url} answered HTTP {error.code}", next="try again later")

@@ -17,5 +17,7 @@ class Checkpoint:
     model: str
     """What an engine is given: a path or a Hub id."""
     format: Format
+    origin: str
+    """Where it was read from, as a user would write it: the path or the Hub id."""
     architecture: Architecture
     weights: Weights

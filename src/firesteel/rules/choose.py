@@ -30,6 +30,8 @@ class Proposal:
     recipe: Recipe | None = None
     """None for a checkpoint that was planned from its own files."""
     model: Model | None = None
+    asked: str = ""
+    """What the user called it."""
 
     @property
     def name(self) -> str:
@@ -94,7 +96,9 @@ def propose_checkpoint(checkpoint: Checkpoint, images: Images, host: Host, ask: 
     if image and image.reference:
         launch = catalog_room.contain(launch, image)
     planned = plan(launch, shape, checkpoint.weights, host)
-    return Proposal(planned, check(planned.launch, hardware=host.hardware, images=images), image)
+    return Proposal(
+        planned, check(planned.launch, hardware=host.hardware, images=images), image, asked=checkpoint.origin
+    )
 
 
 def _runs(image: Image, engine: EngineName, has_gpu: bool) -> bool:

@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from firesteel.run.events import Doing, Done, Event, Planned, Ready
     from firesteel.run.judge import Check, judge_answers
     from firesteel.run.report import Compared, Report, read_report
-    from firesteel.run.service import Service, all_services, death, pick
+    from firesteel.run.service import Service, all_services, death, last_lines, pick
     from firesteel.run.steps import make_steps
     from firesteel.run.up import bring_up, pull
     from firesteel.run.verify import ask
 
 __all__ = [
     "Check", "Compared", "Doing", "Done", "Event", "Planned", "Ready", "Report", "Service",
-    "all_services", "ask", "bring_up", "death", "judge_answers", "make_steps", "pick", "pull", "read_report",
-    "stop",
+    "all_services", "ask", "bring_up", "death", "judge_answers", "last_lines", "make_steps", "pick", "pull",
+    "read_report", "stop",
 ]  # fmt: skip
 
 _WHERE = {
     "down": ("stop",),
     "events": ("Doing", "Done", "Event", "Planned", "Ready"),
     "report": ("Compared", "Report", "read_report"),
-    "service": ("Service", "all_services", "death", "pick"),
+    "service": ("Service", "all_services", "death", "last_lines", "pick"),
     "steps": ("make_steps",),
     "up": ("bring_up", "pull"),
     "judge": ("Check", "judge_answers"),

@@ -6,19 +6,21 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from firesteel.edge import process
-from firesteel.edge.home import is_locked
+from firesteel.edge.home import Locked, is_locked, lock
 from firesteel.edge.memory import meminfo
 from firesteel.errors import FiresteelError
 from firesteel.run.events import Doing, Done, Event
-from firesteel.run.service import Service
+from firesteel.run.service import Service, read_spec, read_state
 from firesteel.units import show_bytes
 
 _POLL_S = 0.05
 _MEMORY_BACK_S = 15
 _MEMORY_SHARE = 0.5
 """Of what the engine held, how much must be seen to come back: other processes move the same counter."""
+_WORK_LOCK_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +30,33 @@ class _Before:
 
 
 async def stop(service: Service) -> AsyncIterator[Event]:
-    """Ends the keeper, which ends the engine. Its log stays; everything else of it goes."""
-    state = service.state
-    pids = [pid for pid in (state.keeper, state.engine) if pid] if state else []
-    available = meminfo().available_bytes
-    held = sum(process.memory(pid).own_bytes for pid in pids[1:]) + _container_bytes(service, available)
-    before = _Before(available, held)
+    """Ends a service. An `up` that is under way sees its engine go and gives up; then its files go too."""
+    async for event in end(service):
+        yield event
+    await _forget(service)
+
+
+async def end(service: Service) -> AsyncIterator[Event]:
+    """Ends the keeper, which ends the engine, and waits for both and for the memory. Leaves the files."""
+    before = _before(service)
     yield Doing("stop", f"stopping {service.name}")
-    if state:
-        process.send(state.keeper, signal.SIGTERM)
-    await _until_gone(service, pids)
+    await _until_gone(service)
     if service.spec.stop:
         # A keeper that was killed could not stop its container; stopping one that is gone does no harm.
         await process.run(*service.spec.stop)
-    came_back = not held or await _until_memory_is_back(before)
-    for name in ("spec.json", "state.json", "report.json"):
-        (service.folder / name).unlink(missing_ok=True)
+    came_back = not before.held_bytes or await _until_memory_is_back(before)
     words = f"{service.name} is gone"
-    if held:
-        words += f", {show_bytes(held)} {'are back' if came_back else 'not seen to come back yet'}"
+    if before.held_bytes:
+        held = show_bytes(before.held_bytes)
+        words += f", {held} {'are back' if came_back else 'not seen to come back yet'}"
     yield Done("stop", words)
+
+
+def _before(service: Service) -> _Before:
+    engine = service.state.engine if service.state else None
+    available = meminfo().available_bytes
+    held = process.memory(engine).own_bytes if engine else 0
+    return _Before(available, held + _container_bytes(service, available))
 
 
 def _container_bytes(service: Service, available_bytes: int) -> int:
@@ -56,27 +65,52 @@ def _container_bytes(service: Service, available_bytes: int) -> int:
     return 0 if service.phase == "dead" else min(service.spec.container_bytes, lost)
 
 
-async def _until_gone(service: Service, pids: list[process.Pid]) -> None:
-    deadline = process.now() + 5 * service.spec.stop_grace_s
-    while process.now() < deadline:
-        if not any(process.is_alive(pid) for pid in pids) and not is_locked(service.folder / "keeper.lock"):
+async def _until_gone(service: Service) -> None:
+    """Tells the keeper, as soon as it is known who that is, until its lock is free and the engine gone."""
+    deadline = process.uptime() + 5 * service.spec.stop_grace_s
+    told: set[process.Pid] = set()
+    while process.uptime() < deadline:
+        state = read_state(service.folder)
+        pids = [pid for pid in (state.keeper, state.engine) if pid] if state else []
+        if not is_locked(service.folder / "keeper.lock") and not any(process.is_alive(pid) for pid in pids):
             return
+        if state and state.keeper not in told:
+            process.send(state.keeper, signal.SIGTERM)
+            told.add(state.keeper)
         await asyncio.sleep(_POLL_S)
-    for pid in pids:
-        process.send(pid, signal.SIGKILL)
-    await asyncio.sleep(1)
-    left = [pid.number for pid in pids if process.is_alive(pid)]
-    if left:
-        raise FiresteelError(
-            f"{service.name} does not go: process {left[0]} is still there", next=f"sudo kill -9 {left[0]}"
-        )
+    left = next((pid.number for pid in pids if process.is_alive(pid)), None)
+    hint = f"sudo kill -9 {left}" if left else f"firesteel down {service.name}, once more"
+    raise FiresteelError(f"{service.name} does not go", next=hint)
 
 
 async def _until_memory_is_back(before: _Before) -> bool:
     wanted = before.available_bytes + before.held_bytes * _MEMORY_SHARE
-    deadline = process.now() + _MEMORY_BACK_S
+    deadline = process.uptime() + _MEMORY_BACK_S
     while meminfo().available_bytes < wanted:
-        if process.now() > deadline:
+        if process.uptime() > deadline:
             return False
         await asyncio.sleep(_POLL_S)
     return True
+
+
+async def _forget(service: Service) -> None:
+    """Removes its files, unless they are another's by now."""
+    deadline = process.uptime() + _WORK_LOCK_S
+    while True:
+        try:
+            with lock(service.folder / "work.lock"):
+                if read_spec(service.folder) == service.spec:
+                    forget_files(service.folder)
+                return
+        except Locked:
+            if process.uptime() > deadline:
+                raise FiresteelError(
+                    f"another firesteel is at work on {service.name}", next="firesteel ps"
+                ) from None
+        await asyncio.sleep(_POLL_S)
+
+
+def forget_files(folder: Path) -> None:
+    """All but the log. Only for whoever holds the folder's work.lock, and when nothing runs any more."""
+    for name in ("spec.json", "state.json", "report.json"):
+        (folder / name).unlink(missing_ok=True)

@@ -10,6 +10,7 @@ the keeper.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from firesteel.run.guard import SAMPLES_TO_STOP, reason_to_stop
 from firesteel.run.service import Spec, State, read_spec, write_state
 
 _POLL_S = 0.1
+MAX_LOG_BYTES = 64 * 2**20
 
 
 class _Told(Exception):
@@ -49,7 +51,7 @@ def _keep(folder: Path, spec: Spec) -> int:
     signal.signal(signal.SIGTERM, _on_signal)
     signal.signal(signal.SIGINT, _on_signal)
     keeper, started = this_process(), now()
-    with (folder / "engine.log").open("wb") as log:
+    with open(folder / "engine.log", "ab", opener=_only_mine) as log:
         try:
             engine = subprocess.Popen(
                 spec.start,
@@ -67,7 +69,7 @@ def _keep(folder: Path, spec: Spec) -> int:
         why = None
         try:
             write_state(folder, State(keeper, pid, started))
-            why = _watch(engine, spec)
+            why = _watch(engine, spec, folder / "engine.log")
         except _Told:
             why = "it was told to stop"
         code = _stop(engine, spec)
@@ -75,7 +77,7 @@ def _keep(folder: Path, spec: Spec) -> int:
     return 0
 
 
-def _watch(engine: subprocess.Popen[bytes], spec: Spec) -> str | None:
+def _watch(engine: subprocess.Popen[bytes], spec: Spec, log: Path) -> str | None:
     """Until the engine ends (None) or must be ended (why)."""
     samples: tuple[int, ...] = ()
     while True:
@@ -83,9 +85,21 @@ def _watch(engine: subprocess.Popen[bytes], spec: Spec) -> str | None:
             engine.wait(timeout=1)
             return None
         except subprocess.TimeoutExpired:
+            bound_log(log)
             samples = (*samples, meminfo().available_bytes)[-SAMPLES_TO_STOP:]
             if why := reason_to_stop(samples, spec.memory_floor_bytes):
                 return why
+
+
+def bound_log(log: Path) -> None:
+    """A log that has grown large starts anew, and one older part is kept; the engine appends."""
+    if log.stat().st_size > MAX_LOG_BYTES:
+        shutil.copyfile(log, log.with_suffix(".log.1"))
+        os.truncate(log, 0)
+
+
+def _only_mine(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _stop(engine: subprocess.Popen[bytes], spec: Spec) -> int:

@@ -4,7 +4,7 @@ spec.json     what the keeper was told to start
 state.json    what the keeper saw: written by the keeper alone
 report.json   what `up` proved; absent until it did
 keeper.lock   held by the keeper for as long as it lives
-up.lock       held by an `up` that is under way
+work.lock     held by an `up` that is under way, and by whoever removes these files
 engine.log    the engine's own words
 """
 
@@ -17,11 +17,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from firesteel.edge.containers import container_runs
 from firesteel.edge.home import Home, is_locked, write_text
 from firesteel.edge.process import Pid, is_alive
 from firesteel.errors import FiresteelError, UsageError
 
-Phase = Literal["starting", "ready", "stopping", "dead"]
+Phase = Literal["starting", "ready", "stopping", "unkept", "dead"]
+"""unkept: a container whose keeper was killed; it runs, and nobody guards it."""
+MAX_TAIL_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,10 @@ class Spec:
     model: str
     start: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    again: str = ""
+    """What to type to start it again."""
     stop: tuple[str, ...] = ()
-    """A command that stops the engine; empty: a signal does."""
+    """A command that stops the engine, a container then; empty: a signal does."""
     memory_floor_bytes: int = 0
     """The keeper stops the engine when less than this is available on the host."""
     stop_grace_s: float = 20
@@ -89,7 +94,7 @@ def load(home: Home, name: str) -> Service | None:
         return None
     state = read_state(folder)
     report = _read(folder / "report.json")
-    return Service(name, folder, spec, state, _phase(folder, state, report), report)
+    return Service(name, folder, spec, state, _phase(folder, spec, state, report), report)
 
 
 def pick(home: Home, name: str | None) -> Service:
@@ -107,10 +112,13 @@ def pick(home: Home, name: str | None) -> Service:
     raise UsageError(f"no service is called `{name}`; there is {', '.join(names)}", next="firesteel ps")
 
 
-def _phase(folder: Path, state: State | None, report: Mapping[str, object] | None) -> Phase:
+def _phase(folder: Path, spec: Spec, state: State | None, report: Mapping[str, object] | None) -> Phase:
     """A held lock is the proof of life; files alone prove nothing."""
     if not is_locked(folder / "keeper.lock"):
-        return "starting" if state is None and is_locked(folder / "up.lock") else "dead"
+        if state is None:
+            return "starting" if is_locked(folder / "work.lock") else "dead"
+        was_left = spec.stop and state.ended_at is None and container_runs(spec.name)
+        return "unkept" if was_left else "dead"
     if state is None or state.engine is None:
         return "starting"
     if state.ended_at is not None or not is_alive(state.engine):
@@ -127,9 +135,18 @@ def death(state: State | None) -> str:
     if state.exit_code is None:
         return "its keeper was killed, and the engine with it"
     if state.exit_code < 0:
-        name = signal.Signals(-state.exit_code).name
-        return f"the engine was killed by signal {-state.exit_code} ({name})"
+        number = -state.exit_code
+        name = f" ({signal.Signals(number).name})" if number in set(signal.Signals) else ""
+        return f"the engine was killed by signal {number}{name}"
     return f"the engine exited with code {state.exit_code}"
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """The end of a log, however long it has grown; a progress bar's carriage return ends a line too."""
+    with path.open("rb") as log:
+        log.seek(0, 2)
+        log.seek(max(0, log.tell() - MAX_TAIL_BYTES))
+        return log.read().decode(errors="replace").replace("\r", "\n").splitlines()[-count:]
 
 
 def write_spec(folder: Path, spec: Spec) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 
 from firesteel import engines
 from firesteel.catalog import ModelFile
 from firesteel.command import Command
-from firesteel.edge import embedded
+from firesteel.edge import embedded, embedded_server
 from firesteel.edge.embedded import WheelFile
 from firesteel.edge.home import Home
-from firesteel.errors import FiresteelError
+from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Launch, Step
 from firesteel.reads import container_name
 from firesteel.render import docker_argv
@@ -35,7 +37,14 @@ def _container_steps(launch: Launch) -> tuple[Step, ...]:
     box = launch.container
     if box is None:
         raise FiresteelError(f"it is not known which image runs {launch.name}", next="firesteel models")
-    passing = replace(launch, container=replace(box, options=(*box.options, ("rm", None))))
+    passing = replace(
+        launch,
+        container=replace(box, options=(*box.options, ("rm", None))),
+        env={
+            "HF_TOKEN": "$HF_TOKEN",
+            **launch.env,
+        },  # by name: for gated models, and only if the user has one
+    )
     return (
         Step(Command(("docker", "pull", box.image)), "fetch the image, once"),
         Step(
@@ -67,6 +76,20 @@ def _is_whole(file: ModelFile) -> bool:
     return None not in (file.package, file.member, file.bytes, file.sha256)
 
 
+def _know_flags(words: Sequence[str]) -> None:
+    """The embedded engine refuses what it does not know; say so before anything is pulled or started."""
+    try:
+        embedded_server.settings(list(words))
+    except embedded_server.Refused as error:
+        raise UsageError(str(error).partition("; it takes")[0], next=_nearest(str(error))) from error
+
+
+def _nearest(said: str) -> str:
+    wrong = said.partition("`")[2].partition("`")[0]
+    near = get_close_matches(wrong, embedded_server.known(), n=1)
+    return f"write {near[0]} instead" if near else "take the flag out of the recipe"
+
+
 def _embedded_command(proposal: Proposal, home: Home) -> Command:
     launch = proposal.plan.launch
     weights = embedded.weights_path(home, wheel_file(proposal)) if proposal.model else launch.model
@@ -74,5 +97,6 @@ def _embedded_command(proposal: Proposal, home: Home) -> Command:
     threads = max(1, proposal.plan.host.cores - 1)
     told = {"log-verbosity": _LOG_WITH_BUFFERS, "threads": str(threads), **launch.flags}
     words = engines.argv(replace(launch, model=str(weights), flags=told))
+    _know_flags(words)
     python = embedded.engine_python(home, engine_package(proposal))
     return Command((str(python), "-I", str(embedded.SERVER), *words))
