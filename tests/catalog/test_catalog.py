@@ -261,6 +261,31 @@ def test_a_model_on_disk_is_mounted(model: str, inside: str, mount: Mount) -> No
     assert boxed.container.mounts == (CACHE, mount)
 
 
+@pytest.mark.parametrize(
+    "path", ["recipes/...yaml", "recipes/a b;c.yaml", "recipes/-rm.yaml", "recipes/ü.yaml"]
+)
+def test_a_name_that_no_command_could_take(path: str) -> None:
+    with pytest.raises(BadSheet) as caught:
+        overlay(CATALOG, [(path, RECIPE)])
+    assert caught.value.what.startswith(f"{path}:1: ") and "cannot be a recipe's name" in caught.value.what
+    assert caught.value.next == f"rename {path}"
+
+
+@pytest.mark.parametrize("name", ["Mine", "0.5b", "a_b-c.d"])
+def test_names_that_recipes_may_have(name: str) -> None:
+    assert name in overlay(CATALOG, [(f"recipes/{name}.yaml", RECIPE)]).recipes
+
+
+def test_a_relative_file_and_a_host_in_a_container() -> None:
+    given = Launch("x", "x.GGUF", "llamacpp", flags={"host": "127.0.0.1", "ctx-size": "1"})
+    boxed = contain(given, CATALOG.images.named["llamacpp-cuda13"])
+    assert (boxed.model, boxed.flags, boxed.env) == ("/models/x.GGUF", {"ctx-size": "1"}, {})
+    assert boxed.container is not None
+    assert boxed.container.mounts == (CACHE, Mount(".", "/models", read_only=True))
+    hub = contain(Launch("x", "org/x:Q8_0", "llamacpp"), CATALOG.images.named["llamacpp-cuda13"])
+    assert hub.env == {"LLAMA_CACHE": "/root/.cache/huggingface/hub"}
+
+
 def test_a_model_of_the_hub_keeps_its_name() -> None:
     boxed = contain(Launch("x", "acme/x", "vllm"), CATALOG.images.named["vllm-openai-0.28"])
     assert (boxed.model, boxed.container is not None) == ("acme/x", True)

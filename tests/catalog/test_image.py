@@ -47,6 +47,9 @@ DIGEST = f"sha256:{'0' * 64}"
         ("lmsysorg/sglang:v0.5.9", "sglang", "0.5.9", (), None, False),
         ("lmsysorg/sglang:v0.5.10.post1-cu130", "sglang", "0.5.10.post1", (), None, False),
         ("lmsysorg/sglang:latest-cu130", "sglang", None, (), None, True),
+        ("index.docker.io/vllm/vllm-openai:v0.19.1", "vllm", "0.19.1", SERVE, ("12.0",), False),
+        ("registry-1.docker.io/vllm/vllm-openai:v0.28.0", "vllm", "0.28.0", SERVE, ("12.0", "12.1"), False),
+        ("vllm/vllm-openai:v0.28.0rc1", "vllm", "0.28.0rc1", SERVE, ("12.0", "12.1"), False),
     ],
 )
 def test_references(

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from firesteel import engines
+from firesteel.engines.flags import Grammar
 from firesteel.launch import Container, EngineName, FlagValue, Launch
 
 ENGINES: tuple[EngineName, ...] = ("vllm", "llamacpp", "sglang")
@@ -32,12 +33,18 @@ json_values: st.SearchStrategy[FlagValue] = st.dictionaries(
 ) | st.lists(leaves, max_size=4)
 
 
+def abbreviates(talk: Grammar, name: str) -> bool:
+    """Read back, it would be the longer flag."""
+    return any(known.startswith(name) for known in talk.abbreviates - {name})
+
+
 @st.composite
 def launches(draw: st.DrawFn) -> Launch:
     engine = draw(st.sampled_from(ENGINES))
     talk = engines.grammar(engine)
     flags: dict[str, FlagValue] = {}
-    for name in draw(st.lists(names.filter(lambda n: n not in talk.aliases), max_size=8, unique=True)):
+    whole = names.filter(lambda name: name not in talk.aliases and not abbreviates(talk, name))
+    for name in draw(st.lists(whole, max_size=8, unique=True)):
         if name in talk.switches:
             flags[name] = draw(st.booleans())
         else:
@@ -123,6 +130,23 @@ def test_served_of_lines_in_the_wild(
     engine: EngineName, flags: dict[str, FlagValue], expected: tuple[int | None, int | None]
 ) -> None:
     assert engines.served(Launch("m", "m", engine, flags=flags)) == engines.Served(*expected)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"spec-method": "mtp", "spec-tokens": "5"}, {"method": "mtp", "num_speculative_tokens": "5"}),
+        ({"speculative-config": {"method": "mtp"}, "spec-tokens": "5"}, None),
+        ({"speculative-config": "$CONFIG", "spec-tokens": "5"}, "$CONFIG"),
+        ({"seed": "1"}, "absent"),
+    ],
+)
+def test_shortcuts_written_out(flags: dict[str, FlagValue], expected: object) -> None:
+    meant = engines.written_out(Launch("m", "m", "vllm", flags=flags))
+    assert meant.get("speculative-config", "absent") == (
+        {"method": "mtp", "num_speculative_tokens": "5"} if expected is None else expected
+    )
+    assert flags.items() <= meant.items() or "speculative-config" in flags
 
 
 def test_deep_json_stays_text() -> None:

@@ -37,6 +37,16 @@ def flags(engine: EngineName, line: str) -> dict[str, FlagValue]:
         ("m --served-model-name a b --seed 1", {"served-model-name": ["a", "b"], "seed": "1"}),
         ("m --kv-cache-memory 4G", {"kv-cache-memory-bytes": "4G"}),
         ("m --api-key=", {"api-key": ""}),
+        ("m --gpu-mem 0.97", {"gpu-memory-utilization": "0.97"}),
+        ("m --gpu_memory_util=0.95", {"gpu-memory-utilization": "0.95"}),
+        ("m --device-mem 0.9", {"gpu-memory-utilization": "0.9"}),
+        ("m --speculative.method mtp", {"speculative-config": {"method": "mtp"}}),
+        ("m --no-enable-prefix-c", {"enable-prefix-caching": False}),
+        ("m --speculative-conf.method mtp", {"speculative-config": {"method": "mtp"}}),
+        ("m --max-num 4", {"max-num": "4"}),  # `max-num-seqs`, `max-num-batched-tokens`: argparse refuses it
+        ("--enable-return-routed-experts m", {"enable-return-routed-experts": True}),
+        ("--trust-remote --numa-bind m", {"trust-remote-code": True, "numa-bind": True}),
+        ("--fully-sharded-loras -dph m", {"fully-sharded-loras": True, "data-parallel-hybrid-lb": True}),
         ("m --unknown-switch", {"unknown-switch": True}),
         ("m --port $PORT", {"port": "$PORT"}),
         ("m --port 99999", {"port": "99999"}),
@@ -97,3 +107,8 @@ def test_sglang() -> None:
         "cuda-graph-bs": ["1", "2", "4"],
         "enable-metrics": True,
     }
+
+
+def test_beginnings_of_flags() -> None:
+    assert flags("sglang", "--mem-frac 0.95") == {"mem-fraction-static": "0.95"}
+    assert flags("llamacpp", "--ctx 4096") == {"ctx": "4096"}  # llama.cpp has no such thing

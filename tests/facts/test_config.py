@@ -236,3 +236,9 @@ def test_a_changed_config_is_read_or_refused(data: st.DataObject) -> None:
         assert architecture_of_config(figures).layers
     except UnknownArchitecture as error:
         assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(("held", "named"), [([], "list"), ("llama", "str"), (7, "int"), (None, "NoneType")])
+def test_a_config_that_is_no_object_is_refused_in_words(held: object, named: str) -> None:
+    with pytest.raises(UnknownArchitecture, match=f"holds a {named}"):
+        architecture_of_config(held)

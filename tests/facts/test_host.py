@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from firesteel.facts.host import Gpu, keep_free_bytes, parse_gpus, parse_meminfo
+from firesteel.facts.host import Gpu, Host, keep_free_bytes, parse_gpus, parse_meminfo
 from firesteel.units import GIB, MIB
 
 SPARK_MEMINFO = """\
@@ -31,6 +33,9 @@ def test_meminfo_without_what_we_need() -> None:
     [
         ("NVIDIA GB10, 580.95.05, 12.1\n", (Gpu("NVIDIA GB10", "580.95.05", "12.1"),)),
         ("NVIDIA H200, 570.1, 9.0\nNVIDIA H200, 570.1, 9.0\n", (Gpu("NVIDIA H200", "570.1", "9.0"),) * 2),
+        ("NVIDIA GB10, 580.95.05, 12.1, [N/A]\n", (Gpu("NVIDIA GB10", "580.95.05", "12.1"),)),
+        ("NVIDIA H200, 570.1, 9.0, 143771 MiB\n", (Gpu("NVIDIA H200", "570.1", "9.0", 143771 * MIB),)),
+        ("NVIDIA H200, 570.1, 9.0, 143771\n", (Gpu("NVIDIA H200", "570.1", "9.0", 143771 * MIB),)),
         ("", ()),
         ("No devices were found\n", ()),
     ],
@@ -49,6 +54,8 @@ def test_only_a_gb10_is_a_gb10() -> None:
     ("total", "ceiling", "kept"),
     [
         (120 * GIB, 105 * GIB, 15 * GIB),
+        (105 * GIB, 105 * GIB, 4 * GIB),
+        (40 * GIB, 105 * GIB, 2 * GIB),
         (2 * GIB, None, 512 * MIB),
         (20 * GIB, None, GIB),
         (512 * GIB, None, 4 * GIB),
@@ -56,3 +63,15 @@ def test_only_a_gb10_is_a_gb10() -> None:
 )
 def test_what_stays_free(total: int, ceiling: int | None, kept: int) -> None:
     assert keep_free_bytes(total, ceiling) == kept
+
+
+@given(
+    st.integers(GIB, 2048 * GIB), st.one_of(st.none(), st.integers(1, 256 * GIB)), st.integers(0, 2048 * GIB)
+)
+def test_something_stays_free_and_no_room_is_invented(
+    total: int, ceiling: int | None, available: int
+) -> None:
+    kept = keep_free_bytes(total, ceiling)
+    assert 0 < kept < total
+    host = Host("local", "a machine", None, 1, total, min(available, total), kept, None, "measured")
+    assert 0 <= host.room_bytes <= host.memory_available_bytes

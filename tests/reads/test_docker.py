@@ -77,8 +77,3 @@ def test_a_line_that_ends_early() -> None:
     (command,) = split("-d --gpus", "run.sh")
     given, at = docker.options(command.words)
     assert (given[-1].value, at >= len(command.words)) == (None, True)
-
-
-def test_container_names() -> None:
-    assert docker.container_name("qwen3 coder/x:y") == "firesteel-qwen3-coder-x-y"
-    assert docker.container_name("//") == "firesteel-launch"

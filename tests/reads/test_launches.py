@@ -88,6 +88,8 @@ def test_a_script_inside_a_container(images: Images) -> None:
         ("my/image sglang serve --model-path org/m", None, ("sglang", "serve")),
         ("ghcr.io/ggml-org/llama.cpp:server-cuda13-b9000 -hf org/m", None, ()),
         ("some/llama-thing:1 -m org/m", None, ()),
+        ("vllm/vllm-openai:v0.28.0 serve org/m", None, ("serve",)),
+        ("vllm/vllm-openai:v0.28.0 --enable-return-routed-experts org/m", None, ()),
     ],
 )
 def test_programs_and_entrypoints(
@@ -102,21 +104,33 @@ def test_programs_and_entrypoints(
         assert box.program == program
 
 
+@pytest.mark.parametrize(
+    "words", [("bash",), ("/bin/sh", "-c", "nvidia-smi"), ("bash", "-it"), ("zsh", "run.sh", "x")]
+)
+def test_a_shell_after_an_entrypoint_is_no_model(images: Images, words: tuple[str, ...]) -> None:
+    (reading,) = read(f"docker run vllm/vllm-openai:v0.28.0 {' '.join(words)}", "-", images)
+    box = reading.launch.container
+    assert box is not None
+    assert (reading.launch.model, box.program, reading.spots["program"].line) == ("", words, 1)
+
+
 def test_plain_lines(images: Images) -> None:
     text = (
         "export VLLM_API_KEY=k; A=1 exec vllm serve org/a -tp 2 > log 2>&1 &\n"
         "nohup ./build/bin/llama-server -hf org/b:Q8_0 -c 8192 --host 0.0.0.0\n"
         "python -m sglang.launch_server --model org/c --tp 2\n"
         "bash -c 'vllm serve org/d'\n"
+        "ssh -tp 22 -oUser=me spark 'A=1 vllm serve org/f'; ssh spark vllm serve org/g; ssh spark hostname\n"
         "echo vllm serve org/e; pip install vllm; docker logs vllm; docker run --rm cuda nvidia-smi\n"
     )
     found = [reading.launch for reading in read(text, "run.sh", images)]
     assert [(each.engine, each.model) for each in found] == [
         ("vllm", "org/a"), ("llamacpp", "org/b:Q8_0"), ("sglang", "org/c"), ("vllm", "org/d"),
+        ("vllm", "org/f"), ("vllm", "org/g"),
     ]  # fmt: skip
     assert found[0].env == {"VLLM_API_KEY": "k", "A": "1"}
     assert found[1].flags == {"ctx-size": "8192", "host": "0.0.0.0"}
-    assert [each.port for each in found] == [8000, 8080, 30000, 8000]
+    assert [each.port for each in found] == [8000, 8080, 30000, 8000, 8000, 8000]
 
 
 def test_the_first_of_several_names(images: Images) -> None:
@@ -155,6 +169,9 @@ def test_a_markdown_guide(images: Images) -> None:
         ("docker run -d --gpus all", "holds no command"),
         ("docker run alpine sh", "holds no command"),
         ("docker run nvcr.io/nvidia/vllm:26.04-py3 bash", "holds no command"),
+        ("docker run my/vllm /bin/bash -c nvidia-smi", "holds no command"),
+        ("ssh spark", "holds no command"),
+        ("ssh spark 'vllm serve \"m'", "holds no command"),
         ("vllm serve 'm", "never closed"),
         ("vllm serve m" + " x" * 2**20, "longer than"),
         ("vllm serve m\0", "not text"),

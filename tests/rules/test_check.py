@@ -54,7 +54,56 @@ def test_a_moving_tag_warns_at_most() -> None:
     (moving,) = findings(line.format(image="vllm/vllm-openai:nightly"))
     assert (pinned.level, pinned.scope) == ("stop", "vLLM >=0.18.0")
     assert (moving.level, moving.scope) == ("warn", "vLLM >=0.18.0, if this tag is as new as vLLM 0.32.0")
-    assert findings(line.format(image="my/vllm:1")) == []
+
+
+def test_an_unknown_version_is_told_of_what_holds_by_now() -> None:
+    (note,) = findings("docker run my/vllm:1 org/m --gpu-memory-utilization 0.5 --swap-space 4")
+    assert (note.rule, note.level, note.scope) == ("vllm-swap-space-gone", "note", "vLLM >=0.18.0")
+    assert note.says.startswith("if vLLM >= 0.18.0: `--swap-space` was removed in vLLM 0.18.0")
+    ended = "docker run my/vllm:1 org/m --gpu-memory-utilization 0.5 --load-format fastsafetensors"
+    assert findings(ended) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "rule", "level", "saw"),
+    [
+        ("vllm serve m/n --gpu-mem 0.97", "utilization-over-0.90", "stop", "--gpu-memory-utilization 0.97"),
+        (
+            "ssh -p 22 me@spark 'cd x && vllm serve m/n --gpu-memory-util 0.95'",
+            "utilization-over-0.90",
+            "stop",
+            None,
+        ),
+        ("vllm serve m/n --gpu-memory-utilization 95%", "memory-fraction-not-a-number", "stop", None),
+        ("vllm serve m/n --disable-log-requests", "vllm-disable-log-requests-gone", "note", None),
+        (
+            "vllm serve m/n --spec-method mtp --spec-tokens 5",
+            "mtp-many-draft-tokens",
+            "warn",
+            "--spec-tokens 5",
+        ),
+        ("vllm serve m/n --kv-cache-memory-bytes 20G", "kv-cache-bytes-without-utilization", "warn", None),
+        ("sglang serve --model-path m --mem-fraction-static 0.95", "mem-fraction-over-0.90", "stop", None),
+        (
+            "docker run vllm/vllm-openai:v0.28.0 serve m/n",
+            "vllm-entrypoint-twice",
+            "stop",
+            "vllm/vllm-openai:v0.28.0 serve m/n",
+        ),
+        (
+            "docker run vllm/vllm-openai:v0.28.0 bash",
+            "image-entrypoint-swallows-shell",
+            "stop",
+            "vllm/vllm-openai:v0.28.0 bash ...",
+        ),
+        ("docker run --network host vllm/vllm-openai:v0.28.0 m/n", "published-without-a-key", "note", None),
+    ],
+)
+def test_lines_that_once_passed(line: str, rule: str, level: str, saw: str | None) -> None:
+    finding = {finding.rule: finding for finding in findings(line)}[rule]
+    assert finding.level == level
+    assert finding.spot is not None and finding.spot.line == 1
+    assert saw in (None, finding.saw)
 
 
 def test_rules_about_a_machine_need_the_machine() -> None:

@@ -52,11 +52,15 @@ def vllm(version: str | None = "0.24.0", **more: Any) -> Launch:
         ("0.24.0rc1", None, "<0.24.0", False),  # PEP 440: a candidate of 0.24.0 is not before it
         ("0.24.0rc1", None, ">=0.23", True),
         ("0.24", None, ">=0.24.0", True),
-        (None, None, ">=0.1", False),
-        (None, OPENAI, ">=0.1", False),
+        (None, None, ">=0.1", True),  # may hold: `check` makes a note of it
+        (None, OPENAI, ">=0.1", True),
+        (None, None, ">=0.1,<0.30", False),
+        (None, None, "<0.30", False),
+        (None, None, ">=99", False),
         (None, MOVING, ">=0.31", True),
         (None, MOVING, "<0.31", False),
-        ("main", None, ">=0.1", False),
+        ("main", None, ">=0.1", True),
+        ("main", None, "<99", False),
     ],
 )
 def test_version(version: str | None, image: Image | None, specifier: str, expected: bool) -> None:
@@ -97,6 +101,11 @@ def test_llamacpp_builds_are_numbers() -> None:
         ({"flag": "number", "above": 0.95}, False),
         ({"flag": "number", "above": 0.9, "up_to": 0.95}, True),
         ({"flag": "a", "above": 0}, False),
+        ({"flag": "a", "number": False}, True),
+        ({"flag": "a", "number": True}, False),
+        ({"flag": "number", "number": True}, True),
+        ({"flag": "number", "number": False}, False),
+        ({"flag": ["unfilled", "placeholder", "switch"], "number": False}, False),
         ({"flag": "json", "key": "x"}, True),
         ({"flag": "json", "key": "deep.y", "value": "z"}, True),
         ({"flag": "json", "key": "x", "above": 2}, True),
@@ -131,6 +140,7 @@ def test_matchers(when: dict[str, Any], expected: bool) -> None:
     launch = vllm(
         flags={
             "a": "One", "switch": True, "off": False, "number": "0.95", "json": {"x": 3, "deep": {"y": "z"}},
+            "unfilled": "${A:-1}", "placeholder": "<N>",
         },
         env={"VLLM_X": "1"},
         extra=("true",),
@@ -176,6 +186,10 @@ def test_what_was_seen() -> None:
     assert holds({"restart": "always"}, launch) == ["--restart always"]
     assert holds({"shm_above": "1g"}, launch) == ["--shm-size 64g"]
     assert holds({"engine": "vllm"}, launch) == ["Org/Model-NVFP4"]
+    short = vllm(flags={"spec-method": "mtp", "spec-tokens": "5"})
+    config = {"flag": "speculative-config"}
+    assert holds({**config, "key": "num_speculative_tokens", "above": 4}, short) == ["--spec-tokens 5"]
+    assert holds(config, short) == ["--spec-method mtp"]
 
 
 def test_an_image_that_is_told_by_its_environment_lacks_no_flag() -> None:

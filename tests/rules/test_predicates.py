@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from firesteel.launch import Container, FlagValue, Launch
-from firesteel.rules.predicates import drafts_overflow_batch, published_everywhere
+from firesteel.rules.predicates import asks_for_a_key, drafts_overflow_batch, published_everywhere
 from firesteel.rules.scene import Scene
 
 
@@ -15,13 +17,48 @@ from firesteel.rules.scene import Scene
         (("[::]:8000:8000",), True),
         (("127.0.0.1:8000:8000",), False),
         (("[::1]:8000:8000",), False),
-        (("8000",), False),  # a random port; who publishes so does not serve on it
+        (("8000",), True),
+        (("127.0.0.1::8000",), False),
         ((), False),
     ],
 )
 def test_published_everywhere(publish: tuple[str, ...], expected: bool) -> None:
     launch = Launch("m", "m", "vllm", container=Container("i", publish=publish))
     assert bool(published_everywhere(Scene(launch, None, None))) is expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"options": (("publish-all", None),)}, "-P"),
+        ({"options": (("publish-all", "false"),)}, None),
+        ({"network": "host"}, "--network host"),
+        ({"network": "bridge"}, None),
+        ({}, None),
+    ],
+)
+def test_published_without_a_port(options: dict[str, Any], expected: str | None) -> None:
+    launch = Launch("m", "m", "vllm", container=Container("i", **options))
+    assert [sight.saw for sight in published_everywhere(Scene(launch, None, None))] == [expected][
+        : bool(expected)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "expected"),
+    [
+        ({"api-key": "k"}, {}, True),
+        ({"api-key": ["", "k"]}, {}, True),
+        ({"api-key": ""}, {}, False),
+        ({"api-key": ""}, {"VLLM_API_KEY": "$VLLM_API_KEY"}, True),
+        ({}, {"VLLM_API_KEY": ""}, False),
+        ({}, {"LLAMA_API_KEY": "k"}, True),
+        ({}, {}, False),
+    ],
+)
+def test_asks_for_a_key(flags: dict[str, FlagValue], env: dict[str, str], expected: bool) -> None:
+    launch = Launch("m", "m", "vllm", flags=flags, env=env)
+    assert bool(asks_for_a_key(Scene(launch, None, None))) is expected
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from firesteel import catalog
+from firesteel import catalog, engines
 from firesteel.errors import UsageError
 from firesteel.reads import read
 from firesteel.rules import Rule, check, explain, rules
@@ -41,7 +41,7 @@ def test_misses(rule: Rule, line: str) -> None:
 
 def thinner(rule: Rule) -> Iterator[tuple[str, Rule]]:
     """The rule without one of its matchers. Engine and hardware are the same in all its examples."""
-    about_the_flag = {"bare", "value", "other_than", "above", "up_to", "key"}
+    about_the_flag = {"bare", "value", "other_than", "above", "up_to", "number", "key"}
     for gone in rule.when.model_fields_set - {"engine", "hardware"}:
         out = {gone} | (about_the_flag if gone == "flag" else set())
         kept = rule.when.model_dump(include=rule.when.model_fields_set - out)
@@ -72,6 +72,15 @@ def test_rules_about_a_machine_miss_others(rule: Rule) -> None:
     for line in rule.hits:
         (launch,) = (reading.launch for reading in read(line, "line", catalog.shipped().images))
         assert rule.id not in {finding.rule for finding in check(launch, hardware="h100")}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RULES])
+def test_flags_of_rules_can_be_abbreviated(rule: Rule) -> None:
+    """A flag that the grammar does not know would be missed where somebody types its beginning."""
+    for when in (rule.when, *rule.also, *rule.unless):
+        known = engines.grammar(rule.when.engine).abbreviates if rule.when.engine else frozenset()
+        # dead since 0.8.3, and `--speculative` must stay short for `--speculative-config`
+        assert not known or set(when.flag or ()) <= known | {"speculative-disable-by-batch-size"}
 
 
 def test_ids_are_unique_and_can_be_explained() -> None:

@@ -2,15 +2,17 @@
 
 Pure: what ships is package data and counts as code; a user's files come in as (path, text).
 It never plans, checks rules or touches the machine. Door: `shipped`, `overlay`, `find`, `launch`,
-`contain`, `identify`, and the values `Catalog`, `Recipe`, `Model`, `Image`, `Images`.
+`contain`, `identify`, the values `Catalog`, `Recipe`, `Model`, `Image`, `Images`, and docker's own words.
 """
 
 from firesteel.catalog.catalog import PORT, Catalog, contain, find, launch, overlay, shipped
-from firesteel.catalog.image import Image, Images, identify
+from firesteel.catalog.docker_words import SWITCHES, container_name, plain_reference
+from firesteel.catalog.image import Image, Images, VersionRange, identify
 from firesteel.catalog.model import Model, ModelFile, Published
 from firesteel.catalog.recipe import Correction, Quality, Recipe, Setting
 
 __all__ = [
-    "PORT", "Catalog", "Correction", "Image", "Images", "Model", "ModelFile", "Published", "Quality",
-    "Recipe", "Setting", "contain", "find", "identify", "launch", "overlay", "shipped",
+    "PORT", "SWITCHES", "Catalog", "Correction", "Image", "Images", "Model", "ModelFile", "Published",
+    "Quality", "Recipe", "Setting", "VersionRange", "contain", "container_name", "find", "identify",
+    "launch", "overlay", "plain_reference", "shipped",
 ]  # fmt: skip

@@ -205,13 +205,28 @@ def _container(image: Image, port: int) -> Container | None:
 
 
 def contain(launch: Launch, image: Image) -> Launch:
-    """A launch without a container, in this image. A model on disk is mounted, read-only."""
+    """A launch without a container, in this image, reached through the loopback address alone.
+
+    A model on disk is mounted, read-only; a Hub id stays one, with the host's cache mounted.
+    """
     box = _container(image, launch.port)
-    if box is None or not launch.model.startswith("/"):
-        return replace(launch, container=box)
+    if box is None:
+        return replace(launch, container=None)
+    flags = {name: value for name, value in launch.flags.items() if name != "host"}
+    if not _is_on_disk(launch.model):
+        hub = _llama_cache(image) if launch.engine == "llamacpp" else {}
+        return replace(launch, flags=flags, env={**hub, **launch.env}, container=box)
     folder, _, name = launch.model.rpartition("/")
-    source, target = (
-        (folder, MODELS_INSIDE) if name.endswith(".gguf") else (launch.model, f"{MODELS_INSIDE}/{name}")
-    )
-    mounts = (*box.mounts, Mount(source, target, read_only=True))
-    return replace(launch, model=f"{MODELS_INSIDE}/{name}", container=replace(box, mounts=mounts))
+    is_file = name.lower().endswith(".gguf")
+    source, target = (folder or ".", MODELS_INSIDE) if is_file else (launch.model, f"{MODELS_INSIDE}/{name}")
+    boxed = replace(box, mounts=(*box.mounts, Mount(source, target, read_only=True)))
+    return replace(launch, model=f"{MODELS_INSIDE}/{name}", flags=flags, container=boxed)
+
+
+def _is_on_disk(model: str) -> bool:
+    return model.startswith("/") or model.lower().endswith(".gguf")
+
+
+def _llama_cache(image: Image) -> dict[str, str]:
+    """Older llama.cpp builds keep Hub downloads elsewhere, and would lose them with the container."""
+    return {"LLAMA_CACHE": f"{image.hub_cache}/hub"} if image.hub_cache else {}

@@ -20,6 +20,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, model_validator
 
 from firesteel import sheets
+from firesteel.catalog.docker_words import plain_reference
 from firesteel.catalog.mistake import mistake
 from firesteel.facts.evidence import Source, Sources
 from firesteel.launch import EngineName
@@ -85,8 +86,12 @@ def _specifies(text: str) -> str:
     try:
         SpecifierSet(text)
     except InvalidSpecifier:
-        raise ValueError("should be a version range like >=0.20,<0.24") from None
+        raise ValueError("should be a version range like >=0.20,<0.24 (llama.cpp: >=8955)") from None
     return text
+
+
+VersionRange = Annotated[str, AfterValidator(_specifies)]
+"""Text in a sheet that says which versions of an engine are meant."""
 
 
 class ContentsSheet(sheets.Sheet):
@@ -125,7 +130,7 @@ class NamedSheet(ContentsSheet):
 class TagSheet(ContentsSheet):
     repository: str
     tag: Annotated[str, AfterValidator(_compiles)]
-    versions: Annotated[str, AfterValidator(_specifies)] = ""
+    versions: VersionRange = ""
     """The row holds only for these versions."""
     versions_by_key: dict[str, str] = {}
     engine: EngineName
@@ -183,7 +188,7 @@ def identify(reference: str, images: Images) -> Image | None:
 
     A named image wins over a tag row, an earlier row over a later one.
     """
-    bare = reference.removeprefix("docker.io/")
+    bare = plain_reference(reference)
     for image in images.named.values():
         if image.reference is not None and bare in (image.reference, image.reference.partition("@")[0]):
             return image
@@ -191,7 +196,7 @@ def identify(reference: str, images: Images) -> Image | None:
 
 
 def _by_tag(reference: str, tags: Iterable[TagRow]) -> Image | None:
-    repository, tag = split_reference(reference.removeprefix("docker.io/"))
+    repository, tag = split_reference(plain_reference(reference))
     for row in tags:
         match = row.tag.fullmatch(tag) if row.repository == repository else None
         if match is None:

@@ -8,6 +8,7 @@ is the planner's answer. So there is one truth, and a user who asks for other si
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -20,6 +21,7 @@ from firesteel.facts.evidence import Source, Sources
 from firesteel.launch import EngineName, FlagValue
 
 Status = Literal["measured", "reported", "untried"]
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,7 @@ class RecipeSheet(sheets.Sheet):
 
 def read_recipe(name: str, path: str, text: str) -> Recipe:
     """The text of a recipe file -> a recipe, or BadSheet with the lines of its mistakes."""
+    _refuse_name(name, path)
     sheet = sheets.load(path, text, RecipeSheet)
     _refuse_sizes(path, text, sheet)
     return Recipe(
@@ -161,6 +164,16 @@ def read_recipe(name: str, path: str, text: str) -> Recipe:
         corrects=tuple(Correction(each.was, each.why, each.source) for each in sheet.corrects),
         note=sheet.note,
     )
+
+
+def _refuse_name(name: str, path: str) -> None:
+    """A name becomes a folder, a container and a word on a command line."""
+    if not _NAME.match(name):
+        raise sheets.BadSheet(
+            f"{path}:1: `{name}` cannot be a recipe's name: it must begin with a letter or a digit and hold"
+            " only letters, digits, `.`, `_` and `-`",
+            next=f"rename {path}",
+        )
 
 
 def _refuse_sizes(path: str, text: str, sheet: RecipeSheet) -> None:

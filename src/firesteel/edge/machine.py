@@ -20,7 +20,7 @@ from firesteel.facts.hardware import hardware
 from firesteel.units import GIB, MIB
 
 _MEASUREMENTS = 5
-_SMI = ("nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader")
+_SMI = ("nvidia-smi", "--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv,noheader")
 
 
 def gpus() -> tuple[Gpu, ...]:

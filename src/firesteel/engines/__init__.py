@@ -1,7 +1,7 @@
 """How each engine speaks: its program, its command line, and what that line says it will serve.
 
-One file an engine (`vllm`, `llamacpp`, `sglang`), `flags` for what they share, `kv` for what they set aside
-for the past, `logs` for what they print.
+One file an engine (`vllm`, `llamacpp`, `sglang`; `vllm_flags` and `sglang_flags` are tables), `flags` for
+what they share, `kv` for what they set aside for the past, `logs` for what they print.
 Pure text. Never starts an engine, never decides a flag, and knows nothing of containers but one thing:
 inside one an engine must listen on 0.0.0.0, as a child process on 127.0.0.1.
 """
@@ -39,6 +39,7 @@ __all__ = [
     "speculative_tokens",
     "spell",
     "taken",
+    "written_out",
 ]
 
 
@@ -114,6 +115,11 @@ def parse(engine: EngineName, words: Sequence[str], *, contained: bool = False) 
     `--hf-repo` is a model like any other.
     """
     return _flags.parse(grammar(engine), words, default_host=listens_on(contained=contained))
+
+
+def written_out(launch: Launch) -> Mapping[str, FlagValue]:
+    """Its flags, and what their shortcuts stand for: `--spec-tokens 3` is a key of `--speculative-config`."""
+    return _flags.written_out(grammar(launch.engine), launch.flags)
 
 
 def size_flags(engine: EngineName, context: int, users: int) -> dict[str, FlagValue]:

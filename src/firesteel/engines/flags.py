@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from firesteel.launch import FlagValue
 
@@ -46,6 +47,10 @@ class Grammar:
     """Whether `--flag=value` is legal."""
     dotted: bool = False
     """Whether `--flag.key value` sets one key of a JSON flag."""
+    abbreviates: frozenset[str] = frozenset()
+    """Every long flag that is known, where any beginning that fits no other will do; empty: none will."""
+    shortcuts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Flags that set one key of a JSON flag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,16 @@ def spell(grammar: Grammar, name: str, value: FlagValue) -> tuple[str, ...]:
     if grammar.equals and (name in grammar.switches or name.startswith("no-") or _is_flag(value)):
         return (f"--{name}={value}",)
     return (f"--{name}", value)
+
+
+def written_out(grammar: Grammar, flags: Mapping[str, FlagValue]) -> Mapping[str, FlagValue]:
+    """The flags with every shortcut also in the JSON flag that it sets a key of."""
+    meant = dict(flags)
+    for short, (name, key) in grammar.shortcuts.items():
+        config = meant.get(name, {})
+        if short in flags and isinstance(config, dict):
+            meant[name] = {**config, key: flags[short]}
+    return meant
 
 
 def compact(value: object) -> str:
@@ -177,8 +192,23 @@ def _split(grammar: Grammar, word: str) -> tuple[str | None, str | None]:
         return None, None
     first, dot, rest = typed.partition(".") if grammar.dotted else (typed, "", "")
     if word.startswith("--"):
-        first = first.replace("_", "-")
+        first = _whole(grammar, first.replace("_", "-"))
     return grammar.aliases.get(first, first) + dot + rest, value if equals else None
+
+
+def _whole(grammar: Grammar, typed: str) -> str:
+    """`gpu-mem` -> `gpu-memory-utilization`; the word itself when it is a flag, or could be several."""
+    if not grammar.abbreviates or typed in grammar.abbreviates or typed in grammar.aliases:
+        return typed
+    meant = {grammar.aliases.get(name, name) for name in _beginning(grammar.abbreviates, typed)}
+    if typed.startswith("no-"):
+        meant |= {f"no-{name}" for name in _beginning(grammar.switches, typed[3:])}
+    return meant.pop() if len(meant) == 1 else typed
+
+
+@lru_cache(maxsize=4096)
+def _beginning(flags: frozenset[str], typed: str) -> tuple[str, ...]:
+    return tuple(name for name in flags if name.startswith(typed))
 
 
 def _is_flag(word: str) -> bool:

@@ -26,7 +26,7 @@ _PHASES: dict[EngineName, tuple[tuple[str, str], ...]] = {
         (r"Starting to load model", "loading weights"),
         (r"Model loading took", "weights loaded"),
         (r"Dynamo bytecode transform time", "compiling"),
-        (r"Available KV cache memory", "setting up the KV cache"),
+        (r"Available KV cache memory|memory for KV Cache", "setting up the KV cache"),
         (r"Capturing CUDA graphs", "capturing CUDA graphs"),
         (r"Application startup complete", "listening"),
     ),
@@ -89,7 +89,7 @@ def taken(engine: EngineName, text: str) -> Taken:
         tokens = re.search(r"KV cache size: ([\d,]+) tokens", text)
         return Taken(
             _sum(r"Model loading took ([\d.]+) GiB", text, GIB),
-            _sum(r"Available KV cache memory: ([\d.]+) GiB", text, GIB),
+            _sum(r"(?:Available KV cache memory:|reserved) ([\d.]+) GiB", text, GIB),
             None,
             int(tokens[1].replace(",", "")) if tokens else None,
         )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from firesteel.engines.flags import Grammar, count, names
+from firesteel.engines.flags import Grammar, count
+from firesteel.engines.sglang_flags import LISTS, SWITCHES, VALUES
 from firesteel.launch import FlagValue
 
 PROGRAM: tuple[str, ...] = ("python3", "-m", "sglang.launch_server")
@@ -17,7 +18,7 @@ DEFAULT_PORT = 30000
 GRAMMAR = Grammar(
     model=("model-path",),
     name="served-model-name",
-    lists=names("cuda-graph-bs cuda-graph-bs-decode lora-paths lora-target-modules"),
+    lists=LISTS,
     aliases={
         "dp": "data-parallel-size",
         "dp-size": "data-parallel-size",
@@ -30,19 +31,8 @@ GRAMMAR = Grammar(
         "tp": "tensor-parallel-size",
         "tp-size": "tensor-parallel-size",
     },
-    switches=names(
-        """
-        allow-auto-truncate disable-chunked-prefix-cache disable-cuda-graph disable-cuda-graph-padding
-        disable-custom-all-reduce disable-flashinfer-autotune disable-outlines-disk-cache
-        disable-overlap-schedule disable-radix-cache disable-shared-experts-fusion enable-cache-report
-        enable-deepep-moe enable-deterministic-inference enable-dp-attention enable-dp-lm-head
-        enable-hierarchical-cache enable-lora enable-memory-saver enable-metrics enable-mixed-chunk
-        enable-mscclpp enable-multimodal enable-nan-detection enable-nccl-nvls enable-p2p-check
-        enable-return-hidden-states enable-tokenizer-batch-encode enable-torch-compile
-        enable-two-batch-overlap is-embedding log-requests show-time-cost skip-server-warmup
-        skip-tokenizer-init triton-attention-reduce-in-fp32 trust-remote-code weight-loader-disable-mmap
-        """
-    ),
+    switches=SWITCHES,
+    abbreviates=SWITCHES | LISTS | VALUES,
 )
 
 

@@ -1,7 +1,9 @@
 """How vLLM is told things: `vllm serve MODEL --flag value`.
 
 `_` and `-` are the same in its flag names, JSON flags can be set key by key (`--compilation-config.mode 0`),
-`-O3` is `--optimization-level 3`, and lengths may be written `128k` (thousands) or `128K` (1024s).
+`-O3` is `--optimization-level 3`, and lengths may be written `128k` (thousands) or `128K` (1024s). Argparse
+takes any beginning of a flag that fits no other (`--gpu-mem`), and three keys of the speculative config have
+flags of their own since 0.22.0.
 Seen in `vllm/utils/argparse_utils.py` and `vllm/engine/arg_utils.py`, 0.11 to 0.32.
 """
 
@@ -10,7 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from firesteel.engines.flags import Grammar, names
+from firesteel.engines.flags import Grammar
+from firesteel.engines.vllm_flags import GONE, LISTS, SWITCHES, VALUES
 from firesteel.launch import FlagValue
 
 PROGRAM: tuple[str, ...] = ("vllm", "serve")
@@ -22,25 +25,26 @@ GRAMMAR = Grammar(
     positional_model=True,
     dotted=True,
     glued={"O": "optimization-level"},
-    lists=frozenset(
-        {"served-model-name", "lora-modules", "cudagraph-capture-sizes", "allowed-media-domains"}
-    ),
+    lists=LISTS,
     aliases={
         "O": "optimization-level",
         "ac": "attention-config",
         "asc": "api-server-count",
         "cc": "compilation-config",
+        "dc": "diffusion-config",
         "dcp": "decode-context-parallel-size",
         "device-memory-utilization": "gpu-memory-utilization",
         "dp": "data-parallel-size",
         "dpa": "data-parallel-address",
         "dpb": "data-parallel-backend",
+        "dpe": "data-parallel-external-lb",
+        "dph": "data-parallel-hybrid-lb",
         "dpl": "data-parallel-size-local",
+        "dpm": "data-parallel-multi-port-external-lb",
         "dpn": "data-parallel-rank",
         "dpp": "data-parallel-rpc-port",
         "dpr": "data-parallel-start-rank",
         "ep": "enable-expert-parallel",
-        "kv-cache-memory": "kv-cache-memory-bytes",
         "n": "nnodes",
         "pcp": "prefill-context-parallel-size",
         "pp": "pipeline-parallel-size",
@@ -49,26 +53,13 @@ GRAMMAR = Grammar(
         "sc": "speculative-config",
         "tp": "tensor-parallel-size",
     },
-    switches=names(
-        """
-        allow-deprecated-quantization async-scheduling calculate-kv-scales cudagraph-metrics
-        data-parallel-external-lb data-parallel-hybrid-lb
-        disable-cascade-attn disable-chunked-mm-input disable-custom-all-reduce disable-fastapi-docs
-        disable-frontend-multiprocessing disable-hybrid-kv-cache-manager disable-log-requests
-        disable-log-stats disable-mm-preprocessor-cache disable-nccl-for-dp-synchronization
-        disable-sliding-window disable-uvicorn-access-log enable-auto-tool-choice enable-chunked-prefill
-        enable-dbo enable-eplb enable-expert-parallel enable-flashinfer-autotune enable-force-include-usage
-        enable-log-deltas enable-log-outputs enable-log-requests enable-lora enable-mfu-metrics
-        enable-mm-embeds enable-offline-docs enable-prefix-caching enable-prompt-embeds
-        enable-prompt-tokens-details enable-request-id-headers enable-server-load-tracking
-        enable-sleep-mode enable-ssl-refresh enable-tokenizer-info-endpoint enforce-eager
-        exclude-tools-when-tool-choice-none fail-on-environ-validation generate-mm-uuid grpc headless
-        interleave-mm-strings kv-cache-metrics kv-sharing-fast-prefill language-model-only
-        log-error-stack mm-encoder-only ray-workers-use-nsight return-tokens-as-token-ids
-        skip-mm-profiling skip-tokenizer-init trust-remote-code trust-request-chat-template
-        use-tqdm-on-load
-        """
-    ),
+    switches=SWITCHES,
+    abbreviates=SWITCHES | LISTS | VALUES | GONE | {"device-memory-utilization"},
+    shortcuts={
+        "spec-method": ("speculative-config", "method"),
+        "spec-model": ("speculative-config", "model"),
+        "spec-tokens": ("speculative-config", "num_speculative_tokens"),
+    },
 )
 
 _HUMAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgGtT]?)\Z")

@@ -40,8 +40,10 @@ _OTHER_CACHES = {
 """Keys that promise a cache we have no value for, in whatever family they turn up."""
 
 
-def architecture(config: Config) -> Architecture:
+def architecture(config: object) -> Architecture:
     """The shape of the language model that a config describes; towers beside it do not matter here."""
+    if not isinstance(config, Mapping):
+        raise UnknownArchitecture(f"config.json holds a {type(config).__name__}, not an object with keys")
     text = _text_config(config)
     model_type = text.get("model_type") or config.get("model_type")
     if not isinstance(model_type, str):

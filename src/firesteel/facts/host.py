@@ -16,6 +16,8 @@ class Gpu:
     name: str
     driver: str
     compute_capability: str
+    memory_bytes: int | None = None
+    """Its own memory; None when it has none of its own (a GB10) or nobody said."""
 
     @property
     def is_gb10(self) -> bool:
@@ -61,13 +63,24 @@ def parse_meminfo(text: str) -> Meminfo:
 
 
 def parse_gpus(text: str) -> tuple[Gpu, ...]:
-    """`nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader` -> the GPUs."""
+    """`nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total`, as CSV, -> the GPUs.
+
+    The last column may be missing, and a GB10 has `[N/A]` in it: its memory is the host's.
+    """
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
-    return tuple(Gpu(*row) for row in rows if len(row) == 3)
+    return tuple(Gpu(row[0], row[1], row[2], _smi_bytes(row[3:])) for row in rows if len(row) in (3, 4))
+
+
+def _smi_bytes(cells: list[str]) -> int | None:
+    """`24564 MiB`, or `24564` with `nounits`."""
+    match = re.fullmatch(r"([0-9]{1,9})( MiB)?", cells[0]) if cells else None
+    return int(match[1]) * MIB if match else None
 
 
 def keep_free_bytes(total_bytes: int, ceiling_bytes: int | None) -> int:
-    """With a known ceiling, what lies above it; else a twentieth of the memory, at least half a GiB."""
-    if ceiling_bytes is not None:
-        return total_bytes - ceiling_bytes
-    return max(512 * MIB, min(4 * GIB, total_bytes // 20))
+    """A twentieth of the memory, from half a GiB to 4 GiB; with a known ceiling, what lies above it if more.
+
+    A virtual machine or a partition may show less memory than the ceiling, and nothing lies above it then.
+    """
+    generic = max(512 * MIB, min(4 * GIB, total_bytes // 20))
+    return generic if ceiling_bytes is None else max(generic, total_bytes - ceiling_bytes)

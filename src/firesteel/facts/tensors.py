@@ -56,10 +56,13 @@ class Weights:
         return sum(self.bytes_by_role.values())
 
     def bytes_read_per_token(self, experts: int, experts_per_token: int) -> int:
-        """What one decode step of one sequence reads, without speculation."""
+        """What one decode step of one sequence reads, without speculation.
+
+        Experts that the config does not count are all read: nothing says how few would do.
+        """
         read = 0
         for role, size in self.bytes_by_role.items():
-            if role is Role.ROUTED_EXPERTS:
+            if role is Role.ROUTED_EXPERTS and experts:
                 read += size * experts_per_token // experts
             elif role is Role.EMBEDDINGS:
                 read += size if self.tied_head else 0

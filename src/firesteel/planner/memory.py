@@ -1,7 +1,7 @@
 """The memory account: weights, KV cache, what the engine takes for itself, and does it fit.
 
 On unified memory there is one pool and no polite failure, so the verdict looks at the high end:
-a launch fits when even that stays in the room that the host has.
+a launch fits when even that stays in the room that the host has, with a little to spare.
 """
 
 from __future__ import annotations
@@ -9,16 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from firesteel import engines
 from firesteel.engines import Cache
-from firesteel.facts import Architecture, Host, Weights
+from firesteel.facts import Architecture, Role, Weights
 from firesteel.launch import Launch
 from firesteel.planner.band import Band
+from firesteel.planner.loaded import Loaded
+from firesteel.planner.pool import Pool
 from firesteel.units import GIB, MIB
 
 Verdict = Literal["fits", "tight", "does not fit"]
 Basis = Literal["counted", "derived", "reported", "formula", "estimated"]
 """counted, derived, reported: as for weights. formula: the engine's own rounding, applied.
 estimated: seen elsewhere, with a band."""
+_SPARE = 0.02
+"""Of the room: less than that is not left by a figure, it is lost in its errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +38,9 @@ class Part:
 class Memory:
     parts: tuple[Part, ...]
     room_bytes: int
-    """What the host can give: available now, less what must stay free."""
+    """What the pool can give: available now, less what must stay free."""
     host_total_bytes: int
+    """The pool's: the memory of a GPU where that has its own."""
     host_keep_free_bytes: int
 
     @property
@@ -43,7 +49,7 @@ class Memory:
 
     @property
     def verdict(self) -> Verdict:
-        if self.needed.high <= self.room_bytes:
+        if self.needed.high <= (1 - _SPARE) * self.room_bytes:
             return "fits"
         return "tight" if self.needed.expected <= self.room_bytes else "does not fit"
 
@@ -53,44 +59,91 @@ class Memory:
         return max(0, round(self.needed.expected) - self.room_bytes)
 
 
-def account(launch: Launch, shape: Architecture, weights: Weights, cache: Cache, host: Host) -> Memory:
-    parts = (
-        Part("weights", Band.exactly(weights.total_bytes), weights.provenance, weights.source),
-        Part("KV cache", Band.exactly(cache.bytes), "formula", _cache_words(cache)),
-        *_engine_parts(launch, shape, host),
-    )
-    return Memory(parts, host.room_bytes, host.memory_total_bytes, host.keep_free_bytes)
+def account(launch: Launch, shape: Architecture, weights: Loaded, cache: Cache, pool: Pool) -> Memory:
+    stored = weights.stored
+    parts = [
+        Part("weights", Band.exactly(stored.total_bytes), stored.provenance, stored.source),
+        Part("KV cache", Band.exactly(cache.pool_bytes), "formula", _cache_words(cache)),
+    ]
+    if weights.padding_bytes:
+        parts.append(
+            Part("expert padding", Band.exactly(weights.padding_bytes), "formula", weights.padding_why)
+        )
+    if launch.engine == "llamacpp":
+        parts += _llamacpp_parts(launch, shape, cache, pool)
+    else:
+        parts += _vllm_parts(launch, shape, stored, cache)
+    return Memory(tuple(parts), pool.room_bytes, pool.total_bytes, pool.keep_free_bytes)
 
 
 def _cache_words(cache: Cache) -> str:
     state = " and recurrent state" if cache.state_bytes else ""
-    return f"{cache.users} x {cache.context:,} tokens{state}, {cache.dtype}"
+    spare = "; a spare block and 2 % on top" if cache.block_bytes else ""
+    return f"{cache.users} x {cache.context:,} tokens{state}, {cache.dtype}{spare}"
 
 
-def _engine_parts(launch: Launch, shape: Architecture, host: Host) -> tuple[Part, ...]:
-    if launch.engine == "llamacpp":
-        return (*_llamacpp_parts(launch, shape), _process_part(host))
-    what = "CUDA context, graphs and activations of three vLLM boots on a GB10: 3.4, 4.3 and 4.8 GiB"
-    return (Part("engine", Band(3.4 * GIB, 4.2 * GIB, 4.8 * GIB), "estimated", what),)
+def _vllm_parts(launch: Launch, shape: Architecture, weights: Weights, cache: Cache) -> list[Part]:
+    """What vLLM and SGLang take beside weights and pool.
+
+    Three boots on a GB10 took 3.4, 4.3 and 4.8 GiB in all with about 8192 tokens a step. What grows with
+    the step, the users and the vocabulary is reckoned apart, and what a tower needs for its largest image.
+    """
+    tokens = _number(launch, "max-num-batched-tokens", 8192)
+    rows = cache.users * (1 + engines.speculative_tokens(launch.flags))
+    layer, logits = tokens * shape.hidden_size * 2, rows * shape.vocab_size * 4
+    steps = Band(8 * layer + logits, 16 * layer + 2 * logits, 32 * layer + 4 * logits)
+    parts = [
+        Part(
+            "engine",
+            Band(2.6 * GIB, 3.2 * GIB, 3.8 * GIB),
+            "estimated",
+            "CUDA context, libraries and graphs, from three vLLM boots on a GB10",
+        ),
+        Part("activations", steps, "estimated", f"{tokens:,} tokens a step, logits of {rows} rows"),
+    ]
+    if weights.bytes_by_role.get(Role.TOWER):
+        words = "its largest image, profiled at start, and the encoder cache"
+        parts.append(Part("vision", Band(0.2 * GIB, 0.5 * GIB, 1.5 * GIB), "estimated", words))
+    return parts
 
 
-def _llamacpp_parts(launch: Launch, shape: Architecture) -> tuple[Part, ...]:
+def _llamacpp_parts(launch: Launch, shape: Architecture, cache: Cache, pool: Pool) -> list[Part]:
     """Compute buffers hold a micro-batch of activations, and the logits of the tokens that are asked for."""
     ubatch = _number(launch, "ubatch-size", 512)
-    users = _number(launch, "parallel", 1)
     activations = ubatch * shape.hidden_size * 4 * 12
     logits = shape.vocab_size * 4
-    buffers = Band(activations / 2, activations + users * logits, 3 * activations + ubatch * logits)
+    buffers = Band(activations / 2, activations + cache.users * logits, 3 * activations + ubatch * logits)
     parts = [Part("compute buffers", buffers, "estimated", f"micro-batch of {ubatch}")]
-    prompt_cache = _number(launch, "cache-ram", 8192) * MIB
+    if pool.is_host_memory:
+        parts += _llamacpp_copies(launch, cache, pool)
+    return [*parts, _process_part(pool)]
+
+
+def _llamacpp_copies(launch: Launch, cache: Cache, pool: Pool) -> list[Part]:
+    """What llama.cpp copies to host memory as conversations go on; nothing of it at the start."""
+    parts = []
+    limit = _number(launch, "cache-ram", 8192)
+    prompt_cache = pool.room_bytes if limit < 0 else limit * MIB  # -1: no limit
     if prompt_cache:
         words = "host copies of idle prompts; grows up to --cache-ram"
         parts.append(Part("prompt cache", Band(0, 0, prompt_cache), "formula", words))
-    return tuple(parts)
+    checkpoints = cache.users * _checkpoints(launch, cache.context)
+    if checkpoints and cache.checkpoint_bytes:
+        most = checkpoints * cache.checkpoint_bytes
+        words = f"copies of state and windows to go back to; up to {checkpoints} by --ctx-checkpoints"
+        parts.append(Part("checkpoints", Band(0, 0, most), "formula", words))
+    return parts
 
 
-def _process_part(host: Host) -> Part:
-    if host.gpus or host.hardware:
+def _checkpoints(launch: Launch, context: int) -> int:
+    """Checkpoints a slot: one a step of the context, and three near the end of the last prompt."""
+    most = _number(launch, "ctx-checkpoints", 32)
+    step = _number(launch, "checkpoint-min-step", 8192)
+    return max(0, min(most, context // step + 3) if step > 0 else most)
+
+
+def _process_part(pool: Pool) -> Part:
+    if pool.has_gpu:
         words = "CUDA context, libraries and HTTP threads"
         return Part("engine", Band(0.3 * GIB, 0.6 * GIB, 1.2 * GIB), "estimated", words)
     return Part(

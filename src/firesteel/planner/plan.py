@@ -10,9 +10,10 @@ from firesteel import engines
 from firesteel.engines import Cache
 from firesteel.facts import Architecture, Host, Weights
 from firesteel.launch import FlagValue, Launch
+from firesteel.planner.loaded import loaded
 from firesteel.planner.memory import Memory, account
+from firesteel.planner.pool import Pool, pool
 from firesteel.planner.speed import Speed, decode_speed
-from firesteel.units import MIB
 
 __all__ = ["Cache", "Plan", "largest_context", "plan"]
 
@@ -38,42 +39,47 @@ def plan(launch: Launch, shape: Architecture, weights: Weights, host: Host) -> P
     offered = engines.served(launch)
     context, users = offered.context or shape.max_context, offered.users or 1
     kv = engines.cache(launch, shape, context, users)
-    memory = account(launch, shape, weights, kv, host)
-    sized = _with_memory_flags(launch, memory, kv, host)
-    speed = decode_speed(sized, shape, weights, kv, host)
-    return Plan(sized, host, shape, weights, memory, kv, speed, _notes(launch, weights))
+    home, held = pool(launch, host), loaded(launch, shape, weights)
+    memory = account(launch, shape, held, kv, home)
+    sized = _with_memory_flags(launch, memory, kv)
+    speed = decode_speed(sized, shape, held.weights, kv, home)
+    return Plan(sized, host, shape, weights, memory, kv, speed, _notes(launch, weights, home))
 
 
 def largest_context(plan: Plan) -> int | None:
     """The most tokens, in steps of 1024, at which the same launch would fit; None when none would."""
-    spare = plan.cache.bytes - plan.memory.short_bytes
+    spare = plan.cache.pool_bytes - plan.memory.short_bytes
 
     def fits(thousands: int) -> bool:
         kv = engines.cache(plan.launch, plan.shape, thousands * 1024, plan.cache.users)
-        return kv.bytes <= spare
+        return kv.pool_bytes <= spare
 
     # The cache never shrinks as the context grows, so the last that fits can be found by halves.
     return 1024 * bisect(range(1, plan.cache.context // 1024 + 1), False, key=lambda n: not fits(n)) or None
 
 
-def _with_memory_flags(launch: Launch, memory: Memory, kv: Cache, host: Host) -> Launch:
+def _with_memory_flags(launch: Launch, memory: Memory, kv: Cache) -> Launch:
     """vLLM is told bytes, not only a fraction: a fraction of unified memory bounds nothing.
 
     It refuses to start when the fraction of the total is not free, even with bytes given, so the
     fraction is set to what the plan needs.
     """
-    if launch.engine != "vllm" or {"kv-cache-memory-bytes", "gpu-memory-utilization"} & launch.flags.keys():
+    if (
+        launch.engine != "vllm"
+        or not kv.pool_bytes
+        or {"kv-cache-memory-bytes", "gpu-memory-utilization"} & launch.flags.keys()
+    ):
         return launch
-    fraction = min(1.0, ceil(100 * memory.needed.high / host.memory_total_bytes) / 100)
+    fraction = min(1.0, ceil(100 * memory.needed.high / memory.host_total_bytes) / 100)
     told: dict[str, FlagValue] = {
-        "kv-cache-memory-bytes": str(ceil(kv.bytes / MIB) * MIB),
+        "kv-cache-memory-bytes": str(kv.pool_bytes),
         "gpu-memory-utilization": f"{fraction:.2f}",
     }
     return replace(launch, flags={**launch.flags, **told})
 
 
-def _notes(launch: Launch, weights: Weights) -> tuple[str, ...]:
-    notes = []
+def _notes(launch: Launch, weights: Weights, home: Pool) -> tuple[str, ...]:
+    notes = [home.note] if home.note else []
     if engines.speculative_tokens(launch.flags):
         notes.append(
             "speed is given without speculation; the recipe speculates, so expect more on predictable text"

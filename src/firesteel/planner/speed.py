@@ -15,10 +15,11 @@ from typing import Literal
 
 from firesteel import sheets
 from firesteel.engines import Cache
-from firesteel.facts import Architecture, Host, LinearAttention, Weights
+from firesteel.facts import Architecture, LinearAttention, Weights
 from firesteel.facts.evidence import Sources
 from firesteel.launch import EngineName, Launch
 from firesteel.planner.band import Band
+from firesteel.planner.pool import Pool
 
 Rung = Literal["roofline"]
 """How a figure was come by. Measured and fitted rungs come before this one once there are any."""
@@ -58,21 +59,20 @@ class SharesSheet(sheets.Sheet):
 
 
 def decode_speed(
-    launch: Launch, shape: Architecture, weights: Weights, kv: Cache, host: Host
+    launch: Launch, shape: Architecture, weights: Weights, kv: Cache, pool: Pool
 ) -> Speed | None:
-    """None when the host's bandwidth is not known."""
-    if not host.bandwidth_bytes_per_s:
+    """None when the bandwidth of the memory is not known. `weights` are those that the engine holds."""
+    if not pool.bandwidth_bytes_per_s:
         return None
     read = weights.bytes_read_per_token(shape.experts, shape.experts_per_token)
     read += kv.bytes_per_token * min(_DEPTH, kv.context) + kv.state_bytes // kv.users
-    bound = host.bandwidth_bytes_per_s / read
-    # A child process is the embedded engine, which runs on the CPU whatever GPU there is.
-    share = _share(launch.engine, host.hardware if launch.container else None, shape)
+    bound = pool.bandwidth_bytes_per_s / read
+    share = _share(launch.engine, pool.hardware, shape)
     return Speed(
         Band(bound * share.low, bound * share.expected, bound * share.high),
         bound,
         read,
-        host.bandwidth_bytes_per_s,
+        pool.bandwidth_bytes_per_s,
         "roofline",
         f"{share.expected:.0%} of the bandwidth bound: {share.why}",
     )

@@ -5,7 +5,8 @@ in it, with the line that each flag, variable and option stands on. It never run
 anything, and what it cannot place it keeps as text. `render` is its inverse.
 """
 
-from firesteel.reads.docker import SWITCHES, container_name
+from firesteel.catalog import container_name
 from firesteel.reads.launches import Reading, read
+from firesteel.reads.programs import is_shell
 
-__all__ = ["SWITCHES", "Reading", "container_name", "read"]
+__all__ = ["Reading", "container_name", "is_shell", "read"]

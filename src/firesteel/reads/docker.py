@@ -13,16 +13,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from firesteel.catalog import SWITCHES
 from firesteel.launch import Container, Mount
 from firesteel.reads.shell import Word
 from firesteel.units import parse_size
 
-SWITCHES = frozenset({
-    "detach", "disable-content-trust", "help", "init", "interactive", "no-healthcheck", "oom-kill-disable",
-    "privileged", "publish-all", "quiet", "read-only", "rm", "sig-proxy", "tty", "use-api-socket",
-    # podman's own
-    "env-host", "http-proxy", "no-hostname", "no-hosts", "passwd", "read-only-tmpfs", "replace", "rmi",
-})  # fmt: skip
 _SHORT = {
     "a": "attach", "c": "cpu-shares", "d": "detach", "e": "env", "h": "hostname", "i": "interactive",
     "l": "label", "m": "memory", "P": "publish-all", "p": "publish", "q": "quiet", "t": "tty",
@@ -40,11 +35,6 @@ class Given:
     name: str
     value: str | None
     word: Word
-
-
-def container_name(name: str) -> str:
-    """The container that firesteel makes for a launch of this name."""
-    return "firesteel-" + (re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "launch")
 
 
 def options(words: Sequence[Word]) -> tuple[tuple[Given, ...], int]:

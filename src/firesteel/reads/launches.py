@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from firesteel import engines
-from firesteel.catalog import Image, Images, identify
+from firesteel.catalog import Image, Images, container_name, identify
 from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot
 from firesteel.reads import docker, fences, programs, shell
@@ -156,12 +156,13 @@ class _Reader:
             taken = program.words - len(before)
             return _Started(program.engine, words[len(before) : program.words], tuple(rest[taken:]), first)
         script = programs.script_at(words)
-        if script is not None:
-            return self.scripted(words[len(before) : script], rest[script - len(before)])
+        inside = self.scripted(words[len(before) : script], rest[script - len(before)]) if script else None
+        if inside:
+            return inside
         engine = known.engine if known else _hint(image)
         if engine is None or typed is not None or not _takes_arguments(known, words):
             return None
-        said = words[:1] if words[:1] == ("vllm",) else ()
+        said = _said_after_entrypoint(engine, words)
         return _Started(engine, said, tuple(rest[len(said) :]), first)
 
     def scripted(self, shell_words: tuple[str, ...], script: Word) -> _Started | None:
@@ -238,7 +239,14 @@ def _takes_arguments(known: Image | None, words: Sequence[str]) -> bool:
     """Whether the image's own entrypoint gets these words as an engine's arguments."""
     if known is not None:
         return bool(known.entrypoint)
-    return not words or words[0].startswith("-") or "/" in words[0]
+    return not words or words[0].startswith("-") or ("/" in words[0] and not programs.is_shell(words[0]))
+
+
+def _said_after_entrypoint(engine: EngineName, words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words that were meant to be a program, and that an engine's own entrypoint takes for arguments."""
+    if words and programs.is_shell(words[0]):
+        return words
+    return words[:1] if engine == "vllm" and words[:1] in (("vllm",), ("serve",)) else ()
 
 
 def _first_name(engine: EngineName, parsed: engines.Parsed) -> str:
@@ -258,7 +266,7 @@ def _name(said: str, box: Container | None) -> tuple[str, Container | None]:
     if ours is None:
         return said or dict(box.options).get("name") or "", box
     labels = {name: value for name, value in box.labels.items() if name != "firesteel"}
-    kept = tuple(option for option in box.options if option != ("name", docker.container_name(ours)))
+    kept = tuple(option for option in box.options if option != ("name", container_name(ours)))
     return ours, replace(box, labels=labels, options=kept)
 
 

@@ -15,6 +15,8 @@ _MODULES: dict[str, EngineName] = {
     "sglang.launch_server": "sglang",
 }
 _SHELLS = {"bash", "sh", "zsh", "dash"}
+_SSH_VALUES = frozenset("BbcDEeFIiJLlmOoPpQRSWw")
+"""Options of ssh that take a value."""
 _PYTHON = re.compile(r"python(3(\.\d+)?)?\Z")
 _SCRIPT_OPTION = re.compile(r"-[a-z]*c\Z")
 _TALK = frozenset({"echo", "printf", "grep", "egrep", "pgrep", "which", "man", "pip", "pip3", "cat", "alias"})
@@ -32,6 +34,10 @@ class Program:
 
 def base(word: str) -> str:
     return word.rpartition("/")[2]
+
+
+def is_shell(word: str) -> bool:
+    return base(word) in _SHELLS
 
 
 def _word(words: Sequence[str], index: int) -> str:
@@ -68,12 +74,24 @@ def _module_at(words: Sequence[str], index: int) -> Program | None:
 
 
 def script_at(words: Sequence[str]) -> int | None:
-    """The index of the script in `bash -lc SCRIPT`."""
-    if words and base(words[0]) in _SHELLS:
+    """The index of the script in `bash -lc SCRIPT` or `ssh host SCRIPT`."""
+    if words and base(words[0]) == "ssh":
+        return _remote_script_at(words)
+    if words and is_shell(words[0]):
         for index in range(1, min(len(words) - 1, 4)):
             if _SCRIPT_OPTION.match(words[index]):
                 return index + 1
     return None
+
+
+def _remote_script_at(words: Sequence[str]) -> int | None:
+    """What ssh is given after the host, where that is one quoted word."""
+    index = 1
+    while _word(words, index).startswith("-"):
+        letters = words[index][1:]
+        takes = next((at for at, letter in enumerate(letters) if letter in _SSH_VALUES), None)
+        index += 2 if takes is not None and takes == len(letters) - 1 else 1
+    return index + 1 if len(words) == index + 2 else None
 
 
 def container_run_at(words: Sequence[str], index: int) -> int | None:
@@ -90,7 +108,7 @@ def find(words: Sequence[str]) -> tuple[str, int] | None:
     """What a command starts and at which word: `container`, `engine` or `script`.
 
     `sudo`, `env`, `time`, `ssh host` and their kin may stand in front; a command that only talks
-    about an engine (`echo vllm serve`) starts none.
+    about an engine (`echo vllm serve`) starts none. `ssh host 'vllm serve ...'` is a script.
     """
     words = words[: _LOOK_AHEAD + 6]
     if not words or base(words[0]) in _TALK:

@@ -12,26 +12,24 @@ import csv
 import io
 import re
 import shlex
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
 
-from firesteel import engines
+from firesteel import catalog, engines
+from firesteel.catalog import SWITCHES, Image, container_name
 from firesteel.command import Command
 from firesteel.errors import UsageError
-from firesteel.launch import Container, Launch, Mount
-from firesteel.reads import SWITCHES, container_name
+from firesteel.launch import Container, EngineName, Launch, Mount
 from firesteel.units import GIB, KIB, MIB
 
 Group = tuple[str, ...]
 """Words that belong on one line."""
 
-LLAMACPP_IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
-HUB_CACHE = Mount("~/.cache/huggingface", "/root/.cache/huggingface")
-LLAMA_CACHE = {"LLAMA_CACHE": f"{HUB_CACHE.target}/hub"}
-"""Older llama.cpp builds keep Hub downloads elsewhere, and would lose them with the container."""
-MODELS_INSIDE = "/models"
-
+_OFFICIAL: Mapping[EngineName, str] = {
+    "vllm": "vllm/vllm-openai:v{version}",
+    "llamacpp": "ghcr.io/ggml-org/llama.cpp:server",
+    "sglang": "lmsysorg/sglang:v{version}",
+}
 _EXPANDS = re.compile(r"\$\{[A-Za-z_]\w*\}|\$[A-Za-z_]\w*|\$\((?:pwd|id -u|id -g)\)")
 _ENGINE_JSON = re.compile(r"[\[{]")
 
@@ -43,55 +41,28 @@ def docker(launch: Launch) -> str:
     return about + " \\\n  ".join(" ".join(quote(word) for word in group) for group in lines) + "\n"
 
 
-def docker_argv(launch: Launch, *, detach: bool = True, home: str = "~") -> Command:
-    """The same words, to run without a shell, which would have put `home` in place of `~`."""
-    groups = _groups(_at_home(contained(launch), home), detach=detach)
+def docker_argv(launch: Launch, *, detach: bool = True) -> Command:
+    """The same words, to run without a shell; whoever runs them puts the user's home in place of `~`."""
+    groups = _groups(contained(launch), detach=detach)
     return Command(tuple(word for group in groups for word in group))
 
 
-def _at_home(launch: Launch, home: str) -> Launch:
-    box = launch.container
-    assert box is not None, "contained() gives one"
-    mounts = tuple(
-        replace(mount, source=home + mount.source[1:]) if mount.source.startswith("~/") else mount
-        for mount in box.mounts
-    )
-    return replace(launch, container=replace(box, mounts=mounts))
-
-
 def contained(launch: Launch) -> Launch:
-    """The launch in a container; a child process moves into the official image of its engine.
-
-    A model file is mounted read-only; a Hub id stays one, with the host's cache mounted.
-    """
-    if launch.container:
-        return launch
-    host_model = launch.engine == "llamacpp" and launch.model.lower().endswith(".gguf")
-    folder, _, file = launch.model.rpartition("/")
-    mount = Mount(folder or ".", MODELS_INSIDE, read_only=True) if host_model else HUB_CACHE
-    publish = (f"127.0.0.1:{launch.port}:{launch.port}",)
-    flags = {name: value for name, value in launch.flags.items() if name != "host"}
-    return replace(
-        launch,
-        model=f"{MODELS_INSIDE}/{file}" if host_model else launch.model,
-        flags=flags,
-        env={**LLAMA_CACHE, **launch.env} if launch.engine == "llamacpp" and not host_model else launch.env,
-        container=replace(_official(launch), publish=publish, mounts=(mount,)),
-    )
+    """The launch in a container; a child process moves into the official image of its engine."""
+    return launch if launch.container else catalog.contain(launch, _official(launch))
 
 
-def _official(launch: Launch) -> Container:
-    if launch.engine == "llamacpp":
-        return Container(LLAMACPP_IMAGE)
-    if launch.version is None:
+def _official(launch: Launch) -> Image:
+    """The image that the engine's makers publish, of the launch's own version where tags have one."""
+    reference = _OFFICIAL[launch.engine].format(version=launch.version)
+    image = catalog.identify(reference, catalog.shipped().images)
+    if image is None:
+        about = f"{launch.engine} version is {launch.version or 'not known'}"
         raise UsageError(
-            f"no image is known for `{launch.name}`: its {launch.engine} version is not known",
+            f"no image is known for `{launch.name}`: its {about}",
             next="give a `docker run` line, or a recipe with an image",
         )
-    if launch.engine == "vllm":
-        return Container(f"vllm/vllm-openai:v{launch.version}", gpus="all", ipc="host")
-    program = engines.program(launch.engine)
-    return Container(f"lmsysorg/sglang:v{launch.version}", program=program, gpus="all", ipc="host")
+    return image
 
 
 def _explain(launch: Launch) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -43,8 +44,9 @@ def check(
 ) -> tuple[Finding, ...]:
     """Every finding, the gravest first, then in the order of the text.
 
-    An engine of unknown version meets only the rules that hold for every version. A tag that moves
-    counts as the newest version known, and what is found by that warns at most.
+    An engine of unknown version meets the rules that hold for every version; of those that hold from some
+    version on, it is told in a note. A tag that moves counts as the newest version known, and what is found
+    by that warns at most.
     """
     box = launch.container
     known = catalog.shipped().images if images is None else images
@@ -59,11 +61,14 @@ def _place(finding: Finding) -> tuple[int, int, str]:
 
 
 def _finding(rule: Rule, sight: Sight, scene: Scene, spots: Mapping[str, Spot]) -> Finding:
-    assumed = scene.is_assumed and _asks_version(rule)
+    versions = _versions(rule)
+    assumed = scene.is_assumed and bool(versions)
+    unknown = scene.version is None and bool(versions)
+    says = _fill(rule.says, sight, scene)
     return Finding(
         rule=rule.id,
-        level="warn" if assumed and rule.level == "stop" else rule.level,
-        says=_fill(rule.says, sight, scene),
+        level="note" if unknown else "warn" if assumed and rule.level == "stop" else rule.level,
+        says=f"if {_TITLES[scene.launch.engine]} {_spaced(versions)}: {says}" if unknown else says,
         instead=_fill(rule.instead, sight, scene) if rule.instead else None,
         spot=spots.get(sight.key) or spots.get("program") or spots.get("image"),
         saw=sight.saw,
@@ -73,8 +78,12 @@ def _finding(rule: Rule, sight: Sight, scene: Scene, spots: Mapping[str, Spot]) 
     )
 
 
-def _asks_version(rule: Rule) -> bool:
-    return any(when.version for when in (rule.when, *rule.also))
+def _versions(rule: Rule) -> str:
+    return " and ".join(when.version for when in (rule.when, *rule.also) if when.version)
+
+
+def _spaced(versions: str) -> str:
+    return re.sub(r"([<>=!]+)(?=\d)", r"\1 ", versions)
 
 
 def _newest(scene: Scene) -> str:
@@ -92,6 +101,5 @@ def _fill(text: str, sight: Sight, scene: Scene) -> str:
 def _scope(rule: Rule) -> str:
     when = rule.when
     engine = _TITLES[when.engine] if when.engine else "any engine"
-    versions = " and ".join(each.version for each in (when, *rule.also) if each.version)
     machine = f" on {when.hardware}" if when.hardware else ""
-    return f"{engine} {versions or 'of any version'}{machine}" if when.engine else f"{engine}{machine}"
+    return f"{engine} {_versions(rule) or 'of any version'}{machine}" if when.engine else f"{engine}{machine}"

@@ -3,6 +3,7 @@ say what they saw."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
@@ -10,14 +11,16 @@ from functools import cache
 from packaging.specifiers import SpecifierSet
 
 from firesteel import engines
+from firesteel.catalog import plain_reference
 from firesteel.engines import compact
 from firesteel.launch import FlagValue, Launch
+from firesteel.reads import is_shell
 from firesteel.rules.predicates import PREDICATES
 from firesteel.rules.rule import Rule, When
-from firesteel.rules.scene import Scene, Sight, as_number, as_text
+from firesteel.rules.scene import NEWEST_KNOWN, Scene, Sight, as_number, as_text
 
-_SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _MISSING = object()
+_TO_FILL_IN = re.compile(r"[$`]|^<.*>$")
 _SHOWN = 160
 
 
@@ -43,7 +46,7 @@ def _look(when: When, scene: Scene) -> list[Sight]:
 def _looks(when: When, scene: Scene) -> Iterator[Iterable[Sight]]:
     """One entry for every matcher that looks at something, the most telling first."""
     if when.flag:
-        yield _flags(when, scene.launch)
+        yield _flags(when, scene)
     if when.env:
         yield _environment(when.env, scene.launch)
     if when.extra:
@@ -81,23 +84,40 @@ def _specifiers(text: str) -> SpecifierSet:
 
 
 def _holds(text: str, scene: Scene) -> bool:
-    version = scene.version
-    return version is not None and _specifiers(text).contains(version, prereleases=True)
+    """An unknown version may be in any range that begins somewhere and has not ended yet."""
+    version, specifiers = scene.version, _specifiers(text)
+    if version is None:
+        has_no_end = all(each.operator in (">", ">=", "!=") for each in specifiers)
+        return has_no_end and specifiers.contains(NEWEST_KNOWN[scene.launch.engine])
+    return specifiers.contains(version, prereleases=True)
 
 
 def _any_like(patterns: Iterable[str], text: str) -> bool:
     return any(fnmatchcase(text.lower(), pattern.lower()) for pattern in patterns)
 
 
-def _flags(when: When, launch: Launch) -> Iterator[Sight]:
+def _flags(when: When, scene: Scene) -> Iterator[Sight]:
+    flags = scene.flags
     for name in when.flag or ():
-        if name not in launch.flags:
+        if name not in flags:
             continue
-        value: object = launch.flags[name]
+        value: object = flags[name]
         if when.key:
             value = _inside(value, when.key)
         if value is not _MISSING and _value_fits(when, value):
-            yield Sight(f"flag:{name}", _shown(launch, name, when.key, value), name, _plain(value))
+            typed = _typed(scene.launch, name, when.key)
+            yield Sight(f"flag:{typed}", _shown(scene.launch, typed, when.key, value), name, _plain(value))
+
+
+def _typed(launch: Launch, name: str, key: str | None) -> str:
+    """The flag that stands in the launch: this one, or the shortcut that says the same."""
+    short = [
+        (about, short)
+        for short, about in engines.grammar(launch.engine).shortcuts.items()
+        if short in launch.flags and about[0] == name
+    ]
+    exact = dict(short).get((name, key or ""))
+    return exact or (name if name in launch.flags else short[0][1])
 
 
 def _inside(value: object, key: str) -> object:
@@ -116,7 +136,13 @@ def _value_fits(when: When, value: object) -> bool:
         and (when.other_than is None or text not in _lower(when.other_than))
         and (when.above is None or (number is not None and number > when.above))
         and (when.up_to is None or (number is not None and number <= when.up_to))
+        and (when.number is None or (_is_final(value) and (number is not None) == when.number))
     )
+
+
+def _is_final(value: object) -> bool:
+    """Text that neither a shell (`$UTIL`) nor a reader (`<UTIL>`) has yet to fill in."""
+    return isinstance(value, str) and not _TO_FILL_IN.search(value)
 
 
 def _lower(texts: Iterable[str]) -> set[str]:
@@ -129,7 +155,7 @@ def _plain(value: object) -> str:
 
 def _shown(launch: Launch, name: str, key: str | None, value: object) -> str:
     given: FlagValue = launch.flags[name]
-    if key:
+    if key and isinstance(given, dict):
         return f"--{name} with {compact(key)}: {compact(value)}"[:_SHOWN]
     return " ".join(engines.spell(launch.engine, name, given))[:_SHOWN]
 
@@ -167,10 +193,10 @@ def _after_entrypoint(what: str, scene: Scene) -> Iterator[Sight]:
     box, image = scene.launch.container, scene.image
     if box is None or image is None or not image.entrypoint or box.entrypoint is not None or not box.program:
         return
-    is_shell = box.program[0].rpartition("/")[2] in _SHELLS
-    if is_shell == (what == "shell"):
-        program = box.program[:2] if is_shell else box.program
-        model = "..." if is_shell else scene.launch.model
+    shell = is_shell(box.program[0])
+    if shell == (what == "shell"):
+        program = box.program[:2] if shell else box.program
+        model = "..." if shell else scene.launch.model
         yield Sight("program", " ".join((box.image, *program, model)).strip(), " ".join(program), box.image)
 
 
@@ -181,7 +207,7 @@ def _absent(name: str, launch: Launch) -> Iterator[Sight]:
 
 def _image(when: When, scene: Scene) -> Iterator[Sight]:
     box = scene.launch.container
-    if box is None or (when.image and not _any_like(when.image, box.image.removeprefix("docker.io/"))):
+    if box is None or (when.image and not _any_like(when.image, plain_reference(box.image))):
         return
     known = scene.image.sm if scene.image else None
     if when.image_lacks and (known is None or when.image_lacks in known):

@@ -6,20 +6,44 @@ from collections.abc import Callable
 
 from firesteel.rules.scene import Scene, Sight, as_number
 
+_EVERYWHERE = ("0.0.0.0", "[::]", "")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_KEY_FLAGS = ("api-key", "api-key-file")
+_KEY_VARIABLES = ("VLLM_API_KEY", "LLAMA_API_KEY")
+
 
 def published_everywhere(scene: Scene) -> list[Sight]:
-    """A port published on every interface: `8000:8000` has no address, `0.0.0.0:8000:8000` the widest."""
+    """A port open on every interface.
+
+    `8000:8000` and `8000` have no address, `0.0.0.0:8000:8000` the widest; `-P` has none either, and the
+    host's own network needs nothing published.
+    """
     box = scene.launch.container
-    for published in box.publish if box else ():
+    if box is None:
+        return []
+    for published in box.publish:
         parts = published.rsplit(":", 2)
-        if len(parts) == 2 or parts[0] in ("0.0.0.0", "[::]", ""):
-            return [Sight("option:publish", f"-p {published}", "publish", published)]
+        if len(parts) < 3 or parts[0] in _EVERYWHERE:
+            return [Sight("option:publish", f"-p {published}", "publish", f"-p {published}")]
+    if ("publish-all", None) in box.options:
+        return [Sight("option:publish-all", "-P", "publish-all", "-P")]
+    if box.network == "host" and scene.launch.flags.get("host") not in _LOOPBACK:
+        return [Sight("option:network", "--network host", "network", "--network host")]
     return []
+
+
+def asks_for_a_key(scene: Scene) -> list[Sight]:
+    """A key that is not empty: engines take an empty one for none."""
+    flags, env = scene.launch.flags, scene.launch.env
+    for name in _KEY_FLAGS:
+        if name in flags and flags[name] not in ("", [""]):
+            return [Sight(f"flag:{name}", f"--{name}", name)]
+    return [Sight(f"env:{name}", name, name) for name in _KEY_VARIABLES if env.get(name)]
 
 
 def drafts_overflow_batch(scene: Scene) -> list[Sight]:
     """More draft tokens in one step than the step may hold: users x tokens > max-num-batched-tokens."""
-    config = scene.launch.flags.get("speculative-config")
+    config = scene.flags.get("speculative-config")
     drafted = as_number(config.get("num_speculative_tokens")) if isinstance(config, dict) else None
     users, batch = scene.number("max-num-seqs"), scene.number("max-num-batched-tokens")
     if drafted is None or users is None or batch is None or drafted * users <= batch:
@@ -29,6 +53,7 @@ def drafts_overflow_batch(scene: Scene) -> list[Sight]:
 
 
 PREDICATES: dict[str, Callable[[Scene], list[Sight]]] = {
+    "asks-for-a-key": asks_for_a_key,
     "published-everywhere": published_everywhere,
     "drafts-overflow-batch": drafts_overflow_batch,
 }

@@ -16,10 +16,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Annotated, Literal, Self
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from firesteel import sheets
+from firesteel.catalog import VersionRange
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Sources
 from firesteel.launch import EngineName
@@ -30,14 +30,6 @@ Level = Literal["stop", "warn", "note"]
 Confidence = Literal["verified", "reported", "claimed"]
 """verified: in the engine's source, or reproduced. reported: users or maintainers agree.
 claimed: one voice."""
-
-
-def _specifies(text: str) -> str:
-    try:
-        SpecifierSet(text)
-    except InvalidSpecifier:
-        raise ValueError("should be a version range like >=0.20,<0.24 (llama.cpp: >=8955)") from None
-    return text
 
 
 def _is_predicate(name: str) -> str:
@@ -62,8 +54,9 @@ class When(sheets.Sheet):
     """Matchers; every one that is given must hold."""
 
     engine: EngineName | None = None
-    version: Annotated[str, AfterValidator(_specifies)] | None = None
-    """Holds only where the version is known; a moving tag counts as the newest version known."""
+    version: VersionRange | None = None
+    """A moving tag counts as the newest version known. Where nothing is known, a range without an upper end
+    that the newest version is in may hold, and `check` says so; any other range does not."""
     hardware: str | None = None
     model: Texts | None = None
     """Patterns like `*gpt-oss*`, whatever the case."""
@@ -71,13 +64,15 @@ class When(sheets.Sheet):
     network: Texts | None = None
 
     flag: Texts | None = None
-    """Any of these is given; the five below say how."""
+    """Any of these is given; the six below say how."""
     bare: bool | None = None
     value: Texts | None = None
     """Whatever the case; a switch is `true`, its `--no-` twin `false`."""
     other_than: Texts | None = None
     above: float | None = None
     up_to: float | None = None
+    number: bool | None = None
+    """Whether the text is a number; what a shell has yet to fill in may be one and matches neither way."""
     key: str | None = None
     """A key inside the flag's JSON, `a.b` for one inside another; the value matchers then look at it."""
 
@@ -105,7 +100,7 @@ class When(sheets.Sheet):
     def _makes_sense(self) -> Self:
         if not self.model_fields_set:
             raise ValueError("needs at least one matcher")
-        about = {"bare", "value", "other_than", "above", "up_to", "key"} & self.model_fields_set
+        about = {"bare", "value", "other_than", "above", "up_to", "number", "key"} & self.model_fields_set
         if about and not self.flag:
             raise ValueError(f"`{min(about)}` needs a `flag` to look at")
         return self

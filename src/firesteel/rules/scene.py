@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
+from firesteel import engines
 from firesteel.catalog import Image
 from firesteel.launch import EngineName, FlagValue, Launch
 
@@ -41,12 +43,17 @@ class Scene:
             return None
 
     @property
+    def flags(self) -> Mapping[str, FlagValue]:
+        """The launch's flags, with what their shortcuts stand for."""
+        return engines.written_out(self.launch)
+
+    @property
     def is_assumed(self) -> bool:
         """The image's tag moves: its version is taken to be the newest known."""
         return self.launch.version is None and self.image is not None and self.image.floating
 
     def number(self, flag: str) -> float | None:
-        return as_number(self.launch.flags.get(flag))
+        return as_number(self.flags.get(flag))
 
 
 def as_number(value: object) -> float | None:

@@ -1,0 +1,64 @@
+"""Steps as a dry run prints them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import firesteel
+from firesteel.edge.home import Home
+from firesteel.errors import FiresteelError, UsageError
+from firesteel.launch import Ask, FlagValue
+from firesteel.rules import Proposal
+from firesteel.run import make_steps
+
+HOME = Home(Path("/home/me/fs"))
+SPARK = firesteel.host("gb10")
+
+
+def proposal(name: str, **flags: FlagValue) -> Proposal:
+    found = firesteel.propose(Ask(name), SPARK)[0]
+    launch = found.plan.launch
+    told = {**launch.flags, **{flag.replace("_", "-"): value for flag, value in flags.items()}}
+    return replace(found, plan=replace(found.plan, launch=replace(launch, flags=told)))
+
+
+def test_the_embedded_engine_is_one_process() -> None:
+    pull, serve = make_steps(proposal("smollm2"), HOME)
+    assert pull.command.argv == ("firesteel", "pull", "smollm2")
+    words = serve.command.argv
+    assert words[0] == "/home/me/fs/engines/xllamacpp-2026.10.11549/bin/python" and words[1] == "-I"
+    assert words[words.index("--host") + 1] == "127.0.0.1"
+    assert words[words.index("--threads") + 1] == "19"
+    assert serve.undo is None
+
+
+def test_a_container_goes_when_it_stops_and_gets_the_token_by_name() -> None:
+    pull, serve = make_steps(proposal("gpt-oss-120b-vllm"), HOME)
+    assert pull.command.argv[:2] == ("docker", "pull")
+    words = serve.command.argv
+    assert words[:2] == ("docker", "run") and "--rm" in words and "-d" not in words
+    assert words[words.index("HF_TOKEN") - 1] == "-e"
+    assert serve.undo is not None and serve.undo.argv == ("docker", "stop", "firesteel-gpt-oss-120b-vllm")
+
+
+@pytest.mark.parametrize(
+    ("flag", "says", "types"),
+    [
+        ("cache_rom", "does not know `--cache-rom`", "write --cache-ram instead"),
+        ("zzz", "does not know `--zzz`", "take the flag out"),
+    ],
+)
+def test_a_flag_that_the_embedded_engine_does_not_know(flag: str, says: str, types: str) -> None:
+    with pytest.raises(UsageError, match=says) as refused:
+        make_steps(proposal("smollm2", **{flag: "1"}), HOME)
+    assert refused.value.next.startswith(types)
+
+
+def test_a_launch_without_an_image() -> None:
+    found = proposal("gpt-oss-120b-vllm")
+    bare = replace(found.plan, launch=replace(found.plan.launch, container=None))
+    with pytest.raises(FiresteelError, match="which image runs gpt-oss-120b-vllm"):
+        make_steps(replace(found, plan=bare), HOME)
