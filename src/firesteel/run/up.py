@@ -29,8 +29,8 @@ from firesteel.run.service import MAX_TAIL_BYTES, Service, Spec, folder_of, last
 from firesteel.run.start import failed_start, start_keeper, until_healthy
 from firesteel.run.steps import engine_package, make_steps, wheel_file
 
-_WARM_PROMPTS = ("Hello.", "Tell me about the sea. " * 20)
-"""A short one, and one that fills a micro-batch: the first of each kind pays for what is made lazily."""
+_WARM_PROMPTS = {"a short prompt": "Hello.", "a long prompt": "Tell me about the sea. " * 20}
+"""One word, and one that fills a micro-batch: the first of each kind pays for what is made lazily."""
 
 
 async def bring_up(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
@@ -182,8 +182,8 @@ def _spec(proposal: Proposal, home: Home) -> Spec:
 
 
 async def _warm(spec: Spec) -> AsyncIterator[Event]:
-    for prompt in _WARM_PROMPTS:
-        yield Doing("warm", f"a prompt of {len(prompt.split())} words")
+    for name, prompt in _WARM_PROMPTS.items():
+        yield Doing("warm", name)
         await http.chat(spec.url, spec.model, prompt, max_tokens=8)
     yield Done("warm", f"{len(_WARM_PROMPTS)} prompts")
 
