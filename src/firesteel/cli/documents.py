@@ -260,6 +260,26 @@ class RenderJson(Document):
     text: str
 
 
+class LearnJson(Document):
+    """`firesteel learn ENGINE VERSION --json`"""
+
+    document: Literal["firesteel.learn/1"] = "firesteel.learn/1"
+    engine: str
+    version: str
+    was_known: bool
+    flags: int
+    variables: int
+    path: str | None
+
+
+class KnownJson(Document):
+    """`firesteel learn ENGINE --list --json`"""
+
+    document: Literal["firesteel.known/1"] = "firesteel.known/1"
+    engine: str
+    versions: list[str]
+
+
 class WelcomeJson(Document):
     """`firesteel --json`"""
 
@@ -283,5 +303,5 @@ class ErrorJson(Document):
 
 DOCUMENTS: tuple[type[Document], ...] = (
     WelcomeJson, ModelsJson, PlanJson, CheckJson, RuleJson, UpJson, VerifyJson,
-    StepsJson, PsJson, LogsJson, DoneJson, RenderJson, ErrorJson,
+    StepsJson, PsJson, LogsJson, DoneJson, RenderJson, LearnJson, KnownJson, ErrorJson,
 )  # fmt: skip

@@ -23,6 +23,7 @@ COMMANDS = {
     "down": "Stop, and wait until the memory is back.",
     "pull": "Fetch the engine or the image now; the embedded model's weights too.",
     "render": "The launch as a `docker run` command.",
+    "learn": "Read the flags of an engine release, so that `check` can know them.",
 }
 """Kept here so that `--help` imports nothing; each is `command` in `firesteel.cli.NAME`."""
 

@@ -9,6 +9,7 @@ bytes.
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import tarfile
 import tempfile
@@ -35,6 +36,7 @@ _FOR_ANY_HOST = (
     "--only-binary", ":all:", "--ignore-requires-python", "--implementation", "cp",
     *(word for platform in _PLATFORMS for word in ("--platform", platform)),
 )  # fmt: skip
+_PIP = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input")
 _PYTHONS = ("3.11", "3.13")
 """Every release so far has a wheel for the first; the second is for one that leaves it behind."""
 
@@ -52,6 +54,30 @@ async def wheel_sources(
                 f"`pip download {package}=={version}` brought no wheel", next="pip config list"
             )
         return await asyncio.to_thread(read_wheel, wheels[0], wanted)
+
+
+async def sdist_sources(
+    package: str, version: str, wanted: Callable[[str], bool], scratch: Path
+) -> dict[str, str]:
+    """The same from a source archive; pip asks its build backend for metadata, and builds nothing."""
+    need_disk(scratch, _WHEEL_BYTES, f"the sources of {package} {version}, for a moment")
+    with _folder(scratch) as folder:
+        await _pip(package, version, "download", "--no-deps", "--no-binary", package, "--dest", str(folder))
+        archives = sorted(folder.glob("*.tar.gz"))
+        if not archives:
+            raise FiresteelError(
+                f"`pip download {package}=={version}` brought no sources", next="pip config list"
+            )
+        return await asyncio.to_thread(read_sdist, archives[0], wanted)
+
+
+async def versions(package: str) -> tuple[str, ...]:
+    """What pip's index has, newest first."""
+    code, said = await run(*_PIP, "index", "versions", package)
+    listed = re.search(r"^Available versions: (.+)$", said, re.MULTILINE)
+    if code or not listed:
+        raise _explain(package, "", said)
+    return tuple(listed[1].split(", "))
 
 
 def read_wheel(path: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
@@ -102,24 +128,24 @@ def _folder(scratch: Path) -> Iterator[Path]:
 
 
 async def _download(package: str, version: str, folder: Path) -> None:
-    said = ""
-    for python in _PYTHONS:
-        code, said = await run(
-            sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--no-cache-dir",
-            "download", "--no-deps", *_FOR_ANY_HOST, "--python-version", python,
-            "--dest", str(folder), f"{package}=={version}",
-        )  # fmt: skip
-        if code == 0:
-            return
-        if "No matching distribution" not in said:
-            break
-    raise _explain(package, version, said)
+    words = ("download", "--no-deps", *_FOR_ANY_HOST, "--dest", str(folder))
+    try:
+        await _pip(package, version, *words, "--python-version", _PYTHONS[0])
+    except UsageError:
+        await _pip(package, version, *words, "--python-version", _PYTHONS[1])
+
+
+async def _pip(package: str, version: str, *words: str) -> None:
+    code, said = await run(*_PIP, "--no-cache-dir", *words, f"{package}=={version}")
+    if code:
+        raise _explain(package, version, said)
 
 
 def _explain(package: str, version: str, said: str) -> FiresteelError:
     if "No matching distribution" in said or "Invalid requirement" in said:
         return UsageError(
-            f"pip finds no {package} {version}", next=f"pip index versions {package}   # what there is"
+            f"pip finds no {package} {version}".strip(),
+            next=f"pip index versions {package}   # what there is",
         )
     if "No module named pip" in said:
         return HostNotReady("this Python has no pip", next="sudo apt install python3-pip")

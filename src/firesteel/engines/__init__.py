@@ -1,6 +1,6 @@
 """How each engine speaks: its program, its command line, and what that line says it will serve.
 
-One file an engine (`vllm`, `llamacpp`, `sglang`; `vllm_flags` and `sglang_flags` are tables), `flags` for
+One file an engine (`vllm`, `llamacpp`, `sglang`), `flags` for
 what they share, `kv` for what they set aside for the past, `logs` for what they print.
 Pure text. Never starts an engine, never decides a flag, and knows nothing of containers but one thing:
 inside one an engine must listen on 0.0.0.0, as a child process on 127.0.0.1.

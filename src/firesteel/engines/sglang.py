@@ -9,30 +9,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from firesteel.engines.flags import Grammar, count
-from firesteel.engines.sglang_flags import LISTS, SWITCHES, VALUES
+from firesteel.engines.kinds import kinds
 from firesteel.launch import FlagValue
 
 PROGRAM: tuple[str, ...] = ("python3", "-m", "sglang.launch_server")
 DEFAULT_PORT = 30000
 
+_KINDS = kinds("sglang")
+_ALIASES = {
+    "dp": "data-parallel-size",
+    "dp-size": "data-parallel-size",
+    "ep": "expert-parallel-size",
+    "ep-size": "expert-parallel-size",
+    "model": "model-path",
+    "pp": "pipeline-parallel-size",
+    "pp-size": "pipeline-parallel-size",
+    "speculative-draft-model": "speculative-draft-model-path",
+    "tp": "tensor-parallel-size",
+    "tp-size": "tensor-parallel-size",
+}
 GRAMMAR = Grammar(
     model=("model-path",),
     name="served-model-name",
-    lists=LISTS,
-    aliases={
-        "dp": "data-parallel-size",
-        "dp-size": "data-parallel-size",
-        "ep": "expert-parallel-size",
-        "ep-size": "expert-parallel-size",
-        "model": "model-path",
-        "pp": "pipeline-parallel-size",
-        "pp-size": "pipeline-parallel-size",
-        "speculative-draft-model": "speculative-draft-model-path",
-        "tp": "tensor-parallel-size",
-        "tp-size": "tensor-parallel-size",
-    },
-    switches=SWITCHES,
-    abbreviates=SWITCHES | LISTS | VALUES,
+    lists=_KINDS.lists,
+    aliases=_ALIASES,
+    switches=_KINDS.switches,
+    abbreviates=_KINDS.all | frozenset(_ALIASES),
 )
 
 

@@ -13,19 +13,20 @@ import re
 from collections.abc import Mapping
 
 from firesteel.engines.flags import Grammar
-from firesteel.engines.vllm_flags import GONE, LISTS, SWITCHES, VALUES
+from firesteel.engines.kinds import kinds
 from firesteel.launch import FlagValue
 
 PROGRAM: tuple[str, ...] = ("vllm", "serve")
 DEFAULT_PORT = 8000
 
+_KINDS = kinds("vllm")
 GRAMMAR = Grammar(
     model=("model",),
     name="served-model-name",
     positional_model=True,
     dotted=True,
     glued={"O": "optimization-level"},
-    lists=LISTS,
+    lists=_KINDS.lists,
     aliases={
         "O": "optimization-level",
         "ac": "attention-config",
@@ -53,8 +54,8 @@ GRAMMAR = Grammar(
         "sc": "speculative-config",
         "tp": "tensor-parallel-size",
     },
-    switches=SWITCHES,
-    abbreviates=SWITCHES | LISTS | VALUES | GONE | {"device-memory-utilization"},
+    switches=_KINDS.switches | {"help"},
+    abbreviates=_KINDS.all | {"device-memory-utilization"},
     shortcuts={
         "spec-method": ("speculative-config", "method"),
         "spec-model": ("speculative-config", "model"),

@@ -111,10 +111,18 @@ async def _until_proved(
             yield event
         async for event in _prove(proposal, home, spec, start_s):
             yield event
-    except BaseException:
+    except BaseException as error:
         # Ctrl-C, a crash of ours, a failed check: what was started goes again.
+        reason = _deeper(home, spec, error)
         await asyncio.shield(_take_back(home, spec))
-        raise
+        raise reason from None
+
+
+def _deeper(home: Home, spec: Spec, error: BaseException) -> BaseException:
+    """An engine that stopped answering because it died: its death is the reason to tell."""
+    service = load(home, spec.name)
+    died = service is not None and service.phase == "dead"
+    return failed_start(home, spec) if died and isinstance(error, FiresteelError) else error
 
 
 async def _take_back(home: Home, spec: Spec) -> None:

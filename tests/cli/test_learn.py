@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from firesteel.cli.learn import command
+from firesteel.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path))
+
+
+def test_a_known_release_is_not_fetched_again(tmp_path: Path) -> None:
+    ran = CliRunner().invoke(command, ["vllm", "v0.24.0"])
+    assert ran.stdout == "vllm 0.24.0: 267 flags, 268 environment variables, known already\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json() -> None:
+    ran = CliRunner().invoke(command, ["llamacpp", "b11549", "--json"])
+    said = json.loads(ran.stdout)
+    assert said["document"] == "firesteel.learn/1"
+    assert (said["version"], said["was_known"], said["path"]) == ("11549", True, None)
+
+
+def test_list() -> None:
+    assert "0.32.0" in CliRunner().invoke(command, ["vllm", "--list"]).stdout.splitlines()
+    said = json.loads(CliRunner().invoke(command, ["sglang", "--list", "--json"]).stdout)
+    assert "0.5.23" in said["versions"]
+
+
+@pytest.mark.parametrize("words", [["vllm"], ["vllm", "latest"], ["vllm", "../../x"]])
+def test_words_that_name_no_release(words: list[str]) -> None:
+    ran = CliRunner().invoke(command, words)
+    assert isinstance(ran.exception, UsageError)
+    assert "--list" in ran.exception.next

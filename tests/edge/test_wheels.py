@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from firesteel.edge import engine_data
+from firesteel.edge.home import Home
+from firesteel.edge.wheels import read_sdist, read_wheel
+from firesteel.engines.schema import schema, versions
+from firesteel.engines.symbols import Flag, Schema, Value
+from firesteel.errors import FiresteelError
+
+
+def is_python(path: str) -> bool:
+    return path.endswith(".py")
+
+
+def test_only_wanted_members_of_a_wheel_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "one.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("a/b.py", "x = 'é'\n")
+        wheel.writestr("a/c.so", b"\x00" * 100)
+    assert read_wheel(path, is_python) == {"a/b.py": "x = 'é'\n"}
+
+
+def test_paths_in_an_sdist_lose_their_first_folder(tmp_path: Path) -> None:
+    path = tmp_path / "one.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name in ("one-1.0/a/b.py", "one-1.0/a/c.txt"):
+            member = tarfile.TarInfo(name)
+            member.size = 4
+            archive.addfile(member, io.BytesIO(b"x=1\n"))
+    assert read_sdist(path, is_python) == {"a/b.py": "x=1\n"}
+
+
+@pytest.mark.parametrize("read", [read_wheel, read_sdist])
+def test_what_is_no_archive_is_a_sentence(tmp_path: Path, read: object) -> None:
+    path = tmp_path / "page.whl"
+    path.write_text("<html>sign in</html>")
+    with pytest.raises(FiresteelError, match=r"page\.whl is not an archive of sources"):
+        read(path, is_python)  # type: ignore[operator]
+
+
+def test_what_was_learned_is_kept_and_found_again(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    mine = Schema("vllm", "0.99.0", {"port": Flag("port", Value("int"))})
+    path = engine_data.keep(home, mine)
+    assert path == tmp_path / "engines-data/vllm/0.99.0.json"
+    books = engine_data.books(home, "vllm")
+    assert versions("vllm", books)[-1] == "0.99.0"
+    assert schema("vllm", "0.99.0", books) == mine
+    assert engine_data.books(home, "sglang") == ()
+
+
+def test_a_damaged_file_names_itself(tmp_path: Path) -> None:
+    path = tmp_path / "engines-data/vllm/1.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    with pytest.raises(FiresteelError, match=r"1\.json is not what firesteel wrote"):
+        engine_data.books(Home(tmp_path), "vllm")

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from firesteel.engines.chronicle import Chronicle, ages, at, chronicle, dump, load, order
+from firesteel.engines.schema import schema, versions
+from firesteel.engines.symbols import Config, Flag, Schema, Value
+from firesteel.errors import FiresteelError
+
+
+def release(
+    version: str, *, dtypes: tuple[str, ...] = ("auto",), old: bool = True, strict: bool = True
+) -> Schema:
+    flags = [
+        Flag("dtype", Value("str", dtypes, open=False, default="auto")),
+        Flag("tp", Value("int", default=1), aliases=("-t",), variables=("TP",)),
+        Flag("lora", Value("bool"), "nothing", negatives=("--no-lora",), deprecated=True),
+        *([Flag("old")] if old else []),
+    ]
+    configs = {"Spec": Config("Spec", {"method": Value("str", ("mtp",)), "n": Value("int")}, strict)}
+    return Schema("vllm", version, {flag.name: flag for flag in flags}, configs, {"VLLM_X": Value()})
+
+
+RELEASES = [
+    release("0.9.0"),
+    release("0.10.0", dtypes=("auto", "fp8"), strict=False),
+    release("0.11.0", dtypes=("auto", "fp8"), old=False),
+    release("0.12.0", dtypes=("auto", "fp8")),
+]
+
+
+def book() -> Chronicle:
+    return chronicle(reversed(RELEASES))
+
+
+@pytest.mark.parametrize("one", RELEASES, ids=lambda one: one.version)
+def test_a_release_comes_out_as_it_went_in(one: Schema) -> None:
+    assert at(load(dump(book())), one.version) == one
+
+
+def test_ages() -> None:
+    read = book()
+    assert ages(read, read.flags["--old"].spans) == (("0.9.0", "0.10.0"), ("0.12.0", None))
+    assert ages(read, read.flags["--dtype"].values["fp8"]) == (("0.10.0", None),)
+    assert ages(read, read.keys["Spec"].spans) == (("0.9.0", None),)
+    assert len(read.keys["Spec"].spans) == 3
+
+
+def test_a_line_a_symbol() -> None:
+    lines = dump(book()).splitlines()
+    assert sum(line.startswith('"--') for line in lines) == 4
+    assert '"--old":{"is":[["0.9.0","0.10.0"],["0.12.0"]]},' in lines
+
+
+def test_a_new_release_that_changes_nothing_changes_only_the_list_of_releases() -> None:
+    before = dump(book()).splitlines()
+    after = dump(chronicle([*RELEASES, release("0.13.0", dtypes=("auto", "fp8"))])).splitlines()
+    assert [line for line in after if line not in before] == [
+        '"versions":["0.9.0","0.10.0","0.11.0","0.12.0","0.13.0"],'
+    ]
+
+
+def test_order() -> None:
+    assert order("0.5.15") < order("0.5.15.post1") < order("0.5.16") < order("0.10.0")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"engine":"vllm","versions":[],"flags":{"--x":1}}'])
+def test_a_damaged_file_is_a_sentence(text: str) -> None:
+    with pytest.raises(FiresteelError, match=r"mine\.json is not what firesteel wrote"):
+        load(text, "mine.json")
+
+
+def test_learned_releases_join_the_shipped() -> None:
+    mine = chronicle([release("0.99.0")])
+    assert versions("vllm", [mine])[-1] == "0.99.0"
+    assert schema("vllm", "0.99.0", [mine]) == release("0.99.0")
+    near = schema("vllm", "0.99.1", [mine])
+    assert near and near.asked == "0.99.1"

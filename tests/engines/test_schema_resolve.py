@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from firesteel.engines.resolve import Ambiguous, Resolved, key, resolve
+from firesteel.engines.schema import newest
+from firesteel.engines.symbols import Config, Flag, Schema, Value
+from firesteel.launch import EngineName
+
+VLLM = Schema(
+    "vllm",
+    "1.0",
+    {
+        flag.name: flag
+        for flag in (
+            Flag("help", Value(), "optional", ("-h",)),
+            Flag("host"),
+            Flag("quantization", Value(), aliases=("-q",)),
+            Flag("tensor-parallel-size", Value("int"), aliases=("-tp",)),
+            Flag("kv-cache-memory-bytes", Value("size")),
+            Flag("kv-cache-dtype", Value("str", ("auto", "fp8"), open=False)),
+            Flag("enable-lora", Value("bool"), "nothing", negatives=("--no-enable-lora",)),
+            Flag("compilation-config", Value("json", config="CompilationConfig"), aliases=("-cc",)),
+            Flag("hf-overrides", Value("json")),
+        )
+    },
+    {
+        "CompilationConfig": Config(
+            "CompilationConfig",
+            {
+                "mode": Value("int"),
+                "custom_ops": Value("json"),
+                "pass_config": Value("json", config="PassConfig"),
+            },
+        ),
+        "PassConfig": Config("PassConfig", {"fuse": Value("bool")}, strict=False),
+    },
+)
+LLAMACPP = Schema("llamacpp", "9000", {"ctx-size": Flag("ctx-size", Value("int"), aliases=("-c",))})
+
+
+@pytest.mark.parametrize(
+    ("word", "name", "negative", "keys", "abbreviated"),
+    [
+        ("--host", "host", False, (), False),
+        ("--kv_cache_dtype", "kv-cache-dtype", False, (), False),
+        ("--kv-cache-dtype=fp8", "kv-cache-dtype", False, (), False),
+        ("--kv-cache-mem", "kv-cache-memory-bytes", False, (), True),
+        ("--no-enable-lora", "enable-lora", True, (), False),
+        ("--no-en", "enable-lora", True, (), True),
+        ("-tp", "tensor-parallel-size", False, (), False),
+        ("-t", "tensor-parallel-size", False, (), True),
+        ("-qfp8", "quantization", False, (), False),
+        ("--compilation-config.mode", "compilation-config", False, ("mode",), False),
+        (
+            "--compilation_config.pass_config.fuse=true",
+            "compilation-config",
+            False,
+            ("pass_config", "fuse"),
+            False,
+        ),
+        ("--compilation-config.custom_ops+", "compilation-config", False, ("custom_ops",), False),
+        ("-cc.mode", "compilation-config", False, ("mode",), False),
+    ],
+)
+def test_words_that_mean_a_flag(
+    word: str, name: str, negative: bool, keys: tuple[str, ...], abbreviated: bool
+) -> None:
+    found = resolve(VLLM, word)
+    assert isinstance(found, Resolved)
+    assert (found.flag.name, found.negative, found.keys, found.abbreviated) == (
+        name,
+        negative,
+        keys,
+        abbreviated,
+    )
+
+
+def test_an_abbreviation_that_fits_two_flags() -> None:
+    assert resolve(VLLM, "--kv-cache") == Ambiguous(("--kv-cache-memory-bytes", "--kv-cache-dtype"))
+    assert isinstance(resolve(VLLM, "--h"), Ambiguous)
+
+
+@pytest.mark.parametrize("word", ["--swap-space", "--host-name", "--", "-", "-z", "--no-host"])
+def test_words_that_mean_nothing(word: str) -> None:
+    assert resolve(VLLM, word) is None
+
+
+def test_llamacpp_takes_whole_words_only() -> None:
+    assert isinstance(resolve(LLAMACPP, "--ctx_size"), Resolved)
+    assert isinstance(resolve(LLAMACPP, "-c"), Resolved)
+    assert resolve(LLAMACPP, "--ctx") is None
+
+
+def test_keys_of_json_flags() -> None:
+    assert key(VLLM, "compilation-config", ("mode",)) == Value("int")
+    assert key(VLLM, "compilation-config", ("level",)) == "unknown"
+    assert key(VLLM, "compilation-config", ("pass_config", "fuse")) == Value("bool")
+    assert key(VLLM, "compilation-config", ("pass_config", "other")) == "ignored"
+    assert key(VLLM, "hf-overrides", ("rope_scaling", "factor")) == "free"
+
+
+def twin(schema: Schema) -> argparse.ArgumentParser:
+    """A real parser with the same spellings; every flag notes the spelling that it was reached by."""
+    parser = argparse.ArgumentParser(add_help=False)
+    for flag in schema.flags.values():
+        for says_no, spellings in ((False, flag.spellings), (True, flag.negatives)):
+            if spellings:
+                name = f"{flag.name} {says_no}"
+                parser.add_argument(*spellings, dest=name, action="store_const", const=name)
+    return parser
+
+
+def reached(parser: argparse.ArgumentParser, word: str) -> str | None:
+    """What argparse makes of one word: a flag, `ambiguous`, or None."""
+    try:
+        found, _ = parser.parse_known_args([word])
+    except SystemExit:
+        return "ambiguous"
+    return next((value for value in vars(found).values() if value), None)
+
+
+def ours(schema: Schema, word: str) -> str | None:
+    found = resolve(schema, word)
+    if isinstance(found, Ambiguous):
+        return "ambiguous"
+    return f"{found.flag.name} {found.negative}" if found else None
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_abbreviations_as_argparse_has_them(engine: EngineName, capsys: pytest.CaptureFixture[str]) -> None:
+    known = newest(engine)
+    parser = twin(known)
+    spellings = [each for flag in known.flags.values() for each in (*flag.spellings, *flag.negatives)]
+    words = {each[: max(4, len(each) - cut)] for each in spellings[::5] for cut in (0, 1, 4, 9)}
+    differ = {
+        word: (ours(known, word), reached(parser, word))
+        for word in words
+        if word.startswith("--") and ours(known, word) != reached(parser, word)
+    }
+    assert differ == {}
