@@ -52,8 +52,19 @@ def check(
     known = catalog.shipped().images if images is None else images
     image = catalog.identify(box.image, known) if box else None
     scene = Scene(launch, hardware, image)
-    found = [_finding(rule, sight, scene, spots) for rule in rules() for sight in sights(rule, scene)]
+    seen = [(rule, sight) for rule in rules() for sight in sights(rule, scene)]
+    told = {sight.key for rule, sight in seen if not _is_general(rule)}
+    found = [
+        _finding(rule, sight, scene, spots)
+        for rule, sight in seen
+        if not (_is_general(rule) and sight.key in told)
+    ]
     return tuple(sorted(found, key=_place))
+
+
+def _is_general(rule: Rule) -> bool:
+    """It only repeats what the release says; a rule that knows more about the same thing goes first."""
+    return rule.when.predicate in ("unknown-flags", "refused-values", "unread-variables")
 
 
 def _place(finding: Finding) -> tuple[int, int, str]:

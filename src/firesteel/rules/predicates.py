@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from firesteel.rules.release import refused_values, unknown_flags, unread_variables
 from firesteel.rules.scene import Scene, Sight, as_number
 
 _EVERYWHERE = ("0.0.0.0", "[::]", "")
@@ -53,6 +54,9 @@ def drafts_overflow_batch(scene: Scene) -> list[Sight]:
 
 
 PREDICATES: dict[str, Callable[[Scene], list[Sight]]] = {
+    "unknown-flags": unknown_flags,
+    "refused-values": refused_values,
+    "unread-variables": unread_variables,
     "asks-for-a-key": asks_for_a_key,
     "published-everywhere": published_everywhere,
     "drafts-overflow-batch": drafts_overflow_batch,
