@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,11 +39,13 @@ def test_paths_in_an_sdist_lose_their_first_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read", [read_wheel, read_sdist])
-def test_what_is_no_archive_is_a_sentence(tmp_path: Path, read: object) -> None:
+def test_what_is_no_archive_is_a_sentence(
+    tmp_path: Path, read: Callable[[Path, Callable[[str], bool]], dict[str, str]]
+) -> None:
     path = tmp_path / "page.whl"
     path.write_text("<html>sign in</html>")
     with pytest.raises(FiresteelError, match=r"page\.whl is not an archive of sources"):
-        read(path, is_python)  # type: ignore[operator]
+        read(path, is_python)
 
 
 def test_what_was_learned_is_kept_and_found_again(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from email.message import Message
+from http.client import HTTPMessage
 from typing import IO
 from urllib.parse import urlsplit
 
@@ -45,9 +45,15 @@ class Patience:
 
 class _CarefulRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
     ) -> urllib.request.Request | None:
-        following = super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]  # typeshed wants HTTPMessage
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
         old, new = urlsplit(req.full_url), urlsplit(newurl)
         if old.scheme == "https" and new.scheme != "https":
             raise urllib.error.URLError(f"it redirects from https to {new.scheme}")

@@ -122,8 +122,8 @@ def strings(page: Page, node: ast.expr) -> tuple[tuple[str, ...], bool]:
         case ast.Call(ast.Name("get_args"), [inner]):
             found = page.tree.hint(inner, page.path).literals
             return tuple(map(str, found)), bool(found)
-        case ast.Name(name) if isinstance(page.names.get(name), tuple):
-            return page.names[name], True  # type: ignore[return-value]
+        case ast.Name(name) if isinstance(bound := page.names.get(name), tuple):
+            return bound, True
         case ast.Name(name):
             found_node = page.tree.find(name, page.path)
             if found_node and isinstance(
@@ -162,7 +162,8 @@ def _text(page: Page, node: ast.expr) -> str:
             if isinstance(known, str):
                 return known
             found = page.tree.find(name, page.path)
-            return found.node.value if found and isinstance(found.node, ast.Constant) else ""  # type: ignore[return-value]
+            meant = found.node if found else None
+            return meant.value if isinstance(meant, ast.Constant) and isinstance(meant.value, str) else ""
     return ""
 
 

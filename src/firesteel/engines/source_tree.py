@@ -109,8 +109,9 @@ class Tree:
                 return node
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
             value = getattr(node, "value", None)
-            if value is not None and any(isinstance(each, ast.Name) and each.id == name for each in targets):
-                return value  # type: ignore[no-any-return]
+            bound = any(isinstance(each, ast.Name) and each.id == name for each in targets)
+            if bound and isinstance(value, ast.expr):
+                return value
         return None
 
     def _imported(self, name: str, path: str) -> Iterator[tuple[str, str]]:
