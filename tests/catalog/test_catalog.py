@@ -9,7 +9,7 @@ from firesteel.launch import Ask, Container, Launch, Mount
 from firesteel.sheets import BadSheet
 
 CATALOG = shipped()
-CACHE = Mount("~/.cache/huggingface", "/root/.cache/huggingface")
+CACHE = Mount("~/.cache/huggingface", "/hub")
 
 RECIPE = """\
 title: Mine
@@ -142,7 +142,7 @@ def test_launch_takes_what_was_asked() -> None:
     assert made.container is not None
     assert made.container.publish == ("127.0.0.1:9000:9000",)
     assert made.container.ipc is None
-    assert made.env == {"LLAMA_CACHE": "/root/.cache/huggingface/hub"}
+    assert made.env == {"LLAMA_CACHE": "/hub/hub"}
     assert engines.served(made) == engines.Served(8192, 3)
 
 
@@ -194,7 +194,11 @@ def test_overlay_overrides_by_name_and_adds() -> None:
     assert [recipe.name for recipe in find(mine, "tiny")] == ["tiny-vllm"]
     assert mine.models["acme/tiny"].gated
     assert start("tiny-vllm", catalog=mine).container == Container(
-        "acme/vllm:1", program=("vllm", "serve"), gpus="all", publish=("127.0.0.1:8000:8000",)
+        "acme/vllm:1",
+        program=("vllm", "serve"),
+        gpus="all",
+        publish=("127.0.0.1:8000:8000",),
+        mounts=(CACHE,),
     )
 
 
@@ -258,7 +262,7 @@ def test_a_model_on_disk_is_mounted(model: str, inside: str, mount: Mount) -> No
     boxed = contain(Launch("x", model, "llamacpp"), CATALOG.images.named["llamacpp-cuda13"])
     assert boxed.model == inside
     assert boxed.container is not None
-    assert boxed.container.mounts == (CACHE, mount)
+    assert boxed.container.mounts == (mount,)
 
 
 @pytest.mark.parametrize(
@@ -281,9 +285,9 @@ def test_a_relative_file_and_a_host_in_a_container() -> None:
     boxed = contain(given, CATALOG.images.named["llamacpp-cuda13"])
     assert (boxed.model, boxed.flags, boxed.env) == ("/models/x.GGUF", {"ctx-size": "1"}, {})
     assert boxed.container is not None
-    assert boxed.container.mounts == (CACHE, Mount(".", "/models", read_only=True))
+    assert boxed.container.mounts == (Mount(".", "/models", read_only=True),)
     hub = contain(Launch("x", "org/x:Q8_0", "llamacpp"), CATALOG.images.named["llamacpp-cuda13"])
-    assert hub.env == {"LLAMA_CACHE": "/root/.cache/huggingface/hub"}
+    assert hub.env == {"LLAMA_CACHE": "/hub/hub"}
 
 
 def test_a_model_of_the_hub_keeps_its_name() -> None:

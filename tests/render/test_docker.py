@@ -177,7 +177,6 @@ def test_a_child_process_in_its_official_image() -> None:
         "docker run -d --name firesteel-small \\\n"
         "  --label firesteel=small \\\n"
         "  -p 127.0.0.1:9000:9000 \\\n"
-        "  -v ~/.cache/huggingface:/root/.cache/huggingface \\\n"
         "  -v /models/dir:/models:ro \\\n"
         "  ghcr.io/ggml-org/llama.cpp:server \\\n"
         "  --model /models/a.gguf \\\n"
@@ -187,7 +186,7 @@ def test_a_child_process_in_its_official_image() -> None:
         "  --ctx-size 4096\n"
     )
     hub = docker(Launch("small", "org/repo:Q4_1", "llamacpp"))
-    assert "~/.cache/huggingface:/root/.cache/huggingface" in hub and "--hf-repo org/repo:Q4_1" in hub
+    assert "~/.cache/huggingface:/hub" in hub and "--hf-repo org/repo:Q4_1" in hub
     assert "vllm/vllm-openai:v0.24.0 org/m" in docker(Launch("m", "org/m", "vllm", "0.24.0"))
     assert "sglang.launch_server" in docker(Launch("m", "org/m", "sglang", "0.5.9"))
     with pytest.raises(UsageError, match="version is not known"):

@@ -23,7 +23,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"this sandbox does not let root mount: {done.stderr.strip()}")
+        pytest.skip(f"not even root may mount here: {done.stderr.strip()}")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
 

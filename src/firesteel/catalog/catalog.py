@@ -20,10 +20,17 @@ from firesteel.catalog.mistake import mistake
 from firesteel.catalog.model import Model, read_model
 from firesteel.catalog.recipe import Recipe, read_recipe
 from firesteel.errors import UsageError
-from firesteel.launch import Ask, Container, FlagValue, Launch, Mount
+from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch, Mount
 
 HUB_CACHE = "~/.cache/huggingface"
 """On the host. Whoever runs or prints a launch puts the user's home in place of `~`."""
+HUB_INSIDE = "/hub"
+"""Where a container sees it, whoever its user is: each engine is told by the variable that it reads."""
+_HUB_ENV: Mapping[EngineName, Mapping[str, str]] = {
+    "vllm": {"HF_HOME": HUB_INSIDE},
+    "sglang": {"HF_HOME": HUB_INSIDE},
+    "llamacpp": {"LLAMA_CACHE": f"{HUB_INSIDE}/hub"},
+}
 PORT = 8000
 MODELS_INSIDE = "/models"
 
@@ -160,15 +167,17 @@ def launch(catalog: Catalog, recipe: Recipe, ask: Ask) -> Launch:
     image = catalog.images.named[recipe.image]
     context, users, port = _sizes(recipe, model, ask)
     flags: dict[str, FlagValue] = {flag: setting.value for flag, setting in recipe.flags.items()}
+    box = _container(image, port)
+    hub = _HUB_ENV[recipe.engine] if box else {}
     return Launch(
         name=ask.name or recipe.name,
         model=model.id,
         engine=recipe.engine,
         version=image.version,
         flags={**flags, **engines.size_flags(recipe.engine, context, users)},
-        env={variable: str(setting.value) for variable, setting in recipe.env.items()},
+        env={**hub, **{variable: str(setting.value) for variable, setting in recipe.env.items()}},
         port=port,
-        container=_container(image, port),
+        container=box,
         sparks=recipe.sparks,
     )
 
@@ -193,14 +202,13 @@ def _sizes(recipe: Recipe, model: Model, ask: Ask) -> tuple[int, int, int]:
 def _container(image: Image, port: int) -> Container | None:
     if image.reference is None:
         return None
-    mounts = (Mount(HUB_CACHE, image.hub_cache),) if image.hub_cache else ()
     return Container(
         image=image.reference,
         program=() if image.entrypoint else engines.program(image.engine),
         gpus="all" if image.gpu else None,
         ipc=image.ipc,
         publish=(f"127.0.0.1:{port}:{port}",),
-        mounts=mounts,
+        mounts=(Mount(HUB_CACHE, HUB_INSIDE),),
     )
 
 
@@ -214,19 +222,13 @@ def contain(launch: Launch, image: Image) -> Launch:
         return replace(launch, container=None)
     flags = {name: value for name, value in launch.flags.items() if name != "host"}
     if not _is_on_disk(launch.model):
-        hub = _llama_cache(image) if launch.engine == "llamacpp" else {}
-        return replace(launch, flags=flags, env={**hub, **launch.env}, container=box)
+        return replace(launch, flags=flags, env={**_HUB_ENV[launch.engine], **launch.env}, container=box)
     folder, _, name = launch.model.rpartition("/")
     is_file = name.lower().endswith(".gguf")
     source, target = (folder or ".", MODELS_INSIDE) if is_file else (launch.model, f"{MODELS_INSIDE}/{name}")
-    boxed = replace(box, mounts=(*box.mounts, Mount(source, target, read_only=True)))
+    boxed = replace(box, mounts=(Mount(source, target, read_only=True),))
     return replace(launch, model=f"{MODELS_INSIDE}/{name}", flags=flags, container=boxed)
 
 
 def _is_on_disk(model: str) -> bool:
     return model.startswith("/") or model.lower().endswith(".gguf")
-
-
-def _llama_cache(image: Image) -> dict[str, str]:
-    """Older llama.cpp builds keep Hub downloads elsewhere, and would lose them with the container."""
-    return {"LLAMA_CACHE": f"{image.hub_cache}/hub"} if image.hub_cache else {}

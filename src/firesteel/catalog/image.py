@@ -46,8 +46,6 @@ class Image:
     cuda: str | None = None
     sm: Words | None = None
     """Compute capabilities of the 12.x family that it has code for. None: not known."""
-    hub_cache: str | None = None
-    """Where the Hugging Face cache lies inside; None when it is not a container."""
     ipc: str | None = None
     gpu: bool = True
     """Built for a GPU."""
@@ -102,7 +100,6 @@ class ContentsSheet(sheets.Sheet):
     arch: Words | None = None
     cuda: str | None = None
     sm: Words | None = None
-    hub_cache: str | None = None
     ipc: str | None = None
     gpu: bool = True
     floating: bool = False

@@ -2,8 +2,8 @@ docker run -d --name firesteel-gpt-oss-120b-llamacpp \
   --label firesteel=gpt-oss-120b-llamacpp \
   --gpus all \
   -p 127.0.0.1:8000:8000 \
-  -v ~/.cache/huggingface:/root/.cache/huggingface \
-  -e LLAMA_CACHE=/root/.cache/huggingface/hub \
+  -v ~/.cache/huggingface:/hub \
+  -e LLAMA_CACHE=/hub/hub \
   ghcr.io/ggml-org/llama.cpp:server-cuda13 \
   --hf-repo ggml-org/gpt-oss-120b-GGUF:MXFP4 \
   --host 0.0.0.0 \

@@ -3,7 +3,8 @@ docker run -d --name firesteel-gpt-oss-120b-vllm \
   --gpus all \
   --ipc host \
   -p 127.0.0.1:8000:8000 \
-  -v ~/.cache/huggingface:/root/.cache/huggingface \
+  -v ~/.cache/huggingface:/hub \
+  -e HF_HOME=/hub \
   vllm/vllm-openai:v0.28.0 openai/gpt-oss-120b \
   --host 0.0.0.0 \
   --port 8000 \

@@ -3,7 +3,8 @@ docker run -d --name firesteel-qwen3-coder-next-fp8 \
   --gpus all \
   --ipc host \
   -p 127.0.0.1:8000:8000 \
-  -v ~/.cache/huggingface:/root/.cache/huggingface \
+  -v ~/.cache/huggingface:/hub \
+  -e HF_HOME=/hub \
   -e VLLM_USE_DEEP_GEMM=0 \
   vllm/vllm-openai:v0.28.0 Qwen/Qwen3-Coder-Next-FP8 \
   --host 0.0.0.0 \

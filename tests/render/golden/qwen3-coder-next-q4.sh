@@ -2,8 +2,8 @@ docker run -d --name firesteel-qwen3-coder-next-q4 \
   --label firesteel=qwen3-coder-next-q4 \
   --gpus all \
   -p 127.0.0.1:8000:8000 \
-  -v ~/.cache/huggingface:/root/.cache/huggingface \
-  -e LLAMA_CACHE=/root/.cache/huggingface/hub \
+  -v ~/.cache/huggingface:/hub \
+  -e LLAMA_CACHE=/hub/hub \
   ghcr.io/ggml-org/llama.cpp:server-cuda13 \
   --hf-repo unsloth/Qwen3-Coder-Next-GGUF:UD-Q4_K_XL \
   --host 0.0.0.0 \

@@ -3,7 +3,8 @@ docker run -d --name firesteel-qwen3.6-35b-a3b-nvfp4 \
   --gpus all \
   --ipc host \
   -p 127.0.0.1:8000:8000 \
-  -v ~/.cache/huggingface:/root/.cache/huggingface \
+  -v ~/.cache/huggingface:/hub \
+  -e HF_HOME=/hub \
   vllm/vllm-openai:v0.28.0 nvidia/Qwen3.6-35B-A3B-NVFP4 \
   --host 0.0.0.0 \
   --port 8000 \

