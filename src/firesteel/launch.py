@@ -86,6 +86,7 @@ class Spot:
     path: str
     line: int
     text: str = ""
+    column: int = 1
 
 
 @dataclass(frozen=True, slots=True)

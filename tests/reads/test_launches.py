@@ -47,7 +47,7 @@ def test_a_guide_command(images: Images) -> None:
         ),
     )
     spots = reading.spots
-    assert spots["program"] == Spot("run.sh", 7, "vllm serve nvidia/Qwen3.6-35B-A3B-NVFP4 --port 8000")
+    assert spots["program"] == Spot("run.sh", 7, "vllm serve nvidia/Qwen3.6-35B-A3B-NVFP4 --port 8000", 3)
     lines = {name: spots[name].line for name in ("image", "model", "flag:kv-cache-dtype")}
     assert lines == {"image": 6, "model": 7, "flag:kv-cache-dtype": 8}
     assert spots["env:VLLM_FP8_MOE_BACKEND"].line == 5
@@ -189,3 +189,30 @@ def test_a_hundred_thousand_words(images: Images) -> None:
     assert len(reading.launch.extra) == 33_000
     (reading,) = read("docker run " + "-e A=1 " * 50_000 + "vllm/vllm-openai:nightly m", "-", images)
     assert reading.launch.env == {"A": "1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "flaw", "place"),
+    [
+        ("vllm serve m \\ \n  --port 1\n", "flaw:blank", (1, 14)),
+        ("vllm serve m\n  --port 1\n", "flaw:lost", (2, 3)),
+        ("vllm serve m \\\n # why\n  --port 1\n", "flaw:lost", (3, 3)),
+        ("vllm serve m \u2013\u2013port 1\n", "flaw:dash", (1, 14)),
+    ],
+)
+def test_text_that_is_broken(images: Images, text: str, flaw: str, place: tuple[int, int]) -> None:
+    (reading,) = read(text, "run.sh", images)
+    spot = reading.spots[flaw]
+    assert (spot.line, spot.column) == place
+
+
+def test_words_that_say_a_part(images: Images) -> None:
+    text = (
+        "docker run -e A=1 -eB=2 vllm/vllm-openai:v0.24.0 vllm serve m --x 1 --y=2 --served-model-name a b\n"
+    )
+    (reading,) = read(text, "run.sh", images)
+    said = {key: [text[slice(*word.span)] for word in words] for key, words in reading.words.items()}
+    assert said["env:A"] == ["-e", "A=1"] and said["env:B"] == ["-eB=2"]
+    assert said["program"] == ["vllm", "serve"] and said["model"] == ["m"]
+    assert said["flag:x"] == ["--x", "1"] and said["flag:y"] == ["--y=2"]
+    assert said["flag:served-model-name"] == ["--served-model-name", "a", "b"]

@@ -10,11 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.errors import UsageError
-from firesteel.reads.shell import MAX_CHARACTERS, normal, split
+from firesteel.reads import shell
+from firesteel.reads.passage import MAX_CHARACTERS, Page
+from firesteel.reads.shell import Line
+
+
+def split(text: str) -> tuple[Line, ...]:
+    whole = Page("run.sh", text)
+    return shell.split(whole.whole, whole)
 
 
 def texts(text: str) -> list[list[str]]:
-    return [list(line.texts) for line in split(text, "run.sh")]
+    return [list(line.texts) for line in split(text)]
 
 
 @pytest.mark.parametrize(
@@ -48,32 +55,41 @@ def test_words(text: str, expected: list[list[str]] | None) -> None:
 
 
 def test_lines_and_environment() -> None:
-    (line,) = split("# top\n\nA=1 B='x y' \\\n  run \\\n --b", "run.sh", first_line=10)
-    assert [(word.text, word.line) for word in line.words] == [("run", 13), ("--b", 14)]
-    assert {name: (word.text, word.line) for name, word in line.env.items()} == {
-        "A": ("1", 12),
-        "B": ("x y", 12),
+    (line,) = split("# top\n\nA=1 B='x y' \\\n  run \\\n --b")
+    assert [(word.text, word.line, word.column) for word in line.words] == [("run", 4, 3), ("--b", 5, 2)]
+    assert {name: (word.text, word.line, word.column) for name, word in line.env.items()} == {
+        "A": ("1", 3, 1),
+        "B": ("x y", 3, 5),
     }
+
+
+def test_a_word_knows_where_its_characters_stand() -> None:
+    text = """run -lc "a \\"b\\" 'c' \\\n  d\\$e" """
+    (line,) = split(text)
+    script = line.words[2]
+    assert script.text == """a "b" 'c'   d$e"""
+    assert [text[script.inside.at(at)] for at in range(len(script.text))] == list(script.text)
+    assert text[slice(*script.span)] == text[8:-1]
+
+
+def test_a_blank_after_a_backslash_is_seen() -> None:
+    first, second = split("a \\ \n b 'x\\ \n y'\nc \\\n d")
+    assert first.texts == ("a", "b", "x\\ \n y")
+    assert first.broken and (first.broken.line, first.broken.column) == (1, 3)
+    assert second.broken is None
 
 
 @pytest.mark.parametrize("text", ["a 'b", 'x\na "b', "a $(b", "a `b", "a $(b ' )"])
 def test_unclosed(text: str) -> None:
-    with pytest.raises(UsageError, match=rf"run.sh:{text.count(chr(10)) + 1}: the .* here is never closed"):
-        split(text, "run.sh")
-
-
-def test_windows_line_ends_and_what_is_not_text() -> None:
-    assert texts(normal("\ufeffa \\\r\n b\r\n", "x")) == [["a", "b"]]
-    with pytest.raises(UsageError, match="zero bytes"):
-        normal("a\0b", "x")
-    with pytest.raises(UsageError, match="longer than 1,048,576 characters"):
-        normal("a" * (MAX_CHARACTERS + 1), "x")
+    line = text.count("\n") + 1
+    with pytest.raises(UsageError, match=rf"run.sh:{line}:\d+: the .* here is never closed"):
+        split(text)
 
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.text(string.printable + "é", min_size=1, max_size=12), min_size=1, max_size=8))
 def test_undoes_what_shlex_quotes(words: list[str]) -> None:
-    (line,) = split("run " + shlex.join(words), "run.sh")
+    (line,) = split("run " + shlex.join(words))
     assert list(line.texts[1:]) == words
 
 
@@ -81,7 +97,7 @@ def test_undoes_what_shlex_quotes(words: list[str]) -> None:
 @given(st.text("abc '\"\\$(){}`<>|&;#\n=-\t", max_size=60))
 def test_any_text_splits_or_is_refused(text: str) -> None:
     try:
-        split(text, "run.sh")
+        split(text)
     except UsageError as error:
         assert "never closed" in error.what
 
@@ -90,6 +106,6 @@ def test_any_text_splits_or_is_refused(text: str) -> None:
 def test_a_megabyte_of_anything_ends(unit: str) -> None:
     text = unit * (MAX_CHARACTERS // len(unit) // 4)
     try:
-        split(text, "run.sh")
+        split(text)
     except UsageError as error:
         assert "never closed" in error.what

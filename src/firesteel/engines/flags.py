@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from firesteel.launch import FlagValue
@@ -65,6 +65,8 @@ class Parsed:
     """The name the server answers to, when exactly one is given."""
     at: Mapping[str, int] = field(default_factory=dict)
     """Long flag name (and `model`) -> the index of its word, for pointing at it."""
+    upto: Mapping[str, int] = field(default_factory=dict)
+    """The same names -> the index after the last word that says it."""
 
 
 def names(text: str) -> frozenset[str]:
@@ -112,13 +114,17 @@ def parse(grammar: Grammar, words: Sequence[str], *, default_host: str) -> Parse
     flags: dict[str, FlagValue] = {}
     at: dict[str, int] = {}
     loose: list[tuple[int, str]] = []
-    for index, name, value in _pairs(grammar, words):
+    pairs = list(_pairs(grammar, words))
+    ends = [index for index, _, _ in pairs[1:]] + [len(words)] * bool(pairs)
+    upto: dict[str, int] = {}
+    for (index, name, value), end in zip(pairs, ends, strict=True):
         if name is None:
             loose.append((index, str(value)))
         else:
             _store(grammar, flags, name, value)
-            at[name.partition(".")[0] if grammar.dotted else name] = index
-    return _sort_out(grammar, flags, at, loose, default_host)
+            known = name.partition(".")[0] if grammar.dotted else name
+            at[known], upto[known] = index, end
+    return replace(_sort_out(grammar, flags, at, loose, default_host), upto=upto)
 
 
 def _sort_out(

@@ -35,6 +35,12 @@ class Given:
     name: str
     value: str | None
     word: Word
+    following: Word | None = None
+    """The word after it that is its value; None when the value stands in the word itself."""
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        return (self.word, self.following) if self.following else (self.word,)
 
 
 def options(words: Sequence[Word]) -> tuple[tuple[Given, ...], int]:
@@ -48,24 +54,24 @@ def options(words: Sequence[Word]) -> tuple[tuple[Given, ...], int]:
         if len(word.text) < 2 or word.text[0] != "-":
             break
         index += 1
-        following = words[index].text if index < len(words) else None
+        following = words[index] if index < len(words) else None
         found, took = (_long if word.text.startswith("--") else _short)(word, following)
         given += found
         index += took
     return tuple(given), index
 
 
-def _long(word: Word, following: str | None) -> tuple[list[Given], int]:
+def _long(word: Word, following: Word | None) -> tuple[list[Given], int]:
     name, equals, value = word.text[2:].partition("=")
     name = _LONG.get(name, name)
     if equals:
         return [Given(name, None if name in SWITCHES and value == "true" else value, word)], 0
     if name in SWITCHES:
         return [Given(name, None, word)], 0
-    return [Given(name, following, word)], 1
+    return [Given(name, following.text if following else None, word, following)], 1
 
 
-def _short(word: Word, following: str | None) -> tuple[list[Given], int]:
+def _short(word: Word, following: Word | None) -> tuple[list[Given], int]:
     """A cluster: switches up to the first letter that takes a value, which takes the rest."""
     found: list[Given] = []
     for at, letter in enumerate(word.text[1:], start=2):
@@ -74,8 +80,9 @@ def _short(word: Word, following: str | None) -> tuple[list[Given], int]:
             found.append(Given(name, None, word))
             continue
         glued = word.text[at:].removeprefix("=")
-        found.append(Given(name, glued or following, word))
-        return found, 0 if glued else 1
+        if glued:
+            return [*found, Given(name, glued, word)], 0
+        return [*found, Given(name, following.text if following else None, word, following)], 1
     return found, 0
 
 

@@ -1,24 +1,23 @@
 """Shell text -> simple commands, each a list of words that remember where they stand.
 
 A reader, not a shell: quotes and backslashes are undone, comments and redirections dropped, and
-`$NAME`, `${NAME}` and `$(...)` stay as the text they are, since what they stand for is known only
-where the command runs. `<MODEL>` is taken for the placeholder that guides mean by it.
+`$NAME`, `${NAME}` and `$(...)` stay as the text they are (`variables` fills in what the text itself
+tells). `<MODEL>` is taken for the placeholder that guides mean by it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from firesteel.errors import UsageError
-
-MAX_CHARACTERS = 2**20
+from firesteel.reads.passage import Anchor, Page, Passage
 
 _TOKEN = re.compile(
     r"""
     (?P<space>[^\S\n]+)
-  | (?P<continuation>\\\n)
+  | (?P<continuation>\\[^\S\n]*\n)
   | (?P<newline>\n)
   | (?P<placeholder><[A-Za-z_][\w./:-]*>)
   | (?P<redirect>[0-9]*(?:<<<|<<-?|<&|<|>>|>&|>\||>)|&>>?)
@@ -36,18 +35,37 @@ _TOKEN = re.compile(
 _UNESCAPE = re.compile(r'\\([$`"\\]|\n)')
 _ANSI_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b"}
+_BLANK_AFTER = re.compile(r"\\[^\S\n]+\n")
 _NESTING = re.compile(r"['\"()\\]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_Piece = tuple[str, int, int]
+"""A token of a word: its kind, where it begins and where it ends in the passage."""
 _PROMPT = re.compile(r"(?:[\w.-]+@\S*)?[$%]\Z")
+
+
+NOTHING = Passage("", ((0, 0),))
+NOWHERE = (0, 0)
+"""The span of a word that stands nowhere as such: what a variable was found to stand for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
     text: str
     line: int
-    start: int
-    """Where it begins in the source, quotes included."""
-    end: int
+    column: int = 0
+    start: int = 0
+    """Where it begins in the passage that was split, quotes included."""
+    end: int = 0
+    span: tuple[int, int] = NOWHERE
+    """The same in the page."""
+    inside: Passage = NOTHING
+    """Its text, quotes away, and where that stands."""
+    is_quoted: bool = False
+    """Whether quotes keep it together: what a variable in it stands for is not split."""
+
+    def after(self, offset: int) -> Word:
+        """The same word without its first characters: the value of `NAME=value`."""
+        return replace(self, text=self.text[offset:], inside=self.inside.part(offset, len(self.text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,39 +75,46 @@ class Line:
     words: tuple[Word, ...]
     env: Mapping[str, Word] = field(default_factory=dict)
     """`A=b` before the command."""
+    end: str = ""
+    """What ends it: a line end, `&&`, `(`."""
+    broken: Word | None = None
+    """Where a backslash stands before blanks: a shell ends the command there, the author did not mean to."""
 
     @property
     def texts(self) -> tuple[str, ...]:
         return tuple(word.text for word in self.words)
 
 
-def split(text: str, path: str, first_line: int = 1) -> tuple[Line, ...]:
-    """Every simple command in `text`, which begins at `first_line` of `path`."""
-    return tuple(_lines(text, path, first_line))
+def split(passage: Passage, page: Page) -> tuple[Line, ...]:
+    """Every simple command in a passage of a page."""
+    return tuple(_lines(passage, page))
 
 
-def normal(text: str, path: str) -> str:
-    """Text worth reading: bounded, without zero bytes or a byte order mark, with Unix line ends."""
-    if len(text) > MAX_CHARACTERS:
-        raise UsageError(
-            f"{path} is longer than {MAX_CHARACTERS:,} characters",
-            next="give only the lines that start the engine",
-        )
-    if "\0" in text:
-        raise UsageError(f"{path} is not text: it holds zero bytes", next="give a script or a command line")
-    return text.removeprefix("\ufeff").replace("\r\n", "\n")
+def words(passage: Passage, page: Page) -> tuple[Word, ...]:
+    """All words, where no shell stands between: a line end is only a blank."""
+    return tuple(word for word in _words(passage, page) if isinstance(word, Word))
 
 
-def _lines(text: str, path: str, first_line: int) -> Iterator[Line]:
+def _lines(passage: Passage, page: Page) -> Iterator[Line]:
     words: list[Word] = []
-    for word in _words(text, path, first_line):
-        if word is not None:
+    for word in _words(passage, page):
+        if isinstance(word, Word):
             words.append(word)
         elif words:
-            yield _command(words)
+            yield replace(_command(words), end=word, broken=_broken(words, passage, page))
             words = []
     if words:
-        yield _command(words)
+        yield replace(_command(words), broken=_broken(words, passage, page))
+
+
+def _broken(words: list[Word], passage: Passage, page: Page) -> Word | None:
+    found = _BLANK_AFTER.search(passage.text, words[0].start, words[-1].end)
+    while found and any(word.start <= found.start() < word.end for word in words):
+        found = _BLANK_AFTER.search(passage.text, found.end(), words[-1].end)
+    if found is None:
+        return None
+    span = passage.span(found.start(), found.end() - 1)
+    return Word(found[0].rstrip("\n"), *page.place(span[0]), found.start(), found.end() - 1, span)
 
 
 def _command(words: list[Word]) -> Line:
@@ -98,36 +123,51 @@ def _command(words: list[Word]) -> Line:
     for word in words[first:]:
         if not _ASSIGNMENT.match(word.text):
             break
-        name, _, value = word.text.partition("=")
-        env[name] = replace(word, text=value)
+        name = word.text.partition("=")[0]
+        env[name] = word.after(len(name) + 1)
         first += 1
     return Line(tuple(words[first:]), env)
 
 
-def _words(text: str, path: str, line: int) -> Iterator[Word | None]:
-    """Words; None where a command ends."""
-    at, start, first, redirected = 0, -1, line, False
-    pieces: list[str] = []
+def _words(passage: Passage, page: Page) -> Iterator[Word | str]:
+    """Words; where a command ends, what ends it."""
+    text, at, start, redirected = passage.text, 0, -1, False
+    pieces: list[_Piece] = []
     while at < len(text):
         if start < 0 and text[at] == "#":
             at = _end_of_line(text, at)
             continue
-        kind, piece, end = _next(text, at, line, path)
+        kind, end = _next(passage, at, page)
         if kind in ("space", "newline", "operator", "redirect"):
             if start >= 0 and not redirected:
-                yield Word("".join(pieces), first, start, at)
+                yield _word(pieces, passage, (start, at), page)
             if kind in ("newline", "operator"):
-                yield None
+                yield text[at:end]
             redirected = kind == "redirect" or (redirected and kind == "space" and start < 0)
             start, pieces = -1, []
         elif kind != "continuation":
-            if start < 0:
-                start, first = at, line
-            pieces.append(piece)
-        line += text.count("\n", at, end)
+            start = at if start < 0 else start
+            pieces.append((kind, at, end))
         at = end
     if start >= 0 and not redirected:
-        yield Word("".join(pieces), first, start, at)
+        yield _word(pieces, passage, (start, at), page)
+
+
+def _word(pieces: list[_Piece], passage: Passage, bounds: tuple[int, int], page: Page) -> Word:
+    texts: list[str] = []
+    anchors: list[Anchor] = []
+    length = 0
+    for kind, start, end in pieces:
+        for piece, at in _undo(kind, passage.text[start:end]):
+            anchors.append((length, start + at))
+            texts.append(piece)
+            length += len(piece)
+    inside = passage.inner("".join(texts), anchors or [(0, bounds[0])])
+    span = passage.span(*bounds)
+    return Word(
+        inside.text, *page.place(span[0]), *bounds, span, inside,
+        any(kind in ("single", "double", "ansi") for kind, *_ in pieces),
+    )  # fmt: skip
 
 
 def _end_of_line(text: str, at: int) -> int:
@@ -135,29 +175,44 @@ def _end_of_line(text: str, at: int) -> int:
     return len(text) if end < 0 else end
 
 
-def _next(text: str, at: int, line: int, path: str) -> tuple[str, str, int]:
-    """The token at `at`: its kind, what it says, and where it ends."""
-    match = _TOKEN.match(text, at)
+def _next(passage: Passage, at: int, page: Page) -> tuple[str, int]:
+    """The token at `at`: its kind, and where it ends."""
+    match = _TOKEN.match(passage.text, at)
     if match is None:
-        raise _unclosed(text[at], line, path)
-    kind = str(match.lastgroup)
+        raise _unclosed(passage.text[at], passage.at(at), page)
+    kind, end = str(match.lastgroup), match.end()
     if kind == "nested":
-        end = _closing(text, match)
+        end = _closing(passage.text, match)
         if end < 0:
-            raise _unclosed(match[0], line, path)
-        return kind, text[at:end], end
-    return kind, _undo(kind, match[0]), match.end()
+            raise _unclosed(match[0], passage.at(at), page)
+    return kind, end
 
 
-def _undo(kind: str, token: str) -> str:
-    """Quotes and backslashes away."""
+def _undo(kind: str, token: str) -> Iterator[tuple[str, int]]:
+    """Quotes and backslashes away: what is left, piece by piece, and where each piece stands in the token."""
     if kind == "single":
-        return token[1:-1]
-    if kind == "double":
-        return _UNESCAPE.sub(lambda found: found[1].strip("\n"), token[1:-1])
-    if kind == "ansi":
-        return _ANSI_ESCAPE.sub(lambda found: _ANSI.get(found[1], found[1]), token[2:-1])
-    return token[1:] if kind == "escape" else token
+        yield token[1:-1], 1
+    elif kind == "double":
+        yield from _unescaped(token, 1, _UNESCAPE, lambda found: found[1].strip("\n"))
+    elif kind == "ansi":
+        yield from _unescaped(token, 2, _ANSI_ESCAPE, lambda found: _ANSI.get(found[1], found[1]))
+    elif kind == "escape":
+        yield token[1:], 1
+    else:
+        yield token, 0
+
+
+def _unescaped(
+    token: str, first: int, escape: re.Pattern[str], meaning: Callable[[re.Match[str]], str]
+) -> Iterator[tuple[str, int]]:
+    at, end = first, len(token) - 1
+    for found in escape.finditer(token, first, end):
+        if found.start() > at:
+            yield token[at : found.start()], at
+        yield meaning(found), found.start(1)
+        at = found.end()
+    if at < end or at == first:
+        yield token[at:end], at
 
 
 def _closing(text: str, opening: re.Match[str]) -> int:
@@ -181,5 +236,8 @@ def _closing(text: str, opening: re.Match[str]) -> int:
     return at
 
 
-def _unclosed(mark: str, line: int, path: str) -> UsageError:
-    return UsageError(f"{path}:{line}: the {mark} here is never closed", next=f"close it in {path}")
+def _unclosed(mark: str, offset: int, page: Page) -> UsageError:
+    line, column = page.place(offset)
+    return UsageError(
+        f"{page.path}:{line}:{column}: the {mark} here is never closed", next=f"close it in {page.path}"
+    )

@@ -1,0 +1,57 @@
+"""What a script's own variables stand for."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from firesteel.reads import shell, variables
+from firesteel.reads.passage import Page
+
+
+def expanded(text: str) -> list[str]:
+    """The words of the last command."""
+    page = Page("run.sh", text)
+    lines = shell.split(page.whole, page)
+    return [word.text for word in variables.expand(lines[-1], variables.values(lines), page).words]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("A=x\nrun $A ${A}y \"$A z\" '$A'", ["run", "x", "xy", "x z", "x"]),
+        ("A='x y'\nrun $A", ["run", "x", "y"]),
+        ("A='x y'\nrun \"$A\"", ["run", "x y"]),
+        ("A=1\nA=2\nrun $A", ["run", "$A"]),
+        ("A=1\nA+=2\nrun $A", ["run", "$A"]),
+        ("for A in 1 2; do\nrun $A", ["run", "$A"]),
+        ("run ${A:-x} ${B-y z} ${C}", ["run", "x", "y", "z", "${C}"]),
+        ("A=set\nrun ${A:-x}", ["run", "set"]),
+        ("ARGS=(--a 'b c'\n  --d)\nrun \"${ARGS[@]}\" x", ["run", "--a", "b c", "--d", "x"]),
+        ("A=$B\nB=x\nrun $A", ["run", "x"]),
+        ("A=$A\nrun $A", ["run", "$A"]),
+        ("A=\nrun $A b", ["run", "b"]),
+        ("export A=x B=y\nrun $A$B", ["run", "xy"]),
+        ("HF_TOKEN=hf_secret\nrun $HF_TOKEN", ["run", "$HF_TOKEN"]),
+        ("A=$(id -u)\nrun $A", ["run", "$A"]),
+    ],
+)
+def test_expand(script: str, words: list[str]) -> None:
+    assert expanded(script) == words
+
+
+def test_a_value_stands_where_it_was_written() -> None:
+    page = Page("run.sh", 'IMAGE=img\nARGS="--a \\\n  --b"\nrun $IMAGE $ARGS')
+    lines = shell.split(page.whole, page)
+    line = variables.expand(lines[-1], variables.values(lines), page)
+    places = [(word.text, word.line, word.column) for word in line.words]
+    assert places == [("run", 4, 1), ("img", 1, 7), ("--a", 2, 7), ("--b", 3, 3)]
+
+
+def test_values_that_grow_are_bounded() -> None:
+    names = "abcdefgh"
+    script = f"a={'x' * 4096}\n" + "\n".join(
+        f"{new}=${old}${old}${old}${old}" for old, new in pairwise(names)
+    )
+    assert max(len(word) for word in expanded(f"{script}\nrun $h")) <= variables.MAX_EXPANDED
