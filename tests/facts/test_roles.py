@@ -5,6 +5,10 @@ import pytest
 from firesteel.facts import Role, role_of
 
 ATTENTION = """
+layers.2.attn.wq_a.weight
+layers.2.attn.attn_sink
+layers.2.attn.indexer.compressor.wkv.weight
+model.layers.3.self_attn.index_q_proj.weight
 model.layers.0.self_attn.q_proj.weight
 model.layers.0.self_attn.q_proj.bias
 model.layers.0.self_attn.k_proj.k_scale
@@ -39,6 +43,7 @@ blk.0.shortconv.conv.weight
 blk.0.indexer.attn_k.weight
 """
 DENSE_MLP = """
+language_model.model.layers.1.block_sparse_moe.routed_expert_down_proj.weight
 model.layers.0.mlp.gate_proj.weight
 model.layers.0.mlp.gate_up_proj.weight
 model.layers.0.mlp.down_proj.weight_scale
@@ -53,6 +58,7 @@ blk.0.ffn_gate.weight
 blk.0.ffn_down.bias
 """
 ROUTED_EXPERTS = """
+layers.3.ffn.experts.0.w1.weight
 model.layers.3.mlp.experts.127.gate_proj.weight
 model.layers.3.mlp.experts.127.gate_proj.weight_scale_2
 model.layers.3.mlp.experts.7.down_proj.qzeros
@@ -84,6 +90,8 @@ blk.0.ffn_up_shexp.weight
 blk.0.ffn_gate_inp_shexp.weight
 """
 ROUTER = """
+layers.3.ffn.gate.weight
+layers.0.ffn.gate.tid2eid
 model.layers.3.mlp.gate.weight
 model.layers.3.mlp.gate.e_score_correction_bias
 model.layers.3.mlp.router.weight
@@ -99,6 +107,7 @@ blk.0.ffn_gate_inp.weight
 blk.0.exp_probs_b.bias
 """
 EMBEDDINGS = """
+embed.weight
 model.embed_tokens.weight
 model.language_model.embed_tokens.weight
 model.language_model.embed_tokens_per_layer.weight
@@ -110,6 +119,7 @@ per_layer_token_embd.weight
 position_embd.weight
 """
 HEAD = """
+head.weight
 lm_head.weight
 lm_head.weight_scale
 language_model.lm_head.weight

@@ -20,9 +20,13 @@ from packaging.version import InvalidVersion, Version
 
 from firesteel.engines.flags import count
 from firesteel.errors import UsageError
-from firesteel.facts import Architecture, FullAttention, Layer, LinearAttention, SlidingAttention
+from firesteel.facts import Architecture, FullAttention, LinearAttention, SlidingAttention
+from firesteel.facts.architecture import NoCache, SharedKv
 from firesteel.launch import FlagValue, Launch
 from firesteel.units import MIB
+
+Layer = FullAttention | SlidingAttention | LinearAttention
+"""The layers whose cache is known here; `_layers` refuses the others by name."""
 
 _VLLM_BYTES = {"auto": 2.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0}
 _LLAMACPP_BYTES = {
@@ -81,6 +85,19 @@ def cache(launch: Launch, shape: Architecture, context: int, users: int) -> Cach
     if launch.engine == "vllm":
         return _vllm(launch, shape, context, users)
     return _sglang(launch.flags, shape, context, users)
+
+
+def _layers(shape: Architecture) -> tuple[Layer, ...]:
+    """The layers that keep something. Those that borrow another's cache, or have no past, keep nothing."""
+    keeping = [layer for layer in shape.layers if not isinstance(layer, NoCache | SharedKv)]
+    known = tuple(layer for layer in keeping if isinstance(layer, Layer))
+    if len(known) < len(keeping):
+        other = next(type(layer).__name__ for layer in keeping if not isinstance(layer, Layer))
+        raise UsageError(
+            f"`{shape.model_type}` has {other} layers, whose cache firesteel cannot size yet",
+            next="firesteel models",
+        )
+    return known
 
 
 def speculative_tokens(flags: Mapping[str, FlagValue]) -> int:
@@ -157,17 +174,18 @@ def _vllm(launch: Launch, shape: Architecture, context: int, users: int) -> Cach
     dtype = _text(flags, "kv-cache-dtype", "auto")
     width = _width(_VLLM_BYTES, dtype, "--kv-cache-dtype")
     spec = speculative_tokens(flags)
-    full = [layer for layer in shape.layers if isinstance(layer, FullAttention)]
+    layers = _layers(shape)
+    full = [layer for layer in layers if isinstance(layer, FullAttention)]
     drafters = [max(full, key=_elements)] * shape.drafter_layers if spec and full else []
-    linear = [layer for layer in shape.layers if isinstance(layer, LinearAttention)]
+    linear = [layer for layer in layers if isinstance(layer, LinearAttention)]
     batches = 2 if _aligns(launch) and flags.get("async-scheduling") is not False else 1
     pool = _VllmPool(
-        layers=Counter((*shape.layers, *drafters)),
+        layers=Counter((*layers, *drafters)),
         kv_width=width,
         state_width=_vllm_state_bytes(flags, shape.model_type),
         context=context,
         in_flight=batches * (count(flags.get("max-num-batched-tokens")) or _VLLM_BATCHED_TOKENS),
-        states=(2 if len(linear) < len(shape.layers) and _caches_prefixes(launch) else 1) + spec,
+        states=(2 if len(linear) < len(layers) and _caches_prefixes(launch) else 1) + spec,
         spec=spec,
         block=count(flags.get("block-size")) or _VLLM_BLOCK,
     )
@@ -207,7 +225,7 @@ def _llamacpp(flags: Mapping[str, FlagValue], shape: Architecture, context: int,
     ubatch = count(flags.get("ubatch-size")) or _LLAMACPP_UBATCH
     cells = _round(context, _LLAMACPP_PAD)
     windows, growing, state = 0.0, 0.0, 0
-    for layer in shape.layers:
+    for layer in _layers(shape):
         if isinstance(layer, LinearAttention):
             state += (layer.state_elements + _conv(layer, 0)) * 4
             continue
@@ -226,11 +244,12 @@ def _llamacpp(flags: Mapping[str, FlagValue], shape: Architecture, context: int,
 def _sglang(flags: Mapping[str, FlagValue], shape: Architecture, context: int, users: int) -> Cache:
     dtype = _text(flags, "kv-cache-dtype", "auto")
     width = _width(_SGLANG_BYTES, dtype, "--kv-cache-dtype")
-    attention = [layer for layer in shape.layers if not isinstance(layer, LinearAttention)]
+    layers = _layers(shape)
+    attention = [layer for layer in layers if not isinstance(layer, LinearAttention)]
     growing = sum(int(_elements(layer) * width) for layer in attention)
     state = sum(
         layer.state_elements * 4 + _conv(layer, 0) * 2
-        for layer in shape.layers
+        for layer in layers
         if isinstance(layer, LinearAttention)
     )
     return Cache((growing * context + state) * users, growing, state * users, context, users, dtype)

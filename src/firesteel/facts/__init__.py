@@ -2,8 +2,9 @@
 
 Pure: bytes and text in, values out. A fact has a source; what is not known is None, never a guess.
 Never reads a file of the user, the network, the clock or the environment: callers hand those in.
-`safetensors` and `gguf` are the header readers. `facts.hardware` and `facts.evidence` are doors of their own:
-they read YAML, and a keeper must not carry that.
+`safetensors` and `gguf` are the header readers. `facts.parameters` and `facts.quantization` (what a config
+alone tells of the bytes) are doors of their own, and so are `facts.hardware` and `facts.evidence`: they read
+YAML, and a keeper must not carry that.
 """
 
 from __future__ import annotations
@@ -11,10 +12,18 @@ from __future__ import annotations
 from firesteel.facts import gguf, safetensors
 from firesteel.facts.architecture import (
     Architecture,
+    ChunkedAttention,
+    CompressedAttention,
     FullAttention,
+    Indexer,
+    LatentAttention,
     Layer,
     LinearAttention,
+    Mamba2,
+    NoCache,
+    SharedKv,
     SlidingAttention,
+    SparseAttention,
     UnknownArchitecture,
 )
 from firesteel.facts.checkpoint import Checkpoint
@@ -31,18 +40,26 @@ __all__ = [
     "ArrayInfo",
     "BadHeader",
     "Checkpoint",
+    "ChunkedAttention",
+    "CompressedAttention",
     "FullAttention",
     "GgufHeader",
     "Gpu",
     "Host",
+    "Indexer",
+    "LatentAttention",
     "Layer",
     "LinearAttention",
+    "Mamba2",
     "Meminfo",
     "MemorySource",
+    "NoCache",
     "Provenance",
     "Role",
+    "SharedKv",
     "SlidingAttention",
     "Source",
+    "SparseAttention",
     "Tensor",
     "UnknownArchitecture",
     "Weights",

@@ -11,37 +11,71 @@ from collections.abc import Mapping, Sequence
 
 from firesteel.facts.architecture import (
     Architecture,
+    ChunkedAttention,
+    CompressedAttention,
     FullAttention,
+    Indexer,
+    LatentAttention,
     Layer,
     LinearAttention,
+    Mamba2,
+    NoCache,
+    SharedKv,
     SlidingAttention,
+    SparseAttention,
     UnknownArchitecture,
 )
-from firesteel.facts.families import FAMILIES, Family
+from firesteel.facts.families import FAMILIES
+from firesteel.facts.figures import MAX_LAYERS, Config, Figures
+from firesteel.facts.layer_kinds import drafter_count, drafter_kinds, layer_count, layer_kinds, window
 
-Config = Mapping[str, object]
-
-MAX_LAYERS = 4096
-_MAX_FIGURE = 2**40
+__all__ = ["MAX_LAYERS", "architecture", "figures_of", "layers_of"]
 
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-_EXPERTS_PER_TOKEN = ("num_experts_per_tok", "experts_per_token", "top_k_experts", "moe_top_k")
-_DRAFTER_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
-# MiniMax-M2 declares `num_mtp_modules`, but its published checkpoints do not hold them.
+_EXPERTS_PER_TOKEN = (
+    "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts", "moe_top_k",
+)  # fmt: skip
+_STATE_DTYPES = ("mamba_ssm_cache_dtype", "mamba_ssm_dtype")
 
 _OTHER_CACHES = {
     "kv_lora_rank": "multi-head latent attention (MLA)",
     "sparse_attention_config": "block-sparse attention",
+    "index_topk": "sparse attention with an index cache",
+    "compress_ratios": "compressed attention",
+    "linear_attn_config": "linear attention",
     "hybrid_override_pattern": "Mamba layers",
+    "layers_block_type": "layers of several kinds",
     "num_kv_shared_layers": "layers that share a KV cache",
     "per_layer_config": "layers that differ one by one",
     "block_configs": "layers that differ one by one",
 }
-"""Keys that promise a cache we have no value for, in whatever family they turn up."""
+"""Keys that promise a cache of another kind, in whatever family they turn up that does not read them."""
 
 
 def architecture(config: object) -> Architecture:
     """The shape of the language model that a config describes; towers beside it do not matter here."""
+    figures = figures_of(config)
+    reading = _Reading(figures)
+    layers = reading.layers()
+    drafter_layers = drafter_count(figures)
+    outer = config.get("model_type") if isinstance(config, Mapping) else None
+    experts = 0 if figures.said("enable_moe_block") is False else figures.count(_EXPERTS)
+    return Architecture(
+        model_type=str(outer or figures.model_type),
+        layers=layers,
+        hidden_size=figures.figure("hidden_size"),
+        vocab_size=figures.figure("vocab_size"),
+        max_context=figures.figure("max_position_embeddings"),
+        experts=experts,
+        experts_per_token=_experts_per_token(figures, experts),
+        drafter_layers=drafter_layers,
+        drafters=reading.drafters(layers, drafter_layers),
+        state_dtype=next((str(dtype) for key in _STATE_DTYPES if (dtype := figures.said(key))), None),
+    )
+
+
+def figures_of(config: object) -> Figures:
+    """The figures of the language model in a config, under the family that it belongs to."""
     if not isinstance(config, Mapping):
         raise UnknownArchitecture(f"config.json holds a {type(config).__name__}, not an object with keys")
     text = _text_config(config)
@@ -51,9 +85,11 @@ def architecture(config: object) -> Architecture:
     _refuse_other_caches(model_type, text)
     if model_type not in FAMILIES:
         raise UnknownArchitecture(f"`{model_type:.80}` is a model_type that firesteel does not know")
-    return _Reading(model_type, text, FAMILIES[model_type]).architecture(
-        str(config.get("model_type") or model_type)
-    )
+    return Figures(model_type, text, FAMILIES[model_type])
+
+
+def layers_of(figures: Figures) -> tuple[Layer, ...]:
+    return _Reading(figures).layers()
 
 
 def _text_config(config: Config) -> Config:
@@ -62,176 +98,225 @@ def _text_config(config: Config) -> Config:
 
 
 def _refuse_other_caches(model_type: str, text: Config) -> None:
+    known = FAMILIES[model_type].reads if model_type in FAMILIES else frozenset()
     for key, what in _OTHER_CACHES.items():
-        if text.get(key):
+        if text.get(key) and key not in known:
             raise UnknownArchitecture(
-                f"`{model_type:.80}` has {what} (`{key}`), which firesteel cannot plan yet"
+                f"`{model_type:.80}` has {what} (`{key}`), which firesteel does not know of this family"
             )
     if text.get("use_bidirectional_attention") in (True, "all"):
         raise UnknownArchitecture(f"`{model_type:.80}` attends in both directions; it generates no text")
 
 
+def _experts_per_token(figures: Figures, experts: int) -> int:
+    picked = figures.count(_EXPERTS_PER_TOKEN) if experts else 0
+    if experts and not 1 <= picked <= experts:
+        raise figures.unknown(f"has {experts} experts, of which it uses {picked} for a token")
+    return picked
+
+
 class _Reading:
-    """The figures of one config."""
+    """The layers of one config."""
 
-    def __init__(self, model_type: str, text: Config, family: Family) -> None:
-        self._model_type = model_type
-        self._text = text
-        self._family = family
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+        self._family = figures.family
+        self._known: dict[str, Layer] = {}
 
-    def architecture(self, name: str) -> Architecture:
-        experts = 0 if self._text.get("enable_moe_block") is False else self._count(_EXPERTS)
-        drafters = self._count(_DRAFTER_LAYERS)
-        kinds = self._kinds(drafters)
-        layer_of = {kind: self._layer(kind) for kind in sorted(set(kinds))}
-        return Architecture(
-            model_type=name,
-            layers=tuple(layer_of[kind] for kind in kinds),
-            hidden_size=self._figure("hidden_size"),
-            vocab_size=self._figure("vocab_size"),
-            max_context=self._figure("max_position_embeddings"),
-            experts=experts,
-            experts_per_token=self._experts_per_token(experts),
-            drafter_layers=drafters,
-        )
+    def layers(self) -> tuple[Layer, ...]:
+        if self._family.pattern == "block_configs":
+            return tuple(self._own_figures(block) for block in self._block_configs())
+        if self._family.attention == "compressed":
+            return tuple(self._compressed(ratio) for ratio in self._ratios(layer_count(self._figures)))
+        kinds = layer_kinds(self._figures)
+        layers = [self._layer(kind) for kind in kinds]
+        if self._figures.said("index_topk"):
+            layers = self._indexed(layers)
+        return self._shared(tuple(layers), kinds)
 
-    def _kinds(self, drafters: int) -> list[str]:
-        """One of transformers' layer types a layer."""
-        count = self._figure("num_hidden_layers")
-        if count > MAX_LAYERS:
-            raise self._unknown(f"has {count:,} layers")
-        listed = self._text.get("layer_types")
-        if listed is None or self._family.pattern == "marked_window":
-            return [self._kind(layer) for layer in range(count)]
-        if not isinstance(listed, Sequence) or len(listed) not in (count, count + drafters):
-            raise self._unknown(f"has {count} layers but not as many `layer_types`")
-        return [str(kind) for kind in listed[:count]]
-
-    def _kind(self, layer: int) -> str:
-        match self._family.pattern:
-            case "full":
-                if self._window():
-                    raise self._unknown("sets `sliding_window`, which its family does not use")
-                slides = False
-            case "window":
-                slides = bool(self._window())
-            case "late_window":
-                slides = bool(self._window()) and layer >= self._figure("max_window_layers", least=0)
-            case "alternate_window":
-                slides = bool(self._window()) and bool((layer + 1) % self._every())
-            case "alternate_linear":
-                return "linear_attention" if (layer + 1) % self._every() else "full_attention"
-            case "marked_window":
-                slides = self._is_marked(layer)
-            case "listed":
-                raise self._unknown("has no `layer_types`")
-        return "sliding_attention" if slides else "full_attention"
-
-    def _every(self) -> int:
-        key = self._family.every_key
-        return self._figure(key) if self._text.get(key) is not None else self._family.every
-
-    def _is_marked(self, layer: int) -> bool:
-        marks = self._text.get("hybrid_layer_pattern")
-        if not isinstance(marks, Sequence) or layer >= len(marks) or marks[layer] not in (0, 1):
-            raise self._unknown("has no mark for each layer in `hybrid_layer_pattern`")
-        return bool(marks[layer])
+    def drafters(self, layers: Sequence[Layer], count: int) -> tuple[Layer, ...]:
+        if self._family.attention == "compressed":
+            return (self._compressed(0),) * count
+        drafters = [self._layer(kind) for kind in drafter_kinds(self._figures, count)]
+        if self._figures.said("index_topk"):
+            # each drafter picks for itself, so it is indexed as a first layer
+            drafters = [self._indexed([drafter])[0] for drafter in drafters]
+        return tuple(drafters)
 
     def _layer(self, kind: str) -> Layer:
-        if kind == "linear_attention" and self._family.pattern == "alternate_linear":
-            return self._linear()
-        if kind == "full_attention":
-            return FullAttention(*self._heads(self._family.full_keys))
-        if kind == "sliding_attention":
-            heads = self._heads(self._family.window_keys)
-            window = self._window()
-            if window:
-                return SlidingAttention(*heads, window)
-            if self._text.get("use_sliding_window") is False:
-                return FullAttention(*heads)
-            raise self._unknown("has sliding layers and no `sliding_window`")
-        raise self._unknown(f"has layers of the unknown type `{kind:.80}`")
+        if kind not in self._known:
+            self._known[kind] = self._layer_of(kind)
+        return self._known[kind]
 
-    def _window(self) -> int:
-        """The window, 0 without one. Qwen's configs carry a window that is only used if they say so."""
-        switch = self._text.get("use_sliding_window", self._family.pattern != "late_window")
-        is_null = "sliding_window" in self._text and self._text["sliding_window"] is None
-        if switch is False or is_null or self._said("sliding_window") is None:
-            return 0
-        return self._figure("sliding_window", least=0)
+    def _layer_of(self, kind: str) -> Layer:
+        recurrence = self._family.recurrence
+        if kind == "linear_attention" and recurrence == "delta_net":
+            return self._delta_net()
+        if kind == "linear_attention" and recurrence == "kda":
+            return self._kda()
+        if kind == "mamba" and recurrence == "mamba2":
+            return Mamba2(*(self._figures.figure(key) for key in self._family.mamba_keys))
+        if kind in ("mlp", "moe") and self._family.pattern == "blocks":
+            return NoCache("mlp" if kind == "mlp" else "moe")
+        if kind == "chunked_attention" and self._family.pattern == "alternate_chunk":
+            return self._chunked()
+        if kind == "sparse_attention" and self._family.pattern == "marked_sparse":
+            return self._sparse()
+        if kind == "deepseek_sparse_attention" and self._family.attention == "latent":
+            return self._latent()
+        if kind == "full_attention":
+            return self._latent() if self._family.attention == "latent" else self._full()
+        if kind == "sliding_attention":
+            return self._sliding()
+        raise self._figures.unknown(f"has layers of the unknown type `{kind:.80}`")
+
+    def _full(self) -> FullAttention:
+        return FullAttention(*self._heads(self._family.full_keys))
+
+    def _sliding(self) -> FullAttention | SlidingAttention:
+        heads = self._heads(self._family.window_keys)
+        width = window(self._figures)
+        if width:
+            return SlidingAttention(*heads, width)
+        if self._figures.said("use_sliding_window") is False:
+            return FullAttention(*heads)
+        raise self._figures.unknown("has sliding layers and no `sliding_window`")
+
+    def _chunked(self) -> FullAttention | ChunkedAttention:
+        if self._figures.is_null("attention_chunk_size"):
+            return self._full()
+        return ChunkedAttention(*self._heads({}), self._figures.figure("attention_chunk_size"))
+
+    def _latent(self) -> LatentAttention:
+        return LatentAttention(self._figures.figure("kv_lora_rank"), self._figures.figure("qk_rope_head_dim"))
+
+    def _sparse(self) -> SparseAttention:
+        sparse = self._figures.inside("sparse_attention_config")
+        return SparseAttention(
+            *self._heads({}),
+            Indexer(sparse.figure("sparse_num_index_heads"), sparse.figure("sparse_index_dim")),
+            attends=sparse.figure("sparse_topk_blocks") * sparse.figure("sparse_block_size"),
+        )
+
+    def _delta_net(self) -> LinearAttention:
+        figure = self._figures.figure
+        key_heads, value_heads = figure("linear_num_key_heads"), figure("linear_num_value_heads")
+        key_dim, value_dim = figure("linear_key_head_dim"), figure("linear_value_head_dim")
+        return LinearAttention(
+            state_elements=value_heads * key_dim * value_dim,
+            conv_channels=2 * key_heads * key_dim + value_heads * value_dim,
+            conv_kernel=figure("linear_conv_kernel_dim"),
+        )
+
+    def _kda(self) -> LinearAttention:
+        """Kimi Delta Attention has as many heads for keys as for values, of one dimension."""
+        linear = self._figures.inside("linear_attn_config")
+        heads, dim = linear.figure("num_heads"), linear.figure("head_dim")
+        return LinearAttention(heads * dim * dim, 3 * heads * dim, linear.figure("short_conv_kernel_size"))
+
+    def _indexed(self, layers: Sequence[Layer]) -> list[Layer]:
+        """Give sparse layers their indexer; GLM-5.2 has one for four layers."""
+        figure = self._figures.figure
+        indexer, attends = Indexer(figure("index_n_heads"), figure("index_head_dim")), figure("index_topk")
+        return [
+            LatentAttention(
+                layer.kv_lora_rank,
+                layer.qk_rope_head_dim,
+                indexer if self._has_indexer(number, len(layers)) else None,
+                attends,
+            )
+            if isinstance(layer, LatentAttention)
+            else layer
+            for number, layer in enumerate(layers)
+        ]
+
+    def _has_indexer(self, layer: int, count: int) -> bool:
+        listed = self._figures.listed("indexer_types", count) if count > 1 else None
+        if listed is not None:
+            return listed[layer] == "full"
+        every = self._figures.figure_or("index_topk_freq", 1)
+        return max(layer - self._figures.figure_or("index_skip_topk_offset", 2, least=0) + 1, 0) % every == 0
+
+    def _ratios(self, count: int) -> list[int]:
+        listed = self._figures.listed("compress_ratios", count)
+        if listed is None:
+            raise self._figures.unknown("has no `compress_ratios`")
+        if unknown := next((ratio for ratio in listed if ratio not in (0, 4, 128)), None):
+            raise self._figures.unknown(f"compresses {str(unknown)[:40]} tokens into one, not 4 or 128")
+        return [ratio if isinstance(ratio, int) else 0 for ratio in listed]
+
+    def _compressed(self, ratio: int) -> CompressedAttention:
+        """Only layers with blocks of 4 tokens have an indexer."""
+        figure = self._figures.figure
+        indexer = Indexer(figure("index_n_heads"), figure("index_head_dim")) if ratio == 4 else None
+        return CompressedAttention(
+            head_dim=figure("head_dim"),
+            rope_dim=figure("qk_rope_head_dim"),
+            window=figure("sliding_window"),
+            ratio=ratio,
+            indexer=indexer,
+            attends=figure("index_topk") if indexer else 0,
+        )
+
+    def _shared(self, layers: tuple[Layer, ...], kinds: Sequence[str]) -> tuple[Layer, ...]:
+        """The last layers may use the cache of the last layer of their kind that has one."""
+        shared = self._figures.count(["num_kv_shared_layers"])
+        if not shared:
+            return layers
+        first = len(layers) - shared
+        last_of = {kind: number for number, kind in enumerate(kinds[: max(first, 0)])}
+        if missing := next((kind for kind in kinds[max(first, 0) :] if kind not in last_of), None):
+            raise self._figures.unknown(
+                f"shares the KV cache of a `{missing:.40}` layer that it does not have"
+            )
+        return layers[:first] + tuple(SharedKv(last_of[kind]) for kind in kinds[first:])
+
+    def _block_configs(self) -> list[Figures]:
+        count = layer_count(self._figures)
+        blocks = self._figures.listed("block_configs", count)
+        if blocks is None or not all(isinstance(block, Mapping) for block in blocks):
+            raise self._figures.unknown("does not say what each layer is in `block_configs`")
+        return [
+            Figures(self._figures.model_type, block, self._family)
+            for block in blocks
+            if isinstance(block, Mapping)
+        ]
+
+    def _own_figures(self, block: Figures) -> Layer:
+        attention, ffn = block.inside("attention"), block.inside("ffn")
+        for key in ("replace_with_linear", "sparsify", "window_length", "num_sink_tokens"):
+            if attention.said(key):
+                raise self._figures.unknown(f"has a layer with `{key}`, whose cache firesteel does not know")
+        if attention.is_on("no_op"):
+            return NoCache("none" if ffn.is_on("no_op") else "mlp")
+        heads, group = self._figures.figure("num_attention_heads"), attention.figure("n_heads_in_group")
+        dim = self._head_dim("head_dim")
+        return FullAttention(max(1, heads // group), dim, dim)
 
     def _heads(self, keys: Mapping[str, str]) -> tuple[int, int, int]:
         """KV heads, and the dimensions of a key and of a value."""
-        kv_heads = self._figure(self._key("num_key_value_heads", keys))
+        kv_heads = self._figures.figure(self._key("num_key_value_heads", keys))
         key_dim = self._head_dim(self._key("head_dim", keys))
         value_key = self._key("v_head_dim", keys)
-        value_dim = key_dim if self._said(value_key) is None else self._figure(value_key)
+        value_dim = key_dim if self._figures.said(value_key) is None else self._figures.figure(value_key)
         return kv_heads, key_dim, value_dim
 
     def _key(self, key: str, other_keys: Mapping[str, str]) -> str:
         """Where the config keeps this figure for this kind of layer."""
         other = other_keys.get(key, key)
         # Gemma 4 has fewer global KV heads only where keys serve as values.
-        if other == "num_global_key_value_heads" and self._text.get("attention_k_eq_v") is not True:
+        if other == "num_global_key_value_heads" and not self._figures.is_on("attention_k_eq_v"):
             return key
-        if (
-            self._said(other) is None
-            and key == "num_key_value_heads"
-            and "num_attention_groups" in self._text
-        ):
+        if self._figures.said(other) is not None:
+            return other
+        if key == "num_key_value_heads" and self._figures.said("num_attention_groups") is not None:
             return "num_attention_groups"
-        return key if self._said(other) is None else other
+        return key
 
     def _head_dim(self, key: str) -> int:
-        if self._said(key) is not None:
-            return self._figure(key)
-        hidden, heads = self._figure("hidden_size"), self._figure("num_attention_heads")
+        if self._figures.said(key) is not None:
+            return self._figures.figure(key)
+        hidden, heads = self._figures.figure("hidden_size"), self._figures.figure("num_attention_heads")
         if hidden % heads:
-            raise self._unknown(f"has no `head_dim`, and {hidden} does not divide by {heads} heads")
+            raise self._figures.unknown(f"has no `head_dim`, and {hidden} does not divide by {heads} heads")
         return hidden // heads
-
-    def _linear(self) -> LinearAttention:
-        key_heads, value_heads = self._figure("linear_num_key_heads"), self._figure("linear_num_value_heads")
-        key_dim, value_dim = self._figure("linear_key_head_dim"), self._figure("linear_value_head_dim")
-        return LinearAttention(
-            state_elements=value_heads * key_dim * value_dim,
-            conv_channels=2 * key_heads * key_dim + value_heads * value_dim,
-            conv_kernel=self._figure("linear_conv_kernel_dim"),
-        )
-
-    def _experts_per_token(self, experts: int) -> int:
-        picked = self._count(_EXPERTS_PER_TOKEN) if experts else 0
-        if experts and not 1 <= picked <= experts:
-            raise self._unknown(f"has {experts} experts, of which it uses {picked} for a token")
-        return picked
-
-    def _count(self, keys: Sequence[str]) -> int:
-        """The first of these keys that is set; 0 without any."""
-        key = next((key for key in keys if self._text.get(key) is not None), None)
-        return self._figure(key, least=0) if key else 0
-
-    def _figure(self, key: str, least: int = 1) -> int:
-        value = self._said(key)
-        if value is None:
-            raise self._unknown(f"has no `{key}` in its config.json")
-        if type(value) is not int or not least <= value <= _MAX_FIGURE:
-            raise self._unknown(f"has the `{key}` {_shown(value)} in its config.json")
-        return value
-
-    def _said(self, key: str) -> object:
-        """What the config says, or what its model class fills in; None if neither."""
-        value = self._text.get(key)
-        if value is not None:
-            return value
-        default = self._family.defaults.get(key)
-        return self._text.get(default) if isinstance(default, str) else default
-
-    def _unknown(self, what: str) -> UnknownArchitecture:
-        return UnknownArchitecture(f"`{self._model_type}` {what}")
-
-
-def _shown(value: object) -> str:
-    """A wrong figure in a message; lists and numbers may be too big to print."""
-    if isinstance(value, int) and abs(value) > _MAX_FIGURE:
-        return "of more digits than a model has"
-    return f"{value!r:.40}" if isinstance(value, int | float | str) else f"of type {type(value).__name__}"

@@ -1,9 +1,11 @@
 """The model families we know, by `model_type`: how their layers alternate, and what their configs leave out.
 
 A family is here when its attention is one that `architecture.py` has a value for and its layer pattern
-was read in its model code. One that is not here is refused: MLA, Mamba, sparse indexers, chunked
-attention and shared KV each have a cache of their own shape.
-Seen in transformers as of 2026-08-21; `mimo` and `mimo_v2_flash` in the code beside their checkpoints.
+was read in its model code. One that is not here is refused.
+Seen in transformers as of 2026-08-21 and in its release 5.22.2, seen 2026-11-15; `kimi_linear` of Kimi K3,
+`deepseek_v4`, `minimax_m3` and `nemotron-nas` also in vLLM 0.32, `vllm/models` and
+`vllm/model_executor/models`, seen 2026-11-15; `mimo` in the code beside its checkpoint.
+`deepseek_ref` is how SGLang's conversions of DeepSeek-V4 call themselves; their keys are the same.
 """
 
 from __future__ import annotations
@@ -18,9 +20,17 @@ Pattern = Literal[
     "late_window",  # layers from `max_window_layers` on slide, if `use_sliding_window`
     "alternate_window",  # every n-th layer sees everything, the others slide
     "alternate_linear",  # every n-th layer sees everything, the others are Gated DeltaNet
+    "alternate_chunk",  # `no_rope_layers` or every n-th layer sees everything, the others its chunk
     "marked_window",  # `hybrid_layer_pattern` marks the layers that slide
+    "marked_linear",  # `linear_attn_config` lists the layers that are linear, counted from 1
+    "marked_sparse",  # `sparse_attention_freq` marks the layers that are sparse
+    "blocks",  # a letter or a word for each block, which is a layer
+    "block_configs",  # each layer has its own figures
     "listed",  # only `layer_types` tells
 ]
+
+Attention = Literal["grouped", "latent", "compressed"]
+Recurrence = Literal["none", "delta_net", "kda", "mamba2"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +47,34 @@ class Family:
     """Keys that hold other figures for the layers that see everything."""
     window_keys: Mapping[str, str] = field(default_factory=dict)
     """Keys that hold other figures for the layers that slide."""
+    attention: Attention = "grouped"
+    """What the layers that see everything keep."""
+    recurrence: Recurrence = "none"
+    mamba_keys: tuple[str, str, str, str, str] = ("", "", "", "", "")
+    """What the config calls heads, head dimension, state size, groups and the width of the convolution."""
+    reads: frozenset[str] = frozenset()
+    """Keys with a cache of their own kind that this family is known to use."""
 
 
 _ALL_HEADS: Mapping[str, int | str] = {"num_key_value_heads": "num_attention_heads"}
 
 _LATE_WINDOW = Family("late_window")
-_DELTA_NET = Family("alternate_linear", 4, "full_attention_interval", {"head_dim": 256})
+_DELTA_NET = Family(
+    "alternate_linear", 4, "full_attention_interval", {"head_dim": 256}, recurrence="delta_net"
+)
+_SHARED_KV = frozenset({"num_kv_shared_layers"})
 _GEMMA4 = Family(
     "listed",
     defaults={"global_head_dim": 512},
     full_keys={"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"},
+    reads=_SHARED_KV,
 )
+_LATENT = Family(attention="latent", reads=frozenset({"kv_lora_rank"}))
+_LATENT_SPARSE = Family(attention="latent", reads=frozenset({"kv_lora_rank", "index_topk"}))
+_COMPRESSED = Family(
+    attention="compressed", defaults={"index_n_heads": 64}, reads=frozenset({"compress_ratios", "index_topk"})
+)
+_INDEXED = Family("marked_sparse", defaults={"head_dim": 128}, reads=frozenset({"sparse_attention_config"}))
 
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(defaults=_ALL_HEADS),
@@ -106,6 +133,46 @@ FAMILIES: Mapping[str, Family] = {
             "v_head_dim": "swa_v_head_dim",
         },
     ),
+    "llama4_text": Family(
+        "alternate_chunk",
+        4,
+        "no_rope_layer_interval",
+        {"head_dim": 128, "attention_chunk_size": 8192, "intermediate_size_mlp": 16_384},
+    ),
+    "deepseek_v2": _LATENT,
+    "deepseek_v3": _LATENT,
+    "kimi_k2": _LATENT,
+    "glm4_moe_lite": _LATENT,
+    "deepseek_v32": _LATENT_SPARSE,
+    "glm_moe_dsa": _LATENT_SPARSE,
+    "kimi_linear": Family(
+        "marked_linear",
+        defaults={"max_position_embeddings": "model_max_length"},
+        attention="latent",
+        recurrence="kda",
+        reads=frozenset({"kv_lora_rank", "linear_attn_config"}),
+    ),
+    "deepseek_v4": _COMPRESSED,
+    "deepseek_ref": _COMPRESSED,
+    "minimax_m3": _INDEXED,
+    "minimax_m3_vl": _INDEXED,
+    "minimax_m3_vl_text": _INDEXED,
+    "nemotron_h": Family(
+        "blocks",
+        defaults={"head_dim": "attention_head_dim"},
+        recurrence="mamba2",
+        mamba_keys=("mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "conv_kernel"),
+        reads=frozenset({"hybrid_override_pattern", "layers_block_type"}),
+    ),
+    "granitemoehybrid": Family(
+        "blocks",
+        defaults=_ALL_HEADS,
+        recurrence="mamba2",
+        mamba_keys=("mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_n_groups", "mamba_d_conv"),
+        reads=frozenset({"layers_block_type"}),
+    ),
+    "nemotron-nas": Family("block_configs", reads=frozenset({"block_configs"})),
+    "gemma3n_text": Family("listed", reads=_SHARED_KV),
     "step3p5": Family("listed"),
     "step3p7": Family("listed"),
 }

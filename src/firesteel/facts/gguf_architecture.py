@@ -14,32 +14,64 @@ from typing import Literal
 
 from firesteel.facts.architecture import (
     Architecture,
+    ChunkedAttention,
+    CompressedAttention,
     FullAttention,
+    Indexer,
+    LatentAttention,
     Layer,
     LinearAttention,
+    Mamba2,
+    NoCache,
+    SharedKv,
     SlidingAttention,
+    SparseAttention,
     UnknownArchitecture,
 )
-from firesteel.facts.config import MAX_LAYERS
+from firesteel.facts.figures import MAX_LAYERS
 from firesteel.facts.gguf import ArrayInfo, GgufHeader, Value, own_layers
 
 _MAX_FIGURE = 2**40
 
 
+Pattern = Literal[
+    "full",  # llama.cpp ignores a window even if the file names one
+    "window",  # every n-th layer sees everything
+    "listed_window",  # the file marks the layers that slide
+    "linear",  # Gated DeltaNet, but for every n-th layer
+    "latent",  # MLA, or all heads written out in files from before llama.cpp had it
+    "latent_linear",  # layers without KV heads are Kimi Delta Attention, the others MLA
+    "blocks",  # layers without KV heads are MLPs, or Mamba-2 if they are no MLP either
+    "mamba_window",  # layers without KV heads are Mamba-2
+    "mamba",
+    "chunk",
+    "sparse",
+    "compressed",
+    "pruned",  # layers without KV heads have no attention
+]
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    pattern: Literal["full", "window", "listed_window", "linear"] = "full"
-    """full: llama.cpp ignores a window even if the file names one. listed_window: the file marks layers."""
+    pattern: Pattern = "full"
     every: int = 0
     """Every n-th layer sees everything, where the file does not say."""
     window: int | None = None
     """The window, where the file does not say; 0 is none, None that the file has to say."""
+    reads: frozenset[str] = frozenset()
+    """Keys with a cache of their own kind that llama.cpp is known to use for this architecture."""
+    layers_with_kv: int | None = None
+    """Layers from here on use an earlier layer's cache, where the file does not say."""
 
 
 _FULL = _Kind()
 _LINEAR = _Kind("linear", 4)
+_RANK, _INDEXER = "attention.kv_lora_rank", "attention.indexer.head_count"
+_SHARED = "attention.shared_kv_layers"
+_SPARSE_LATENT = _Kind("latent", reads=frozenset({_RANK, _INDEXER}))
+_KDA = _Kind("latent_linear", reads=frozenset({_RANK}))
 
-_KINDS: Mapping[str, _Kind] = {
+KINDS: Mapping[str, _Kind] = {
     "llama": _FULL,
     "mistral3": _FULL,
     "qwen2": _FULL,
@@ -56,7 +88,21 @@ _KINDS: Mapping[str, _Kind] = {
     "gemma": _FULL,
     "gemma2": _Kind("window", 2, 4096),
     "gemma3": _Kind("window", 6, 0),
-    "gemma4": _Kind("listed_window"),
+    "gemma3n": _Kind("window", 5, reads=frozenset({_SHARED}), layers_with_kv=20),
+    "gemma4": _Kind("listed_window", reads=frozenset({_SHARED})),
+    "llama4": _Kind("chunk", 4),
+    "deepseek2": _Kind("latent", reads=frozenset({_RANK})),
+    "deepseek32": _SPARSE_LATENT,
+    "glm-dsa": _SPARSE_LATENT,
+    "deepseek4": _Kind("compressed", reads=frozenset({_INDEXER})),
+    "kimi-linear": _KDA,
+    "kimi-k3": _KDA,
+    "minimax-m3": _Kind("sparse", reads=frozenset({_INDEXER})),
+    "nemotron_h": _Kind("blocks"),
+    "nemotron_h_moe": _Kind("blocks"),
+    "granitehybrid": _Kind("mamba_window"),
+    "mamba2": _Kind("mamba"),
+    "deci": _Kind("pruned"),
     "phi3": _FULL,
     "smollm3": _FULL,
     "granite": _FULL,
@@ -73,10 +119,12 @@ _KINDS: Mapping[str, _Kind] = {
 }
 
 _OTHER_CACHES = {
-    "attention.kv_lora_rank": "multi-head latent attention (MLA)",
-    "attention.indexer.head_count": "sparse attention with an index cache",
-    "attention.shared_kv_layers": "layers that share a KV cache",
+    _RANK: "multi-head latent attention (MLA)",
+    _INDEXER: "sparse attention with an index cache",
+    _SHARED: "layers that share a KV cache",
 }
+_CHUNK = 8192
+"""llama.cpp's chunk for Llama 4, whatever the file says."""
 
 
 def architecture_of(header: GgufHeader) -> Architecture:
@@ -85,10 +133,10 @@ def architecture_of(header: GgufHeader) -> Architecture:
     if not isinstance(name, str):
         raise UnknownArchitecture(f"{header.name} has no `general.architecture`")
     reading = _Reading(name, header)
-    reading.refuse_other_caches()
-    if name not in _KINDS:
+    reading.refuse_other_caches(KINDS[name].reads if name in KINDS else frozenset())
+    if name not in KINDS:
         raise UnknownArchitecture(f"`{name:.80}` is a GGUF architecture that firesteel does not know")
-    return reading.architecture(_KINDS[name])
+    return reading.architecture(KINDS[name])
 
 
 class _Reading:
@@ -99,38 +147,155 @@ class _Reading:
         self._header = header
         self._metadata = header.metadata
 
-    def refuse_other_caches(self) -> None:
+    def refuse_other_caches(self, known: frozenset[str]) -> None:
         for key, what in _OTHER_CACHES.items():
-            if self._get(key):
-                raise self._unknown(f"has {what} (`{key}`), which firesteel cannot plan yet")
+            if self._get(key) and key not in known:
+                raise self._unknown(f"has {what} (`{key}`), which firesteel does not know of this family")
 
     def architecture(self, kind: _Kind) -> Architecture:
         count = own_layers(self._metadata)
         if count is None or count > MAX_LAYERS:
             raise self._unknown("has no plausible `block_count`")
         experts = self._figure("expert_count", least=0, default=0)
+        drafters = self._figure("nextn_predict_layers", least=0, default=0)
         return Architecture(
             model_type=self._name,
-            layers=tuple(self._layer(kind, layer) for layer in range(count)),
+            layers=self._shared(kind, tuple(self._layer(kind, layer) for layer in range(count))),
             hidden_size=self._figure("embedding_length"),
             vocab_size=self._vocab_size(),
             max_context=self._figure("context_length"),
             experts=experts,
             experts_per_token=self._experts_per_token(experts),
-            drafter_layers=self._figure("nextn_predict_layers", least=0, default=0),
+            drafter_layers=drafters,
         )
 
     def _layer(self, kind: _Kind, layer: int) -> Layer:
-        if kind.pattern == "linear" and self._is_linear(kind, layer):
-            return self._linear()
-        has_own = self._get("attention.head_count_kv") is not None
-        kv_heads = self._per_layer("attention.head_count_kv" if has_own else "attention.head_count", layer)
+        match kind.pattern:
+            case "linear" if self._is_linear(kind, layer):
+                return self._linear()
+            case "latent":
+                return self._latent(layer)
+            case "latent_linear":
+                return self._latent(layer) if self._kv_heads(layer) else self._kda()
+            case "blocks":
+                return self._block(layer)
+            case "mamba_window" if not self._kv_heads(layer):
+                return self._mamba()
+            case "mamba":
+                return self._mamba()
+            case "pruned" if not self._kv_heads(layer):
+                return NoCache("mlp" if self._per_layer("feed_forward_length", layer, 0) else "none")
+            case "sparse" if layer >= self._figure("leading_dense_block_count", least=0, default=0):
+                return self._sparse(layer)
+            case "compressed":
+                return self._compressed(layer)
+        return self._attention(kind, layer)
+
+    def _attention(self, kind: _Kind, layer: int) -> Layer:
+        kv_heads = self._kv_heads(layer, least=1)
+        if kind.pattern == "chunk" and self._is_chunked(kind, layer):
+            return ChunkedAttention(kv_heads, self._head_dim("key"), self._head_dim("value"), _CHUNK)
         window = self._window(kind)
         if not window or not self._slides(kind, layer):
             return FullAttention(kv_heads, self._head_dim("key"), self._head_dim("value"))
         return SlidingAttention(
             kv_heads, self._head_dim("key", "_swa"), self._head_dim("value", "_swa"), window
         )
+
+    def _kv_heads(self, layer: int, least: int = 0) -> int:
+        has_own = self._get("attention.head_count_kv") is not None
+        return self._per_layer("attention.head_count_kv" if has_own else "attention.head_count", layer, least)
+
+    def _latent(self, layer: int) -> Layer:
+        """Keys and values in one: llama.cpp keeps no values where the file has lengths for MLA."""
+        if self._get("attention.key_length_mla") is None:
+            heads = self._kv_heads(layer, least=1)
+            return FullAttention(heads, self._head_dim("key"), self._head_dim("value"))
+        rank, key = self._figure(_RANK), self._figure("attention.key_length")
+        if key <= rank:
+            raise self._unknown(f"has keys of {key} with a `{_RANK}` of {rank}")
+        attends = self._figure("attention.indexer.top_k") if self._get(_INDEXER) else 0
+        indexer = self._indexer() if attends and self._has_indexer(layer) else None
+        return LatentAttention(rank, key - rank, indexer, attends)
+
+    def _indexer(self) -> Indexer:
+        return Indexer(self._figure(_INDEXER), self._figure("attention.indexer.key_length"))
+
+    def _has_indexer(self, layer: int) -> bool:
+        """GLM-5.2 has one for four layers; older files do not say so and are told by their context."""
+        if self._name != "glm-dsa":
+            return True
+        if self._get("attention.indexer.types") is not None:
+            return bool(self._per_layer("attention.indexer.types", layer, least=0))
+        return self._figure("context_length") < 2**20 or max(layer - 2, 0) % 4 == 0
+
+    def _sparse(self, layer: int) -> SparseAttention:
+        picked = self._figure("attention.indexer.top_k") * self._figure("attention.indexer.block_size")
+        return SparseAttention(
+            self._kv_heads(layer, least=1),
+            self._head_dim("key"),
+            self._head_dim("value"),
+            self._indexer(),
+            picked,
+        )
+
+    def _compressed(self, layer: int) -> CompressedAttention:
+        ratio = self._per_layer("attention.compress_ratios", layer, least=0)
+        if ratio not in (0, 4, 128):
+            raise self._unknown(f"compresses {ratio} tokens into one, not 4 or 128")
+        return CompressedAttention(
+            head_dim=self._head_dim("key"),
+            rope_dim=self._figure("rope.dimension_count"),
+            window=self._figure("attention.sliding_window"),
+            ratio=ratio,
+            indexer=self._indexer() if ratio == 4 else None,
+            attends=self._figure("attention.indexer.top_k") if ratio == 4 else 0,
+        )
+
+    def _kda(self) -> LinearAttention:
+        heads, dim = self._per_layer("attention.head_count", 0), self._figure("kda.head_dim")
+        return LinearAttention(heads * dim * dim, 3 * heads * dim, self._figure("ssm.conv_kernel"))
+
+    def _block(self, layer: int) -> Layer:
+        if self._kv_heads(layer):
+            heads = self._kv_heads(layer)
+            return FullAttention(heads, self._head_dim("key"), self._head_dim("value"))
+        if not self._per_layer("feed_forward_length", layer, least=0):
+            return self._mamba()
+        return NoCache("moe" if self._get("expert_count") else "mlp")
+
+    def _mamba(self) -> Mamba2:
+        """`time_step_rank` is the heads of Mamba-2."""
+        inner, heads = self._figure("ssm.inner_size"), self._figure("ssm.time_step_rank")
+        if inner % heads:
+            raise self._unknown(f"has an `ssm.inner_size` of {inner}, which {heads} heads do not divide")
+        return Mamba2(
+            heads,
+            inner // heads,
+            self._figure("ssm.state_size"),
+            self._figure("ssm.group_count"),
+            self._figure("ssm.conv_kernel"),
+        )
+
+    def _shared(self, kind: _Kind, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+        """The last layers use the cache of the last two that have one: one that slides, one that does not."""
+        first = kind.layers_with_kv
+        if self._get(_SHARED) is not None:
+            first = len(layers) - self._figure(_SHARED, least=0)
+        if first is None or first >= len(layers):
+            return layers
+        if first < 2:
+            raise self._unknown(f"has {len(layers)} layers, of which {first} have a KV cache to share")
+        others = (
+            SharedKv(first - 2 if isinstance(layer, SlidingAttention) else first - 1)
+            for layer in layers[first:]
+        )
+        return (*layers[:first], *others)
+
+    def _is_chunked(self, kind: _Kind, layer: int) -> bool:
+        if self._get("attention.sliding_window") == 0:
+            return False
+        return self._slides(kind, layer)
 
     def _is_linear(self, kind: _Kind, layer: int) -> bool:
         if self._get("attention.recurrent_layers") is not None:
@@ -163,7 +328,14 @@ class _Reading:
         for key in (f"attention.{which}_length{suffix}", f"attention.{which}_length"):
             if self._get(key) is not None:
                 return self._figure(key)
-        return max(1, self._figure("embedding_length") // self._per_layer("attention.head_count", 0))
+        return max(1, self._figure("embedding_length") // self._most_heads())
+
+    def _most_heads(self) -> int:
+        """Where layers differ, those without attention have none."""
+        heads = self._get("attention.head_count")
+        if isinstance(heads, tuple):
+            heads = max((each for each in heads if isinstance(each, int)), default=None)
+        return self._checked("attention.head_count", heads, 1)
 
     def _vocab_size(self) -> int:
         tokens = self._metadata.get("tokenizer.ggml.tokens")

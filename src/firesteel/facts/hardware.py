@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, PositiveInt
 from firesteel import sheets
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Confidence, Source, Sources
+from firesteel.facts.host import Host, keep_free_bytes
 from firesteel.units import parse_size
 
 
@@ -127,3 +128,18 @@ def _figure(sheet: FigureSheet) -> Figure:
     low = sheet.value if sheet.low is None else sheet.low
     high = sheet.value if sheet.high is None else sheet.high
     return Figure(sheet.value, low, high, sheet.confidence, sheet.sources, sheet.note)
+
+
+def host_at_rest(machine: Hardware) -> Host:
+    """A machine of this kind with nothing running on it."""
+    return Host(
+        name=machine.name,
+        title=machine.title,
+        hardware=machine.name,
+        cores=machine.cores,
+        memory_total_bytes=machine.memory_bytes,
+        memory_available_bytes=machine.memory_bytes,
+        keep_free_bytes=keep_free_bytes(machine.memory_bytes, machine.ceiling_bytes),
+        bandwidth_bytes_per_s=float(machine.bandwidth_bytes_per_s),
+        bandwidth_kind="reported",
+    )

@@ -7,7 +7,7 @@ router did not pick, the embedding rows it does not look up, and the towers that
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
@@ -50,6 +50,8 @@ class Weights:
     source: str
     tied_head: bool = False
     """The head is the embedding table, so decoding reads that table whole."""
+    bytes_by_format: Mapping[tuple[Role, str], int] = field(default_factory=dict)
+    """The same bytes by how they are stored; empty where only the sums are known."""
 
     @property
     def total_bytes(self) -> int:
@@ -74,6 +76,9 @@ class Weights:
 def weigh(tensors: Iterable[Tensor], provenance: Provenance, source: str) -> Weights:
     """Sum tensors by role. Without a head of its own a model decodes through its embedding table."""
     by_role: dict[Role, int] = {}
+    by_format: dict[tuple[Role, str], int] = {}
     for tensor in tensors:
+        stored = tensor.role, tensor.dtype
         by_role[tensor.role] = by_role.get(tensor.role, 0) + tensor.bytes
-    return Weights(by_role, provenance, source, tied_head=Role.HEAD not in by_role)
+        by_format[stored] = by_format.get(stored, 0) + tensor.bytes
+    return Weights(by_role, provenance, source, Role.HEAD not in by_role, by_format)

@@ -1,0 +1,214 @@
+"""How each family lays out its weights: the names of its modules, and which of them it has.
+
+What is common to all is in `parameters.py`; this table holds the differences. A family is here when the
+tensors that the layout gives are those of its own model class, name by shape by count.
+Seen in transformers 5.22.2, its classes built on the meta device; Kimi K3's latent experts, output gates and
+residual projections, `nemotron-nas` and all MTP layers in vLLM 0.32; the names of modules, where
+transformers has renamed them, in the ignore lists of published checkpoints. All seen 2026-11-15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Drafter = Literal["none", "eh_proj", "fc", "input_proj", "blocks", "two_proj"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    prefix: str = "model."
+    nested_prefix: str = "model.language_model."
+    """The prefix where the language model is one of several in the checkpoint."""
+    embedding: str = "embed_tokens"
+    head: str = "lm_head"
+    nested_head: str = "lm_head"
+    tied: bool = False
+    """Whether the head is the embedding table, where the config does not say."""
+    norms: int = 2
+    """RMS norms of the hidden size in each layer."""
+    bias: Literal["none", "qkv", "qkvo"] = "none"
+    """Which projections of attention have one."""
+    bias_key: str = ""
+    """The key that switches it on; without a key it is always on."""
+    qk_norm: Literal["none", "head", "flat"] = "none"
+    """Norms of queries and keys: of one head's dimension, or of all heads together."""
+    qk_norm_key: str = ""
+    query_gate: Literal["none", "doubled", "heads"] = "none"
+    """Gates on what attention gives: as wide as the queries, inside their projection, or one a head."""
+    sinks: bool = False
+    fused: bool = False
+    """Queries, keys and values in one projection, gate and up in another."""
+    mlp: str = "mlp"
+    gated: bool = True
+    moe: str = "mlp"
+    router: str = "gate"
+    expert: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")
+    expert_biases: bool = False
+    dense_key: str = "intermediate_size"
+    expert_key: str = "moe_intermediate_size"
+    shared: str = "shared_experts"
+    shared_keys: tuple[str, ...] = ()
+    """Keys of the shared expert's size; without them it is as many experts' as are shared."""
+    shared_gate: bool = False
+    corrects: bool = False
+    """A bias in the router that evens out the load."""
+    drafter: Drafter = "none"
+    drafter_is_dense: bool = False
+    """MTP layers have an MLP where the model's last layers have experts."""
+    drafter_copies: int = 0
+    """Copies of the embedding table or the head in each MTP layer."""
+
+
+_GPT_LIKE = Layout()
+_QWEN3 = Layout(bias="qkvo", bias_key="attention_bias", qk_norm="head")
+_QWEN_NEXT = replace(
+    _QWEN3,
+    query_gate="doubled",
+    shared="shared_expert",
+    shared_keys=("shared_expert_intermediate_size",),
+    shared_gate=True,
+    drafter="fc",
+)
+_DEEPSEEK = Layout(
+    nested_prefix="language_model.model.",
+    nested_head="language_model.lm_head",
+    bias="qkvo",
+    bias_key="attention_bias",
+    corrects=True,
+    drafter="eh_proj",
+)
+_DEEPSEEK_V3 = replace(_DEEPSEEK, drafter_copies=2)
+"""Its MTP layer holds 11.5 B of its own and copies of the embedding table and of the head, 0.9 B each:
+https://github.com/deepseek-ai/DeepSeek-V3/blob/main/README_WEIGHTS.md, seen 2026-11-15."""
+_GEMMA = Layout(tied=True)
+_GEMMA4 = Layout(tied=True, norms=4, qk_norm="head")
+_MIXTRAL = Layout(moe="block_sparse_moe", expert=("w1", "w3", "w2"), expert_key="intermediate_size")
+_MINIMAX_M3 = Layout(
+    prefix="language_model.model.",
+    nested_prefix="language_model.model.",
+    head="lm_head",
+    qk_norm="head",
+    moe="block_sparse_moe",
+    expert=("w1", "w3", "w2"),
+    expert_key="intermediate_size",
+    dense_key="dense_intermediate_size",
+    shared_keys=("shared_intermediate_size",),
+    corrects=True,
+)
+_DEEPSEEK_V4 = Layout(
+    prefix="",
+    embedding="embed",
+    head="head",
+    moe="ffn",
+    expert=("w1", "w3", "w2"),
+    corrects=True,
+    drafter="two_proj",
+)
+_STEP = Layout(
+    qk_norm="head",
+    query_gate="heads",
+    shared="share_expert",
+    shared_keys=("share_expert_dim",),
+    corrects=True,
+    drafter="eh_proj",
+    drafter_is_dense=True,
+    drafter_copies=1,
+)
+
+LAYOUTS: Mapping[str, Layout] = {
+    "llama": Layout(bias="qkvo", bias_key="attention_bias"),
+    "mistral": _GPT_LIKE,
+    "ministral3": _GPT_LIKE,
+    "smollm3": Layout(tied=True),
+    "granite": Layout(bias="qkvo", bias_key="attention_bias", tied=True),
+    "seed_oss": Layout(bias="qkv", bias_key="attention_bias"),
+    "phi3": Layout(fused=True),
+    "glm4": Layout(fused=True, bias="qkv", bias_key="attention_bias", norms=4),
+    "qwen2": Layout(bias="qkv"),
+    "mimo": Layout(bias="qkv", bias_key="attention_bias", drafter="input_proj"),
+    "qwen3": _QWEN3,
+    "qwen3_moe": _QWEN3,
+    "qwen3_vl_text": _QWEN3,
+    "qwen3_vl_moe_text": _QWEN3,
+    "qwen3_next": _QWEN_NEXT,
+    "qwen3_5_text": _QWEN_NEXT,
+    "qwen3_5_moe_text": _QWEN_NEXT,
+    "mixtral": _MIXTRAL,
+    "minimax_m2": replace(_MIXTRAL, qk_norm="flat", corrects=True),
+    "minimax_m3": _MINIMAX_M3,
+    "minimax_m3_vl": _MINIMAX_M3,
+    "minimax_m3_vl_text": _MINIMAX_M3,
+    "gpt_oss": Layout(
+        bias="qkvo",
+        sinks=True,
+        router="router",
+        expert=("gate_up_proj", "down_proj"),
+        expert_key="intermediate_size",
+        expert_biases=True,
+    ),
+    "gemma": _GEMMA,
+    "gemma2": replace(_GEMMA, norms=4),
+    "gemma3_text": replace(_GEMMA, norms=4, qk_norm="head"),
+    "gemma4_text": _GEMMA4,
+    "gemma4_unified_text": _GEMMA4,
+    "olmo2": Layout(qk_norm="flat"),
+    "olmo3": Layout(qk_norm="flat"),
+    "olmoe": Layout(qk_norm="flat", expert_key="intermediate_size"),
+    "cohere2": Layout(norms=1, tied=True),
+    "granitemoehybrid": Layout(
+        moe="block_sparse_moe",
+        router="router",
+        expert_key="intermediate_size",
+        shared="shared_mlp",
+        shared_keys=("shared_intermediate_size",),
+    ),
+    "granitemoe": Layout(moe="block_sparse_moe", router="router", expert_key="intermediate_size"),
+    "glm4_moe": Layout(
+        bias="qkv",
+        bias_key="attention_bias",
+        qk_norm="head",
+        qk_norm_key="use_qk_norm",
+        corrects=True,
+        drafter="eh_proj",
+    ),
+    "mimo_v2_flash": Layout(corrects=True),
+    "step3p5": _STEP,
+    "step3p7": _STEP,
+    "llama4_text": Layout(
+        prefix="language_model.model.",
+        nested_prefix="language_model.model.",
+        nested_head="language_model.lm_head",
+        mlp="feed_forward",
+        moe="feed_forward",
+        router="router",
+        expert=("gate_up_proj", "down_proj"),
+        dense_key="intermediate_size_mlp",
+        expert_key="intermediate_size",
+        shared="shared_expert",
+        shared_keys=("intermediate_size",),
+    ),
+    "deepseek_v2": replace(_DEEPSEEK, corrects=False),
+    "deepseek_v3": _DEEPSEEK_V3,
+    "deepseek_v32": _DEEPSEEK_V3,
+    "kimi_k2": _DEEPSEEK,
+    "glm_moe_dsa": _DEEPSEEK,
+    "glm4_moe_lite": _DEEPSEEK,
+    "kimi_linear": replace(_DEEPSEEK, moe="block_sparse_moe", expert=("w1", "w3", "w2")),
+    "deepseek_v4": _DEEPSEEK_V4,
+    "deepseek_ref": _DEEPSEEK_V4,
+    "nemotron_h": Layout(
+        prefix="backbone.",
+        embedding="embeddings",
+        norms=1,
+        mlp="mixer",
+        gated=False,
+        moe="mixer",
+        expert=("up_proj", "down_proj"),
+        shared_keys=("moe_shared_expert_intermediate_size",),
+        corrects=True,
+        drafter="blocks",
+    ),
+    "nemotron-nas": _GPT_LIKE,
+}
