@@ -5,8 +5,28 @@ Never looks at the world: the host is a value. Never judges flags: that is `rule
 """
 
 from firesteel.planner.band import Band
+from firesteel.planner.doubt import Doubt, doubt
 from firesteel.planner.memory import Memory, Part, Verdict
 from firesteel.planner.plan import Cache, Plan, largest_context, plan
-from firesteel.planner.speed import Speed
+from firesteel.planner.speculation import Drafted
+from firesteel.planner.speed import Crowd, Prefill, Speed
+from firesteel.planner.startup import Phase, StartUp
 
-__all__ = ["Band", "Cache", "Memory", "Part", "Plan", "Speed", "Verdict", "largest_context", "plan"]
+__all__ = [
+    "Band",
+    "Cache",
+    "Crowd",
+    "Doubt",
+    "Drafted",
+    "Memory",
+    "Part",
+    "Phase",
+    "Plan",
+    "Prefill",
+    "Speed",
+    "StartUp",
+    "Verdict",
+    "doubt",
+    "largest_context",
+    "plan",
+]

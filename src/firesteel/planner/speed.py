@@ -1,30 +1,73 @@
-"""Decode speed from bytes and bandwidth.
+"""How fast a launch will be, and how we know: the best rung of the ladder that holds.
 
-A decode step reads every weight it uses once, and the KV cache of its sequence. Memory can hand those
-bytes over only so fast, so `bandwidth / bytes` bounds tokens a second, and engines reach a share of
-that bound which depends on engine, kind of model and machine. The shares in `data/speed.yaml` were
-seen in published runs; the bound itself is physics.
+    measured recipe   runs of this checkpoint in this engine and version, with this KV cache
+    measured model    runs of this checkpoint in this engine, other versions or settings
+    fitted            the class model of `decode.py`, with the errors it had on models left out of its fit
+    roofline          what bandwidth allows, and a share of it that was seen on such machines
+
+A measured rung does not quote a run: it takes the fitted figure and corrects it by how far off that was
+for the runs, so depth and KV format may differ. Every band comes from errors that were seen.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import hypot
 from typing import Literal
 
-from firesteel import sheets
 from firesteel.engines import Cache
-from firesteel.facts import Architecture, LinearAttention, Weights
-from firesteel.facts.evidence import Sources
-from firesteel.launch import EngineName, Launch
+from firesteel.errors import UsageError
+from firesteel.facts import Architecture, Weights
+from firesteel.launch import Launch
+from firesteel.planner import measured, prefill
 from firesteel.planner.band import Band
+from firesteel.planner.constants import ConstantsSheet, constants
+from firesteel.planner.decode import (
+    Reading,
+    Stored,
+    Terms,
+    all_reduces,
+    at_depth,
+    reading,
+    step_ms,
+    stored,
+    terms,
+)
+from firesteel.planner.measured import Run
 from firesteel.planner.pool import Pool
+from firesteel.planner.roofline import share
+from firesteel.planner.speculation import Drafted, drafted
+from firesteel.planner.startup import StartUp, start_up
 
-Rung = Literal["roofline"]
-"""How a figure was come by. Measured and fitted rungs come before this one once there are any."""
+Rung = Literal["measured recipe", "measured model", "fitted", "roofline"]
 _DEPTH = 1024
 """Tokens already in the sequence, for which the figure is given."""
+_PROMPT = 8192
+_DEPTHS = (1024, 8192, 32768, 131072)
+MAX_USERS = 1024
+MAX_CONTEXT = 2**24
+"""More than any model or machine here could serve: such an ask is a slip of the finger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """All users of a launch decoding at once, about a thousand tokens in, with no prompts arriving."""
+
+    users: int
+    each_tokens_per_s: Band
+    total_tokens_per_s: Band
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """One prompt into an idle server that has nothing of it cached."""
+
+    prompt_tokens: int
+    tokens_per_s: Band
+    ttft_ms: Band
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,63 +80,318 @@ class Speed:
     bandwidth_bytes_per_s: float
     rung: Rung
     why: str
+    sources: tuple[str, ...] = ()
+    """Addresses behind the figure."""
+    parts_ms: Mapping[str, float] = field(default_factory=dict)
+    """Where the time of a step goes, as far as the rung tells."""
+    at_depth: tuple[tuple[int, Band], ...] = ()
+    """The same figure deeper into a conversation, as far as the context reaches."""
+    crowd: Crowd | None = None
+    """None for one user, or where nothing is known of several."""
+    drafted: tuple[Drafted, ...] = ()
+    """With the launch's own drafter, by kind of text; empty when it has none."""
+    prefill: Prefill | None = None
+    start_up: StartUp | None = None
 
 
-class ShareSheet(sheets.Sheet):
-    """A row holds for every key that it does not name."""
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """Everything that the figures of one launch are made from."""
 
-    engine: EngineName
-    hardware: str | None = None
-    moe: bool | None = None
-    hybrid: bool | None = None
-    model_type: str | None = None
+    launch: Launch
+    shape: Architecture
+    stored: Stored
+    read: Reading
+    """At the start of a conversation."""
+    kv_dtype: str
+    bandwidth: float
+    """Of one machine."""
+    costs: Mapping[str, float]
     low: float
-    expected: float
     high: float
-    why: str
-    sources: Sources
+    """Measured over predicted, for models that the costs were not fitted to."""
 
+    def reading(self, depth: int, kv_dtype: str | None = None) -> Reading:
+        return at_depth(self.read, self.shape, depth, self.kv_dtype if kv_dtype is None else kv_dtype)
 
-class SharesSheet(sheets.Sheet):
-    shares: tuple[ShareSheet, ...]
+    def terms(self, depth: int, users: int = 1, independence: float = 1.0) -> Terms:
+        return terms(self.reading(depth), self.bandwidth, users, independence)
+
+    def tokens_per_s(self, parts: Terms) -> Band:
+        """Of one user; the band is that of an unknown format, where there is one."""
+        least, likely, most = step_ms(_costed(self.launch), parts, self.costs)
+        return Band(*(1000 / self._spread_over_sparks(each) for each in (most, likely, least)))
+
+    def _spread_over_sparks(self, milliseconds: float) -> float:
+        if self.launch.sparks < 2:
+            return milliseconds
+        each = constants().all_reduce_ms.expected * (self.launch.sparks - 1)
+        return milliseconds / self.launch.sparks + all_reduces(self.shape) * each
 
 
 def decode_speed(
     launch: Launch, shape: Architecture, weights: Weights, kv: Cache, pool: Pool
 ) -> Speed | None:
     """None when the bandwidth of the memory is not known. `weights` are those that the engine holds."""
+    _refuse_the_absurd(kv)
     if not pool.bandwidth_bytes_per_s:
         return None
-    read = weights.bytes_read_per_token(shape.experts, shape.experts_per_token)
-    read += kv.bytes_per_token * min(_DEPTH, kv.context) + kv.state_bytes // kv.users
-    bound = pool.bandwidth_bytes_per_s / read
-    share = _share(launch.engine, pool.hardware, shape)
-    return Speed(
-        Band(bound * share.low, bound * share.expected, bound * share.high),
-        bound,
-        read,
-        pool.bandwidth_bytes_per_s,
-        "roofline",
-        f"{share.expected:.0%} of the bandwidth bound: {share.why}",
+    parts = stored(weights)
+    found = constants()
+    if pool.hardware != found.hardware:
+        return _roofline(launch, shape, weights, parts, kv, pool.bandwidth_bytes_per_s)
+    model = _model(launch, shape, weights, parts, kv, pool.bandwidth_bytes_per_s, found)
+    speed = _anchored(model, _fitted(model, kv, found), kv, found)
+    return replace(
+        speed,
+        crowd=_crowd(model, kv, found),
+        drafted=drafted(launch, shape, speed.decode_tokens_per_s),
+        prefill=_prefill(model, kv, found),
+        start_up=start_up(launch, weights.total_bytes),
     )
 
 
-def _share(engine: EngineName, hardware: str | None, shape: Architecture) -> ShareSheet:
-    """The first row that fits; the file goes from special to general and ends with one for all."""
-    hybrid = any(isinstance(layer, LinearAttention) for layer in shape.layers)
-    told = {
-        "hardware": hardware or "none",
-        "moe": shape.is_moe,
-        "hybrid": hybrid,
-        "model_type": shape.model_type,
-    }
-    for row in _shares():
-        if row.engine == engine and all(getattr(row, key) in (None, value) for key, value in told.items()):
-            return row
-    raise LookupError(f"data/speed.yaml has no row for {engine}")
+def _refuse_the_absurd(kv: Cache) -> None:
+    if kv.users > MAX_USERS:
+        raise UsageError(
+            f"{kv.users:,} users at once are more than any figure here tells of; the limit is {MAX_USERS:,}",
+            next=f"--users {MAX_USERS}",
+        )
+    if kv.context > MAX_CONTEXT:
+        raise UsageError(
+            f"a context of {kv.context:,} tokens is more than any model has; the limit is {MAX_CONTEXT:,}",
+            next=f"--context {MAX_CONTEXT}",
+        )
 
 
-@cache
-def _shares() -> tuple[ShareSheet, ...]:
-    name = "speed.yaml"
-    return sheets.load(name, (files("firesteel") / "data" / name).read_text("utf-8"), SharesSheet).shares
+def _costed(launch: Launch) -> str:
+    """Whose costs are taken: SGLang runs much the same kernels as vLLM and has too few public runs."""
+    return "llamacpp" if launch.engine == "llamacpp" else "vllm"
+
+
+def _model(
+    launch: Launch,
+    shape: Architecture,
+    weights: Weights,
+    parts: Stored,
+    kv: Cache,
+    bandwidth: float,
+    found: ConstantsSheet,
+) -> _Model:
+    fitted = found.engines[_costed(launch)].decode
+    off = fitted.left_out if launch.engine in found.engines else found.elsewhere[launch.engine]
+    low, high = min(off.low, fitted.left_out.low), max(off.high, fitted.left_out.high)
+    # The fit's runs are one hand's; another machine and version differ as much as hands were seen to.
+    low, high = 1 - hypot(1 - low, 1 - found.carried.low), 1 + hypot(high - 1, found.carried.high - 1)
+    read = reading(_costed(launch), shape, parts, weights.tied_head, 0, kv.dtype)
+    return _Model(launch, shape, parts, read, kv.dtype, bandwidth, fitted.costs, low, high)
+
+
+def _fitted(model: _Model, kv: Cache, found: ConstantsSheet) -> Speed:
+    depth = min(_DEPTH, kv.context)
+    read = model.reading(depth)
+    bound = model.bandwidth * model.launch.sparks / read.bytes()
+    low, high = _doubts(model, read)
+    decode = _capped(model.tokens_per_s(model.terms(depth)), low, high, bound)
+    engine = found.engines[_costed(model.launch)].decode
+    words = (
+        f"fitted to {engine.fitted.runs} runs of {engine.fitted.models} shapes on a GB10; models left out of "
+        f"the fit were off by {engine.left_out.mean:.1%} on average, {engine.left_out.worst:.0%} at worst"
+    )
+    return Speed(
+        decode,
+        bound,
+        round(read.bytes()),
+        model.bandwidth * model.launch.sparks,
+        "fitted",
+        words + _but(model, read),
+        _addresses(_costed(model.launch)),
+        _parts_ms(model, depth),
+        tuple(
+            (each, _capped(model.tokens_per_s(model.terms(each)), low, high, bound))
+            for each in _DEPTHS
+            if each <= kv.context
+        ),
+    )
+
+
+def _capped(predicted: Band, low: float, high: float, bound: float) -> Band:
+    """Widened by the errors that were seen, and never above what memory allows."""
+    expected = min(predicted.expected, bound)
+    return Band(
+        min(predicted.low * low, expected), expected, max(expected, min(predicted.high * high, bound))
+    )
+
+
+def _doubts(model: _Model, read: Reading) -> tuple[float, float]:
+    """Wider where the launch leaves what the fit has seen."""
+    low, high = model.low, model.high
+    if read.unseen:
+        low, high = low * 0.9, high * 1.1
+    if model.launch.sparks > 1:
+        two = constants().two_sparks
+        low, high = min(low, two.low), max(high, two.high)
+    if model.launch.sparks > 2:
+        low, high = low * 0.6, high * 1.2
+    if model.launch.flags.get("enforce-eager") is True:
+        low *= 0.75  # 26 tok/s where graphs give 33.5, gpt-oss-120b on a Spark
+    return low, high
+
+
+def _but(model: _Model, read: Reading) -> str:
+    words = ""
+    if model.launch.engine not in constants().engines:
+        few = constants().elsewhere[model.launch.engine]
+        words += (
+            f"; those are runs of vLLM, and {few.runs} of {model.launch.engine} were off by {few.mean:.0%}"
+        )
+    if "" in read.weights:
+        words += "; the formats of the weights are not known, so the band covers every kind"
+    if read.unseen:
+        words += f"; no run with weights in {' and '.join(sorted(read.unseen))} is among them"
+    if model.launch.sparks == 2:
+        two = constants().two_sparks
+        words += f"; on two Sparks half the step and {two.runs} runs' all-reduces, off by {two.mean:.0%}"
+    if model.launch.sparks > 2:
+        words += f"; no run on {model.launch.sparks} Sparks tells what its all-reduces cost"
+    return words
+
+
+def _parts_ms(model: _Model, depth: int) -> dict[str, float]:
+    names = {"kv": "KV cache and states", "head": "head and sampling", "experts": "experts"}
+    found: dict[str, float] = {}
+    parts = model.terms(depth)
+    for name, size in parts.items():
+        also = {"perhaps_narrow": parts.get("perhaps_narrow", 0.0)} if not name else {}
+        cost = step_ms(_costed(model.launch), {name: size, **also}, model.costs)[1]
+        label = names.get(name, "layers" if name.endswith(("_layer", "step")) else "weights")
+        if cost:
+            found[label] = found.get(label, 0.0) + cost
+    return found
+
+
+def _addresses(engine: str) -> tuple[str, ...]:
+    return tuple(measured.origins()[name].url for name in sorted(measured.CALIBRATED[engine]))
+
+
+def _anchored(model: _Model, fitted: Speed, kv: Cache, found: ConstantsSheet) -> Speed:
+    """The fitted figure, corrected by runs of the same checkpoint where there are any."""
+    if model.launch.sparks > 1:
+        return fitted
+    runs = [run for run in measured.runs_of(model.launch.model, model.launch.engine) if _is_alike(run, model)]
+    same = [run for run in runs if _is_same_recipe(run, model.launch, kv)]
+    if not runs:
+        return fitted
+    ratios = [_ratio(model, run) for run in same or runs]
+    middle = sum(ratios) / len(ratios)
+    slower, faster = 1 - min(ratios) / middle, max(ratios) / middle - 1
+    by_others = found.carried
+    if same:
+        low, high = min(by_others.low, 1 - slower), max(by_others.high, 1 + faster)
+    else:  # runs that differ among themselves say less of one that differs from all
+        low = 1 - hypot(1 - by_others.low, slower)
+        high = 1 + hypot(by_others.high - 1, faster)
+
+    def corrected(band: Band) -> Band:
+        return _capped(Band(*(band.expected * middle,) * 3), low, high, fitted.bound_tokens_per_s)
+
+    return replace(
+        fitted,
+        decode_tokens_per_s=corrected(fitted.decode_tokens_per_s),
+        rung="measured recipe" if same else "measured model",
+        why=_run_words(same or runs, bool(same)),
+        sources=tuple(dict.fromkeys(measured.origins()[run.source].url for run in same or runs)),
+        parts_ms={part: took / middle for part, took in fitted.parts_ms.items()},
+        at_depth=tuple((depth, corrected(band)) for depth, band in fitted.at_depth),
+    )
+
+
+def _is_alike(run: Run, model: _Model) -> bool:
+    """Eager mode is another speed, and figures that sources only guess at count where there are no others."""
+    eager = model.launch.flags.get("enforce-eager") is True
+    return ("eager" in run.note) == eager
+
+
+def _is_same_recipe(run: Run, launch: Launch, kv: Cache) -> bool:
+    version = run.version.split(" ")[0].removeprefix("b")
+    return not run.kind and version == launch.version and (run.kv_dtype or "auto") == kv.dtype
+
+
+def _ratio(model: _Model, run: Run) -> float:
+    parts = terms(model.reading(run.middle_depth, run.kv_dtype), model.bandwidth)
+    assert run.decode_tps is not None
+    return run.decode_tps / model.tokens_per_s(parts).expected
+
+
+def _run_words(runs: Sequence[Run], is_recipe: bool) -> str:
+    rates = sorted(run.decode_tps or 0 for run in runs)
+    versions = sorted({run.version or "a version not named" for run in runs})
+    shown = f"{rates[0]:g}" if rates[0] == rates[-1] else f"{rates[0]:g} to {rates[-1]:g}"
+    about = "about " if any(run.kind for run in runs) else ""
+    many = "one published run" if len(runs) == 1 else f"{len(runs)} published runs"
+    what = "this checkpoint, engine, version and KV cache" if is_recipe else "this checkpoint and engine"
+    return f"{about}{shown} tok/s in {many} of {what} on a GB10 ({', '.join(versions)})"
+
+
+def _crowd(model: _Model, kv: Cache, found: ConstantsSheet) -> Crowd | None:
+    if kv.users < 2:
+        return None
+    depth = min(_DEPTH, kv.context)
+    crowd = found.engines[_costed(model.launch)].crowd
+    many = replace(model, costs={**model.costs, **crowd.costs})
+
+    def each(independence: float) -> float:
+        return many.tokens_per_s(many.terms(depth, kv.users, independence)).expected
+
+    own, shared = found.engines["vllm"].crowd.costs, found.engines["llamacpp"].crowd.costs
+    expected = each(own["independence"])
+    low = min(each(1.0), expected * crowd.left_out.low)
+    high = max(each(shared["independence"]), expected * crowd.left_out.high)
+    band = Band(low, expected, high)
+    words = (
+        f"{crowd.fitted.runs} runs of 2 to 32 users, off by {crowd.left_out.mean:.0%} for models left out; "
+        "slower when prompts have nothing in common, faster when they share their experts"
+    )
+    return Crowd(
+        kv.users, band, Band(*(kv.users * each for each in (band.low, band.expected, band.high))), words
+    )
+
+
+def _prefill(model: _Model, kv: Cache, found: ConstantsSheet) -> Prefill | None:
+    """None where formats are not known, or no run shows the path: a guess would be off by a factor."""
+    active = prefill.active_weights(model.shape, model.stored)
+    if active is None or model.launch.engine not in found.engines or model.launch.sparks > 1:
+        return None
+    fitted = found.engines[model.launch.engine].prefill
+    prompt = min(_PROMPT, kv.context)
+    kernels = "marlin" if model.launch.flags.get("linear-backend") == "marlin" else ""
+    on = prefill.path(model.shape, model.stored, kernels)
+    if on not in fitted.costs:
+        on = on.removesuffix("_marlin")
+    took = prefill.ttft_ms(prefill.terms(model.shape, on, active, prompt), fitted.costs)
+    if took is None:
+        return None
+    ttft = Band(took / fitted.left_out.high, took, took / fitted.left_out.low)
+    rate = Band(*(1000 * prompt / each for each in (ttft.high, ttft.expected, ttft.low)))
+    words = (
+        f"{fitted.costs[on]:.0f} ms a tera-operation on the path {on}, fitted to {fitted.fitted.runs} runs; "
+        f"models left out were off by {fitted.left_out.mean:.0%} on average"
+    )
+    return Prefill(prompt, rate, ttft, words)
+
+
+def _roofline(
+    launch: Launch, shape: Architecture, weights: Weights, parts: Stored, kv: Cache, bandwidth: float
+) -> Speed:
+    depth = min(_DEPTH, kv.context)
+    read = reading(_costed(launch), shape, parts, weights.tied_head, depth, kv.dtype).bytes()
+    bound, row = bandwidth / read, share(launch.engine)
+    return Speed(
+        Band(bound * row.low, bound * row.expected, bound * row.high),
+        bound,
+        round(read),
+        bandwidth,
+        "roofline",
+        f"{row.expected:.0%} of the bandwidth bound: {row.why}",
+        tuple(source.url for source in row.sources),
+    )

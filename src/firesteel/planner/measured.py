@@ -1,0 +1,128 @@
+"""What people measured on a GB10, as shipped in `data/measured`.
+
+`runs.csv` has one published figure a row, `sources.yaml` where each comes from and under which licence.
+Plans look up runs of their own model; `scripts/calibrate` fits the cost of everything else to all of them,
+with the shapes of `measured_models.py`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from importlib.resources import files
+
+from firesteel import sheets
+
+CALIBRATED = {"vllm": {"djangodevreng"}, "llamacpp": {"ggml", "ggml-nemotron", "llmfit"}}
+"""By engine, the sources that its costs are fitted to; the others are only compared."""
+_FOLDER = files("firesteel") / "data" / "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One published figure."""
+
+    model: str
+    checkpoint: str
+    """Hub id where the source names it, with `:TAG` for one file of a GGUF repository; else empty."""
+    quant: str
+    path: str
+    """The kernels that were asked for: `marlin`, or empty."""
+    shape: str
+    layout: str
+    """Both name an entry of `models.yaml`; empty where shape or layout are not known."""
+    kv_dtype: str
+    engine: str
+    version: str
+    sparks: int
+    depth: int | None
+    """Tokens in the prompt. Half the answer comes on top while it is written."""
+    generated: int
+    users: int
+    speculation: str
+    """Empty: none. `?`: the source does not say."""
+    accepted: str
+    decode_tps: float | None
+    """Of one user."""
+    total_tps: float | None
+    prefill_tps: float | None
+    ttft_ms: float | None
+    kind: str
+    """Empty: measured. Else `approx`, `range_mid` or `served_rate`, as the source gives it."""
+    source: str
+    note: str
+
+    @property
+    def middle_depth(self) -> int:
+        return (self.depth or 0) + self.generated // 2
+
+    @property
+    def is_plain(self) -> bool:
+        """One user, one Spark, no speculation, and a decode rate that is not a served rate."""
+        return (
+            self.users == self.sparks == 1
+            and not self.speculation
+            and self.kind != "served_rate"
+            and self.decode_tps is not None
+        )
+
+
+class OriginSheet(sheets.Sheet):
+    url: str
+    seen: date
+    licence: str
+    credit: str | None = None
+
+
+class OriginsSheet(sheets.Sheet):
+    sources: dict[str, OriginSheet]
+
+
+@cache
+def runs() -> tuple[Run, ...]:
+    return tuple(_run(row) for row in csv.DictReader(_lines()))
+
+
+@cache
+def _lines() -> tuple[str, ...]:
+    return tuple((_FOLDER / "runs.csv").read_text("utf-8").splitlines())
+
+
+def _run(row: Mapping[str, str]) -> Run:
+    def number(key: str) -> float | None:
+        return float(row[key]) if row[key] else None
+
+    return Run(
+        row["model"], row["checkpoint"], row["quant"], row["path"], row["shape"], row["layout"],
+        row["kv_dtype"], row["engine"], row["version"], int(row["sparks"]),
+        int(row["depth"]) if row["depth"] else None, int(row["generated"] or 0), int(row["users"]),
+        row["speculation"], row["accepted"],
+        number("decode_tps"), number("total_tps"), number("prefill_tps"), number("ttft_ms"),
+        row["kind"], row["source"], row["note"],
+    )  # fmt: skip
+
+
+@cache
+def runs_of(checkpoint: str, engine: str) -> tuple[Run, ...]:
+    """Plain runs of a model in an engine. `org/repo:TAG` finds runs that name no tag too.
+
+    Only lines that hold the name are read: a plan should not wait for a thousand others.
+    """
+    names = {checkpoint, checkpoint.partition(":")[0]} - {""}
+    head, *rest = _lines()
+    held = (line for line in rest if any(name in line for name in names))
+    found = (_run(row) for row in csv.DictReader((head, *held)))
+    return tuple(run for run in found if run.engine == engine and run.checkpoint in names and run.is_plain)
+
+
+@cache
+def origins() -> Mapping[str, OriginSheet]:
+    return sheets.load("sources.yaml", (_FOLDER / "sources.yaml").read_text("utf-8"), OriginsSheet).sources
+
+
+def known(engine: str | None = None) -> Iterator[Run]:
+    """Runs whose shape and layout are known, so that their bytes can be counted."""
+    return (run for run in runs() if run.layout and run.decode_tps and engine in (None, run.engine))

@@ -1,0 +1,306 @@
+"""The ladder: which rung answers, that its band holds what was measured, and what it says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import firesteel
+from firesteel.engines import Cache
+from firesteel.errors import UsageError
+from firesteel.facts import Architecture, FullAttention, LinearAttention, Role, Weights
+from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch
+from firesteel.planner import Speed, measured
+from firesteel.planner.measured_models import models
+from firesteel.planner.pool import Pool
+from firesteel.planner.speed import MAX_CONTEXT, MAX_USERS, decode_speed
+from firesteel.units import GIB
+
+SPARK = Pool(121 * GIB, 105 * GIB, 16 * GIB, 273e9, "gb10", True)
+DENSE = Architecture("llama", (FullAttention(8, 128, 128),) * 32, 4096, 128_256, 131_072)
+DENSE_WEIGHTS = Weights(
+    {Role.ATTENTION: 2_684_354_560, Role.DENSE_MLP: 11_274_289_152, Role.HEAD: 1_050_673_152},
+    "derived",
+    "shapes",
+)
+
+
+def launch(
+    model: str = "somebody/something",
+    engine: EngineName = "vllm",
+    flags: Mapping[str, FlagValue] | None = None,
+    version: str | None = None,
+    sparks: int = 1,
+) -> Launch:
+    container = Container("an-image", gpus="all")
+    return Launch("it", model, engine, version, flags or {}, container=container, sparks=sparks)
+
+
+def cache(users: int = 1, context: int = 32_768, dtype: str = "fp8") -> Cache:
+    return Cache(GIB, 1, 0, context, users, dtype)
+
+
+def speed(of: Launch, kv: Cache | None = None, pool: Pool = SPARK) -> Speed:
+    found = decode_speed(of, DENSE, DENSE_WEIGHTS, kv or cache(), pool)
+    assert found is not None
+    return found
+
+
+def measured_speed(run: measured.Run, flags: Mapping[str, FlagValue] | None = None) -> Speed:
+    """A plan of the very checkpoint that was measured."""
+    sheet = models().shapes[run.shape]
+    by_role: dict[Role, int] = {}
+    for (role, _), size in sheet.stored(run.layout).items():
+        by_role[role] = by_role.get(role, 0) + round(size)
+    engine: EngineName = "llamacpp" if run.engine == "llamacpp" else "vllm"
+    found = decode_speed(
+        launch(run.checkpoint, engine, flags, run.version.split(" ")[0].removeprefix("b")),
+        sheet.architecture(run.shape),
+        Weights(by_role, "derived", "shapes"),
+        cache(dtype=run.kv_dtype or "auto"),
+        SPARK,
+    )
+    assert found is not None
+    return found
+
+
+def test_an_unknown_model_is_fitted() -> None:
+    found = speed(launch())
+    assert found.rung == "fitted"
+    assert "left out" in found.why
+    assert found.sources
+    assert found.decode_tokens_per_s.high < found.bound_tokens_per_s
+
+
+def test_a_measured_checkpoint_is_anchored_to_its_runs() -> None:
+    runs = [
+        run for run in measured.known("vllm") if run.is_plain and run.checkpoint == "Qwen/Qwen3.6-27B-FP8"
+    ]
+    found = measured_speed(runs[0])
+    assert found.rung == "measured recipe"
+    assert found.sources == (measured.origins()["djangodevreng"].url,)
+    assert "0.26.0" in found.why
+    assert found.decode_tokens_per_s.expected == pytest.approx(7.87, rel=0.02)
+    assert sum(found.parts_ms.values()) == pytest.approx(1000 / found.decode_tokens_per_s.expected)
+
+
+def test_another_version_is_another_rung_and_a_wider_band() -> None:
+    run = next(
+        run for run in measured.known("vllm") if run.is_plain and run.checkpoint == "Qwen/Qwen3.6-27B-FP8"
+    )
+    same, other = measured_speed(run), measured_speed(replace(run, version="0.30.0"))
+    assert (same.rung, other.rung) == ("measured recipe", "measured model")
+    assert other.decode_tokens_per_s.expected == pytest.approx(same.decode_tokens_per_s.expected)
+    assert other.decode_tokens_per_s.low < same.decode_tokens_per_s.low
+
+
+def test_every_measured_checkpoint_finds_its_own_runs_in_the_band() -> None:
+    """At the depths that runs were made at, by the band of the depth next above and below."""
+    seen = set()
+    for run in measured.known("vllm"):
+        if not (run.is_plain and run.checkpoint and run.depth == 1024 and not run.kind):
+            continue
+        band = measured_speed(run).decode_tokens_per_s
+        assert run.decode_tps is not None
+        assert band.low <= run.decode_tps <= band.high, run
+        seen.add(run.checkpoint)
+    assert len(seen) > 20
+
+
+def test_eager_runs_say_nothing_of_graphs() -> None:
+    """gpt-oss-120b went at 26 tok/s in eager mode and at 33.5 with graphs."""
+    run = next(run for run in measured.known("vllm") if "eager" in run.note)
+    graphs, eager = measured_speed(run), measured_speed(run, {"enforce-eager": True})
+    assert graphs.decode_tokens_per_s.low > 26 > eager.decode_tokens_per_s.low
+
+
+def test_another_machine_has_only_the_roofline() -> None:
+    found = speed(launch(), pool=replace(SPARK, hardware=None))
+    assert found.rung == "roofline"
+    assert found.sources and found.crowd is None and found.prefill is None
+
+
+def test_without_a_bandwidth_nothing_is_said() -> None:
+    assert (
+        decode_speed(launch(), DENSE, DENSE_WEIGHTS, cache(), replace(SPARK, bandwidth_bytes_per_s=None))
+        is None
+    )
+
+
+@given(st.integers(1, 64), st.integers(1024, 200_000))
+def test_bands_are_in_order_and_under_the_bound(users: int, context: int) -> None:
+    engines: tuple[EngineName, ...] = ("vllm", "llamacpp", "sglang")
+    for engine in engines:
+        found = speed(launch(engine=engine), cache(users, context))
+        bands = [found.decode_tokens_per_s, *(band for _, band in found.at_depth)]
+        assert all(band.low <= band.expected <= band.high <= found.bound_tokens_per_s for band in bands)
+        deeper = [band.expected for _, band in found.at_depth]
+        assert deeper == sorted(deeper, reverse=True)
+        if found.crowd:
+            crowd = found.crowd
+            assert crowd.each_tokens_per_s.expected <= 1.1 * found.decode_tokens_per_s.expected
+            assert (
+                crowd.total_tokens_per_s.low
+                <= crowd.total_tokens_per_s.expected
+                <= crowd.total_tokens_per_s.high
+            )
+
+
+def test_the_parts_are_the_step() -> None:
+    found = speed(launch())
+    assert sum(found.parts_ms.values()) == pytest.approx(1000 / found.decode_tokens_per_s.expected)
+    assert {"weights", "head and sampling", "KV cache and states", "layers"} <= found.parts_ms.keys()
+
+
+def test_sglang_says_whose_runs_it_leans_on() -> None:
+    found, vllm = speed(launch(engine="sglang")), speed(launch())
+    assert "runs of vLLM" in found.why
+    assert found.decode_tokens_per_s.high > vllm.decode_tokens_per_s.high
+
+
+def test_two_sparks_are_faster_than_one_and_slower_than_twice() -> None:
+    one, two = (speed(launch(sparks=sparks)).decode_tokens_per_s for sparks in (1, 2))
+    assert one.expected < two.expected < 2 * one.expected
+    assert two.low / two.expected < one.low / one.expected
+
+
+def test_more_than_two_sparks_are_said_to_be_unknown() -> None:
+    assert "no run on 4 Sparks" in speed(launch(sparks=4)).why
+
+
+@pytest.mark.parametrize(
+    ("kv", "fix"),
+    [
+        (cache(users=MAX_USERS + 1), f"--users {MAX_USERS}"),
+        (cache(context=MAX_CONTEXT + 1), f"--context {MAX_CONTEXT}"),
+    ],
+)
+def test_impossible_asks_are_refused_with_their_limit(kv: Cache, fix: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        speed(launch(), kv)
+    assert refused.value.next == fix
+
+
+MTP: dict[str, FlagValue] = {"speculative-config": {"method": "mtp", "num_speculative_tokens": 3}}
+
+
+def test_drafting_is_a_range_for_each_kind_of_text() -> None:
+    found = speed(launch(flags=MTP))
+    texts = {each.text: each.decode_tokens_per_s for each in found.drafted}
+    assert set(texts) == {"prose", "conversation", "code", "reasoning", "structured"}
+    assert texts["prose"].expected < texts["code"].expected < texts["reasoning"].expected
+    assert all(band.low < band.expected < band.high for band in texts.values())
+    assert found.decode_tokens_per_s == speed(launch()).decode_tokens_per_s  # which stays without drafting
+    assert not speed(launch()).drafted
+
+
+@pytest.mark.parametrize(
+    ("engine", "flags", "method"),
+    [
+        ("vllm", {"speculative-config": {"method": "dflash", "model": "a/b"}}, "dflash"),
+        ("vllm", {"speculative-config": {"method": "eagle3", "model": "a/b"}}, "eagle3"),
+        ("sglang", {"speculative-algorithm": "NEXTN"}, "mtp"),
+        ("llamacpp", {"model-draft": "small.gguf"}, "draft model"),
+    ],
+)
+def test_every_engine_names_its_drafter_its_own_way(
+    engine: EngineName, flags: dict[str, FlagValue], method: str
+) -> None:
+    found = speed(launch(engine=engine, flags=flags)).drafted
+    assert found and found[0].why.startswith(f"{method}: ")
+
+
+def test_a_mixture_gains_less_from_drafting() -> None:
+    mixture = replace(DENSE, experts=128, experts_per_token=8)
+    weights = Weights({Role.ATTENTION: 10**9, Role.ROUTED_EXPERTS: 10**10}, "derived", "shapes")
+    found = decode_speed(launch(flags=MTP), mixture, weights, cache(), SPARK)
+    assert found is not None
+    dense = speed(launch(flags=MTP))
+    gains = [
+        each.drafted[2].decode_tokens_per_s.expected / each.decode_tokens_per_s.expected
+        for each in (dense, found)
+    ]
+    assert gains[0] > 1.5 * gains[1]
+
+
+def test_users_share_what_a_step_reads() -> None:
+    crowd = speed(launch(), cache(users=8)).crowd
+    assert crowd is not None and crowd.users == 8
+    assert crowd.total_tokens_per_s.expected == pytest.approx(8 * crowd.each_tokens_per_s.expected)
+    assert crowd.total_tokens_per_s.expected > 4 * speed(launch()).decode_tokens_per_s.expected
+
+
+def test_recurrent_layers_do_not_scale_in_llamacpp() -> None:
+    """Nemotron-3-Nano-4B went from 54 tok/s for one to 129 for thirty-two."""
+    hybrid = replace(DENSE, layers=(*DENSE.layers[:8], *(LinearAttention(983_040, 9728, 4),) * 24))
+    found = decode_speed(launch(engine="llamacpp"), hybrid, DENSE_WEIGHTS, cache(32, dtype="f16"), SPARK)
+    plain = speed(launch(engine="llamacpp"), cache(32, dtype="f16"))
+    assert found is not None and found.crowd is not None and plain.crowd is not None
+    assert found.crowd.total_tokens_per_s.expected < 0.5 * plain.crowd.total_tokens_per_s.expected
+
+
+@dataclass(frozen=True, slots=True)
+class Told(Weights):
+    """Weights whose formats are known, as a header tells them."""
+
+    bytes_by_format: Mapping[tuple[Role, str], int] = field(default_factory=dict)
+
+
+def told(dtype: str) -> Told:
+    by_role = DENSE_WEIGHTS.bytes_by_role
+    return Told(
+        by_role, "counted", "a header", False, {(role, dtype): size for role, size in by_role.items()}
+    )
+
+
+def test_a_prompt_is_read_where_formats_are_known() -> None:
+    assert speed(launch()).prefill is None
+    found = decode_speed(launch(), DENSE, told("BF16"), cache(), SPARK)
+    assert found is not None and found.prefill is not None
+    assert found.prefill.prompt_tokens == 8192
+    # granite-4.1-8b has about this shape: 4,119 tok/s and 1.9 s for 8192 tokens in vLLM 0.26
+    assert found.prefill.tokens_per_s.low < 4119 < found.prefill.tokens_per_s.high
+    assert found.prefill.ttft_ms.low < 1900 < found.prefill.ttft_ms.high
+    assert "left out were off by" in found.prefill.why
+    assert "not known" not in found.why
+
+
+def test_marlin_reads_prompts_slower_than_native_eight_bits() -> None:
+    marlin, native = (
+        decode_speed(launch(flags=flags), DENSE, told("F8_E4M3"), cache(), SPARK)
+        for flags in ({"linear-backend": "marlin"}, {})
+    )
+    assert marlin is not None and marlin.prefill is not None
+    assert native is not None and native.prefill is not None
+    assert marlin.prefill.ttft_ms.expected > 1.5 * native.prefill.ttft_ms.expected
+
+
+def test_a_path_that_nobody_ran_has_no_figure() -> None:
+    found = decode_speed(launch(engine="llamacpp"), DENSE, told("BF16"), cache(dtype="f16"), SPARK)
+    assert found is not None and found.prefill is None
+    assert "no run with weights in BF16" in found.why
+
+
+def test_start_up_goes_by_phases_and_by_how_weights_are_read() -> None:
+    usual = speed(launch(engine="llamacpp")).start_up
+    mapped = speed(launch(engine="llamacpp", flags={"load-mode": "mmap"})).start_up
+    assert usual is not None and mapped is not None
+    assert mapped.seconds.expected > 3 * usual.seconds.expected
+    vllm, eager = speed(launch()).start_up, speed(launch(flags={"enforce-eager": True})).start_up
+    assert vllm is not None and eager is not None
+    assert {"weights", "compile", "CUDA graphs"} <= {phase.name for phase in vllm.phases}
+    assert not {"compile", "CUDA graphs"} & {phase.name for phase in eager.phases}
+    assert vllm.again_seconds.high < vllm.seconds.high
+    assert all(phase.source.startswith("https://") for phase in vllm.phases)
+
+
+def test_the_catalog_is_planned_on_the_rung_it_deserves() -> None:
+    proposals = firesteel.propose(Ask(), firesteel.host("gb10"))
+    rungs = {each.name: each.plan.speed.rung for each in proposals if each.plan.speed}
+    assert rungs["gpt-oss-120b-llamacpp"] == "measured model"
+    assert rungs["qwen3-coder-next-fp8"] == "fitted"
+    assert rungs["smollm2"] == "roofline"
