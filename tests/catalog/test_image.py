@@ -1,7 +1,9 @@
 import pytest
 
 from firesteel.catalog import Images, identify, shipped
-from firesteel.catalog.image import read_images, split_reference
+from firesteel.catalog.image import is_upstream, other, read_images, split_reference, with_learned
+from firesteel.engines.chronicle import chronicle
+from firesteel.engines.symbols import Flag, Schema, Value
 from firesteel.sheets import BadSheet
 
 IMAGES = shipped().images
@@ -39,7 +41,32 @@ DIGEST = f"sha256:{'0' * 64}"
         ("nvcr.io/nvidia/vllm:25.10-py3", "vllm", "0.10.2", (), BOTH, False),
         ("nvcr.io/nvidia/vllm:26.04-py3", "vllm", "0.19.0", (), BOTH, False),
         ("nvcr.io/nvidia/vllm:26.10-py3", "vllm", "0.31.0", (), BOTH, False),
-        ("nvcr.io/nvidia/vllm:25.12.post1-py3", "vllm", None, (), BOTH, False),
+        ("nvcr.io/nvidia/vllm:25.12-py3", "vllm", "0.11.1", (), BOTH, False),
+        ("nvcr.io/nvidia/vllm:25.12.post1-py3", "vllm", "0.12.0", (), BOTH, False),
+        ("nvcr.io/nvidia/vllm:26.01-py3", "vllm", "0.13.0", (), BOTH, False),
+        ("nvcr.io/nvidia/vllm:26.03.post1-py3", "vllm", None, (), BOTH, False),
+        ("nvcr.io/nvidia/vllm:26.11-py3", "vllm", None, (), BOTH, False),
+        ("vllm/vllm-openai:v0.31.0-aarch64-cu129", "vllm", "0.31.0", SERVE, ("12.0",), False),
+        ("vllm-node", "vllm", None, (), ("12.1",), True),
+        ("eugr/spark-vllm:latest", "vllm", None, (), ("12.1",), True),
+        ("ghcr.io/spark-arena/dgx-vllm-eugr-nightly-tf5:latest", "vllm", None, (), ("12.1",), True),
+        ("ghcr.io/spark-arena/dgx-vllm-eugr-nightly:2026082102", "vllm", None, (), ("12.1",), False),
+        ("scitrera/dgx-spark-vllm:0.17.0-t5", "vllm", "0.17.0", (), None, False),
+        ("scitrera/dgx-spark-vllm:0.14.0rc2-t4", "vllm", "0.14.0rc2", (), None, False),
+        ("scitrera/dgx-spark-vllm:latest", "vllm", None, (), None, False),
+        ("ghcr.io/aeon-7/aeon-vllm-ultimate:2026-07-01-v0.24.0", "vllm", "0.24.0", None, ("12.1",), False),
+        ("ghcr.io/aeon-7/aeon-vllm-ultimate:latest", "vllm", None, None, ("12.1",), True),
+        ("ghcr.io/aeon-7/vllm-dflash:latest", "vllm", None, None, ("12.1",), False),
+        ("avarok/dgx-vllm-nvfp4-kernel:v22", "vllm", None, None, ("12.1",), False),
+        ("hellohal2064/vllm-dgx-spark-gb10:v0.17.1", "vllm", None, None, None, False),
+        ("ghcr.io/ggml-org/llama.cpp:server", "llamacpp", None, LLAMA, None, True),
+        ("ghcr.io/ggml-org/llama.cpp:server-vulkan-b9000", "llamacpp", "9000", LLAMA, (), False),
+        ("scitrera/dgx-spark-llama-cpp:b8076-cu131", "llamacpp", "8076", (), ("12.1",), False),
+        ("lmsysorg/sglang:spark", "sglang", None, (), None, False),
+        ("lmsysorg/sglang:qwen38-27b", "sglang", None, (), None, False),
+        ("nvcr.io/nvidia/sglang:26.09-py3", "sglang", "0.5.19", (), None, False),
+        ("nvcr.io/nvidia/sglang:26.01-py3", "sglang", None, (), None, False),
+        ("scitrera/dgx-spark-sglang:0.5.10-20260429-dev1", "sglang", None, (), None, False),
         ("ghcr.io/ggml-org/llama.cpp:server-cuda13", "llamacpp", None, LLAMA, BOTH, True),
         ("ghcr.io/ggml-org/llama.cpp:server-cuda13-b10586", "llamacpp", "10586", LLAMA, BOTH, False),
         ("ghcr.io/ggml-org/llama.cpp:server-cuda", "llamacpp", None, LLAMA, (), True),
@@ -56,7 +83,7 @@ def test_references(
     reference: str,
     engine: str,
     version: str | None,
-    entrypoint: tuple[str, ...],
+    entrypoint: tuple[str, ...] | None,
     sm: tuple[str, ...] | None,
     floating: bool,
 ) -> None:
@@ -80,6 +107,70 @@ def test_references(
 )
 def test_what_is_not_known_is_none(reference: str) -> None:
     assert identify(reference, IMAGES) is None
+
+
+AEON = "sha256:c15e2c4b767c611fc739046129d550d0c347c906a3c9020888acc981f55f137d"
+
+
+@pytest.mark.parametrize("named", ["ghcr.io/aeon-7/aeon-vllm-ultimate:latest", "mirror.example:5000/any"])
+def test_a_known_digest_decides_whatever_the_tag_says(named: str) -> None:
+    image = identify(f"{named}@{AEON}", IMAGES)
+    assert image is not None
+    assert (image.version, image.floating, image.reference) == ("0.25.1", False, f"{named}@{AEON}")
+
+
+def test_of_an_unknown_digest_the_tag_is_all_there_is() -> None:
+    image = identify(f"vllm/vllm-openai:v0.30.0@{DIGEST}", IMAGES)
+    assert image is not None and image.note is not None
+    assert image.note.startswith("the digest decides what runs; this is what the tag says; ")
+    plain = identify("vllm/vllm-openai:v0.30.0", IMAGES)
+    assert plain is not None and plain.note == "the family target 12.0f covers 12.1"
+
+
+@pytest.mark.parametrize(
+    ("reference", "by"),
+    [
+        ("ghcr.io/aeon-7/vllm-dflash:latest", "env"),
+        ("avarok/dgx-vllm-nvfp4-kernel:v22", "env"),
+        ("vllm/vllm-openai:v0.30.0", "argv"),
+    ],
+)
+def test_where_settings_come_from(reference: str, by: str) -> None:
+    image = identify(reference, IMAGES)
+    assert image is not None and image.configured_by == by
+
+
+@pytest.mark.parametrize(
+    ("reference", "what"),
+    [
+        ("ghcr.io/mostlygeek/llama-swap:cuda", "llama-swap"),
+        ("nvcr.io/nvidia/tensorrt-llm/release:1.2.0rc6", "TensorRT-LLM"),
+        ("nvcr.io/nvidia/tritonserver:25.06-vllm-python-py3", "Triton"),
+        ("docker.io/ollama/ollama", "Ollama"),
+    ],
+)
+def test_images_that_hold_no_engine_of_ours(reference: str, what: str) -> None:
+    found = other(reference, IMAGES)
+    assert found is not None and found.what.startswith(what) and found.sources
+    assert identify(reference, IMAGES) is None
+
+
+@pytest.mark.parametrize("reference", ["vllm/vllm-openai:v0.30.0", "ghcr.io/mostlygeek/llama-swapper:1", "x"])
+def test_what_may_be_an_engine_is_no_other(reference: str) -> None:
+    assert other(reference, IMAGES) is None
+
+
+def test_who_made_it() -> None:
+    assert is_upstream("docker.io/vllm/vllm-openai:v0.30.0")
+    assert not is_upstream("nvcr.io/nvidia/vllm:26.04-py3")
+
+
+def test_every_row_can_be_reached() -> None:
+    """The first row that matches wins, so a row after one that takes all of its repository is dead."""
+    taken: set[str] = set()
+    for row in IMAGES.tags:
+        assert row.repository not in taken
+        taken |= {row.repository} if row.tag.pattern == ".+" else set()
 
 
 @pytest.mark.parametrize(
@@ -152,6 +243,14 @@ images:
         ("tags:\n  - {repository: a, tag: '(', engine: vllm}\n", "i.yaml:2: `tags.0.tag`: not a regular"),
         ("tags:\n  - {repository: a, tag: b, versions: new}\n", "i.yaml:2: `tags.0.versions`: should be"),
         ("tags:\n  - {repository: a, tag: b, engine: vllm}\n", "i.yaml:2: `tags.0.sources`: is missing"),
+        ("digests:\n  - {reference: a:1, digest: sha256:12}\n", "`digests.0.digest`: should be sha256:"),
+        (
+            f"digests:\n  - reference: acme/x:1\n    digest: {DIGEST}\n"
+            "    sources: [{url: https://example.org, seen: 2026-11-15}]\n",
+            "i.yaml:2: `digests.0`: needs its `engine`: no tag row knows `acme/x:1`",
+        ),
+        ("others:\n  - {repository: a, what: b}\n", "i.yaml:2: `others.0.sources`: is missing"),
+        ("tags:\n  - {repository: a, tag: b, configured_by: file}\n", "i.yaml:2: `tags.0.configured_by`"),
         ("images: {}\nimages: {}\n", "i.yaml:2: `images` is given twice"),
     ],
 )  # fmt: skip
@@ -159,6 +258,13 @@ def test_mistakes_have_a_line(text: str, says: str) -> None:
     with pytest.raises(BadSheet) as error:
         read_images("i.yaml", text, IMAGES)
     assert says in str(error.value)
+
+
+def test_releases_that_were_learned() -> None:
+    mine = Schema("vllm", "0.99.0", {"port": Flag("port", Value("int"))})
+    images = with_learned(IMAGES, (), [chronicle([mine])])
+    assert images.releases == {("vllm", "0.99.0"): mine}
+    assert images.tags == IMAGES.tags
 
 
 def test_without_rows_nothing_is_known() -> None:

@@ -7,7 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from firesteel.cli.learn import command
-from firesteel.errors import UsageError
+from firesteel.edge import image_sources
+from firesteel.edge.image_sources import Runtime
+from firesteel.errors import HostNotReady, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +34,27 @@ def test_list() -> None:
     assert "0.32.0" in CliRunner().invoke(command, ["vllm", "--list"]).stdout.splitlines()
     said = json.loads(CliRunner().invoke(command, ["sglang", "--list", "--json"]).stdout)
     assert "0.5.23" in said["versions"]
+
+
+def test_nothing_said() -> None:
+    ran = CliRunner().invoke(command, [])
+    assert isinstance(ran.exception, UsageError)
+    assert "firesteel learn --image IMAGE" in ran.exception.next
+
+
+@pytest.mark.parametrize("image", ["", " ", "-v", "a b", "x" * 500, "a;b"])
+def test_words_that_name_no_image(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is asked of docker."""
+    monkeypatch.setattr(image_sources, "find_runtime", lambda: Runtime("false"))
+    ran = CliRunner().invoke(command, ["--image", image])
+    assert isinstance(ran.exception, UsageError)
+
+
+def test_neither_docker_nor_podman(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    ran = CliRunner().invoke(command, ["--image", "vllm/vllm-openai:v0.33.0"])
+    assert isinstance(ran.exception, HostNotReady)
+    assert ran.exception.next == "sudo apt install docker.io"
 
 
 @pytest.mark.parametrize("words", [["vllm"], ["vllm", "latest"], ["vllm", "../../x"]])

@@ -4,17 +4,22 @@ from firesteel.reads import fences
 from firesteel.reads.passage import Page
 
 
-def blocks(text: str) -> list[tuple[int, str]] | None:
+def blocks(text: str) -> list[tuple[str, int, str]] | None:
     page = Page("guide.md", text)
     found = fences.blocks(page)
-    return None if found is None else [(page.place(each.at(0))[0], each.text) for each in found]
+    return None if found is None else [(name, page.place(each.at(0))[0], each.text) for name, each in found]
 
 
-def test_shell_blocks_keep_their_lines() -> None:
+def test_blocks_keep_their_lines() -> None:
     text = "it's\n```bash\na\nb\n```\n```yaml\nc: d\n```\n> ```\n> e\n> ```\n~~~sh\nopen"
-    assert blocks(text) == [(3, "a\nb"), (10, "e"), (13, "open")]
+    assert blocks(text) == [("bash", 3, "a\nb"), ("yaml", 7, "c: d"), ("", 10, "e"), ("sh", 13, "open")]
 
 
 def test_text_without_a_fence_is_not_markdown() -> None:
     assert blocks("vllm serve m") is None
-    assert blocks("```python\nvllm\n```") == []
+    assert blocks("```python\n```") == []
+
+
+def test_prose_is_what_stands_outside() -> None:
+    page = Page("guide.md", "a\n```\nb\n```\nc\n```sh\nd")
+    assert list(fences.prose(page)) == [(1, "a"), (5, "c")]

@@ -194,7 +194,7 @@ def test_a_hundred_thousand_words(images: Images) -> None:
 @pytest.mark.parametrize(
     ("text", "flaw", "place"),
     [
-        ("vllm serve m \\ \n  --port 1\n", "flaw:blank", (1, 14)),
+        ("vllm serve m \\ \n  --port 1\n", "flaw:blank", (1, 15)),
         ("vllm serve m\n  --port 1\n", "flaw:lost", (2, 3)),
         ("vllm serve m \\\n # why\n  --port 1\n", "flaw:lost", (3, 3)),
         ("vllm serve m \u2013\u2013port 1\n", "flaw:dash", (1, 14)),
@@ -216,3 +216,15 @@ def test_words_that_say_a_part(images: Images) -> None:
     assert said["program"] == ["vllm", "serve"] and said["model"] == ["m"]
     assert said["flag:x"] == ["--x", "1"] and said["flag:y"] == ["--y=2"]
     assert said["flag:served-model-name"] == ["--served-model-name", "a", "b"]
+
+
+def test_a_script_in_a_container_sees_its_environment(images: Images) -> None:
+    line = 'docker run -e MODEL=org/m -e HF_TOKEN=hf_x my/vllm bash -c "vllm serve $MODEL --x $HF_TOKEN"'
+    (reading,) = read(line.replace('"', "'"), "-", images)
+    assert reading.launch.model == "org/m" and reading.launch.flags == {"x": "$HF_TOKEN"}
+
+
+@pytest.mark.parametrize("image", ["ollama/ollama", "ghcr.io/open-webui/open-webui:ollama", "my/codellama"])
+def test_an_image_whose_name_only_ends_like_an_engine(images: Images, image: str) -> None:
+    with pytest.raises(UsageError, match="holds no command"):
+        read(f"docker run {image}", "-", images)

@@ -75,7 +75,7 @@ def test_a_word_knows_where_its_characters_stand() -> None:
 def test_a_blank_after_a_backslash_is_seen() -> None:
     first, second = split("a \\ \n b 'x\\ \n y'\nc \\\n d")
     assert first.texts == ("a", "b", "x\\ \n y")
-    assert first.broken and (first.broken.line, first.broken.column) == (1, 3)
+    assert first.broken and (first.broken.line, first.broken.column) == (1, 4)
     assert second.broken is None
 
 

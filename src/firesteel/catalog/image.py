@@ -1,12 +1,16 @@
 """Images: what a container tag (or an engine package) holds, before anything is pulled.
 
-Two lists in `images.yaml`. `images` are the ones recipes name. `tags` read a docker reference that
+Four lists in `images.yaml`. `images` are the ones recipes name. `tags` read a docker reference that
 somebody typed: a repository, a pattern for the tag, and what is known of every image so tagged. The
 pattern's group `version` is the engine version; a group `key` looks it up in `versions_by_key`.
+`digests` say the same of one image for good, whatever its tag does. `others` are images that people put
+where an engine is expected and that hold none we read.
 
-Three things go wrong most. Some images start the engine themselves and some do not (`entrypoint`), so
-`vllm serve` is either needed or said twice. Some have no code for this GPU (`sm`). And some tags move
-(`floating`), so that their version is not known: None, never a guess.
+Four things go wrong most. Some images start the engine themselves and some do not (`entrypoint`), so
+`vllm serve` is either needed or said twice. Some take environment variables instead of flags
+(`configured_by`). Some have no code for this GPU (`sm`). And some tags move (`floating`), so that their
+version is not known: None, never a guess. What the user's firesteel read out of an image on this very
+machine (`Seen`, from `firesteel learn --image`) goes before all of it.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, model_validator
@@ -22,10 +26,15 @@ from pydantic import AfterValidator, model_validator
 from firesteel import sheets
 from firesteel.catalog.docker_words import plain_reference
 from firesteel.catalog.mistake import mistake
+from firesteel.engines.chronicle import Chronicle, at
+from firesteel.engines.symbols import Schema
 from firesteel.facts.evidence import Source, Sources
 from firesteel.launch import EngineName
 
 Words = tuple[str, ...]
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_UPSTREAM = ("vllm/vllm-openai:", "lmsysorg/sglang:", "ghcr.io/ggml-org/llama.cpp:")
+_DIGEST_DECIDES = "the digest decides what runs; this is what the tag says"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +48,10 @@ class Image:
     """As `docker run` takes it, a digest included where one is pinned."""
     package: str | None = None
     """A PyPI requirement instead of a container: an engine that runs as a child process."""
-    entrypoint: Words = ()
-    """The words that the image itself starts; empty: it runs the words that it is given."""
+    entrypoint: Words | None = ()
+    """The words that the image itself starts; empty: it runs the words that it is given; None: not known."""
+    configured_by: Literal["argv", "env"] = "argv"
+    """Where it takes its settings from: the engine's flags, or environment variables of its own."""
     arch: Words | None = None
     """Architectures that it is known to be built for."""
     cuda: str | None = None
@@ -53,6 +64,34 @@ class Image:
     """The tag moves: what it holds depends on the day it was pulled."""
     sources: tuple[Source, ...] = ()
     note: str | None = None
+    schema: Schema | None = field(default=None, repr=False, compare=False)
+    """What its own sources say it understands, when it was read on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """An image that is no engine firesteel reads, and what it is instead."""
+
+    repository: str
+    """With `*` at its end: everything under it."""
+    what: str
+    sources: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was read out of an image that lies on this machine."""
+
+    reference: str
+    digests: Words
+    """Every `sha256:...` by which it can be asked for."""
+    engine: EngineName
+    version: str
+    entrypoint: Words | None
+    arch: Words
+    on: str
+    """The day, 2026-11-15: a tag may have moved since."""
+    schema: Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +109,13 @@ class TagRow:
 class Images:
     named: Mapping[str, Image] = field(default_factory=dict)
     tags: tuple[TagRow, ...] = ()
+    digests: Mapping[str, Image] = field(default_factory=dict)
+    """By `sha256:...` alone: the same digest is the same image in every registry."""
+    others: tuple[Other, ...] = ()
+    seen: Mapping[str, Image] = field(default_factory=dict)
+    """By reference, what was read on this machine."""
+    releases: Mapping[tuple[EngineName, str], Schema] = field(default_factory=dict)
+    """By engine and version, the releases that the user's firesteel learned after it shipped."""
 
 
 def _compiles(text: str) -> str:
@@ -88,6 +134,12 @@ def _specifies(text: str) -> str:
     return text
 
 
+def _is_digest(text: str) -> str:
+    if not _DIGEST.fullmatch(text):
+        raise ValueError("should be sha256: and 64 hexadecimal digits")
+    return text
+
+
 VersionRange = Annotated[str, AfterValidator(_specifies)]
 """Text in a sheet that says which versions of an engine are meant."""
 
@@ -96,7 +148,8 @@ class ContentsSheet(sheets.Sheet):
     """What is inside an image."""
 
     version: str | None = None
-    entrypoint: Words = ()
+    entrypoint: Words | None = ()
+    configured_by: Literal["argv", "env"] = "argv"
     arch: Words | None = None
     cuda: str | None = None
     sm: Words | None = None
@@ -134,9 +187,25 @@ class TagSheet(ContentsSheet):
     sources: Sources
 
 
+class DigestSheet(ContentsSheet):
+    reference: str
+    """The tag that it had; what a row knows of the tag needs not be said again."""
+    digest: Annotated[str, AfterValidator(_is_digest)]
+    engine: EngineName | None = None
+    sources: Sources
+
+
+class OtherSheet(sheets.Sheet):
+    repository: str
+    what: str
+    sources: Sources
+
+
 class ImagesSheet(sheets.Sheet):
     images: dict[str, NamedSheet] = {}
     tags: tuple[TagSheet, ...] = ()
+    digests: tuple[DigestSheet, ...] = ()
+    others: tuple[OtherSheet, ...] = ()
 
 
 def read_images(path: str, text: str, under: Images) -> Images:
@@ -146,9 +215,9 @@ def read_images(path: str, text: str, under: Images) -> Images:
     """
     sheet = sheets.load(path, text, ImagesSheet)
     tags = (*(_tag_row(row) for row in sheet.tags), *under.tags)
-    named = dict(under.named)
+    named, digests = dict(under.named), dict(under.digests)
     for name, each in sheet.images.items():
-        base = _base(each, tags)
+        base = _base(each.reference, each.engine, tags)
         if base is None:
             what = f"`images.{name}`: needs its `engine`: no tag row knows `{each.reference or each.package}`"
             raise mistake(path, text, ("images", name), what)
@@ -156,15 +225,22 @@ def read_images(path: str, text: str, under: Images) -> Images:
             what = f"`images.{name}` is {named[name].engine} in the recipes that use it, not {base.engine}"
             raise mistake(path, text, ("images", name), what)
         named[name] = _named(name, each, base)
-    return Images(named, tags)
+    for place, row in enumerate(sheet.digests):
+        base = _base(row.reference, row.engine, tags)
+        if base is None:
+            what = f"`digests.{place}`: needs its `engine`: no tag row knows `{row.reference}`"
+            raise mistake(path, text, ("digests", place), what)
+        digests[row.digest] = _pinned(row, base)
+    others = (*(Other(row.repository, row.what, row.sources) for row in sheet.others), *under.others)
+    return replace(under, named=named, tags=tags, digests=digests, others=others)
 
 
-def _base(sheet: NamedSheet, tags: tuple[TagRow, ...]) -> Image | None:
+def _base(reference: str | None, engine: EngineName | None, tags: tuple[TagRow, ...]) -> Image | None:
     """What is known of the image before the file adds its own."""
-    known = _by_tag(sheet.reference, tags) if sheet.reference else None
-    if sheet.engine is None:
+    known = _by_tag(reference, tags) if reference else None
+    if engine is None:
         return known
-    return replace(known, engine=sheet.engine) if known else Image(sheet.engine, None)
+    return replace(known, engine=engine) if known else Image(engine, None)
 
 
 def _named(name: str, sheet: NamedSheet, base: Image) -> Image:
@@ -174,22 +250,82 @@ def _named(name: str, sheet: NamedSheet, base: Image) -> Image:
     return replace(told, **sheet.contents())
 
 
+def _pinned(sheet: DigestSheet, base: Image) -> Image:
+    """An image by its digest holds one thing for ever, also when its tag moves."""
+    sources = (*sheet.sources, *base.sources)
+    told = replace(base, reference=f"{sheet.reference}@{sheet.digest}", floating=False, sources=sources)
+    return replace(told, **sheet.contents())
+
+
 def _tag_row(sheet: TagSheet) -> TagRow:
     image = replace(Image(sheet.engine, None, sources=sheet.sources), **sheet.contents())
     specifiers = SpecifierSet(sheet.versions)
     return TagRow(sheet.repository, re.compile(sheet.tag), specifiers, sheet.versions_by_key, image)
 
 
+def with_learned(images: Images, seen: Iterable[Seen], books: Iterable[Chronicle] = ()) -> Images:
+    """`images` with what the user's firesteel learned: images that it opened, which go before all else, and
+    releases."""
+    by_reference, digests = dict(images.seen), dict(images.digests)
+    for each in seen:
+        image = _seen_image(each, images)
+        by_reference[_tagged(each.reference)] = image
+        digests |= {digest: replace(image, floating=False) for digest in each.digests}
+    releases = {(book.engine, version): at(book, version) for book in books for version in book.versions}
+    return replace(images, seen=by_reference, digests=digests, releases={**images.releases, **releases})
+
+
+def _seen_image(seen: Seen, images: Images) -> Image:
+    """The machine's own reading over what the registry knows; a tag that moves may have moved since."""
+    base = identify(seen.reference, images) or Image(seen.engine, None)
+    moved = "; its tag moves, so learn it again after a pull" if base.floating else ""
+    note = f"read here on {seen.on}{moved}" + (f"; {base.note}" if base.note else "")
+    return replace(
+        base,
+        engine=seen.engine,
+        version=seen.version,
+        reference=seen.reference,
+        entrypoint=base.entrypoint if seen.entrypoint is None else seen.entrypoint,
+        arch=seen.arch,
+        note=note,
+        schema=seen.schema,
+    )
+
+
 def identify(reference: str, images: Images) -> Image | None:
     """What is known of the image that a docker reference names; None when nothing is.
 
-    A named image wins over a tag row, an earlier row over a later one.
+    A digest that is known decides; then what was read on this machine, then a named image, then the tag
+    rows, the earlier before the later. Of a digest that is not known the tag is all there is to go by.
     """
     bare = plain_reference(reference)
+    digest = bare.partition("@")[2]
+    if digest in images.digests:
+        return replace(images.digests[digest], reference=reference)
+    if not digest and _tagged(bare) in images.seen:
+        return replace(images.seen[_tagged(bare)], reference=reference)
     for image in images.named.values():
         if image.reference is not None and bare in (image.reference, image.reference.partition("@")[0]):
             return image
-    return _by_tag(reference, images.tags)
+    found = _by_tag(reference, images.tags)
+    if found is None or not digest:
+        return found
+    return replace(found, note=f"{_DIGEST_DECIDES}; {found.note}" if found.note else _DIGEST_DECIDES)
+
+
+def is_upstream(reference: str) -> bool:
+    """Made by the engine's own makers: a fork may have flags of its own."""
+    return plain_reference(reference).startswith(_UPSTREAM)
+
+
+def other(reference: str, images: Images) -> Other | None:
+    """What an image is that holds no engine firesteel reads; None when it is not known to be such."""
+    repository, _ = split_reference(plain_reference(reference))
+    for row in images.others:
+        start = row.repository.removesuffix("*")
+        if repository == start or (start != row.repository and repository.startswith(start)):
+            return row
+    return None
 
 
 def _by_tag(reference: str, tags: Iterable[TagRow]) -> Image | None:
@@ -214,6 +350,11 @@ def split_reference(reference: str) -> tuple[str, str]:
     head, slash, last = named.rpartition("/")
     name, _, tag = last.partition(":")
     return f"{head}{slash}{name}", tag or ("" if digest else "latest")
+
+
+def _tagged(reference: str) -> str:
+    """With the tag that docker would take when none is said."""
+    return ":".join(split_reference(plain_reference(reference)))
 
 
 def _version(row: TagRow, match: re.Match[str]) -> str | None:

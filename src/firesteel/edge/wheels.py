@@ -98,19 +98,32 @@ def read_wheel(path: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
 
 def read_sdist(path: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
     """The same for a source archive; its leading folder is left out of the paths."""
-    found: dict[str, str] = {}
-    size = 0
     try:
         with tarfile.open(path) as archive:
-            for member in archive:
-                name = member.name.partition("/")[2]
-                if member.isfile() and wanted(name) and member.size < _MAX_FILE_BYTES:
-                    size += member.size
-                    if size > _MAX_TEXT_BYTES or (file := archive.extractfile(member)) is None:
-                        raise _not_sources(path)
-                    found[name] = file.read().decode("utf-8", errors="replace")
-    except (tarfile.TarError, EOFError) as error:
+            return read_members(archive, lambda name: name.partition("/")[2], wanted)
+    except (TooMuchText, tarfile.TarError, EOFError) as error:
         raise _not_sources(path) from error
+
+
+class TooMuchText(Exception):
+    """More than the sources of any release."""
+
+
+def read_members(
+    archive: tarfile.TarFile, named: Callable[[str], str], wanted: Callable[[str], bool]
+) -> dict[str, str]:
+    """The wanted files of an archive, each under the name that `named` makes of its own; one pass, so that a
+    stream will do."""
+    found: dict[str, str] = {}
+    size = 0
+    for member in archive:
+        name = named(member.name)
+        if not (member.isfile() and wanted(name) and member.size < _MAX_FILE_BYTES):
+            continue
+        size += member.size
+        if size > _MAX_TEXT_BYTES or (file := archive.extractfile(member)) is None:
+            raise TooMuchText
+        found[name] = file.read().decode("utf-8", errors="replace")
     return found
 
 

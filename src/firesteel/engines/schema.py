@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 from firesteel.engines.chronicle import Chronicle, Span, ages, at, load, order
@@ -43,6 +43,16 @@ def schema(engine: EngineName, version: str, learned: Sequence[Chronicle] = ()) 
 
 def around(engine: EngineName, version: str, learned: Sequence[Chronicle] = ()) -> tuple[Schema, ...]:
     """The release alone when it is known; else its known neighbours, the nearer first."""
+    return _around(engine, version, learned) if learned else _shipped_around(engine, version)
+
+
+@lru_cache(maxsize=32)
+def _shipped_around(engine: EngineName, version: str) -> tuple[Schema, ...]:
+    """Kept, because a text is held against one release many times."""
+    return _around(engine, version, ())
+
+
+def _around(engine: EngineName, version: str, learned: Sequence[Chronicle]) -> tuple[Schema, ...]:
     release, is_early = _plain(version)
     wanted, places = order(release), _places(engine, learned)
     by_age = {order(each): each for each in places}

@@ -7,8 +7,13 @@ inverse.
 """
 
 from firesteel.catalog import container_name
-from firesteel.reads.launches import read
+from firesteel.reads.launches import look, nothing_started, read
+from firesteel.reads.mentions import Mention, mentions
+from firesteel.reads.passage import Page, page
 from firesteel.reads.programs import is_shell
 from firesteel.reads.reader import Reading
 
-__all__ = ["Reading", "container_name", "is_shell", "read"]
+__all__ = [
+    "Mention", "Page", "Reading", "container_name", "is_shell", "look", "mentions", "nothing_started", "page",
+    "read",
+]  # fmt: skip

@@ -11,11 +11,11 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firesteel.catalog import SWITCHES
 from firesteel.launch import Container, Mount
-from firesteel.reads.shell import Word
+from firesteel.reads.shell import NOWHERE, Word
 from firesteel.units import parse_size
 
 _SHORT = {
@@ -94,6 +94,18 @@ def environment(given: Iterable[Given]) -> dict[str, str]:
             name, equals, value = option.value.partition("=")
             passed = _NAME_IN_ENV.match(value)
             found[name] = f"${name}" if not equals or (passed and passed[1] == name) else value
+    return found
+
+
+def environment_words(given: Iterable[Given]) -> dict[str, Word]:
+    """`-e NAME=value` -> NAME and the word that its value is; those that come from outside are left out."""
+    found: dict[str, Word] = {}
+    for option in given:
+        name, equals, value = (option.value or "").partition("=")
+        if option.name == "env" and equals:
+            word = option.following or option.word
+            at = word.text.find(f"={value}") + 1 if word.text.endswith(f"={value}") else -1
+            found[name] = word.after(at) if at > 0 else replace(word, text=value, span=NOWHERE)
     return found
 
 

@@ -9,22 +9,39 @@ import re
 from collections.abc import Callable, Iterable
 
 from firesteel.errors import UsageError
+from firesteel.reads import compose, kubernetes, llama_swap, own, sparkrun, systemd, vllm_recipes
 from firesteel.reads.nodes import Node, documents
-from firesteel.reads.passage import Page
+from firesteel.reads.passage import Page, Passage
 from firesteel.reads.start import Start
 
-YAML_FORMATS: tuple[Callable[[Node], Iterable[Start] | None], ...] = ()
+YAML_FORMATS: tuple[Callable[[Node], Iterable[Start] | None], ...] = (
+    compose.starts,
+    kubernetes.starts,
+    llama_swap.starts,
+    own.starts,
+    sparkrun.starts,
+    vllm_recipes.starts,
+)
 _YAML_NAME = re.compile(r".*\.ya?ml\Z", re.IGNORECASE)
-_YAML_START = re.compile(r"(?:\s*(?:#[^\n]*)?\n)*(?:---\s*\n|[A-Za-z_][\w.-]*:(?:[ \t]|\n))")
+_YAML_START = re.compile(r"(?:[^\S\n]*(?:#[^\n]*)?\n)*[^\S\n]*(?:---\s*\n|[A-Za-z_][\w.-]*:(?:[^\S\n]|\n))")
 
 
-def starts(page: Page) -> tuple[Start, ...] | None:
-    """What a file of a known format starts; None when it is none: a script, a guide, a line."""
-    is_named = bool(_YAML_NAME.match(page.path))
-    if not is_named and not _YAML_START.match(page.text):
+def is_yaml(page: Page) -> bool:
+    """By its name: what stands in its values is then YAML's, fences too."""
+    return bool(_YAML_NAME.match(page.path))
+
+
+def starts(page: Page, source: Passage | None = None) -> tuple[Start, ...] | None:
+    """What a file of a known format starts, or a block of a guide; None when it is none of these."""
+    is_named = source is None and is_yaml(page)
+    source = source or page.whole
+    unit = None if is_named else systemd.starts(page, source)
+    if unit is not None:
+        return unit
+    if not is_named and not _YAML_START.match(source.text):
         return None
     try:
-        nodes = documents(page)
+        nodes = documents(page, source)
     except UsageError:
         if is_named:
             raise

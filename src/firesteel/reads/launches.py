@@ -7,7 +7,7 @@ import re
 from firesteel.catalog import Images
 from firesteel.errors import UsageError
 from firesteel.reads import fences, formats, shell
-from firesteel.reads.passage import Page, page
+from firesteel.reads.passage import Page, Passage, page
 from firesteel.reads.reader import Reader, Reading
 
 _MENTIONS = re.compile(r"\bvllm\b|llama-server|llama\s+serve|sglang|\b(docker|podman|nerdctl)\s")
@@ -20,29 +20,39 @@ _ACCEPTED = (
 
 def read(text: str, path: str, images: Images) -> tuple[Reading, ...]:
     """Every launch in a command line or a file; at least one, or UsageError."""
-    whole = page(text, path)
+    found, problem = look(page(text, path), images)
+    if not found:
+        raise problem or nothing_started(path)
+    return found
+
+
+def nothing_started(path: str) -> UsageError:
+    return UsageError(f"{path} holds no command that starts an engine", next=_ACCEPTED)
+
+
+def look(whole: Page, images: Images) -> tuple[tuple[Reading, ...], UsageError | None]:
+    """Every launch of a page, and what was wrong with a block that cannot be read."""
     reader = Reader(whole, images)
-    problem = UsageError(f"{path} holds no command that starts an engine", next=_ACCEPTED)
-    starts = formats.starts(whole)
+    blocks = None if formats.is_yaml(whole) else fences.blocks(whole)
+    if blocks is None:
+        problem = _read_block(reader, "", None)
+    else:
+        problems = [_read_block(reader, language, block) for language, block in blocks]
+        problem = next((each for each in reversed(problems) if each), None)
+    return tuple(reader.found), problem
+
+
+def _read_block(reader: Reader, language: str, block: Passage | None) -> UsageError | None:
+    """A file, or a block of a guide; a block that cannot be read is passed over if others can."""
+    whole = block or reader.page.whole
+    starts = formats.starts(reader.page, block)
     if starts is not None:
         for start in starts:
             reader.start(start)
-    else:
-        problem = _read_text(reader, whole) or problem
-    if not reader.found:
-        raise problem
-    return tuple(reader.found)
-
-
-def _read_text(reader: Reader, whole: Page) -> UsageError | None:
-    """A script, or every block of a guide; one that cannot be read is passed over if others can."""
-    problem = None
-    blocks = fences.blocks(whole)
-    for block in (whole.whole,) if blocks is None else blocks:
+    elif language in fences.SHELLS and _MENTIONS.search(whole.text):
         try:
-            lines = shell.split(block, whole) if _MENTIONS.search(block.text) else ()
+            lines = shell.split(whole, reader.page)
         except UsageError as error:
-            problem = error if _STARTS.search(block.text) else problem
-        else:
-            reader.read(lines)
-    return problem
+            return error if _STARTS.search(whole.text) else None
+        reader.read(lines)
+    return None

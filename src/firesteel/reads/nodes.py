@@ -1,14 +1,14 @@
 """YAML as people write it -> nodes that know where they stand.
 
 Other people's files, so more is allowed than in ours: anchors and aliases, merge keys, several documents.
-What could blow up is bounded: aliases are followed and never copied, and a walk visits so many nodes at
-most. Scalars stay text.
+What could blow up is bounded before anyone walks it: a document counts as large and as deep as it is with
+every alias written out. Scalars stay text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import yaml
@@ -23,7 +23,9 @@ MAX_NODES = 100_000
 MAX_DOCUMENTS = 500
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|\n[ \t]*|.)", re.DOTALL)
 _HEADER = re.compile(r"[|>][^\n]*\n")
-_NULLS = {"null", "~", ""}
+_Yaml = yaml.Node
+_Pairs = dict[str, tuple[yaml.ScalarNode, yaml.Node]]
+_NULLS = {"null", "Null", "NULL", "~", ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Node:
 
     yaml: yaml.Node
     page: Page
+    source: Passage
+    """The YAML text, and where that stands in the page."""
 
     @property
     def text(self) -> str | None:
@@ -47,15 +51,15 @@ class Node:
         text = self.text
         if text is None:
             return None
-        span = (self.yaml.start_mark.index, self.yaml.end_mark.index)
+        span = self.source.span(self.yaml.start_mark.index, self.yaml.end_mark.index)
         return Word(text, *self.page.place(span[0]), 0, len(text), span, self.passage, True)
 
     @property
     def passage(self) -> Passage:
         """A scalar's text, and where each part of it stands."""
         if not isinstance(self.yaml, yaml.ScalarNode):
-            return Passage("", ((0, self.yaml.start_mark.index),))
-        return _aligned(self.yaml, self.page)
+            return self.source.inner("", ((0, self.yaml.start_mark.index),))
+        return _aligned(self.yaml, self.source)
 
     def commands(self) -> tuple[Line, ...]:
         """A scalar read as shell text; nothing when it cannot be."""
@@ -81,32 +85,38 @@ class Node:
         return node
 
     def items(self) -> Iterator[tuple[str, Node]]:
-        """Keys in order; what a merge key (`<<`) brings stands first, so that the node's own win."""
-        yield from self._items(0)
+        """Each key once, with what holds for it: the node's own before what a merge key (`<<`) brings."""
+        for name, (_, value) in self._pairs().items():
+            yield name, self._node(value)
 
-    def _items(self, depth: int) -> Iterator[tuple[str, Node]]:
-        if not isinstance(self.yaml, yaml.MappingNode) or depth > 4:
-            return
-        for key, value in self.yaml.value:
-            if isinstance(key, yaml.ScalarNode) and key.value == "<<":
-                inner = Node(value, self.page)
-                for each in (inner, *inner.each()):
-                    yield from each._items(depth + 1)
-        for key, value in self.yaml.value:
-            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-                yield str(key.value), Node(value, self.page)
+    def entries(self) -> dict[str, tuple[Word, Node]]:
+        """As `items`, with each key as a word."""
+        found = ((name, self._node(key).word, value) for name, (key, value) in self._pairs().items())
+        return {name: (word, self._node(value)) for name, word, value in found if word}
+
+    def _pairs(self) -> _Pairs:
+        """A merge key may name several mappings, and the earlier wins."""
+        found: _Pairs = {}
+        pairs = self.yaml.value if isinstance(self.yaml, yaml.MappingNode) else ()
+        for value in (value for key, value in pairs if _is_merge(key)):
+            merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            for each in reversed(merged):
+                found |= self._node(each)._pairs()
+        for key, value in pairs:
+            if isinstance(key, yaml.ScalarNode) and not _is_merge(key):
+                found[str(key.value)] = (key, value)
+        return found
 
     def keys(self) -> Iterator[tuple[Word, Node]]:
-        """As `items`, with each key as a word; without what was merged in."""
-        for key, value in self.yaml.value if isinstance(self.yaml, yaml.MappingNode) else ():
-            word = Node(key, self.page).word
-            if word:
-                yield word, Node(value, self.page)
+        yield from self.entries().values()
 
     def each(self) -> Iterator[Node]:
         """The items of a list."""
         if isinstance(self.yaml, yaml.SequenceNode):
-            yield from (Node(item, self.page) for item in self.yaml.value)
+            yield from (self._node(item) for item in self.yaml.value)
+
+    def _node(self, node: _Yaml) -> Node:
+        return Node(node, self.page, self.source)
 
     @property
     def is_list(self) -> bool:
@@ -117,48 +127,84 @@ class Node:
         return isinstance(self.yaml, yaml.MappingNode)
 
 
-def documents(page: Page) -> tuple[Node, ...]:
-    """Every YAML document of a page; UsageError with the line where it is none."""
+def _is_merge(key: yaml.Node) -> bool:
+    return isinstance(key, yaml.ScalarNode) and key.value == "<<"
+
+
+def documents(page: Page, source: Passage | None = None) -> tuple[Node, ...]:
+    """Every YAML document of a page, or of a passage of it; UsageError with the line where it is none."""
+    source = source or page.whole
     try:
-        _bound(page)
-        found = [node for node in yaml.compose_all(page.text, Loader=yaml.CBaseLoader) if node is not None]
+        _bound(source, page)
+        found = [node for node in yaml.compose_all(source.text, Loader=yaml.CBaseLoader) if node is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise _mistake(page, mark.line + 1 if mark else 1, error.problem or "not YAML") from None
+        raise _mistake(page, source.at(mark.index if mark else 0), error.problem or "not YAML") from None
     except yaml.YAMLError as error:
-        raise _mistake(page, 1, f"not YAML: {str(error).splitlines()[0]}") from None
-    return tuple(Node(node, page) for node in found)
+        raise _mistake(page, source.at(0), f"not YAML: {str(error).splitlines()[0]}") from None
+    sizes: dict[int, tuple[int, int]] = {}
+    for node in found:
+        _bound_aliases(node, sizes, lambda at, what: _mistake(page, source.at(at), what))
+    return tuple(Node(node, page, source) for node in found)
 
 
-def _bound(page: Page) -> None:
+def _bound(source: Passage, page: Page) -> None:
     """Before anything is built: deep nesting overflows the C stack, and many documents take long."""
     depth = documents = 0
-    for seen, event in enumerate(yaml.parse(page.text, Loader=yaml.CBaseLoader)):
+    for seen, event in enumerate(yaml.parse(source.text, Loader=yaml.CBaseLoader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         documents += isinstance(event, yaml.DocumentStartEvent)
-        line = event.start_mark.line + 1
+        here = source.at(event.start_mark.index)
         if depth > MAX_DEPTH:
-            raise _mistake(page, line, f"nested deeper than {MAX_DEPTH} levels")
+            raise _mistake(page, here, f"nested deeper than {MAX_DEPTH} levels")
         if seen > MAX_NODES or documents > MAX_DOCUMENTS:
-            raise _mistake(page, line, f"more than {MAX_NODES:,} values or {MAX_DOCUMENTS} documents")
+            raise _mistake(page, here, f"more than {MAX_NODES:,} values or {MAX_DOCUMENTS} documents")
 
 
-def _mistake(page: Page, line: int, what: str) -> UsageError:
+def _bound_aliases(
+    node: yaml.Node, sizes: dict[int, tuple[int, int]], mistake: Callable[[int, str], UsageError]
+) -> tuple[int, int]:
+    """How many values and how many levels a node has with its aliases written out, each node measured once.
+
+    An alias stands after its anchor, so that what it names is measured already, unless it names the node it
+    stands in: that one has no end.
+    """
+    if id(node) not in sizes:
+        sizes[id(node)] = (0, MAX_DEPTH + 1)
+        inner = [_bound_aliases(each, sizes, mistake) for each in _inside(node)]
+        values = 1 + sum(count for count, _ in inner)
+        sizes[id(node)] = (values, 1 + max((levels for _, levels in inner), default=0))
+    values, levels = sizes[id(node)]
+    at = node.start_mark.index
+    if values > MAX_NODES:
+        raise mistake(at, f"more than {MAX_NODES:,} values once its aliases are written out")
+    if levels > MAX_DEPTH + 1:
+        raise mistake(at, f"nested deeper than {MAX_DEPTH} levels once its aliases are written out")
+    return values, levels
+
+
+def _inside(node: yaml.Node) -> Iterator[yaml.Node]:
+    for each in node.value if isinstance(node, yaml.CollectionNode) else ():
+        yield from each if isinstance(each, tuple) else (each,)
+
+
+def _mistake(page: Page, offset: int, what: str) -> UsageError:
+    line, _ = page.place(offset)
     return UsageError(f"{page.path}:{line}: {what}", next=f"correct {page.path} at line {line}")
 
 
-def _aligned(node: yaml.ScalarNode, page: Page) -> Passage:
+def _aligned(node: yaml.ScalarNode, source: Passage) -> Passage:
     """The value of a scalar laid beside its source: YAML takes away indents, quotes, escapes and folds."""
-    value, source = str(node.value), page.text
+    value, text = str(node.value), source.text
     at, end = node.start_mark.index, node.end_mark.index
     if node.style in ("'", '"'):
         at, end = at + 1, end - 1
     elif node.style in ("|", ">"):
-        header = _HEADER.match(source, at, end)
+        header = _HEADER.match(text, at, end)
         at = header.end() if header else at
-    if source[at : at + len(value)] == value:
-        return Passage(value, ((0, at),))
-    return Passage(value, tuple(_walk(value, source, at, end, node.style == '"')) or ((0, at),))
+    if text[at : at + len(value)] == value:
+        return source.inner(value, ((0, at),))
+    return source.inner(value, tuple(_walk(value, text, at, end, node.style == '"')) or ((0, at),))
 
 
 def _walk(value: str, source: str, at: int, end: int, escapes: bool) -> Iterator[Anchor]:

@@ -78,11 +78,11 @@ class Passage:
         for index, (offset, here) in enumerate(anchors):
             end = anchors[index + 1][0] if index + 1 < len(anchors) else max(length, offset + 1)
             yield offset, self.at(here)
-            first = bisect_right(self.anchors, (here, _FAR))
-            for ours, there in self.anchors[first:]:
-                if ours - here >= end - offset:
-                    break
+            at = bisect_right(self.anchors, (here, _FAR))
+            while at < len(self.anchors) and self.anchors[at][0] - here < end - offset:
+                ours, there = self.anchors[at]
                 yield offset + ours - here, there
+                at += 1
 
 
 _FAR = 2**62

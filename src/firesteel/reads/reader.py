@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from firesteel import engines
-from firesteel.catalog import Image, Images, container_name, identify
+from firesteel.catalog import Image, Images, container_name, identify, other
 from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot
 from firesteel.reads import docker, programs, shell, variables
@@ -20,6 +20,7 @@ MAX_SPOT = 200
 MAX_LAUNCHES = 500
 _PORT_INSIDE = re.compile(r"(?:.*:)?([0-9]{1,5})(?:/tcp)?\Z")
 _WRONG_DASH = re.compile("[\u2010-\u2015\u2212]")
+_ELLIPSES = ("...", "\u2026")
 _DEPTH = 3
 
 Words = tuple[Word, ...]
@@ -74,7 +75,8 @@ class Reader:
         """What a file describes."""
         self._bound()
         if start.image is None:
-            self._command(Line(start.words, start.env), 0)
+            self.exported = {name: (word,) for name, word in start.env.items()}
+            self._command(Line(start.words), 0)
         else:
             self.found += self._contained(start.image, start.given, start.words)
 
@@ -86,7 +88,8 @@ class Reader:
 
     def _flaw(self, index: int, name: str, word: Word) -> None:
         reading = self.found[index]
-        self.found[index] = replace(reading, spots={**reading.spots, f"flaw:{name}": self._spot(word)})
+        spots = {**reading.spots, f"flaw:{name}": self._spot(word)}
+        self.found[index] = replace(reading, spots=spots, words={**reading.words, f"flaw:{name}": (word,)})
 
     def _command(self, line: Line, depth: int) -> None:
         self.exported.update(_exports(line))
@@ -122,7 +125,9 @@ class Reader:
         assert program is not None, "find() saw it"
         end = index + program.words
         env = {**self.exported, **{name: (word,) for name, word in line.env.items()}}
-        started = _Started(program.engine, line.texts[index:end], line.words[end:], line.words[index:end])
+        cut = tuple(word for word in line.words[:index] if word.text in _ELLIPSES)
+        said = line.words[index:end]
+        started = _Started(program.engine, line.texts[index:end], (*line.words[end:], *cut), said)
         return self._reading(started, {name: words[-1].text for name, words in env.items()}, _env_words(env))
 
     def _contained(
@@ -153,21 +158,26 @@ class Reader:
             said = tuple(rest[: max(taken, 1)])
             return _Started(program.engine, words[len(before) : program.words], tuple(rest[taken:]), said)
         script = programs.script_at(words)
-        inside = self._scripted(words[len(before) : script], rest[script - len(before)]) if script else None
+        env = {name: (word,) for name, word in docker.environment_words(given).items()}
+        inside = (
+            self._scripted(words[len(before) : script], rest[script - len(before)], env) if script else None
+        )
         if inside:
             return inside
-        engine = known.engine if known else _hint(image)
+        engine = known.engine if known else None if other(image, self.images) else _hint(image)
         if engine is None or typed is not None or not _takes_arguments(known, words):
             return None
         program_words = _said_after_entrypoint(engine, words)
         said = tuple(rest[: max(len(program_words), 1)])
         return _Started(engine, program_words, tuple(rest[len(program_words) :]), said)
 
-    def _scripted(self, shell_words: tuple[str, ...], script: Word) -> _Started | None:
+    def _scripted(
+        self, shell_words: tuple[str, ...], script: Word, around: variables.Values
+    ) -> _Started | None:
         """`bash -lc "pip install x && vllm serve ..."`: the program is the shell and all up to the engine."""
         exported: dict[str, Words] = {}
         lines = self._inside(script)
-        known = variables.values(lines)
+        known = {**variables.told(around), **variables.values(lines)}
         for line in (variables.expand(line, known, self.page) for line in lines):
             exported.update(_exports(line))
             what = programs.find(line.texts)
@@ -250,13 +260,17 @@ def _option_places(option: docker.Given) -> Iterator[str]:
 def _hint(image: str) -> EngineName | None:
     """The engine that an unknown image's name speaks of."""
     hints: Mapping[str, EngineName] = {"vllm": "vllm", "sglang": "sglang", "llama": "llamacpp"}
-    return next((engine for hint, engine in hints.items() if hint in image.lower()), None)
+    words = re.split(r"[^a-z0-9]+|(?<=vllm)|(?<=sglang)", image.lower())
+    return next(
+        (engine for hint, engine in hints.items() if any(word.startswith(hint) for word in words)), None
+    )
 
 
 def _takes_arguments(known: Image | None, words: Sequence[str]) -> bool:
-    """Whether the image's own entrypoint gets these words as an engine's arguments."""
+    """Whether the image's own entrypoint starts an engine, with these words as its arguments."""
     if known is not None:
-        return bool(known.entrypoint)
+        given = words[0].startswith("-") if words else known.configured_by == "env"
+        return bool(known.entrypoint) or given
     return not words or words[0].startswith("-") or ("/" in words[0] and not programs.is_shell(words[0]))
 
 

@@ -78,7 +78,7 @@ class Line:
     end: str = ""
     """What ends it: a line end, `&&`, `(`."""
     broken: Word | None = None
-    """Where a backslash stands before blanks: a shell ends the command there, the author did not mean to."""
+    """Blanks after a backslash: a shell ends the command there, the author did not mean to."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -113,8 +113,9 @@ def _broken(words: list[Word], passage: Passage, page: Page) -> Word | None:
         found = _BLANK_AFTER.search(passage.text, found.end(), words[-1].end)
     if found is None:
         return None
-    span = passage.span(found.start(), found.end() - 1)
-    return Word(found[0].rstrip("\n"), *page.place(span[0]), found.start(), found.end() - 1, span)
+    bounds = found.start() + 1, found.end() - 1
+    span = passage.span(*bounds)
+    return Word(passage.text[slice(*bounds)], *page.place(span[0]), *bounds, span)
 
 
 def _command(words: list[Word]) -> Line:

@@ -39,16 +39,23 @@ def values(lines: Sequence[Line]) -> Values:
         if name in found or words is None or any(_COMPUTED.search(word.text) for word in words):
             spoilt.add(name)
         found[name] = words or ()
-    return {name: words for name, words in found.items() if name not in spoilt and not _SECRET.search(name)}
+    return told({name: words for name, words in found.items() if name not in spoilt})
+
+
+def told(known: Values) -> Values:
+    """Those that may be told: no secrets."""
+    return {name: words for name, words in known.items() if not _SECRET.search(name)}
 
 
 def _assignments(lines: Sequence[Line]) -> Iterator[tuple[str, tuple[Word, ...] | None]]:
     for index, line in enumerate(lines):
-        if not line.words:
+        if not line.words and line.env:
             *plain, last = line.env.items()
             yield from ((name, (word,)) for name, word in plain)
             is_array = line.end == "(" and not last[1].text
             yield last[0], tuple(_array(lines[index + 1 :])) if is_array else (last[1],)
+        elif not line.words:
+            continue
         elif line.texts[0] in ("export", "local", "readonly", "declare", "typeset"):
             for word in line.words[1:]:
                 name, equals, _ = word.text.partition("=")

@@ -1,0 +1,78 @@
+"""firesteel's own recipe -> the launch that the catalog makes of it, at the sizes it names.
+
+An image is a name in `images.yaml` here, not a reference. A name that ships with firesteel is looked up; for
+another only the engine is known, and the recipe is read as a process of an engine of unknown version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from firesteel import engines
+from firesteel.catalog import PORT, Image, Recipe, contain, shipped
+from firesteel.catalog.recipe import read_recipe
+from firesteel.launch import Container, FlagValue, Launch
+from firesteel.reads.docker import Given
+from firesteel.reads.nodes import Node
+from firesteel.reads.said import place
+from firesteel.reads.shell import Word
+from firesteel.reads.start import Start
+from firesteel.reads.template import implied
+
+_KEYS = frozenset({"title", "model", "engine", "image", "serves", "status"})
+
+
+def starts(document: Node) -> Iterable[Start] | None:
+    keys = {name for name, _ in document.items()}
+    if not keys >= _KEYS or document.source.text != document.page.text:
+        return None
+    recipe = read_recipe("recipe", document.page.path, document.page.text)
+    image = shipped().images.named.get(recipe.image)
+    return [_start(document, recipe, image)]
+
+
+def _start(document: Node, recipe: Recipe, image: Image | None) -> Start:
+    bare = Launch("", recipe.model, recipe.engine, port=PORT)
+    launch = contain(bare, image) if image else bare
+    box, at = launch.container, _at(document, "image")
+    args = tuple(_arguments(document, recipe, launch))
+    env = dict(_environment(document))
+    own_program = engines.program(recipe.engine) if box is None else box.program
+    words = (*(implied(word, at) for word in own_program), *args)
+    if box is None:
+        return Start(words, env=env)
+    given = [Given("env", f"{name}={value}", at) for name, value in launch.env.items()]
+    given += [Given("env", f"{name}={word.text}", word) for name, word in env.items()]
+    return Start(words, implied(box.image, at), (*_options(box, at), *given))
+
+
+def _arguments(document: Node, recipe: Recipe, launch: Launch) -> Iterator[Word]:
+    """The model and the address as the catalog writes them, then each flag where it stands in the file."""
+    yield from (implied(word, _at(document, "model")) for word in engines.argv(launch))
+    flags: list[tuple[str, FlagValue, Word]] = [
+        (name, setting.value, _at(document, "flags", name)) for name, setting in recipe.flags.items()
+    ]
+    sizes = engines.size_flags(recipe.engine, recipe.context, recipe.users)
+    flags += [(name, value, _at(document, "serves")) for name, value in sizes.items()]
+    for name, value, at in flags:
+        yield from (implied(word, at) for word in engines.spell(recipe.engine, name, value))
+
+
+def _environment(document: Node) -> Iterator[tuple[str, Word]]:
+    env = document.get("env")
+    for name, setting in env.items() if env else ():
+        value = setting.get("value")
+        if value:
+            yield name, place(value)
+
+
+def _options(box: Container, at: Word) -> Iterator[Given]:
+    for name, value in (("gpus", box.gpus), ("ipc", box.ipc)):
+        if value:
+            yield Given(name, value, at)
+    yield from (Given("publish", each, at) for each in box.publish)
+    yield from (Given("volume", f"{mount.source}:{mount.target}", at) for mount in box.mounts)
+
+
+def _at(document: Node, *keys: str) -> Word:
+    return place(document.get(*keys) or document)

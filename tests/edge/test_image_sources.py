@@ -1,0 +1,343 @@
+"""Images asked what they hold, with a real docker: a daemon of our own, and images made here.
+
+The vLLM in them is the demo release of the learner's own tests, filled up to the size below which a release
+is not believed; the llama-server is a script that prints what the real one would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.engines.test_learn_vllm import FILES
+
+from firesteel import reads, rules
+from firesteel.catalog import shipped
+from firesteel.catalog.image import Seen, identify, with_learned
+from firesteel.cli.learn import command
+from firesteel.edge import engine_data, image_sources
+from firesteel.edge.home import Home
+from firesteel.edge.image_sources import Runtime, Server, Tree, find_runtime, inspect, read
+from firesteel.engines.schema import schema
+from firesteel.engines.symbols import Flag, Schema, Value
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.launch import EngineName
+
+PACKAGES = "usr/local/lib/python3.12/dist-packages"
+LLAMA = schema("llamacpp", "11549")
+
+
+def vllm_tree(version: str = "0.99.0") -> dict[str, str]:
+    """The demo release as a vLLM of believable size."""
+    words = ["max-model-len", "host", "dtype", "quantization", *(f"own-{number}" for number in range(200))]
+    flags = "\n".join(f'    parser.add_argument("--{word}", type=str)' for word in words)
+    variables = "\n".join(f'    "VLLM_OWN_{number}": lambda: 1,' for number in range(120))
+    files = {path.replace("demo/", "vllm/"): text.replace("demo.", "vllm.") for path, text in FILES.items()}
+    parser = "vllm/anywhere/cli_args.py"
+    files[parser] = files[parser].replace("    return parser\n", f"{flags}\n    return parser\n")
+    files["vllm/envs.py"] = files["vllm/envs.py"].replace("}\n", f"{variables}\n}}\n")
+    return {**files, "vllm/_version.py": f"__version__ = version = '{version}'\n"}
+
+
+def under(root: str, files: Mapping[str, str]) -> dict[str, bytes]:
+    return {f"{root}/{path}": text.encode() for path, text in files.items()}
+
+
+def llama_image(help_text: str) -> dict[str, bytes]:
+    """A shell with the few libraries that it needs, and a server that prints."""
+    shell = Path("/bin/sh").resolve()
+    listed = subprocess.run(["ldd", str(shell)], check=True, capture_output=True, text=True).stdout
+    libraries = [word for word in listed.split() if word.startswith("/")]
+    server = (
+        "#!/bin/sh\ncase $1 in\n--version) echo 'version: 0.6.0-dev (build 11549, commit 1a2b3c4)' >&2;;\n"
+        "--help) while IFS= read -r line; do printf '%s\\n' \"$line\"; done < /app/help;;\nesac\n"
+    )
+    parts = {library.lstrip("/"): Path(library).read_bytes() for library in libraries}
+    return {
+        **parts,
+        "bin/sh": shell.read_bytes(),
+        "app/llama-server": server.encode(),
+        "app/help": help_text.encode(),
+    }
+
+
+def printed(known: Schema) -> str:
+    """A schema in the columns of llama.cpp's help."""
+    lines = ["----- common params -----", ""]
+    for flag in known.flags.values():
+        names = ", ".join((*flag.spellings[1:], flag.spellings[0], *flag.negatives))
+        hint = {"nothing": "", "many": " FROM TO"}.get(flag.takes, " N")
+        lines += [names + hint, *(" " * 40 + f"(env: {name})" for name in flag.variables)]
+        if flag.value.values:
+            lines.append(" " * 40 + "allowed values: " + ", ".join(flag.value.values))
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A docker daemon of our own; gives its address."""
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        assert os.environ.get("CI") != "true", "scripts/test installs docker in CI"
+        pytest.skip("needs root and dockerd (Debian: docker.io)")
+    folder = tmp_path_factory.mktemp("docker")
+    address = f"unix://{folder}/docker.sock"
+    words = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "-H", address]
+    with (folder / "log").open("wb") as log:
+        child = subprocess.Popen([*words, "--pidfile", f"{folder}/pid"], stdout=log, stderr=log)
+    try:
+        _until_it_answers(address, folder / "log")
+        yield address
+    finally:
+        child.send_signal(signal.SIGTERM)
+        child.wait(timeout=60)
+
+
+def _until_it_answers(address: str, log: Path) -> None:
+    asked = ["docker", "-H", address, "version"]
+    for _ in range(200):
+        if subprocess.run(asked, capture_output=True, check=False).returncode == 0:
+            return
+        time.sleep(0.1)
+    raise AssertionError(log.read_text()[-2000:])
+
+
+Make = Callable[..., str]
+
+
+@pytest.fixture
+def make(daemon: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Imports files as an image; afterwards no container may be left."""
+    monkeypatch.setenv("DOCKER_HOST", daemon)
+
+    def make(name: str, files: Mapping[str, bytes], *changes: str) -> str:
+        packed = BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            for path, content in files.items():
+                member = tarfile.TarInfo(path)
+                member.size, member.mode = len(content), 0o755
+                tar.addfile(member, BytesIO(content))
+        words = [word for change in changes for word in ("-c", change)]
+        said = ["docker", "import", *words, "-", name]
+        subprocess.run(said, input=packed.getvalue(), check=True, capture_output=True)
+        return name
+
+    yield make
+    left = subprocess.run(["docker", "ps", "-aq"], check=True, capture_output=True, text=True).stdout
+    assert left == ""
+
+
+def learn(tmp_path: Path, *words: str) -> Result:
+    return CliRunner().invoke(command, list(words), env={"FIRESTEEL_HOME": str(tmp_path)})
+
+
+def everything(path: str) -> bool:
+    return path.endswith(".py")
+
+
+def get(image: str) -> Tree | Server:
+    runtime = find_runtime()
+    return read(runtime, inspect(runtime, image), {"vllm": everything, "sglang": everything})
+
+
+@pytest.mark.real
+def test_an_image_is_learned_and_then_checked_by_what_it_holds(make: Make, tmp_path: Path) -> None:
+    files = under(PACKAGES, vllm_tree("0.99.0+mine.sm121"))
+    image = make("me/vllm:1", files, 'ENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh"]')
+    said = json.loads(learn(tmp_path, "--image", image, "--json").stdout)
+    assert (said["engine"], said["version"], said["entrypoint"]) == ("vllm", "0.99.0", [])
+    assert said["flags"] > 200 and said["variables"] > 100 and not said["was_known"]
+    assert all(digest.startswith("sha256:") for digest in said["digests"])
+    again = learn(tmp_path, "--image", image)
+    assert again.stdout.startswith("me/vllm:1: vllm 0.99.0, ") and again.stdout.endswith("known already\n")
+    images = with_learned(shipped().images, engine_data.images(Home(tmp_path)))
+    line = "docker run --gpus all me/vllm:1 vllm serve m/x --own-7 1 --nonsense 2 --moe-backend marlin"
+    launch = reads.read(line, "line", images)[0].launch
+    assert launch.version == "0.99.0"
+    found = {each.saw: each.says for each in rules.check(launch, hardware="gb10", images=images)}
+    assert "--nonsense" in found and "--moe-backend marlin" in found and "--own-7" not in found
+    assert not list((tmp_path / "engines-data").glob("vllm/*.json")), "a fork is no release"
+
+
+@pytest.mark.real
+def test_an_image_of_the_makers_tells_of_its_release(make: Make, tmp_path: Path) -> None:
+    files = under(PACKAGES, vllm_tree())
+    image = make("vllm/vllm-openai:v0.99.0", files, 'ENTRYPOINT ["vllm", "serve"]')
+    said = learn(tmp_path, "vllm", "v0.99.0", "--image", image)
+    assert said.exit_code == 0 and (tmp_path / "engines-data/vllm/0.99.0.json").is_file()
+    seen = engine_data.images(Home(tmp_path))[0]
+    assert seen.entrypoint == ("vllm", "serve")
+    wrong = learn(tmp_path, "sglang", "--image", image)
+    assert isinstance(wrong.exception, UsageError) and "holds vllm 0.99.0, not sglang" in str(wrong.exception)
+
+
+@pytest.mark.real
+def test_a_tag_that_was_pulled_again_is_read_again(make: Make, tmp_path: Path) -> None:
+    image = make("me/moves:latest", under(PACKAGES, vllm_tree("0.98.0")))
+    assert "vllm 0.98.0" in learn(tmp_path, "--image", image).stdout
+    make("me/moves:latest", under(PACKAGES, vllm_tree("0.99.0")))
+    assert "vllm 0.99.0" in learn(tmp_path, "--image", image).stdout
+    assert [seen.version for seen in engine_data.images(Home(tmp_path))] == ["0.99.0"]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("root", "changes", "engine"),
+    [
+        (PACKAGES, (), "vllm"),
+        ("opt/mine/lib/python3.13/site-packages", ("ENV PATH=/opt/mine/bin:/usr/bin",), "vllm"),
+        ("workspace/vllm", (), "vllm"),
+        ("sgl-workspace/sglang/python", (), "sglang"),
+        ("root/.local/share/uv/tools/odd/lib/python3.12/site-packages", (), "sglang"),
+    ],
+)
+def test_where_the_package_lies(make: Make, root: str, changes: tuple[str, ...], engine: str) -> None:
+    marks = {"vllm": "vllm/engine/arg_utils.py", "sglang": "sglang/srt/server_args.py"}
+    other = f"{root}/{marks[engine].partition('/')[0]}/_C.so"
+    image = make("me/place:1", {f"{root}/{marks[engine]}": b"x = 1\n", other: b"\0" * 100}, *changes)
+    assert get(image) == Tree(engine, f"/{root}", {marks[engine]: "x = 1\n"})  # type: ignore[arg-type]
+
+
+@pytest.mark.real
+def test_two_packages_in_odd_places_are_one_too_many(make: Make) -> None:
+    roots = ("a/site-packages", "b/site-packages")
+    image = make("me/two:1", {f"{root}/vllm/engine/arg_utils.py": b"" for root in roots})
+    with pytest.raises(FiresteelError, match="vllm in /a/site-packages, vllm in /b/site-packages"):
+        get(image)
+
+
+@pytest.mark.real
+def test_sources_that_moved_fail_loudly_and_keep_nothing(make: Make, tmp_path: Path) -> None:
+    files = {path: text for path, text in vllm_tree().items() if path != "vllm/envs.py"}
+    said = learn(tmp_path, "--image", make("me/moved:1", under(PACKAGES, files)))
+    assert "`environment_variables` was not found in the sources of vLLM" in str(said.exception)
+    assert list(tmp_path.rglob("*.json")) == []
+
+
+@pytest.mark.real
+def test_a_package_that_does_not_say_its_version(make: Make, tmp_path: Path) -> None:
+    files = {path: text for path, text in vllm_tree().items() if path != "vllm/_version.py"}
+    image = make("me/dev:1", under(PACKAGES, files))
+    refused = learn(tmp_path, "--image", image).exception
+    assert isinstance(refused, UsageError) and refused.next == "firesteel learn vllm VERSION --image me/dev:1"
+    assert "vllm 0.99.0" in learn(tmp_path, "vllm", "0.99.0", "--image", image).stdout
+
+
+@pytest.mark.real
+def test_llama_server_is_asked(make: Make, tmp_path: Path) -> None:
+    assert LLAMA is not None
+    image = make("me/llama:1", llama_image(printed(LLAMA)), 'ENTRYPOINT ["/app/llama-server"]')
+    assert "llamacpp 11549, 252 flags" in learn(tmp_path, "--image", image).stdout
+    seen = engine_data.images(Home(tmp_path))[0]
+    assert seen.schema == LLAMA and seen.entrypoint == ("/app/llama-server",)
+
+
+@pytest.mark.real
+def test_a_fork_of_llama_cpp_is_taken_at_its_word(make: Make, tmp_path: Path) -> None:
+    assert LLAMA is not None
+    forked = replace(LLAMA, flags={**LLAMA.flags, "my-own": Flag("my-own", Value("bool"), "nothing")})
+    image = make("me/fork:1", llama_image(printed(forked)))
+    assert "253 flags" in learn(tmp_path, "--image", image).stdout
+    assert "my-own" in engine_data.images(Home(tmp_path))[0].schema.flags
+
+
+@pytest.mark.real
+def test_images_that_cannot_be_learned(make: Make, tmp_path: Path) -> None:
+    empty = learn(tmp_path, "--image", make("me/empty:1", {"etc/x": b""}))
+    assert "holds neither vLLM nor SGLang nor llama-server" in str(empty.exception)
+    absent = learn(tmp_path, "--image", "127.0.0.1:1/none:1").exception
+    assert isinstance(absent, HostNotReady) and absent.next == "docker pull 127.0.0.1:1/none:1"
+    odd = learn(tmp_path, "--image", "--privileged").exception
+    assert isinstance(odd, UsageError) and "is not an image" in str(odd)
+
+
+@pytest.mark.real
+def test_more_text_than_an_engine_has(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = make("me/big:1", under(PACKAGES, vllm_tree()))
+    monkeypatch.setattr("firesteel.edge.wheels._MAX_TEXT_BYTES", 1000)
+    with pytest.raises(FiresteelError, match="more than an engine has"):
+        get(image)
+
+
+def test_no_answer_and_too_much_of_one() -> None:
+    with pytest.raises(FiresteelError, match=r"`sleep 30` gave no answer in 0 s"):
+        Runtime("sleep").ask("30", patience_s=0.2)
+    code, said = Runtime("yes").ask("x")
+    assert code and len(said) == image_sources._MAX_SAID_BYTES
+
+
+def test_neither_docker_nor_podman(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(HostNotReady, match="neither docker nor podman is installed"):
+        find_runtime()
+
+
+SEEN = Seen(
+    reference="vllm/vllm-openai:nightly",
+    digests=("sha256:" + "a" * 64,),
+    engine="vllm",
+    version="0.99.0",
+    entrypoint=None,
+    arch=("arm64",),
+    on="2026-11-15",
+    schema=Schema("vllm", "0.99.0", {"port": Flag("port", Value("int"))}),
+)
+
+
+def test_what_was_seen_is_kept_and_found_again(tmp_path: Path) -> None:
+    path = engine_data.keep_image(Home(tmp_path), SEEN)
+    assert path.parent == tmp_path / "engines-data/images"
+    assert engine_data.images(Home(tmp_path)) == (SEEN,)
+    path.write_text('{"book": 1}')
+    with pytest.raises(FiresteelError, match="is not what firesteel wrote there"):
+        engine_data.images(Home(tmp_path))
+
+
+def test_what_was_seen_lies_over_what_the_tag_says() -> None:
+    images = with_learned(shipped().images, [SEEN])
+    by_tag = identify("docker.io/vllm/vllm-openai:nightly", images)
+    assert by_tag is not None and by_tag.schema == SEEN.schema
+    assert (by_tag.version, by_tag.floating, by_tag.entrypoint) == ("0.99.0", True, ("vllm", "serve"))
+    assert by_tag.note is not None and "read here on 2026-11-15; its tag moves" in by_tag.note
+    by_digest = identify("mirror.example/any@" + SEEN.digests[0], images)
+    assert by_digest is not None and (by_digest.version, by_digest.floating) == ("0.99.0", False)
+    other_digest = identify("vllm/vllm-openai:nightly@sha256:" + "b" * 64, images)
+    assert other_digest is not None and other_digest.version is None
+
+
+def test_an_image_without_a_tag_is_its_latest() -> None:
+    images = with_learned(shipped().images, [replace(SEEN, reference="my-node")])
+    found = identify("my-node:latest", images)
+    assert found is not None and found.version == "0.99.0"
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "engine", "style"),
+    [
+        ((), "vllm", ()),
+        (("/opt/nvidia/nvidia_entrypoint.sh",), "vllm", ()),
+        (("vllm", "serve"), "vllm", ("vllm", "serve")),
+        (
+            ("python3", "-m", "sglang.launch_server"),
+            "sglang",
+            ("python3", "-m", "sglang.launch_server"),
+        ),
+        (("/app/llama-server",), "llamacpp", ("/app/llama-server",)),
+        (("/entrypoint.sh",), "vllm", None),
+        (("/bin/bash",), "vllm", None),
+    ],
+)
+def test_what_an_entrypoint_starts(
+    entrypoint: tuple[str, ...], engine: EngineName, style: tuple[str, ...] | None
+) -> None:
+    assert engine_data._style(entrypoint, engine) == style

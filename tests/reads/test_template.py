@@ -1,0 +1,78 @@
+"""Holes in a text, and what fills them."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firesteel.errors import UsageError
+from firesteel.reads.passage import MAX_CHARACTERS, page
+from firesteel.reads.shell import NOWHERE
+from firesteel.reads.template import Filled, Filler, Values, joined
+
+HOLE = re.compile(r"\{(\w+)\}")
+PAGE = page("a {port} b\nport: 8000\n", "recipe.yaml")
+
+
+def fill(text: str, known: dict[str, str]) -> str:
+    """Names filled from texts that stand nowhere."""
+    whole = page(text, "-")
+    filler = Filler(whole)
+    values = Values({name: page(value, "-").whole for name, value in known.items()}, HOLE, filler)
+    return filler.fill(whole.whole, HOLE, lambda found: values.get(found[1])).passage.text
+
+
+def filled() -> Filled:
+    value = PAGE.whole.part(17, 21)
+    return Filler(PAGE).fill(PAGE.whole.part(0, 10), HOLE, lambda _: value)
+
+
+def test_what_is_filled_in_stands_where_it_was_written() -> None:
+    words = filled().words(PAGE)
+    assert [(word.text, word.line, word.column) for word in words] == [
+        ("a", 1, 1),
+        ("8000", 2, 7),
+        ("b", 1, 10),
+    ]
+
+
+def test_a_filled_word_has_no_span() -> None:
+    """A fix may not cut into `{port}`, and its neighbours keep their places."""
+    assert [word.span for word in filled().words(PAGE)] == [(0, 1), NOWHERE, (9, 10)]
+    assert [word.span for line in filled().lines(PAGE) for word in line.words] == [(0, 1), NOWHERE, (9, 10)]
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "expected"),
+    [
+        ("--port {port}", {"port": "8000"}, "--port 8000"),
+        ("{a}{a}", {"a": "x"}, "xx"),
+        ("{gone} {a}", {"a": ""}, "{gone} "),
+        ("{url}", {"url": "http://{host}:{port}", "host": "h", "port": "1"}, "http://h:1"),
+        ("{a}", {"a": "x{a}"}, "x{a}"),
+        ("{a}", {"a": "{b}", "b": "{a}"}, "{a}"),
+    ],
+)
+def test_filling(text: str, known: dict[str, str], expected: str) -> None:
+    assert fill(text, known) == expected
+
+
+@settings(deadline=None)
+@given(st.lists(st.text("ab\n", max_size=4), max_size=6))
+def test_joining_keeps_every_character(texts: list[str]) -> None:
+    whole = page("".join(texts), "-")
+    at = [sum(map(len, texts[:index])) for index in range(len(texts) + 1)]
+    parts = [whole.whole.part(start, end) for start, end in pairwise(at)]
+    made = joined(parts)
+    assert made.text == whole.text
+    assert all(whole.text[made.at(offset)] == character for offset, character in enumerate(made.text))
+
+
+def test_a_bomb_ends() -> None:
+    known = {f"a{index}": f"{{a{index + 1}}}" * 100 for index in range(8)}
+    with pytest.raises(UsageError, match=f"{MAX_CHARACTERS:,}"):
+        fill("{a0}", {**known, "a8": "x"})

@@ -1,0 +1,124 @@
+"""Model files of vllm-project/recipes.
+
+What is expected here is what the site's own `command-synthesis.js` renders for the fixture; the reader was
+held against it over all 173 files of the repository of 2026-08-21.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firesteel.catalog import Images
+from firesteel.errors import UsageError
+from firesteel.reads import formats, read
+from firesteel.reads.nodes import documents
+from firesteel.reads.passage import page
+from firesteel.reads.reader import Reader
+from firesteel.reads.vllm_recipes import MAX_PARTS, starts
+
+FILE = Path(__file__).parent / "files" / "vllm-recipe.yaml"
+TEXT = FILE.read_text()
+HEAD, _, _ = TEXT.partition("guide:")
+
+
+def commands(text: str) -> list[str]:
+    (document,) = documents(page(text, "a.yaml"))
+    return [" ".join(word.text for word in start.words) for start in starts(document) or ()]
+
+
+def test_every_variant_and_every_feature_that_is_off() -> None:
+    common = "--trust-remote-code --max-num-seqs 64 --tensor-parallel-size 1 --max-num-batched-tokens 8192"
+    tools = "--enable-auto-tool-choice --tool-call-parser hermes"
+    flashinfer = "--attention-backend FLASHINFER"
+    assert commands(TEXT) == [
+        f"vllm serve org/A-Model {common} {flashinfer} {tools}",
+        "org/A-Model-NVFP4 --trust-remote-code --kv-cache-dtype fp8 --max-num-seqs 8 --tensor-parallel-size 1"
+        f' --max-num-batched-tokens 8192 {flashinfer} {tools} --speculative-config {{"method":"dspark"}}',
+        f"vllm serve org/A-Model {common} {flashinfer} {tools}"
+        ' --speculative-config {"method":"mtp","num_speculative_tokens":3}',
+    ]
+
+
+def test_an_image_and_variables(images: Images) -> None:
+    whole = page(TEXT, "models/org/A-Model.yaml")
+    reader = Reader(whole, images)
+    for start in formats.starts(whole) or ():
+        reader.start(start)
+    plain, spark, _ = reader.found
+    assert plain.launch.container is None
+    assert plain.launch.env == {"VLLM_USE_DEEP_GEMM": "1"}
+    box = spark.launch.container
+    assert box and (box.image, box.gpus, box.ipc) == ("vllm/vllm-openai:v0.24.0", "all", "host")
+    assert (spark.launch.version, spark.launch.env) == ("0.24.0", {"VLLM_USE_DEEP_GEMM": "0"})
+    lines = {name: spark.spots[name].line for name in ("image", "model", "flag:max-num-seqs")}
+    assert lines == {"image": 37, "model": 30, "flag:max-num-seqs": 38}
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("vllm/vllm-openai:x", "vllm/vllm-openai:x"),
+        ("{nvidia: a:1, amd: b:2}", "a:1"),
+        ("{amd: b:2}", None),
+        ("{cu129: a:1, cu130: a:2}", "a:2"),
+        ("{nvidia: {cu129: a:1, cu130: a:2}}", "a:2"),
+        ('""', None),
+    ],
+)
+def test_the_image_for_an_nvidia_gpu(image: str, expected: str | None) -> None:
+    text = f"meta: {{}}\nmodel: {{model_id: a/b, docker_image: {image}}}\nvariants: {{default: {{}}}}\n"
+    (document,) = documents(page(text, "a.yaml"))
+    (start,) = starts(document) or ()
+    assert (start.image.text if start.image else None) == expected
+
+
+def test_another_engine_is_refused_by_name(images: Images) -> None:
+    text = "meta: {}\nmodel: {model_id: a/b}\nvariants: {default: {}}\nomni: {tasks: [t2i]}\n"
+    with pytest.raises(UsageError, match="vLLM-Omni"):
+        read(text, "a.yaml", images)
+
+
+@pytest.mark.parametrize("text", ["meta: a", "model: {model_id: a}", "variants: {}\nmodel: a\nmeta: b", "[]"])
+def test_what_is_none(text: str) -> None:
+    (document,) = documents(page(text, "a.yaml"))
+    assert starts(document) is None
+
+
+_VALUES = st.sampled_from(
+    ["a", "[a, --b]", "{a: b}", "{a: {b: [c]}}", "null", '{"": []}', "{default: {args: [x]}}"]
+)
+_KEYS = st.sampled_from(
+    ["features", "opt_in_features", "hardware_overrides", "strategy_overrides", "hardware_opt_in_features"]
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(_KEYS, _VALUES), _VALUES, _VALUES)
+def test_any_file_is_read_or_refused(pairs: dict[str, str], variants: str, model: str) -> None:
+    lines = [f"{name}: {value}" for name, value in pairs.items()]
+    text = "\n".join(
+        ["meta: {}", f"model: {{model_id: a/b, base_args: {model}}}", f"variants: {variants}", *lines]
+    )
+    with suppress(UsageError):
+        read(text, "a.yaml", Images())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"variants: {{{', '.join(f'v{n}: {{}}' for n in range(MAX_PARTS + 1))}}}", "variants or features"),
+        (
+            "variants: {" + ", ".join(f"v{n}: {{}}" for n in range(MAX_PARTS)) + "}\n"
+            "hardware_overrides: {blackwell: {extra_args: [" + "x, " * 5_000 + "x]}}",
+            "arguments",
+        ),
+    ],
+)  # fmt: skip
+def test_a_bomb_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        commands(f"meta: {{}}\nmodel: {{model_id: a/b}}\n{text}\n")
