@@ -13,8 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from firesteel.edge.home import Home
+
+settings.register_profile("firesteel", deadline=None)
+settings.load_profile("firesteel")
+"""A timing is a benchmark, not a test."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,20 +14,21 @@ Failures are FiresteelErrors: a sentence, and `next`, what to type.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
+from typing import get_args
 
 from firesteel import catalog as catalog_room
 from firesteel import reads, render, rules, run
 from firesteel.catalog import Catalog, Images
-from firesteel.edge import checkpoints
+from firesteel.edge import checkpoints, engine_data
 from firesteel.edge.home import Home, catalog_files, find_home
 from firesteel.edge.machine import local_host
 from firesteel.errors import UsageError
-from firesteel.facts import Host, keep_free_bytes
-from firesteel.facts.hardware import hardware
-from firesteel.launch import Ask
-from firesteel.reads import Reading
-from firesteel.rules import Finding, Proposal
+from firesteel.facts import Host
+from firesteel.facts.hardware import hardware, host_at_rest
+from firesteel.launch import Ask, EngineName
+from firesteel.reads import Reading, nothing_started
+from firesteel.rules import Finding, Lint, Proposal
 from firesteel.run import Event, Service
 
 
@@ -45,18 +46,7 @@ def host(name: str | None = None) -> Host:
     """The machine at hand, measured; or one from the data (`gb10`), at rest."""
     if name is None or name == "local":
         return local_host(home())
-    sheet = hardware(name)
-    return Host(
-        name=sheet.name,
-        title=sheet.title,
-        hardware=sheet.name,
-        cores=sheet.cores,
-        memory_total_bytes=sheet.memory_bytes,
-        memory_available_bytes=sheet.memory_bytes,
-        keep_free_bytes=keep_free_bytes(sheet.memory_bytes, sheet.ceiling_bytes),
-        bandwidth_bytes_per_s=float(sheet.bandwidth_bytes_per_s),
-        bandwidth_kind="reported",
-    )
+    return host_at_rest(hardware(name))
 
 
 def models(host_name: str | None = None) -> tuple[Proposal, ...]:
@@ -90,29 +80,28 @@ def _is_known(known: Catalog, name: str) -> bool:
 
 def read(text: str, path: str = "text") -> tuple[Reading, ...]:
     """The launches in a `docker run` line or any text that has some."""
-    return reads.read(text, path, _images())
+    return reads.read(text, path, images(text))
 
 
 def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") -> tuple[Finding, ...]:
     """What the rules say of every launch in a text."""
-    return check_readings(read(text, path), hardware_name)
+    found = rules.lint(text, path, Lint(images(text), hardware_name))
+    if not found.readings:
+        raise found.problem or nothing_started(path)
+    return found.findings
 
 
-def _images() -> Images:
-    """A mistake in the user's own recipes is no reason not to look at somebody else's command line."""
+def images(text: str | None = None) -> Images:
+    """What is known of images, with what `learn` added: all of it, or what a text may speak of.
+
+    A mistake in the user's own recipes is no reason not to look at somebody else's command line.
+    """
     try:
-        return catalog().images
+        known = catalog().images
     except UsageError:
-        return catalog_room.shipped().images
-
-
-def check_readings(readings: Iterable[Reading], hardware_name: str | None) -> tuple[Finding, ...]:
-    images = _images()
-    return tuple(
-        finding
-        for reading in readings
-        for finding in rules.check(reading.launch, hardware=hardware_name, spots=reading.spots, images=images)
-    )
+        known = catalog_room.shipped().images
+    books = [book for engine in get_args(EngineName) for book in engine_data.books(home(), engine)]
+    return catalog_room.with_learned(known, engine_data.images(home(), among=text), books)
 
 
 def docker(proposal: Proposal) -> str:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 import firesteel
+from firesteel import reads
+from firesteel.catalog import Images, shipped
+from firesteel.catalog.image import Seen, with_learned
+from firesteel.edge import engine_data
+from firesteel.edge.home import Home
+from firesteel.engines.schema import schema, versions
+from firesteel.engines.symbols import Flag, Value
+from firesteel.rules import check
 
 RUN = "docker run --gpus all {env} {image} openai/gpt-oss-20b --gpu-memory-utilization 0.8 {words}"
 V24 = "vllm/vllm-openai:v0.24.0"
@@ -54,3 +65,58 @@ def test_forks_and_unknown_releases_are_not_judged(image: str) -> None:
 @pytest.mark.parametrize("words", ["--gpu-memory-util 0.8", "-tp 1", "--no-enable-prefix-caching", "-O3"])
 def test_spellings_that_the_parser_takes(words: str) -> None:
     assert "flag-unknown" not in rules(words)
+
+
+def own_build(version: str, *without: str) -> Images:
+    """An image of one's own that was read here: a release's flags and one more, less some."""
+    known = schema("vllm", "0.24.0")
+    assert known is not None
+    flags = {name: flag for name, flag in known.flags.items() if name not in without}
+    mine = replace(known, version=version, flags={**flags, "my-own": Flag("my-own", Value())})
+    seen = Seen("me/mine:1", (), "vllm", version, (), ("arm64",), "2026-11-15", mine)
+    return with_learned(shipped().images, [seen])
+
+
+def own_findings(images: Images, words: str) -> dict[str, str]:
+    line = RUN.format(image="me/mine:1 vllm serve", words=words, env="")
+    launch = reads.read(line, "line", images)[0].launch
+    assert launch.container is not None and launch.version is not None
+    return {each.rule: each.says for each in check(launch, hardware="gb10", images=images)}
+
+
+def test_an_image_that_was_read_is_judged_by_itself() -> None:
+    images = own_build("0.24.0", "max-num-seqs")
+    assert "flag-unknown" not in own_findings(images, "--my-own 1")
+    assert "no release had it" in own_findings(images, "--zzz 1")["flag-unknown"]
+    assert "not in this build" in own_findings(images, "--max-num-seqs 4")["flag-unknown"]
+    assert "first in 0.29.0" in own_findings(images, "--max-num-queued-reqs 9")["flag-unknown"]
+
+
+def test_a_flag_that_went_after_all_that_ship() -> None:
+    newest = versions("vllm")[-1]
+    says = own_findings(own_build("9.9.0", "max-num-seqs"), "--max-num-seqs 4")["flag-unknown"]
+    assert f"last in {newest}" in says
+
+
+@pytest.fixture
+def learned_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A home in which a release newer than all that ship was learned."""
+    known = schema("vllm", versions("vllm")[-1])
+    assert known is not None
+    home = Home(tmp_path)
+    engine_data.keep(home, replace(known, version="9.9.0", flags={"my-own": Flag("my-own", Value())}))
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path))
+    return home
+
+
+def test_a_release_that_was_learned_is_judged(learned_home: Home) -> None:
+    found = rules("--my-own 1", image="vllm/vllm-openai:v9.9.0")
+    assert "--gpu-memory-utilization" in found["flag-unknown"] and "--my-own" not in found["flag-unknown"]
+
+
+def test_an_image_that_was_learned_is_judged(learned_home: Home) -> None:
+    seen = own_build("0.24.0").seen["me/mine:1"]
+    assert seen.schema is not None
+    told = Seen("me/mine:1", (), "vllm", "0.24.0", (), (), "2026-11-15", seen.schema)
+    engine_data.keep_image(learned_home, told)
+    assert "no release had it" in rules("--zzz 1", image="me/mine:1 vllm serve")["flag-unknown"]

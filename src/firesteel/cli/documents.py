@@ -79,6 +79,8 @@ class FindingJson(Document):
     saw: str
     file: str | None
     line: int | None
+    column: int | None
+    fixable: bool
     confidence: str
     sources: list[SourceJson]
 
@@ -138,13 +140,30 @@ class ModelsJson(Document):
     models: list[ModelRowJson]
 
 
+class FixedJson(Document):
+    file: str
+    rules: list[str]
+    diff: str
+
+
+class UnreadJson(Document):
+    file: str
+    why: str
+
+
 class CheckJson(Document):
     """`firesteel check WHAT --json`"""
 
     document: Literal["firesteel.check/1"] = "firesteel.check/1"
     launches: int
     hardware: str | None
+    files: list[str]
     findings: list[FindingJson]
+    allowed: list[FindingJson]
+    """What an allow-comment speaks for."""
+    fixed: list[FixedJson]
+    """With --fix what was mended, with --diff what would be."""
+    unread: list[UnreadJson]
 
 
 class RuleJson(Document):
@@ -159,6 +178,31 @@ class RuleJson(Document):
     hits: list[str]
     misses: list[str]
     sources: list[SourceJson]
+
+
+class FactsSpanJson(Document):
+    first: str
+    last: str | None
+    """None: to the newest release that is known."""
+    level: Literal["stop", "warn", "note"] | None
+    """None: no rule objects."""
+    rules: list[str]
+
+
+class FactsRowJson(Document):
+    what: str
+    guides: str
+    now: str
+    spans: list[FactsSpanJson]
+
+
+class FactsJson(Document):
+    """`firesteel facts TABLE --json`"""
+
+    document: Literal["firesteel.facts/1"] = "firesteel.facts/1"
+    table: str
+    title: str
+    rows: list[FactsRowJson]
 
 
 class ComparedJson(Document):
@@ -272,6 +316,21 @@ class LearnJson(Document):
     path: str | None
 
 
+class LearnImageJson(Document):
+    """`firesteel learn --image IMAGE --json`"""
+
+    document: Literal["firesteel.learned-image/1"] = "firesteel.learned-image/1"
+    image: str
+    digests: list[str]
+    engine: str
+    version: str
+    was_known: bool
+    flags: int
+    variables: int
+    entrypoint: list[str] | None
+    path: str | None
+
+
 class KnownJson(Document):
     """`firesteel learn ENGINE --list --json`"""
 
@@ -302,6 +361,6 @@ class ErrorJson(Document):
 
 
 DOCUMENTS: tuple[type[Document], ...] = (
-    WelcomeJson, ModelsJson, PlanJson, CheckJson, RuleJson, UpJson, VerifyJson,
-    StepsJson, PsJson, LogsJson, DoneJson, RenderJson, LearnJson, KnownJson, ErrorJson,
+    WelcomeJson, ModelsJson, PlanJson, CheckJson, RuleJson, FactsJson, UpJson, VerifyJson,
+    StepsJson, PsJson, LogsJson, DoneJson, RenderJson, LearnJson, LearnImageJson, KnownJson, ErrorJson,
 )  # fmt: skip

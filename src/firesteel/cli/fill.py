@@ -63,6 +63,8 @@ def finding_json(finding: Finding) -> FindingJson:
         saw=finding.saw,
         file=finding.spot.path if finding.spot else None,
         line=finding.spot.line if finding.spot else None,
+        column=finding.spot.column if finding.spot else None,
+        fixable=finding.fix is not None,
         confidence=finding.confidence,
         sources=[source_json(source) for source in finding.sources],
     )

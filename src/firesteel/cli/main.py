@@ -15,7 +15,8 @@ from firesteel.errors import FiresteelError
 COMMANDS = {
     "models": "What there is, does it fit, how fast it would be.",
     "plan": "Does it fit, and how fast, before any download.",
-    "check": "What will crash, do nothing or wedge the host in a `docker run` line.",
+    "check": "What will crash, do nothing or wedge the host in a command or a file.",
+    "facts": "What works on a GB10, release by release.",
     "up": "Plan, check, launch, verify: a model that answers.",
     "verify": "Prove again that a running model answers rightly.",
     "ps": "What runs.",

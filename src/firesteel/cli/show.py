@@ -164,7 +164,8 @@ def findings_view(findings: tuple[Finding, ...]) -> Group:
     for finding in findings:
         level = Text(f"{finding.level:<6}", _LEVEL_STYLE[finding.level])
         views.append(level + Text(finding.rule, "bold") + Text(f": {finding.says}"))
-        place = f"{finding.spot.path}:{finding.spot.line}" if finding.spot else "saw"
+        spot = finding.spot
+        place = f"{spot.path}:{spot.line}:{spot.column}" if spot else "saw"
         views.append(Text(f"      {place:<6} {finding.saw}"))
         if finding.instead:
             views.append(Text(f"      use    {finding.instead}"))

@@ -1,15 +1,18 @@
 """The traps: rules as data, and what they say of a launch.
 
-`check` holds a launch against every rule; `choose` makes plans that break none. Rules are version-ranged
-data with sources (`data/rules/`), each with lines that it must hit and miss. Never reads what a user wrote
-(that is `reads`), and never changes a launch.
+`check` holds a launch against every rule, `lint` a whole text; `choose` makes plans that break none. Rules
+are version-ranged data with sources (`data/rules/`), each with lines that it must hit and miss. Never changes
+a launch; a fix changes the text that it was read from, and is proved by reading that again.
 """
 
 from firesteel.rules.check import Finding, check
 from firesteel.rules.choose import Proposal, insist, propose, propose_checkpoint, service_name
+from firesteel.rules.compatibility import Row, Span, Table, compatibility
+from firesteel.rules.lint import Lint, Linted, known_patterns, lint, mend
 from firesteel.rules.rule import Rule, explain, read_rules, rules
 
 __all__ = [
-    "Finding", "Proposal", "Rule", "check", "explain", "insist", "propose", "propose_checkpoint",
-    "read_rules", "rules", "service_name",
+    "Finding", "Lint", "Linted", "Proposal", "Row", "Rule", "Span", "Table", "check", "compatibility",
+    "explain", "insist", "known_patterns", "lint", "mend", "propose", "propose_checkpoint", "read_rules",
+    "rules", "service_name",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from firesteel.catalog import Images
 from firesteel.facts.evidence import Source
 from firesteel.launch import EngineName, Launch, Spot
 from firesteel.rules.match import sights
-from firesteel.rules.rule import Confidence, Level, Rule, rules
+from firesteel.rules.rule import Confidence, Fix, Level, Rule, rules
 from firesteel.rules.scene import NEWEST_KNOWN, Scene, Sight
 
 _ORDER: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
@@ -33,6 +33,9 @@ class Finding:
     sources: tuple[Source, ...]
     scope: str
     """Where the rule holds: `vLLM >=0.24.0 on gb10`."""
+    key: str = ""
+    """The part of the launch that was seen: `flag:NAME`, `env:NAME`, `image`."""
+    fix: Fix | None = None
 
 
 def check(
@@ -51,7 +54,8 @@ def check(
     box = launch.container
     known = catalog.shipped().images if images is None else images
     image = catalog.identify(box.image, known) if box else None
-    scene = Scene(launch, hardware, image)
+    flaws = frozenset(key.removeprefix("flaw:") for key in spots if key.startswith("flaw:"))
+    scene = Scene(launch, hardware, image, flaws, known.releases)
     seen = [(rule, sight) for rule in rules() for sight in sights(rule, scene)]
     told = {sight.key for rule, sight in seen if not _is_general(rule)}
     found = [
@@ -76,16 +80,19 @@ def _finding(rule: Rule, sight: Sight, scene: Scene, spots: Mapping[str, Spot]) 
     assumed = scene.is_assumed and bool(versions)
     unknown = scene.version is None and bool(versions)
     says = _fill(rule.says, sight, scene)
+    spot = spots.get(sight.key) or spots.get("program") or spots.get("image")
     return Finding(
         rule=rule.id,
         level="note" if unknown else "warn" if assumed and rule.level == "stop" else rule.level,
         says=f"if {_TITLES[scene.launch.engine]} {_spaced(versions)}: {says}" if unknown else says,
         instead=_fill(rule.instead, sight, scene) if rule.instead else None,
-        spot=spots.get(sight.key) or spots.get("program") or spots.get("image"),
-        saw=sight.saw,
+        spot=spot,
+        saw=sight.saw or (spot.text if spot else ""),
         confidence=rule.confidence,
         sources=rule.sources,
         scope=_scope(rule) + (f", if this tag is as new as {_newest(scene)}" if assumed else ""),
+        key=sight.key,
+        fix=None if unknown else rule.fix,
     )
 
 

@@ -59,6 +59,8 @@ def _looks(when: When, scene: Scene) -> Iterator[Iterable[Sight]]:
         yield PREDICATES[when.predicate](scene)
     if when.after_entrypoint:
         yield _after_entrypoint(when.after_entrypoint, scene)
+    if when.flaw:
+        yield [Sight(f"flaw:{when.flaw}", "")] if when.flaw in scene.flaws else []
     if when.absent:
         yield _absent(when.absent, scene.launch)
     if when.image or when.image_lacks:
@@ -201,7 +203,7 @@ def _after_entrypoint(what: str, scene: Scene) -> Iterator[Sight]:
 
 
 def _absent(name: str, launch: Launch) -> Iterator[Sight]:
-    if name not in launch.flags and launch.model:
+    if name not in launch.flags and launch.model and not {"...", "\u2026"} & set(launch.extra):
         yield Sight("program", f"no --{name}", name)
 
 

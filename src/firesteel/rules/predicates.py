@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from firesteel.rules import containers, exposure, kernels, room, speculation
 from firesteel.rules.release import refused_values, unknown_flags, unread_variables
 from firesteel.rules.scene import Scene, Sight, as_number
 
@@ -61,3 +62,5 @@ PREDICATES: dict[str, Callable[[Scene], list[Sight]]] = {
     "published-everywhere": published_everywhere,
     "drafts-overflow-batch": drafts_overflow_batch,
 }
+PREDICATES |= exposure.PREDICATES | containers.PREDICATES
+PREDICATES |= kernels.PREDICATES | speculation.PREDICATES | room.PREDICATES

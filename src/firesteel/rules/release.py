@@ -1,8 +1,9 @@
 """What a release itself says of a launch: flags it has not, keys it refuses, values it does not take,
 variables that nobody reads.
 
-Only for a release that was read from its sources, run in its own image or as a process: a fork may have
-flags of its own. Every answer says since when or until when, which is what to do about it.
+Only for an image that was itself read on this machine, or for a release that was read from its sources and
+runs in its makers' own image or as a process: a fork may have flags of its own. Every answer says since when
+or until when, which is what to do about it.
 """
 
 from __future__ import annotations
@@ -10,21 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import get_close_matches
 
+from firesteel.catalog.image import is_upstream
+from firesteel.engines.chronicle import order
 from firesteel.engines.resolve import Ambiguous, key, resolve
-from firesteel.engines.schema import lived, schema
+from firesteel.engines.schema import lived, schema, versions
 from firesteel.engines.symbols import Schema
 from firesteel.launch import EngineName
 from firesteel.rules.scene import Scene, Sight
 
-_UPSTREAM = ("vllm/vllm-openai:", "lmsysorg/sglang:", "ghcr.io/ggml-org/llama.cpp:")
 _PREFIXES: dict[EngineName, str] = {"vllm": "VLLM_", "sglang": "SGLANG_", "llamacpp": "LLAMA_ARG_"}
 
 
 def _release(scene: Scene) -> Schema | None:
+    own = scene.image.schema if scene.image else None
+    if own is not None and own.engine == scene.launch.engine:
+        return own
     box, version = scene.launch.container, scene.launch.version
-    if version is None or (box and not box.image.removeprefix("docker.io/").startswith(_UPSTREAM)):
+    if version is None or (box and not is_upstream(box.image)):
         return None
-    found = schema(scene.launch.engine, version)
+    learned = scene.releases.get((scene.launch.engine, version))
+    found = learned or schema(scene.launch.engine, version)
     return found if found and found.is_exact else None
 
 
@@ -81,9 +87,21 @@ def unread_variables(scene: Scene) -> list[Sight]:
 
 
 def _age(known: Schema, symbol: str, value: str | None = None) -> str:
-    """`last in 0.17.1`, `first in 0.26.0`, or nothing when no release had it."""
+    """`last in 0.17.1`, `first in 0.26.0`, or nothing when no release had it.
+
+    A build of one's own may lack what its release has, and a release newer than all that ship may have lost
+    what the newest of these still had.
+    """
     spans = lived(known.engine, symbol, value)
     if not spans:
         return ""
+    now, newest = order(known.version), versions(known.engine)[-1]
+    for first, last in spans:
+        if order(first) <= now and (last is None or now <= order(last)):
+            return (
+                f"last in {newest}"
+                if now > order(newest)
+                else f"in its release since {first}, not in this build"
+            )
     first, last = spans[0][0], spans[-1][1]
     return f"first in {first}" if last is None else f"last in {last}"

@@ -94,6 +94,8 @@ class When(sheets.Sheet):
     shm_above: Annotated[int, BeforeValidator(_bytes)] | None = None
     extra: Texts | None = None
     """Patterns of words that the engine has no place for."""
+    flaw: Literal["blank", "lost", "dash"] | None = None
+    """The text itself is broken: a blank after a backslash, flags behind the end, a dash that is none."""
     predicate: Annotated[str, AfterValidator(_is_predicate)] | None = None
 
     @model_validator(mode="after")
@@ -106,6 +108,23 @@ class When(sheets.Sheet):
         return self
 
 
+class Fix(sheets.Sheet):
+    """A change after which the launch does what its author meant; one of these. `--fix` makes it."""
+
+    drop: Literal["true"] | None = None
+    """Take away what was seen: it does nothing, or repeats what is there."""
+    rename: str | None = None
+    """Another flag with the same value."""
+    set: str | None = None
+    """Another value of the same flag."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            raise ValueError("needs exactly one of `drop`, `rename` and `set`")
+        return self
+
+
 class Rule(sheets.Sheet):
     id: Annotated[str, Field(pattern="^[a-z0-9]+(-[a-z0-9.]+)+$")]
     level: Level
@@ -115,6 +134,7 @@ class Rule(sheets.Sheet):
     also: tuple[When, ...] = ()
     unless: tuple[When, ...] = ()
     instead: str | None = None
+    fix: Fix | None = None
     confidence: Confidence
     sources: Sources
     hits: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -141,8 +161,13 @@ def read_rules(path: str, text: str) -> tuple[Rule, ...]:
 @cache
 def rules() -> tuple[Rule, ...]:
     """Every rule that comes with firesteel."""
-    found = {rule.id: rule for path, text in _files() for rule in read_rules(path, text)}
-    return tuple(found.values())
+    return tuple({rule.id: rule for _, found in rule_files() for rule in found}.values())
+
+
+def rule_files() -> Iterator[tuple[str, tuple[Rule, ...]]]:
+    """The files of rules, each with its own."""
+    for path, text in _files():
+        yield path, read_rules(path, text)
 
 
 def _files() -> Iterator[tuple[str, str]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from packaging.version import InvalidVersion, Version
 
 from firesteel import engines
 from firesteel.catalog import Image
+from firesteel.engines.symbols import Schema
 from firesteel.launch import EngineName, FlagValue, Launch
 
 NEWEST_KNOWN: dict[EngineName, str] = {"vllm": "0.32.0", "sglang": "0.5.23", "llamacpp": "11549"}
@@ -30,6 +31,10 @@ class Scene:
     launch: Launch
     hardware: str | None
     image: Image | None
+    flaws: frozenset[str] = frozenset()
+    """What is broken in the text itself: see `reads.Reading`."""
+    releases: Mapping[tuple[EngineName, str], Schema] = field(default_factory=dict)
+    """Releases that the user's firesteel learned after it shipped."""
 
     @property
     def version(self) -> Version | None:

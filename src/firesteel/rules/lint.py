@@ -1,0 +1,111 @@
+"""A text -> what the rules say of every launch in it, less what was allowed or not asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from firesteel.catalog import Images
+from firesteel.errors import UsageError
+from firesteel.reads import Page, Reading, look, mentions, page
+from firesteel.rules.allow import allowed
+from firesteel.rules.check import Finding, check
+from firesteel.rules.fix import fix
+from firesteel.rules.mentions import check_mentions
+from firesteel.rules.rule import Level, rules
+
+_ORDER: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Lint:
+    """What to hold a text against, and what to tell of it."""
+
+    images: Images
+    hardware: str | None = "gb10"
+    version: str | None = None
+    """The engine's version, where the text does not tell it."""
+    select: tuple[str, ...] = ()
+    """Patterns of rules; none: all of them."""
+    ignore: tuple[str, ...] = ()
+    level: Level = "note"
+    """The mildest that is told."""
+
+    def wants(self, finding: Finding) -> bool:
+        return (
+            _ORDER[finding.level] <= _ORDER[self.level]
+            and (not self.select or _any_like(finding.rule, self.select))
+            and not _any_like(finding.rule, self.ignore)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Linted:
+    path: str
+    readings: tuple[Reading, ...]
+    findings: tuple[Finding, ...]
+    allowed: tuple[Finding, ...] = ()
+    """What an allow-comment speaks for."""
+    problem: UsageError | None = None
+    """Why some of the text could not be read."""
+
+
+def lint(text: str, path: str, asked: Lint) -> Linted:
+    """Never raises for a text without a launch: it has no readings then, and maybe a problem."""
+    whole = page(text, path)
+    readings, problem = look(whole, asked.images)
+    found = [finding for _, finding in _launches(readings, asked)]
+    spoken = check_mentions(mentions(whole), asked.hardware)
+    found += [finding for finding in spoken if asked.wants(finding)]
+    comments = allowed(whole.text, path, readings)
+    let = [finding for finding in found if any(comment.covers(finding) for comment in comments)]
+    kept = sorted((finding for finding in found if finding not in let), key=_place)
+    return Linted(path, readings, tuple(kept), tuple(let), problem)
+
+
+def mend(text: str, path: str, asked: Lint) -> tuple[str, tuple[Finding, ...]]:
+    """The text with every safe fix made, and what was mended."""
+    whole = page(text, path)
+
+    def read(changed: str) -> tuple[Reading, ...]:
+        return look(Page(path, changed), asked.images)[0]
+
+    def pairs(readings: Sequence[Reading]) -> list[tuple[Reading, Finding]]:
+        comments = allowed(whole.text, path, readings)
+        found = _launches(readings, asked)
+        return [pair for pair in found if not any(comment.covers(pair[1]) for comment in comments)]
+
+    mended = fix(whole.text, read, pairs)
+    return mended.text, mended.findings
+
+
+def _launches(readings: Sequence[Reading], asked: Lint) -> list[tuple[Reading, Finding]]:
+    found = []
+    for reading in readings:
+        launch = reading.launch
+        if launch.version is None and asked.version:
+            launch = replace(launch, version=asked.version)
+        findings = check(launch, hardware=asked.hardware, spots=reading.spots, images=asked.images)
+        found += [(reading, finding) for finding in findings if asked.wants(finding)]
+    return found
+
+
+def _place(finding: Finding) -> tuple[int, int, int, str]:
+    line, column = (finding.spot.line, finding.spot.column) if finding.spot else (0, 0)
+    return _ORDER[finding.level], line, column, finding.rule
+
+
+def _any_like(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def known_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
+    """Patterns that fit at least one rule; UsageError for one that fits none."""
+    names = [rule.id for rule in rules()]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise UsageError(
+                f"there is no rule `{pattern}`", next="firesteel check --explain '*', which lists them"
+            )
+    return tuple(patterns)

@@ -1,0 +1,117 @@
+"""`firesteel check` as people and their tools call it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.conftest import Firesteel
+
+BAD = "docker run --gpus all vllm/vllm-openai:v0.28.0 vllm serve org/m --gpu-memory-utilization 0.7\n"
+DEAD = (
+    "docker run --gpus all -p 127.0.0.1:8000:8000 -e VLLM_FP8_MOE_BACKEND=x -v ~/.cache/huggingface:/hub \\\n"
+    "  -e HF_HOME=/hub vllm/vllm-openai:v0.28.0 org/m --gpu-memory-utilization 0.7\n"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "bad.sh").write_text(BAD)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "guide.md").write_text(f"# Guide\n\n```bash\n{DEAD}```\n")
+    (tmp_path / "other.yaml").write_text("a: 1\n")
+    (tmp_path / "broken.yaml").write_text("services: [\n")
+    (tmp_path / "image.png").write_bytes(b"\0")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "hook.sh").write_text(BAD)
+    return tmp_path
+
+
+def test_a_folder(firesteel: Firesteel, folder: Path) -> None:
+    ran = firesteel("check", "--json", str(folder))
+    assert ran.code == 3
+    found = json.loads(ran.out)
+    assert [Path(name).name for name in found["files"]] == ["bad.sh", "guide.md"]
+    assert found["launches"] == 2
+    assert [Path(each["file"]).name for each in found["unread"]] == ["broken.yaml"]
+    stop = next(each for each in found["findings"] if each["level"] == "stop")
+    assert (stop["rule"], stop["line"], stop["column"]) == ("vllm-entrypoint-twice", 1, 48)
+
+
+def test_several_files_and_one_that_starts_nothing(firesteel: Firesteel, folder: Path) -> None:
+    ran = firesteel("check", str(folder / "bad.sh"), str(folder / "other.yaml"))
+    assert ran.code == 3 and "bad.sh:1:48" in ran.out
+    alone = firesteel("check", str(folder / "other.yaml"))
+    assert alone.code == 2 and "holds no command" in alone.err
+    assert firesteel("check", "--skip-others", str(folder / "other.yaml")).code == 0
+
+
+def test_fix_writes_and_shows_the_diff(firesteel: Firesteel, folder: Path) -> None:
+    path = folder / "sub" / "guide.md"
+    path.chmod(0o640)
+    before = path.read_text()
+    shown = firesteel("check", "--diff", str(path))
+    assert "-docker run --gpus all" in shown.out and path.read_text() == before
+    ran = firesteel("check", "--fix", str(path))
+    assert "+docker run --gpus all" in ran.out
+    assert path.read_text() == before.replace(" -e VLLM_FP8_MOE_BACKEND=x", "")
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [each.name for each in path.parent.iterdir()] == ["guide.md"]
+    assert "nothing here has a safe fix" in firesteel("check", "--fix", str(path)).err
+
+
+def test_fix_keeps_windows_line_ends(firesteel: Firesteel, tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_bytes(DEAD.replace("\n", "\r\n").encode())
+    firesteel("check", "--fix", str(path))
+    assert path.read_bytes() == DEAD.replace(" -e VLLM_FP8_MOE_BACKEND=x", "").replace("\n", "\r\n").encode()
+
+
+def test_fix_of_a_line_prints_it(firesteel: Firesteel) -> None:
+    ran = firesteel("check", "--fix", DEAD.replace("\\\n", ""))
+    assert "docker run --gpus all -p 127.0.0.1:8000:8000 -v" in ran.out
+
+
+def test_select_ignore_and_level(firesteel: Firesteel, folder: Path) -> None:
+    path = str(folder / "bad.sh")
+    assert firesteel("check", "--ignore", "vllm-entrypoint-twice", path).code == 0
+    assert firesteel("check", "--select", "image-*,utilization-*", path).code == 0
+    only = json.loads(firesteel("check", "--level", "stop", "--json", path).out)
+    assert {each["level"] for each in only["findings"]} == {"stop"}
+    wrong = firesteel("check", "--select", "no-such-rule", path)
+    assert wrong.code == 2 and "--explain '*'" in wrong.err
+
+
+def test_sarif(firesteel: Firesteel, folder: Path) -> None:
+    ran = firesteel("check", "--sarif", str(folder))
+    log = json.loads(ran.out)
+    (run,) = log["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert log["version"] == "2.1.0" and ran.code == 3
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        (place,) = result["locations"]
+        assert place["physicalLocation"]["region"]["startLine"] >= 1
+
+
+def test_github_annotations(firesteel: Firesteel, folder: Path) -> None:
+    ran = firesteel("check", "--github", str(folder / "bad.sh"))
+    first = ran.out.splitlines()[0]
+    assert first.startswith("::error file=") and ",line=1,col=48,title=vllm-entrypoint-twice::" in first
+    assert all(line.startswith("::") for line in ran.out.splitlines())
+
+
+def test_explain_by_pattern(firesteel: Firesteel) -> None:
+    ran = firesteel("check", "--explain", "shell-*")
+    assert ran.code == 0 and ran.out.count("\nhit ") >= 3 and "--fix mends it" in ran.out
+
+
+def test_what_cannot_be_read(firesteel: Firesteel, tmp_path: Path) -> None:
+    big = tmp_path / "big.yaml"
+    big.write_text("a: " + "x" * (11 * 2**20))
+    ran = firesteel("check", str(big))
+    assert ran.code == 2 and "longer than" in ran.err
+    locked = tmp_path / "a.sh"
+    locked.write_text("vllm serve 'm")
+    assert "never closed" in firesteel("check", str(locked)).err

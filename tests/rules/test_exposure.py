@@ -1,0 +1,140 @@
+"""Secrets, doors and other people's code: what is shown, and what is left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from firesteel import catalog
+from firesteel.launch import Container, FlagValue, Launch
+from firesteel.reads import read
+from firesteel.rules import check
+from firesteel.rules.exposure import (
+    developer_mode,
+    is_hub_id,
+    keys_written_out,
+    tokens_written_out,
+    unpinned_remote_code,
+)
+from firesteel.rules.scene import Scene, Sight
+
+HF = "hf_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZ012345"
+SK = "sk-" + "Zq8wJ2kLm4Np6Rt9Vx1Yb3Cd"
+COMMIT = "b482b5d57fda6e4e562a652869bde24ba2a57c92"
+
+
+def scene(
+    *,
+    model: str = "org/m",
+    flags: dict[str, FlagValue] | None = None,
+    env: dict[str, str] | None = None,
+    box: Container | None = None,
+) -> Scene:
+    return Scene(Launch("m", model, "vllm", flags=flags or {}, env=env or {}, container=box), None, None)
+
+
+def saws(sights: list[Sight]) -> list[str]:
+    return [sight.saw for sight in sights]
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({"HF_TOKEN": HF}, ["HF_TOKEN=hf_..."]),
+        ({"NGC_API_KEY": "nvapi-" + "a1B2c3D4e5F6g7H8i9J0k"}, ["NGC_API_KEY=nvapi-..."]),
+        ({"HEADER": f"Bearer {SK}"}, ["HEADER=sk-..."]),
+        ({"GITHUB_TOKEN": "ghp_" + "aB3dE6gH9jK2mN5pQ8sT"}, ["GITHUB_TOKEN=ghp_..."]),
+        ({"HF_TOKEN": "$HF_TOKEN"}, []),
+        ({"HF_TOKEN": "hf_xxx"}, []),
+        ({"HF_TOKEN": "hf_" + "x" * 34}, []),
+        ({"HF_TOKEN": "hf_YourTokenGoesInThisPlace"}, []),
+        ({"HF_TOKEN": "<hf_token>"}, []),
+        ({"PATH": "/home/hf_cache/hub"}, []),
+        ({"MODEL": "task-1234567890abcdefgh"}, []),
+    ],
+)
+def test_tokens_in_variables(env: dict[str, str], expected: list[str]) -> None:
+    assert saws(tokens_written_out(scene(env=env))) == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"hf-token": HF}, ["--hf-token hf_..."]),
+        ({"api-key": ["$KEY", SK]}, ["--api-key sk-..."]),
+        ({"hf-token": True}, []),
+        ({"speculative-config": {"method": "mtp"}}, []),
+        ({"api-key": "$KEY"}, []),
+    ],
+)
+def test_tokens_in_flags(flags: dict[str, FlagValue], expected: list[str]) -> None:
+    assert saws(tokens_written_out(scene(flags=flags))) == expected
+
+
+def test_no_finding_repeats_a_secret() -> None:
+    line = (
+        f"docker run -e HF_TOKEN={HF} -e VLLM_API_KEY=letmein vllm/vllm-openai:v0.28.0 org/m --api-key {SK}"
+    )
+    (reading,) = read(line, "run.sh", catalog.shipped().images)
+    findings = check(reading.launch, hardware="gb10", spots=reading.spots)
+    assert {"token-written-out", "key-written-out"} <= {finding.rule for finding in findings}
+    for finding in findings:
+        shown = f"{finding.says} {finding.instead} {finding.saw}"
+        assert HF not in shown and SK not in shown and "letmein" not in shown
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "expected"),
+    [
+        ({"api-key": "letmein"}, {}, ["--api-key ..."]),
+        ({"admin-api-key": "letmein"}, {}, ["--admin-api-key ..."]),
+        ({}, {"VLLM_API_KEY": "letmein"}, ["VLLM_API_KEY=..."]),
+        ({"api-key": SK}, {}, []),  # the other rule's
+        ({"api-key": ""}, {}, []),
+        ({"api-key": "<KEY>"}, {}, []),
+        ({"api-key": "`cat key`"}, {"VLLM_API_KEY": "${KEY:-}"}, []),
+    ],
+)
+def test_keys(flags: dict[str, FlagValue], env: dict[str, str], expected: list[str]) -> None:
+    assert saws(keys_written_out(scene(flags=flags, env=env))) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "env", "expected"),
+    [
+        ("org/m", {}, {}, True),
+        ("org/m", {"revision": "main"}, {}, True),
+        ("org/m", {"revision": COMMIT}, {}, False),
+        ("org/m", {"code-revision": COMMIT[:12]}, {}, False),
+        ("org/m", {"revision": "$REV"}, {}, False),
+        ("org/m", {"trust-remote-code": False}, {}, False),
+        ("org/m", {}, {"HF_HUB_OFFLINE": "1"}, False),
+        ("/models/m", {}, {}, False),
+        ("", {}, {}, False),
+    ],
+)
+def test_remote_code(model: str, flags: dict[str, FlagValue], env: dict[str, str], expected: bool) -> None:
+    trusting: dict[str, FlagValue] = {"trust-remote-code": True, **flags}
+    assert bool(unpinned_remote_code(scene(model=model, flags=trusting, env=env))) is expected
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("openai/gpt-oss-20b", True),
+        ("poolside/Laguna-XS.2", True),
+        ("models/gpt-oss.gguf", False),
+        ("./models/x", False),
+        ("~/models", False),
+        ("/models/x", False),
+        ("<HF_MODEL_HANDLE>", False),
+        ("$MODEL", False),
+        ("gpt2", False),
+    ],
+)
+def test_hub_ids(model: str, expected: bool) -> None:
+    assert is_hub_id(model) is expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [("1", True), ("true", True), ("0", False), ("$DEV", False)])
+def test_developer_mode(value: str, expected: bool) -> None:
+    assert bool(developer_mode(scene(env={"VLLM_SERVER_DEV_MODE": value}))) is expected

@@ -1,0 +1,101 @@
+"""Fixes: made where they are safe, proved by reading again, refused elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firesteel import catalog
+from firesteel.reads import Page, look
+from firesteel.rules import Lint, lint, mend
+from firesteel.rules.check import Finding
+from firesteel.rules.fix import change
+from firesteel.rules.rule import Fix
+
+ASKED = Lint(catalog.shipped().images)
+
+
+def changed(text: str, key: str, fix: Fix) -> str | None:
+    (reading,) = look(Page("run.sh", text), ASKED.images)[0]
+    finding = Finding("r", "warn", "", None, reading.spots[key], "", "verified", (), "", key, fix)
+    return change(text, finding, reading)
+
+
+DROP = Fix(drop="true")
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "fix", "expected"),
+    [
+        ("vllm serve m --x 1 --y 2\n", "flag:x", DROP, "vllm serve m --y 2\n"),
+        ("vllm serve m --x=1\n", "flag:x", DROP, "vllm serve m\n"),
+        ("vllm serve m \\\n  --x 1 \\\n  --y 2\n", "flag:x", DROP, "vllm serve m \\\n  --y 2\n"),
+        ("vllm serve m \\\n  --y 2 \\\n  --x 1\n", "flag:x", DROP, "vllm serve m \\\n  --y 2\n"),
+        ("vllm serve m \\\n  --x \\\n  1 --y\n", "flag:x", DROP, "vllm serve m --y\n"),
+        ("export A=1\nvllm serve m\n", "env:A", DROP, "vllm serve m\n"),
+        ("docker run -e A=1 -d vllm/vllm-openai:v0.28.0 m", "env:A", DROP,
+         "docker run -d vllm/vllm-openai:v0.28.0 m"),
+        ("bash -lc 'x && vllm serve m --x 1 --y'", "flag:x", DROP, "bash -lc 'x && vllm serve m --y'"),
+        ("bash -lc 'vllm serve m --x 1'", "flag:x", DROP, None),
+        ("ARGS='--x 1'\nvllm serve m $ARGS", "flag:x", DROP, None),
+        ("vllm serve m --x 1\n", "flag:x", Fix(rename="y"), "vllm serve m --y 1\n"),
+        ("vllm serve m --x=1\n", "flag:x", Fix(rename="y"), "vllm serve m --y=1\n"),
+        ("vllm serve m --x 1 --z\n", "flag:x", Fix(set="2"), "vllm serve m --x 2 --z\n"),
+        ("vllm serve m --x='1'\n", "flag:x", Fix(set="2"), "vllm serve m --x=2\n"),
+        ("vllm serve m --x --z\n", "flag:x", Fix(set="on"), "vllm serve m --x on --z\n"),
+        ("vllm serve m --x 1\n", "flag:x", Fix(set="a b"), None),
+    ],
+)  # fmt: skip
+def test_change(text: str, key: str, fix: Fix, expected: str | None) -> None:
+    assert changed(text, key, fix) == expected
+
+
+def test_yaml_lists_and_maps() -> None:
+    text = (
+        "services:\n  a:\n    image: vllm/vllm-openai:v0.28.0\n    environment:\n"
+        "      VLLM_FP8_MOE_BACKEND: x\n      - B=1\n"
+    ).replace("      - B=1\n", "")
+    text += "    command:\n      - org/m\n      - --gpu-memory-utilization\n      - '0.7'\n"
+    mended, findings = mend(text, "compose.yaml", ASKED)
+    assert [finding.rule for finding in findings] == ["vllm-env-never-existed"]
+    assert mended == text.replace("      VLLM_FP8_MOE_BACKEND: x\n", "")
+
+
+def test_mend_goes_on_until_nothing_is_left() -> None:
+    text = (
+        "docker run --gpus all -e VLLM_FP8_MOE_BACKEND=a -e VLLM_USE_FLASHINFER_MOE_FP4=1 \\ \n"
+        "  -p 127.0.0.1:8000:8000 vllm/vllm-openai:v0.28.0 org/m --gpu-memory-utilization 0.7\n"
+    )
+    mended, findings = mend(text, "run.sh", ASKED)
+    assert len(findings) == 3 and "VLLM_" not in mended and "\\\n" in mended
+    left = lint(mended, "run.sh", ASKED).findings
+    assert not [finding for finding in left if finding.fix]
+
+
+def test_a_fix_that_would_change_anything_else_is_not_made() -> None:
+    """A comment keeps the flag's line from being all there is; the words after it would be lost."""
+    text = "docker run --gpus all -e VLLM_FP8_MOE_BACKEND=$(echo a b) vllm/vllm-openai:v0.28.0 org/m\n"
+    mended, findings = mend(text, "run.sh", ASKED)
+    before, after = (look(Page("run.sh", each), ASKED.images)[0][0].launch for each in (text, mended))
+    assert (before.model, before.container) == (after.model, after.container)
+    assert len(findings) == (text != mended)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.sampled_from(
+            ["-e VLLM_FP8_MOE_BACKEND=x", "-e A=1", "--ipc host", "-e VLLM_USE_FLASHINFER_MOE_FP4=1", "--rm"]
+        ),
+        max_size=6,
+    ),
+    st.sampled_from([" ", " \\\n  ", " \\ \n  "]),
+)
+def test_what_is_mended_stays_the_same_launch(options: list[str], gap: str) -> None:
+    words = ["docker run --gpus all", *options, "vllm/vllm-openai:v0.28.0 org/m --gpu-memory-utilization 0.7"]
+    text = gap.join(words) + "\n"
+    mended, _ = mend(text, "run.sh", ASKED)
+    (before,), (after,) = (look(Page("run.sh", each), ASKED.images)[0] for each in (text, mended))
+    assert before.launch.flags == after.launch.flags and before.launch.container == after.launch.container
+    assert after.launch.env == {name: value for name, value in before.launch.env.items() if name == "A"}
