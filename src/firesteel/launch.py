@@ -14,6 +14,9 @@ from typing import Literal
 from firesteel.command import Command
 
 EngineName = Literal["vllm", "llamacpp", "sglang"]
+Goal = Literal["speed", "context", "throughput", "quality"]
+"""What to choose by: one user's tokens a second, the longest context, all users' together, or the least lost
+to quantization."""
 
 
 FlagValue = str | bool | dict[str, object] | list[object]
@@ -29,6 +32,18 @@ class Ask:
     users: int | None = None
     port: int | None = None
     name: str | None = None
+    engine: EngineName | None = None
+    version: str | None = None
+    """Of the engine, in place of the recipe's."""
+    quant: str | None = None
+    """How the weights are stored, where only a config is at hand."""
+    weights_bytes: int | None = None
+    """Their sum, in place of what the config makes it."""
+    kv_cache_dtype: str | None = None
+    kv_cache_bytes: int | None = None
+    """Exactly this much for the cache."""
+    sparks: int | None = None
+    goal: Goal | None = None
 
 
 @dataclass(frozen=True, slots=True)

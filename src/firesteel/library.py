@@ -65,7 +65,7 @@ def propose(ask: Ask, on: Host) -> tuple[Proposal, ...]:
     """What the ask means: a path is read, a name looked up, a Hub id looked up and then read."""
     known = catalog()
     if ask.model and checkpoints.is_path(ask.model):
-        return (rules.propose_checkpoint(checkpoints.open_path(ask.model), known.images, on, ask),)
+        return (rules.propose_checkpoint(checkpoints.open_path(ask.model, ask.quant), known.images, on, ask),)
     if ask.model and checkpoints.is_hub_id(ask.model) and not _is_known(known, ask.model):
         return (rules.propose_checkpoint(checkpoints.open_hub(ask.model), known.images, on, ask),)
     return rules.propose(known, on, ask)

@@ -50,3 +50,10 @@ def show_bytes(count: int) -> str:
 
 def show_count(count: int) -> str:
     return f"{count:,}"
+
+
+def show_seconds(seconds: float) -> str:
+    """`0.4 s`, `40 s`, `12 min`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -94,7 +94,6 @@ def test_plan_exits_4_when_it_does_not_fit(firesteel: Firesteel) -> None:
         (["verify"], 1, "nothing is running", "firesteel up"),
         (["check"], 2, "there is nothing to check", "firesteel check run.sh"),
         (["check", "none.sh"], 2, "`none.sh` is no file", "firesteel check -"),
-        (["check", "/tmp"], 2, "`/tmp` is a folder", "firesteel check -"),
         (["check", "--host", "spark", "vllm serve x"], 2, "no machine is called `spark`", "--host gb10"),
         (["check", "--explain", "no-such-rule"], 2, "there is no rule `no-such-rule`", "firesteel"),
     ],

@@ -57,13 +57,54 @@ class CacheJson(Document):
     dtype: str
 
 
+class DepthJson(Document):
+    depth: int
+    decode_tokens_per_s: BandJson
+
+
+class CrowdJson(Document):
+    users: int
+    each_tokens_per_s: BandJson
+    total_tokens_per_s: BandJson
+    why: str
+
+
+class DraftedJson(Document):
+    text: str
+    decode_tokens_per_s: BandJson
+    why: str
+
+
+class PrefillJson(Document):
+    prompt_tokens: int
+    tokens_per_s: BandJson
+    ttft_ms: BandJson
+    why: str
+
+
+class PhaseJson(Document):
+    name: str
+    seconds: BandJson
+    why: str
+
+
 class SpeedJson(Document):
     decode_tokens_per_s: BandJson
     bound_tokens_per_s: float
     bytes_per_token: int
     bandwidth_bytes_per_s: float
-    rung: str
+    rung: Literal["measured recipe", "measured model", "fitted", "roofline"]
     why: str
+    sources: list[str]
+    parts_ms: dict[str, float]
+    """Where the time of one step goes."""
+    at_depth: list[DepthJson]
+    crowd: CrowdJson | None
+    drafted: list[DraftedJson]
+    """With the launch's own drafter, by kind of text."""
+    prefill: PrefillJson | None
+    start_up: list[PhaseJson]
+    """The first start, phase by phase; empty: not known."""
 
 
 class SourceJson(Document):
@@ -99,6 +140,11 @@ class LaunchJson(Document):
     docker: str
 
 
+class OtherJson(Document):
+    name: str
+    why: str
+
+
 class PlanJson(Document):
     """`firesteel plan MODEL --json`"""
 
@@ -114,7 +160,15 @@ class PlanJson(Document):
     findings: list[FindingJson]
     notes: list[str]
     launch: LaunchJson
-    others: list[str]
+    others: list[OtherJson]
+    """The other ways to serve it, and why each came after."""
+
+
+class CompareJson(Document):
+    """`firesteel plan --compare MODEL MODEL --json`"""
+
+    document: Literal["firesteel.compare/1"] = "firesteel.compare/1"
+    plans: list[PlanJson]
 
 
 class ModelRowJson(Document):
@@ -361,6 +415,6 @@ class ErrorJson(Document):
 
 
 DOCUMENTS: tuple[type[Document], ...] = (
-    WelcomeJson, ModelsJson, PlanJson, CheckJson, RuleJson, FactsJson, UpJson, VerifyJson,
+    WelcomeJson, ModelsJson, PlanJson, CompareJson, CheckJson, RuleJson, FactsJson, UpJson, VerifyJson,
     StepsJson, PsJson, LogsJson, DoneJson, RenderJson, LearnJson, LearnImageJson, KnownJson, ErrorJson,
 )  # fmt: skip

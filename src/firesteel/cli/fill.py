@@ -7,14 +7,20 @@ from firesteel.cli.documents import (
     BandJson,
     CacheJson,
     ComparedJson,
+    CrowdJson,
+    DepthJson,
+    DraftedJson,
     ErrorJson,
     FindingJson,
     HostJson,
     LaunchJson,
     MemoryJson,
     ModelRowJson,
+    OtherJson,
     PartJson,
+    PhaseJson,
     PlanJson,
+    PrefillJson,
     ProofJson,
     ServiceJson,
     SourceJson,
@@ -25,9 +31,9 @@ from firesteel.errors import FiresteelError
 from firesteel.facts import Host
 from firesteel.facts.evidence import Source
 from firesteel.launch import Launch
-from firesteel.planner import Band
+from firesteel.planner import Band, Speed
 from firesteel.render import docker
-from firesteel.rules import Finding, Proposal
+from firesteel.rules import Finding, Proposal, after
 from firesteel.run import Compared, Report, Service, death
 
 
@@ -86,7 +92,46 @@ def launch_json(launch: Launch) -> LaunchJson:
     )
 
 
-def plan_json(proposal: Proposal, others: tuple[str, ...]) -> PlanJson:
+def _speed_json(speed: Speed) -> SpeedJson:
+    crowd, prompt, start = speed.crowd, speed.prefill, speed.start_up
+    return SpeedJson(
+        decode_tokens_per_s=band(speed.decode_tokens_per_s),
+        bound_tokens_per_s=speed.bound_tokens_per_s,
+        bytes_per_token=speed.bytes_per_token,
+        bandwidth_bytes_per_s=speed.bandwidth_bytes_per_s,
+        rung=speed.rung,
+        why=speed.why,
+        sources=list(speed.sources),
+        parts_ms=dict(speed.parts_ms),
+        at_depth=[DepthJson(depth=depth, decode_tokens_per_s=band(rate)) for depth, rate in speed.at_depth],
+        crowd=CrowdJson(
+            users=crowd.users,
+            each_tokens_per_s=band(crowd.each_tokens_per_s),
+            total_tokens_per_s=band(crowd.total_tokens_per_s),
+            why=crowd.why,
+        )
+        if crowd
+        else None,
+        drafted=[
+            DraftedJson(text=each.text, decode_tokens_per_s=band(each.decode_tokens_per_s), why=each.why)
+            for each in speed.drafted
+        ],
+        prefill=PrefillJson(
+            prompt_tokens=prompt.prompt_tokens,
+            tokens_per_s=band(prompt.tokens_per_s),
+            ttft_ms=band(prompt.ttft_ms),
+            why=prompt.why,
+        )
+        if prompt
+        else None,
+        start_up=[
+            PhaseJson(name=phase.name, seconds=band(phase.seconds), why=phase.why)
+            for phase in (start.phases if start else ())
+        ],
+    )
+
+
+def plan_json(proposal: Proposal, others: tuple[Proposal, ...]) -> PlanJson:
     plan = proposal.plan
     memory, cache, speed = plan.memory, plan.cache, plan.speed
     return PlanJson(
@@ -111,20 +156,11 @@ def plan_json(proposal: Proposal, others: tuple[str, ...]) -> PlanJson:
             users=cache.users,
             dtype=cache.dtype,
         ),
-        speed=SpeedJson(
-            decode_tokens_per_s=band(speed.decode_tokens_per_s),
-            bound_tokens_per_s=speed.bound_tokens_per_s,
-            bytes_per_token=speed.bytes_per_token,
-            bandwidth_bytes_per_s=speed.bandwidth_bytes_per_s,
-            rung=speed.rung,
-            why=speed.why,
-        )
-        if speed
-        else None,
+        speed=_speed_json(speed) if speed else None,
         findings=[finding_json(finding) for finding in proposal.findings],
         notes=list(plan.notes),
         launch=launch_json(plan.launch),
-        others=list(others),
+        others=[OtherJson(name=other.name, why=after(proposal, other)) for other in others],
     )
 
 

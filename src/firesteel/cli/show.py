@@ -10,11 +10,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from firesteel.catalog import Recipe
 from firesteel.facts import Host
-from firesteel.planner import Band, Memory
-from firesteel.rules import Finding, Proposal
+from firesteel.planner import Band, Memory, Speed
+from firesteel.rules import Finding, Proposal, after
 from firesteel.run import Check, Compared, Report
-from firesteel.units import show_bytes, show_count
+from firesteel.units import show_bytes, show_count, show_seconds
 
 _PIPED_WIDTH = 160
 out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH)
@@ -24,6 +25,12 @@ _BAR_WIDTH = 60
 _FILLS = {"weights": ("█", "cyan"), "KV cache": ("▓", "green")}
 _REST = ("▒", "yellow")
 _ONE_LINE = {"name", "memory", "fits", "needs", "phase", "pid", "check", "figure"}
+_RUNGS = {
+    "measured recipe": "from measured runs of this recipe",
+    "measured model": "from measured runs of this model",
+    "fitted": "estimated",
+    "roofline": "estimated",
+}
 _LEVEL_STYLE = {"stop": "bold red", "warn": "yellow", "note": "cyan"}
 Row = tuple[str, RenderableType]
 
@@ -101,7 +108,7 @@ _LEGEND = Text(
 )
 
 
-def plan_view(proposal: Proposal, others: tuple[str, ...]) -> Group:
+def plan_view(proposal: Proposal, others: tuple[Proposal, ...]) -> Group:
     plan = proposal.plan
     status = f", {proposal.recipe.status}" if proposal.recipe else ""
     engine = f"{plan.launch.engine} {plan.launch.version or ''}".rstrip()
@@ -131,18 +138,60 @@ def _memory_table(memory: Memory) -> Table:
     return table(("memory", "bytes", "how known", "why"), rows)
 
 
-def _figures(proposal: Proposal, others: tuple[str, ...]) -> list[Row]:
+def _figures(proposal: Proposal, others: tuple[Proposal, ...]) -> list[Row]:
     plan = proposal.plan
     cache, speed = plan.cache, plan.speed
     a_token = show_bytes(cache.bytes_per_token)
     rows: list[Row] = [("KV", f"{a_token} a token; {cache.users} x {show_count(cache.context)} tokens")]
     if speed:
-        rows.append(("decode", f"{speed_band(speed.decode_tokens_per_s)} for one user, estimated"))
-        rows.append(("", Text(f"{speed.why}; {show_bytes(speed.bytes_per_token)} read a token", style="dim")))
+        rows += _speed_rows(speed)
     rows += [("note", note) for note in plan.notes]
-    if others:
-        rows.append(("also", f"{', '.join(others)}: firesteel plan {others[0]}"))
+    rows += [
+        ("also" if not at else "", f"{other.name}: {after(proposal, other)}")
+        for at, other in enumerate(others)
+    ]
     return rows
+
+
+def _speed_rows(speed: Speed) -> list[Row]:
+    """One line a figure; where each comes from stands under the first."""
+    rows: list[Row] = [
+        ("decode", f"{speed_band(speed.decode_tokens_per_s)} for one user, {_RUNGS[speed.rung]}"),
+        ("", Text(f"{speed.why}; {show_bytes(speed.bytes_per_token)} read a token", style="dim")),
+    ]
+    deeper = [(depth, rate) for depth, rate in speed.at_depth if depth > 1024]
+    if deeper:
+        words = ", ".join(f"{show_count(depth)} in: {rate.expected:.0f}" for depth, rate in deeper)
+        rows.append(("deeper", f"{words} tok/s"))
+    if speed.crowd:
+        crowd = speed.crowd
+        total = speed_band(crowd.total_tokens_per_s)
+        rows.append(
+            (f"{crowd.users} users", f"{crowd.each_tokens_per_s.expected:.0f} tok/s each, {total} in all")
+        )
+    if speed.drafted:
+        kinds = (
+            f"{kind.text} {kind.decode_tokens_per_s.low:.0f} to {kind.decode_tokens_per_s.high:.0f}"
+            for kind in speed.drafted
+        )
+        rows.append(("drafting", f"{', '.join(kinds)} tok/s, by the kind of text"))
+    if speed.prefill:
+        prompt = speed.prefill
+        seconds = _seconds_band(Band(*(ms / 1000 for ms in _three(prompt.ttft_ms))))
+        rows.append(("prompt", f"{prompt.prompt_tokens:,} tokens in {seconds}"))
+    if speed.start_up:
+        first, again = speed.start_up.seconds, speed.start_up.again_seconds
+        rows.append(("start", f"{_seconds_band(first)}; {show_seconds(again.expected)} with warm caches"))
+    return rows
+
+
+def _three(band: Band) -> tuple[float, float, float]:
+    return band.low, band.expected, band.high
+
+
+def _seconds_band(band: Band) -> str:
+    low, expected, high = (show_seconds(value) for value in _three(band))
+    return f"{expected} ({low} to {high})"
 
 
 def verdict(proposal: Proposal) -> Text:
@@ -156,6 +205,48 @@ def verdict(proposal: Proposal) -> Text:
     if memory.verdict == "tight":
         return Text("tight: fits as expected, not at the high end of the estimates", style="yellow")
     return Text("fits", style="bold green")
+
+
+def compare_view(ways: Sequence[Proposal]) -> Table:
+    """A column a way, a row a figure."""
+    rows: list[Sequence[RenderableType]] = [("verdict", *(verdict(way) for way in ways))]
+    plans = [way.plan for way in ways]
+    rows.append(("engine", *(f"{plan.launch.engine} {plan.launch.version or ''}".rstrip() for plan in plans)))
+    names = dict.fromkeys(part.name for plan in plans for part in plan.memory.parts)
+    for name in names:
+        rows.append((name, *(_part(plan.memory, name) for plan in plans)))
+    rows.append(("needed", *(bytes_band(plan.memory.needed) for plan in plans)))
+    rows.append(("room left", *(show_bytes(max(0, _left(plan.memory))) for plan in plans)))
+    rows.append(("context", *(f"{plan.cache.users} x {plan.cache.context:,}" for plan in plans)))
+    rows.append(("decode", *(_speed_cell(plan.speed) for plan in plans)))
+    rows.append(("prompt", *(_prompt_cell(plan.speed) for plan in plans)))
+    rows.append(("quality", *(_quality(way.recipe) for way in ways)))
+    rows.append(("findings", *(_finding_counts(way) for way in ways)))
+    return table(("", *(way.name for way in ways)), rows)
+
+
+def _part(memory: Memory, name: str) -> str:
+    found = [part for part in memory.parts if part.name == name]
+    return bytes_band(found[0].bytes) if found else "-"
+
+
+def _left(memory: Memory) -> int:
+    return memory.room_bytes - round(memory.needed.expected)
+
+
+def _speed_cell(speed: Speed | None) -> str:
+    return f"{speed_band(speed.decode_tokens_per_s)}, {speed.rung}" if speed else "not known"
+
+
+def _prompt_cell(speed: Speed | None) -> str:
+    if not speed or not speed.prefill:
+        return "not known"
+    return f"{speed.prefill.tokens_per_s.expected:,.0f} tok/s at {speed.prefill.prompt_tokens:,}"
+
+
+def _finding_counts(way: Proposal) -> str:
+    counts = {level: sum(each.level == level for each in way.findings) for level in ("stop", "warn", "note")}
+    return ", ".join(f"{count} {level}" for level, count in counts.items() if count) or "none"
 
 
 def findings_view(findings: tuple[Finding, ...]) -> Group:
@@ -183,7 +274,6 @@ def models_view(proposals: tuple[Proposal, ...]) -> Table:
 
 def _model_row(proposal: Proposal) -> Sequence[RenderableType]:
     plan, recipe, model = proposal.plan, proposal.recipe, proposal.model
-    quality = recipe.quality if recipe else ()
     return (
         proposal.name,
         _short_verdict(proposal),
@@ -192,8 +282,13 @@ def _model_row(proposal: Proposal) -> Sequence[RenderableType]:
         f"{plan.launch.engine} {plan.launch.version or ''}".rstrip(),
         model.weights.provenance if model else "counted",
         recipe.status if recipe else "-",
-        f"{quality[0].suite} {quality[0].this:g} of {quality[0].baseline:g}" if quality else "-",
+        _quality(recipe),
     )
+
+
+def _quality(recipe: Recipe | None) -> str:
+    quality = recipe.quality if recipe else ()
+    return f"{quality[0].suite} {quality[0].this:g} of {quality[0].baseline:g}" if quality else "-"
 
 
 def _short_verdict(proposal: Proposal) -> Text:

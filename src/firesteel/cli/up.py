@@ -38,7 +38,7 @@ def command(
         _print_steps(best, as_json)
         return
     if model is None and best.plan.host.gpus:
-        out.print(plan_view(best, tuple(each.name for each in proposals[1:] if each.can_run)))
+        out.print(plan_view(best, tuple(each for each in proposals[1:] if each.can_run)))
         out.print(typed(f"\nnext: firesteel up {best.name}"))
         return
     try:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Literal
 
 from firesteel.edge.fetch import Patience, get
 from firesteel.edge.sources import FileSource, UrlSource
@@ -24,6 +25,9 @@ from firesteel.facts import (
     safetensors,
     weigh,
 )
+from firesteel.facts.parameters import parameters
+from firesteel.facts.quantization import assumed_weights, quantization
+from firesteel.facts.usual import is_gguf, usual_weights
 
 _HUB = "https://huggingface.co"
 _MAX_TEXT = 64 * 2**20
@@ -40,7 +44,8 @@ def is_hub_id(word: str) -> bool:
     return bool(_HUB_ID.match(word))
 
 
-def open_path(word: str) -> Checkpoint:
+def open_path(word: str, quant: str | None = None) -> Checkpoint:
+    """What a path holds. `quant` says how a config's weights are stored; files tell that themselves."""
     path = Path(word).expanduser().resolve()
     if not path.exists():
         raise UsageError(f"there is no {path}", next="firesteel models")
@@ -48,10 +53,43 @@ def open_path(word: str) -> Checkpoint:
         return _open_folder(path)
     if path.suffix == ".gguf":
         return _open_gguf(path)
+    if path.suffix == ".json":
+        return _open_config(path, quant)
     raise UsageError(
-        f"{path} is neither a GGUF file nor a folder with config.json and safetensors",
+        f"{path} is neither a GGUF file, a config.json, nor a folder with config.json and safetensors",
         next=f"firesteel plan {path.parent}",
     )
+
+
+def _open_config(path: Path, quant: str | None) -> Checkpoint:
+    """A config alone: bytes are assumed, from its own quantization or from the usual layout of a label."""
+    config = _json(path.name, _text_of(path))
+    beside = path.with_name("hf_quant_config.json")
+    shape, sizes = architecture_of_config(config), parameters(config)
+    if quant is not None:
+        weights = usual_weights(sizes, quant, path.name)
+    else:
+        said = quantization(config)
+        if said is None and beside.exists():
+            said = quantization(_json(beside.name, _text_of(beside)))
+        weights = assumed_weights(sizes, said, f"{path.name}{'' if said else ', as BF16'}")
+    name = path.parent.name if path.name == "config.json" else path.stem
+    form: Literal["gguf", "safetensors"] = "gguf" if quant and is_gguf(quant) else "safetensors"
+    return Checkpoint(name, name, form, str(path), shape, weights, sizes.unknown)
+
+
+def _text_of(path: Path) -> str:
+    with FileSource(path) as source:
+        if source.size > _MAX_TEXT:
+            raise FiresteelError(f"{path} is larger than {_MAX_TEXT:,} bytes", next="give a config.json")
+        return str(source.read(0, source.size), "utf-8", errors="replace")
+
+
+def _json(name: str, text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FiresteelError(f"{name} is not JSON: {error}", next="download it again") from error
 
 
 def _open_gguf(path: Path) -> Checkpoint:
@@ -106,12 +144,7 @@ def _read_safetensors(
     config = text("config.json")
     if config is None:
         raise FiresteelError(f"{model} has no config.json", next="name a folder or repository that has one")
-    try:
-        shape = architecture_of_config(json.loads(config))
-    except (ValueError, RecursionError) as error:
-        raise FiresteelError(
-            f"config.json of {model} is not JSON: {error}", next="download it again"
-        ) from error
+    shape = architecture_of_config(_json(f"config.json of {model}", config))
     index = text("model.safetensors.index.json")
     layers = len(shape.layers)
     if index is not None:

@@ -50,6 +50,15 @@ def write_text(path: Path, text: str) -> None:
         raise FiresteelError(f"{path} cannot be written: {error.strerror}", next=f"ls -l {path}") from error
 
 
+def write_new(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise FiresteelError(
+            f"{path} cannot be written: {error.strerror}", next=f"ls -ld {path.parent}"
+        ) from error
+
+
 def gather(paths: list[Path]) -> Iterator[Path]:
     """The files themselves, and what a folder holds, in a stable order."""
     count = 0

@@ -21,3 +21,5 @@ class Checkpoint:
     """Where it was read from, as a user would write it: the path or the Hub id."""
     architecture: Architecture
     weights: Weights
+    unknown: tuple[str, ...] = ()
+    """What it has beside these weights and nothing sizes, in words."""

@@ -10,12 +10,13 @@ from firesteel import engines
 from firesteel.engines import Cache
 from firesteel.facts import Architecture, Host, Weights
 from firesteel.launch import FlagValue, Launch
-from firesteel.planner.loaded import loaded
+from firesteel.planner.loaded import Loaded, loaded
 from firesteel.planner.memory import Memory, account
 from firesteel.planner.pool import Pool, pool
 from firesteel.planner.speed import Speed, decode_speed
+from firesteel.planner.split import split_shape, split_weights
 
-__all__ = ["Cache", "Plan", "largest_context", "plan"]
+__all__ = ["Cache", "Plan", "largest_context", "longest_context", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,22 @@ class Plan:
 def plan(launch: Launch, shape: Architecture, weights: Weights, host: Host) -> Plan:
     offered = engines.served(launch)
     context, users = offered.context or shape.max_context, offered.users or 1
-    kv = engines.cache(launch, shape, context, users)
+    part = split_shape(shape, launch.sparks)
+    kv = engines.cache(launch, part, context, users)
     home, held = pool(launch, host), loaded(launch, shape, weights)
-    memory = account(launch, shape, held, kv, home)
+    memory = account(launch, part, _one_part(held, launch.sparks), kv, home)
     sized = _with_memory_flags(launch, memory, kv)
     speed = decode_speed(sized, shape, held.weights, kv, home)
     return Plan(sized, host, shape, weights, memory, kv, speed, _notes(launch, weights, home))
+
+
+def _one_part(held: Loaded, sparks: int) -> Loaded:
+    """What one Spark of several holds."""
+    return replace(
+        held,
+        stored=split_weights(held.stored, sparks),
+        padding_bytes=held.padding_bytes // max(1, sparks),
+    )
 
 
 def largest_context(plan: Plan) -> int | None:
@@ -56,6 +67,17 @@ def largest_context(plan: Plan) -> int | None:
 
     # The cache never shrinks as the context grows, so the last that fits can be found by halves.
     return 1024 * bisect(range(1, plan.cache.context // 1024 + 1), False, key=lambda n: not fits(n)) or None
+
+
+def longest_context(plan: Plan) -> int:
+    """The most tokens that one request could use in the room there is, in steps of 1024; 0: none."""
+    spare = plan.cache.pool_bytes + plan.memory.room_bytes - round(plan.memory.needed.expected)
+    part = split_shape(plan.shape, plan.launch.sparks)
+
+    def fits(thousands: int) -> bool:
+        return engines.cache(plan.launch, part, thousands * 1024, 1).pool_bytes <= spare
+
+    return 1024 * bisect(range(1, plan.shape.max_context // 1024 + 1), False, key=lambda n: not fits(n))
 
 
 def _with_memory_flags(launch: Launch, memory: Memory, kv: Cache) -> Launch:
@@ -80,10 +102,6 @@ def _with_memory_flags(launch: Launch, memory: Memory, kv: Cache) -> Launch:
 
 def _notes(launch: Launch, weights: Weights, home: Pool) -> tuple[str, ...]:
     notes = [home.note] if home.note else []
-    if engines.speculative_tokens(launch.flags):
-        notes.append(
-            "speed is given without speculation; the recipe speculates, so expect more on predictable text"
-        )
     if weights.provenance != "counted":
         notes.append(f"weights are {weights.provenance}; the checkpoint's own header would count them")
     return tuple(notes)

@@ -6,13 +6,13 @@ a launch; a fix changes the text that it was read from, and is proved by reading
 """
 
 from firesteel.rules.check import Finding, check
-from firesteel.rules.choose import Proposal, insist, propose, propose_checkpoint, service_name
+from firesteel.rules.choose import Proposal, after, insist, propose, propose_checkpoint, service_name
 from firesteel.rules.compatibility import Row, Span, Table, compatibility
 from firesteel.rules.lint import Lint, Linted, known_patterns, lint, mend
 from firesteel.rules.rule import Rule, explain, read_rules, rules
 
 __all__ = [
-    "Finding", "Lint", "Linted", "Proposal", "Row", "Rule", "Span", "Table", "check", "compatibility",
-    "explain", "insist", "known_patterns", "lint", "mend", "propose", "propose_checkpoint", "read_rules",
-    "rules", "service_name",
+    "Finding", "Lint", "Linted", "Proposal", "Row", "Rule", "Span", "Table", "after", "check",
+    "compatibility", "explain", "insist", "known_patterns", "lint", "mend", "propose", "propose_checkpoint",
+    "read_rules", "rules", "service_name",
 ]  # fmt: skip

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firesteel import catalog as catalog_room
 from firesteel import engines
 from firesteel.catalog import Catalog, Image, Images, Model, Recipe
 from firesteel.errors import DoesNotFit, HostNotReady, Stopped, UsageError
-from firesteel.facts import Checkpoint, Host
-from firesteel.launch import Ask, EngineName, Launch
-from firesteel.planner import Plan, largest_context, plan
+from firesteel.facts import Checkpoint, Host, Weights
+from firesteel.launch import Ask, EngineName, FlagValue, Goal, Launch
+from firesteel.planner import Plan, largest_context, longest_context, plan
 from firesteel.rules.check import Finding, check
 from firesteel.units import show_bytes
 
 DEFAULT_CONTEXT = 8192
+_UPSTREAM: dict[EngineName, str] = {
+    "vllm": "vllm/vllm-openai:v{version}{suffix}",
+    "sglang": "lmsysorg/sglang:v{version}{suffix}",
+    "llamacpp": "ghcr.io/ggml-org/llama.cpp:server-cuda13-b{version}",
+}
+_SIXTEEN_BITS = ("BF16", "F16", "16-bit")
 _STATUS_RANK = {"measured": 0, "reported": 1, "untried": 2}
 
 
@@ -59,13 +65,17 @@ class Proposal:
 def propose(catalog: Catalog, host: Host, ask: Ask) -> tuple[Proposal, ...]:
     """Every recipe that the ask means, best first; without a model's name, every recipe there is."""
     recipes = catalog_room.find(catalog, ask.model) if ask.model else tuple(catalog.recipes.values())
-    return tuple(sorted((_proposal(catalog, recipe, host, ask) for recipe in recipes), key=_rank))
+    recipes = tuple(recipe for recipe in recipes if ask.engine in (None, recipe.engine))
+    if not recipes:
+        raise UsageError(f"no recipe runs {ask.model or 'anything'} on {ask.engine}", next="firesteel models")
+    found = (_proposal(catalog, recipe, host, ask) for recipe in recipes)
+    return tuple(sorted(found, key=lambda proposal: _rank(proposal, ask.goal)))
 
 
 def _proposal(catalog: Catalog, recipe: Recipe, host: Host, ask: Ask) -> Proposal:
     model, image = catalog.models[recipe.model], catalog.images.named[recipe.image]
-    launch = catalog_room.launch(catalog, recipe, ask)
-    planned = plan(launch, model.architecture, model.weights, host)
+    launch = overruled(catalog_room.launch(catalog, recipe, ask), ask)
+    planned = plan(launch, model.architecture, _weights(model.weights, ask), host)
     findings = check(planned.launch, hardware=host.hardware, images=catalog.images)
     return Proposal(planned, findings, image, recipe, model)
 
@@ -75,7 +85,7 @@ def propose_checkpoint(checkpoint: Checkpoint, images: Images, host: Host, ask: 
 
     Where there is a GPU it runs in a container that a recipe uses; where there is none, embedded.
     """
-    engine: EngineName = "llamacpp" if checkpoint.format == "gguf" else "vllm"
+    engine = _engine(checkpoint, ask)
     shape = checkpoint.architecture
     context = ask.context or min(shape.max_context, DEFAULT_CONTEXT)
     if context > shape.max_context:
@@ -84,7 +94,7 @@ def propose_checkpoint(checkpoint: Checkpoint, images: Images, host: Host, ask: 
             next=f"--context {shape.max_context}",
         )
     has_gpu = bool(host.gpus or host.hardware)
-    image = next((each for each in images.named.values() if _runs(each, engine, has_gpu)), None)
+    image = _image(engine, has_gpu, images, ask.version)
     launch = Launch(
         name=service_name(checkpoint.name),
         model=checkpoint.model,
@@ -95,14 +105,71 @@ def propose_checkpoint(checkpoint: Checkpoint, images: Images, host: Host, ask: 
     )
     if image and image.reference:
         launch = catalog_room.contain(launch, image)
-    planned = plan(launch, shape, checkpoint.weights, host)
+    planned = plan(overruled(launch, ask), shape, _weights(checkpoint.weights, ask), host)
+    notes = tuple(f"not counted: {words}" for words in checkpoint.unknown)
+    planned = replace(planned, notes=(*planned.notes, *notes))
     return Proposal(
         planned, check(planned.launch, hardware=host.hardware, images=images), image, asked=checkpoint.origin
     )
 
 
-def _runs(image: Image, engine: EngineName, has_gpu: bool) -> bool:
-    return image.engine == engine and (image.reference if has_gpu else image.package) is not None
+def _engine(checkpoint: Checkpoint, ask: Ask) -> EngineName:
+    reads: EngineName = "llamacpp" if checkpoint.format == "gguf" else "vllm"
+    if ask.engine and (ask.engine == "llamacpp") != (reads == "llamacpp"):
+        other = "--quant q4_k_m, or another of GGUF's" if ask.engine == "llamacpp" else "--engine llamacpp"
+        raise UsageError(f"{ask.engine} does not read {checkpoint.format}", next=other)
+    return ask.engine or reads
+
+
+def _image(engine: EngineName, has_gpu: bool, images: Images, version: str | None) -> Image | None:
+    """What a recipe uses, or upstream's image of the version that was asked for."""
+    for image in images.named.values():
+        fits = image.engine == engine and (image.reference if has_gpu else image.package) is not None
+        if fits and version in (None, image.version):
+            return image
+    if version is None or not has_gpu:
+        return None
+    tags = (_UPSTREAM[engine].format(version=version, suffix=suffix) for suffix in ("", "-cu130"))
+    found = [known for tag in tags if (known := catalog_room.identify(tag, images))]
+    suited = [known for known in found if known.sm is None or "12.1" in known.sm]
+    return next(iter([*suited, *found]), None)
+
+
+def overruled(launch: Launch, ask: Ask) -> Launch:
+    """The launch with what the user said in place of what it says."""
+    flags = {**launch.flags, **_cache_flags(launch.engine, ask)}
+    sparks = ask.sparks or launch.sparks
+    if sparks > 1 and launch.engine != "llamacpp":
+        flags |= {"tensor-parallel-size": str(sparks), "nnodes": str(sparks), "node-rank": "0"}
+        flags["master-addr" if launch.engine == "vllm" else "dist-init-addr"] = "$HEAD"
+    return replace(launch, flags=flags, version=ask.version or launch.version, sparks=sparks)
+
+
+def _cache_flags(engine: EngineName, ask: Ask) -> dict[str, FlagValue]:
+    flags: dict[str, FlagValue] = {}
+    if ask.kv_cache_dtype and engine == "llamacpp":
+        flags |= {"cache-type-k": ask.kv_cache_dtype, "cache-type-v": ask.kv_cache_dtype}
+    elif ask.kv_cache_dtype:
+        flags["kv-cache-dtype"] = ask.kv_cache_dtype
+    if ask.kv_cache_bytes is not None:
+        if engine != "vllm":
+            raise UsageError("only vLLM is told the bytes of its cache", next="--engine vllm")
+        flags["kv-cache-memory-bytes"] = str(ask.kv_cache_bytes)
+    return flags
+
+
+def _weights(weights: Weights, ask: Ask) -> Weights:
+    """The sum that the user gave, shared out as before."""
+    if ask.weights_bytes is None or not weights.total_bytes:
+        return weights
+    share = ask.weights_bytes / weights.total_bytes
+    return replace(
+        weights,
+        bytes_by_role={role: round(size * share) for role, size in weights.bytes_by_role.items()},
+        bytes_by_format={key: round(size * share) for key, size in weights.bytes_by_format.items()},
+        provenance="reported",
+        source=f"--weights-bytes {ask.weights_bytes}, shared out as {weights.source} has it",
+    )
 
 
 def service_name(text: str) -> str:
@@ -110,16 +177,64 @@ def service_name(text: str) -> str:
     return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")[:60] or "model"
 
 
-def _rank(proposal: Proposal) -> tuple[object, ...]:
-    """What can run first, then what uses the GPU, then what somebody has run, then speed."""
-    speed = proposal.plan.speed
+def _rank(proposal: Proposal, goal: Goal | None) -> tuple[object, ...]:
+    """What can run first, then what uses the GPU, then the goal, what somebody has run, and speed."""
     return (
         not proposal.can_run,
         proposal.is_embedded and proposal.plan.host.hardware is not None,
+        -_worth(proposal, goal) if goal else 0,
         _STATUS_RANK[proposal.recipe.status if proposal.recipe else "untried"],
-        -(speed.decode_tokens_per_s.expected if speed else 0),
+        -_worth(proposal, "speed"),
         proposal.name,
     )
+
+
+def _worth(proposal: Proposal, goal: Goal) -> float:
+    """More is better."""
+    plan, speed = proposal.plan, proposal.plan.speed
+    match goal:
+        case "speed":
+            return speed.decode_tokens_per_s.expected if speed else 0.0
+        case "throughput":
+            crowd = speed.crowd if speed else None
+            return crowd.total_tokens_per_s.expected if crowd else _worth(proposal, "speed")
+        case "context":
+            return float(longest_context(plan))
+        case "quality":
+            return _kept(proposal)
+
+
+def _kept(proposal: Proposal) -> float:
+    """How much of the unquantized scores is reported to be left.
+
+    Weights in 16 bits lost nothing; where nobody reports, the larger checkpoint is taken to have lost less, and
+    comes after those that were measured.
+    """
+    weights = proposal.plan.weights
+    plain = sum(size for (_, form), size in weights.bytes_by_format.items() if form in _SIXTEEN_BITS)
+    if plain > 0.95 * weights.total_bytes:
+        return 1.0
+    figures = proposal.recipe.quality if proposal.recipe else ()
+    scores = [figure.this / figure.baseline for figure in figures if figure.baseline]
+    return sum(scores) / len(scores) if scores else weights.total_bytes / 1e15
+
+
+def after(best: Proposal, other: Proposal) -> str:
+    """Why one way came after another."""
+    if not other.plan.fits:
+        return f"does not fit, {show_bytes(other.plan.memory.short_bytes)} short"
+    if other.stops:
+        return f"{other.stops[0].rule} stops it"
+    if not other.suits_host:
+        return "needs a GPU"
+    ours, theirs = best.plan.speed, other.plan.speed
+    words = []
+    if ours and theirs:
+        words.append(f"{theirs.decode_tokens_per_s.expected:.0f} tok/s")
+    words.append(f"{show_bytes(round(other.plan.memory.needed.expected))} needed")
+    if best.recipe and other.recipe and best.recipe.status != other.recipe.status:
+        words.append(other.recipe.status)
+    return ", ".join(words)
 
 
 def insist(proposal: Proposal) -> None:

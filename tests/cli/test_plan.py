@@ -1,0 +1,133 @@
+"""`firesteel plan` of anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from tests.conftest import Firesteel
+
+CONFIG = {
+    "model_type": "qwen3",
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "max_position_embeddings": 40960,
+    "tie_word_embeddings": False,
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "Qwen3-8B" / "config.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(CONFIG))
+    return str(path)
+
+
+ASKED = [
+    "--engine",
+    "vllm",
+    "--engine-version",
+    "0.26.0",
+    "--kv-cache-dtype",
+    "fp8",
+    "--context",
+    "8192",
+    "--users",
+    "5",
+    "--nodes",
+    "1",
+    "--host",
+    "gb10",
+    "--json",
+]
+
+
+def test_a_config_alone(firesteel: Firesteel, config: str) -> None:
+    ran = firesteel("plan", config, "--quant", "nvfp4", *ASKED)
+    assert ran.code == 0, ran.err
+    found = ran.json
+    weights = found["memory"]["parts"][0]
+    assert "usual layout of nvfp4" in weights["why"] and weights["basis"] == "derived"
+    assert weights["bytes"]["expected"] == pytest.approx(6.4e9, rel=0.01)
+    assert (found["launch"]["version"], found["launch"]["flags"]["kv-cache-dtype"]) == ("0.26.0", "fp8")
+    assert found["cache"]["users"] == 5 and found["speed"]["rung"] == "fitted"
+
+
+def test_a_sum_of_bytes_replaces_the_assumed(firesteel: Firesteel, config: str) -> None:
+    ran = firesteel("plan", config, "--quant", "nvfp4", "--weights-bytes", "7000000000", *ASKED)
+    weights = ran.json["memory"]["parts"][0]
+    assert abs(weights["bytes"]["expected"] - 7e9) < 100 and weights["basis"] == "reported"
+
+
+def test_two_sparks_hold_half_each(firesteel: Firesteel, config: str) -> None:
+    one = firesteel("plan", config, *ASKED).json
+    two = firesteel("plan", config, *ASKED, "--nodes", "2").json
+    halves = two["memory"]["parts"][0]["bytes"]["expected"] / one["memory"]["parts"][0]["bytes"]["expected"]
+    assert 0.5 < halves < 0.51
+    assert two["cache"]["bytes_per_token"] == one["cache"]["bytes_per_token"] // 2
+    assert two["launch"]["sparks"] == 2
+
+
+def test_the_ways_side_by_side(firesteel: Firesteel) -> None:
+    names = ("qwen3-coder-next-fp8", "qwen3-coder-next-q4")
+    ran = firesteel("plan", "--compare", *names, "--host", "gb10")
+    assert ran.code == 0 and all(name in ran.out for name in names) and "room left" in ran.out
+    found = firesteel("plan", "--compare", *names, "--host", "gb10", "--json").json
+    assert [each["name"] for each in found["plans"]] == list(names)
+    alone = firesteel("plan", *names)
+    assert alone.code == 2 and "--compare" in alone.err
+
+
+def test_a_goal_chooses_among_the_ways(firesteel: Firesteel) -> None:
+    best = {
+        goal: firesteel("plan", "gpt-oss-120b", "--host", "gb10", "--goal", goal, "--json").json
+        for goal in ("speed", "throughput", "context")
+    }
+    assert best["speed"]["name"] == "gpt-oss-120b-llamacpp"
+    assert best["speed"]["others"][0]["why"]
+
+
+def test_a_picture(firesteel: Firesteel, config: str, tmp_path: Path) -> None:
+    ran = firesteel("plan", config, "--host", "gb10", "--chart", str(tmp_path / "plan.svg"))
+    assert ran.code == 0
+    text = (tmp_path / "plan.svg").read_text()
+    assert ElementTree.fromstring(text).tag.endswith("svg") and "KV cache" in text and "room 105" in text
+    nowhere = firesteel("plan", config, "--host", "gb10", "--chart", str(tmp_path / "no" / "plan.svg"))
+    assert nowhere.code == 1 and "cannot be written" in nowhere.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--quant", "int3"], "`int3` is no quantization"),
+        (["--context", "0"], "0 is not in the range"),
+        (["--context", "1000000"], "takes 40,960 tokens at most"),
+        (["--users", "1000000000000"], "the limit is 1,024"),
+        (["--engine", "llamacpp"], "llamacpp does not read safetensors"),
+        (["--quant", "q4_k_m", "--engine", "vllm"], "vllm does not read gguf"),
+        (["--quant", "q4_k_m", "--kv-cache-memory-bytes", "1"], "only vLLM is told"),
+    ],
+)
+def test_impossible_asks(firesteel: Firesteel, config: str, words: list[str], says: str) -> None:
+    ran = firesteel("plan", config, "--host", "gb10", *words)
+    assert ran.code == 2 and says in ran.err
+
+
+def test_models_are_filtered_and_ranked(firesteel: Firesteel) -> None:
+    def names(*words: str) -> list[str]:
+        return [
+            each["name"] for each in firesteel("models", "--host", "gb10", "--json", *words).json["models"]
+        ]
+
+    assert "smollm2" in names("--license", "apache")
+    assert all("coder" in name for name in names("coder"))
+    assert names("--engine", "llamacpp", "--goal", "speed")[0] == "gpt-oss-120b-llamacpp"
+    assert firesteel("models", "nosuchmodel").code == 2
