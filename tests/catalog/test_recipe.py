@@ -2,7 +2,10 @@ import pytest
 
 from firesteel import engines
 from firesteel.catalog import Recipe, shipped
-from firesteel.catalog.recipe import FlagSheet, read_recipe
+from firesteel.catalog.recipe import Asset, FlagSheet, read_recipe
+from firesteel.facts.hardware import hardware, host_at_rest
+from firesteel.launch import Ask
+from firesteel.rules import propose
 from firesteel.sheets import BadSheet
 
 RECIPES = shipped().recipes
@@ -22,6 +25,10 @@ flags:
   speculative-config: {value: {method: mtp, k: 3, deep: {on: true, list: [1, a]}}, why: fast}
 env:
   VLLM_X: {value: "1", why: needed}
+assets:
+  - {kind: file, name: acme/tiny, path: parser.py, target: /plugins/parser.py, why: no part of it}
+  - {kind: package, name: "scipy>=1.15", why: imported}
+  - {kind: draft, name: acme/draft, bytes: 12, why: drafts}
 requests: {temperature: 0.6, effort: high}
 quality: [{suite: S, baseline: 2.0, this: 1.5, source: {url: https://example.org/q, seen: 2026-11-15}}]
 status: untried
@@ -59,6 +66,11 @@ def test_the_rest_of_a_recipe() -> None:
     assert recipe.requests == {"temperature": 0.6, "effort": "high"}
     assert recipe.quality[0].this == 1.5
     assert recipe.corrects[0].was == "old"
+    assert recipe.assets == (
+        Asset("file", "acme/tiny", "no part of it", "parser.py", "/plugins/parser.py"),
+        Asset("package", "scipy>=1.15", "imported"),
+        Asset("draft", "acme/draft", "drafts", bytes=12),
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,11 +92,17 @@ def test_the_rest_of_a_recipe() -> None:
             "agents}\n  kv-cache-dtype: {value: x, why: y}",
             "tiny.yaml:9: `kv-cache-dtype` is given twice",
         ),
-        ("status: untried", "status: perfect", "tiny.yaml:16: `status`"),
+        ("kind: file", "kind: folder", "tiny.yaml:15: `assets.0.kind`"),
+        (", path: parser.py", "", "tiny.yaml:15: `assets.0`: a file needs its `path`"),
+        ('"scipy>=1.15"', '"scipy; rm -rf"', "tiny.yaml:16: `assets.1.name`"),
+        ('"scipy>=1.15"', "scipy, target: /x", "tiny.yaml:16: `assets.1`: a package has neither"),
+        ("/plugins/parser.py", "/plugins/$(x)", "tiny.yaml:15: `assets.0.target`"),
+        ("parser.py, target", "../parser.py, target", "tiny.yaml:15: `assets.0`: `..` leads out"),
+        ("status: untried", "status: perfect", "tiny.yaml:20: `status`"),
         (
             "sources: [{url: https://example.org/r, seen: 2026-11-15}]",
             "sources: []",
-            "tiny.yaml:18: `sources`",
+            "tiny.yaml:22: `sources`",
         ),
         ("title: Tiny", "name: Tiny", "tiny.yaml:1: `name`: no such key"),
     ],
@@ -126,3 +144,37 @@ def test_shipped_recipes_have_nothing_that_their_engine_dropped(recipe: Recipe) 
     }
     assert not gone & recipe.flags.keys()
     assert not [name for name in recipe.env if "MOE" in name or name == "VLLM_ATTENTION_BACKEND"]
+
+
+TOO_LARGE = "llama-3.1-405b"
+"""In the catalog to be refused."""
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_shipped_recipes_fit_a_spark_and_break_no_rule(name: str) -> None:
+    (best,) = propose(shipped(), host_at_rest(hardware("gb10")), Ask(name))
+    assert best.plan.fits == (name != TOO_LARGE)
+    if name == TOO_LARGE:
+        assert best.plan.memory.needed.low > 2 * best.plan.memory.room_bytes
+    else:
+        assert not [finding for finding in best.findings if finding.level != "note"]
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_who_is_said_to_have_run_it(recipe: Recipe) -> None:
+    """A page about the model alone is no report; and what nobody ran on this many Sparks is untried."""
+    if recipe.status != "untried":
+        assert any(not source.url.startswith("https://huggingface.co/") for source in recipe.sources)
+        assert recipe.sparks == 1
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_first_score_has_one_to_hold_it_against(recipe: Recipe) -> None:
+    """The list of models shows the first as `this of baseline`."""
+    assert not recipe.quality or recipe.quality[0].baseline is not None
+
+
+def test_a_gated_model_is_given_a_token() -> None:
+    for recipe in RECIPES.values():
+        if shipped().models[recipe.model].gated:
+            assert recipe.env["HF_TOKEN"].value == "$HF_TOKEN", recipe.name

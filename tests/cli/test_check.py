@@ -53,6 +53,7 @@ def test_fix_writes_and_shows_the_diff(firesteel: Firesteel, folder: Path) -> No
     before = path.read_text()
     shown = firesteel("check", "--diff", str(path))
     assert "-docker run --gpus all" in shown.out and path.read_text() == before
+    assert "vllm-env-never-existed" in shown.out
     ran = firesteel("check", "--fix", str(path))
     assert "+docker run --gpus all" in ran.out
     assert path.read_text() == before.replace(" -e VLLM_FP8_MOE_BACKEND=x", "")
@@ -115,3 +116,37 @@ def test_what_cannot_be_read(firesteel: Firesteel, tmp_path: Path) -> None:
     locked = tmp_path / "a.sh"
     locked.write_text("vllm serve 'm")
     assert "never closed" in firesteel("check", str(locked)).err
+
+
+def test_names_with_blanks_and_words_in_the_wrong_order(firesteel: Firesteel, tmp_path: Path) -> None:
+    path = tmp_path / "bad run.sh"
+    path.write_text(BAD)
+    assert firesteel("check", str(path)).code == 3
+    assert firesteel("check", "--skip-others", str(path), str(path)).code == 3
+    late = firesteel("check", str(path), "--level", "stop")
+    assert late.code == 2 and "options come before WHAT" in late.err
+    missing = firesteel("check", str(path), "nosuch.sh")
+    assert missing.code == 2 and "`nosuch.sh` is no file" in missing.err
+
+
+def test_what_was_not_read_is_told_and_fails(firesteel: Firesteel, tmp_path: Path) -> None:
+    good, broken, silent = (tmp_path / name for name in ("good.sh", "broken.yaml", "silent.sh"))
+    good.write_text("llama-server -m a.gguf\n")
+    broken.write_text("services: [\n")
+    silent.write_text(f"# firesteel: allow vllm-entrypoint-twice\n{BAD}")
+    assert firesteel("check", str(good), str(broken)).code == 2
+    assert "not read" in firesteel("check", "--github", str(good), str(broken)).out
+    log = json.loads(firesteel("check", "--sarif", str(good), str(broken)).out)
+    assert log["runs"][0]["invocations"][0]["executionSuccessful"] is False
+    broken.unlink()
+    assert firesteel("check", str(tmp_path)).code == 2
+    silent.unlink()
+    broken.write_text("services: [\n")
+    assert firesteel("check", str(tmp_path)).code == 0
+
+
+def test_engine_versions(firesteel: Firesteel) -> None:
+    line = "vllm serve org/m --gpu-memory-utilization 0.7 --moe-backend b12x"
+    assert firesteel("check", "--engine-version", "0.18.0", line).code == 3
+    assert firesteel("check", "--engine-version", "b5000", line).code == 0
+    assert firesteel("check", "--engine-version", "banana", line).code == 2

@@ -66,7 +66,8 @@ def test_the_naive_formula_is_four_times_off() -> None:
         ("0.19.2rc1", {}, 1),
         ("0.25.0", {}, 1),
         ("0.25.0", {"enable-prefix-caching": True}, 2),
-        ("0.26.0", {}, 2),
+        ("0.26.0", {}, 1),
+        ("0.27.1", {}, 1),
         ("0.28.0", {}, 2),
         ("0.28.0", {"enable-prefix-caching": False}, 1),
         ("0.28.0", {"speculative-config": {"method": "mtp", "num_speculative_tokens": 3}}, 5),
@@ -77,7 +78,7 @@ def test_the_naive_formula_is_four_times_off() -> None:
 def test_vllm_states_by_version_and_prefix_caching(
     version: str | None, flags: dict[str, FlagValue], states: int
 ) -> None:
-    """`MambaSpec.max_memory_usage_bytes`; hybrids cache prefixes by default from 0.26."""
+    """`MambaSpec.max_memory_usage_bytes`; hybrids cache prefixes by default from 0.28."""
     cache = held("vllm", QWEN36, 1, flags=flags, version=version)
     assert cache.bytes == (1 + 3 * states) * cache.block_bytes
 

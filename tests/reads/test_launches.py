@@ -228,3 +228,53 @@ def test_a_script_in_a_container_sees_its_environment(images: Images) -> None:
 def test_an_image_whose_name_only_ends_like_an_engine(images: Images, image: str) -> None:
     with pytest.raises(UsageError, match="holds no command"):
         read(f"docker run {image}", "-", images)
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ("{image} org/m", "0.24.0"),
+        ("-v ./vllm:/usr/local/lib/python3.12/dist-packages/vllm {image} org/m", None),
+        ("--entrypoint bash {image} -c 'pip install -U vllm==0.32.0 && vllm serve org/m'", "0.32.0"),
+        ("--entrypoint bash {image} -c 'pip install vllm-omni && vllm serve org/m'", None),
+        ("--entrypoint bash {image} -c 'git apply x.patch && vllm serve org/m'", None),
+        ("--entrypoint bash {image} -c 'pip install scipy && vllm serve org/m'", "0.24.0"),
+    ],
+)
+def test_a_launch_that_replaces_the_engine_of_its_image(
+    images: Images, line: str, version: str | None
+) -> None:
+    text = f"docker run {line.format(image='vllm/vllm-openai:v0.24.0')}"
+    assert read(text, "-", images)[0].launch.version == version
+
+
+@pytest.mark.parametrize(
+    ("text", "models"),
+    [
+        (": <<'END'\nvllm serve old/m\nEND\nvllm serve org/m", ["org/m"]),
+        ("CID=$(docker run -d vllm/vllm-openai:v0.24.0 org/m)", ["org/m"]),
+        ('eval "vllm serve org/m"', ["org/m"]),
+        ("tmux new -d 'vllm serve org/m'", ["org/m"]),
+        ("docker --context x run vllm/vllm-openai:v0.24.0 org/m", ["org/m"]),
+        ("nvidia-docker run vllm/vllm-openai:v0.24.0 org/m", ["org/m"]),
+        ("~/ik_llama.cpp/build/bin/llama-server -m a.gguf -fa\nvllm serve org/m", ["org/m"]),
+        ("ARGS=(\n  --a 1\n)\nvllm serve org/m ${ARGS[@]}", ["org/m"]),
+        ("<!--\n```\nvllm serve old/m\n```\n-->\n```\nvllm serve org/m\n```\n", ["org/m"]),
+    ],
+)
+def test_what_runs_and_what_does_not(images: Images, text: str, models: list[str]) -> None:
+    assert [reading.launch.model for reading in read(text, "guide.md", images)] == models
+
+
+def test_versions_that_the_script_installs(images: Images) -> None:
+    text = "pip install 'vllm[audio]==0.12.0'\nvllm serve org/m\ngit checkout b4800\n./llama-server -m a\n"
+    assert [reading.launch.version for reading in read(text, "run.sh", images)] == ["0.12.0", "4800"]
+
+
+def test_a_pods_variable_in_a_script(images: Images) -> None:
+    text = (
+        "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - image: vllm/vllm-openai:v0.24.0\n"
+        "      env: [{name: UTIL, value: '0.72'}]\n      command: [/bin/sh, -c]\n"
+        "      args: ['exec vllm serve org/m --gpu-memory-utilization \"${UTIL}\"']\n"
+    )
+    assert read(text, "pod.yaml", images)[0].launch.flags == {"gpu-memory-utilization": "0.72"}

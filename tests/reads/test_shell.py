@@ -21,7 +21,7 @@ def split(text: str) -> tuple[Line, ...]:
 
 
 def texts(text: str) -> list[list[str]]:
-    return [list(line.texts) for line in split(text)]
+    return [list(line.texts) for line in split(text) if line.words or line.env]
 
 
 @pytest.mark.parametrize(
@@ -109,3 +109,11 @@ def test_a_megabyte_of_anything_ends(unit: str) -> None:
         split(text)
     except UsageError as error:
         assert "never closed" in error.what
+
+
+def test_where_the_whole_cannot_be_read_each_line_is() -> None:
+    page = Page("guide.md", "$ run a \\\n  b\nERROR: can't open\n$ run x\n$ run 'c d'\nvllm serve \"y\n\n'z'")
+    lines, problem = shell.split_leniently(page.whole, page)
+    assert [line.texts for line in lines] == [("run", "a", "b"), ("run", "x"), ("run", "c d"), ("z",)]
+    assert lines[1].words[0].line == 4
+    assert problem and "guide.md:6:12" in problem.what

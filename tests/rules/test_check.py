@@ -23,7 +23,7 @@ def findings(text: str, hardware: str | None = "gb10") -> list[Finding]:
 
 def test_the_house_example() -> None:
     text = (
-        "docker run -d --restart unless-stopped \\\n  -p 127.0.0.1:8000:8000 \\\n"
+        "docker run -d --gpus all --restart unless-stopped \\\n  -p 127.0.0.1:8000:8000 \\\n"
         "  vllm/vllm-openai:v0.24.0 vllm serve nvidia/Qwen3.6-35B-A3B-NVFP4 \\\n"
         "  --gpu-memory-utilization 0.8\n"
     )
@@ -49,7 +49,7 @@ def test_each_variable_is_a_finding_of_its_own() -> None:
 
 
 def test_a_moving_tag_warns_at_most() -> None:
-    line = "docker run {image} org/m --gpu-memory-utilization 0.5 --swap-space 4"
+    line = "docker run --gpus all {image} org/m --gpu-memory-utilization 0.5 --swap-space 4"
     (pinned,) = findings(line.format(image="vllm/vllm-openai:v0.24.0"))
     (moving,) = findings(line.format(image="vllm/vllm-openai:nightly"))
     assert (pinned.level, pinned.scope) == ("stop", "vLLM >=0.18.0")
@@ -121,8 +121,9 @@ def test_a_launch_that_nobody_wrote_has_no_place() -> None:
 @pytest.mark.parametrize("name", sorted(SHIPPED.recipes))
 def test_no_rule_stops_a_shipped_recipe(name: str) -> None:
     launch = catalog.launch(SHIPPED, SHIPPED.recipes[name], Ask())
-    found = {finding.rule for finding in check(launch, hardware="gb10")}
-    assert found <= {"utilization-unset"}  # the planner sets it
+    found = {finding.rule for finding in check(launch, hardware="gb10") if finding.level != "note"}
+    too_large = {"model-too-large"} if name == "llama-3.1-405b" else set()
+    assert found <= {"utilization-unset"} | too_large  # the planner sets the first
 
 
 text = st.text(string.printable, max_size=12)
@@ -153,3 +154,41 @@ flag_values: st.SearchStrategy[FlagValue] = (
 def test_any_launch_can_be_checked(launch: Launch) -> None:
     levels = [finding.level for finding in check(launch, hardware="gb10")]
     assert levels == sorted(levels, key=["stop", "warn", "note"].index)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--dtype $DTYPE", "--dtype <dtype>", "--kv-cache-dtype ${X:?}",
+        "--gpu-memory-utilization '{{ .Values.x }}'",
+        "--gpu-memory-utilization 0.7-0.8", "--moe-backend {backend}", "--reasoning-parser YOUR_PARSER",
+        "--$FLAG 1", "--<flag> 1", "--dtype ...", '--speculative-config \'{"$K": 1, "method": "mtp"}\'',
+    ],
+)  # fmt: skip
+def test_what_is_yet_to_be_filled_in_stops_nothing(words: str) -> None:
+    line = f"docker run --gpus all vllm/vllm-openai:v0.24.0 m/n {words}"
+    assert [each.rule for each in findings(line) if each.level == "stop"] == []
+    assert [each.rule for each in findings("llama-server -m x -fa $FA") if each.level == "stop"] == []
+
+
+@pytest.mark.parametrize("words", ["-tp 8", "-tp 2 -pp 2"])
+def test_a_launch_for_another_machine_is_not_stopped_by_this_ones_rules(words: str) -> None:
+    line = f"docker run --gpus all vllm/vllm-openai:v0.28.0 m/n --gpu-memory-utilization 0.95 {words}"
+    (found,) = [each for each in findings(line) if each.rule == "utilization-over-0.90"]
+    assert found.level == "warn"
+
+
+def test_what_would_move_a_terminal_is_spelt() -> None:
+    (found,) = [
+        each
+        for each in findings("docker run --gpus all vllm/vllm-openai:v0.24.0 m/n --dtype $'\\e]52;c;x\\a'")
+        if each.rule == "value-refused"
+    ]
+    assert "\x1b" not in found.saw + found.says and "\\x1b" in found.saw
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "\u00b2", "1e999"])
+def test_numbers_that_are_none(value: str) -> None:
+    findings(
+        f"vllm serve openai/gpt-oss-120b --gpu-memory-utilization {value} --max-num-batched-tokens {value}"
+    )

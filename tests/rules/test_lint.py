@@ -8,7 +8,7 @@ import pytest
 
 from firesteel import catalog
 from firesteel.errors import UsageError
-from firesteel.rules import Lint, known_patterns, lint
+from firesteel.rules import Lint, engine_version, known_patterns, lint
 
 ASKED = Lint(catalog.shipped().images)
 LINE = "vllm serve org/m --gpu-memory-utilization 0.7 --moe-backend b12x"
@@ -20,11 +20,11 @@ def rules_of(text: str, asked: Lint = ASKED) -> set[str]:
 
 def test_the_version_that_the_text_does_not_tell() -> None:
     assert "value-refused" not in rules_of(LINE)
-    assert "value-refused" in rules_of(LINE, replace(ASKED, version="0.18.0"))
+    assert "value-refused" in rules_of(LINE, replace(ASKED, versions={"vllm": "0.18.0"}))
     image = (
         "docker run --gpus all vllm/vllm-openai:v0.32.0 org/m --gpu-memory-utilization 0.7 --moe-backend b12x"
     )
-    assert "value-refused" not in rules_of(image, replace(ASKED, version="0.18.0"))
+    assert "value-refused" not in rules_of(image, replace(ASKED, versions={"vllm": "0.18.0"}))
 
 
 def test_select_ignore_and_level() -> None:
@@ -48,3 +48,22 @@ def test_a_text_without_a_launch() -> None:
     assert (found.readings, found.findings, found.problem) == ((), (), None)
     broken = lint("vllm serve 'm", "run.sh", ASKED)
     assert broken.problem and "never closed" in broken.problem.what
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0.28.0", ("vllm", "0.28.0")),
+        ("v0.28", ("vllm", "0.28")),
+        ("0.5.9", ("sglang", "0.5.9")),
+        ("b11549", ("llamacpp", "11549")),
+        ("5000", ("llamacpp", "5000")),
+    ],
+)
+def test_versions_as_people_write_them(text: str, expected: tuple[str, str]) -> None:
+    assert engine_version(text) == expected
+
+
+def test_what_is_no_version() -> None:
+    with pytest.raises(UsageError, match="`banana` is no engine version"):
+        engine_version("banana")

@@ -31,7 +31,7 @@ def rules(words: str, image: str = V24, env: str = "") -> dict[str, str]:
     [
         ("--max-num-queued-reqs 9", "first in 0.29.0"),
         ("--moe-bakend marlin", "did you mean `--moe-backend`?"),
-        ("--zzz 1", "no release had it"),
+        ("--zzz 1", "no release since 0.10.1 had it"),
     ],
 )
 def test_a_flag_that_the_release_has_not(words: str, says: str) -> None:
@@ -55,11 +55,39 @@ def test_a_rule_that_knows_more_is_shown_instead() -> None:
     assert "vllm-swap-space-gone" in found and "flag-unknown" not in found
 
 
-@pytest.mark.parametrize(
-    "image", ["nvcr.io/nvidia/vllm:26.04-py3 vllm serve", "vllm/vllm-openai:nightly", "me/mine:1 vllm serve"]
-)
+@pytest.mark.parametrize("image", ["nvcr.io/nvidia/vllm:26.04-py3 vllm serve", "me/mine:1 vllm serve"])
 def test_forks_and_unknown_releases_are_not_judged(image: str) -> None:
     assert "flag-unknown" not in rules("--zzz 1", image=image)
+
+
+def test_a_tag_that_moves_is_judged_as_the_newest_and_warns() -> None:
+    line = "docker run --gpus all vllm/vllm-openai:nightly org/m --gpu-memory-utilization 0.8 --zzz 1"
+    (found,) = [each for each in firesteel.check(line) if each.rule == "flag-unknown"]
+    assert found.level == "warn" and "0.32.0" in found.scope
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--max-num-seqs abc", "it takes a whole number"),
+        ("--max-num-seqs 1e3", "it takes a whole number"),
+        ("--port", "it takes a value, and none follows"),
+        ("--cpu-offload-gb lots", "it takes a number"),
+        ("""--speculative-config '{"method":"mtp","num_speculative_tokens":1'""", "this is not JSON"),
+        ("--speculative-config '{method:mtp}'", "this is not JSON"),
+    ],
+)
+def test_values_of_another_kind(words: str, why: str) -> None:
+    assert why in rules(words)["value-refused"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--max-num-seqs $N", "--max-num-seqs {n}", "--port 8000", "--max-model-len 32k", "--max-model-len auto",
+     "--speculative-config $SPEC", "--speculative-config {spec}", "--seed -1"],
+)  # fmt: skip
+def test_values_that_may_be_right(words: str) -> None:
+    assert "value-refused" not in rules(words)
 
 
 @pytest.mark.parametrize("words", ["--gpu-memory-util 0.8", "-tp 1", "--no-enable-prefix-caching", "-O3"])
@@ -87,7 +115,7 @@ def own_findings(images: Images, words: str) -> dict[str, str]:
 def test_an_image_that_was_read_is_judged_by_itself() -> None:
     images = own_build("0.24.0", "max-num-seqs")
     assert "flag-unknown" not in own_findings(images, "--my-own 1")
-    assert "no release had it" in own_findings(images, "--zzz 1")["flag-unknown"]
+    assert "no release since 0.10.1 had it" in own_findings(images, "--zzz 1")["flag-unknown"]
     assert "not in this build" in own_findings(images, "--max-num-seqs 4")["flag-unknown"]
     assert "first in 0.29.0" in own_findings(images, "--max-num-queued-reqs 9")["flag-unknown"]
 
@@ -119,4 +147,4 @@ def test_an_image_that_was_learned_is_judged(learned_home: Home) -> None:
     assert seen.schema is not None
     told = Seen("me/mine:1", (), "vllm", "0.24.0", (), (), "2026-11-15", seen.schema)
     engine_data.keep_image(learned_home, told)
-    assert "no release had it" in rules("--zzz 1", image="me/mine:1 vllm serve")["flag-unknown"]
+    assert "no release since 0.10.1 had it" in rules("--zzz 1", image="me/mine:1 vllm serve")["flag-unknown"]

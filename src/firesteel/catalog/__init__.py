@@ -6,7 +6,7 @@ It never plans, checks rules or touches the machine. Door: `shipped`, `overlay`,
 and docker's own words.
 """
 
-from firesteel.catalog.catalog import PORT, Catalog, contain, find, launch, overlay, shipped
+from firesteel.catalog.catalog import PORT, Catalog, contain, find, launch, overlay, shipped, weights
 from firesteel.catalog.docker_words import SWITCHES, container_name, plain_reference
 from firesteel.catalog.image import (
     Image,
@@ -20,11 +20,11 @@ from firesteel.catalog.image import (
     with_learned,
 )
 from firesteel.catalog.model import Model, ModelFile, Published
-from firesteel.catalog.recipe import Correction, Quality, Recipe, Setting
+from firesteel.catalog.recipe import Asset, Correction, Quality, Recipe, Setting
 
 __all__ = [
-    "PORT", "SWITCHES", "Catalog", "Correction", "Image", "Images", "Model", "ModelFile", "Other",
+    "PORT", "SWITCHES", "Asset", "Catalog", "Correction", "Image", "Images", "Model", "ModelFile", "Other",
     "Published", "Quality", "Recipe", "Seen", "Setting", "VersionRange", "contain", "container_name",
     "find", "identify", "is_upstream", "launch", "other", "overlay", "plain_reference", "shipped",
-    "with_learned",
+    "weights", "with_learned",
 ]  # fmt: skip

@@ -1,8 +1,10 @@
 """Models: a checkpoint's shape, its bytes by role, its files and its licence, known before download.
 
-A model file writes the weights as tensor groups, `{role, what, count, shape, dtype}`, so the bytes can
-be checked by eye and against the total that the publisher gives. Where nobody has published the
-tensors, it gives bytes by role instead and says by which assumption they were split.
+A model file holds the checkpoint's own `config.json`, cut down to the keys that matter, and layers and
+bytes follow from it; `quantization` is the `hf_quant_config.json` beside it, where the config does not
+say. For a family whose config is not read yet it writes layers and tensors out, so that the bytes can be
+checked by eye; where nobody has published the tensors, it gives bytes by role and says by which
+assumption they were split. Whichever it is, somebody else's figure stands beside, to hold ours against.
 
 An id is a Hub name; one file of a GGUF repository is told by its quantization, as llama.cpp writes
 it: `unsloth/Qwen3-Coder-Next-GGUF:UD-Q4_K_XL`.
@@ -10,16 +12,22 @@ it: `unsloth/Qwen3-Coder-Next-GGUF:UD-Q4_K_XL`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from firesteel import sheets
+from firesteel.catalog.mistake import mistake
+from firesteel.errors import FiresteelError
 from firesteel.facts import (
     Architecture,
     FullAttention,
+    LatentAttention,
     Layer,
     LinearAttention,
     Provenance,
@@ -27,10 +35,13 @@ from firesteel.facts import (
     SlidingAttention,
     Tensor,
     Weights,
+    architecture_of_config,
     weigh,
 )
 from firesteel.facts.evidence import Source, Sources
 from firesteel.facts.ggml_types import GGML_TYPES
+from firesteel.facts.parameters import Parameters, parameters
+from firesteel.facts.quantization import assumed_weights, quantization
 from firesteel.facts.safetensors import DTYPE_BITS
 
 DTYPES: dict[str, tuple[int, int]] = {
@@ -58,20 +69,23 @@ class ModelFile:
 class Published:
     """The size that somebody else gives for these weights, to hold ours against."""
 
-    bytes: int
+    bytes: int | None
+    parameters: int | None
+    """Of the language model: without drafter and towers."""
     tolerance: float
     """How far ours may be off, as a fraction."""
     source: Source
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Model:
+    """Not slotted: what follows from a config is worked out when somebody first asks for it."""
+
     id: str
     title: str
     family: str
     """What people call it whatever its format: `gpt-oss-120b` for safetensors and GGUF alike."""
-    architecture: Architecture
-    weights: Weights
+    sheet: ModelSheet = field(repr=False, compare=False)
     license: str
     gated: bool
     modality: tuple[Modality, ...]
@@ -80,7 +94,37 @@ class Model:
     """The files to fetch; empty: the whole repository."""
     published: tuple[Published, ...] = ()
     sources: tuple[Source, ...] = ()
+    safety: str | None = None
+    """What its makers or others warn of before it is put in front of people."""
     note: str | None = None
+
+    @cached_property
+    def architecture(self) -> Architecture:
+        return self.sheet.shape()
+
+    @cached_property
+    def weights(self) -> Weights:
+        return self.sheet.bytes_of(self._parameters)
+
+    @cached_property
+    def _parameters(self) -> Parameters | None:
+        return parameters(self.sheet.config) if self.sheet.config is not None else None
+
+    @property
+    def parameters(self) -> int | None:
+        """Of the language model, without drafter and towers; None: nothing says."""
+        return self._parameters.total if self._parameters else None
+
+    @property
+    def active_parameters(self) -> int | None:
+        return self._parameters.active if self._parameters else None
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What the checkpoint has beside these weights and nothing sizes, in words."""
+        counted = {extra.role for extra in self.sheet.besides}
+        missing = self._parameters.unknown if self._parameters and self.sheet.weights is None else ()
+        return () if Role.TOWER in counted else missing
 
     @property
     def repository(self) -> str:
@@ -127,7 +171,17 @@ class LinearSheet(sheets.Sheet):
         return LinearAttention(self.state_elements, self.conv_channels, self.conv_kernel)
 
 
-LayerSheet = Annotated[FullSheet | SlidingSheet | LinearSheet, Field(discriminator="kind")]
+class LatentSheet(sheets.Sheet):
+    kind: Literal["latent_attention"]
+    times: PositiveInt = 1
+    kv_lora_rank: PositiveInt
+    qk_rope_head_dim: PositiveInt
+
+    def layer(self) -> Layer:
+        return LatentAttention(self.kv_lora_rank, self.qk_rope_head_dim)
+
+
+LayerSheet = Annotated[FullSheet | SlidingSheet | LinearSheet | LatentSheet, Field(discriminator="kind")]
 
 
 class StackSheet(sheets.Sheet):
@@ -208,9 +262,39 @@ class FileSheet(sheets.Sheet):
 
 
 class PublishedSheet(sheets.Sheet):
-    bytes: PositiveInt
+    bytes: PositiveInt | None = None
+    parameters: PositiveInt | None = None
     tolerance: Annotated[float, Field(ge=0, le=0.2)] = 0.0
     source: Source
+
+    @model_validator(mode="after")
+    def _is_one_figure(self) -> Self:
+        if (self.bytes is None) == (self.parameters is None):
+            raise ValueError("needs `bytes` or `parameters`, and not both")
+        return self
+
+
+class ExtraSheet(sheets.Sheet):
+    """Weights of the checkpoint that its config does not size."""
+
+    role: Role
+    bytes: PositiveInt
+    what: str
+    source: Source
+
+
+def _json(text: Any) -> Any:
+    """A JSON object written as a block of text."""
+    try:
+        value = json.loads(text) if isinstance(text, str) else text
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if value is not None and not isinstance(value, dict):
+        raise ValueError("should be a JSON object")
+    return value
+
+
+JsonText = Annotated[dict[str, Any] | None, BeforeValidator(_json)]
 
 
 class ModelSheet(sheets.Sheet):
@@ -221,12 +305,53 @@ class ModelSheet(sheets.Sheet):
     gated: bool
     modality: Annotated[tuple[Modality, ...], Field(min_length=1)]
     revision: str | None = None
-    architecture: ArchitectureSheet
-    weights: WeightsSheet
+    config: JsonText = None
+    quantization: JsonText = None
+    architecture: ArchitectureSheet | None = None
+    weights: WeightsSheet | None = None
+    assumes: str | None = None
+    """What `quantization` rests on, where the checkpoint's own was not to be had."""
+    besides: tuple[ExtraSheet, ...] = ()
     published: tuple[PublishedSheet, ...] = ()
     files: tuple[FileSheet, ...] = ()
     sources: Sources
+    safety: str | None = None
     note: str | None = None
+
+    @model_validator(mode="after")
+    def _is_said_once(self) -> Self:
+        if (self.config is None) == (self.architecture is None):
+            raise ValueError("needs `config` or `architecture`, and not both")
+        if self.config is None and self.weights is None:
+            raise ValueError("needs `weights`: there is no `config` to work them out from")
+        if self.weights is not None and (self.quantization is not None or self.besides or self.assumes):
+            raise ValueError(
+                "`quantization`, `assumes` and `besides` add to a `config`; `weights` says it all"
+            )
+        return self
+
+    def shape(self) -> Architecture:
+        if self.architecture is not None:
+            return self.architecture.architecture()
+        return architecture_of_config(self.config)
+
+    def bytes_of(self, counted: Parameters | None) -> Weights:
+        if self.weights is not None:
+            return self.weights.weights()
+        assert counted is not None, "the sheet has a config where it has no weights"
+        said = self.quantization if self.quantization is not None else self.config
+        words = "config.json" + ("" if self.quantization is None else " and hf_quant_config.json")
+        found = _with_extras(assumed_weights(counted, quantization(said), words), self.besides)
+        return replace(found, provenance="reported", source=self.assumes) if self.assumes else found
+
+
+def _with_extras(weights: Weights, extras: Iterable[ExtraSheet]) -> Weights:
+    by_role, by_format = dict(weights.bytes_by_role), dict(weights.bytes_by_format)
+    for extra in extras:
+        by_role[extra.role] = by_role.get(extra.role, 0) + extra.bytes
+        stored = (extra.role, extra.what)
+        by_format[stored] = by_format.get(stored, 0) + extra.bytes
+    return replace(weights, bytes_by_role=by_role, bytes_by_format=by_format)
 
 
 def read_model(path: str, text: str) -> Model:
@@ -236,14 +361,25 @@ def read_model(path: str, text: str) -> Model:
         id=sheet.id,
         title=sheet.title,
         family=sheet.family,
-        architecture=sheet.architecture.architecture(),
-        weights=sheet.weights.weights(),
+        sheet=sheet,
         license=sheet.license,
         gated=sheet.gated,
         modality=sheet.modality,
         revision=sheet.revision,
         files=tuple(ModelFile(**file.model_dump()) for file in sheet.files),
-        published=tuple(Published(seen.bytes, seen.tolerance, seen.source) for seen in sheet.published),
+        published=tuple(
+            Published(seen.bytes, seen.parameters, seen.tolerance, seen.source) for seen in sheet.published
+        ),
         sources=sheet.sources,
+        safety=sheet.safety,
         note=sheet.note,
     )
+
+
+def prove(model: Model, path: str, text: str) -> None:
+    """BadSheet when the config cannot be read for layers and bytes; of our own files tests see to that."""
+    try:
+        _ = model.architecture, model.weights
+    except FiresteelError as error:
+        where = "config" if model.sheet.config is not None else "weights"
+        raise mistake(path, text, (where,), error.what) from None

@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from firesteel import engines, sheets
 from firesteel.catalog.mistake import mistake
@@ -46,9 +46,33 @@ class Quality:
     """A score as its publisher reports it, beside the unquantized model's."""
 
     suite: str
-    baseline: float
     this: float
     source: Source
+    baseline: float | None = None
+    """None: the publisher gives no other to hold it against."""
+
+
+AssetKind = Literal["file", "package", "draft"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """Something that must be there before the engine starts, and is in neither the model nor the image.
+
+    A file or a folder of a Hub repository is linked to `target` inside the container; a package is
+    installed there; a draft model that has a repository of its own is fetched by the engine itself.
+    """
+
+    kind: AssetKind
+    name: str
+    """A Hub repository, or what pip calls the package."""
+    why: str
+    path: str | None = None
+    """The file in the repository; None: all of it."""
+    target: str | None = None
+    bytes: int | None = None
+    """What a draft adds to the weights."""
+    source: Source | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +91,7 @@ class Recipe:
     sparks: int = 1
     flags: Mapping[str, Setting] = field(default_factory=dict)
     env: Mapping[str, Setting] = field(default_factory=dict)
+    assets: tuple[Asset, ...] = ()
     requests: Mapping[str, object] = field(default_factory=dict)
     """Sampling parameters that the model's makers advise, for clients."""
     quality: tuple[Quality, ...] = ()
@@ -118,9 +143,38 @@ class CorrectionSheet(sheets.Sheet):
 
 class QualitySheet(sheets.Sheet):
     suite: str
-    baseline: float
     this: float
+    baseline: float | None = None
     source: Source
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.\[\],<>=!~/-]*$", max_length=200)]
+"""A Hub repository or a pip requirement, as a shell may see it between quotes."""
+Inside = Annotated[str, Field(pattern=r"^/[\w./-]+$", max_length=200)]
+"""A path in the container."""
+
+
+class AssetSheet(sheets.Sheet):
+    kind: AssetKind
+    name: Name
+    why: str
+    path: Annotated[str, Field(pattern=r"^[\w.][\w./-]*$", max_length=200)] | None = None
+    target: Inside | None = None
+    bytes: PositiveInt | None = None
+    source: Source | None = None
+
+    @model_validator(mode="after")
+    def _has_what_its_kind_needs(self) -> Self:
+        if self.kind == "file" and not (self.path and self.target):
+            raise ValueError("a file needs its `path` in the repository and its `target` in the container")
+        if ".." in (self.path or "").split("/") or ".." in (self.target or "").split("/"):
+            raise ValueError("`..` leads out of where it belongs")
+        if self.kind == "package" and (self.path or self.target):
+            raise ValueError("a package has neither `path` nor `target`")
+        return self
+
+    def asset(self) -> Asset:
+        return Asset(self.kind, self.name, self.why, self.path, self.target, self.bytes, self.source)
 
 
 class RecipeSheet(sheets.Sheet):
@@ -132,6 +186,7 @@ class RecipeSheet(sheets.Sheet):
     serves: ServesSheet
     flags: dict[Annotated[str, Field(pattern="^[a-z][a-z0-9-]*$")], FlagSheet] = {}
     env: dict[str, EnvSheet] = {}
+    assets: tuple[AssetSheet, ...] = ()
     requests: dict[str, Annotated[Any, BeforeValidator(_plain)]] = {}
     quality: tuple[QualitySheet, ...] = ()
     status: Status
@@ -159,8 +214,9 @@ def read_recipe(name: str, path: str, text: str) -> Recipe:
         sparks=sheet.sparks,
         flags={flag: Setting(given.value, given.why) for flag, given in sheet.flags.items()},
         env={variable: Setting(given.value, given.why) for variable, given in sheet.env.items()},
+        assets=tuple(each.asset() for each in sheet.assets),
         requests=sheet.requests,
-        quality=tuple(Quality(each.suite, each.baseline, each.this, each.source) for each in sheet.quality),
+        quality=tuple(Quality(each.suite, each.this, each.source, each.baseline) for each in sheet.quality),
         corrects=tuple(Correction(each.was, each.why, each.source) for each in sheet.corrects),
         note=sheet.note,
     )

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
+from urllib.parse import quote
 
-from firesteel.rules import Finding, Rule, explain
+from firesteel.errors import FiresteelError
+from firesteel.rules import Finding, Rule, explain, visible
 
 _SARIF_LEVELS = {"stop": "error", "warn": "warning", "note": "note"}
 _GITHUB_LEVELS = {"stop": "error", "warn": "warning", "note": "notice"}
 
 
-def sarif(findings: Iterable[Finding]) -> str:
+Unread = Sequence[tuple[str, FiresteelError]]
+"""Files that could not be read, and why."""
+
+
+def filled(text: str) -> str:
+    """A rule's words without their holes: `{value}` -> VALUE."""
+    return re.sub(r"\{(name|value|image|model)\}", lambda hole: hole[1].upper(), text)
+
+
+def sarif(findings: Iterable[Finding], unread: Unread = ()) -> str:
     """One SARIF 2.1.0 log."""
     found = list(findings)
     rules = sorted({finding.rule for finding in found})
@@ -21,7 +33,12 @@ def sarif(findings: Iterable[Finding]) -> str:
         "version": version("firesteel"),
         "rules": [_sarif_rule(explain(rule)) for rule in rules],
     }
-    run = {"tool": {"driver": driver}, "results": [_result(each, rules) for each in found]}
+    missed = [{"level": "error", "message": {"text": error.what}} for _, error in unread]
+    run = {
+        "tool": {"driver": driver},
+        "invocations": [{"executionSuccessful": not unread, "toolExecutionNotifications": missed}],
+        "results": [_result(each, rules) for each in found],
+    }
     schema = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
     return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=1)
 
@@ -29,12 +46,12 @@ def sarif(findings: Iterable[Finding]) -> str:
 def _sarif_rule(rule: Rule) -> dict[str, object]:
     about: dict[str, object] = {
         "id": rule.id,
-        "shortDescription": {"text": rule.says},
+        "shortDescription": {"text": filled(rule.says)},
         "defaultConfiguration": {"level": _SARIF_LEVELS[rule.level]},
         "helpUri": str(rule.sources[0].url),
         "properties": {"confidence": rule.confidence},
     }
-    return about | ({"help": {"text": rule.instead}} if rule.instead else {})
+    return about | ({"help": {"text": filled(rule.instead)}} if rule.instead else {})
 
 
 def _result(finding: Finding, rules: list[str]) -> dict[str, object]:
@@ -47,15 +64,17 @@ def _result(finding: Finding, rules: list[str]) -> dict[str, object]:
     }
     if finding.spot:
         place = {
-            "artifactLocation": {"uri": finding.spot.path.replace("\\", "/")},
+            "artifactLocation": {"uri": quote(finding.spot.path)},
             "region": {"startLine": finding.spot.line, "startColumn": finding.spot.column},
         }
         result["locations"] = [{"physicalLocation": place}]
     return result
 
 
-def github(findings: Iterable[Finding]) -> Iterator[str]:
+def github(findings: Iterable[Finding], unread: Unread = ()) -> Iterator[str]:
     """A workflow command a finding, which GitHub shows beside the line."""
+    for name, error in unread:
+        yield f"::warning file={_property(name)},title=not read::{_data(error.what)}"
     for finding in findings:
         spot = finding.spot
         place = f"file={_property(spot.path)},line={spot.line},col={spot.column}," if spot else ""
@@ -65,7 +84,7 @@ def github(findings: Iterable[Finding]) -> Iterator[str]:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

@@ -9,22 +9,38 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Literal
 
 import click
 from rich.text import Text
 
 from firesteel import library
 from firesteel.cli import annotate, words
-from firesteel.cli.documents import CheckJson, FixedJson, RuleJson, UnreadJson
+from firesteel.cli.annotate import filled
+from firesteel.cli.documents import AllowedJson, CheckJson, FixedJson, RuleJson, UnreadJson
 from firesteel.cli.fill import finding_json, source_json
 from firesteel.cli.show import err, findings_view, out
 from firesteel.edge import texts
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.hardware import hardware
 from firesteel.reads import nothing_started
-from firesteel.rules import Finding, Lint, Linted, Rule, explain, known_patterns, lint, mend, rules
+from firesteel.rules import (
+    Finding,
+    Lint,
+    Linted,
+    NoReason,
+    Rule,
+    engine_version,
+    explain,
+    known_patterns,
+    lint,
+    mend,
+    rules,
+)
 
 _LEVELS = ("stop", "warn", "note")
+Mends = Literal["file", "shown"] | None
+"""Whether fixes are written, shown only, or not looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +57,19 @@ class _Done:
     linted: tuple[Linted, ...]
     fixed: tuple[tuple[_Text, str, tuple[Finding, ...]], ...]
     unread: tuple[tuple[str, FiresteelError], ...]
+    must_be_read: bool
+    """The files were named one by one; of a folder, what is no YAML may be another tool's template."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         return tuple(finding for each in self.linted for finding in each.findings)
+
+    @property
+    def exit_code(self) -> int:
+        if any(finding.level == "stop" for finding in self.findings):
+            return 3
+        missed = self.must_be_read or any(isinstance(error, NoReason) for _, error in self.unread)
+        return 2 if self.unread and missed else 0
 
 
 def _listed(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -58,7 +83,7 @@ def _listed(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) 
 @click.option("--select", multiple=True, callback=_listed, metavar="RULES", help="Only these rules.")
 @click.option("--ignore", multiple=True, callback=_listed, metavar="RULES", help="All but these rules.")
 @click.option("--level", type=click.Choice(_LEVELS), default="note", help="The mildest to tell of.")
-@click.option("--engine-version", metavar="VERSION", help="The engine's version, where nothing tells it.")
+@click.option("--engine-version", "version", metavar="VERSION", help="The engine's, where nothing tells it.")
 @click.option(
     "--host", "host_name", metavar="NAME", default="gb10", show_default=True, help="Where it would run."
 )
@@ -74,7 +99,7 @@ def command(
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     level: str,
-    engine_version: str | None,
+    version: str | None,
     host_name: str,
     skip_others: bool,
     form: str | None,
@@ -93,23 +118,25 @@ def command(
         return 0
     if len(what) == 2 and what[1] == "--json" and " " in what[0]:
         as_json, what = True, what[:1]  # a quoted line, and the option after it
+    _insist_on_order(what)
     asked = Lint(
         images=library.images(),
         hardware=hardware(host_name).name,
-        version=engine_version,
+        versions=dict([engine_version(version)] if version else []),
         select=known_patterns(select),
         ignore=known_patterns(ignore),
         level=level,  # type: ignore[arg-type]  # click.Choice lets only levels through
     )
-    done = _check(what, asked, fixes or diffs, skip_others)
+    mends: Mends = "file" if fixes else "shown" if diffs else None
+    done = _check(what, asked, mends, skip_others)
     if fixes:
         _write(done)
     form = "json" if as_json else form
-    _tell(done, host_name.lower(), form, fixes or diffs)
-    return 3 if any(finding.level == "stop" for finding in done.findings) else 0
+    _tell(done, host_name.lower(), form, mends is not None)
+    return done.exit_code
 
 
-def _check(what: tuple[str, ...], asked: Lint, mends: bool, skip_others: bool) -> _Done:
+def _check(what: tuple[str, ...], asked: Lint, mends: Mends, skip_others: bool) -> _Done:
     """One text alone must be read and start something; among many, what cannot be read is told of."""
     linted, fixed, unread = [], [], []
     alone = not _are_paths(what) or (len(what) == 1 and not Path(what[0]).is_dir())
@@ -119,9 +146,10 @@ def _check(what: tuple[str, ...], asked: Lint, mends: bool, skip_others: bool) -
                 raise each
             text = each.text
             if mends:
-                text, mended = mend(each.text, each.name, asked)
+                better, mended = mend(each.text, each.name, asked)
                 if mended:
-                    fixed.append((each, text, mended))
+                    fixed.append((each, better, mended))
+                text = better if mends == "file" else text
             result = lint(text, each.name, asked)
         except FiresteelError as error:
             if alone:
@@ -134,11 +162,35 @@ def _check(what: tuple[str, ...], asked: Lint, mends: bool, skip_others: bool) -
             unread.append((each.name, result.problem))
         if result.readings or result.findings:
             linted.append(result)
-    return _Done(tuple(linted), tuple(fixed), tuple(unread))
+    named = _are_paths(what) and not any(Path(word).is_dir() for word in what)
+    return _Done(tuple(linted), tuple(fixed), tuple(unread), named)
 
 
 def _are_paths(what: tuple[str, ...]) -> bool:
-    return all(" " not in word and not word.startswith("-") and Path(word).exists() for word in what)
+    return bool(what) and all(_is_path(word) for word in what)
+
+
+def _is_path(word: str) -> bool:
+    try:
+        return not word.startswith("-") and "\n" not in word and Path(word).exists()
+    except OSError:  # longer than a name can be: a command line
+        return False
+
+
+def _insist_on_order(what: tuple[str, ...]) -> None:
+    """`check run.sh --level stop` and `check run.sh missing.sh` are no command lines."""
+    if len(what) < 2 or not _is_path(what[0]) or _are_paths(what):
+        return
+    options = [word for word in what if word.startswith("-")]
+    if options and (what[0].endswith((".sh", ".md", ".yaml", ".yml")) or Path(what[0]).is_dir()):
+        rest = " ".join(word for word in what if word not in options)
+        raise UsageError(
+            f"options come before WHAT, and {options[0]} stands after it",
+            next=f"firesteel check {' '.join(options)} {rest}",
+        )
+    missing = next((word for word in what if not _is_path(word)), None)
+    if missing and not options:
+        raise UsageError(f"`{missing}` is no file", next="firesteel check with the files that there are")
 
 
 def _open(what: tuple[str, ...]) -> Iterator[_Text | FiresteelError]:
@@ -151,7 +203,7 @@ def _open(what: tuple[str, ...]) -> Iterator[_Text | FiresteelError]:
     elif _are_paths(what):
         for path in texts.gather([Path(word) for word in what]):
             try:
-                yield _Text(str(path), texts.open_text(path), path)
+                yield _Text(_name(path), texts.open_text(path), path)
             except FiresteelError as error:
                 yield error
     elif len(what) > 1:
@@ -160,6 +212,11 @@ def _open(what: tuple[str, ...]) -> Iterator[_Text | FiresteelError]:
         yield _Text("line", what[0])
     else:
         raise UsageError(f"`{what[0]}` is no file", next="firesteel check -, and paste the line")
+
+
+def _name(path: Path) -> str:
+    """As text that can be printed, whatever bytes it has."""
+    return str(path).encode(errors="replace").decode()
 
 
 def _write(done: _Done) -> None:
@@ -172,9 +229,9 @@ def _tell(done: _Done, host_name: str, form: str | None, mends: bool) -> None:
     if form == "json":
         words.print_json(_json(done, host_name))
     elif form == "sarif":
-        click.echo(annotate.sarif(done.findings))
+        click.echo(annotate.sarif(done.findings, done.unread))
     elif form == "github":
-        for line in annotate.github(done.findings):
+        for line in annotate.github(done.findings, done.unread):
             click.echo(line)
     else:
         _show(done, mends)
@@ -186,7 +243,11 @@ def _json(done: _Done, host_name: str) -> CheckJson:
         hardware=host_name,
         files=[each.path for each in done.linted],
         findings=[finding_json(finding) for finding in done.findings],
-        allowed=[finding_json(finding) for each in done.linted for finding in each.allowed],
+        allowed=[
+            AllowedJson(finding=finding_json(finding), reason=reason)
+            for each in done.linted
+            for finding, reason in each.allowed
+        ],
         fixed=[
             FixedJson(file=each.name, rules=[finding.rule for finding in mended], diff=_diff(each, text))
             for each, text, mended in done.fixed
@@ -226,9 +287,9 @@ def _sum(done: _Done) -> str:
     first = readings[0].launch
     if len(done.linted) > 1:
         return f"{said}; {len(readings)} launches in {len(done.linted)} files"
-    version = first.version or "version not known"
-    more = f" and {len(readings) - 1} more" if len(readings) > 1 else ""
-    return f"{said}; read as {first.engine} {version}{more}"
+    if len(readings) > 1:
+        return f"{said}; {len(readings)} launches"
+    return f"{said}; read as {first.engine} {first.version or 'of a version not known'}"
 
 
 def _show_rules(pattern: str, as_json: bool) -> None:
@@ -243,8 +304,8 @@ def _rule_json(rule: Rule) -> RuleJson:
     return RuleJson(
         rule=rule.id,
         level=rule.level,
-        says=rule.says.replace("{value}", "VALUE"),
-        instead=rule.instead,
+        says=filled(rule.says),
+        instead=filled(rule.instead) if rule.instead else None,
         confidence=rule.confidence,
         hits=list(rule.hits),
         misses=list(rule.misses),
@@ -255,8 +316,8 @@ def _rule_json(rule: Rule) -> RuleJson:
 def _rule_page(rule: Rule) -> str:
     lines = [
         f"{rule.id}  ({rule.level}, {rule.confidence})",
-        rule.says.replace("{value}", "VALUE"),
-        *([f"use   {rule.instead}"] if rule.instead else []),
+        filled(rule.says),
+        *([f"use   {filled(rule.instead)}"] if rule.instead else []),
         *(["fix   firesteel check --fix mends it"] if rule.fix else []),
         *(f"hit   {line}" for line in rule.hits),
         *(f"miss  {line}" for line in rule.misses),

@@ -48,6 +48,25 @@ class MemoryJson(Document):
     parts: list[PartJson]
 
 
+class CacheGroupJson(Document):
+    kind: str
+    layers: int
+    block_tokens: int
+    page_bytes: int
+
+
+class PrintedJson(Document):
+    """What vLLM prints at start: `GPU KV cache size` and `Maximum concurrency`."""
+
+    tokens: int
+    concurrency: str
+    context: int
+    num_blocks: int
+    refused: bool
+    largest_context: int | None
+    """Where it is refused: the longest request that would fit."""
+
+
 class CacheJson(Document):
     bytes: int
     bytes_per_token: int
@@ -55,6 +74,18 @@ class CacheJson(Document):
     context: int
     users: int
     dtype: str
+    pool_bytes: int
+    """What the engine is given for it."""
+    block_bytes: int | None
+    groups: list[CacheGroupJson]
+    request_bytes: int | None
+    """Of one request of the whole context."""
+    least_bytes: int | None
+    """The smallest cache that the engine starts with."""
+    printed: list[PrintedJson]
+    """One answer; the fewest and the most tokens where the release is not known; none for other engines."""
+    unsure: str | None
+    """Why these may not be the engine's own figures; null: they are."""
 
 
 class DepthJson(Document):
@@ -194,6 +225,11 @@ class ModelsJson(Document):
     models: list[ModelRowJson]
 
 
+class AllowedJson(Document):
+    finding: FindingJson
+    reason: str
+
+
 class FixedJson(Document):
     file: str
     rules: list[str]
@@ -213,7 +249,7 @@ class CheckJson(Document):
     hardware: str | None
     files: list[str]
     findings: list[FindingJson]
-    allowed: list[FindingJson]
+    allowed: list[AllowedJson]
     """What an allow-comment speaks for."""
     fixed: list[FixedJson]
     """With --fix what was mended, with --diff what would be."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from firesteel import engines
 from firesteel.cli.documents import (
     BandJson,
+    CacheGroupJson,
     CacheJson,
     ComparedJson,
     CrowdJson,
@@ -21,17 +22,19 @@ from firesteel.cli.documents import (
     PhaseJson,
     PlanJson,
     PrefillJson,
+    PrintedJson,
     ProofJson,
     ServiceJson,
     SourceJson,
     SpeedJson,
     UpJson,
 )
+from firesteel.engines import told_cache_bytes
 from firesteel.errors import FiresteelError
 from firesteel.facts import Host
 from firesteel.facts.evidence import Source
 from firesteel.launch import Launch
-from firesteel.planner import Band, Speed
+from firesteel.planner import Band, Plan, Speed
 from firesteel.render import docker
 from firesteel.rules import Finding, Proposal, after
 from firesteel.run import Compared, Report, Service, death
@@ -92,6 +95,41 @@ def launch_json(launch: Launch) -> LaunchJson:
     )
 
 
+def _cache_json(plan: Plan) -> CacheJson:
+    cache, pool = plan.cache, plan.cache.pool
+    told = told_cache_bytes(plan.launch)
+    return CacheJson(
+        bytes=cache.bytes,
+        bytes_per_token=cache.bytes_per_token,
+        state_bytes=cache.state_bytes,
+        context=cache.context,
+        users=cache.users,
+        dtype=cache.dtype,
+        pool_bytes=cache.pool_bytes if told is None else told,
+        block_bytes=pool.block_bytes if pool else None,
+        groups=[
+            CacheGroupJson(
+                kind=group.kind, layers=group.layers, block_tokens=group.block, page_bytes=group.page
+            )
+            for group in (pool.groups if pool else ())
+        ],
+        request_bytes=pool.request_bytes if pool else None,
+        least_bytes=pool.least_bytes if pool else None,
+        printed=[
+            PrintedJson(
+                tokens=each.tokens,
+                concurrency=each.concurrency_text,
+                context=each.context,
+                num_blocks=each.num_blocks,
+                refused=each.refused is not None,
+                largest_context=each.refused.largest_context if each.refused else None,
+            )
+            for each in plan.printed
+        ],
+        unsure=(pool.unsure or None) if pool else None,
+    )
+
+
 def _speed_json(speed: Speed) -> SpeedJson:
     crowd, prompt, start = speed.crowd, speed.prefill, speed.start_up
     return SpeedJson(
@@ -133,7 +171,7 @@ def _speed_json(speed: Speed) -> SpeedJson:
 
 def plan_json(proposal: Proposal, others: tuple[Proposal, ...]) -> PlanJson:
     plan = proposal.plan
-    memory, cache, speed = plan.memory, plan.cache, plan.speed
+    memory, speed = plan.memory, plan.speed
     return PlanJson(
         name=proposal.name,
         model=plan.launch.model,
@@ -148,14 +186,7 @@ def plan_json(proposal: Proposal, others: tuple[Proposal, ...]) -> PlanJson:
                 PartJson(name=p.name, bytes=band(p.bytes), basis=p.basis, why=p.why) for p in memory.parts
             ],
         ),
-        cache=CacheJson(
-            bytes=cache.bytes,
-            bytes_per_token=cache.bytes_per_token,
-            state_bytes=cache.state_bytes,
-            context=cache.context,
-            users=cache.users,
-            dtype=cache.dtype,
-        ),
+        cache=_cache_json(plan),
         speed=_speed_json(speed) if speed else None,
         findings=[finding_json(finding) for finding in proposal.findings],
         notes=list(plan.notes),

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from firesteel.catalog import Recipe
 from firesteel.facts import Host
-from firesteel.planner import Band, Memory, Speed
-from firesteel.rules import Finding, Proposal, after
+from firesteel.planner import Band, Memory, Plan, Speed
+from firesteel.rules import Finding, Proposal, after, visible
 from firesteel.run import Check, Compared, Report
 from firesteel.units import show_bytes, show_count, show_seconds
 
@@ -143,6 +143,7 @@ def _figures(proposal: Proposal, others: tuple[Proposal, ...]) -> list[Row]:
     cache, speed = plan.cache, plan.speed
     a_token = show_bytes(cache.bytes_per_token)
     rows: list[Row] = [("KV", f"{a_token} a token; {cache.users} x {show_count(cache.context)} tokens")]
+    rows += _printed_rows(plan)
     if speed:
         rows += _speed_rows(speed)
     rows += [("note", note) for note in plan.notes]
@@ -150,6 +151,21 @@ def _figures(proposal: Proposal, others: tuple[Proposal, ...]) -> list[Row]:
         ("also" if not at else "", f"{other.name}: {after(proposal, other)}")
         for at, other in enumerate(others)
     ]
+    return rows
+
+
+def _printed_rows(plan: Plan) -> list[Row]:
+    """The two figures that vLLM prints of its cache."""
+    rows: list[Row] = []
+    engine = f"{plan.launch.engine} {plan.launch.version or 'of a version not known'}"
+    for each in plan.printed:
+        size = f"{each.tokens:,} tokens, {each.concurrency_text}x at {each.context:,}"
+        if each.refused:
+            size = f"refuses to start; {each.refused.largest_context:,} tokens would fit"
+        rows.append(("", f"{engine} will print: {size}"))
+    pool = plan.cache.pool
+    if pool and pool.unsure:
+        rows.append(("", Text(f"perhaps not to the digit: {pool.unsure}", style="dim")))
     return rows
 
 
@@ -256,7 +272,7 @@ def findings_view(findings: tuple[Finding, ...]) -> Group:
         level = Text(f"{finding.level:<6}", _LEVEL_STYLE[finding.level])
         views.append(level + Text(finding.rule, "bold") + Text(f": {finding.says}"))
         spot = finding.spot
-        place = f"{spot.path}:{spot.line}:{spot.column}" if spot else "saw"
+        place = f"{visible(spot.path)}:{spot.line}:{spot.column}" if spot else "saw"
         views.append(Text(f"      {place:<6} {finding.saw}"))
         if finding.instead:
             views.append(Text(f"      use    {finding.instead}"))

@@ -26,7 +26,7 @@ from firesteel.facts import (
     weigh,
 )
 from firesteel.facts.parameters import parameters
-from firesteel.facts.quantization import assumed_weights, quantization
+from firesteel.facts.quantization import UnknownQuantization, assumed_weights, quantization
 from firesteel.facts.usual import is_gguf, usual_weights
 
 _HUB = "https://huggingface.co"
@@ -66,16 +66,17 @@ def _open_config(path: Path, quant: str | None) -> Checkpoint:
     config = _json(path.name, _text_of(path))
     beside = path.with_name("hf_quant_config.json")
     shape, sizes = architecture_of_config(config), parameters(config)
+    said = quantization(config)
+    if said is None and beside.exists():
+        said = quantization(_json(beside.name, _text_of(beside)))
     if quant is not None:
-        weights = usual_weights(sizes, quant, path.name)
+        said, weights = None, usual_weights(sizes, quant, path.name)
     else:
-        said = quantization(config)
-        if said is None and beside.exists():
-            said = quantization(_json(beside.name, _text_of(beside)))
         weights = assumed_weights(sizes, said, f"{path.name}{'' if said else ', as BF16'}")
     name = path.parent.name if path.name == "config.json" else path.stem
     form: Literal["gguf", "safetensors"] = "gguf" if quant and is_gguf(quant) else "safetensors"
-    return Checkpoint(name, name, form, str(path), shape, weights, sizes.unknown)
+    calibrated = said.kv_cache_dtype if said else None
+    return Checkpoint(name, name, form, str(path), shape, weights, sizes.unknown, calibrated)
 
 
 def _text_of(path: Path) -> str:
@@ -144,13 +145,26 @@ def _read_safetensors(
     config = text("config.json")
     if config is None:
         raise FiresteelError(f"{model} has no config.json", next="name a folder or repository that has one")
-    shape = architecture_of_config(_json(f"config.json of {model}", config))
+    told = _json(f"config.json of {model}", config)
+    shape = architecture_of_config(told)
     index = text("model.safetensors.index.json")
     layers = len(shape.layers)
     if index is not None:
         tensors = safetensors.read_shards(index, shard, layers)
     else:
         tensors = safetensors.read_header(shard("model.safetensors"), layers)
+    weights = weigh(tensors, "counted", f"the headers of {model}")
     return Checkpoint(
-        name, model, "safetensors", model, shape, weigh(tensors, "counted", f"the headers of {model}")
+        name, model, "safetensors", model, shape, weights, kv_cache_dtype=_calibrated(told, text)
     )
+
+
+def _calibrated(config: object, text: Callable[[str], str | None]) -> str | None:
+    """What keys and values are calibrated for; a quantization that nobody knows says nothing of that."""
+    try:
+        said = quantization(config)
+        if said is None and (beside := text("hf_quant_config.json")):
+            said = quantization(_json("hf_quant_config.json", beside))
+    except UnknownQuantization:
+        return None
+    return said.kv_cache_dtype if said else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,21 +34,47 @@ def open_text(path: Path) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """In one move, so that a crash leaves the old text or the new; mode and line ends stay as they were."""
+    """In one move, so that a crash leaves the old text or the new; mode and line ends stay as they were.
+
+    What cannot be given back as it was is not touched: bytes that are no UTF-8, line ends of two kinds.
+    """
+    path = path.resolve()  # a link stays one, and what it leads to is written
     before = path.read_bytes()
-    if b"\r\n" in before:
-        text = text.replace("\n", "\r\n")
-    new = path.with_name(f".{path.name}.firesteel")
+    windows = before.count(b"\r\n")
+    if not _is_utf8(before) or windows not in (0, before.count(b"\n")):
+        raise FiresteelError(
+            f"{path} is not UTF-8, or has line ends of two kinds; it was left alone", next=f"file {path}"
+        )
+    data = (text.replace("\n", "\r\n") if windows else text).encode()
     try:
-        with new.open("wb") as file:
-            file.write(text.encode())
+        if path.stat().st_nlink > 1:
+            path.write_bytes(data)  # the other names must go on meaning the same file
+        else:
+            _replace(path, data)
+    except OSError as error:
+        raise FiresteelError(f"{path} cannot be written: {error.strerror}", next=f"ls -l {path}") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        shutil.copymode(path, new)
-        new.replace(path)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise FiresteelError(f"{path} cannot be written: {error.strerror}", next=f"ls -l {path}") from error
+        shutil.copymode(path, name)
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def write_new(path: Path, text: str) -> None:

@@ -15,13 +15,14 @@ from typing import Protocol
 from firesteel.engines import flags as _flags
 from firesteel.engines import llamacpp, sglang, vllm
 from firesteel.engines.flags import Grammar, Parsed, compact
-from firesteel.engines.kv import Cache, cache, speculative_tokens
+from firesteel.engines.kv import Cache, Reported, cache, reported, speculative_tokens, told_cache_bytes
 from firesteel.engines.logs import Taken, complaint, phase, taken
 from firesteel.launch import EngineName, FlagValue, Launch
 
 __all__ = [
     "Cache",
     "Parsed",
+    "Reported",
     "Served",
     "Taken",
     "argv",
@@ -34,11 +35,13 @@ __all__ = [
     "parse",
     "phase",
     "program",
+    "reported",
     "served",
     "size_flags",
     "speculative_tokens",
     "spell",
     "taken",
+    "told_cache_bytes",
     "written_out",
 ]
 

@@ -23,3 +23,5 @@ class Checkpoint:
     weights: Weights
     unknown: tuple[str, ...] = ()
     """What it has beside these weights and nothing sizes, in words."""
+    kv_cache_dtype: str | None = None
+    """What it is calibrated to keep keys and values in; None: it does not say."""

@@ -6,6 +6,7 @@ a launch fits when even that stays in the room that the host has, with a little 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,11 +60,21 @@ class Memory:
         return max(0, round(self.needed.expected) - self.room_bytes)
 
 
-def account(launch: Launch, shape: Architecture, weights: Loaded, cache: Cache, pool: Pool) -> Memory:
+def account(
+    launch: Launch,
+    shape: Architecture,
+    weights: Loaded,
+    cache: Cache,
+    pool: Pool,
+    told_bytes: int | None = None,
+) -> Memory:
+    """`told_bytes`: what the launch gives the cache, whatever its requests would need."""
     stored = weights.stored
     parts = [
         Part("weights", Band.exactly(stored.total_bytes), stored.provenance, stored.source),
-        Part("KV cache", Band.exactly(cache.pool_bytes), "formula", _cache_words(cache)),
+        Part("KV cache", Band.exactly(cache.pool_bytes), "formula", _cache_words(cache))
+        if told_bytes is None
+        else Part("KV cache", Band.exactly(told_bytes), "formula", "as --kv-cache-memory-bytes says"),
     ]
     if weights.padding_bytes:
         parts.append(
@@ -153,4 +164,4 @@ def _process_part(pool: Pool) -> Part:
 
 def _number(launch: Launch, flag: str, default: int) -> int:
     value = launch.flags.get(flag)
-    return int(value) if isinstance(value, str) and value.lstrip("-").isdigit() else default
+    return int(value) if isinstance(value, str) and re.fullmatch("-?[0-9]{1,15}", value) else default

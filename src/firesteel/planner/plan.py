@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from firesteel import engines
-from firesteel.engines import Cache
+from firesteel.engines import Cache, Reported
 from firesteel.facts import Architecture, Host, Weights
 from firesteel.launch import FlagValue, Launch
 from firesteel.planner.loaded import Loaded, loaded
@@ -30,6 +30,8 @@ class Plan:
     speed: Speed | None
     notes: tuple[str, ...] = ()
     """What the figures leave out."""
+    printed: tuple[Reported, ...] = ()
+    """What the engine itself will print of its cache: one answer, or the least and the most."""
 
     @property
     def fits(self) -> bool:
@@ -42,10 +44,13 @@ def plan(launch: Launch, shape: Architecture, weights: Weights, host: Host) -> P
     part = split_shape(shape, launch.sparks)
     kv = engines.cache(launch, part, context, users)
     home, held = pool(launch, host), loaded(launch, shape, weights)
-    memory = account(launch, part, _one_part(held, launch.sparks), kv, home)
+    told = engines.told_cache_bytes(launch)
+    memory = account(launch, part, _one_part(held, launch.sparks), kv, home, told)
     sized = _with_memory_flags(launch, memory, kv)
     speed = decode_speed(sized, shape, held.weights, kv, home)
-    return Plan(sized, host, shape, weights, memory, kv, speed, _notes(launch, weights, home))
+    printed = engines.reported(sized, part, context, kv.pool_bytes if told is None else told)
+    notes = _notes(launch, weights, home)
+    return Plan(sized, host, shape, weights, memory, kv, speed, notes, printed)
 
 
 def _one_part(held: Loaded, sparks: int) -> Loaded:

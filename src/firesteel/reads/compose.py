@@ -96,7 +96,9 @@ def _starts(services: Mapping[str, Node]) -> Iterator[Start]:
             given += (Given("entrypoint", "", service.clears),)
         elif entrypoint:
             given += (Given("entrypoint", entrypoint[0].text, entrypoint[0]),)
-        image = service.image or said.here(node)
+        # With `build` the image is only what the build will be called.
+        image = None if node.get("build") else service.image
+        image = image or said.here(node)
         yield Start((*entrypoint[1:], *(service.command or ())), image, given, name=name)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from firesteel.catalog import SWITCHES
 from firesteel.launch import Container, Mount
+from firesteel.reads.passage import Passage
 from firesteel.reads.shell import NOWHERE, Word
 from firesteel.units import parse_size
 
@@ -105,7 +106,8 @@ def environment_words(given: Iterable[Given]) -> dict[str, Word]:
         if option.name == "env" and equals:
             word = option.following or option.word
             at = word.text.find(f"={value}") + 1 if word.text.endswith(f"={value}") else -1
-            found[name] = word.after(at) if at > 0 else replace(word, text=value, span=NOWHERE)
+            told = Passage(value, ((0, word.inside.at(0)),))
+            found[name] = word.after(at) if at > 0 else replace(word, text=value, span=NOWHERE, inside=told)
     return found
 
 

@@ -41,9 +41,12 @@ def _lines(page: Page) -> Iterator[tuple[re.Match[str] | None, int, str | None, 
     """Every line with the fence that it stands in, its offset and its number; no line where a fence ends."""
     opened: re.Match[str] | None = None
     at = number = 0
+    hidden = False
     for number, line in enumerate(page.text.split("\n"), start=1):
         fence = _FENCE.match(line)
-        if opened is None and fence:
+        if opened is None and (hidden or "<!--" in line):
+            hidden = "-->" not in line[max(line.rfind("<!--"), 0) :]
+        elif opened is None and fence:
             opened = fence
         elif opened and fence and fence["mark"].startswith(opened["mark"]) and not fence["language"]:
             yield opened, at, None, number

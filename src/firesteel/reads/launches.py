@@ -11,7 +11,6 @@ from firesteel.reads.passage import Page, Passage, page
 from firesteel.reads.reader import Reader, Reading
 
 _MENTIONS = re.compile(r"\bvllm\b|llama-server|llama\s+serve|sglang|\b(docker|podman|nerdctl)\s")
-_STARTS = re.compile(r"vllm\s+serve|llama-server|launch_server|\b(docker|podman|nerdctl)\s+run")
 _ACCEPTED = (
     "give a `docker run`, `podman run`, `vllm serve`, `llama-server` or `python3 -m sglang.launch_server`"
     " line, or a file with one: a script, a Markdown guide, a compose file, a manifest, a unit, a recipe"
@@ -45,14 +44,15 @@ def look(whole: Page, images: Images) -> tuple[tuple[Reading, ...], UsageError |
 def _read_block(reader: Reader, language: str, block: Passage | None) -> UsageError | None:
     """A file, or a block of a guide; a block that cannot be read is passed over if others can."""
     whole = block or reader.page.whole
-    starts = formats.starts(reader.page, block)
+    try:
+        starts = formats.starts(reader.page, block)
+    except UsageError as error:
+        return error
     if starts is not None:
         for start in starts:
             reader.start(start)
     elif language in fences.SHELLS and _MENTIONS.search(whole.text):
-        try:
-            lines = shell.split(whole, reader.page)
-        except UsageError as error:
-            return error if _STARTS.search(whole.text) else None
+        lines, problem = shell.split_leniently(shell.without_silent_text(whole), reader.page)
         reader.read(lines)
+        return problem
     return None

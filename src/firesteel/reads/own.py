@@ -6,10 +6,12 @@ another only the engine is known, and the recipe is read as a process of an engi
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 
 from firesteel import engines
 from firesteel.catalog import PORT, Image, Recipe, contain, shipped
+from firesteel.catalog.catalog import prepared
 from firesteel.catalog.recipe import read_recipe
 from firesteel.launch import Container, FlagValue, Launch
 from firesteel.reads.docker import Given
@@ -37,10 +39,13 @@ def _start(document: Node, recipe: Recipe, image: Image | None) -> Start:
     box, at = launch.container, _at(document, "image")
     args = tuple(_arguments(document, recipe, launch))
     env = dict(_environment(document))
-    own_program = engines.program(recipe.engine) if box is None else box.program
-    words = (*(implied(word, at) for word in own_program), *args)
-    if box is None:
-        return Start(words, env=env)
+    if box is None or image is None:
+        return Start((*(implied(word, at) for word in engines.program(recipe.engine)), *args), env=env)
+    box = prepared(box, image, recipe)
+    words = (*(implied(word, at) for word in box.program), *args)
+    if box.program[:2] == ("bash", "-c"):
+        script = f"{box.program[2]} {shlex.join(word.text for word in args)}"
+        words = (*words[:2], implied(script, _at(document, "assets")))
     given = [Given("env", f"{name}={value}", at) for name, value in launch.env.items()]
     given += [Given("env", f"{name}={word.text}", word) for name, word in env.items()]
     return Start(words, implied(box.image, at), (*_options(box, at), *given))
@@ -67,8 +72,8 @@ def _environment(document: Node) -> Iterator[tuple[str, Word]]:
 
 
 def _options(box: Container, at: Word) -> Iterator[Given]:
-    for name, value in (("gpus", box.gpus), ("ipc", box.ipc)):
-        if value:
+    for name, value in (("gpus", box.gpus), ("ipc", box.ipc), ("entrypoint", box.entrypoint)):
+        if value is not None:
             yield Given(name, value, at)
     yield from (Given("publish", each, at) for each in box.publish)
     yield from (Given("volume", f"{mount.source}:{mount.target}", at) for mount in box.mounts)

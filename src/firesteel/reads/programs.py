@@ -21,8 +21,14 @@ _PYTHON = re.compile(r"python(3(\.\d+)?)?\Z")
 _SCRIPT_OPTION = re.compile(r"-[a-z]*c\Z")
 _TALK = frozenset({"echo", "printf", "grep", "egrep", "pgrep", "which", "man", "pip", "pip3", "cat", "alias"})
 _LOOK_AHEAD = 24
+_INSTALLERS = frozenset({"pip", "pip3", "uv", "uvx", "pipx"})
+_PACKAGES: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang"}
+_BUILD = re.compile(r"b(\d{4,6})")
+_PINNED = re.compile(r"(vllm|sglang)(?:\[[\w,-]*\])?==(\d+\.\d+[\w.]*)")
 
-CONTAINER_TOOLS = frozenset({"docker", "podman", "nerdctl"})
+_DOCKER_SWITCHES = frozenset({"-D", "--debug", "--tls", "--tlsverify", "--remote", "-r"})
+"""Global options of docker and podman that take no value."""
+CONTAINER_TOOLS = frozenset({"docker", "podman", "nerdctl", "nvidia-docker"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +50,21 @@ def _word(words: Sequence[str], index: int) -> str:
     return words[index] if index < len(words) else ""
 
 
+def installed(words: Sequence[str]) -> tuple[EngineName, str] | None:
+    """`pip install vllm==0.12.0`, `uvx --from vllm==0.12.0`: the engine and the version that it is."""
+    if words[:2] == ("git", "checkout") and len(words) > 2 and (build := _BUILD.fullmatch(words[2])):
+        return "llamacpp", build[1]
+    if not any(base(word) in _INSTALLERS for word in words[:4]):
+        return None
+    found = next((match for word in words if (match := _PINNED.fullmatch(word))), None)
+    return (_PACKAGES[found[1]], found[2]) if found else None
+
+
 def engine_at(words: Sequence[str], index: int = 0) -> Program | None:
     """The engine that starts at this word."""
     name, following = base(_word(words, index)), _word(words, index + 1)
+    if "ik_llama" in _word(words, index):
+        return None  # a fork with flags of its own
     if name == "llama-server":
         return Program("llamacpp", 1)
     if name == "llama" and following in ("serve", "server"):
@@ -77,6 +95,10 @@ def script_at(words: Sequence[str]) -> int | None:
     """The index of the script in `bash -lc SCRIPT` or `ssh host SCRIPT`."""
     if words and base(words[0]) == "ssh":
         return _remote_script_at(words)
+    if words and words[0] == "eval":
+        return 1 if len(words) == 2 else None
+    if words and base(words[0]) == "tmux":
+        return len(words) - 1 if " " in words[-1] else None
     if words and is_shell(words[0]):
         for index in range(1, min(len(words) - 1, 4)):
             if _SCRIPT_OPTION.match(words[index]):
@@ -99,6 +121,8 @@ def container_run_at(words: Sequence[str], index: int) -> int | None:
     if base(words[index]) not in CONTAINER_TOOLS:
         return None
     after = index + 1
+    while _word(words, after).startswith("-"):
+        after += 1 if "=" in words[after] or words[after] in _DOCKER_SWITCHES else 2
     if _word(words, after) == "container":
         after += 1
     return after + 1 if _word(words, after) in ("run", "create") else None

@@ -11,7 +11,7 @@ from firesteel.catalog import Image, Images, container_name, identify, other
 from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot
 from firesteel.reads import docker, programs, shell, variables
-from firesteel.reads.passage import Page
+from firesteel.reads.passage import Page, Passage
 from firesteel.reads.shell import Line, Word
 from firesteel.reads.start import Start
 
@@ -19,7 +19,13 @@ MAX_SPOT = 200
 """A place shows its line up to this many characters."""
 MAX_LAUNCHES = 500
 _PORT_INSIDE = re.compile(r"(?:.*:)?([0-9]{1,5})(?:/tcp)?\Z")
-_WRONG_DASH = re.compile("[\u2010-\u2015\u2212]")
+_WRONG_DASH = re.compile("[\u2010-\u2015\u2212]{1,2}[a-z]")
+_PACKAGES = re.compile(r"/(?:site|dist)-packages/|/vllm-workspace/|/sgl-workspace/")
+"""Where an image keeps its engine: a mount there replaces it."""
+_CHANGES_ENGINE = re.compile(
+    r"install\s[^&;|\n]*\b(?:vllm|sglang)|install\s[^&;|\n]*(?:-e|--editable)\s|git\s+(?:apply|checkout)|\bpatch\s"
+)
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _ELLIPSES = ("...", "\u2026")
 _DEPTH = 3
 
@@ -48,6 +54,8 @@ class _Started:
     said: Words = ()
     """The words that name the program; the first stands for the whole."""
     env: Mapping[str, Word] = field(default_factory=dict)
+    installed: str | None = None
+    """The version that a script installs before it starts the engine."""
 
 
 class Reader:
@@ -57,6 +65,7 @@ class Reader:
         self.page, self.images = page, images
         self.found: list[Reading] = []
         self.exported: dict[str, Words] = {}
+        self.installed: dict[EngineName, str] = {}
 
     def read(self, lines: Sequence[Line], depth: int = 0) -> None:
         """The commands of a script."""
@@ -93,6 +102,10 @@ class Reader:
 
     def _command(self, line: Line, depth: int) -> None:
         self.exported.update(_exports(line))
+        self.installed.update([pair] if (pair := programs.installed(line.texts)) else [])
+        for word in line.env.values():
+            if depth < _DEPTH and word.text.startswith("$(") and word.text.endswith(")"):
+                self.read(self._inside_passage(word.inside.part(2, len(word.text) - 1)), depth + 1)
         what = programs.find(line.texts)
         if what is None:
             return
@@ -114,8 +127,11 @@ class Reader:
 
     def _inside(self, script: Word) -> tuple[Line, ...]:
         """The commands of a quoted script."""
+        return self._inside_passage(script.inside)
+
+    def _inside_passage(self, passage: Passage) -> tuple[Line, ...]:
         try:
-            return shell.split(script.inside, self.page)
+            return shell.split(passage, self.page)
         except UsageError:
             return ()
 
@@ -128,7 +144,9 @@ class Reader:
         cut = tuple(word for word in line.words[:index] if word.text in _ELLIPSES)
         said = line.words[index:end]
         started = _Started(program.engine, line.texts[index:end], (*line.words[end:], *cut), said)
-        return self._reading(started, {name: words[-1].text for name, words in env.items()}, _env_words(env))
+        texts = {name: words[-1].text for name, words in env.items()}
+        version = self.installed.get(program.engine)
+        return self._reading(started, texts, _env_words(env), version=version)
 
     def _contained(
         self, image: Word, given: Sequence[docker.Given], rest: Sequence[Word]
@@ -143,6 +161,8 @@ class Reader:
         places = {name: option.words for option in given for name in _option_places(option)}
         places |= _env_words({name: (word,) for name, word in started.env.items()}) | {"image": (image,)}
         version = known.version if known and known.engine == started.engine else None
+        if _is_replaced(box):
+            version = started.installed
         yield self._reading(started, env, places, box, version)
 
     def _started(
@@ -178,8 +198,10 @@ class Reader:
         exported: dict[str, Words] = {}
         lines = self._inside(script)
         known = {**variables.told(around), **variables.values(lines)}
+        installed: dict[EngineName, str] = {}
         for line in (variables.expand(line, known, self.page) for line in lines):
             exported.update(_exports(line))
+            installed.update([pair] if (pair := programs.installed(line.texts)) else [])
             what = programs.find(line.texts)
             program = programs.engine_at(line.texts, what[1]) if what else None
             if what is None or program is None:
@@ -187,7 +209,9 @@ class Reader:
             end = what[1] + program.words
             prelude = script.text[: line.words[end - 1].end]
             env = {**{name: words[-1] for name, words in exported.items()}, **line.env}
-            return _Started(program.engine, (*shell_words, prelude), line.words[end:], (script,), env)
+            version = installed.get(program.engine)
+            words = (*shell_words, prelude)
+            return _Started(program.engine, words, line.words[end:], (script,), env, version)
         return None
 
     def _reading(
@@ -216,6 +240,7 @@ class Reader:
             env=env,
             port=parsed.port or _published_port(box) or engines.default_port(started.engine),
             container=box,
+            sparks=_sparks(parsed.flags.get("nnodes")),
             extra=parsed.extra,
         )
         return Reading(launch, {key: self._spot(words[0]) for key, words in at.items()}, at)
@@ -223,6 +248,20 @@ class Reader:
     def _spot(self, word: Word) -> Spot:
         line = self.page.line(word.line).strip().removesuffix("\\").rstrip()
         return Spot(self.page.path, word.line, line[:MAX_SPOT], word.column)
+
+
+def _is_replaced(box: Container) -> bool:
+    """The engine that runs is not the image's own: a script installs or patches it, or a mount covers it."""
+    script = box.program[-1] if len(box.program) > 1 and programs.is_shell(box.program[0]) else ""
+    if box.entrypoint and programs.is_shell(box.entrypoint) and box.program:
+        script = box.program[-1]
+    mounted = any(_PACKAGES.search(f"{mount.target}/") for mount in box.mounts)
+    return mounted or bool(_CHANGES_ENGINE.search(script))
+
+
+def _sparks(nodes: object) -> int:
+    """A machine is one Spark; a word that is no small number says nothing."""
+    return int(nodes) if isinstance(nodes, str) and re.fullmatch("[1-9][0-9]?", nodes) else 1
 
 
 def _is_tail(word: Word) -> bool:
@@ -269,8 +308,10 @@ def _hint(image: str) -> EngineName | None:
 def _takes_arguments(known: Image | None, words: Sequence[str]) -> bool:
     """Whether the image's own entrypoint starts an engine, with these words as its arguments."""
     if known is not None:
-        given = words[0].startswith("-") if words else known.configured_by == "env"
-        return bool(known.entrypoint) or given
+        if not words:
+            return bool(known.entrypoint) or known.configured_by == "env"
+        looks_like_model = known.entrypoint == () and bool(_HUB_ID.fullmatch(words[0]))
+        return bool(known.entrypoint) or words[0].startswith("-") or looks_like_model
     return not words or words[0].startswith("-") or ("/" in words[0] and not programs.is_shell(words[0]))
 
 

@@ -36,6 +36,12 @@ _UNESCAPE = re.compile(r'\\([$`"\\]|\n)')
 _ANSI_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b"}
 _BLANK_AFTER = re.compile(r"\\[^\S\n]+\n")
+_LOGICAL_LINE = re.compile(r"(?:[^\n]*\\[^\S\n]*\n)*[^\n]+\n?")
+_SPEAKS = re.compile(r"\bvllm\s+serve|llama-server|launch_server|\b(?:docker|podman|nerdctl)\s+run")
+"""Lines worth telling about when they cannot be read."""
+_SILENT = re.compile(
+    r"^[^\S\n]*:[^\S\n]*<<-?[^\S\n]*(['\"]?)(\w+)\1[^\n]*\n.*?^[^\S\n]*\2[^\S\n]*$", re.M | re.S
+)
 _NESTING = re.compile(r"['\"()\\]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _Piece = tuple[str, int, int]
@@ -90,6 +96,32 @@ def split(passage: Passage, page: Page) -> tuple[Line, ...]:
     return tuple(_lines(passage, page))
 
 
+def split_leniently(passage: Passage, page: Page) -> tuple[tuple[Line, ...], UsageError | None]:
+    """As `split`, but line by line where the whole cannot be read: output may stand between commands.
+
+    Lines that cannot be read are passed over; of those that seem to start an engine the last mistake comes
+    back.
+    """
+    try:
+        return split(passage, page), None
+    except UsageError:
+        pass
+    found: list[Line] = []
+    problem = None
+    for line in _LOGICAL_LINE.finditer(passage.text):
+        try:
+            found += split(passage.part(*line.span()), page)
+        except UsageError as error:
+            problem = error if _SPEAKS.search(line[0]) else problem
+    return tuple(found), problem
+
+
+def without_silent_text(passage: Passage) -> Passage:
+    """`: <<'END' ... END` is how scripts comment a block out; blanks stand in its place."""
+    text = _SILENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), passage.text)
+    return passage if text == passage.text else passage.inner(text, ((0, 0),))
+
+
 def words(passage: Passage, page: Page) -> tuple[Word, ...]:
     """All words, where no shell stands between: a line end is only a blank."""
     return tuple(word for word in _words(passage, page) if isinstance(word, Word))
@@ -103,6 +135,8 @@ def _lines(passage: Passage, page: Page) -> Iterator[Line]:
         elif words:
             yield replace(_command(words), end=word, broken=_broken(words, passage, page))
             words = []
+        elif word in ("(", ")"):
+            yield Line((), end=word)
     if words:
         yield replace(_command(words), broken=_broken(words, passage, page))
 

@@ -26,6 +26,10 @@ _NEAR = 5
 """Lines between a comment and the launch that it speaks of: a fence, `services:`, a name."""
 
 
+class NoReason(UsageError):
+    """An allow-comment that does not say why: the file is not judged until it does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Allowed:
     rules: tuple[str, ...]
@@ -57,8 +61,8 @@ def _allowed(
 ) -> Allowed:
     reason = re.sub(r"(-->|\))\s*$", "", comment["reason"])
     reason = re.sub(r"^[\s:(-]*(because\b)?", "", reason).strip()
-    if not reason:
-        raise UsageError(
+    if not reason.strip("."):
+        raise NoReason(
             f"{path}:{number}: this allows `{comment['rules']}` without a reason",
             next=f"firesteel: allow {comment['rules']} because ...",
         )

@@ -13,7 +13,7 @@ from firesteel.facts.evidence import Source
 from firesteel.launch import EngineName, Launch, Spot
 from firesteel.rules.match import sights
 from firesteel.rules.rule import Confidence, Fix, Level, Rule, rules
-from firesteel.rules.scene import NEWEST_KNOWN, Scene, Sight
+from firesteel.rules.scene import NEWEST_KNOWN, Scene, Sight, visible
 
 _ORDER: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
 _TITLES: dict[EngineName, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
@@ -57,17 +57,20 @@ def check(
     flaws = frozenset(key.removeprefix("flaw:") for key in spots if key.startswith("flaw:"))
     scene = Scene(launch, hardware, image, flaws, known.releases)
     seen = [(rule, sight) for rule in rules() for sight in sights(rule, scene)]
-    told = {sight.key for rule, sight in seen if not _is_general(rule)}
+    told: dict[str, int] = {}
+    for rule, sight in seen:
+        if not _is_general(rule):
+            told[sight.key] = min(_ORDER[rule.level], told.get(sight.key, _ORDER["note"]))
     found = [
         _finding(rule, sight, scene, spots)
         for rule, sight in seen
-        if not (_is_general(rule) and sight.key in told)
+        if not (_is_general(rule) and told.get(sight.key, 3) <= _ORDER[rule.level])
     ]
-    return tuple(sorted(found, key=_place))
+    return tuple(sorted(dict.fromkeys(found), key=_place))
 
 
 def _is_general(rule: Rule) -> bool:
-    """It only repeats what the release says; a rule that knows more about the same thing goes first."""
+    """It only repeats what the release says; a rule that knows more and is no milder goes in its place."""
     return rule.when.predicate in ("unknown-flags", "refused-values", "unread-variables")
 
 
@@ -77,23 +80,29 @@ def _place(finding: Finding) -> tuple[int, int, str]:
 
 def _finding(rule: Rule, sight: Sight, scene: Scene, spots: Mapping[str, Spot]) -> Finding:
     versions = _versions(rule)
-    assumed = scene.is_assumed and bool(versions)
+    assumed = scene.is_assumed and (bool(versions) or _is_general(rule))
     unknown = scene.version is None and bool(versions)
+    elsewhere = bool(rule.when.hardware) and scene.is_elsewhere
     says = _fill(rule.says, sight, scene)
     spot = spots.get(sight.key) or spots.get("program") or spots.get("image")
     return Finding(
         rule=rule.id,
-        level="note" if unknown else "warn" if assumed and rule.level == "stop" else rule.level,
+        level="note" if unknown else _mild(rule.level) if assumed or elsewhere else rule.level,
         says=f"if {_TITLES[scene.launch.engine]} {_spaced(versions)}: {says}" if unknown else says,
         instead=_fill(rule.instead, sight, scene) if rule.instead else None,
         spot=spot,
-        saw=sight.saw or (spot.text if spot else ""),
+        saw=visible(sight.saw or (spot.text if spot else "")),
         confidence=rule.confidence,
         sources=rule.sources,
         scope=_scope(rule) + (f", if this tag is as new as {_newest(scene)}" if assumed else ""),
         key=sight.key,
-        fix=None if unknown else rule.fix,
+        fix=None if unknown or assumed else rule.fix,
     )
+
+
+def _mild(level: Level) -> Level:
+    """What is not certain stops nothing."""
+    return "warn" if level == "stop" else level
 
 
 def _versions(rule: Rule) -> str:
@@ -112,7 +121,7 @@ def _fill(text: str, sight: Sight, scene: Scene) -> str:
     image = scene.launch.container.image if scene.launch.container else ""
     names = {"name": sight.name, "value": sight.value, "image": image, "model": scene.launch.model}
     for name, value in names.items():
-        text = text.replace(f"{{{name}}}", value)
+        text = text.replace(f"{{{name}}}", visible(value))
     return text
 
 

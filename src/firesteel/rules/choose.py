@@ -75,7 +75,7 @@ def propose(catalog: Catalog, host: Host, ask: Ask) -> tuple[Proposal, ...]:
 def _proposal(catalog: Catalog, recipe: Recipe, host: Host, ask: Ask) -> Proposal:
     model, image = catalog.models[recipe.model], catalog.images.named[recipe.image]
     launch = overruled(catalog_room.launch(catalog, recipe, ask), ask)
-    planned = plan(launch, model.architecture, _weights(model.weights, ask), host)
+    planned = plan(launch, model.architecture, _weights(catalog_room.weights(catalog, recipe), ask), host)
     findings = check(planned.launch, hardware=host.hardware, images=catalog.images)
     return Proposal(planned, findings, image, recipe, model)
 
@@ -103,6 +103,8 @@ def propose_checkpoint(checkpoint: Checkpoint, images: Images, host: Host, ask: 
         flags=engines.size_flags(engine, context, ask.users or 1),
         port=ask.port or catalog_room.PORT,
     )
+    if engine == "vllm" and checkpoint.kv_cache_dtype:  # what its `auto` would take, said out loud
+        launch = replace(launch, flags={**launch.flags, "kv-cache-dtype": checkpoint.kv_cache_dtype})
     if image and image.reference:
         launch = catalog_room.contain(launch, image)
     planned = plan(overruled(launch, ask), shape, _weights(checkpoint.weights, ask), host)
@@ -207,8 +209,8 @@ def _worth(proposal: Proposal, goal: Goal) -> float:
 def _kept(proposal: Proposal) -> float:
     """How much of the unquantized scores is reported to be left.
 
-    Weights in 16 bits lost nothing; where nobody reports, the larger checkpoint is taken to have lost less, and
-    comes after those that were measured.
+    Weights in 16 bits lost nothing; where nobody reports, the larger checkpoint is taken to have lost less,
+    and comes after those that were measured.
     """
     weights = proposal.plan.weights
     plain = sum(size for (_, form), size in weights.bytes_by_format.items() if form in _SIXTEEN_BITS)

@@ -123,6 +123,8 @@ def model_not_mounted(scene: Scene) -> list[Sight]:
         return []
     if not plain_reference(box.image).startswith(_PLAIN_HOMES) or _covers(box, model):
         return []
+    if model.startswith("/mnt/models"):  # KServe brings the model there by itself
+        return []
     return [Sight("model", model, "model", model)]
 
 

@@ -21,7 +21,9 @@ from firesteel.rules.check import Finding
 MAX_FIXES = 200
 """Changes to one text; each is read again."""
 _BEFORE = re.compile(r"(?:[^\S\n]|\\[^\S\n]*\n)+\Z")
-_EMPTY_LINE = re.compile(r"""[\s\-"':=,]*(#.*)?""")
+_EMPTY_LINE = re.compile(r"""[\s\-"':=,]*""")
+_OPENS = re.compile(r"(?:\b(?:then|do|else|in)|[{(]|&&|\|\|?|;;)$")
+"""What stands at the end of a line that the next belongs to."""
 _PLAIN = re.compile(r"[\w.,:/+@%=-]+\Z")
 
 V = TypeVar("V")
@@ -70,10 +72,19 @@ def change(text: str, finding: Finding, reading: Reading) -> str | None:
     if finding.key == "flaw:blank":
         return text[: words[0][0]] + text[words[0][1] :]
     if wanted.drop:
-        return _drop(text, words)
+        return None if _is_used_elsewhere(text, finding.key, words) else _drop(text, words)
     if wanted.rename:
         return _rename(text, words[0], wanted.rename)
     return _set(text, words, wanted.set or "")
+
+
+def _is_used_elsewhere(text: str, key: str, words: Words) -> bool:
+    """A variable that something else in the text names may be wanted there."""
+    kind, _, name = key.partition(":")
+    if kind != "env":
+        return False
+    said = sum(text[start:end].count(name) for start, end in words)
+    return len(re.findall(rf"(?<!\w){re.escape(name)}(?!\w)", text)) > said
 
 
 def _drop(text: str, words: Words) -> str | None:
@@ -82,15 +93,31 @@ def _drop(text: str, words: Words) -> str | None:
     first, last = text.rfind("\n", 0, start) + 1, _line_end(text, end)
     around = text[first:start] + text[end:last]
     continued = text[:first].rstrip(" \t\n").endswith("\\") if first else False
+    if not continued and _EMPTY_LINE.fullmatch(around):
+        return _drop_lines(text, first, last)
     between = text[start:end]
-    if not continued and _EMPTY_LINE.fullmatch(around) and not around.strip().endswith("\\"):
-        return text[:first] + text[last + 1 :]
-    if "\n" in between and "\\\n" not in between:
+    if text.startswith("export", start) or ("\n" in between and "\\\n" not in between):
         return None
     before = _BEFORE.search(text, first if not continued else 0, start)
     if before is None or (end < len(text) and not text[end].isspace()):
         return None
     return text[: before.start()] + text[end:]
+
+
+def _drop_lines(text: str, first: int, last: int) -> str | None:
+    """None where they are all that a block or a YAML value holds, or the line before leads into them."""
+    above, below = _near_line(text[:first], -1), _near_line(text[last:], 0)
+    indent = re.match(r"\s*", text[first:last])
+    is_only = above.endswith(":") and not below.startswith(indent[0] if indent and indent[0] else "\0")
+    if _OPENS.search(above) or "&" in above.partition("#")[0] or is_only:
+        return None
+    return text[:first] + text[last + 1 :]
+
+
+def _near_line(text: str, which: int) -> str:
+    """The nearest line that says something, without blanks at its end."""
+    said = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
+    return said[which].rstrip() if said else ""
 
 
 def _line_end(text: str, at: int) -> int:

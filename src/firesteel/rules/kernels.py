@@ -18,7 +18,7 @@ from firesteel.engines.chronicle import order
 from firesteel.engines.flags import names
 from firesteel.engines.schema import lived, versions
 from firesteel.launch import EngineName
-from firesteel.rules.scene import Scene, Sight
+from firesteel.rules.scene import Scene, Sight, is_final
 
 _ATTENTION: Mapping[str, str] = {
     "CUTLASS_MLA": "10.x",
@@ -182,7 +182,7 @@ def unregistered_parsers(scene: Scene) -> list[Sight]:
     return [
         Sight(f"flag:{flag}", f"--{flag} {name}", name, _otherwise(engine, flag, name))
         for flag, name in asked
-        if lived(engine, f"--{flag}") and not knows(engine, version, f"--{flag}", name)
+        if is_final(name) and lived(engine, f"--{flag}") and not knows(engine, version, f"--{flag}", name)
     ]
 
 

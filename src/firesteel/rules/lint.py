@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from firesteel.catalog import Images
 from firesteel.errors import UsageError
+from firesteel.launch import EngineName
 from firesteel.reads import Page, Reading, look, mentions, page
 from firesteel.rules.allow import allowed
 from firesteel.rules.check import Finding, check
@@ -24,8 +26,8 @@ class Lint:
 
     images: Images
     hardware: str | None = "gb10"
-    version: str | None = None
-    """The engine's version, where the text does not tell it."""
+    versions: Mapping[EngineName, str] = field(default_factory=dict)
+    """The engines' versions, where the text does not tell them."""
     select: tuple[str, ...] = ()
     """Patterns of rules; none: all of them."""
     ignore: tuple[str, ...] = ()
@@ -45,8 +47,8 @@ class Linted:
     path: str
     readings: tuple[Reading, ...]
     findings: tuple[Finding, ...]
-    allowed: tuple[Finding, ...] = ()
-    """What an allow-comment speaks for."""
+    allowed: tuple[tuple[Finding, str], ...] = ()
+    """What an allow-comment speaks for, and its reason."""
     problem: UsageError | None = None
     """Why some of the text could not be read."""
 
@@ -59,9 +61,9 @@ def lint(text: str, path: str, asked: Lint) -> Linted:
     spoken = check_mentions(mentions(whole), asked.hardware)
     found += [finding for finding in spoken if asked.wants(finding)]
     comments = allowed(whole.text, path, readings)
-    let = [finding for finding in found if any(comment.covers(finding) for comment in comments)]
-    kept = sorted((finding for finding in found if finding not in let), key=_place)
-    return Linted(path, readings, tuple(kept), tuple(let), problem)
+    let = {finding: comment.reason for finding in found for comment in comments if comment.covers(finding)}
+    kept = sorted((finding for finding in dict.fromkeys(found) if finding not in let), key=_place)
+    return Linted(path, readings, tuple(kept), tuple(let.items()), problem)
 
 
 def mend(text: str, path: str, asked: Lint) -> tuple[str, tuple[Finding, ...]]:
@@ -84,8 +86,8 @@ def _launches(readings: Sequence[Reading], asked: Lint) -> list[tuple[Reading, F
     found = []
     for reading in readings:
         launch = reading.launch
-        if launch.version is None and asked.version:
-            launch = replace(launch, version=asked.version)
+        if launch.version is None and launch.engine in asked.versions:
+            launch = replace(launch, version=asked.versions[launch.engine])
         findings = check(launch, hardware=asked.hardware, spots=reading.spots, images=asked.images)
         found += [(reading, finding) for finding in findings if asked.wants(finding)]
     return found
@@ -98,6 +100,16 @@ def _place(finding: Finding) -> tuple[int, int, int, str]:
 
 def _any_like(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def engine_version(text: str) -> tuple[EngineName, str]:
+    """A version as people write it -> whose it is: builds are llama.cpp's, 0.5.x SGLang's, others vLLM's."""
+    plain = text.strip().removeprefix("v")
+    if re.fullmatch(r"b?\d{3,6}", plain):
+        return "llamacpp", plain.removeprefix("b")
+    if re.fullmatch(r"\d+\.\d+(\.\w+)*", plain):
+        return ("sglang" if plain.startswith("0.5.") else "vllm"), plain
+    raise UsageError(f"`{text:.40}` is no engine version", next="--engine-version 0.28.0, 0.5.23 or b11549")
 
 
 def known_patterns(patterns: Sequence[str]) -> tuple[str, ...]:

@@ -3,7 +3,6 @@ say what they saw."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
@@ -11,16 +10,15 @@ from functools import cache
 from packaging.specifiers import SpecifierSet
 
 from firesteel import engines
-from firesteel.catalog import plain_reference
+from firesteel.catalog import is_upstream, plain_reference
 from firesteel.engines import compact
 from firesteel.launch import FlagValue, Launch
 from firesteel.reads import is_shell
 from firesteel.rules.predicates import PREDICATES
 from firesteel.rules.rule import Rule, When
-from firesteel.rules.scene import NEWEST_KNOWN, Scene, Sight, as_number, as_text
+from firesteel.rules.scene import NEWEST_KNOWN, Scene, Sight, as_number, as_text, is_final
 
 _MISSING = object()
-_TO_FILL_IN = re.compile(r"[$`]|^<.*>$")
 _SHOWN = 160
 
 
@@ -29,24 +27,28 @@ def sights(rule: Rule, scene: Scene) -> tuple[Sight, ...]:
     found = _look(rule.when, scene)
     if not found or not all(_look(more, scene) for more in rule.also):
         return ()
-    return () if any(_look(out, scene) for out in rule.unless) else tuple(found)
+    return () if any(_look(out, scene, is_doubted=True) for out in rule.unless) else tuple(found)
 
 
-def _look(when: When, scene: Scene) -> list[Sight]:
-    """What these matchers see, the most telling one's sights; nothing unless all of them hold."""
+def _look(when: When, scene: Scene, is_doubted: bool = False) -> list[Sight]:
+    """What these matchers see, the most telling one's sights; nothing unless all of them hold.
+
+    Of a value that is yet to be filled in nobody can tell whether it is another one. A rule does not hold by
+    it, and what lets a launch off (`is_doubted`) does.
+    """
     if not _in_scope(when, scene):
         return []
-    looked = [list(found) for found in _looks(when, scene)]
+    looked = [list(found) for found in _looks(when, scene, is_doubted)]
     if not all(looked):
         return []
     model = scene.launch.model
     return looked[0] if looked else [Sight("model", model, "model", model)]
 
 
-def _looks(when: When, scene: Scene) -> Iterator[Iterable[Sight]]:
+def _looks(when: When, scene: Scene, is_doubted: bool) -> Iterator[Iterable[Sight]]:
     """One entry for every matcher that looks at something, the most telling first."""
     if when.flag:
-        yield _flags(when, scene)
+        yield _flags(when, scene, is_doubted)
     if when.env:
         yield _environment(when.env, scene.launch)
     if when.extra:
@@ -77,6 +79,7 @@ def _in_scope(when: When, scene: Scene) -> bool:
         and (when.version is None or _holds(when.version, scene))
         and (when.model is None or _any_like(when.model, launch.model))
         and (when.network is None or (box is not None and box.network in when.network))
+        and (when.upstream is None or (box is not None and is_upstream(box.image) == when.upstream))
     )
 
 
@@ -98,7 +101,7 @@ def _any_like(patterns: Iterable[str], text: str) -> bool:
     return any(fnmatchcase(text.lower(), pattern.lower()) for pattern in patterns)
 
 
-def _flags(when: When, scene: Scene) -> Iterator[Sight]:
+def _flags(when: When, scene: Scene, is_doubted: bool) -> Iterator[Sight]:
     flags = scene.flags
     for name in when.flag or ():
         if name not in flags:
@@ -106,7 +109,7 @@ def _flags(when: When, scene: Scene) -> Iterator[Sight]:
         value: object = flags[name]
         if when.key:
             value = _inside(value, when.key)
-        if value is not _MISSING and _value_fits(when, value):
+        if value is not _MISSING and _value_fits(when, value, is_doubted):
             typed = _typed(scene.launch, name, when.key)
             yield Sight(f"flag:{typed}", _shown(scene.launch, typed, when.key, value), name, _plain(value))
 
@@ -130,21 +133,25 @@ def _inside(value: object, key: str) -> object:
     return value
 
 
-def _value_fits(when: When, value: object) -> bool:
+def _value_fits(when: When, value: object, is_doubted: bool) -> bool:
     text, number = as_text(value).lower(), as_number(value)
     return (
         when.bare in (None, value is True)
         and (when.value is None or text in _lower(when.value))
-        and (when.other_than is None or text not in _lower(when.other_than))
+        and (when.other_than is None or _is_other(when.other_than, text, is_doubted))
         and (when.above is None or (number is not None and number > when.above))
         and (when.up_to is None or (number is not None and number <= when.up_to))
         and (when.number is None or (_is_final(value) and (number is not None) == when.number))
     )
 
 
+def _is_other(known: Iterable[str], text: str, is_doubted: bool) -> bool:
+    return text not in _lower(known) and (is_doubted or is_final(text))
+
+
 def _is_final(value: object) -> bool:
     """Text that neither a shell (`$UTIL`) nor a reader (`<UTIL>`) has yet to fill in."""
-    return isinstance(value, str) and not _TO_FILL_IN.search(value)
+    return isinstance(value, str) and is_final(value)
 
 
 def _lower(texts: Iterable[str]) -> set[str]:

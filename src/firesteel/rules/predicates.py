@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from firesteel.rules import containers, exposure, kernels, room, speculation
-from firesteel.rules.release import refused_values, unknown_flags, unread_variables
+from firesteel.rules import boxed_words, containers, exposure, kernels, room, speculation
+from firesteel.rules.release import (
+    misspelt_flags,
+    refused_values,
+    stray_words,
+    unknown_flags,
+    unread_variables,
+)
 from firesteel.rules.scene import Scene, Sight, as_number
 
 _EVERYWHERE = ("0.0.0.0", "[::]", "")
@@ -58,9 +64,11 @@ PREDICATES: dict[str, Callable[[Scene], list[Sight]]] = {
     "unknown-flags": unknown_flags,
     "refused-values": refused_values,
     "unread-variables": unread_variables,
+    "misspelt-flags": misspelt_flags,
+    "stray-words": stray_words,
     "asks-for-a-key": asks_for_a_key,
     "published-everywhere": published_everywhere,
     "drafts-overflow-batch": drafts_overflow_batch,
 }
-PREDICATES |= exposure.PREDICATES | containers.PREDICATES
+PREDICATES |= exposure.PREDICATES | containers.PREDICATES | boxed_words.PREDICATES
 PREDICATES |= kernels.PREDICATES | speculation.PREDICATES | room.PREDICATES

@@ -8,6 +8,7 @@ or until when, which is what to do about it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 
@@ -15,10 +16,16 @@ from firesteel.catalog.image import is_upstream
 from firesteel.engines.chronicle import order
 from firesteel.engines.resolve import Ambiguous, key, resolve
 from firesteel.engines.schema import lived, schema, versions
-from firesteel.engines.symbols import Schema
-from firesteel.launch import EngineName
-from firesteel.rules.scene import Scene, Sight
+from firesteel.engines.symbols import Flag, Schema
+from firesteel.launch import EngineName, FlagValue
+from firesteel.rules.scene import NEWEST_KNOWN, Scene, Sight, is_final
 
+_FLAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_HOLE = re.compile(r"\{+[\s\w.-]*\}+|\[[\s\w.-]*\]")
+"""`{spec}`: what another tool has yet to fill in."""
+_INT = re.compile(r"[-+]?\d[\d_]*")
+_FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|inf|nan", re.IGNORECASE)
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9][\w.,:/=-]*")
 _PREFIXES: dict[EngineName, str] = {"vllm": "VLLM_", "sglang": "SGLANG_", "llamacpp": "LLAMA_ARG_"}
 
 
@@ -26,9 +33,12 @@ def _release(scene: Scene) -> Schema | None:
     own = scene.image.schema if scene.image else None
     if own is not None and own.engine == scene.launch.engine:
         return own
-    box, version = scene.launch.container, scene.launch.version
+    box = scene.launch.container
+    version = NEWEST_KNOWN[scene.launch.engine] if scene.is_assumed else scene.launch.version
     if version is None or (box and not is_upstream(box.image)):
         return None
+    if box and box.program[:2] == ("sglang", "serve"):
+        return None  # it hands models that are no LLMs to another parser
     learned = scene.releases.get((scene.launch.engine, version))
     found = learned or schema(scene.launch.engine, version)
     return found if found and found.is_exact else None
@@ -40,18 +50,46 @@ def unknown_flags(scene: Scene) -> list[Sight]:
 
 
 def _unknown_flags(scene: Scene, known: Schema) -> Iterator[Sight]:
-    for name in scene.launch.flags:
+    for name in scene.launch.flags.keys() - {"help", "version"}:
         found = resolve(known, f"--{name}")
-        if found is None:
+        if found is None and _FLAG_NAME.fullmatch(name):
             near = get_close_matches(name, known.flags, n=1, cutoff=0.75)
             why = _age(known, f"--{name}") or (
-                f"did you mean `--{near[0]}`?" if near else "no release had it"
+                f"did you mean `--{near[0]}`?"
+                if near
+                else f"no release since {versions(known.engine)[0]} had it"
             )
             yield Sight(f"flag:{name}", f"--{name}", name, f"{known.engine} {known.version}: {why}")
         elif isinstance(found, Ambiguous):
             yield Sight(
                 f"flag:{name}", f"--{name}", name, f"it may be any of {', '.join(found.spellings[:3])}"
             )
+
+
+def misspelt_flags(scene: Scene) -> list[Sight]:
+    """Where no version is known: flags that no release ever had, and that are close to one of the newest."""
+    box, engine = scene.launch.container, scene.launch.engine
+    if scene.version is not None or (box and not is_upstream(box.image)):
+        return []
+    newest = schema(engine, NEWEST_KNOWN[engine])
+    found = []
+    for name in scene.launch.flags if newest else ():
+        if newest is None or resolve(newest, f"--{name}") or lived(engine, f"--{name}"):
+            continue
+        near = get_close_matches(name, newest.flags, n=1, cutoff=0.85)
+        found += [Sight(f"flag:{name}", f"--{name}", name, near[0])] if near else []
+    return found
+
+
+def stray_words(scene: Scene) -> list[Sight]:
+    """Words beside the model that the parser has no place for, where every flag before them is known."""
+    known = _release(scene)
+    if known is None or known.engine == "llamacpp" or not scene.launch.model:
+        return []
+    if any(resolve(known, f"--{name}") is None for name in scene.launch.flags):
+        return []
+    plain = [word for word in scene.launch.extra if _PLAIN_WORD.fullmatch(word)]
+    return [Sight("program", f"`{word}` stands alone", word, word) for word in plain[:3]]
 
 
 def refused_values(scene: Scene) -> list[Sight]:
@@ -65,14 +103,38 @@ def _refused_values(scene: Scene, known: Schema) -> Iterator[Sight]:
         flag = known.flags.get(name)
         if flag is None:
             continue
-        if isinstance(given, str) and flag.takes == "value" and not flag.value.accepts(given):
-            why = _age(known, f"--{name}", given) or f"it takes {', '.join(flag.value.values[:8])}"
+        text = given if isinstance(given, str) and flag.takes == "value" and is_final(given) else None
+        if text is not None and not flag.value.accepts(text):
+            why = _age(known, f"--{name}", text) or f"it takes {', '.join(flag.value.values[:8])}"
             yield Sight(f"flag:{name}", f"--{name} {given}", f"--{name} {given}", why)
+        wrong = _wrong_kind(flag, given)
+        if wrong:
+            shown = given if isinstance(given, str) else ""
+            yield Sight(f"flag:{name}", f"--{name} {shown}".rstrip(), f"--{name} {shown}".rstrip(), wrong)
         if isinstance(given, dict):
             for each in given:
-                if key(known, name, (each,)) == "unknown":
+                if is_final(each) and key(known, name, (each,)) == "unknown":
                     why = _age(known, f"{flag.value.config}.{each}") or "no release had it"
                     yield Sight(f"flag:{name}", f'"{each}" in --{name}', f'"{each}" in --{name}', why)
+
+
+def _wrong_kind(flag: Flag, given: FlagValue) -> str:
+    """Why a value cannot be what the flag takes; nothing when it may be, or a shell has yet to fill it in."""
+    if given is True and flag.takes in ("value", "many") and flag.value.kind != "bool":
+        return "it takes a value, and none follows"
+    if isinstance(given, str) and flag.takes == "nothing" and is_final(given):
+        return "it takes no value"
+    if not isinstance(given, str) or flag.value.values:
+        return ""
+    if flag.value.kind == "json" and flag.value.config and given.lstrip()[:1] in ("{", "["):
+        return "" if re.search(r"[$`<]", given) or _HOLE.fullmatch(given.strip()) else "this is not JSON"
+    if not is_final(given):
+        return ""
+    if flag.value.kind == "int" and not _INT.fullmatch(given):
+        return "it takes a whole number"
+    if flag.value.kind == "float" and not _FLOAT.fullmatch(given):
+        return "it takes a number"
+    return ""
 
 
 def unread_variables(scene: Scene) -> list[Sight]:

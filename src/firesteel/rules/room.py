@@ -17,9 +17,11 @@ from firesteel.facts.hardware import hardware, host_at_rest
 from firesteel.launch import Launch
 from firesteel.planner import Plan, plan
 from firesteel.rules.scene import Scene, Sight
-from firesteel.units import show_bytes
+from firesteel.units import GIB, show_bytes
 
 _DEFAULT_FRACTION = 0.92
+_USUAL_SHM = 32 * GIB
+"""A limit up to here is what tools set for NCCL, and little of it is ever used."""
 
 
 def promised_twice(scene: Scene) -> list[Sight]:
@@ -30,7 +32,7 @@ def promised_twice(scene: Scene) -> list[Sight]:
         return []
     total = hardware(scene.hardware).memory_bytes
     wanted = round(fraction * total) + box.shm_bytes
-    if wanted <= total or box.ipc == "host":
+    if wanted <= total or box.ipc == "host" or box.shm_bytes <= _USUAL_SHM:
         return []
     words = f"{fraction:g} of {show_bytes(total)} and {show_bytes(box.shm_bytes)} of /dev/shm"
     return [Sight("option:shm-size", words, show_bytes(wanted), show_bytes(total))]

@@ -84,6 +84,8 @@ class When(sheets.Sheet):
     """Patterns of image references."""
     known_image: bool | None = None
     """Whether the catalog knows the container's image."""
+    upstream: bool | None = None
+    """Whether the container's image is made by the engine's own makers; a fork may be patched."""
     image_lacks: str | None = None
     """A compute capability that the image is known to have no code for."""
     after_entrypoint: Literal["engine", "shell"] | None = None

@@ -1,0 +1,87 @@
+"""What fits in 128 GB: the weights of models in formats that nobody may have published.
+
+A table in circulation gives a 405B in INT4 about 100 GB. Parameters times bits make it 203 GB before a
+single scale is counted, and a format is more than its bits: groups have scales, and embeddings, head,
+norms and routers stay as they are. So the bytes are worked out from the config and the format's layout,
+tensor by tensor; `config` alone decides, whatever the checkpoint itself is stored in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from firesteel.catalog.catalog import Catalog
+from firesteel.catalog.model import Model
+from firesteel.errors import UsageError
+from firesteel.facts.parameters import parameters
+from firesteel.facts.quantization import (
+    NVFP4,
+    Method,
+    Quantization,
+    WeightFormat,
+    assumed_weights,
+    fp8_block,
+)
+
+_FORMATS: Mapping[str, tuple[Method, WeightFormat] | None] = {
+    "BF16": None,
+    "FP8": ("fp8", fp8_block(128, 128)),
+    "INT4": ("gptq", WeightFormat("int4", 4, 128, 16 + 4, column_bytes=4)),
+    "NVFP4": ("modelopt", NVFP4),
+}
+FORMATS = tuple(_FORMATS)
+"""FP8 with a scale a block of 128 x 128; INT4 as GPTQ has it, in groups of 128; NVFP4 in groups of 16."""
+
+FAMOUS = (
+    "nvidia/Llama-3.3-70B-Instruct-NVFP4",
+    "unsloth/Qwen3-Coder-Next-FP8-Dynamic",
+    "openai/gpt-oss-120b",
+    "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4",
+    "Qwen/Qwen3-235B-A22B-GPTQ-Int4",
+    "meta-llama/Llama-3.1-405B-Instruct",
+)
+"""The models that such tables name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    model: str
+    family: str
+    parameters: int
+    active_parameters: int
+    bytes: Mapping[str, int]
+    """By format, without towers and drafter: every linear layer but the head in it, the rest in BF16."""
+    published_bytes: int
+    """Of the catalog's own checkpoint, which may mix formats."""
+
+
+def matrix(
+    catalog: Catalog, models: Iterable[str] = FAMOUS, formats: Iterable[str] = FORMATS
+) -> tuple[Row, ...]:
+    """A row a model. Whether it fits is for the reader to say, who knows what else needs room."""
+    wanted = tuple(formats)
+    return tuple(_row(catalog.models[each], wanted) for each in models)
+
+
+def _row(model: Model, formats: Iterable[str]) -> Row:
+    if model.parameters is None or model.active_parameters is None:
+        raise UsageError(
+            f"`{model.id}` has no `config` in its file, so its weights are known in one format only",
+            next="firesteel models",
+        )
+    sizes = {each: weight_bytes(model, each) for each in formats}
+    return Row(
+        model.id, model.family, model.parameters, model.active_parameters, sizes, model.weights.total_bytes
+    )
+
+
+def weight_bytes(model: Model, format: str) -> int:
+    """The language model's weights in `format`, without towers and drafter."""
+    if format not in _FORMATS:
+        raise UsageError(f"`{format}` is none of {', '.join(FORMATS)}", next=f"use {FORMATS[0]}")
+    counted = parameters(model.sheet.config)
+    own = replace(counted, groups=tuple(group for group in counted.groups if group.is_of_model))
+    said = _FORMATS[format]
+    stored = Quantization(said[0], said[1], converts_head=False) if said else None
+    return assumed_weights(own, stored).total_bytes

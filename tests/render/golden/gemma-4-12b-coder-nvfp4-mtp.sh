@@ -1,0 +1,10 @@
+docker run -d --name firesteel-gemma-4-12b-coder-nvfp4-mtp \
+  --label firesteel=gemma-4-12b-coder-nvfp4-mtp \
+  --gpus all \
+  --ipc host \
+  -p 127.0.0.1:8000:8000 \
+  -v ~/.cache/huggingface:/hub \
+  -e HF_HOME=/hub \
+  --entrypoint= \
+  vllm/vllm-openai:v0.28.0 \
+  bash -c 'mkdir -p / && ln -sfn "$(hf download --quiet sakamakismile/gemma-4-12B-coder-fable5-composer2.5-MTP-NVFP4)" /model && vllm serve sakamakismile/gemma-4-12B-coder-fable5-composer2.5-MTP-NVFP4 --host 0.0.0.0 --port 8000 --served-model-name gemma-4-12b-coder-nvfp4-mtp --kv-cache-dtype fp8 --speculative-config '"'"'{"method":"mtp","model":"/model/assistant","num_speculative_tokens":3}'"'"' --tool-call-parser gemma4 --reasoning-parser gemma4 --enable-auto-tool-choice --max-num-batched-tokens 8192 --max-model-len 16384 --max-num-seqs 4'

@@ -1,0 +1,21 @@
+docker run -d --name firesteel-gemma-4-26b-a4b-nvfp4 \
+  --label firesteel=gemma-4-26b-a4b-nvfp4 \
+  --gpus all \
+  --ipc host \
+  -p 127.0.0.1:8000:8000 \
+  -v ~/.cache/huggingface:/hub \
+  -e HF_HOME=/hub \
+  -e VLLM_USE_V2_MODEL_RUNNER=1 \
+  -e HF_TOKEN \
+  vllm/vllm-openai:v0.28.0 nvidia/Gemma-4-26B-A4B-NVFP4 \
+  --host 0.0.0.0 \
+  --port 8000 \
+  --served-model-name gemma-4-26b-a4b-nvfp4 \
+  --kv-cache-dtype fp8 \
+  --moe-backend marlin \
+  --tool-call-parser gemma4 \
+  --reasoning-parser gemma4 \
+  --enable-auto-tool-choice \
+  --max-num-batched-tokens 8192 \
+  --max-model-len 131072 \
+  --max-num-seqs 8

@@ -1,0 +1,17 @@
+docker run -d --name firesteel-gpt-oss-20b \
+  --label firesteel=gpt-oss-20b \
+  --gpus all \
+  --ipc host \
+  -p 127.0.0.1:8000:8000 \
+  -v ~/.cache/huggingface:/hub \
+  -e HF_HOME=/hub \
+  vllm/vllm-openai:v0.28.0 openai/gpt-oss-20b \
+  --host 0.0.0.0 \
+  --port 8000 \
+  --served-model-name gpt-oss-20b \
+  --moe-backend marlin \
+  --tool-call-parser openai \
+  --enable-auto-tool-choice \
+  --max-num-batched-tokens 8192 \
+  --max-model-len 131072 \
+  --max-num-seqs 8

@@ -1,0 +1,20 @@
+docker run -d --name firesteel-nemotron-3-nano-nvfp4-plain \
+  --label firesteel=nemotron-3-nano-nvfp4-plain \
+  --gpus all \
+  --ipc host \
+  -p 127.0.0.1:8000:8000 \
+  -v ~/.cache/huggingface:/hub \
+  -e HF_HOME=/hub \
+  vllm/vllm-openai:v0.26.0 nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4 \
+  --host 0.0.0.0 \
+  --port 8000 \
+  --served-model-name nemotron-3-nano-nvfp4-plain \
+  --kv-cache-dtype fp8 \
+  --moe-backend marlin \
+  --linear-backend marlin \
+  --tool-call-parser qwen3_coder \
+  --enable-auto-tool-choice \
+  --reasoning-parser nemotron_v3 \
+  --max-num-batched-tokens 8192 \
+  --max-model-len 131072 \
+  --max-num-seqs 4

@@ -1,0 +1,16 @@
+docker run -d --name firesteel-qwen3-coder-next-fp8-dynamic \
+  --label firesteel=qwen3-coder-next-fp8-dynamic \
+  --gpus all \
+  --ipc host \
+  -p 127.0.0.1:8000:8000 \
+  -v ~/.cache/huggingface:/hub \
+  -e HF_HOME=/hub \
+  vllm/vllm-openai:v0.28.0 unsloth/Qwen3-Coder-Next-FP8-Dynamic \
+  --host 0.0.0.0 \
+  --port 8000 \
+  --served-model-name qwen3-coder-next-fp8-dynamic \
+  --tool-call-parser qwen3_coder \
+  --enable-auto-tool-choice \
+  --max-num-batched-tokens 8192 \
+  --max-model-len 65536 \
+  --max-num-seqs 2

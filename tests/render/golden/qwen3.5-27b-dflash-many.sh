@@ -1,0 +1,16 @@
+docker run -d --name firesteel-qwen3.5-27b-dflash-many \
+  --label firesteel=qwen3.5-27b-dflash-many \
+  --gpus all \
+  --ipc host \
+  -p 127.0.0.1:8000:8000 \
+  -v ~/.cache/huggingface:/hub \
+  -e HF_HOME=/hub \
+  vllm/vllm-openai:v0.28.0 AEON-7/DFlash-Qwen3.5-27B-Uncensored-NVFP4 \
+  --host 0.0.0.0 \
+  --port 8000 \
+  --served-model-name qwen3.5-27b-dflash-many \
+  --speculative-config '{"method":"dflash","model":"z-lab/Qwen3.5-27B-DFlash","num_speculative_tokens":5}' \
+  --max-num-batched-tokens 32768 \
+  --reasoning-parser qwen3 \
+  --max-model-len 32768 \
+  --max-num-seqs 8

@@ -1,0 +1,17 @@
+docker run -d --name firesteel-qwen3.6-27b-nvfp4-unsloth \
+  --label firesteel=qwen3.6-27b-nvfp4-unsloth \
+  --gpus all \
+  --ipc host \
+  -p 127.0.0.1:8000:8000 \
+  -v ~/.cache/huggingface:/hub \
+  -e HF_HOME=/hub \
+  vllm/vllm-openai:v0.28.0 unsloth/Qwen3.6-27B-NVFP4 \
+  --host 0.0.0.0 \
+  --port 8000 \
+  --served-model-name qwen3.6-27b-nvfp4-unsloth \
+  --reasoning-parser qwen3 \
+  --tool-call-parser qwen3_coder \
+  --enable-auto-tool-choice \
+  --max-num-batched-tokens 8192 \
+  --max-model-len 65536 \
+  --max-num-seqs 4

@@ -1,0 +1,18 @@
+docker run -d --name firesteel-qwen3.6-35b-a3b-nvfp4-plain \
+  --label firesteel=qwen3.6-35b-a3b-nvfp4-plain \
+  --gpus all \
+  --ipc host \
+  -p 127.0.0.1:8000:8000 \
+  -v ~/.cache/huggingface:/hub \
+  -e HF_HOME=/hub \
+  vllm/vllm-openai:v0.28.0 nvidia/Qwen3.6-35B-A3B-NVFP4 \
+  --host 0.0.0.0 \
+  --port 8000 \
+  --served-model-name qwen3.6-35b-a3b-nvfp4-plain \
+  --moe-backend marlin \
+  --reasoning-parser qwen3 \
+  --tool-call-parser qwen3_xml \
+  --enable-auto-tool-choice \
+  --max-num-batched-tokens 8192 \
+  --max-model-len 65536 \
+  --max-num-seqs 4
