@@ -8,10 +8,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-from tests.conftest import Firesteel, Ran
 
 from firesteel.cli.documents import DOCUMENTS
 from firesteel.cli.main import COMMANDS
+from tests.conftest import Firesteel, Ran
 
 SCHEMAS = {schema.model_fields["document"].default: schema.model_json_schema() for schema in DOCUMENTS}
 

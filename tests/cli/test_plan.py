@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+
 from tests.conftest import Firesteel
 
 CONFIG = {

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.engines.test_learn_vllm import FILES
 
 from firesteel import reads, rules
 from firesteel.catalog import shipped
@@ -33,6 +32,7 @@ from firesteel.engines.schema import schema
 from firesteel.engines.symbols import Flag, Schema, Value
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.launch import EngineName
+from tests.engines.test_learn_vllm import FILES
 
 PACKAGES = "usr/local/lib/python3.12/dist-packages"
 LLAMA = schema("llamacpp", "11549")

@@ -7,6 +7,7 @@ import pytest
 from firesteel import catalog
 from firesteel.rules import Lint, lint
 
+RUN = "docker run --gpus all vllm/vllm-openai:v0.28.0"
 ASKED = Lint(catalog.shipped().images)
 
 
@@ -17,8 +18,10 @@ def told(line: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("line", "needed"),
     [
-        ("vllm serve openai/gpt-oss-120b --gpu-memory-utilization 0.5", "60.8 GiB"),
-        ("vllm serve openai/gpt-oss-120b --gpu-memory-utilization 0.5 --max-num-seqs 200", "60.8 GiB"),
+        (f"{RUN} openai/gpt-oss-120b --gpu-memory-utilization 0.5", "60.8 GiB"),
+        (f"{RUN} openai/gpt-oss-120b --gpu-memory-utilization 0.5 --max-num-seqs 200", "60.8 GiB"),
+        ("vllm serve openai/gpt-oss-120b --gpu-memory-utilization 0.5", None),
+        (f"{RUN} openai/gpt-oss-120b --gpu-memory-utilization 0.5 --quantization fp8", None),
         ("llama-server -hf ggml-org/gpt-oss-120b-GGUF -c 131072 -np 8 --cache-ram 0", None),
         ("vllm serve openai/gpt-oss-120b --gpu-memory-utilization 0.5 --nnodes 2", None),
         ("vllm serve openai/gpt-oss-120b --gpu-memory-utilization $UTIL", None),

@@ -52,7 +52,8 @@ def command(
         return
     if engine is None:
         raise UsageError(
-            "which engine?", next="firesteel learn vllm VERSION (or --list), or: firesteel learn --image IMAGE"
+            "which engine?",
+            next="firesteel learn vllm VERSION (or --list), or: firesteel learn --image IMAGE",
         )
     if is_list:
         _show_known(home, engine, as_json)

@@ -21,8 +21,8 @@ def docker_words_after_image(scene: Scene) -> list[Sight]:
     """`IMAGE model -p 8000:8000`: docker hands the option to the engine, which does not know it."""
     engine = scene.launch.engine
     newest = schema(engine, NEWEST_KNOWN[engine])
-    if scene.launch.container is None or newest is None:
-        return []
+    if scene.launch.container is None or newest is None or engine == "llamacpp":
+        return []  # llama.cpp has short flags of its own: `-p` is a prompt
     meant = {name: _typed(name) for name in scene.launch.flags if name in _DOCKER_ONLY}
     return [
         Sight(f"flag:{name}", typed, typed, name)

@@ -39,22 +39,31 @@ def promised_twice(scene: Scene) -> list[Sight]:
 
 
 def too_large(scene: Scene) -> list[Sight]:
-    """At the low end of every estimate, and for one request, it still does not fit."""
+    """The weights and one request are more than the engine's share, with nothing else counted at all."""
     model = _known_model(scene)
-    if model is None or scene.hardware is None or scene.launch.sparks > 1 or _is_split(scene):
+    if model is None or scene.hardware is None or not _is_told(scene):
         return []
     try:
-        planned = plan(
-            _for_one(scene.launch), model.architecture, model.weights, host_at_rest(hardware(scene.hardware))
-        )
+        machine = host_at_rest(hardware(scene.hardware))
+        planned = plan(_for_one(scene.launch), model.architecture, model.weights, machine)
     except FiresteelError:
         return []
     share, words = _share(scene, planned)
-    needed = round(planned.memory.needed.low)
+    pool = planned.cache.pool
+    needed = model.weights.total_bytes + (pool.least_bytes if pool else planned.cache.bytes)
     if needed <= share:
         return []
-    saw = f"{scene.launch.model}: at least {show_bytes(needed)} for one request, {words}"
+    saw = f"{scene.launch.model}: {show_bytes(needed)} for weights and one request, {words}"
     return [Sight("model", saw, show_bytes(needed), words)]
+
+
+def _is_told(scene: Scene) -> bool:
+    """Everything that decides is there: the release, one Spark, and weights as the checkpoint has them."""
+    launch = scene.launch
+    if launch.engine == "sglang" or (launch.engine == "vllm" and launch.version is None):
+        return False
+    changed = {"quantization", "cpu-offload-gb", "hf-overrides", "load-format", "config"} & scene.flags.keys()
+    return launch.sparks == 1 and not changed and not _is_split(scene)
 
 
 def _known_model(scene: Scene) -> Model | None:
