@@ -28,7 +28,16 @@ async def need_docker() -> None:
 
 def container_runs(label: str) -> bool:
     """Is there a running container that was started as this service? No docker, no container."""
-    words = ["docker", "ps", "--quiet", "--filter", f"label=firesteel={label}"]
+    return _lists(label)
+
+
+def container_is_there(label: str) -> bool:
+    """The same, or what docker has yet to remove of it: `docker stop` returns before that is done."""
+    return _lists(label, "--all")
+
+
+def _lists(label: str, *options: str) -> bool:
+    words = ["docker", "ps", "--quiet", *options, "--filter", f"label=firesteel={label}"]
     try:
         done = subprocess.run(words, capture_output=True, timeout=_PATIENCE_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.edge import process
+from firesteel.edge.containers import container_is_there
 from firesteel.edge.home import Locked, is_locked, lock
 from firesteel.edge.memory import meminfo
 from firesteel.errors import FiresteelError
@@ -44,6 +45,7 @@ async def end(service: Service) -> AsyncIterator[Event]:
     if service.spec.stop:
         # A keeper that was killed could not stop its container; stopping one that is gone does no harm.
         await process.run(*service.spec.stop)
+        await _until_removed(service)
     came_back = not before.held_bytes or await _until_memory_is_back(before)
     words = f"{service.name} is gone"
     if before.held_bytes:
@@ -81,6 +83,13 @@ async def _until_gone(service: Service) -> None:
     left = next((pid.number for pid in pids if process.is_alive(pid)), None)
     hint = f"sudo kill -9 {left}" if left else f"firesteel down {service.name}, once more"
     raise FiresteelError(f"{service.name} does not go", next=hint)
+
+
+async def _until_removed(service: Service) -> None:
+    """Until the name is free for the next start; docker removes a container after it has stopped it."""
+    deadline = process.uptime() + service.spec.stop_grace_s
+    while process.uptime() < deadline and container_is_there(service.spec.name):
+        await asyncio.sleep(_POLL_S)
 
 
 async def _until_memory_is_back(before: _Before) -> bool:
