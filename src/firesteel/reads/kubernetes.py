@@ -22,7 +22,7 @@ from firesteel.errors import UsageError
 from firesteel.reads import said
 from firesteel.reads.docker import Given
 from firesteel.reads.nodes import Node
-from firesteel.reads.passage import MAX_CHARACTERS, Page, Passage
+from firesteel.reads.passage import MAX_CHARACTERS, Page, Passage, joined
 from firesteel.reads.said import Entry
 from firesteel.reads.shell import NOWHERE, Word
 from firesteel.reads.start import Start
@@ -142,7 +142,7 @@ class _Filling:
             grown += len(value.text)
             if grown > MAX_EXPANDED:
                 return passage
-        return said.joined([*pieces, said.made(passage, [(text[at:], at)])]) if pieces else passage
+        return joined([*pieces, said.made(passage, [(text[at:], at)])]) if pieces else passage
 
 
 def _environment(container: Node, filling: _Filling) -> Iterator[Given]:

@@ -88,6 +88,19 @@ class Passage:
 _FAR = 2**62
 
 
+def joined(pieces: Iterable[Passage]) -> Passage:
+    """One passage after the other, each standing where it stood."""
+    anchors: list[Anchor] = []
+    texts: list[str] = []
+    length, first = 0, None
+    for piece in pieces:
+        first = first or piece.anchors
+        anchors += [(length + offset, there) for offset, there in piece.anchors if piece.text]
+        texts.append(piece.text)
+        length += len(piece.text)
+    return Passage("".join(texts), tuple(anchors) or first or ((0, 0),))
+
+
 def page(text: str, path: str) -> Page:
     """Text worth reading: bounded, without zero bytes or a byte order mark, with Unix line ends."""
     if len(text) > MAX_CHARACTERS:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import yaml
@@ -135,13 +135,3 @@ def _anchors(passage: Passage, at: int, length: int) -> Iterator[Anchor]:
         ours, there = passage.anchors[index]
         yield ours - at, there
         index += 1
-
-
-def joined(pieces: Sequence[Passage]) -> Passage:
-    """One passage after the other, each standing where it stood."""
-    anchors: list[Anchor] = []
-    length = 0
-    for piece in pieces:
-        anchors += [(length + offset, there) for offset, there in piece.anchors if piece.text]
-        length += len(piece.text)
-    return Passage("".join(piece.text for piece in pieces), tuple(anchors) or pieces[0].anchors)

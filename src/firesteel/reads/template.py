@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from firesteel.errors import UsageError
 from firesteel.reads import shell
-from firesteel.reads.passage import MAX_CHARACTERS, Anchor, Page, Passage
+from firesteel.reads.passage import MAX_CHARACTERS, Page, Passage, joined
 from firesteel.reads.shell import NOWHERE, Line, Word
 
 MAX_NESTED = 8
@@ -102,19 +102,6 @@ class Values:
         self._done[name] = self.filler.fill(value, self.hole, lambda found: self.get(found[1])).passage
         self._open.pop()
         return self._done[name]
-
-
-def joined(pieces: Iterable[Passage]) -> Passage:
-    """One text of several, each where it was."""
-    anchors: list[Anchor] = []
-    texts: list[str] = []
-    length = 0
-    for piece in pieces:
-        if piece.text:
-            anchors += [(length + offset, there) for offset, there in piece.anchors]
-            texts.append(piece.text)
-            length += len(piece.text)
-    return Passage("".join(texts), tuple(anchors) or ((0, 0),))
 
 
 def implied(text: str, near: Word) -> Word:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from firesteel.reads.passage import Anchor, Page, Passage
+from firesteel.reads.passage import Page, Passage, joined
 from firesteel.reads.shell import NOWHERE, Line, Word
 
 MAX_EXPANDED = 2**16
@@ -111,7 +111,7 @@ def _filled(word: Word, known: Values, depth: int = 0) -> Word:
             at = use.end()
     if not pieces:
         return word
-    inside = _joined([*pieces, word.inside.part(at, len(word.text))])
+    inside = joined([*pieces, word.inside.part(at, len(word.text))])
     if len(inside.text) > MAX_EXPANDED:
         return word
     filled = replace(word, text=inside.text, inside=inside, span=NOWHERE)
@@ -123,12 +123,3 @@ def _value(use: re.Match[str], word: Word, known: Values) -> Passage | None:
     if words is not None:
         return words[0].inside if len(words) == 1 and "[" not in use[0] else None
     return word.inside.part(*use.span("default")) if use["default"] is not None else None
-
-
-def _joined(pieces: Sequence[Passage]) -> Passage:
-    anchors: list[Anchor] = []
-    length = 0
-    for piece in pieces:
-        anchors += [(length + offset, there) for offset, there in piece.anchors if piece.text]
-        length += len(piece.text)
-    return Passage("".join(piece.text for piece in pieces), tuple(anchors) or pieces[0].anchors)
