@@ -57,7 +57,9 @@ def test_a_config_alone(firesteel: Firesteel, config: str) -> None:
     found = ran.json
     weights = found["memory"]["parts"][0]
     assert "usual layout of nvfp4" in weights["why"] and weights["basis"] == "derived"
-    assert weights["bytes"]["expected"] == pytest.approx(6.4e9, rel=0.01)
+    assert weights["bytes"]["low"] == pytest.approx(6.4e9, rel=0.01)
+    assert weights["bytes"]["high"] == pytest.approx(8.6e9, rel=0.05)  # attention left in BF16
+    assert "stay in 16 bits" in found["speed"]["why"]
     assert (found["launch"]["version"], found["launch"]["flags"]["kv-cache-dtype"]) == ("0.26.0", "fp8")
     assert found["cache"]["users"] == 5 and found["speed"]["rung"] == "fitted"
 
@@ -115,6 +117,11 @@ def test_a_picture(firesteel: Firesteel, config: str, tmp_path: Path) -> None:
         (["--engine", "llamacpp"], "llamacpp does not read safetensors"),
         (["--quant", "q4_k_m", "--engine", "vllm"], "vllm does not read gguf"),
         (["--quant", "q4_k_m", "--kv-cache-memory-bytes", "1"], "only vLLM is told"),
+        (["--quant", "q4_k_m", "--nodes", "2"], "does not split a model's tensors"),
+        (["--nodes", "3"], "heads are not split in 3"),
+        (["--weights-bytes", "1000"], "cannot be this model"),
+        (["--engine-version", "nightly"], "is no engine version"),
+        (["--compare"], "--compare takes two or more"),
     ],
 )
 def test_impossible_asks(firesteel: Firesteel, config: str, words: list[str], says: str) -> None:
@@ -132,3 +139,40 @@ def test_models_are_filtered_and_ranked(firesteel: Firesteel) -> None:
     assert all("coder" in name for name in names("coder"))
     assert names("--engine", "llamacpp", "--goal", "speed")[0] == "gpt-oss-120b-llamacpp"
     assert firesteel("models", "nosuchmodel").code == 2
+
+
+def test_a_cache_that_the_engine_refuses_does_not_fit(firesteel: Firesteel, config: str) -> None:
+    words = ("--engine", "vllm", "--context", "40960", "--kv-cache-memory-bytes", "1000000000")
+    ran = firesteel("plan", config, *words, "--host", "gb10")
+    assert ran.code == 4 and "refuses to start: this cache holds 6,768 tokens at most" in ran.out
+    assert firesteel("plan", config, *words, "--host", "gb10", "--json").json["can_run"] is False
+
+
+def test_a_release_as_people_write_it(firesteel: Firesteel, config: str) -> None:
+    for text, version in (("v0.26.0", "0.26.0"), ("0.28", "0.28.0"), ("0.24.0", "0.24.0")):
+        found = firesteel("plan", config, "--engine-version", text, "--host", "gb10", "--json").json
+        assert (found["launch"]["version"], found["speed"]["rung"]) == (version, "fitted")
+
+
+def test_a_name_that_says_more_than_its_config(firesteel: Firesteel, tmp_path: Path) -> None:
+    folder = tmp_path / "Big-NVFP4"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    ran = firesteel("plan", str(folder), "--host", "gb10")
+    assert ran.code == 2 and "is called NVFP4" in ran.err and "--quant nvfp4" in ran.err
+    assert firesteel("plan", str(folder), "--quant", "nvfp4", "--host", "gb10").code == 0
+
+
+def test_a_calibrated_cache_is_what_auto_means(firesteel: Firesteel, tmp_path: Path) -> None:
+    quantized = {
+        "quant_method": "modelopt",
+        "quant_algo": "FP8",
+        "kv_cache_scheme": {"type": "float", "num_bits": 8},
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**CONFIG, "quantization_config": quantized}))
+    plain, auto, bf16 = (
+        firesteel("plan", str(path), "--host", "gb10", "--json", *words).json["cache"]["bytes_per_token"]
+        for words in ((), ("--kv-cache-dtype", "auto"), ("--kv-cache-dtype", "bfloat16"))
+    )
+    assert plain == auto == bf16 // 2

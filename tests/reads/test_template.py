@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.errors import UsageError
-from firesteel.reads.passage import MAX_CHARACTERS, page
+from firesteel.reads.passage import MAX_CHARACTERS, joined, page
 from firesteel.reads.shell import NOWHERE
-from firesteel.reads.template import Filled, Filler, Values, joined
+from firesteel.reads.template import Filled, Filler, Values
 
 HOLE = re.compile(r"\{(\w+)\}")
 PAGE = page("a {port} b\nport: 8000\n", "recipe.yaml")

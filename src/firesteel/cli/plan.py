@@ -18,7 +18,7 @@ from firesteel.cli.typed import typed
 from firesteel.edge import texts
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Goal
-from firesteel.rules import Proposal
+from firesteel.rules import Proposal, release
 
 
 @click.command("plan")
@@ -29,7 +29,7 @@ from firesteel.rules import Proposal
 @words.host_option
 @words.size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Only ways through this engine.")
-@click.option("--engine-version", metavar="VERSION", help="Figures as this release gives them.")
+@click.option("--engine-version", "version", metavar="VERSION", help="Figures as this release gives them.")
 @click.option("--quant", metavar="NAME", help="How a config's weights are stored: nvfp4, fp8, q4_k_m, ...")
 @click.option("--weights-bytes", type=click.IntRange(1, 2**50), help="Their sum, in place of an assumed one.")
 @click.option("--kv-cache-dtype", metavar="TYPE", help="fp8, auto, q8_0, ...")
@@ -48,7 +48,7 @@ def command(
     users: int | None,
     port: int | None,
     engine: EngineName | None,
-    engine_version: str | None,
+    version: str | None,
     quant: str | None,
     weights_bytes: int | None,
     kv_cache_dtype: str | None,
@@ -62,6 +62,14 @@ def command(
     config.json alone, for which --quant says how the weights are stored. Exits 4 when it does not fit, 3
     when a rule stops it.
     """
+    if compare and (len(models) < 2 or chart):
+        raise UsageError(
+            "--compare takes two or more MODELs, and draws nothing", next="firesteel plan --help"
+        )
+    if nodes and nodes & (nodes - 1):
+        raise UsageError(
+            f"attention heads are not split in {nodes}; only 1, 2, 4 and 8 are planned", next="--nodes 2"
+        )
     if len(models) > 1 and not compare:
         raise UsageError("one MODEL at a time", next=f"firesteel plan --compare {' '.join(models)}")
     ask = Ask(
@@ -70,7 +78,7 @@ def command(
         users,
         port,
         engine=engine,
-        version=engine_version,
+        version=release(engine, version) if version else None,
         quant=quant,
         weights_bytes=weights_bytes,
         kv_cache_dtype=kv_cache_dtype,

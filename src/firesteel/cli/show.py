@@ -159,10 +159,10 @@ def _printed_rows(plan: Plan) -> list[Row]:
     rows: list[Row] = []
     engine = f"{plan.launch.engine} {plan.launch.version or 'of a version not known'}"
     for each in plan.printed:
-        size = f"{each.tokens:,} tokens, {each.concurrency_text}x at {each.context:,}"
+        words = f"will print: {each.tokens:,} tokens, {each.concurrency_text}x at {each.context:,}"
         if each.refused:
-            size = f"refuses to start; {each.refused.largest_context:,} tokens would fit"
-        rows.append(("", f"{engine} will print: {size}"))
+            words = f"refuses to start: this cache holds {each.refused.largest_context:,} tokens at most"
+        rows.append(("", f"{engine} {words}"))
     pool = plan.cache.pool
     if pool and pool.unsure:
         rows.append(("", Text(f"perhaps not to the digit: {pool.unsure}", style="dim")))
@@ -214,6 +214,8 @@ def verdict(proposal: Proposal) -> Text:
     memory = proposal.plan.memory
     if memory.verdict == "does not fit":
         return Text(f"does not fit: {show_bytes(memory.short_bytes)} short", style="bold red")
+    if proposal.plan.is_refused:
+        return Text("does not fit: the cache does not hold one request", style="bold red")
     if proposal.stops:
         return Text(f"{memory.verdict}, but {proposal.stops[0].rule} stops it", style="bold red")
     if not proposal.suits_host:

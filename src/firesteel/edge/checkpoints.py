@@ -27,7 +27,7 @@ from firesteel.facts import (
 )
 from firesteel.facts.parameters import parameters
 from firesteel.facts.quantization import UnknownQuantization, assumed_weights, quantization
-from firesteel.facts.usual import is_gguf, usual_weights
+from firesteel.facts.usual import heavier_weights, is_gguf, usual_weights
 
 _HUB = "https://huggingface.co"
 _MAX_TEXT = 64 * 2**20
@@ -50,6 +50,8 @@ def open_path(word: str, quant: str | None = None) -> Checkpoint:
     if not path.exists():
         raise UsageError(f"there is no {path}", next="firesteel models")
     if path.is_dir():
+        if (path / "config.json").exists() and not any(path.glob("*.safetensors*")):
+            return _open_config(path / "config.json", quant)
         return _open_folder(path)
     if path.suffix == ".gguf":
         return _open_gguf(path)
@@ -69,14 +71,27 @@ def _open_config(path: Path, quant: str | None) -> Checkpoint:
     said = quantization(config)
     if said is None and beside.exists():
         said = quantization(_json(beside.name, _text_of(beside)))
-    if quant is not None:
-        said, weights = None, usual_weights(sizes, quant, path.name)
-    else:
-        weights = assumed_weights(sizes, said, f"{path.name}{'' if said else ', as BF16'}")
-    name = path.parent.name if path.name == "config.json" else path.stem
-    form: Literal["gguf", "safetensors"] = "gguf" if quant and is_gguf(quant) else "safetensors"
     calibrated = said.kv_cache_dtype if said else None
-    return Checkpoint(name, name, form, str(path), shape, weights, sizes.unknown, calibrated)
+    name = path.parent.name if path.name == "config.json" else path.stem
+    if quant is not None:
+        weights = usual_weights(sizes, quant, path.name)
+    else:
+        _insist_on_format(name, said is not None)
+        weights = assumed_weights(sizes, said, f"{path.name}{'' if said else ', as BF16'}")
+    form: Literal["gguf", "safetensors"] = "gguf" if quant and is_gguf(quant) else "safetensors"
+    heavier = heavier_weights(sizes, quant, path.name) if quant else None
+    return Checkpoint(name, name, form, str(path), shape, weights, sizes.unknown, calibrated, heavier)
+
+
+def _insist_on_format(name: str, is_told: bool) -> None:
+    """A name that says a format, and a config that does not: its weights are surely not BF16."""
+    said = re.search(r"nvfp4|mxfp4|fp8|int4|int8|awq|gptq", name, re.IGNORECASE)
+    if said and not is_told:
+        raise UsageError(
+            f"{name} is called {said[0].upper()}, and its config.json does not say so; "
+            "hf_quant_config.json beside it would",
+            next=f"--quant {said[0].lower()}",
+        )
 
 
 def _text_of(path: Path) -> str:

@@ -25,3 +25,5 @@ class Checkpoint:
     """What it has beside these weights and nothing sizes, in words."""
     kv_cache_dtype: str | None = None
     """What it is calibrated to keep keys and values in; None: it does not say."""
+    heavier: Weights | None = None
+    """The same label in the layout that leaves more in 16 bits; None: the layout is not in doubt."""

@@ -36,6 +36,7 @@ _HEAD = Modules(frozenset({"lm_head"}))
 _EXPERTS = Modules(frozenset({"experts"}))
 
 _PLAIN = ("bf16", "fp16", "none")
+_ALIASES = {"f16": "fp16", "float16": "fp16", "bfloat16": "bf16", "w4a16": "int4", "w8a8": "int8"}
 _LAYOUTS: dict[str, Quantization] = {
     "fp8": Quantization("fp8", FP8, ignored=_HEAD, converts_head=False),
     "fp8-block": Quantization("fp8", fp8_block(128, 128), ignored=_HEAD, converts_head=False),
@@ -66,7 +67,7 @@ def is_gguf(label: str) -> bool:
 
 def usual_weights(parameters: Parameters, label: str, source: str) -> Weights:
     """Bytes by role for a label; UsageError for one that is not known."""
-    name = label.lower()
+    name = _ALIASES.get(label.lower(), label.lower())
     if name in _PLAIN:
         return assumed_weights(parameters, None, f"{source}, as BF16")
     if name == "mxfp4" and not parameters.experts:
@@ -77,6 +78,15 @@ def usual_weights(parameters: Parameters, label: str, source: str) -> Weights:
     if name in _GGUF:
         return _gguf_weights(parameters, *_GGUF[name], f"{source} and llama.cpp's rules for {name.upper()}")
     raise UsageError(f"`{label:.40}` is no quantization that is known", next=f"--quant {', '.join(LABELS)}")
+
+
+def heavier_weights(parameters: Parameters, label: str, source: str) -> Weights | None:
+    """NVFP4 checkpoints in circulation keep their attention in 16 bits as often as not."""
+    if label.lower() != "nvfp4":
+        return None
+    kept = Modules(frozenset({"lm_head", "self_attn", "linear_attn", "attention", "mixer", "shared_expert"}))
+    layout = Quantization("modelopt", NVFP4, ignored=kept, converts_head=False)
+    return assumed_weights(parameters, layout, f"{source}, NVFP4 with attention in BF16")
 
 
 def _gguf_weights(parameters: Parameters, most: str, better: str, head: str, source: str) -> Weights:

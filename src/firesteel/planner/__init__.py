@@ -7,7 +7,7 @@ Never looks at the world: the host is a value. Never judges flags: that is `rule
 from firesteel.planner.band import Band
 from firesteel.planner.doubt import Doubt, doubt
 from firesteel.planner.memory import Memory, Part, Verdict
-from firesteel.planner.plan import Cache, Plan, largest_context, longest_context, plan
+from firesteel.planner.plan import Cache, Plan, between, largest_context, longest_context, plan
 from firesteel.planner.speculation import Drafted
 from firesteel.planner.speed import Crowd, Prefill, Speed
 from firesteel.planner.startup import Phase, StartUp
@@ -26,6 +26,7 @@ __all__ = [
     "Speed",
     "StartUp",
     "Verdict",
+    "between",
     "doubt",
     "largest_context",
     "longest_context",

@@ -90,7 +90,7 @@ def stored(weights: Weights) -> Stored:
     for role, size in weights.bytes_by_role.items():
         formats = {dtype: part for (owner, dtype), part in told.items() if owner is role}
         known = sum(formats.values())
-        for dtype, part in formats.items():
+        for dtype, part in formats.items() if known else ():
             found[role, dtype.upper()] = size * part / known  # padding is as the rest of its role
         if not known:
             found[role, ""] = size

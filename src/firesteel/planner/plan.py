@@ -10,13 +10,14 @@ from firesteel import engines
 from firesteel.engines import Cache, Reported
 from firesteel.facts import Architecture, Host, Weights
 from firesteel.launch import FlagValue, Launch
+from firesteel.planner.band import Band
 from firesteel.planner.loaded import Loaded, loaded
 from firesteel.planner.memory import Memory, account
 from firesteel.planner.pool import Pool, pool
 from firesteel.planner.speed import Speed, decode_speed
 from firesteel.planner.split import split_shape, split_weights
 
-__all__ = ["Cache", "Plan", "largest_context", "longest_context", "plan"]
+__all__ = ["Cache", "Plan", "between", "largest_context", "longest_context", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,12 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        return self.memory.verdict != "does not fit"
+        return self.memory.verdict != "does not fit" and not self.is_refused
+
+    @property
+    def is_refused(self) -> bool:
+        """The engine itself will say that its cache does not hold one request."""
+        return bool(self.printed) and all(answer.refused for answer in self.printed)
 
 
 def plan(launch: Launch, shape: Architecture, weights: Weights, host: Host) -> Plan:
@@ -60,6 +66,26 @@ def _one_part(held: Loaded, sparks: int) -> Loaded:
         stored=split_weights(held.stored, sparks),
         padding_bytes=held.padding_bytes // max(1, sparks),
     )
+
+
+def between(light: Plan, heavy: Plan) -> Plan:
+    """One plan for weights that may be either: figures in the middle, bands over both."""
+    parts = tuple(
+        replace(ours, bytes=_over(ours.bytes, theirs.bytes), why=f"{ours.why}; {theirs.why}")
+        if ours.name == "weights"
+        else ours
+        for ours, theirs in zip(light.memory.parts, heavy.memory.parts, strict=True)
+    )
+    speed = light.speed
+    if speed and heavy.speed:
+        both = _over(heavy.speed.decode_tokens_per_s, speed.decode_tokens_per_s)
+        words = "the label does not say which layers stay in 16 bits, so the band covers both usual layouts"
+        speed = replace(speed, decode_tokens_per_s=both, why=f"{words}; {speed.why}")
+    return replace(light, memory=replace(light.memory, parts=parts), speed=speed)
+
+
+def _over(low: Band, high: Band) -> Band:
+    return Band(min(low.low, high.low), (low.expected + high.expected) / 2, max(low.high, high.high))
 
 
 def largest_context(plan: Plan) -> int | None:

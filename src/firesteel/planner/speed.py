@@ -144,7 +144,7 @@ def decode_speed(
     speed = _anchored(model, _fitted(model, kv, found), kv, found)
     return replace(
         speed,
-        crowd=_crowd(model, kv, found),
+        crowd=_slower(_crowd(model, kv, found), speed.decode_tokens_per_s),
         drafted=drafted(launch, shape, speed.decode_tokens_per_s),
         prefill=_prefill(model, kv, found),
         start_up=start_up(launch, weights.total_bytes),
@@ -331,6 +331,16 @@ def _run_words(runs: Sequence[Run], is_recipe: bool) -> str:
     many = "one published run" if len(runs) == 1 else f"{len(runs)} published runs"
     what = "this checkpoint, engine, version and KV cache" if is_recipe else "this checkpoint and engine"
     return f"{about}{shown} tok/s in {many} of {what} on a GB10 ({', '.join(versions)})"
+
+
+def _slower(crowd: Crowd | None, alone: Band) -> Crowd | None:
+    """Nobody in a crowd is faster than one alone; two fits of their own may say so."""
+    if crowd is None or crowd.each_tokens_per_s.expected <= alone.expected:
+        return crowd
+    each = crowd.each_tokens_per_s
+    band = Band(min(each.low, alone.low), alone.expected, max(alone.expected, min(each.high, alone.high)))
+    total = Band(*(crowd.users * rate for rate in (band.low, band.expected, band.high)))
+    return replace(crowd, each_tokens_per_s=band, total_tokens_per_s=total)
 
 
 def _crowd(model: _Model, kv: Cache, found: ConstantsSheet) -> Crowd | None:

@@ -11,7 +11,7 @@ from firesteel.catalog import Catalog, Image, Images, Model, Recipe
 from firesteel.errors import DoesNotFit, HostNotReady, Stopped, UsageError
 from firesteel.facts import Checkpoint, Host, Weights
 from firesteel.launch import Ask, EngineName, FlagValue, Goal, Launch
-from firesteel.planner import Plan, largest_context, longest_context, plan
+from firesteel.planner import Plan, between, largest_context, longest_context, plan
 from firesteel.rules.check import Finding, check
 from firesteel.units import show_bytes
 
@@ -66,8 +66,10 @@ def propose(catalog: Catalog, host: Host, ask: Ask) -> tuple[Proposal, ...]:
     """Every recipe that the ask means, best first; without a model's name, every recipe there is."""
     recipes = catalog_room.find(catalog, ask.model) if ask.model else tuple(catalog.recipes.values())
     recipes = tuple(recipe for recipe in recipes if ask.engine in (None, recipe.engine))
+    if (ask.sparks or 1) > 1:  # llama.cpp has no tensor parallelism between machines
+        recipes = tuple(recipe for recipe in recipes if recipe.engine != "llamacpp")
     if not recipes:
-        raise UsageError(f"no recipe runs {ask.model or 'anything'} on {ask.engine}", next="firesteel models")
+        raise UsageError(f"no recipe runs {ask.model or 'anything'} so", next="firesteel models")
     found = (_proposal(catalog, recipe, host, ask) for recipe in recipes)
     return tuple(sorted(found, key=lambda proposal: _rank(proposal, ask.goal)))
 
@@ -108,6 +110,8 @@ def propose_checkpoint(checkpoint: Checkpoint, images: Images, host: Host, ask: 
     if image and image.reference:
         launch = catalog_room.contain(launch, image)
     planned = plan(overruled(launch, ask), shape, _weights(checkpoint.weights, ask), host)
+    if checkpoint.heavier and ask.weights_bytes is None:
+        planned = between(planned, plan(overruled(launch, ask), shape, checkpoint.heavier, host))
     notes = tuple(f"not counted: {words}" for words in checkpoint.unknown)
     planned = replace(planned, notes=(*planned.notes, *notes))
     return Proposal(
@@ -120,6 +124,8 @@ def _engine(checkpoint: Checkpoint, ask: Ask) -> EngineName:
     if ask.engine and (ask.engine == "llamacpp") != (reads == "llamacpp"):
         other = "--quant q4_k_m, or another of GGUF's" if ask.engine == "llamacpp" else "--engine llamacpp"
         raise UsageError(f"{ask.engine} does not read {checkpoint.format}", next=other)
+    if (ask.sparks or 1) > 1 and reads == "llamacpp":
+        raise UsageError("llama.cpp does not split a model's tensors over several Sparks", next="--nodes 1")
     return ask.engine or reads
 
 
@@ -149,7 +155,9 @@ def overruled(launch: Launch, ask: Ask) -> Launch:
 
 def _cache_flags(engine: EngineName, ask: Ask) -> dict[str, FlagValue]:
     flags: dict[str, FlagValue] = {}
-    if ask.kv_cache_dtype and engine == "llamacpp":
+    if ask.kv_cache_dtype == "auto":  # whatever the checkpoint is calibrated for
+        pass
+    elif ask.kv_cache_dtype and engine == "llamacpp":
         flags |= {"cache-type-k": ask.kv_cache_dtype, "cache-type-v": ask.kv_cache_dtype}
     elif ask.kv_cache_dtype:
         flags["kv-cache-dtype"] = ask.kv_cache_dtype
@@ -165,6 +173,12 @@ def _weights(weights: Weights, ask: Ask) -> Weights:
     if ask.weights_bytes is None or not weights.total_bytes:
         return weights
     share = ask.weights_bytes / weights.total_bytes
+    if not 0.05 < share < 20:
+        raise UsageError(
+            f"{ask.weights_bytes:,} bytes cannot be this model: its config makes it about "
+            f"{weights.total_bytes:,}",
+            next=f"--weights-bytes {weights.total_bytes}",
+        )
     return replace(
         weights,
         bytes_by_role={role: round(size * share) for role, size in weights.bytes_by_role.items()},

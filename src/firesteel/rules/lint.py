@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from firesteel.catalog import Images
+from firesteel.engines.schema import versions
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName
 from firesteel.reads import Page, Reading, look, mentions, page
@@ -110,6 +111,16 @@ def engine_version(text: str) -> tuple[EngineName, str]:
     if re.fullmatch(r"\d+\.\d+(\.\w+)*", plain):
         return ("sglang" if plain.startswith("0.5.") else "vllm"), plain
     raise UsageError(f"`{text:.40}` is no engine version", next="--engine-version 0.28.0, 0.5.23 or b11549")
+
+
+def release(engine: EngineName | None, text: str) -> str:
+    """A version as people write it -> a release: `v0.26` is the last 0.26 that is known."""
+    meant, plain = engine_version(text)
+    known = versions(engine or meant)
+    if plain in known or (engine or meant) == "llamacpp":
+        return plain
+    patches = [each for each in known if each.startswith(f"{plain}.")]
+    return patches[-1] if patches else plain if plain.count(".") > 1 else f"{plain}.0"
 
 
 def known_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
