@@ -145,9 +145,6 @@ class _Making:
         self._settings = settings
         self._context = context
         self._model_type = shape.model_type
-        self._index = next(
-            (index for layer in shape.layers if (index := getattr(layer, "indexer", None))), None
-        )
         self._block = settings.block or _first_block(shape)
         self._page: int | None = None
         if is_hybrid(shape):
@@ -198,8 +195,6 @@ class _Making:
         page = self._block * _latent(self._settings, layer)
         own = Spec("mla", self._block, page, content=(layer.latent_dim,))
         index = layer.indexer
-        if layer.attends and self._settings.release < (0, 30):
-            index = self._index  # layers that share another's picks had an index of their own, unused
         return [Spec("mla", self._block, self._block * _index(index), content=(0,)), own] if index else [own]
 
     def _aligned(self, shape: Architecture, token: int) -> int:
