@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from firesteel.engines import speculative_tokens
 from firesteel.facts import Architecture, Role, Weights
 from firesteel.launch import Launch
 
@@ -44,6 +45,7 @@ class Loaded:
 
 
 def loaded(launch: Launch, shape: Architecture, weights: Weights) -> Loaded:
+    weights = _without_idle_drafter(launch, weights)
     said = launch.flags.get("moe-backend")
     backend = said.replace("-", "_") if isinstance(said, str) and said != "auto" else _DEFAULT
     experts = shape.experts * len(shape.layers)
@@ -58,6 +60,23 @@ def loaded(launch: Launch, shape: Architecture, weights: Weights) -> Loaded:
     padding = experts * (_expert_bytes(hidden, wide) - _expert_bytes(shape.hidden_size, width))
     why = f"{backend} pads MXFP4 experts of {width} x {shape.hidden_size} to {wide} x {hidden}"
     return Loaded(weights, padding, why)
+
+
+def _without_idle_drafter(launch: Launch, weights: Weights) -> Weights:
+    """vLLM and SGLang load a checkpoint's own draft layers only when told to draft."""
+    drafts = speculative_tokens(launch.flags) or "speculative-algorithm" in launch.flags
+    if launch.engine == "llamacpp" or drafts or Role.DRAFTER not in weights.bytes_by_role:
+        return weights
+    return replace(
+        weights,
+        bytes_by_role={
+            role: size for role, size in weights.bytes_by_role.items() if role is not Role.DRAFTER
+        },
+        bytes_by_format={
+            key: size for key, size in weights.bytes_by_format.items() if key[0] is not Role.DRAFTER
+        },
+        source=f"{weights.source}; without its drafter, which is not loaded",
+    )
 
 
 def _expert_bytes(hidden: int, width: int) -> int:
