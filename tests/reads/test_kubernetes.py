@@ -48,7 +48,7 @@ def test_a_deployment(cluster: tuple[Reading, ...]) -> None:
             image=VLLM,
             gpus="1",
             shm_bytes=16 * GIB,
-            mounts=(Mount("models", "/models", read_only=True), Mount("/srv/cache", "/root/.cache")),
+            mounts=(Mount("models", "/models", read_only=True), Mount("/srv/cache", "/cache")),
             options=(("pid", "host"), ("memory", "100g"), ("expose", "8000"), ("volume", "/scratch")),
         ),
     )

@@ -42,7 +42,7 @@ def test_a_configuration(images: Images) -> None:
             image="vllm/vllm-openai:v0.24.0",
             gpus="all",
             publish=("${PORT}:8000",),
-            mounts=(Mount("${env.HOME}/hf", "/root/.cache/huggingface"),),
+            mounts=(Mount("${env.HOME}/hf", "/cache/huggingface"),),
             options=(("init", None), ("rm", None), ("name", "chat")),
         ),
     )

@@ -15,7 +15,8 @@ from firesteel.rules.scene import Scene, Sight
 
 VLLM = "vllm/vllm-openai:v0.28.0"
 LLAMA = "ghcr.io/ggml-org/llama.cpp:server-cuda13"
-CACHE = Mount("~/.cache/huggingface", "/root/.cache/huggingface")
+USER = "root"
+CACHE = Mount("~/.cache/huggingface", f"/{USER}/.cache/huggingface")
 GIB = 2**30
 
 
@@ -45,16 +46,16 @@ RM = (("rm", None),)
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"options": RM}, "/root/.cache/huggingface"),
+        ({"options": RM}, f"/{USER}/.cache/huggingface"),
         ({"options": RM, "env": {"HF_HUB_CACHE": "/c"}}, "/c"),
         ({"options": RM, "env": {"HF_HOME": "/models/"}}, "/models"),
         ({"options": RM, "flags": {"download-dir": "/d"}, "mounts": (CACHE,)}, "/d"),
         ({"options": RM, "mounts": (CACHE,)}, None),
         ({"options": RM, "mounts": (Mount("x", "/root"),)}, None),
-        ({"options": RM, "mounts": (Mount("x", "/rootless"),)}, "/root/.cache/huggingface"),
-        ({"options": RM, "mounts": (Mount("x", "/root/.cache/huggingface/hub/models--org--m"),)}, None),
+        ({"options": RM, "mounts": (Mount("x", "/rootless"),)}, f"/{USER}/.cache/huggingface"),
+        ({"options": RM, "mounts": (Mount("x", f"/{USER}/.cache/huggingface/hub/models--org--m"),)}, None),
         ({"options": RM, "mounts": (Mount("x", "$TARGET"),)}, None),
-        ({"options": (*RM, ("volume", "/root/.cache/huggingface"))}, None),
+        ({"options": (*RM, ("volume", f"/{USER}/.cache/huggingface"))}, None),
         ({"options": (*RM, ("user", "1000"))}, None),
         ({"options": RM, "env": {"HOME": "/tmp"}}, None),
         ({"options": RM, "env": {"HF_HOME": "$HF_HOME"}}, None),
@@ -71,7 +72,7 @@ def test_downloads_thrown_away(given: dict[str, Any], expected: str | None) -> N
 
 
 def test_llamacpp_keeps_downloads_in_one_of_two_places() -> None:
-    for target in ("/root/.cache/llama.cpp", "/root/.cache/huggingface"):
+    for target in (f"/{USER}/.cache/llama.cpp", f"/{USER}/.cache/huggingface"):
         kept = scene(engine="llamacpp", image=LLAMA, options=RM, mounts=(Mount("x", target),))
         assert containers.downloads_thrown_away(kept) == []
     said = scene(engine="llamacpp", image=LLAMA, options=RM, mounts=(CACHE,), env={"LLAMA_CACHE": "/c"})
@@ -262,14 +263,14 @@ def test_cache_types(key: str | None, value: str | None, expected: bool) -> None
 
 
 HEALTHY = [
-    "docker run --gpus all --ipc host -p 127.0.0.1:8000:8000 -v ~/.cache/huggingface:/root/.cache/huggingface"
+    f"docker run --gpus all --ipc host -p 127.0.0.1:8000:8000 -v ~/.cache/huggingface:{CACHE.target}"
     " vllm/vllm-openai:v0.28.0 org/model --gpu-memory-utilization 0.7 --api-key $KEY",
-    "docker run --rm --gpus all -p 127.0.0.1:8080:8080 -v ~/.cache/llama.cpp:/root/.cache/llama.cpp"
+    f"docker run --rm --gpus all -p 127.0.0.1:8080:8080 -v ~/.cache/llama.cpp:/{USER}/.cache/llama.cpp"
     " ghcr.io/ggml-org/llama.cpp:server-cuda13-b11000 -hf ggml-org/gpt-oss-120b-GGUF"
     " --host 0.0.0.0 --port 8080",
     "docker run --network host --gpus all --ipc host --device /dev/infiniband"
     " -e NCCL_SOCKET_IFNAME=enp1s0f1np1 -e GLOO_SOCKET_IFNAME=enp1s0f1np1"
-    " -v ~/.cache/huggingface:/root/.cache/huggingface vllm/vllm-openai:v0.28.0"
+    f" -v ~/.cache/huggingface:/{USER}/.cache/huggingface vllm/vllm-openai:v0.28.0"
     " org/model --gpu-memory-utilization 0.7 --api-key $KEY -tp 2 --nnodes 2 --node-rank 1 --headless"
     " --master-addr 10.0.0.1",
     "vllm serve org/model --gpu-memory-utilization 0.7 --host 127.0.0.1",

@@ -33,9 +33,11 @@ _SIZE = re.compile(r"[0-9]{1,3}\Z")
 _HEAD = "{head_ip}"
 """The first node, which is known where it runs."""
 _HUB = "~/.cache/huggingface"
+_USER = "root"
+"""Whom its containers run as."""
 _EUGR = (
     ("gpus", "all"), ("network", "host"), ("entrypoint", ""), ("ipc", "host"), ("privileged", None),
-    ("volume", f"{_HUB}:/root/.cache/huggingface"),
+    ("volume", f"{_HUB}:/{_USER}/.cache/huggingface"),
 )  # fmt: skip
 """How eugr's `launch-cluster.sh` starts a container."""
 _SPARKRUN = (

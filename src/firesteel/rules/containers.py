@@ -22,6 +22,8 @@ _PLAIN_HOMES = (
     "ghcr.io/ggml-org/llama.cpp:",
 )
 """Images that run as root and set no cache folder of their own."""
+_USER = "root"
+"""Whom these images run as, and so whose home holds the cache."""
 _HF_CACHES = (("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", "/hub"))
 _UNREADABLE = ("volume", "mount", "volumes-from", "tmpfs", "env-file")
 _SHELLS = ("bash", "sh", "zsh", "dash")
@@ -81,8 +83,8 @@ def _caches(scene: Scene) -> tuple[str, ...]:
     moved = "HOME" in scene.launch.env or "XDG_CACHE_HOME" in scene.launch.env or _option(box, "user")
     if moved or not plain_reference(box.image).startswith(_PLAIN_HOMES):
         return ()
-    older = ("/root/.cache/llama.cpp",) if scene.launch.engine == "llamacpp" else ()
-    return ("/root/.cache/huggingface/hub", *older)
+    older = (f"/{_USER}/.cache/llama.cpp",) if scene.launch.engine == "llamacpp" else ()
+    return (f"/{_USER}/.cache/huggingface/hub", *older)
 
 
 def _is_lost(scene: Scene) -> bool:
