@@ -201,11 +201,11 @@ def test_a_tag_that_was_pulled_again_is_read_again(make: Make, tmp_path: Path) -
         ("root/.local/share/uv/tools/odd/lib/python3.12/site-packages", (), "sglang"),
     ],
 )
-def test_where_the_package_lies(make: Make, root: str, changes: tuple[str, ...], engine: str) -> None:
+def test_where_the_package_lies(make: Make, root: str, changes: tuple[str, ...], engine: EngineName) -> None:
     marks = {"vllm": "vllm/engine/arg_utils.py", "sglang": "sglang/srt/server_args.py"}
     other = f"{root}/{marks[engine].partition('/')[0]}/_C.so"
     image = make("me/place:1", {f"{root}/{marks[engine]}": b"x = 1\n", other: b"\0" * 100}, *changes)
-    assert get(image) == Tree(engine, f"/{root}", {marks[engine]: "x = 1\n"})  # type: ignore[arg-type]  # parametrized text, one of the names
+    assert get(image) == Tree(engine, f"/{root}", {marks[engine]: "x = 1\n"})
 
 
 @pytest.mark.real

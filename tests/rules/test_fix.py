@@ -98,7 +98,7 @@ def test_mend_goes_on_until_nothing_is_left() -> None:
 
 
 def test_a_fix_that_would_change_anything_else_is_not_made() -> None:
-    """A comment keeps the flag's line from being all there is; the words after it would be lost."""
+    """Whatever becomes of the variable, its command substitution must not leave words behind."""
     text = "docker run --gpus all -e VLLM_FP8_MOE_BACKEND=$(echo a b) vllm/vllm-openai:v0.28.0 org/m\n"
     mended, findings = mend(text, "run.sh", ASKED)
     before, after = (look(Page("run.sh", each), ASKED.images)[0][0].launch for each in (text, mended))

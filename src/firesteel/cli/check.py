@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import click
 from rich.text import Text
@@ -26,6 +26,7 @@ from firesteel.facts.hardware import hardware
 from firesteel.reads import nothing_started
 from firesteel.rules import (
     Finding,
+    Level,
     Lint,
     Linted,
     NoReason,
@@ -38,7 +39,7 @@ from firesteel.rules import (
     rules,
 )
 
-_LEVELS = ("stop", "warn", "note")
+_LEVELS: tuple[Level, ...] = get_args(Level)
 Mends = Literal["file", "shown"] | None
 """Whether fixes are written, shown only, or not looked for."""
 
@@ -98,7 +99,7 @@ def command(
     diffs: bool,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
-    level: str,
+    level: Level,
     version: str | None,
     host_name: str,
     skip_others: bool,
@@ -125,7 +126,7 @@ def command(
         versions=dict([engine_version(version)] if version else []),
         select=known_patterns(select),
         ignore=known_patterns(ignore),
-        level=level,  # type: ignore[arg-type]  # click.Choice lets only levels through
+        level=level,
     )
     mends: Mends = "file" if fixes else "shown" if diffs else None
     done = _check(what, asked, mends, skip_others)

@@ -10,11 +10,11 @@ from firesteel.rules.check import Finding, check
 from firesteel.rules.choose import Proposal, after, insist, propose, propose_checkpoint, service_name
 from firesteel.rules.compatibility import Row, Span, Table, compatibility
 from firesteel.rules.lint import Lint, Linted, engine_version, known_patterns, lint, mend, release
-from firesteel.rules.rule import Rule, explain, read_rules, rules
+from firesteel.rules.rule import Level, Rule, explain, read_rules, rules
 from firesteel.rules.scene import visible
 
 __all__ = [
-    "Finding", "Lint", "Linted", "NoReason", "Proposal", "Row", "Rule", "Span", "Table", "after", "check",
-    "compatibility", "engine_version", "explain", "insist", "known_patterns", "lint", "mend", "propose",
-    "propose_checkpoint", "read_rules", "release", "rules", "service_name", "visible",
+    "Finding", "Level", "Lint", "Linted", "NoReason", "Proposal", "Row", "Rule", "Span", "Table", "after",
+    "check", "compatibility", "engine_version", "explain", "insist", "known_patterns", "lint", "mend",
+    "propose", "propose_checkpoint", "read_rules", "release", "rules", "service_name", "visible",
 ]  # fmt: skip
