@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.edge.home import Home
-from firesteel.engines.llamacpp_kv import cells
+from firesteel.engines.llamacpp_kv import cells, compute_buffers
 from firesteel.facts import Architecture, MemorySource
 from firesteel.facts.architecture import (
     ChunkedAttention,
@@ -43,12 +43,13 @@ from firesteel.units import MIB
 # The server prints its buffers while it loads. It listens on a port that the system picks.
 LOAD = """
 import sys, xllamacpp
-path, context, users, unified, keys, values, ubatch = sys.argv[1:]
+path, context, users, unified, keys, values, ubatch, flash = sys.argv[1:]
 params = xllamacpp.CommonParams()
 params.model.path, params.n_ctx, params.n_parallel = path, int(context), int(users)
 params.kv_unified, params.n_ubatch = unified == "yes", int(ubatch)
 params.cache_type_k = getattr(xllamacpp.ggml_type, "GGML_TYPE_" + keys.upper())
 params.cache_type_v = getattr(xllamacpp.ggml_type, "GGML_TYPE_" + values.upper())
+params.flash_attn_type = getattr(xllamacpp.llama_flash_attn_type, "LLAMA_FLASH_ATTN_TYPE_" + flash)
 params.warmup, params.fit_params, params.verbosity, params.port = False, False, 10, 0
 server = xllamacpp.Server(params)
 sys.stdin.read()
@@ -56,6 +57,8 @@ sys.stdin.read()
 LOADED = "initializing, n_slots"
 KV_LINE = re.compile(r"llama_kv_cache: size = +([0-9.]+) MiB \( *(\d+) cells, +(\d+) layers, +\d+/(\d+) seqs")
 STATE_LINE = re.compile(r"llama_memory_recurrent: size = +([0-9.]+) MiB")
+
+COMPUTE_LINE = re.compile(r"compute buffer size = +([0-9.]+) MiB")
 
 WIDTH, HEADS, FEED = 64, 2, 32
 TOKENS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
@@ -213,6 +216,28 @@ def deepseek2(path: Path) -> None:
     close(out)
 
 
+def experts(path: Path) -> None:
+    """Eight of 32 experts a token."""
+    out = writer(path, "qwen3moe", 3)
+    grouped(out, 1, 64)
+    out.add_expert_feed_forward_length(FEED)
+    out.add_expert_count(32)
+    out.add_expert_used_count(8)
+    own = {
+        "attn_norm": (WIDTH,),
+        "attn_q_norm": (64,),
+        "attn_k_norm": (64,),
+        "ffn_norm": (WIDTH,),
+        "ffn_gate_inp": (32, WIDTH),
+        "ffn_gate_exps": (32, FEED, WIDTH),
+        "ffn_up_exps": (32, FEED, WIDTH),
+        "ffn_down_exps": (32, WIDTH, FEED),
+    }
+    for layer in range(3):
+        tensors(out, f"blk.{layer}.", {**attention(1, 64), **own})
+    close(out)
+
+
 @dataclass(frozen=True, slots=True)
 class Printed:
     """The lines of the real engine, added up."""
@@ -220,6 +245,7 @@ class Printed:
     mib: float
     lines: int
     cells: set[int]
+    compute_mib: float
 
 
 def printed_until(last: str, words: list[str]) -> str:
@@ -251,18 +277,23 @@ def load(home: Home, path: Path, context: int, users: int, flags: Mapping[str, F
     unified = "yes" if flags.get("kv-unified") else "no"
     more = [str(flags.get(flag, usual)) for flag, usual in USUAL.items()]
     total = context if unified == "yes" else context * users
-    words = [str(python), "-I", "-c", LOAD, str(path), str(total), str(users), unified, *more]
+    flash = "DISABLED" if flags.get("flash-attn") == "off" else "AUTO"
+    words = [str(python), "-I", "-c", LOAD, str(path), str(total), str(users), unified, *more, flash]
     said = printed_until(LOADED, words)
     caches, states = KV_LINE.findall(said), STATE_LINE.findall(said)
     assert caches, said[-2000:]
     sizes = [float(mib) for mib, *_ in caches] + [float(mib) for mib in states]
-    return Printed(sum(sizes), len(sizes), {int(many) * int(streams) for _, many, _, streams in caches})
+    compute = sum(float(mib) for mib in COMPUTE_LINE.findall(said))
+    return Printed(
+        sum(sizes), len(sizes), {int(many) * int(streams) for _, many, _, streams in caches}, compute
+    )
 
 
 USUAL = {"cache-type-k": "f16", "cache-type-v": "f16", "ubatch-size": "512"}
 UNIFIED: dict[str, FlagValue] = {"kv-unified": True}
 QUANTIZED: dict[str, FlagValue] = {"cache-type-k": "q8_0", "cache-type-v": "q4_0"}
 SMALL_BATCH: dict[str, FlagValue] = {"ubatch-size": "64"}
+NO_FLASH: dict[str, FlagValue] = {"flash-attn": "off"}
 
 
 @pytest.mark.real
@@ -273,6 +304,10 @@ SMALL_BATCH: dict[str, FlagValue] = {"ubatch-size": "64"}
         (llama, 1000, 3, {}),
         (llama, 3000, 3, UNIFIED),
         (llama, 4096, 2, QUANTIZED),
+        (llama, 4096, 1, NO_FLASH),
+        (nemotron_h, 4096, 1, NO_FLASH),
+        (experts, 4096, 2, {}),
+        (experts, 2048, 1, NO_FLASH),
         (gemma3, 8192, 2, {}),
         (gemma3, 8192, 2, SMALL_BATCH),
         (gemma3, 600, 2, {}),
@@ -299,6 +334,47 @@ def test_bytes_and_cells_are_the_real_engines_own(
     printed = load(pulled, path, context, users, flags)
     assert held.total / MIB == pytest.approx(printed.mib, abs=0.006 * printed.lines)
     assert held.cells in printed.cells
+    low, _, high = compute_buffers(flags, shape, context, users).band
+    assert low / MIB <= printed.compute_mib <= high / MIB
+
+
+# What build 11549 prints for the embedded model, SmolLM2-135M-Instruct in Q4_1: MiB of its compute buffer.
+SMOLLM2 = Architecture(
+    "llama", (FullAttention(3, 64, 64),) * 30, 576, 49152, 8192, attention_heads=9, feed_forward_size=1536
+)
+
+
+@pytest.mark.parametrize(
+    ("context", "users", "flags", "mib"),
+    [
+        (4096, 1, {}, 18.64),
+        (4096, 1, {"ubatch-size": "256"}, 9.32),
+        (4096, 1, {"ubatch-size": "2048"}, 74.57),
+        (8192, 1, {}, 22.64),
+        (256, 1, {}, 7.45),
+        (1024, 4, {}, 15.64),
+        (4096, 4, UNIFIED, 18.64),
+    ],
+)
+def test_compute_buffers_of_the_embedded_model(
+    context: int, users: int, flags: dict[str, FlagValue], mib: float
+) -> None:
+    """Inputs such as positions are a few kilobytes more."""
+    assert compute_buffers(flags, SMOLLM2, context, users).band[1] / MIB == pytest.approx(mib, rel=0.002)
+
+
+@pytest.mark.parametrize(("context", "users", "mib"), [(4096, 1, 87.51), (8192, 1, 167.51), (1024, 4, 27.51)])
+def test_without_flash_attention_every_head_has_its_scores(context: int, users: int, mib: float) -> None:
+    buffers = compute_buffers(NO_FLASH, SMOLLM2, context, users)
+    assert buffers.scores + buffers.masks == 512 * context * 40
+    assert buffers.band[0] < mib * MIB < buffers.band[2]
+
+
+def test_sizes_that_nobody_told_make_a_wider_band() -> None:
+    unknown = Architecture("llama", SMOLLM2.layers, 576, 49152, 8192)
+    low, _, high = compute_buffers({}, unknown, 4096, 1).band
+    told = compute_buffers({}, SMOLLM2, 4096, 1).band
+    assert low < told[0] < told[2] < high and low < 18.64 * MIB < high
 
 
 def shape(*layers: Layer) -> Architecture:

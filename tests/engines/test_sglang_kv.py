@@ -1,6 +1,10 @@
-"""SGLang's pool by the formulas of its 0.5.23 wheel."""
+"""SGLang's pool, held against what SGLang's own functions answer in two releases."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,8 +24,60 @@ from firesteel.facts.architecture import (
     SlidingAttention,
     SparseAttention,
 )
+from firesteel.facts.config import architecture
 from firesteel.launch import FlagValue, Launch
 from firesteel.units import GIB
+
+CASES = Path(__file__).parent / "sglang_cases"
+CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
+ASKED = json.loads((CASES / "cases.json").read_text())
+RECORDED = {
+    release: json.loads((CASES / f"{release}.json").read_text())["answers"]
+    for release in ("0.5.12", "0.5.23")
+}
+PAIRS = [
+    (release, case)
+    for release, answers in RECORDED.items()
+    for case in ASKED
+    if "not_recorded" not in answers[case["name"]]
+]
+HAS_TOWERS = ("Qwen3.5", "gemma-4")
+
+
+@pytest.mark.parametrize(("release", "case"), PAIRS, ids=lambda it: it if isinstance(it, str) else it["name"])
+def test_bytes_and_tokens_are_sglangs_own(release: str, case: dict[str, Any]) -> None:
+    said = RECORDED[release][case["name"]]
+    config = json.loads((CONFIGS / f"{case['config']}.json").read_text())
+    flags: dict[str, FlagValue] = {
+        name: value if isinstance(value, bool) else str(value) for name, value in case["flags"].items()
+    }
+    made = sglang_pool(flags, architecture(config), release)
+    before, after = int(case["before_gib"] * GIB), int(case["after_gib"] * GIB)
+    fraction = case["flags"].get("mem-fraction-static", 0.85)
+    has_towers = any(name in case["config"] for name in HAS_TOWERS)
+    rest = made.rest_bytes(before, after, fraction, has_towers)
+    found = {"cell_bytes": made.cell_bytes, "tokens": made.tokens(rest)}
+    if made.state_bytes:
+        found |= {"states": made.states(rest), "state_bytes": made.state_bytes}
+    else:
+        found["rest_bytes"] = rest
+    assert found == {key: said[key] for key in found}
+    assert made.tokens(made.bytes_for(1000)) >= 1000 or made.state_bytes
+
+
+def test_two_releases_were_asked_ten_times_each() -> None:
+    assert all(sum(release == each for each, _ in PAIRS) >= 10 for release in RECORDED)
+
+
+def test_a_release_between_takes_the_larger_of_each() -> None:
+    config = json.loads((CONFIGS / "zai-org--GLM-5.2.json").read_text())
+    fp8: dict[str, FlagValue] = {"kv-cache-dtype": "fp8_e4m3"}
+    sizes = [
+        sglang_pool(fp8, architecture(config), release).cell_bytes
+        for release in ("0.5.12", "0.5.18", "0.5.23")
+    ]
+    assert sizes[1] > max(sizes[0], sizes[2])
+
 
 FULL, SLIDING = FullAttention(8, 64, 64), SlidingAttention(8, 64, 64, 128)
 DELTA = LinearAttention(32 * 128 * 128, 8192, 4)

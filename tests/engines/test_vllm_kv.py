@@ -64,14 +64,6 @@ def recorded(case: Any) -> list[list[object]]:
     return [[many, KINDS.get(kind, "mixed"), *rest] for many, kind, *rest in case["groups"]]
 
 
-def _searched_in_vain(version: str) -> bool:
-    """Before 0.14 a refusal leaves `max_model_len` shorter than it was, so asking again finds too few bytes.
-
-    The recorded refusals still tell: `full gqa, one block too few`.
-    """
-    return version in ("0.11.2", "0.12.0", "0.13.0")
-
-
 @pytest.mark.parametrize(("version", "case"), list(answers()))
 def test_figures_are_vllms_own(version: str, case: Any) -> None:
     if why := NOT_YET.get(case["name"]):
@@ -83,7 +75,7 @@ def test_figures_are_vllms_own(version: str, case: Any) -> None:
     assert pool.block_bytes == case["block_bytes"]
     assert pool.request_bytes == case["request_bytes"]
     flags = ASKED[case["name"]]["flags"]
-    if "least_bytes" in case and "num-gpu-blocks-override" not in flags and not _searched_in_vain(version):
+    if "least_bytes" in case and "num-gpu-blocks-override" not in flags:
         assert pool.least_bytes == case["least_bytes"]
     said = pool.reported(flags["kv-cache-memory-bytes"], auto=flags.get("max-model-len") == -1)
     if refused := case.get("refused"):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.facts.host import Gpu, Host, keep_free_bytes, parse_gpus, parse_meminfo
+from firesteel.facts.host import Gpu, Host, Meminfo, keep_free_bytes, parse_gpus, parse_meminfo
 from firesteel.units import GIB, MIB
 
 SPARK_MEMINFO = """\
@@ -12,7 +12,12 @@ MemTotal:       127600228 kB
 MemFree:        11890412 kB
 MemAvailable:   122034540 kB
 Buffers:          412316 kB
+Cached:         108034540 kB
+SwapTotal:      16777212 kB
+SwapFree:       16190460 kB
+Shmem:             91228 kB
 HugePages_Total:       0
+Hugepagesize:       2048 kB
 """
 
 
@@ -21,6 +26,22 @@ def test_meminfo_is_kib() -> None:
     assert memory.total_bytes == 127600228 * 1024
     assert memory.available_bytes == 122034540 * 1024
     assert memory.free_bytes == 11890412 * 1024
+
+
+def test_meminfo_of_the_page_cache_swap_and_huge_pages() -> None:
+    memory = parse_meminfo(SPARK_MEMINFO)
+    assert memory.cached_bytes == 108034540 * 1024
+    assert memory.shmem_bytes == 91228 * 1024
+    assert memory.swap_used_bytes == (16777212 - 16190460) * 1024
+    assert memory.huge_pages_bytes == 0
+    reserved = SPARK_MEMINFO.replace("HugePages_Total:       0", "HugePages_Total:    4096")
+    assert parse_meminfo(reserved).huge_pages_bytes == 8 * GIB
+
+
+def test_meminfo_that_says_little() -> None:
+    memory = parse_meminfo("MemTotal: 8 kB\nMemFree: 2 kB\nMemAvailable: 4 kB\nHugePages_Total: 3\n")
+    assert memory == Meminfo(8192, 4096, 2048)
+    assert memory.swap_used_bytes is None
 
 
 def test_meminfo_without_what_we_need() -> None:

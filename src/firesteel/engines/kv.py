@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from firesteel.engines.kv_dtypes import said
-from firesteel.engines.llamacpp_kv import cells
+from firesteel.engines.llamacpp_kv import cells, compute_buffers
 from firesteel.engines.sglang_kv import sglang_pool
 from firesteel.engines.vllm_kv import Reported, VllmPool, vllm_pool, vllm_pools
 from firesteel.engines.vllm_settings import speculative_tokens
@@ -58,6 +58,8 @@ class Cache:
     """One block of vLLM's pool, in all layers; 0 for engines without a pool."""
     checkpoint_bytes: int = 0
     """What llama.cpp copies to host memory to be able to go back: states and windows of one sequence."""
+    compute_bytes: tuple[int, int, int] | None = None
+    """llama.cpp's compute buffers: least, likely and most; None for other engines."""
     pool: VllmPool | None = field(default=None, repr=False, compare=False)
     """vLLM's pool, group by group; None for other engines."""
 
@@ -129,11 +131,12 @@ def _llamacpp(launch: Launch, shape: Architecture, context: int, users: int) -> 
         users,
         said(launch.flags, "cache-type-k", "f16"),
         checkpoint_bytes=held.checkpoint,
+        compute_bytes=compute_buffers(launch.flags, shape, context, users).band,
     )
 
 
 def _sglang(launch: Launch, shape: Architecture, context: int, users: int) -> Cache:
-    pool = sglang_pool(launch.flags, shape)
+    pool = sglang_pool(launch.flags, shape, launch.version)
     states = pool.state_bytes_for(users)
     return Cache(
         pool.bytes_for(context * users) + states,

@@ -47,8 +47,10 @@ Nemotron-H is float32 by its class; Qwen3.5 and 3.6 by their config; KDA by its 
 _KEEP_ALL = frozenset({"nemotron_h", "granitemoehybrid"})
 """Families that can keep the state of every block (`SupportsMambaPrefixCaching`)."""
 _DRAFTS_ITSELF = frozenset({"mtp", "qwen3_next_mtp", "qwen3_5_mtp", "deepseek_mtp", "glm4_moe_mtp",
-    "nemotron_h_mtp", "mimo_mtp", "step3p5_mtp"})  # fmt: skip
+    "nemotron_h_mtp", "mimo_mtp", "mimo_v2_mtp", "step3p5_mtp"})  # fmt: skip
 """Names for the drafter inside the checkpoint; each release takes `mtp`, the others are older spellings."""
+DRAFTS_IN_A_WINDOW = frozenset({"mimo_v2_flash"})
+"""Families whose drafter is one sliding layer: vLLM loads the first of several (`mimo_v2_mtp.py`, 0.32)."""
 _DRAFTS_WITHOUT_LAYERS = frozenset({"ngram", "ngram_gpu", "suffix"})
 _SYNCHRONOUS = frozenset({"ngram", "suffix", "medusa", "mlp_speculator", "draft_model", "custom_class"})
 _PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "decode-context-parallel-size")
@@ -219,7 +221,8 @@ def _unsure(launch: Launch, flags: Mapping[str, FlagValue], shape: Architecture)
     if speculative_tokens(flags) and _method(flags) not in _DRAFTS_ITSELF | _DRAFTS_WITHOUT_LAYERS:
         return "the drafter is another checkpoint, whose layers are not counted"
     slides = any(isinstance(layer, SlidingAttention | ChunkedAttention) for layer in shape.layers)
-    if speculative_tokens(flags) and _method(flags) in _DRAFTS_ITSELF and slides and not shape.drafters:
+    told = shape.drafters or shape.model_type in DRAFTS_IN_A_WINDOW
+    if speculative_tokens(flags) and _method(flags) in _DRAFTS_ITSELF and slides and not told:
         return "whether the drafter's layers slide is not known"
     if "kv-transfer-config" in flags:
         return "a KV connector may change the layout and the groups"

@@ -14,7 +14,7 @@ from itertools import chain
 from math import ceil, lcm
 from typing import Literal
 
-from firesteel.engines.vllm_settings import Settings, is_hybrid
+from firesteel.engines.vllm_settings import DRAFTS_IN_A_WINDOW, Settings, is_hybrid
 from firesteel.errors import UsageError
 from firesteel.facts import Architecture
 from firesteel.facts.architecture import (
@@ -116,6 +116,8 @@ def drafters(settings: Settings, shape: Architecture) -> tuple[Layer, ...]:
     """
     if not settings.drafts or shape.drafters:
         return shape.drafters if settings.drafts else ()
+    if shape.model_type in DRAFTS_IN_A_WINDOW:
+        return next(((layer,) for layer in shape.layers if isinstance(layer, SlidingAttention)), ())
     full = [layer for layer in shape.layers if isinstance(layer, FullAttention | LatentAttention)]
     widest = max(full, key=lambda layer: token_bytes(settings, layer), default=None)
     return (widest,) * max(1, shape.drafter_layers) if widest else ()

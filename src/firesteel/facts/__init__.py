@@ -31,6 +31,7 @@ from firesteel.facts.config import architecture as architecture_of_config
 from firesteel.facts.gguf import ArrayInfo, GgufHeader
 from firesteel.facts.gguf_architecture import architecture_of as architecture_of_gguf
 from firesteel.facts.host import Gpu, Host, Meminfo, keep_free_bytes, parse_gpus, parse_meminfo
+from firesteel.facts.memory_sample import GpuUser, KernelEvent, MemorySample, Pressure, Shm, Stalls
 from firesteel.facts.roles import role_of
 from firesteel.facts.source import BadHeader, MemorySource, Source, cut_short
 from firesteel.facts.tensors import Provenance, Role, Tensor, Weights, weigh
@@ -45,21 +46,27 @@ __all__ = [
     "FullAttention",
     "GgufHeader",
     "Gpu",
+    "GpuUser",
     "Host",
     "Indexer",
+    "KernelEvent",
     "LatentAttention",
     "Layer",
     "LinearAttention",
     "Mamba2",
     "Meminfo",
+    "MemorySample",
     "MemorySource",
     "NoCache",
+    "Pressure",
     "Provenance",
     "Role",
     "SharedKv",
+    "Shm",
     "SlidingAttention",
     "Source",
     "SparseAttention",
+    "Stalls",
     "Tensor",
     "UnknownArchitecture",
     "Weights",

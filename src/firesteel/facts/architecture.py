@@ -7,7 +7,7 @@ cache, or nothing at all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from firesteel.errors import FiresteelError
@@ -185,6 +185,10 @@ class Architecture:
     """The layers of those, one by one; empty where the file does not tell. Nemotron-H has two a drafter."""
     state_dtype: str | None = None
     """What the config asks recurrent states to be kept in; None: it does not say."""
+    attention_heads: int = field(default=0, compare=False)
+    """Of queries, which are shared out over Sparks; 0: not told."""
+    feed_forward_size: int = field(default=0, compare=False)
+    """Of a dense MLP, or of one expert in a model of experts; 0: not told."""
 
     @property
     def is_moe(self) -> bool:

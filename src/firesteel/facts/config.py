@@ -71,6 +71,8 @@ def architecture(config: object) -> Architecture:
         drafter_layers=drafter_layers,
         drafters=reading.drafters(layers, drafter_layers),
         state_dtype=next((str(dtype) for key in _STATE_DTYPES if (dtype := figures.said(key))), None),
+        attention_heads=figures.count(["num_attention_heads"]),
+        feed_forward_size=figures.count(["moe_intermediate_size", "intermediate_size"]),
     )
 
 

@@ -167,7 +167,17 @@ class _Reading:
             experts=experts,
             experts_per_token=self._experts_per_token(experts),
             drafter_layers=drafters,
+            attention_heads=self._largest("attention.head_count"),
+            feed_forward_size=self._largest(
+                "expert_feed_forward_length" if experts else "feed_forward_length"
+            ),
         )
+
+    def _largest(self, key: str) -> int:
+        """Of all layers; 0 where the file does not tell."""
+        value = self._get(key)
+        many = value if isinstance(value, list | tuple) else [value]
+        return max((each for each in many if type(each) is int and 0 < each < 2**31), default=0)
 
     def _layer(self, kind: _Kind, layer: int) -> Layer:
         match kind.pattern:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from firesteel.units import GIB, MIB
+from firesteel.units import GIB, KIB, MIB
 
 BandwidthKind = Literal["measured", "reported"]
 
@@ -50,16 +50,42 @@ class Host:
 class Meminfo:
     total_bytes: int
     available_bytes: int
+    """What the kernel thinks that it could give: free memory and the page cache that it can drop."""
     free_bytes: int
+    """What nobody uses. On a GB10 CUDA calls this the free memory of the GPU."""
+    cached_bytes: int | None = None
+    """The page cache, shared memory (`/dev/shm`) included."""
+    shmem_bytes: int | None = None
+    swap_total_bytes: int | None = None
+    swap_free_bytes: int | None = None
+    huge_pages_bytes: int | None = None
+    """Set aside as huge pages: gone for everything else, used or not."""
+
+    @property
+    def swap_used_bytes(self) -> int | None:
+        if self.swap_total_bytes is None or self.swap_free_bytes is None:
+            return None
+        return max(0, self.swap_total_bytes - self.swap_free_bytes)
 
 
 def parse_meminfo(text: str) -> Meminfo:
-    """`/proc/meminfo` -> bytes. The kernel writes kB and means KiB."""
-    kib = {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.M)}
-    missing = {"MemTotal", "MemAvailable", "MemFree"} - kib.keys()
+    """`/proc/meminfo` -> bytes. The kernel writes kB and means KiB; huge pages are a plain count."""
+    rows = re.findall(r"^(\w+):\s+(\d{1,18})(?: kB)?$", text, re.M)
+    told = {name: int(value) * (1 if name.startswith("HugePages_") else KIB) for name, value in rows}
+    missing = {"MemTotal", "MemAvailable", "MemFree"} - told.keys()
     if missing:
         raise ValueError(f"no {', '.join(sorted(missing))} in /proc/meminfo")
-    return Meminfo(kib["MemTotal"] * 1024, kib["MemAvailable"] * 1024, kib["MemFree"] * 1024)
+    pages, page_bytes = told.get("HugePages_Total"), told.get("Hugepagesize")
+    return Meminfo(
+        told["MemTotal"],
+        told["MemAvailable"],
+        told["MemFree"],
+        told.get("Cached"),
+        told.get("Shmem"),
+        told.get("SwapTotal"),
+        told.get("SwapFree"),
+        0 if pages == 0 else pages * page_bytes if pages and page_bytes else None,
+    )
 
 
 def parse_gpus(text: str) -> tuple[Gpu, ...]:

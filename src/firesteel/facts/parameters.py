@@ -30,6 +30,7 @@ class Parameters:
     tied_head: bool
     unknown: tuple[str, ...] = ()
     """What the checkpoint has beside these and the config does not size, in words."""
+    model_type: str = ""
 
     @property
     def by_role(self) -> Mapping[Role, int]:
@@ -78,7 +79,12 @@ def parameters(config: object) -> Parameters:
     builder = _Builder(shape, figures, config if isinstance(config, Mapping) else {})
     groups = tuple(builder.groups())
     return Parameters(
-        groups, shape.experts, shape.experts_per_token, builder.is_tied, tuple(builder.unknown(groups))
+        groups,
+        shape.experts,
+        shape.experts_per_token,
+        builder.is_tied,
+        tuple(builder.unknown(groups)),
+        figures.model_type,
     )
 
 

@@ -20,7 +20,7 @@ from firesteel.errors import FiresteelError
 from firesteel.facts.groups import Group
 from firesteel.facts.parameters import Parameters
 from firesteel.facts.source import one_line
-from firesteel.facts.tensors import Role, Weights
+from firesteel.facts.tensors import Role, Weights, is_replicated
 
 Method = Literal["modelopt", "compressed-tensors", "fp8", "mxfp4", "gptq", "awq", "bitsandbytes"]
 
@@ -153,12 +153,14 @@ def assumed_weights(
     """The bytes of a checkpoint by role, from its config alone; what the config does not size is left out."""
     by_role: dict[Role, int] = {}
     by_format: dict[tuple[Role, str], int] = {}
+    whole = 0
     for group in parameters.groups:
         form = quantization.format_of(group) if quantization else plain(group.bits)
         size = group.count * form.bytes_of(group.shape)
         by_role[group.role] = by_role.get(group.role, 0) + size
         by_format[group.role, form.name] = by_format.get((group.role, form.name), 0) + size
-    return Weights(by_role, "derived", source, parameters.tied_head, by_format)
+        whole += size if group.role is Role.ATTENTION and is_replicated(group.name) else 0
+    return Weights(by_role, "derived", source, parameters.tied_head, by_format, replicated_bytes=whole)
 
 
 def quantization(config: object) -> Quantization | None:

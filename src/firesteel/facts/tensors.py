@@ -6,6 +6,7 @@ router did not pick, the embedding rows it does not look up, and the towers that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -52,6 +53,10 @@ class Weights:
     """The head is the embedding table, so decoding reads that table whole."""
     bytes_by_format: Mapping[tuple[Role, str], int] = field(default_factory=dict)
     """The same bytes by how they are stored; empty where only the sums are known."""
+    spread: tuple[float, float] = (1.0, 1.0)
+    """The least and the most that the whole may be, as shares of it: a label does not fix every file."""
+    replicated_bytes: int = 0
+    """Of attention: what tensor parallelism does not cut, so that every Spark holds all of it."""
 
     @property
     def total_bytes(self) -> int:
@@ -73,12 +78,24 @@ class Weights:
         return read
 
 
+_REPLICATED = re.compile(r"(^|[._ ])(q_a_proj|kv_a_proj|wq_a|wkv)|\.(indexer|compressor)\.")
+"""MLA's projections into its latents, and sparse layers' indexers: no heads to share out. As in vLLM 0.32,
+`model_executor/models/deepseek_v2.py` and `models/deepseek_v4/attention.py`, seen 2026-11-15."""
+
+
+def is_replicated(name: str) -> bool:
+    return _REPLICATED.search(name[:256]) is not None
+
+
 def weigh(tensors: Iterable[Tensor], provenance: Provenance, source: str) -> Weights:
     """Sum tensors by role. Without a head of its own a model decodes through its embedding table."""
     by_role: dict[Role, int] = {}
     by_format: dict[tuple[Role, str], int] = {}
+    whole = 0
     for tensor in tensors:
         stored = tensor.role, tensor.dtype
+        whole += tensor.bytes if tensor.role is Role.ATTENTION and is_replicated(tensor.name) else 0
         by_role[tensor.role] = by_role.get(tensor.role, 0) + tensor.bytes
         by_format[stored] = by_format.get(stored, 0) + tensor.bytes
-    return Weights(by_role, provenance, source, Role.HEAD not in by_role, by_format)
+    tied = Role.HEAD not in by_role
+    return Weights(by_role, provenance, source, tied, by_format, replicated_bytes=whole)

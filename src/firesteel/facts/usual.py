@@ -2,18 +2,16 @@
 
 `nvfp4` on a label says nothing of the head, the router or the embedding, which quantizers leave alone. These
 are the layouts that the tools write unless told otherwise; a real checkpoint may keep more in high precision,
-so bytes by these are assumed, and say so. GGUF labels follow llama.cpp's own rules (`src/llama-quant.cpp`): a
-better type for the head, and for half of the value and down projections.
+so bytes by these are assumed, and say so. GGUF labels follow llama.cpp's own rules, in `gguf_labels.py`.
 """
 
 from __future__ import annotations
 
 import re
-from math import prod
+from dataclasses import replace
 
 from firesteel.errors import UsageError
-from firesteel.facts.ggml_types import GGML_TYPES
-from firesteel.facts.groups import Group
+from firesteel.facts.gguf_labels import MOST, NEEDS_IMATRIX, Stored, stored
 from firesteel.facts.parameters import Parameters
 from firesteel.facts.quantization import (
     FP8,
@@ -49,20 +47,33 @@ _LAYOUTS: dict[str, Quantization] = {
     "gptq": Quantization("gptq", _INT4, ignored=_HEAD, converts_head=False),
     "nf4": Quantization("bitsandbytes", NF4, ignored=_HEAD, converts_head=False),
 }
-_GGUF = {
-    "q8_0": ("Q8_0", "Q8_0", "Q8_0"),
-    "q6_k": ("Q6_K", "Q6_K", "Q6_K"),
-    "q5_k_m": ("Q5_K", "Q6_K", "Q6_K"),
-    "q4_k_m": ("Q4_K", "Q6_K", "Q6_K"),
-    "q4_0": ("Q4_0", "Q4_0", "Q6_K"),
-}
-"""Most tensors, the better half of `attn_v` and `ffn_down`, and the head."""
-_BLOCKS = {name: (elements, size) for name, elements, size in GGML_TYPES.values()}
-LABELS = (*_PLAIN[:2], *_LAYOUTS, *_GGUF)
+_GGUF_ALIASES = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m", "mxfp4-moe": "mxfp4_moe"}
+"""As `llama-quantize` reads them."""
+_DYNAMIC = re.compile(r"ud-(i?q[1-8])(_[a-z0-9]+)*")
+_DYNAMIC_SPREAD = (0.85, 1.25)
+"""Of what llama.cpp's own rules give for the label. Unsloth picks types tensor by tensor: files of
+UD-Q4_K_XL are 0.91 to 1.07 of Q4_K_M for Qwen3.5 of 27 B to 397 B, by the sizes that
+https://github.com/ggml-org/Llama-macOS/pull/63 lists, seen 2026-11-15."""
+_DYNAMIC_BASES = {
+    "q8": "q8_0", "q6": "q6_k", "q5": "q5_k_m", "q4": "q4_k_m", "q3": "q3_k_m", "q2": "q2_k", "iq4": "iq4_xs",
+    "iq3": "iq3_s", "iq2": "iq2_m", "iq1": "iq1_m",
+}  # fmt: skip
+LABELS = (*_PLAIN[:2], *_LAYOUTS, *MOST)
+"""Beside them `ud-` before a GGUF label: Unsloth's dynamic types, as a wide band."""
 
 
 def is_gguf(label: str) -> bool:
-    return label.lower() in _GGUF
+    return _gguf_label(label) is not None
+
+
+def _gguf_label(label: str) -> str | None:
+    """llama.cpp's own name for a label; for a dynamic one, the nearest that it has."""
+    name = label.lower()
+    dynamic = _DYNAMIC.fullmatch(name)
+    if dynamic:
+        return name[3:] if name[3:] in MOST else _DYNAMIC_BASES.get(dynamic[1])
+    name = _GGUF_ALIASES.get(name, name)
+    return name if name in MOST else None
 
 
 def usual_weights(parameters: Parameters, label: str, source: str) -> Weights:
@@ -75,8 +86,8 @@ def usual_weights(parameters: Parameters, label: str, source: str) -> Weights:
         return assumed_weights(parameters, all_linear, f"{source} and MXFP4 in every linear layer")
     if name in _LAYOUTS:
         return assumed_weights(parameters, _LAYOUTS[name], f"{source} and the usual layout of {name}")
-    if name in _GGUF:
-        return _gguf_weights(parameters, *_GGUF[name], f"{source} and llama.cpp's rules for {name.upper()}")
+    if base := _gguf_label(name):
+        return _gguf_weights(parameters, base, name, source)
     raise UsageError(f"`{label:.40}` is no quantization that is known", next=f"--quant {', '.join(LABELS)}")
 
 
@@ -89,35 +100,37 @@ def heavier_weights(parameters: Parameters, label: str, source: str) -> Weights 
     return assumed_weights(parameters, layout, f"{source}, NVFP4 with attention in BF16")
 
 
-def _gguf_weights(parameters: Parameters, most: str, better: str, head: str, source: str) -> Weights:
+def _gguf_weights(parameters: Parameters, base: str, label: str, source: str) -> Weights:
+    """As llama.cpp's quantizer would do it, and how far files under that label are off it."""
+    with_imatrix = base in NEEDS_IMATRIX
+    tensors = list(stored(parameters, base, with_imatrix))
     by_role: dict[Role, int] = {}
     by_format: dict[tuple[Role, str], int] = {}
-    layers = 1 + max((_layer(group) for group in parameters.groups), default=0)
-    for group in parameters.groups:
-        kind = _gguf_type(group, layers, most, better, head)
-        elements, size = _BLOCKS[kind]
-        took = group.count * prod(group.shape) * size // elements
-        by_role[group.role] = by_role.get(group.role, 0) + took
-        by_format[group.role, kind] = by_format.get((group.role, kind), 0) + took
-    return Weights(by_role, "derived", source, parameters.tied_head, by_format)
+    for tensor in tensors:
+        key = tensor.group.role, tensor.type
+        by_role[key[0]] = by_role.get(key[0], 0) + tensor.bytes
+        by_format[key] = by_format.get(key, 0) + tensor.bytes
+    words = f"{source} and llama.cpp's rules for {base.upper()}"
+    if label.startswith("ud-"):
+        low, high = _DYNAMIC_SPREAD
+        words += f"; {label.upper()} picks types tensor by tensor: {low:.0%} to {high:.0%} of that"
+        spread = low, high
+    else:
+        spread = _spread(parameters, base, tensors)
+    return Weights(by_role, "derived", words, parameters.tied_head, by_format, spread)
 
 
-def _gguf_type(group: Group, layers: int, most: str, better: str, head: str) -> str:
-    if len(group.shape) < 2 or group.part in ("norm", "router"):
-        return "F32"
-    if group.part == "head" or (group.part == "embedding" and group.role is Role.HEAD):
-        return head
-    if group.name.endswith(("v_proj", "down_proj", ".w2")) and _gets_more(_layer(group), layers):
-        return better
-    return most
-
-
-def _gets_more(layer: int, layers: int) -> bool:
-    """The first eighth, the last, and every third in between."""
-    edge = layers // 8
-    return layer < edge or layer >= 7 * layers // 8 or (layer - edge) % 3 == 2
-
-
-def _layer(group: Group) -> int:
-    found = re.search(r"layers\.(\d+)\.", group.name)
-    return int(found[1]) if found else 0
+def _spread(parameters: Parameters, base: str, tensors: list[Stored]) -> tuple[float, float]:
+    """Files are made with importances or without; some keep embeddings and head in Q8_0, some have a smaller
+    type where rows do not fit a block: 65.1 GiB for Nemotron-3-Super, where the rules give 80."""
+    total = sum(tensor.bytes for tensor in tensors)
+    others = [sum(tensor.bytes for tensor in stored(parameters, base, told)) for told in (False, True)]
+    tables = [tensor for tensor in tensors if tensor.group.part in ("head", "embedding")]
+    richer = sum(max(tensor.bytes, replace(tensor, type="Q8_0").bytes) - tensor.bytes for tensor in tables)
+    metadata = 0.005 if total > 2e9 else 0.02  # a vocabulary and its merges lie in the same file
+    lean = sum(
+        min(0, replace(tensor, type=MOST[base]).bytes - tensor.bytes)
+        for tensor in tensors
+        if tensor.fell_back
+    )
+    return (min(others) + lean) / total, (max(*others, total) + richer) / total + metadata

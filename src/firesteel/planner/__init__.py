@@ -6,6 +6,7 @@ Never looks at the world: the host is a value. Never judges flags: that is `rule
 
 from firesteel.planner.band import Band
 from firesteel.planner.doubt import Doubt, doubt
+from firesteel.planner.measured_here import Realised, launch_key
 from firesteel.planner.memory import Memory, Part, Verdict
 from firesteel.planner.plan import Cache, Plan, between, largest_context, longest_context, plan
 from firesteel.planner.speculation import Drafted
@@ -23,12 +24,14 @@ __all__ = [
     "Phase",
     "Plan",
     "Prefill",
+    "Realised",
     "Speed",
     "StartUp",
     "Verdict",
     "between",
     "doubt",
     "largest_context",
+    "launch_key",
     "longest_context",
     "plan",
 ]

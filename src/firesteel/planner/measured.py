@@ -8,7 +8,7 @@ with the shapes of `measured_models.py`.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -62,12 +62,29 @@ class Run:
     @property
     def is_plain(self) -> bool:
         """One user, one Spark, no speculation, and a decode rate that is not a served rate."""
+        return self.sparks == 1 and self.is_plain_on_several
+
+    @property
+    def is_plain_on_several(self) -> bool:
         return (
-            self.users == self.sparks == 1
+            self.users == 1
             and not self.speculation
             and self.kind != "served_rate"
             and self.decode_tps is not None
         )
+
+    def is_of(self, names: Collection[str]) -> bool:
+        """Sources on several Sparks name a model and a format, not a repository."""
+        if self.checkpoint or self.sparks == 1:
+            return self.checkpoint in names
+        called = {_plain_name(self.model, self.quant)}
+        if self.model.startswith("gpt-oss") and self.quant == "MXFP4":  # its own format, so not in its name
+            called.add(_plain_name(self.model))
+        return not called.isdisjoint(_plain_name(name.rpartition("/")[2]) for name in names)
+
+
+def _plain_name(*words: str) -> str:
+    return "-".join(words).lower().removeprefix("nvidia-")
 
 
 class OriginSheet(sheets.Sheet):
@@ -106,16 +123,17 @@ def _run(row: Mapping[str, str]) -> Run:
 
 
 @cache
-def runs_of(checkpoint: str, engine: str) -> tuple[Run, ...]:
+def runs_of(checkpoint: str, engine: str, sparks: int = 1) -> tuple[Run, ...]:
     """Plain runs of a model in an engine. `org/repo:TAG` finds runs that name no tag too.
 
     Only lines that hold the name are read: a plan should not wait for a thousand others.
     """
     names = {checkpoint, checkpoint.partition(":")[0]} - {""}
     head, *rest = _lines()
-    held = (line for line in rest if any(name in line for name in names))
+    held = (line for line in rest if sparks > 1 or any(name in line for name in names))
     found = (_run(row) for row in csv.DictReader((head, *held)))
-    return tuple(run for run in found if run.engine == engine and run.checkpoint in names and run.is_plain)
+    alike = (run for run in found if run.engine == engine and run.sparks == sparks)
+    return tuple(run for run in alike if run.is_plain_on_several and run.is_of(names))
 
 
 @cache

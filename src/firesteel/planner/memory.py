@@ -20,9 +20,11 @@ from firesteel.planner.pool import Pool
 from firesteel.units import GIB, MIB
 
 Verdict = Literal["fits", "tight", "does not fit"]
-Basis = Literal["counted", "derived", "reported", "formula", "estimated"]
+"""fits: even the most that it may need leaves 2 % of the room. tight: what is expected fits, the most may
+not, so it may be stopped when memory runs out. does not fit: what is expected is more than the room."""
+Basis = Literal["counted", "derived", "reported", "formula", "estimated", "measured"]
 """counted, derived, reported: as for weights. formula: the engine's own rounding, applied.
-estimated: seen elsewhere, with a band."""
+estimated: seen elsewhere, with a band. measured: seen here, when the same launch ran."""
 _SPARE = 0.02
 """Of the room: less than that is not left by a figure, it is lost in its errors."""
 
@@ -50,6 +52,7 @@ class Memory:
 
     @property
     def verdict(self) -> Verdict:
+        """`tight` when the expected need fits and the high end of its band, with 2 % to spare, does not."""
         if self.needed.high <= (1 - _SPARE) * self.room_bytes:
             return "fits"
         return "tight" if self.needed.expected <= self.room_bytes else "does not fit"
@@ -71,7 +74,7 @@ def account(
     """`told_bytes`: what the launch gives the cache, whatever its requests would need."""
     stored = weights.stored
     parts = [
-        Part("weights", Band.exactly(stored.total_bytes), stored.provenance, stored.source),
+        Part("weights", _weights_band(stored), stored.provenance, stored.source),
         Part("KV cache", Band.exactly(cache.pool_bytes), "formula", _cache_words(cache))
         if told_bytes is None
         else Part("KV cache", Band.exactly(told_bytes), "formula", "as --kv-cache-memory-bytes says"),
@@ -85,6 +88,12 @@ def account(
     else:
         parts += _vllm_parts(launch, shape, stored, cache)
     return Memory(tuple(parts), pool.room_bytes, pool.total_bytes, pool.keep_free_bytes)
+
+
+def _weights_band(weights: Weights) -> Band:
+    """Exact but for a label's: that says how files are made, not how this one was."""
+    least, most = weights.spread
+    return Band(weights.total_bytes * least, weights.total_bytes, weights.total_bytes * most)
 
 
 def _cache_words(cache: Cache) -> str:
@@ -119,12 +128,16 @@ def _vllm_parts(launch: Launch, shape: Architecture, weights: Weights, cache: Ca
 
 
 def _llamacpp_parts(launch: Launch, shape: Architecture, cache: Cache, pool: Pool) -> list[Part]:
-    """Compute buffers hold a micro-batch of activations, and the logits of the tokens that are asked for."""
+    """Compute buffers hold a micro-batch of activations, and the logits of the tokens that are asked for.
+
+    A server of today asks for one row a user; older builds made room for a row a token.
+    """
     ubatch = _number(launch, "ubatch-size", 512)
-    activations = ubatch * shape.hidden_size * 4 * 12
-    logits = shape.vocab_size * 4
-    buffers = Band(activations / 2, activations + cache.users * logits, 3 * activations + ubatch * logits)
-    parts = [Part("compute buffers", buffers, "estimated", f"micro-batch of {ubatch}")]
+    row = shape.vocab_size * 4
+    least, likely, most = cache.compute_bytes or (0, 0, 0)
+    buffers = Band(least, likely + 2 * cache.users * row, most + ubatch * row)
+    words = f"micro-batch of {ubatch}; masks are counted, activations an estimate"
+    parts = [Part("compute buffers", buffers, "estimated", words)]
     if pool.is_host_memory:
         parts += _llamacpp_copies(launch, cache, pool)
     return [*parts, _process_part(pool)]

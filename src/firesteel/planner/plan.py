@@ -12,10 +12,11 @@ from firesteel.facts import Architecture, Host, Weights
 from firesteel.launch import FlagValue, Launch
 from firesteel.planner.band import Band
 from firesteel.planner.loaded import Loaded, loaded
+from firesteel.planner.measured_here import Realised, as_realised
 from firesteel.planner.memory import Memory, account
 from firesteel.planner.pool import Pool, pool
 from firesteel.planner.speed import Speed, decode_speed
-from firesteel.planner.split import split_shape, split_weights
+from firesteel.planner.split import insist_on_even_parts, split_shape, split_weights
 
 __all__ = ["Cache", "Plan", "between", "largest_context", "longest_context", "plan"]
 
@@ -44,18 +45,25 @@ class Plan:
         return bool(self.printed) and all(answer.refused for answer in self.printed)
 
 
-def plan(launch: Launch, shape: Architecture, weights: Weights, host: Host) -> Plan:
+def plan(
+    launch: Launch, shape: Architecture, weights: Weights, host: Host, realised: Realised | None = None
+) -> Plan:
+    """`realised`: what an earlier start of this launch took on this host, instead of what is estimated."""
     offered = engines.served(launch)
     context, users = offered.context or shape.max_context, offered.users or 1
+    insist_on_even_parts(shape, launch.sparks)
     part = split_shape(shape, launch.sparks)
     kv = engines.cache(launch, part, context, users)
     home, held = pool(launch, host), loaded(launch, shape, weights)
     told = engines.told_cache_bytes(launch)
     memory = account(launch, part, _one_part(held, launch.sparks), kv, home, told)
+    printed = engines.reported(launch, part, context, kv.pool_bytes if told is None else told)
+    notes = _notes(launch, weights, home)
+    if realised:
+        memory, more = as_realised(memory, launch, realised, printed[0].tokens if printed else None)
+        notes += more
     sized = _with_memory_flags(launch, memory, kv)
     speed = decode_speed(sized, shape, held.weights, kv, home)
-    printed = engines.reported(sized, part, context, kv.pool_bytes if told is None else told)
-    notes = _notes(launch, weights, home)
     return Plan(sized, host, shape, weights, memory, kv, speed, notes, printed)
 
 
@@ -90,23 +98,28 @@ def _over(low: Band, high: Band) -> Band:
 
 def largest_context(plan: Plan) -> int | None:
     """The most tokens, in steps of 1024, at which the same launch would fit; None when none would."""
-    spare = plan.cache.pool_bytes - plan.memory.short_bytes
+    spare = _grows(plan.cache) - plan.memory.short_bytes
+    part = split_shape(plan.shape, plan.launch.sparks)
 
     def fits(thousands: int) -> bool:
-        kv = engines.cache(plan.launch, plan.shape, thousands * 1024, plan.cache.users)
-        return kv.pool_bytes <= spare
+        return _grows(engines.cache(plan.launch, part, thousands * 1024, plan.cache.users)) <= spare
 
     # The cache never shrinks as the context grows, so the last that fits can be found by halves.
     return 1024 * bisect(range(1, plan.cache.context // 1024 + 1), False, key=lambda n: not fits(n)) or None
 
 
+def _grows(cache: Cache) -> int:
+    """What a longer context makes larger: the cache, and the masks over it."""
+    return cache.pool_bytes + (cache.compute_bytes[1] if cache.compute_bytes else 0)
+
+
 def longest_context(plan: Plan) -> int:
     """The most tokens that one request could use in the room there is, in steps of 1024; 0: none."""
-    spare = plan.cache.pool_bytes + plan.memory.room_bytes - round(plan.memory.needed.expected)
+    spare = _grows(plan.cache) + plan.memory.room_bytes - round(plan.memory.needed.expected)
     part = split_shape(plan.shape, plan.launch.sparks)
 
     def fits(thousands: int) -> bool:
-        return engines.cache(plan.launch, part, thousands * 1024, 1).pool_bytes <= spare
+        return _grows(engines.cache(plan.launch, part, thousands * 1024, 1)) <= spare
 
     return 1024 * bisect(range(1, plan.shape.max_context // 1024 + 1), False, key=lambda n: not fits(n))
 

@@ -43,6 +43,8 @@ from firesteel.planner.startup import StartUp, start_up
 Rung = Literal["measured recipe", "measured model", "fitted", "roofline"]
 _DEPTH = 1024
 """Tokens already in the sequence, for which the figure is given."""
+_FEW = 3
+"""Runs of a checkpoint below which their agreement is chance."""
 _PROMPT = 8192
 _DEPTHS = (1024, 8192, 32768, 131072)
 MAX_USERS = 1024
@@ -136,11 +138,32 @@ def decode_speed(
     _refuse_the_absurd(kv)
     if not pool.bandwidth_bytes_per_s:
         return None
+    speed = _speed(launch, shape, weights, kv, pool, pool.bandwidth_bytes_per_s)
+    return speed if weights.spread == (1.0, 1.0) else _for_a_label(speed, *weights.spread)
+
+
+def _for_a_label(speed: Speed, least: float, most: float) -> Speed:
+    """A lighter file reads faster, a heavier one slower; the bound is that of the expected one."""
+
+    def wider(band: Band) -> Band:
+        return Band(band.low / most, band.expected, band.high / least)
+
+    return replace(
+        speed,
+        decode_tokens_per_s=wider(speed.decode_tokens_per_s),
+        at_depth=tuple((depth, wider(band)) for depth, band in speed.at_depth),
+        why=f"{speed.why}; files under a label differ: the band has {least:.0%} to {most:.0%} of its bytes",
+    )
+
+
+def _speed(
+    launch: Launch, shape: Architecture, weights: Weights, kv: Cache, pool: Pool, bandwidth: float
+) -> Speed:
     parts = stored(weights)
     found = constants()
     if pool.hardware != found.hardware:
-        return _roofline(launch, shape, weights, parts, kv, pool.bandwidth_bytes_per_s)
-    model = _model(launch, shape, weights, parts, kv, pool.bandwidth_bytes_per_s, found)
+        return _roofline(launch, shape, weights, parts, kv, bandwidth)
+    model = _model(launch, shape, weights, parts, kv, bandwidth, found)
     speed = _anchored(model, _fitted(model, kv, found), kv, found)
     return replace(
         speed,
@@ -276,9 +299,9 @@ def _addresses(engine: str) -> tuple[str, ...]:
 
 def _anchored(model: _Model, fitted: Speed, kv: Cache, found: ConstantsSheet) -> Speed:
     """The fitted figure, corrected by runs of the same checkpoint where there are any."""
-    if model.launch.sparks > 1:
-        return fitted
-    runs = [run for run in measured.runs_of(model.launch.model, model.launch.engine) if _is_alike(run, model)]
+    launch = model.launch
+    found_runs = measured.runs_of(launch.model, launch.engine, launch.sparks)
+    runs = [run for run in found_runs if _is_alike(run, model)]
     same = [run for run in runs if _is_same_recipe(run, model.launch, kv)]
     if not runs:
         return fitted
@@ -291,15 +314,19 @@ def _anchored(model: _Model, fitted: Speed, kv: Cache, found: ConstantsSheet) ->
     else:  # runs that differ among themselves say less of one that differs from all
         low = 1 - hypot(1 - by_others.low, slower)
         high = 1 + hypot(by_others.high - 1, faster)
+    few = not same and len(runs) < _FEW
+    if few:  # of another version one or two runs say no more than the fit does, nor than a slower setting
+        low = min(low, *(_ratio(model, run) / middle for run in found_runs))
 
     def corrected(band: Band) -> Band:
-        return _capped(Band(*(band.expected * middle,) * 3), low, high, fitted.bound_tokens_per_s)
+        told = _capped(Band(*(band.expected * middle,) * 3), low, high, fitted.bound_tokens_per_s)
+        return Band(min(told.low, band.low), told.expected, max(told.high, band.high)) if few else told
 
     return replace(
         fitted,
         decode_tokens_per_s=corrected(fitted.decode_tokens_per_s),
         rung="measured recipe" if same else "measured model",
-        why=_run_words(same or runs, bool(same)),
+        why=_run_words(same or runs, bool(same), launch.sparks),
         sources=tuple(dict.fromkeys(measured.origins()[run.source].url for run in same or runs)),
         parts_ms={part: took / middle for part, took in fitted.parts_ms.items()},
         at_depth=tuple((depth, corrected(band)) for depth, band in fitted.at_depth),
@@ -323,14 +350,15 @@ def _ratio(model: _Model, run: Run) -> float:
     return run.decode_tps / model.tokens_per_s(parts).expected
 
 
-def _run_words(runs: Sequence[Run], is_recipe: bool) -> str:
+def _run_words(runs: Sequence[Run], is_recipe: bool, sparks: int) -> str:
     rates = sorted(run.decode_tps or 0 for run in runs)
     versions = sorted({run.version or "a version not named" for run in runs})
     shown = f"{rates[0]:g}" if rates[0] == rates[-1] else f"{rates[0]:g} to {rates[-1]:g}"
     about = "about " if any(run.kind for run in runs) else ""
     many = "one published run" if len(runs) == 1 else f"{len(runs)} published runs"
     what = "this checkpoint, engine, version and KV cache" if is_recipe else "this checkpoint and engine"
-    return f"{about}{shown} tok/s in {many} of {what} on a GB10 ({', '.join(versions)})"
+    where = "a GB10" if sparks == 1 else f"{sparks} Sparks"
+    return f"{about}{shown} tok/s in {many} of {what} on {where} ({', '.join(versions)})"
 
 
 def _slower(crowd: Crowd | None, alone: Band) -> Crowd | None:

@@ -1,14 +1,18 @@
 """Over several Sparks: what each of them holds when a model is split tensor by tensor.
 
-Matrices are cut, so every Spark has its part of them; norms and routers are whole on each. KV heads are
-shared out until there is one a Spark; after that each keeps a copy. A latent cache (MLA) has no heads, and
-every Spark keeps all of it.
+Matrices are cut, so every Spark has its part of them; norms and routers are whole on each, and so are MLA's
+projections into its latents and a sparse layer's indexer. KV heads are shared out until there is one a Spark;
+after that each keeps a copy. A latent cache (MLA) has no heads, and every Spark keeps all of it.
+vLLM refuses what does not come out even: `verify_with_parallel_config` in its `config/model.py` (0.32, seen
+2026-11-15) for queries, the attention layers of its models for keys, `MambaMixer2` for Mamba's heads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from firesteel.errors import UsageError
 from firesteel.facts import (
     Architecture,
     ChunkedAttention,
@@ -30,8 +34,14 @@ def split_weights(weights: Weights, sparks: int) -> Weights:
     if sparks < 2:
         return weights
 
+    attention = weights.bytes_by_role.get(Role.ATTENTION, 0)
+    kept = weights.replicated_bytes / attention if attention else 0.0
+
     def part(role: Role, size: int) -> int:
-        return size if role in _WHOLE else -(-size // sparks)
+        if role in _WHOLE:
+            return size
+        whole = round(size * kept) if role is Role.ATTENTION else 0
+        return whole - (whole - size) // sparks
 
     return replace(
         weights,
@@ -39,6 +49,36 @@ def split_weights(weights: Weights, sparks: int) -> Weights:
         bytes_by_format={key: part(key[0], size) for key, size in weights.bytes_by_format.items()},
         source=f"{weights.source}; one of {sparks} parts",
     )
+
+
+def insist_on_even_parts(shape: Architecture, sparks: int) -> None:
+    """Raises when heads do not come out even, with the numbers of Sparks for which they do."""
+    if _comes_out_even(shape, sparks):
+        return
+    works = [str(each) for each in (1, 2, 4, 8) if _comes_out_even(shape, each)]
+    heads = sorted({f"{many} {what}" for what, many in _heads(shape)})
+    raise UsageError(
+        f"{' and '.join(heads)} heads cannot be shared out over {sparks} Sparks; {', '.join(works)} would do",
+        next=f"--nodes {works[-1]}",
+    )
+
+
+def _comes_out_even(shape: Architecture, sparks: int) -> bool:
+    """Keys may be fewer than Sparks, when each is copied to the same number of them."""
+    return all(
+        many % sparks == 0 or (what == "KV" and many < sparks and sparks % many == 0)
+        for what, many in _heads(shape)
+    )
+
+
+def _heads(shape: Architecture) -> Iterator[tuple[str, int]]:
+    if shape.attention_heads:
+        yield "query", shape.attention_heads
+    for layer in set(shape.layers):
+        if isinstance(layer, FullAttention | SlidingAttention | ChunkedAttention | SparseAttention):
+            yield "KV", layer.kv_heads
+        elif isinstance(layer, Mamba2):
+            yield "Mamba", layer.heads
 
 
 def split_shape(shape: Architecture, sparks: int) -> Architecture:

@@ -20,10 +20,12 @@ _GPU_OPTIONS = ("runtime", "device", "privileged")
 def docker_words_after_image(scene: Scene) -> list[Sight]:
     """`IMAGE model -p 8000:8000`: docker hands the option to the engine, which does not know it."""
     engine = scene.launch.engine
-    newest = schema(engine, NEWEST_KNOWN[engine])
-    if scene.launch.container is None or newest is None or engine == "llamacpp":
-        return []  # llama.cpp has short flags of its own: `-p` is a prompt
     meant = {name: _typed(name) for name in scene.launch.flags if name in _DOCKER_ONLY}
+    if scene.launch.container is None or not meant or engine == "llamacpp":
+        return []  # llama.cpp has short flags of its own: `-p` is a prompt
+    newest = schema(engine, NEWEST_KNOWN[engine])
+    if newest is None:
+        return []
     return [
         Sight(f"flag:{name}", typed, typed, name)
         for name, typed in meant.items()

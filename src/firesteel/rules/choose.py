@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from firesteel import catalog as catalog_room
 from firesteel import engines
 from firesteel.catalog import Catalog, Image, Images, Model, Recipe
+from firesteel.engines.schema import versions
 from firesteel.errors import DoesNotFit, HostNotReady, Stopped, UsageError
 from firesteel.facts import Checkpoint, Host, Weights
-from firesteel.launch import Ask, EngineName, FlagValue, Goal, Launch
-from firesteel.planner import Plan, between, largest_context, longest_context, plan
+from firesteel.launch import Ask, Container, EngineName, FlagValue, Goal, Launch
+from firesteel.planner import (
+    Plan,
+    Realised,
+    between,
+    largest_context,
+    launch_key,
+    longest_context,
+    plan,
+)
 from firesteel.rules.check import Finding, check
 from firesteel.units import show_bytes
 
@@ -62,27 +72,41 @@ class Proposal:
         return self.suits_host and self.plan.fits and not self.stops
 
 
-def propose(catalog: Catalog, host: Host, ask: Ask) -> tuple[Proposal, ...]:
-    """Every recipe that the ask means, best first; without a model's name, every recipe there is."""
+def propose(
+    catalog: Catalog, host: Host, ask: Ask, realised: Mapping[str, Realised] | None = None
+) -> tuple[Proposal, ...]:
+    """Every recipe that the ask means, best first; without a model's name, every recipe there is.
+
+    `realised`: by `launch_key`, what earlier starts took on this host.
+    """
     recipes = catalog_room.find(catalog, ask.model) if ask.model else tuple(catalog.recipes.values())
     recipes = tuple(recipe for recipe in recipes if ask.engine in (None, recipe.engine))
     if (ask.sparks or 1) > 1:  # llama.cpp has no tensor parallelism between machines
         recipes = tuple(recipe for recipe in recipes if recipe.engine != "llamacpp")
     if not recipes:
         raise UsageError(f"no recipe runs {ask.model or 'anything'} so", next="firesteel models")
-    found = (_proposal(catalog, recipe, host, ask) for recipe in recipes)
+    found = (_proposal(catalog, recipe, host, ask, realised or {}) for recipe in recipes)
     return tuple(sorted(found, key=lambda proposal: _rank(proposal, ask.goal)))
 
 
-def _proposal(catalog: Catalog, recipe: Recipe, host: Host, ask: Ask) -> Proposal:
+def _proposal(
+    catalog: Catalog, recipe: Recipe, host: Host, ask: Ask, realised: Mapping[str, Realised]
+) -> Proposal:
     model, image = catalog.models[recipe.model], catalog.images.named[recipe.image]
     launch = overruled(catalog_room.launch(catalog, recipe, ask), ask)
-    planned = plan(launch, model.architecture, _weights(catalog_room.weights(catalog, recipe), ask), host)
+    weights = _weights(catalog_room.weights(catalog, recipe), ask)
+    planned = plan(launch, model.architecture, weights, host, realised.get(launch_key(launch)))
     findings = check(planned.launch, hardware=host.hardware, images=catalog.images)
     return Proposal(planned, findings, image, recipe, model)
 
 
-def propose_checkpoint(checkpoint: Checkpoint, images: Images, host: Host, ask: Ask) -> Proposal:
+def propose_checkpoint(
+    checkpoint: Checkpoint,
+    images: Images,
+    host: Host,
+    ask: Ask,
+    realised: Mapping[str, Realised] | None = None,
+) -> Proposal:
     """A checkpoint that is in no catalog, on the engine that reads its format, with no flag but its sizes.
 
     Where there is a GPU it runs in a container that a recipe uses; where there is none, embedded.
@@ -96,6 +120,7 @@ def propose_checkpoint(checkpoint: Checkpoint, images: Images, host: Host, ask: 
             next=f"--context {shape.max_context}",
         )
     has_gpu = bool(host.gpus or host.hardware)
+    ask = _with_a_release(engine, has_gpu, images, ask)
     image = _image(engine, has_gpu, images, ask.version)
     launch = Launch(
         name=service_name(checkpoint.name),
@@ -109,9 +134,11 @@ def propose_checkpoint(checkpoint: Checkpoint, images: Images, host: Host, ask: 
         launch = replace(launch, flags={**launch.flags, "kv-cache-dtype": checkpoint.kv_cache_dtype})
     if image and image.reference:
         launch = catalog_room.contain(launch, image)
-    planned = plan(overruled(launch, ask), shape, _weights(checkpoint.weights, ask), host)
+    launch = overruled(launch, ask)
+    seen = (realised or {}).get(launch_key(launch))
+    planned = plan(launch, shape, _weights(checkpoint.weights, ask), host, seen)
     if checkpoint.heavier and ask.weights_bytes is None:
-        planned = between(planned, plan(overruled(launch, ask), shape, checkpoint.heavier, host))
+        planned = between(planned, plan(launch, shape, checkpoint.heavier, host, seen))
     notes = tuple(f"not counted: {words}" for words in checkpoint.unknown)
     planned = replace(planned, notes=(*planned.notes, *notes))
     return Proposal(
@@ -129,6 +156,13 @@ def _engine(checkpoint: Checkpoint, ask: Ask) -> EngineName:
     return ask.engine or reads
 
 
+def _with_a_release(engine: EngineName, has_gpu: bool, images: Images, ask: Ask) -> Ask:
+    """Where no recipe names an image for the engine, the newest release that is known is taken."""
+    if ask.version or not has_gpu or _image(engine, has_gpu, images, None):
+        return ask
+    return replace(ask, version=versions(engine)[-1])
+
+
 def _image(engine: EngineName, has_gpu: bool, images: Images, version: str | None) -> Image | None:
     """What a recipe uses, or upstream's image of the version that was asked for."""
     for image in images.named.values():
@@ -139,6 +173,7 @@ def _image(engine: EngineName, has_gpu: bool, images: Images, version: str | Non
         return None
     tags = (_UPSTREAM[engine].format(version=version, suffix=suffix) for suffix in ("", "-cu130"))
     found = [known for tag in tags if (known := catalog_room.identify(tag, images))]
+    found.sort(key=lambda known: not (known.cuda or "").startswith("13"))  # a GB10 wants CUDA 13
     suited = [known for known in found if known.sm is None or "12.1" in known.sm]
     return next(iter([*suited, *found]), None)
 
@@ -150,7 +185,29 @@ def overruled(launch: Launch, ask: Ask) -> Launch:
     if sparks > 1 and launch.engine != "llamacpp":
         flags |= {"tensor-parallel-size": str(sparks), "nnodes": str(sparks), "node-rank": "0"}
         flags["master-addr" if launch.engine == "vllm" else "dist-init-addr"] = "$HEAD"
+        launch = replace(launch, container=_linked(launch.container))
+        if launch.container:  # nothing is published on the host's network: the address is the engine's own
+            flags.setdefault("host", "127.0.0.1")
     return replace(launch, flags=flags, version=ask.version or launch.version, sparks=sparks)
+
+
+def _linked(box: Container | None) -> Container | None:
+    """Nodes reach each other at ports that they pick themselves, and at the link's own RDMA devices.
+
+    What the rules `cluster-behind-bridge` and `cluster-without-rdma` ask of other people's launches;
+    https://docs.vllm.ai/en/latest/serving/parallelism_scaling/, seen 2026-11-15.
+    """
+    if box is None:
+        return None
+    given = {name for name, _ in box.options}
+    own = (("device", "/dev/infiniband"), ("ulimit", "memlock=-1"))
+    return replace(
+        box,
+        network="host",
+        ipc=box.ipc or "host",
+        publish=(),
+        options=(*box.options, *(each for each in own if each[0] not in given)),
+    )
 
 
 def _cache_flags(engine: EngineName, ask: Ask) -> dict[str, FlagValue]:
@@ -183,6 +240,8 @@ def _weights(weights: Weights, ask: Ask) -> Weights:
         weights,
         bytes_by_role={role: round(size * share) for role, size in weights.bytes_by_role.items()},
         bytes_by_format={key: round(size * share) for key, size in weights.bytes_by_format.items()},
+        spread=(1.0, 1.0),
+        replicated_bytes=round(weights.replicated_bytes * share),
         provenance="reported",
         source=f"--weights-bytes {ask.weights_bytes}, shared out as {weights.source} has it",
     )

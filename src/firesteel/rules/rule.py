@@ -150,11 +150,10 @@ class RulesSheet(sheets.Sheet):
 def read_rules(path: str, text: str) -> tuple[Rule, ...]:
     """The text of a rule file -> its rules, or BadSheet with the lines of its mistakes."""
     found = sheets.load(path, text, RulesSheet).rules
-    _, lines = sheets.read(path, text)
     seen: set[str] = set()
     for index, rule in enumerate(found):
         if rule.id in seen:
-            line = lines["rules", index, "id"]
+            line = sheets.read(path, text)[1]["rules", index, "id"]
             raise sheets.BadSheet(f"{path}:{line}: there are two rules `{rule.id}`", next=f"correct {path}")
         seen.add(rule.id)
     return found

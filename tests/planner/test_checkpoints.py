@@ -1,0 +1,60 @@
+"""Checkpoints that are in no catalog, on engines that no recipe names an image for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import firesteel
+from firesteel import library
+from firesteel.engines.schema import versions
+from firesteel.errors import UsageError
+from firesteel.facts import Checkpoint
+from firesteel.facts.config import architecture
+from firesteel.facts.parameters import parameters
+from firesteel.facts.usual import is_gguf, usual_weights
+from firesteel.launch import Ask
+from firesteel.planner import Plan
+from firesteel.rules.choose import propose_checkpoint
+
+CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
+GB10 = firesteel.host("gb10")
+
+
+def planned(name: str, label: str, ask: Ask) -> Plan:
+    config = json.loads((CONFIGS / f"{name}.json").read_text())
+    weights = usual_weights(parameters(config), label, "config.json")
+    form = "gguf" if is_gguf(label) else "safetensors"
+    checkpoint = Checkpoint(name, name, form, name, architecture(config), weights)  # type: ignore[arg-type]
+    return propose_checkpoint(checkpoint, library.catalog().images, GB10, ask).plan
+
+
+def test_sglang_without_a_version_is_the_newest_that_is_known() -> None:
+    plan = planned("Qwen--Qwen3-8B", "bf16", Ask(engine="sglang"))
+    newest = versions("sglang")[-1]
+    assert plan.launch.version == newest
+    assert plan.launch.container is not None and newest in plan.launch.container.image
+    assert plan.speed is not None and plan.speed.rung == "fitted"
+
+
+def test_a_label_makes_a_band_of_bytes_and_of_speed() -> None:
+    sure, label = (planned("Qwen--Qwen3.5-35B-A3B", each, Ask()) for each in ("q8_0", "ud-q4_k_xl"))
+    weights = label.memory.parts[0].bytes
+    assert weights.low == pytest.approx(0.85 * weights.expected)
+    assert weights.high == pytest.approx(1.25 * weights.expected)
+    assert label.speed is not None and "85% to 125%" in label.speed.why
+    assert sure.memory.parts[0].bytes.high < 1.01 * sure.memory.parts[0].bytes.expected
+
+
+def test_a_sum_that_the_user_gives_has_no_band() -> None:
+    plan = planned("Qwen--Qwen3.5-35B-A3B", "ud-q4_k_xl", Ask(weights_bytes=22_200_000_000))
+    assert plan.memory.parts[0].bytes.is_exact
+
+
+def test_heads_that_do_not_come_out_even_are_refused() -> None:
+    """Qwen3.5-27B has 24 query heads and 4 for keys: over eight Sparks each key would be copied to two."""
+    planned("Qwen--Qwen3.5-27B", "bf16", Ask(sparks=8))
+    with pytest.raises(UsageError, match="48 query"):
+        planned("MiniMaxAI--MiniMax-M2.5", "bf16", Ask(sparks=5))
