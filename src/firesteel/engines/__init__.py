@@ -10,28 +10,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from firesteel.engines import flags as _flags
 from firesteel.engines import llamacpp, sglang, vllm
 from firesteel.engines.flags import Grammar, Parsed, compact
 from firesteel.engines.kv import Cache, Reported, cache, reported, speculative_tokens, told_cache_bytes
-from firesteel.engines.logs import Taken, complaint, phase, taken
 from firesteel.launch import EngineName, FlagValue, Launch
+
+if TYPE_CHECKING:
+    from firesteel.engines.diagnosis import Cause, Diagnosis, diagnose
+    from firesteel.engines.log_data import Stage
+    from firesteel.engines.log_marks import Mark, mark, stages
+    from firesteel.engines.logs import Taken, complaint, phase, taken
 
 __all__ = [
     "Cache",
+    "Cause",
+    "Diagnosis",
+    "Mark",
     "Parsed",
     "Reported",
     "Served",
+    "Stage",
     "Taken",
     "argv",
     "cache",
     "compact",
     "complaint",
     "default_port",
+    "diagnose",
     "grammar",
     "listens_on",
+    "mark",
     "parse",
     "phase",
     "program",
@@ -40,10 +51,20 @@ __all__ = [
     "size_flags",
     "speculative_tokens",
     "spell",
+    "stages",
     "taken",
     "told_cache_bytes",
     "written_out",
 ]
+
+
+_OF_LOGS = {
+    "diagnosis": ("Cause", "Diagnosis", "diagnose"),
+    "log_data": ("Stage",),
+    "log_marks": ("Mark", "mark", "stages"),
+    "logs": ("Taken", "complaint", "phase", "taken"),
+}
+"""What reads logs has data of its own, which a plan and a keeper do without: it loads when first used."""
 
 
 class _Engine(Protocol):
@@ -133,3 +154,12 @@ def size_flags(engine: EngineName, context: int, users: int) -> dict[str, FlagVa
 def served(launch: Launch) -> Served:
     """The inverse of `size_flags`."""
     return Served(*_ENGINES[launch.engine].served(launch.flags))
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    for module, names in _OF_LOGS.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

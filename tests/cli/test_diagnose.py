@@ -1,0 +1,74 @@
+"""`firesteel diagnose` as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from firesteel.cli.documents import DiagnosisJson
+from tests.conftest import Firesteel
+
+LOGS = Path(__file__).parent.parent / "engines" / "logs"
+TOO_SMALL = LOGS / "vllm-0.32.0-cpu-kv-too-small.log"
+
+
+def test_a_failed_start(firesteel: Firesteel) -> None:
+    ran = firesteel("diagnose", str(TOO_SMALL))
+    assert ran.code == 0
+    assert "vllm 0.32.0" in ran.out and "failed" in ran.out
+    assert "context-larger-than-cache" in ran.out and "--max-model-len 2688" in ran.out
+    assert f"{TOO_SMALL}:80" in ran.out
+    assert ran.out.index("context-larger-than-cache") < ran.out.index("engine-core-failed")
+
+
+def test_as_json_from_stdin(firesteel: Firesteel) -> None:
+    ran = firesteel("diagnose", "-", "--json", stdin=TOO_SMALL.read_text())
+    assert ran.code == 0
+    found = json.loads(ran.out)
+    jsonschema.validate(found, DiagnosisJson.model_json_schema())
+    assert found["causes"][0]["id"] == "context-larger-than-cache" and found["stage"] == "kv"
+
+
+def test_a_healthy_start_is_said_to_be_one(firesteel: Firesteel) -> None:
+    ran = firesteel("diagnose", str(LOGS / "llamacpp-11549.log"))
+    assert ran.code == 0 and "a healthy start" in ran.out
+
+
+def test_an_unknown_failure_exits_1_and_shows_its_line(firesteel: Firesteel) -> None:
+    ran = firesteel("diagnose", "-", stdin="well\nodd.OddError: nobody has seen this\n")
+    assert ran.code == 1
+    assert "not among what firesteel knows" in ran.out and "stdin:2  odd.OddError" in ran.out
+
+
+def test_a_log_that_is_not_at_its_end(firesteel: Firesteel) -> None:
+    ran = firesteel("diagnose", "-", "--engine", "vllm", stdin="Starting to load model x...\n")
+    assert ran.code == 0 and "not up yet; the last it said: loading weights" in ran.out
+
+
+def test_the_log_of_a_service(firesteel: Firesteel, tmp_path: Path) -> None:
+    kept = tmp_path / "home" / "services" / "coder"
+    kept.mkdir(parents=True)
+    (kept / "engine.log").write_text("OSError: [Errno 28] No space left on device\n")
+    ran = firesteel("diagnose", "coder")
+    assert ran.code == 0 and "disk-full" in ran.out and "df -h" in ran.out
+
+
+@pytest.mark.parametrize("what", ["nosuch", "/dev/zero", "x" * 5000])
+def test_what_is_no_log(firesteel: Firesteel, what: str) -> None:
+    ran = firesteel("diagnose", what)
+    assert ran.code == 2 and "is no file" in ran.err and "firesteel diagnose" in ran.err
+
+
+def test_a_program_is_no_log(firesteel: Firesteel, tmp_path: Path) -> None:
+    (tmp_path / "x.gguf").write_bytes(b"GGUF\x03\0\0\0")
+    ran = firesteel("diagnose", str(tmp_path / "x.gguf"))
+    assert ran.code == 2 and "is no text" in ran.err
+
+
+def test_a_hostile_log_does_not_move_the_cursor(firesteel: Firesteel) -> None:
+    text = "vllm: error: unrecognized arguments: --x \x1b]52;c;ZXZpbA==\x07 \x08\x08 \x1b[2J\n"
+    ran = firesteel("diagnose", "-", stdin=text)
+    assert ran.code == 0 and not {"\x1b", "\x07", "\x08"} & set(ran.out)

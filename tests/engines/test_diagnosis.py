@@ -1,0 +1,249 @@
+"""Every row of the data against its own lines, real failed starts, and logs that try to mislead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firesteel import sheets
+from firesteel.engines import Diagnosis, diagnose
+from firesteel.engines.log_data import (
+    CauseRow,
+    CausesSheet,
+    NoiseRow,
+    cause_rows,
+    engine_rows,
+    noise_rows,
+)
+from firesteel.engines.log_lines import MAX_LINE
+
+LOGS = Path(__file__).parent / "logs"
+HITS = [
+    pytest.param(row, line, id=f"{row.id}-{n}") for row in cause_rows() for n, line in enumerate(row.hits)
+]
+MISSES = [
+    pytest.param(row, line, id=f"{row.id}-{n}") for row in cause_rows() for n, line in enumerate(row.misses)
+]
+NOISE = [
+    pytest.param(row, line, id=f"{row.id}-{n}") for row in noise_rows() for n, line in enumerate(row.hits)
+]
+
+
+def ids(found: Diagnosis) -> list[str]:
+    return [each.id for each in (*found.causes, *found.follows, *found.notes)]
+
+
+@pytest.mark.parametrize(("row", "line"), HITS)
+def test_a_line_is_known(row: CauseRow, line: str) -> None:
+    """As itself, and as an engine prints it among others."""
+    engine = row.engines[0] if row.engines else None
+    assert ids(diagnose(line, engine)) == [row.id]
+    among = f"starting\n(EngineCore pid=1) ERROR 11-02 10:00:01 [core.py:1] {line}\nbye\n"
+    found = diagnose(among, engine)
+    assert ids(found) == [row.id]
+    assert [each.line for each in (*found.causes, *found.follows, *found.notes)] == [2]
+
+
+@pytest.mark.parametrize(("row", "line"), MISSES)
+def test_a_line_is_not_taken_for_it(row: CauseRow, line: str) -> None:
+    assert row.id not in ids(diagnose(line))
+
+
+@pytest.mark.parametrize(("row", "line"), NOISE)
+def test_noise_is_folded(row: NoiseRow, line: str) -> None:
+    found = diagnose(line)
+    assert [each.id for each in found.folded] == [row.id]
+    assert not found.causes and found.state != "failed"
+
+
+def test_ids_are_of_one_row() -> None:
+    names = [row.id for row in cause_rows()] + [row.id for row in noise_rows()]
+    assert len(names) == len(set(names))
+
+
+def test_captured_figures_are_in_the_words() -> None:
+    """No row leaves a `?` in what it says of its own lines: what is used was captured."""
+    for row in cause_rows():
+        for line in row.hits:
+            for cause in diagnose(line, row.engines[0] if row.engines else None).causes:
+                assert "?" not in f"{cause.says} {cause.next}", row.id
+
+
+def test_a_context_that_does_not_fit_in_a_real_log() -> None:
+    found = diagnose((LOGS / "vllm-0.32.0-cpu-kv-too-small.log").read_text())
+    assert (found.engine, found.version, found.state) == ("vllm", "0.32.0", "failed")
+    assert found.cause and found.cause.id == "context-larger-than-cache"
+    assert "2688 tokens fit" in found.cause.says
+    assert found.cause.next and found.cause.next.startswith("--max-model-len 2688")
+    assert found.cause.line == 80 and found.cause.count == 2
+    assert [each.id for each in found.follows] == ["engine-core-failed"]
+    assert found.reached and found.reached.stage == "kv"
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ("vllm-0.32.0-cpu-bad-flag.log", "unknown-flag"),
+        ("vllm-0.32.0-cpu-port-in-use.log", "some-port-in-use"),
+        ("llamacpp-11549-cut-off.log", "gguf-broken"),
+        ("llamacpp-11549-unknown-architecture.log", "gguf-architecture-unknown"),
+        ("llamacpp-11549-no-file.log", "gguf-not-found"),
+        ("llamacpp-11549-port-in-use.log", "llamacpp-port-in-use"),
+    ],
+)
+def test_other_real_failures(log: str, cause: str) -> None:
+    found = diagnose((LOGS / log).read_text())
+    assert found.state == "failed" and [each.id for each in found.causes] == [cause]
+
+
+@pytest.mark.parametrize(
+    ("log", "engine"), [("vllm-0.32.0-cpu.log", "vllm"), ("llamacpp-11549.log", "llamacpp")]
+)
+def test_real_healthy_starts(log: str, engine: str) -> None:
+    found = diagnose((LOGS / log).read_text())
+    assert found.state == "healthy" and found.engine == engine and not found.causes and not found.suspect
+
+
+AUTOTUNED = """\
+(EngineCore pid=7) INFO 11-02 10:00:01 [core.py:90] Initializing a V1 LLM engine (v0.26.0) with config: x
+(EngineCore pid=7) flashinfer.jit: [Autotuner]: Skipping tactic <X> [1], due to failure while profiling: x
+Traceback (most recent call last):
+  File "/x/flashinfer/autotuner.py", line 10, in run
+    raise RuntimeError("x")
+RuntimeError: CUDA error: an illegal memory access was encountered
+"""
+
+
+def test_the_traceback_of_a_tuner_is_not_the_cause() -> None:
+    found = diagnose(AUTOTUNED + "INFO:     Application startup complete.\n")
+    assert found.state == "healthy" and not found.causes and not found.suspect
+    assert [(each.id, each.count) for each in found.folded] == [("autotuner-skips", 1)]
+
+
+def test_what_comes_after_that_traceback_is() -> None:
+    found = diagnose(
+        AUTOTUNED + "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"
+    )
+    assert [each.id for each in found.causes] == ["illegal-memory-access"] and found.causes[0].line == 7
+
+
+def test_an_error_right_after_a_harmless_line_is_not_folded() -> None:
+    text = "[Autotuner]: Skipping tactic <X> [1], due to failure while profiling: x\nodd.OddError: real\n"
+    assert diagnose(text).suspect == (2, "odd.OddError: real")
+
+
+def test_a_root_comes_before_a_trouble_that_stands_above_it() -> None:
+    text = (
+        "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)\n"
+        "spark-1:1:1 [0] NCCL WARN Call to ibv_modify_qp failed with error No such device errno 19\n"
+        "RuntimeError: Engine core initialization failed. See root cause above.\n"
+    )
+    assert ids(diagnose(text, "vllm")) == ["rdma-refused", "nccl-failed", "engine-core-failed"]
+
+
+def test_of_two_roots_the_earlier_is_the_answer() -> None:
+    full, taken = "OSError: [Errno 28] No space left on device", "OSError: [Errno 98] Address already in use"
+    assert ids(diagnose(f"{full}\n{taken}")) == ["disk-full", "some-port-in-use"]
+    assert ids(diagnose(f"{taken}\n{full}")) == ["some-port-in-use", "disk-full"]
+
+
+def test_what_only_follows_is_never_the_answer() -> None:
+    found = diagnose("RuntimeError: Engine core initialization failed. See root cause above.", "vllm")
+    assert found.state == "failed" and found.cause is None and found.follows
+
+
+def test_a_row_of_another_release_does_not_answer() -> None:
+    line = "This kernel only supports sm120."
+    for version, known in (("0.19.0", True), ("0.32.0", False)):
+        text = f"Initializing a V1 LLM engine (v{version}) with config: x\n{line}\n"
+        assert (ids(diagnose(text)) == ["kernel-for-sm120-only"]) is known
+
+
+def test_a_row_of_another_engine_does_not_answer() -> None:
+    line = "error: invalid argument: --x"
+    assert ids(diagnose(line, "llamacpp")) == ["llamacpp-unknown-flag"]
+    assert ids(diagnose(line, "vllm")) == []
+
+
+def test_a_start_after_a_failure_is_healthy() -> None:
+    """A container that was restarted writes on in the same log."""
+    failed = (LOGS / "vllm-0.32.0-cpu-port-in-use.log").read_text()
+    healthy = (LOGS / "vllm-0.32.0-cpu.log").read_text()
+    assert diagnose(failed + "\n" + healthy).state == "healthy"
+    assert diagnose(healthy + "\n" + failed).state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("text", "suspect"),
+    [
+        (
+            "well\nTraceback (most recent call last):\nx.FooError: bar\nBazError: baz\n",
+            (3, "x.FooError: bar"),
+        ),
+        ("something\nan error of no known kind\n", (2, "an error of no known kind")),
+        ("all well\n", None),
+        ("", None),
+    ],
+)
+def test_an_unknown_error_is_a_suspect(text: str, suspect: tuple[int, str] | None) -> None:
+    found = diagnose(text)
+    assert found.suspect == suspect and found.state == ("failed" if suspect else "unfinished")
+
+
+def test_llamacpp_s_log_under_a_folder_called_vllm() -> None:
+    """`~/vllm` is where many keep their models."""
+    text = (LOGS / "llamacpp-11549.log").read_text().replace("/models/", "/home/spark/vllm/")
+    assert diagnose(text).engine == "llamacpp"
+
+
+@pytest.mark.parametrize("cut", [1, 97, 4096])
+def test_however_the_log_is_cut_it_says_the_same(cut: int) -> None:
+    text = (LOGS / "vllm-0.32.0-cpu-kv-too-small.log").read_text()
+    parts = (text[at : at + cut] for at in range(0, len(text), cut))
+    assert diagnose(parts) == diagnose(text)
+
+
+@given(st.text(max_size=2000))
+def test_any_text_is_answered(text: str) -> None:
+    assert diagnose(text).state in ("failed", "healthy", "unfinished")
+
+
+def test_no_pattern_is_led_astray() -> None:
+    """Each on the longest line there is, made of its own beginning; hours, if a pattern could run away."""
+    rows = [*cause_rows(), *noise_rows(), *(each for row in engine_rows().values() for each in row.marks)]
+    for row in rows:
+        for sign in row.sign:
+            for filler in (sign, "x", "1", "a."):
+                row.read((sign + filler * MAX_LINE)[:MAX_LINE])
+                row.read((filler * MAX_LINE)[: MAX_LINE - len(sign)] + sign)
+
+
+ROW = """\
+causes:
+  - id: some-thing
+    sign: text
+    pattern: '{pattern}'
+    says: it says {{what}}
+    next: {next}
+    confidence: verified
+    sources: [{{url: "https://example.org/x", seen: 2026-11-15}}]
+    hits: [text]
+"""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "next", "says"),
+    [
+        ("text(?P<what>.{0,9})", "null", "needs a `next`"),
+        ("text", "x", "captures no `what`"),
+        ("text(?P<what>.*)", "x", "how much it may swallow"),
+        ("(?P<what>text)+", "x", "how much it may swallow"),
+        ("(?P<what>text", "x", "not a regular expression"),
+    ],
+)
+def test_a_bad_row_is_refused(pattern: str, next: str, says: str) -> None:
+    with pytest.raises(sheets.BadSheet, match=says):
+        sheets.load("x.yaml", ROW.format(pattern=pattern, next=next), CausesSheet)
