@@ -32,7 +32,7 @@ IMAGES: dict[str, tuple[EngineName, tuple[str, ...]]] = {
     "ghcr.io/ggml-org/llama.cpp:server-cuda13-b9000": ("llamacpp", ()),
     "lmsysorg/sglang:v0.5.9": ("sglang", ("python3", "-m", "sglang.launch_server")),
 }
-text = st.text(string.printable.replace("\x0b", "").replace("\x0c", "") + "é✓", max_size=15)
+text = st.text(string.printable.rstrip("\r\x0b\x0c") + "é✓", max_size=15)
 word = st.text(string.ascii_letters + string.digits + "_./-", min_size=1, max_size=12).filter(
     lambda found: found[0] not in "-~"
 )

@@ -1,36 +1,175 @@
-"""`firesteel render MODEL --as docker`"""
+"""`firesteel render MODEL --as FORM`"""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
 import click
 
-from firesteel import library
+from firesteel import engines, library, render
 from firesteel.cli import words
-from firesteel.cli.documents import RenderJson
-from firesteel.launch import Ask
-from firesteel.render import docker
+from firesteel.edge import texts
+from firesteel.errors import UsageError
+from firesteel.launch import Ask, EngineName, Launch
+from firesteel.render import Cluster, Known
+from firesteel.rules import Proposal, release
+from firesteel.service_file import asks, read_service_file
+
+_FORMS = {
+    "docker": render.docker,
+    "compose": render.compose,
+    "systemd": render.systemd,
+    "quadlet": render.quadlet,
+    "sparkrun": render.sparkrun,
+}
+_CLUSTER_FORMS = {"kubernetes": render.kubernetes, "kubernetes-swap": render.swap_script}
+_PLANNED = ("kv-cache-memory-bytes", "gpu-memory-utilization")
 
 
 @click.command("render")
-@click.argument("model")
-@click.option("--as", "form", type=click.Choice(["docker"]), default="docker", show_default=True)
+@click.argument("models", metavar="[MODEL]...", nargs=-1)
+@click.option(
+    "--as", "form", type=click.Choice([*_FORMS, *_CLUSTER_FORMS]), default="docker", show_default=True
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file."
+)
+@click.option(
+    "-f", "--file", type=click.Path(path_type=Path, dir_okay=False), help="Models of a service file."
+)
+@click.option("--listen", metavar="ADDRESS", help="Publish here, with a key; without it only 127.0.0.1.")
+@click.option("--service", metavar="NAME", help="Kubernetes: what clients call it.")
+@click.option("--tailnet", is_flag=True, help="Kubernetes: give it that name in MagicDNS.")
 @words.host_option
 @words.size_options
+@click.option("--engine", type=click.Choice(get_args(EngineName)), help="Only ways through this engine.")
+@click.option("--engine-version", "version", metavar="VERSION", help="As this release is started.")
+@click.option("--quant", metavar="NAME", help="How a config's weights are stored: nvfp4, fp8, q4_k_m, ...")
+@click.option("--nodes", type=click.IntRange(1, 8), help="Sparks to split it over.")
 @words.json_option
 def command(
-    model: str,
+    models: tuple[str, ...],
     form: str,
+    output: Path | None,
+    file: Path | None,
+    listen: str | None,
+    service: str | None,
+    tailnet: bool,
     host_name: str | None,
-    context: int | None,
-    users: int | None,
-    port: int | None,
     as_json: bool,
-) -> None:
-    """The launch of MODEL as a command to paste."""
-    host = library.host(host_name or "gb10")
-    best = library.propose(Ask(model, context, users, port), host)[0]
-    text = docker(best.plan.launch)
+    **sizes: Any,
+) -> int:
+    """The launch of MODEL as a command to paste, or as a file for another tool.
+
+    Several MODELs make one Kubernetes manifest: one Service, a Deployment each, of which the first runs;
+    --as kubernetes-swap writes the script that changes from one to the other. Exits 4 when it does not fit,
+    3 when a rule stops it; the text is written all the same.
+    """
+    ways = [_best(ask, host_name) for ask in _asks(models, file, sizes)]
+    if len(ways) > 1 and form not in _CLUSTER_FORMS:
+        raise UsageError(f"--as {form} shows one MODEL at a time", next="--as kubernetes")
+    if form not in _CLUSTER_FORMS and (service or tailnet):
+        raise UsageError("--service and --tailnet are words of Kubernetes", next="--as kubernetes")
+    if listen and form in _CLUSTER_FORMS:
+        raise UsageError("in a cluster the Service says who can reach it", next="--tailnet")
+    text = _text(form, ways, listen, Cluster(service, tailnet))
+    if form == "docker" and not (output or as_json) and sys.stdout.isatty():
+        text = _to_paste(text)
+    if output:
+        texts.write_new(output, text)
+    _show(form, ways, text, output, as_json)
+    return max(_objection(way) for way in ways)
+
+
+def _asks(models: tuple[str, ...], file: Path | None, sizes: dict[str, Any]) -> list[Ask]:
+    if file:
+        known = asks(read_service_file(str(file), texts.open_text(file)))
+        unknown = [name for name in models if name not in known]
+        if unknown or not known:
+            raise UsageError(
+                f"{file} starts no `{', '.join(unknown) or 'model'}`", next=f"{', '.join(known)}"
+            )
+        return [known[name] for name in models or known]
+    if not models:
+        raise UsageError("which MODEL?", next="firesteel models, for their names")
+    engine, version = sizes["engine"], sizes.pop("version")
+    nodes = sizes.pop("nodes")
+    if nodes and nodes & (nodes - 1):
+        raise UsageError(f"attention heads are not split in {nodes}", next="--nodes 2")
+    told = release(engine, version) if version else None
+    return [Ask(model, **sizes, version=told, sparks=nodes) for model in models]
+
+
+def _best(ask: Ask, host_name: str | None) -> Proposal:
+    return library.propose(ask, library.host(host_name or "gb10"))[0]
+
+
+def _text(form: str, ways: list[Proposal], listen: str | None, cluster: Cluster) -> str:
+    if listen:
+        from firesteel.run.listen import listening  # what runs is loaded only when it is asked for
+
+        ways = [listening(way, listen) for way in ways]
+    pairs = [(way.plan.launch, known(way)) for way in ways]
+    if form in _CLUSTER_FORMS:
+        return _CLUSTER_FORMS[form](pairs, cluster)
+    return _FORMS[form](*pairs[0])
+
+
+def _to_paste(text: str) -> str:
+    """Without comments: a zsh at a terminal takes them for commands."""
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+
+
+def known(way: Proposal) -> Known:
+    """What the recipe, the plan and the catalog know beside the launch."""
+    plan, recipe, model = way.plan, way.recipe, way.model
+    start = plan.speed.start_up if plan.speed else None
+    image = plan.launch.container.image if plan.launch.container else None
+    return Known(
+        flag_reasons=_flag_reasons(way, plan.launch),
+        env_reasons={name: setting.why for name, setting in recipe.env.items()} if recipe else {},
+        start_up_s=start.seconds.high if start and start.phases else None,
+        needed_bytes=round(plan.memory.needed.high),
+        weights_bytes=plan.weights.total_bytes,
+        digest=render.digest_of(image, library.catalog().images) if image else None,
+        revision=model.revision if model else None,
+        is_gated=bool(model and model.gated),
+    )
+
+
+def _flag_reasons(way: Proposal, launch: Launch) -> dict[str, str]:
+    reasons = {name: setting.why for name, setting in way.recipe.flags.items()} if way.recipe else {}
+    context, users = way.plan.cache.context, way.plan.cache.users
+    for name in engines.size_flags(launch.engine, context, users):
+        reasons.setdefault(name, f"{context:,} tokens for each of {users} at once")
+    for name in _PLANNED:
+        reasons.setdefault(name, f"from the plan for {way.plan.host.title}")
+    return reasons
+
+
+def _objection(way: Proposal) -> int:
+    if not way.plan.fits:
+        return 4
+    return 3 if way.stops else 0
+
+
+def _show(form: str, ways: list[Proposal], text: str, output: Path | None, as_json: bool) -> None:
+    for way in ways:
+        if not way.plan.fits:
+            click.echo(
+                f"{way.name} does not fit {way.plan.host.title}; see firesteel plan {way.name}", err=True
+            )
+        for finding in way.stops:
+            click.echo(f"{way.name}: {finding.rule}: {finding.says}", err=True)
     if as_json:
-        words.print_json(RenderJson(name=best.name, format=form, text=text))
+        from firesteel.cli.documents import RenderJson
+
+        names = [way.name for way in ways]
+        path = str(output) if output else None
+        words.print_json(RenderJson(name=names[0], names=names, format=form, text=text, path=path))
+    elif output:
+        click.echo(f"written: {output}", err=True)
     else:
-        click.echo(text)
+        click.echo(text, nl=False)

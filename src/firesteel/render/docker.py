@@ -20,6 +20,7 @@ from firesteel.catalog import SWITCHES, Image, container_name
 from firesteel.command import Command
 from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, Launch, Mount
+from firesteel.render.known import Known, comments, heading, is_by_name, key_asked_for, pinned
 from firesteel.units import GIB, KIB, MIB
 
 Group = tuple[str, ...]
@@ -30,21 +31,31 @@ _OFFICIAL: Mapping[EngineName, str] = {
     "llamacpp": "ghcr.io/ggml-org/llama.cpp:server",
     "sglang": "lmsysorg/sglang:v{version}",
 }
-_EXPANDS = re.compile(r"\$\{[A-Za-z_]\w*\}|\$[A-Za-z_]\w*|\$\((?:pwd|id -u|id -g)\)")
-_ENGINE_JSON = re.compile(r"[\[{]")
+EXPANDS = re.compile(r"\$\{[A-Za-z_]\w*\}|\$[A-Za-z_]\w*|\$\((?:pwd|id -u|id -g)\)")
+ENGINE_JSON = re.compile(r"[\[{]")
 
 
-def docker(launch: Launch) -> str:
-    """A `docker run` to paste, an option a line. A child process is shown in its official image."""
+def docker(launch: Launch, known: Known | None = None) -> str:
+    """A `docker run` to paste, an option a line. A child process is shown in its official image.
+
+    A shell takes no comment between the lines of a command, so what is known stands before it.
+    """
+    if known:
+        launch = pinned(launch, known)
+    head = (
+        "".join(f"{line}\n" for line in comments(heading(launch, known, with_reasons=True))) if known else ""
+    )
     about = "" if launch.container else _explain(launch)
-    lines = _groups(contained(launch), detach=True)
-    return about + " \\\n  ".join(" ".join(quote(word) for word in group) for group in lines) + "\n"
+    lines = groups(contained(launch), detach=True)
+    key = key_asked_for(launch)
+    about += f': "${{{key}:?export it first}}" && \\\n' if key else ""
+    return head + about + " \\\n  ".join(" ".join(quote(word) for word in group) for group in lines) + "\n"
 
 
 def docker_argv(launch: Launch, *, detach: bool = True) -> Command:
     """The same words, to run without a shell; whoever runs them puts the user's home in place of `~`."""
-    groups = _groups(contained(launch), detach=detach)
-    return Command(tuple(word for group in groups for word in group))
+    lines = groups(contained(launch), detach=detach)
+    return Command(tuple(word for group in lines for word in group))
 
 
 def contained(launch: Launch) -> Launch:
@@ -70,25 +81,27 @@ def _explain(launch: Launch) -> str:
     return f"# firesteel runs this as a child process (`{program}`); here it is in the official image\n"
 
 
-def _groups(launch: Launch, *, detach: bool) -> list[Group]:
+def groups(launch: Launch, *, detach: bool) -> list[Group]:
+    """The words of a launch in a container, as they belong together on lines."""
     box = launch.container
     assert box is not None, "contained() gives one"
     named = dict(box.options).get("name")
     start = ("docker", "run", "-d") if detach else ("docker", "run")
-    groups: list[Group] = [start if named else (*start, "--name", container_name(launch.name))]
-    groups.append(("--label", f"firesteel={launch.name}"))
-    groups += [("--label", f"{name}={value}") for name, value in box.labels.items()]
-    groups += _options(box)
-    groups += [
-        ("-e", name if value == f"${name}" else f"{name}={value}") for name, value in launch.env.items()
+    found: list[Group] = [start if named else (*start, "--name", container_name(launch.name))]
+    found.append(("--label", f"firesteel={launch.name}"))
+    found += [("--label", f"{name}={value}") for name, value in box.labels.items()]
+    found += _options(box)
+    found += [
+        ("-e", name if is_by_name(name, value) else f"{name}={value}") for name, value in launch.env.items()
     ]
     if box.entrypoint is not None:
-        groups.append((f"--entrypoint={box.entrypoint}",))
-    return groups + _command(launch, box)
+        found.append((f"--entrypoint={box.entrypoint}",))
+    first, *rest = after_image(launch, box)
+    return [*found, (box.image,), first] if is_script(box.program) else [*found, (box.image, *first), *rest]
 
 
 def _options(box: Container) -> list[Group]:
-    shm = None if box.shm_bytes is None else _docker_size(box.shm_bytes)
+    shm = None if box.shm_bytes is None else docker_size(box.shm_bytes)
     single = {
         "gpus": box.gpus, "ipc": box.ipc, "shm-size": shm, "network": box.network, "restart": box.restart,
     }  # fmt: skip
@@ -104,7 +117,8 @@ def _option(name: str, value: str | None) -> Group:
     return (f"--{name}={value}",) if name in SWITCHES else (f"--{name}", value)
 
 
-def _docker_size(count: int) -> str:
+def docker_size(count: int) -> str:
+    """Bytes as docker takes them: `16g`."""
     for unit, letter in ((GIB, "g"), (MIB, "m"), (KIB, "k")):
         if count and count % unit == 0:
             return f"{count // unit}{letter}"
@@ -122,19 +136,24 @@ def _mount(mount: Mount) -> Group:
     return ("--mount", row.getvalue())
 
 
-def _command(launch: Launch, box: Container) -> list[Group]:
-    """Image, program and the engine's own words; a shell's script is one word."""
+def after_image(launch: Launch, box: Container) -> list[Group]:
+    """Program and model, then the engine's flags, each with its value; a shell's script is one word."""
     words = engines.argv(launch)
-    if _is_script(box.program):
+    if is_script(box.program):
         script = f"{box.program[-1]} {shlex.join(words)}"
-        return [(box.image,), (*box.program[:-1], script)]
+        return [(*box.program[:-1], script)]
     loose = tuple(takewhile(lambda word: not word.startswith("--"), words))
-    return [(box.image, *box.program, *loose), *_by_flag(words[len(loose) :])]
+    return [(*box.program, *loose), *_by_flag(words[len(loose) :])]
 
 
-def _is_script(program: tuple[str, ...]) -> bool:
+def is_script(program: tuple[str, ...]) -> bool:
     """`bash -lc "... vllm serve"`: what comes before the last word ends in the option that takes a script."""
     return len(program) > 1 and re.fullmatch(r"-[a-z]*c", program[-2]) is not None
+
+
+def has_script(launch: Launch) -> bool:
+    """Its flags stand inside one word, where no comment can."""
+    return launch.container is not None and is_script(launch.container.program)
 
 
 def _by_flag(words: Iterable[str]) -> list[Group]:
@@ -152,8 +171,8 @@ def quote(word: str) -> str:
     home, rest = ("~/", word[2:]) if word.startswith("~/") else ("", word)
     if not rest and home:
         return home
-    if not _EXPANDS.search(rest) or _ENGINE_JSON.match(rest):
+    if not EXPANDS.search(rest) or ENGINE_JSON.match(rest):
         return home + shlex.quote(rest)
-    pieces = re.split(f"({_EXPANDS.pattern})", rest)
+    pieces = re.split(f"({EXPANDS.pattern})", rest)
     inside = (piece if odd % 2 else re.sub(r'([\\"$`])', r"\\\1", piece) for odd, piece in enumerate(pieces))
     return f'{home}"{"".join(inside)}"'

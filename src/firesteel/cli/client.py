@@ -1,0 +1,191 @@
+"""`firesteel client NAME [MODEL]`"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+
+from firesteel import engines, library
+from firesteel.cli import words
+from firesteel.edge import client_files
+from firesteel.errors import UsageError
+from firesteel.launch import Ask, Launch
+from firesteel.render import clients
+from firesteel.render.clients import Client, Endpoint, Settings
+from firesteel.rules import Proposal
+from firesteel.run import Service
+
+KEY = "FIRESTEEL_API_KEY"
+"""The variable that clients are told to take the key from."""
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}\Z", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z", re.ASCII)
+_URL = re.compile(r"https?://[^\s\x00-\x20\"'<>\\^`{|}?#]{1,500}\Z", re.ASCII)
+
+
+@click.command("client")
+@click.argument("name", type=click.Choice(clients.names()))
+@click.argument("model", required=False)
+@click.option("--url", help="Where the service is, where it is not 127.0.0.1:8000 or what runs here.")
+@click.option(
+    "--context", type=click.IntRange(1, 2**30), help="Tokens of its context, in place of the plan's."
+)
+@click.option("--key", metavar="VARIABLE", help=f"It asks for a key: the variable that holds it ({KEY}).")
+@click.option("--provider", default="firesteel", show_default=True, help="What the client calls the service.")
+@click.option(
+    "--write", is_flag=True, help="Put it into the client's own file; a copy of the old one is kept."
+)
+@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="With --write: into this file.")
+@words.json_option
+def command(
+    name: str,
+    model: str | None,
+    url: str | None,
+    context: int | None,
+    key: str | None,
+    provider: str,
+    write: bool,
+    file: Path | None,
+    as_json: bool,
+) -> None:
+    """The configuration of a client: what to paste, or with --write put where the client reads it.
+
+    MODEL is a running service or anything that `firesteel plan` takes; without it, what runs. Keys are named
+    by their variable and never written.
+    """
+    for said, shape, option in ((provider, _NAME, "--provider"), (key or KEY, _VARIABLE, "--key")):
+        if not shape.match(said):
+            raise UsageError(f"`{said}` cannot be used for {option}", next=f"{option} {KEY.lower()}")
+    endpoint = replace(_endpoint(model, context), provider=provider)
+    endpoint = replace(endpoint, url=_address(url) if url else endpoint.url, key=key or endpoint.key)
+    about = clients.client(name)
+    told = clients.settings(name, endpoint)
+    place = file or _place(about)
+    written, backup = _write(name, about, told, place) if write else (False, None)
+    if as_json:
+        _print_json(name, about, endpoint, told, place, written, backup)
+    elif write:
+        click.echo(f"written: {place}" if written else f"{place} says so already", err=True)
+        for line in [f"the old one is at {backup}"] if backup else []:
+            click.echo(line, err=True)
+    else:
+        click.echo(clients.shown(told, about.format), nl=False)
+        if place:
+            click.echo(f"belongs into {place}; --write puts it there", err=True)
+    for note in told.notes:
+        click.echo(f"note: {note}", err=True)
+
+
+def _endpoint(model: str | None, context: int | None) -> Endpoint:
+    """What runs under that name, or what a plan of that name would serve."""
+    running = {service.name: service for service in library.services() if service.phase != "dead"}
+    if model is None and len(running) == 1:
+        model = next(iter(running))
+    if model is None:
+        names = ", ".join(running)
+        what = f"several are running: {names}" if running else "nothing is running, so which MODEL?"
+        raise UsageError(what, next=f"firesteel client NAME {next(iter(running), 'MODEL')}")
+    if model in running:
+        return _of_service(running[model], context)
+    best = library.propose(Ask(model, context=context), library.host("gb10"))[0]
+    launch = best.plan.launch
+    found = Endpoint(f"http://127.0.0.1:{launch.port}/v1", launch.name, best.plan.cache.context)
+    return _able(found, launch, best)
+
+
+def _of_service(service: Service, context: int | None) -> Endpoint:
+    """Its own command says what it serves; what a recipe of its name adds is the model's own."""
+    spec = service.spec
+    flags = engines.parse(spec.engine, spec.start).flags
+    launch = Launch(spec.name, spec.model, spec.engine, flags=flags)
+    try:
+        way = library.propose(Ask(service.name), library.host("gb10"))[0]
+    except UsageError:
+        way = None
+    planned = way.plan.cache.context if way else None
+    key = KEY if spec.is_guarded_by_key else None
+    found = Endpoint(
+        f"{spec.url}/v1", spec.model, context or engines.served(launch).context or planned, key=key
+    )
+    return _able(found, launch, way)
+
+
+def _able(endpoint: Endpoint, launch: Launch, way: Proposal | None) -> Endpoint:
+    """What the launch lets it do. Not known is not said."""
+    flags, modality = launch.flags, way.model.modality if way and way.model else None
+    tools: bool | None = True if "tool-call-parser" in flags else None
+    if launch.engine == "vllm":  # without both it answers HTTP 400 to a client that leaves the choice open
+        tools = "tool-call-parser" in flags and flags.get("enable-auto-tool-choice") is True
+    images = None if modality is None else "image" in modality
+    if images and (launch.engine == "llamacpp" or flags.get("language-model-only") is True):
+        images = None if launch.engine == "llamacpp" else False
+    return replace(
+        endpoint, tools=tools, images=images, reasoning=True if "reasoning-parser" in flags else None
+    )
+
+
+def _address(url: str) -> str:
+    """Up to and with `/v1`. A password in an address would end up in a file."""
+    if _URL.match(url) and _has_host(url):
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/') or '/v1'}"
+    raise UsageError(f"`{url[:80]}` is no address of a service", next="--url http://spark:8000")
+
+
+def _has_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.hostname is not None and parts.port != 0 and "@" not in parts.netloc
+    except ValueError:  # a port that is none, a bracket that is never closed
+        return False
+
+
+def _place(about: Client) -> Path | None:
+    if about.folder is None or about.new is None:
+        return None
+    return client_files.place(about.folder.variable, about.folder.default, about.files, about.new)
+
+
+def _write(name: str, about: Client, told: Settings, place: Path | None) -> tuple[bool, Path | None]:
+    if place is None or about.format == "env":
+        raise UsageError(
+            f"{about.title} is told by variables and has no file of its own", next=f"firesteel client {name}"
+        )
+    before = client_files.read(place)
+    after = clients.merged(before, told, about.format, str(place))
+    return (True, client_files.put(place, after)) if after != before else (False, None)
+
+
+def _print_json(
+    name: str,
+    about: Client,
+    endpoint: Endpoint,
+    told: Settings,
+    place: Path | None,
+    written: bool,
+    backup: Path | None,
+) -> None:
+    from firesteel.cli.documents import ClientJson, SourceJson
+
+    words.print_json(
+        ClientJson(
+            client=name,
+            title=about.title,
+            speaks=about.speaks,
+            url=endpoint.url,
+            model=endpoint.model,
+            context=endpoint.context,
+            output=endpoint.output,
+            key_variable=endpoint.key,
+            format=about.format,
+            text=clients.shown(told, about.format),
+            path=str(place) if place else None,
+            written=written,
+            backup=str(backup) if backup else None,
+            notes=list(told.notes),
+            sources=[SourceJson(url=source.url, seen=source.seen.isoformat()) for source in about.sources],
+        )
+    )

@@ -1,0 +1,208 @@
+"""What each client is told of an endpoint.
+
+A limit that is not known is left out, never guessed: the client then takes its own default. One limit is our
+choice: engines bound an answer only by the context, clients want a number, and a quarter of the context,
+16,384 tokens at most, leaves room for the question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+MAX_OUTPUT = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    url: str
+    """Up to and with `/v1`."""
+    model: str
+    """The name that the server answers to."""
+    context: int | None = None
+    tools: bool | None = None
+    images: bool | None = None
+    reasoning: bool | None = None
+    key: str | None = None
+    """The environment variable that holds the key; None: none is asked for."""
+    provider: str = "firesteel"
+    """What the client calls the endpoint."""
+
+    @property
+    def output(self) -> int | None:
+        return None if self.context is None else min(MAX_OUTPUT, max(1, self.context // 4))
+
+    @property
+    def root(self) -> str:
+        """Without `/v1`, which Anthropic's clients add themselves."""
+        return self.url.removesuffix("/v1")
+
+    @property
+    def is_on_loopback(self) -> bool:
+        return urlsplit(self.url).hostname in ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One value at one place."""
+
+    path: tuple[str, ...]
+    value: object
+    how: Literal["set", "keep", "list", "drop"] = "set"
+    """keep: only where nothing stands yet. list: an item of a list, in place of the one of its `name`.
+    drop: it must not be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    edits: tuple[Edit, ...]
+    notes: tuple[str, ...] = ()
+    """What the file cannot do: a variable to export, an address to mind."""
+
+
+def settings(client: str, endpoint: Endpoint) -> Settings:
+    return _CLIENTS[client](endpoint)
+
+
+def _without_none(**values: object) -> dict[str, object]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _export(endpoint: Endpoint, variable: str | None = None) -> tuple[str, ...]:
+    return (f"export {variable or endpoint.key} with the key",) if endpoint.key else ()
+
+
+def _opencode(endpoint: Endpoint) -> Settings:
+    inputs = {None: None, True: ["text", "image"], False: ["text"]}[endpoint.images]
+    model = _without_none(
+        name=endpoint.model,
+        limit=_without_none(context=endpoint.context, output=endpoint.output) or None,
+        tool_call=endpoint.tools,
+        reasoning=endpoint.reasoning,
+        attachment=endpoint.images,
+        modalities={"input": inputs, "output": ["text"]} if inputs else None,
+    )
+    options = _without_none(baseURL=endpoint.url, apiKey=f"{{env:{endpoint.key}}}" if endpoint.key else None)
+    inside = ("provider", endpoint.provider)
+    edits = (
+        Edit(("$schema",), "https://opencode.ai/config.json", "keep"),
+        Edit(("model",), f"{endpoint.provider}/{endpoint.model}"),
+        Edit((*inside, "npm"), "@ai-sdk/openai-compatible"),
+        Edit((*inside, "options"), options),
+        Edit((*inside, "models", endpoint.model), model),
+    )
+    return Settings(edits, _export(endpoint))
+
+
+def _claude_code(endpoint: Endpoint) -> Settings:
+    env = _without_none(
+        ANTHROPIC_BASE_URL=endpoint.root,
+        ANTHROPIC_MODEL=endpoint.model,
+        ANTHROPIC_DEFAULT_OPUS_MODEL=endpoint.model,
+        ANTHROPIC_DEFAULT_SONNET_MODEL=endpoint.model,
+        ANTHROPIC_DEFAULT_HAIKU_MODEL=endpoint.model,
+        CLAUDE_CODE_MAX_CONTEXT_TOKENS=_text(endpoint.context),
+        CLAUDE_CODE_MAX_OUTPUT_TOKENS=_text(endpoint.output),
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+    )
+    # A command that prints the key: without any it would ask for a login.
+    helper = f"printenv {endpoint.key}" if endpoint.key else "echo no-key-needed"
+    edits = [*(Edit(("env", name), value) for name, value in env.items()), Edit(("apiKeyHelper",), helper)]
+    note = "ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY go before it: unset them, or they are sent there"
+    return Settings(tuple(edits), (*_export(endpoint), note))
+
+
+def _text(number: int | None) -> str | None:
+    return None if number is None else str(number)
+
+
+def _codex(endpoint: Endpoint) -> Settings:
+    provider = _without_none(
+        name=endpoint.provider, base_url=endpoint.url, env_key=endpoint.key, wire_api="responses"
+    )
+    edits = [Edit(("model",), endpoint.model), Edit(("model_provider",), endpoint.provider)]
+    if endpoint.context:
+        edits.append(Edit(("model_context_window",), endpoint.context))
+    inside = ("model_providers", endpoint.provider)
+    edits += [Edit((*inside, name), value) for name, value in provider.items()]
+    if endpoint.key is None:
+        edits.append(Edit((*inside, "env_key"), None, "drop"))
+    return Settings(tuple(edits), _export(endpoint))
+
+
+def _continue(endpoint: Endpoint) -> Settings:
+    capabilities = [
+        name for name, has in (("tool_use", endpoint.tools), ("image_input", endpoint.images)) if has
+    ]
+    limits = _without_none(contextLength=endpoint.context, maxTokens=endpoint.output)
+    model = _without_none(
+        name=f"{endpoint.model} ({endpoint.provider})",
+        provider="openai",
+        model=endpoint.model,
+        apiBase=endpoint.url,
+        apiKey=f"${{{{ secrets.{endpoint.key} }}}}" if endpoint.key else None,
+        roles=["chat", "edit", "apply"],
+        capabilities=capabilities or None,
+        defaultCompletionOptions=limits or None,
+    )
+    edits = (
+        Edit(("name",), "firesteel", "keep"),
+        Edit(("version",), "1.0.0", "keep"),
+        Edit(("schema",), "v1", "keep"),
+        Edit(("models",), model, "list"),
+    )
+    notes = (f"write {endpoint.key}=... into ~/.continue/.env, and chmod 600 it",) if endpoint.key else ()
+    return Settings(edits, notes)
+
+
+def _zed(endpoint: Endpoint) -> Settings:
+    capabilities = _without_none(tools=endpoint.tools, images=endpoint.images)
+    model = _without_none(
+        name=endpoint.model,
+        display_name=endpoint.model,
+        max_tokens=endpoint.context or 8192,
+        max_output_tokens=endpoint.output,
+        capabilities={**capabilities, "parallel_tool_calls": False, "prompt_cache_key": False}
+        if capabilities
+        else None,
+    )
+    value = {"api_url": endpoint.url, "available_models": [model]}
+    variable = f"{''.join(each if each.isalnum() else '_' for each in endpoint.provider).upper()}_API_KEY"
+    notes = _export(endpoint, variable) or (
+        f"Zed wants a key even where none is asked for: export {variable}=none",
+    )
+    if endpoint.context is None:
+        notes += ("its context is not known: 8,192 tokens were written for `max_tokens`, which Zed needs",)
+    return Settings((Edit(("language_models", "openai_compatible", endpoint.provider), value),), notes)
+
+
+def _open_webui(endpoint: Endpoint) -> Settings:
+    edits = (
+        Edit(("ENABLE_OPENAI_API",), "true"),
+        Edit(("OPENAI_API_BASE_URLS",), endpoint.url),
+        Edit(("OPENAI_API_KEYS",), f"${endpoint.key}" if endpoint.key else "none"),
+    )
+    notes = ["it reads them at its first start; later its own settings page holds (Admin, Connections)"]
+    if endpoint.is_on_loopback:
+        notes.append("a container reaches 127.0.0.1 of the host only with --network host")
+    return Settings(edits, (*notes, *_export(endpoint)))
+
+
+def _openai(endpoint: Endpoint) -> Settings:
+    key = f"${endpoint.key}" if endpoint.key else "none"
+    edits = (Edit(("OPENAI_BASE_URL",), endpoint.url), Edit(("OPENAI_API_KEY",), key))
+    limits = f", {endpoint.context:,} tokens of context" if endpoint.context else ""
+    return Settings(edits, (f"the model is called {endpoint.model}{limits}", *_export(endpoint)))
+
+
+_CLIENTS: Mapping[str, Callable[[Endpoint], Settings]] = {
+    "opencode": _opencode,
+    "claude-code": _claude_code,
+    "codex": _codex,
+    "continue": _continue,
+    "zed": _zed,
+    "open-webui": _open_webui,
+    "openai": _openai,
+}

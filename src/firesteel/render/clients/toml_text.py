@@ -1,0 +1,89 @@
+"""TOML, changed line by line: a key of a table in its own table, everything else untouched.
+
+Python reads TOML and does not write it. Only what these settings need is written: texts, numbers and
+booleans at the top or in a `[table]`. A file that says the same with inline or dotted tables is noticed by
+whoever reads the result again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from typing import Any
+
+from firesteel.errors import UsageError
+from firesteel.render.clients.settings import Edit
+
+_HEADER = re.compile(r"\s*\[")
+_BARE = re.compile(r"[A-Za-z0-9_-]+\Z", re.ASCII)
+
+
+def read(text: str, path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is not TOML: {error}; it was left alone",
+            next="correct it, or leave out --write and paste",
+        ) from None
+
+
+def write(value: dict[str, Any]) -> str:
+    return "\n".join(_written(value, ())).strip("\n") + "\n"
+
+
+def _written(value: dict[str, Any], path: tuple[str, ...]) -> list[str]:
+    plain = {name: each for name, each in value.items() if not isinstance(each, dict)}
+    lines = [
+        *([_header(path)] if path and plain else []),
+        *(_pair(name, each) for name, each in plain.items()),
+    ]
+    if plain:
+        lines.append("")
+    for name, each in value.items():
+        if isinstance(each, dict):
+            lines += _written(each, (*path, name))
+    return lines
+
+
+def edit(text: str, change: Edit, path: str) -> str:
+    """The text with one value set; all else as it was."""
+    lines = text.split("\n")
+    *table, name = change.path
+    start, end = _table(lines, tuple(table))
+    if start is None:
+        return "\n".join([text.rstrip("\n"), "", _header(tuple(table)), _pair(name, change.value), ""])
+    key = re.compile(rf'\s*"?{re.escape(name)}"?\s*=')
+    for at in range(start, end):
+        if key.match(lines[at]) and change.how == "drop":
+            return "\n".join([*lines[:at], *lines[at + 1 :]])
+        if key.match(lines[at]):
+            return "\n".join([*lines[:at], _pair(name, change.value), *lines[at + 1 :]])
+    while end > start and lines[end - 1].strip()[:1] in ("", "#"):
+        end -= 1  # a comment before the next table belongs to that table
+    return "\n".join([*lines[:end], _pair(name, change.value), *(lines[end:] or [""])])
+
+
+def _table(lines: list[str], path: tuple[str, ...]) -> tuple[int | None, int]:
+    """The lines of a table, its header left out; None: there is no such table."""
+    start: int | None = None if path else 0
+    if path:
+        parts = r"\s*\.\s*".join(f"[\"']?{re.escape(name)}[\"']?" for name in path)
+        header = re.compile(rf"\s*\[\s*{parts}\s*\]\s*(#.*)?\Z")
+        start = next((at + 1 for at, line in enumerate(lines) if header.match(line)), None)
+    if start is None:
+        return None, len(lines)
+    return start, next((at for at in range(start, len(lines)) if _HEADER.match(lines[at])), len(lines))
+
+
+def _header(path: tuple[str, ...]) -> str:
+    return f"[{'.'.join(_key(name) for name in path)}]"
+
+
+def _pair(name: str, value: object) -> str:
+    return f"{_key(name)} = {json.dumps(value, ensure_ascii=False)}"
+
+
+def _key(name: str) -> str:
+    return name if _BARE.match(name) else json.dumps(name, ensure_ascii=False)

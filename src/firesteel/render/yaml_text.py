@@ -1,0 +1,103 @@
+"""Values -> YAML with comments, byte for byte the same every time.
+
+PyYAML writes no comments, and a reason belongs beside what it explains. What could be read as anything but
+text is put in double quotes, which YAML shares with JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from firesteel.render.known import comments
+
+_PLAIN = re.compile(r"(?:-{0,2}[A-Za-z_/]|~/|\./)[A-Za-z0-9_./@+-]*(?::[A-Za-z0-9_./@+-]+)*\Z", re.ASCII)
+_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """A value with the reason for it, which becomes a comment above."""
+
+    value: object
+    why: str
+
+
+def document(value: Mapping[str, object], head: Iterable[str] = ()) -> str:
+    return "\n".join([*comments(head), *_mapping(value, 0)]) + "\n"
+
+
+def _mapping(value: Mapping[str, object], indent: int) -> list[str]:
+    lines: list[str] = []
+    for key, item in value.items():
+        inner, above = _bare(item)
+        lines += comments(above, indent)
+        lines += _entry(f"{' ' * indent}{scalar(key)}:", inner, indent)
+    return lines
+
+
+def _entry(start: str, value: object, indent: int) -> list[str]:
+    if isinstance(value, Mapping) and value:
+        return [start, *_mapping(value, indent + 2)]
+    if isinstance(value, list | tuple) and value:
+        return [start, *sequence(value, indent + 2)]
+    if isinstance(value, str) and _is_block(value):
+        return [f"{start} |", *(f"{' ' * (indent + 2)}{line}" for line in value.splitlines())]
+    return [f"{start} {scalar(value)}"]
+
+
+def sequence(values: Sequence[object], indent: int) -> list[str]:
+    lines: list[str] = []
+    for each in values:
+        inner, above = _bare(each)
+        lines += comments(above, indent)
+        lines += _item(inner, indent)
+    return lines
+
+
+def _item(value: object, indent: int) -> list[str]:
+    """A mapping begins on the line of its dash; a comment to its first key stands above."""
+    pad = " " * indent
+    if not isinstance(value, Mapping) or not value:
+        return [f"{pad}- {scalar(value)}"]
+    lines = _mapping(value, indent + 2)
+    first = next(at for at, line in enumerate(lines) if not line.lstrip().startswith("#"))
+    return [*lines[:first], f"{pad}- {lines[first][indent + 2 :]}", *lines[first + 1 :]]
+
+
+def _bare(item: object) -> tuple[object, list[str]]:
+    return (item.value, [item.why]) if isinstance(item, Why) else (item, [])
+
+
+def _is_block(text: str) -> bool:
+    """Several plain lines, none of which begins with a blank: YAML gives them back as they are."""
+    lines = text.splitlines()
+    return (
+        text.endswith("\n")
+        and not text.endswith("\n\n")
+        and len(lines) > 1
+        and not lines[0].startswith(" ")
+        and all(line and all(letter.isprintable() for letter in line) for line in lines)
+    )
+
+
+def scalar(value: object) -> str:
+    if value is None or isinstance(value, bool | int | float):
+        return json.dumps(value)
+    if isinstance(value, str):
+        return value if _PLAIN.match(value) and value.lower() not in _WORDS else _quoted(value)
+    return "{}" if isinstance(value, Mapping) else "[]"
+
+
+def _quoted(text: str) -> str:
+    return "".join(
+        letter if letter.isprintable() else _escaped(letter)
+        for letter in json.dumps(text, ensure_ascii=False)
+    )
+
+
+def _escaped(letter: str) -> str:
+    code = ord(letter)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

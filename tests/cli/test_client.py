@@ -1,0 +1,156 @@
+"""`firesteel client`: prints, writes with a copy kept, and takes its limits from what runs."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import openai
+import pytest
+
+from firesteel.cli.client import _of_service
+from firesteel.edge.home import Home
+from firesteel.launch import EngineName
+from firesteel.render.clients import names
+from firesteel.run.service import Service, Spec, folder_of, write_spec
+from tests.cli.inside import inside
+from tests.conftest import Firesteel, run_firesteel
+
+MODEL = "qwen3.6-35b-a3b-nvfp4"
+DOCKER = "docker run img org/m --max-model-len 4096"
+
+
+@pytest.fixture
+def firesteel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Firesteel:
+    return inside(tmp_path / "home", monkeypatch, capsys)
+
+
+def test_printed(firesteel: Firesteel) -> None:
+    ran = firesteel("client", "opencode", MODEL)
+    assert ran.code == 0
+    found = json.loads(ran.out)
+    assert found["provider"]["firesteel"]["options"] == {"baseURL": "http://127.0.0.1:8000/v1"}
+    assert found["provider"]["firesteel"]["models"][MODEL]["limit"] == {"context": 131072, "output": 16384}
+
+
+@pytest.mark.parametrize("name", names())
+def test_as_json(firesteel: Firesteel, name: str, tmp_path: Path) -> None:
+    found = firesteel("client", name, "smollm2", "--json", env={"HOME": str(tmp_path)}).json
+    assert found["document"] == "firesteel.client/1" and found["client"] == name
+    assert found["context"] and found["sources"] and found["written"] is False
+    assert (found["path"] is None) == (found["format"] == "env")
+
+
+def test_written_where_the_client_reads_it(firesteel: Firesteel, tmp_path: Path) -> None:
+    file = tmp_path / ".config/opencode/opencode.json"
+    env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": ""}
+    assert firesteel("client", "opencode", MODEL, "--write", env=env).code == 0
+    assert json.loads(file.read_text())["model"] == f"firesteel/{MODEL}"
+    again = firesteel("client", "opencode", MODEL, "--write", "--json", env=env).json
+    assert again["written"] is False and again["backup"] is None
+
+
+def test_an_old_file_is_kept_and_its_rest_stays(firesteel: Firesteel, tmp_path: Path) -> None:
+    """`config.json` is the older name, which OpenCode still reads."""
+    file = tmp_path / "opencode/config.json"
+    file.parent.mkdir()
+    before = '{\r\n  "theme": "x" // mine\r\n}\r\n'
+    file.write_bytes(before.encode())
+    file.chmod(0o640)
+    env = {"XDG_CONFIG_HOME": str(tmp_path)}
+    ran = firesteel("client", "opencode", MODEL, "--write", "--json", env=env).json
+    assert ran["written"] and Path(ran["path"]) == file
+    assert Path(ran["backup"]).read_bytes() == before.encode()
+    after = file.read_bytes()
+    assert b"// mine" in after and after.count(b"\r\n") == after.count(b"\n")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    other = firesteel("client", "opencode", "smollm2", "--write", "--json", env=env).json
+    assert other["backup"] != ran["backup"], "no copy takes the place of an older one"
+
+
+def test_a_file_that_cannot_be_read_is_left_alone(firesteel: Firesteel, tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text('{"a": ')
+    ran = firesteel("client", "zed", MODEL, "--write", "--file", str(file))
+    assert ran.code == 2 and "settings.json:1" in ran.err and file.read_text() == '{"a": '
+    assert list(tmp_path.glob("*.before-firesteel*")) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("openai", MODEL, "--write"), "has no file of its own"),
+        (("opencode",), "nothing is running"),
+        (("opencode", MODEL, "--url", "ftp://x"), "no address"),
+        (("opencode", MODEL, "--url", "http://me:secret@x/v1"), "no address"),
+        (("opencode", MODEL, "--url", "http://x:99999"), "no address"),
+        (("opencode", MODEL, "--url", 'http://x/"\n'), "no address"),
+        (("opencode", MODEL, "--key", "sk-not a variable"), "--key"),
+        (("opencode", MODEL, "--provider", "a.b/c"), "--provider"),
+        (("opencode", "no-such-model-at-all"), "nothing called"),
+        (("emacs", MODEL), "'emacs' is not one of"),
+    ],
+)
+def test_refused(firesteel: Firesteel, words: tuple[str, ...], said: str) -> None:
+    ran = firesteel("client", *words)
+    assert ran.code == 2 and said in ran.err and ran.out == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("http://spark", "http://spark/v1"),
+        ("http://spark:80/", "http://spark:80/v1"),
+        ("https://[::1]:8443/v1/", "https://[::1]:8443/v1"),
+        ("http://gate/team/v1", "http://gate/team/v1"),
+    ],
+)
+def test_addresses(firesteel: Firesteel, given: str, expected: str) -> None:
+    assert firesteel("client", "openai", "smollm2", "--url", given, "--json").json["url"] == expected
+
+
+def spec_of(name: str, engine: EngineName, start: str) -> Spec:
+    words = tuple(start.split())
+    return Spec(name, "http://127.0.0.1:9123", name, words, engine=engine, is_guarded_by_key=True)
+
+
+def test_a_dead_service_is_no_service(firesteel: Firesteel, tmp_path: Path) -> None:
+    folder = folder_of(Home(tmp_path / "home"), "gone")
+    folder.mkdir(parents=True)
+    write_spec(folder, spec_of("gone", "vllm", DOCKER))
+    assert "nothing is running" in firesteel("client", "opencode").err
+
+
+@pytest.mark.parametrize(
+    ("engine", "start", "context", "tools"),
+    [
+        ("vllm", f"{DOCKER} --tool-call-parser q --enable-auto-tool-choice", 4096, True),
+        ("vllm", f"{DOCKER} --tool-call-parser q", 4096, False),
+        ("llamacpp", "python -I s.py --model w.gguf --ctx-size 8192 --parallel 2", 4096, None),
+        ("sglang", "docker run img x --context-length 1000", 1000, None),
+        ("vllm", "docker run img bash -c x", None, False),
+    ],
+)
+def test_a_service_is_told_by_its_own_command(
+    engine: EngineName, start: str, context: int | None, tools: bool | None, tmp_path: Path
+) -> None:
+    service = Service("mine", tmp_path, spec_of("mine", engine, start), None, "ready", None)
+    found = _of_service(service, None)
+    assert (found.url, found.model, found.key) == ("http://127.0.0.1:9123/v1", "mine", "FIRESTEEL_API_KEY")
+    assert (found.context, found.tools) == (context, tools)
+
+
+@pytest.mark.real
+def test_what_runs_answers_to_what_clients_are_told(engine_home: Home, free_port: int) -> None:
+    """The real engine, asked by OpenAI's own client with nothing but what `firesteel client` says."""
+    assert run_firesteel(engine_home.root, "up", "smollm2", "--port", str(free_port)).code == 0
+    told = run_firesteel(engine_home.root, "client", "openai", "--json").json
+    assert told["url"] == f"http://127.0.0.1:{free_port}/v1" and told["context"] > 1000
+    with openai.OpenAI(base_url=told["url"], api_key="none") as client:
+        answer = client.chat.completions.create(
+            model=told["model"], messages=[{"role": "user", "content": "Say hello."}], max_tokens=8
+        )
+    assert answer.choices[0].message.content

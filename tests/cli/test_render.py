@@ -1,0 +1,101 @@
+"""`firesteel render`: every form, to the terminal and to a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from firesteel.catalog import shipped
+from firesteel.cli.render import known
+from firesteel.facts.hardware import hardware, host_at_rest
+from firesteel.launch import Ask
+from firesteel.reads import read
+from firesteel.rules import propose
+from tests.cli.inside import inside
+from tests.conftest import Firesteel
+
+MODEL = "qwen3.6-35b-a3b-nvfp4"
+
+
+@pytest.fixture
+def firesteel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Firesteel:
+    return inside(tmp_path / "home", monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("form", ["docker", "compose", "kubernetes", "systemd", "quadlet", "sparkrun"])
+def test_every_form_passes_our_own_check(firesteel: Firesteel, form: str, tmp_path: Path) -> None:
+    suffix = {"docker": "sh", "systemd": "service", "quadlet": "container"}.get(form, "yaml")
+    file = tmp_path / f"made.{suffix}"
+    ran = firesteel("render", MODEL, "--as", form, "--context", "65536", "-o", str(file))
+    assert ran.code == 0 and ran.out == ""
+    assert firesteel("check", str(file)).code == 0
+    (reading,) = read(file.read_text(), str(file), shipped().images)
+    assert reading.launch.flags["max-model-len"] == "65536"
+    assert "kv-cache-memory-bytes" in reading.launch.flags, "the plan's own figures are in it"
+    assert "halves the KV cache" in file.read_text(), "and the recipe's reasons"
+
+
+def test_as_json(firesteel: Firesteel) -> None:
+    found = firesteel("render", MODEL, "gpt-oss-120b-llamacpp", "--as", "kubernetes", "--json").json
+    assert found["names"] == [MODEL, "gpt-oss-120b-llamacpp"] and found["format"] == "kubernetes"
+    assert len(list(yaml.safe_load_all(found["text"]))) == 4
+
+
+def test_wider_only_with_a_key(firesteel: Firesteel) -> None:
+    text = firesteel("render", MODEL, "--as", "compose", "--listen", "0.0.0.0").out
+    service = yaml.safe_load(text)["services"][MODEL]
+    assert service["ports"] == ["0.0.0.0:8000:8000"]
+    assert service["environment"]["VLLM_API_KEY"] == "${VLLM_API_KEY:?}", "compose starts nothing without it"
+    text = firesteel("render", MODEL, "--listen", "0.0.0.0").out
+    assert ': "${VLLM_API_KEY:?export it first}" && \\\ndocker run' in text
+
+
+def test_from_a_service_file(firesteel: Firesteel, tmp_path: Path) -> None:
+    file = tmp_path / "service.yaml"
+    coder = f"coder: {{recipe: {MODEL}, context: 32768}}"
+    file.write_text(f"models:\n  {coder}\n  small: {{recipe: gpt-oss-20b}}\n")
+    text = firesteel("render", "-f", str(file), "--as", "kubernetes", "--service", "spark").out
+    deployments = [each for each in yaml.safe_load_all(text) if each["kind"] == "Deployment"]
+    assert [each["metadata"]["name"] for each in deployments] == ["coder", "small"]
+    one = firesteel("render", "-f", str(file), "coder").out
+    assert "--served-model-name coder" in one and "--max-model-len 32768" in one
+
+
+def test_what_does_not_fit_is_said(firesteel: Firesteel) -> None:
+    ran = firesteel("render", "llama-3.1-405b", "--as", "compose")
+    assert ran.code == 4 and "does not fit" in ran.err and "services:" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "which MODEL"),
+        ((MODEL, "smollm2", "--as", "compose"), "one MODEL at a time"),
+        ((MODEL, "--service", "x"), "words of Kubernetes"),
+        ((MODEL, "--as", "kubernetes", "--listen", "0.0.0.0"), "the Service says"),
+        ((MODEL, "--as", "kubernetes-swap"), "nothing to be swapped"),
+        ((MODEL, "--as", "kubernetes", "--service", "A b"), "no name of a Service"),
+        ((MODEL, "--listen", "nowhere"), "no address to listen on"),
+        ((MODEL, "--nodes", "3"), "not split in 3"),
+        ((MODEL, "--nodes", "2", "--as", "quadlet"), "runs on 2 Sparks"),
+        ((MODEL, "--as", "helm"), "'helm' is not one of"),
+        ((MODEL, "-o", "/nonexistent/x"), "cannot be written"),
+        (("no-such-model-at-all",), "nothing called"),
+    ],
+)
+def test_refused(firesteel: Firesteel, words: tuple[str, ...], said: str) -> None:
+    ran = firesteel("render", *words)
+    assert ran.code in (1, 2) and said in ran.err and ran.out == ""
+
+
+def test_what_is_known_comes_from_plan_recipe_and_catalog() -> None:
+    way = propose(shipped(), host_at_rest(hardware("gb10")), Ask("gemma-4-31b-nvfp4"))[0]
+    found = known(way)
+    assert found.is_gated and found.needed_bytes == round(way.plan.memory.needed.high)
+    assert way.plan.speed is not None and way.plan.speed.start_up is not None
+    assert found.start_up_s == way.plan.speed.start_up.seconds.high
+    assert "max-model-len" in found.flag_reasons and "kv-cache-memory-bytes" in found.flag_reasons

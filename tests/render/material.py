@@ -1,0 +1,66 @@
+"""What the tests of all forms share: every shipped recipe as a launch, and what is known beside it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from firesteel import catalog, rules
+from firesteel.catalog import Recipe
+from firesteel.launch import Ask, Launch
+from firesteel.reads import read
+from firesteel.render import Known, contained
+from firesteel.rules import Lint
+
+GOLDEN = Path(__file__).parent / "golden"
+SHIPPED = catalog.shipped()
+RECIPES = sorted(SHIPPED.recipes)
+ON_ONE = [name for name in RECIPES if SHIPPED.recipes[name].sparks == 1]
+SHOWN = (
+    "gpt-oss-120b-llamacpp", "nemotron-3-nano-nvfp4", "gemma-4-31b-nvfp4", "qwen3.6-35b-a3b-nvfp4", "smollm2"
+)  # fmt: skip
+"""An engine of its own, a script, a gated model, drafts with JSON, a child process."""
+
+
+def launch_of(name: str) -> Launch:
+    return catalog.launch(SHIPPED, SHIPPED.recipes[name], Ask())
+
+
+def known_of(name: str) -> Known:
+    recipe: Recipe = SHIPPED.recipes[name]
+    model = SHIPPED.models[recipe.model]
+    return Known(
+        flag_reasons={flag: setting.why for flag, setting in recipe.flags.items()},
+        env_reasons={variable: setting.why for variable, setting in recipe.env.items()},
+        start_up_s=605.0,
+        needed_bytes=model.weights.total_bytes + 2**30,
+        weights_bytes=model.weights.total_bytes,
+        revision=model.revision,
+        is_gated=model.gated,
+    )
+
+
+def read_one(text: str, path: str) -> Launch:
+    (reading,) = read(text, path, SHIPPED.images)
+    return reading.launch
+
+
+def hold_golden(file: str, text: str) -> None:
+    golden = GOLDEN / file
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.parent.mkdir(exist_ok=True, parents=True)
+        golden.write_text(text, "utf-8")
+    assert text == golden.read_text("utf-8"), "if this is meant: UPDATE_GOLDEN=1 pytest tests/render"
+
+
+def objections(text: str, path: str) -> set[str]:
+    """The rules that stop or warn."""
+    found = rules.lint(text, path, Lint(SHIPPED.images, level="warn"))
+    assert found.problem is None and found.readings
+    return {finding.rule for finding in found.findings}
+
+
+def own_objections(launch: Launch) -> set[str]:
+    """Those that the launch itself has, in whichever form."""
+    found = rules.check(contained(launch), hardware="gb10", images=SHIPPED.images)
+    return {finding.rule for finding in found if finding.level != "note"}

@@ -1,0 +1,324 @@
+"""Clients' configuration: what each is told, and a user's file that keeps all it had."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import settings as settings_of_hypothesis
+from hypothesis import strategies as st
+
+from firesteel.errors import UsageError
+from firesteel.render.clients import Edit, Endpoint, Settings, client, jsonc, merged, names, settings, shown
+from firesteel.render.clients.merge import applied
+
+PLAIN = Endpoint("http://127.0.0.1:8000/v1", "small")
+FULL = Endpoint(
+    "https://spark.example/v1",
+    "coder",
+    131_072,
+    tools=True,
+    images=True,
+    reasoning=True,
+    key="FIRESTEEL_API_KEY",
+)
+
+
+def told(name: str, endpoint: Endpoint) -> Any:
+    """As the client itself would read it."""
+    text = shown(settings(name, endpoint), client(name).format)
+    readers: dict[str, Callable[[str], Any]] = {
+        "json": json.loads,
+        "toml": tomllib.loads,
+        "yaml": yaml.safe_load,
+    }
+    return readers[client(name).format](text)
+
+
+def test_opencode_as_the_seed_has_it() -> None:
+    """The facts of seed document 000: a server behind MagicDNS, 131,072 tokens, answers of 16,384."""
+    seed = Endpoint("http://stpetersburg-llama-cpp/v1", "Qwen3-Coder-Next", 131_072, provider="llama-cpp")
+    assert told("opencode", seed) == {
+        "$schema": "https://opencode.ai/config.json",
+        "model": "llama-cpp/Qwen3-Coder-Next",
+        "provider": {
+            "llama-cpp": {
+                "npm": "@ai-sdk/openai-compatible",
+                "options": {"baseURL": "http://stpetersburg-llama-cpp/v1"},
+                "models": {
+                    "Qwen3-Coder-Next": {
+                        "name": "Qwen3-Coder-Next",
+                        "limit": {"context": 131072, "output": 16384},
+                    }
+                },
+            }
+        },
+    }
+
+
+@pytest.mark.parametrize(("context", "output"), [(None, None), (131_072, 16_384), (8192, 2048), (3, 1)])
+def test_the_longest_answer(context: int | None, output: int | None) -> None:
+    assert Endpoint("http://x/v1", "m", context).output == output
+
+
+def test_what_is_known_is_said() -> None:
+    model = told("opencode", FULL)["provider"]["firesteel"]["models"]["coder"]
+    assert model["tool_call"] and model["reasoning"] and model["attachment"]
+    assert model["modalities"]["input"] == ["text", "image"]
+    env = told("claude-code", FULL)["env"]
+    assert env["ANTHROPIC_BASE_URL"] == "https://spark.example", "Claude Code adds /v1/messages itself"
+    assert env["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "131072"
+    assert env["ANTHROPIC_DEFAULT_HAIKU_MODEL"] == "coder", "background work asks for a model that is there"
+    codex = told("codex", FULL)
+    assert codex["model_provider"] == "firesteel" and codex["model_context_window"] == 131072
+    assert codex["model_providers"]["firesteel"]["wire_api"] == "responses"
+    (model,) = told("continue", FULL)["models"]
+    assert model["capabilities"] == ["tool_use", "image_input"]
+    assert model["defaultCompletionOptions"] == {"contextLength": 131072, "maxTokens": 16384}
+    zed = told("zed", FULL)["language_models"]["openai_compatible"]["firesteel"]
+    assert zed["available_models"][0]["max_tokens"] == 131072
+    assert zed["available_models"][0]["capabilities"]["images"] is True
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    assert told("opencode", PLAIN)["provider"]["firesteel"]["models"]["small"] == {"name": "small"}
+    assert not any("TOKENS" in name for name in told("claude-code", PLAIN)["env"])
+    assert "model_context_window" not in told("codex", PLAIN)
+    (model,) = told("continue", PLAIN)["models"]
+    assert "capabilities" not in model and "defaultCompletionOptions" not in model
+    assert any("not known" in note for note in settings("zed", PLAIN).notes)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_key_is_named_and_never_written(name: str) -> None:
+    text = shown(settings(name, FULL), client(name).format)
+    said = text + " ".join(settings(name, FULL).notes)
+    assert "FIRESTEEL_API_KEY" in said
+    assert "FIRESTEEL_API_KEY" not in shown(settings(name, PLAIN), client(name).format)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_client_has_its_source(name: str) -> None:
+    about = client(name)
+    assert about.sources and (about.format == "env") == (about.folder is None)
+
+
+def test_openais_own_client_takes_it() -> None:
+    """The lines are run by a shell, and the package says what it made of them."""
+    program = "import openai; c = openai.OpenAI(); print(c.base_url, c.api_key)"
+    script = shown(settings("openai", FULL), "env") + f'"{sys.executable}" -c "{program}"\n'
+    done = subprocess.run(
+        ["sh", "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={"PATH": os.environ["PATH"], "FIRESTEEL_API_KEY": "the-key"},
+    )
+    assert done.stdout.split() == ["https://spark.example/v1/", "the-key"]
+
+
+ZED = """\
+// Zed settings
+{
+  /* mine */ "theme": "One Dark", // dark
+  "language_models": {
+    "ollama": {"api_url": "http://x", },
+    // local ones
+  },
+  "buffer_font_size": 15,
+}
+"""
+
+
+def test_a_file_with_comments_keeps_them() -> None:
+    text = merged(ZED, settings("zed", FULL), "json", "settings.json")
+    for kept in ("// Zed settings", "/* mine */", "// dark", "// local ones", '"buffer_font_size": 15,'):
+        assert kept in text
+    models = jsonc.read(text, "-")["language_models"]
+    assert models["ollama"] == {"api_url": "http://x"}
+    assert models["openai_compatible"] == told("zed", FULL)["language_models"]["openai_compatible"]
+    assert merged(text, settings("zed", FULL), "json", "-") == text, "a second time changes nothing"
+
+
+def test_other_models_of_the_same_provider_stay() -> None:
+    first = shown(settings("opencode", FULL), "json")
+    both = merged(first, settings("opencode", PLAIN), "json", "-")
+    provider = json.loads(both)["provider"]["firesteel"]
+    assert provider["models"].keys() == {"coder", "small"} and provider["options"] == {"baseURL": PLAIN.url}
+
+
+CODEX = """\
+# my settings
+model = "gpt-5" # the old one
+approval_policy = "on-request"
+
+# servers
+[mcp_servers.files]
+command = "npx"
+
+[model_providers.firesteel]
+name = "old"
+env_key = "OLD"
+request_max_retries = 2 # mine
+[profiles.x]
+model = "keep"
+"""
+
+
+def test_toml_keeps_its_comments_and_tables() -> None:
+    text = merged(CODEX, settings("codex", FULL), "toml", "config.toml")
+    found = tomllib.loads(text)
+    assert found["model"] == "coder" and found["profiles"]["x"]["model"] == "keep"
+    assert found["approval_policy"] == "on-request" and found["mcp_servers"] == {"files": {"command": "npx"}}
+    provider = found["model_providers"]["firesteel"]
+    assert provider["request_max_retries"] == 2 and provider["env_key"] == "FIRESTEEL_API_KEY"
+    for kept in ("# my settings", "# servers\n[mcp_servers.files]", "# mine"):
+        assert kept in text
+    assert merged(text, settings("codex", FULL), "toml", "-") == text
+
+
+def test_toml_forgets_a_key_that_is_asked_for_no_more() -> None:
+    found = tomllib.loads(merged(CODEX, settings("codex", PLAIN), "toml", "-"))
+    assert "env_key" not in found["model_providers"]["firesteel"]
+
+
+CONTINUE = """\
+name: Mine # do not touch
+version: 0.0.1
+schema: v1
+models:
+  # the big one
+  - name: other
+    provider: ollama
+    model: x
+  - name: coder (firesteel)
+    provider: openai
+    model: old
+    roles:
+      - chat
+rules:
+  - be kind
+"""
+
+
+def test_yaml_keeps_its_comments_and_items() -> None:
+    text = merged(CONTINUE, settings("continue", FULL), "yaml", "config.yaml")
+    found = yaml.safe_load(text)
+    assert found["name"] == "Mine" and found["rules"] == ["be kind"]
+    assert [model["name"] for model in found["models"]] == ["other", "coder (firesteel)"]
+    assert found["models"][1] == told("continue", FULL)["models"][0]
+    assert "# do not touch" in text and "# the big one" in text
+    assert merged(text, settings("continue", FULL), "yaml", "-") == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["name: a\nversion: 1.0.0\nschema: v1\n", "name: a\nmodels:\n- name: x\n  provider: y\n", "schema: v1"],
+)
+def test_yaml_without_our_model(text: str) -> None:
+    found = yaml.safe_load(merged(text, settings("continue", FULL), "yaml", "-"))
+    assert found["models"][0] == told("continue", FULL)["models"][0]
+    before = yaml.safe_load(text)
+    assert before.pop("models", []) == found["models"][1:]
+    assert before.items() <= found.items() and found.keys() >= {"name", "version", "schema"}
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("json", "{"),
+        ("json", '{"a": 1} {"b": 2}'),
+        ("json", '{"a" 1}'),
+        ("json", '{"a": 1 "b": 2}'),
+        ("json", "[]"),
+        ("json", '{"a": 1, "a": 2}'),
+        ("json", '{"model": /* open }'),
+        ("json", "[" * 100_000),
+        ("json", '{"provider": []}'),
+        ("json", '{"a": ' + "9" * 10_000 + "}"),
+        ("toml", "a = "),
+        ("toml", "model_providers = {}"),
+        ("toml", 'model_providers.firesteel = { name = "x" }'),
+        ("toml", "model_providers = 3"),
+        ("toml", "a = " + "[" * 100_000),
+        ("yaml", "a: [1"),
+        ("yaml", "models: [{name: x}]"),
+        ("yaml", "models:\nname: x"),
+        ("yaml", "models: 3"),
+        ("yaml", "a: &x [1]\nb: *x"),
+        ("yaml", "- 1"),
+        ("yaml", "{name: x}"),
+        ("yaml", "[" * 100_000),
+        ("json", " " * 2**20 + "{}"),
+    ],
+)
+def test_what_cannot_be_changed_safely_is_refused(form: Any, text: str) -> None:
+    name = {"json": "opencode", "toml": "codex", "yaml": "continue"}[form]
+    with pytest.raises(UsageError):
+        merged(text, settings(name, FULL), form, "file")
+
+
+def test_a_mistake_has_its_line() -> None:
+    with pytest.raises(UsageError, match=r"x\.json:3: a comma is missing"):
+        jsonc.read('{\n"a": 1\n"b": 2}', "x.json")
+
+
+leaf = (
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.text(max_size=5)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+tree = st.recursive(
+    leaf,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+key = st.sampled_from(["a", "b", "c"])
+
+
+def with_comments(value: Any, draw: Any) -> str:
+    """The same value as people write it."""
+    blank = draw(st.sampled_from(["", " ", "\n", " // x\n", "/* } */", '\n// "a": 1,\n  ']))
+    comma = draw(st.sampled_from(["", ","]))
+    if isinstance(value, dict) and value:
+        inner = f",{blank}".join(
+            f"{json.dumps(name)}:{blank}{with_comments(each, draw)}" for name, each in value.items()
+        )
+        return f"{{{blank}{inner}{blank}{comma}{blank}}}"
+    if isinstance(value, list) and value:
+        return f"[{blank}{f',{blank}'.join(with_comments(each, draw) for each in value)}{comma}{blank}]"
+    return json.dumps(value)
+
+
+@settings_of_hypothesis(max_examples=60)
+@given(
+    st.dictionaries(key, tree | st.dictionaries(key, tree)),
+    st.lists(key, min_size=1, max_size=3),
+    tree,
+    st.data(),
+)
+def test_one_value_is_set_and_nothing_else(value: Any, path: list[str], new: Any, data: Any) -> None:
+    text = with_comments(value, data.draw)
+    assert jsonc.read(text, "-") == value
+    edit = Edit(tuple(path), new)
+    try:
+        wanted = applied(value, edit)
+    except UsageError:
+        return
+    if not text.strip() or wanted == value:
+        return
+    changed = merged(text, Settings((edit,)), "json", "-")
+    assert jsonc.read(changed, "-") == wanted
+    if path[0] not in value:
+        assert all(changed.count(mark) >= text.count(mark) for mark in ("// x", "/* } */", '// "a": 1,'))

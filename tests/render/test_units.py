@@ -1,0 +1,187 @@
+"""systemd units and quadlets: `systemd-analyze` takes them, and they are read back to the same launch."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firesteel.errors import UsageError
+from firesteel.launch import Container, FlagValue, Launch, Mount
+from firesteel.render import Known, contained, pinned, quadlet, systemd
+from tests.render.material import (
+    ON_ONE,
+    SHOWN,
+    hold_golden,
+    known_of,
+    launch_of,
+    objections,
+    own_objections,
+    read_one,
+)
+
+ANALYZE = shutil.which("systemd-analyze")
+QUADLET = next(
+    (path for path in ("/usr/libexec/podman/quadlet", "/usr/lib/podman/quadlet") if Path(path).exists()), None
+)
+QUADLET_KEYS = frozenset(
+    {
+        "AddCapability",
+        "AddDevice",
+        "ContainerName",
+        "DropCapability",
+        "Entrypoint",
+        "Environment",
+        "Exec",
+        "GroupAdd",
+        "Image",
+        "Label",
+        "Network",
+        "PodmanArgs",
+        "PublishPort",
+        "ShmSize",
+        "Ulimit",
+        "User",
+        "Volume",
+        "WorkingDir",
+    }
+)
+"""Seen in https://docs.podman.io/en/latest/markdown/podman-container.unit.5.html, 2026-11-15."""
+
+
+def in_home(launch: Launch) -> Launch:
+    """The unit's own word for the user's home."""
+    box = launch.container
+    assert box is not None
+    mounts = tuple(replace(mount, source=mount.source.replace("~/", "%h/", 1)) for mount in box.mounts)
+    return replace(launch, container=replace(box, mounts=mounts))
+
+
+@pytest.mark.parametrize("name", ON_ONE)
+def test_every_recipe_as_a_unit_is_read_back(name: str) -> None:
+    launch, known = launch_of(name), known_of(name)
+    text = systemd(launch, known)
+    expected = in_home(contained(pinned(launch, known)))
+    assert expected.container is not None
+    expected = replace(expected, container=replace(expected.container, options=(("rm", None),)))
+    found = read_one(text, "x.service")
+    assert found == replace(expected, version=found.version)
+    assert objections(text, "x.service") <= own_objections(launch)
+
+
+@pytest.mark.parametrize("name", ON_ONE)
+def test_every_recipe_as_a_quadlet_is_read_back(name: str) -> None:
+    launch, known = launch_of(name), known_of(name)
+    text = quadlet(launch, known)
+    expected = in_home(contained(pinned(launch, known)))
+    box = expected.container
+    assert box is not None
+    image = box.image if box.image.startswith(("ghcr.io/", "nvcr.io/")) else f"docker.io/{box.image}"
+    found = read_one(text, "x.container")
+    assert found == replace(expected, version=found.version, container=replace(box, image=image))
+    assert objections(text, "x.container") <= own_objections(launch)
+    section = text.partition("[Container]\n")[2].partition("\n[Service]")[0].replace("\\\n", " ")
+    keys = {line.partition("=")[0] for line in section.splitlines() if line and line[0] not in "# "}
+    assert keys <= QUADLET_KEYS
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_golden(name: str) -> None:
+    hold_golden(f"{name}.service", systemd(launch_of(name), known_of(name)))
+    hold_golden(f"{name}.container", quadlet(launch_of(name), known_of(name)))
+
+
+@pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("name", SHOWN)
+def test_systemd_itself_takes_the_unit(name: str, tmp_path: Path) -> None:
+    """With `true` in docker's place, which every machine has."""
+    unit = tmp_path / "firesteel-test.service"
+    text = systemd(launch_of(name), known_of(name))
+    unit.write_text(re.sub(r"^(Exec\w+=-?)docker ", r"\1true ", text, flags=re.MULTILINE))
+    done = subprocess.run(
+        [str(ANALYZE), "verify", "--user", "--man=no", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "firesteel-test.service:" not in done.stderr, done.stderr
+
+
+@pytest.mark.skipif(QUADLET is None, reason="podman's generator is not installed")
+@pytest.mark.parametrize("name", SHOWN)
+def test_podman_itself_takes_the_quadlet(name: str, tmp_path: Path) -> None:
+    (tmp_path / "firesteel-test.container").write_text(quadlet(launch_of(name), known_of(name)))
+    done = subprocess.run(
+        [str(QUADLET), "-dryrun", "-user"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"QUADLET_UNIT_DIRS": str(tmp_path), "PATH": "/usr/bin:/bin"},
+    )
+    assert done.returncode == 0 and "ExecStart=" in done.stdout, done.stderr
+
+
+@settings(max_examples=60)
+@given(st.text(max_size=20).filter(lambda text: "$" not in text))
+def test_any_text_survives_a_unit(value: str) -> None:
+    launch = Launch(
+        "m", "org/m", "vllm", env={"A": value}, container=Container("x.io/vllm", options=(("rm", None),))
+    )
+    assert read_one(systemd(launch), "x.service") == launch
+    without = replace(launch, container=Container("x.io/vllm"))
+    assert read_one(quadlet(without), "x.container") == without
+
+
+def test_dollars_in_a_unit() -> None:
+    flags: dict[str, FlagValue] = {
+        "master-addr": "$HEAD",
+        "hf-overrides": {"$ref": "%h"},
+        "seed": "a${B}$ c %d",
+    }
+    launch = Launch("m", "org/m", "vllm", flags=flags, container=Container("x/vllm"))
+    text = systemd(launch)
+    assert "--master-addr $HEAD" in text and '"a${B}$$ c %%d"' in text and r"{\"$$ref\":\"%%h\"}" in text
+
+
+def test_secrets_come_from_a_file() -> None:
+    launch = Launch("m", "org/m", "vllm", env={"HF_TOKEN": "$HF_TOKEN"}, container=Container("x/vllm"))
+    unit, container = systemd(launch), quadlet(launch)
+    assert "chmod 600\nEnvironmentFile=-%h/.config/firesteel/firesteel-m.env" in unit
+    assert "-e HF_TOKEN \\" in unit and "PodmanArgs=--env HF_TOKEN\n" in container
+    assert "EnvironmentFile=-%h/.config/firesteel/firesteel-m.env" in container.partition("[Service]")[2]
+    assert "EnvironmentFile" not in systemd(replace(launch, env={}))
+
+
+def test_it_gives_up() -> None:
+    """A slow start three times over is still inside the time over which starts are counted."""
+    launch = Launch("m", "org/m", "vllm", container=Container("x/vllm", restart="always"))
+    text = systemd(launch, Known(start_up_s=3000))
+    assert "StartLimitBurst=3" in text and "StartLimitIntervalSec=12000" in text
+    assert "--restart" not in text and "--restart" not in quadlet(launch)
+
+
+def test_gpus_in_podmans_words() -> None:
+    def devices(gpus: str) -> list[str]:
+        launch = Launch("m", "org/m", "vllm", container=Container("x/vllm", gpus=gpus))
+        return re.findall("AddDevice=nvidia.com/gpu=(.*)", quadlet(launch))
+
+    assert devices("all") == ["all"] and devices("2") == ["0", "1"] and devices('"device=0,3"') == ["0", "3"]
+
+
+def test_what_a_quadlet_cannot_say() -> None:
+    box = Container("x/vllm", mounts=(Mount("/a:b", "/c"),))
+    with pytest.raises(UsageError, match="colon"):
+        quadlet(Launch("m", "org/m", "vllm", container=box))
+    for form in (systemd, quadlet):
+        with pytest.raises(UsageError, match="runs on 2 Sparks"):
+            form(launch_of("qwen3-235b-gptq-int4-two-sparks"))
