@@ -1,0 +1,134 @@
+"""`firesteel pull` as it is typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from firesteel.cli.documents import DOCUMENTS
+from firesteel.cli.main import main
+from tests.conftest import Ran, run_firesteel
+from tests.edge import hub_server
+from tests.edge.hub_server import COMMIT
+
+SCHEMAS = {schema.model_fields["document"].default: schema.model_json_schema() for schema in DOCUMENTS}
+CLEAN = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "FIRESTEEL_COMMAND")
+GGUF = "org/some-GGUF"
+FILES = {f"some-{label}.gguf": label.encode() * 1000 for label in ("Q4_K_M", "Q8_0")}
+Pull = Callable[..., Ran]
+
+
+@pytest.fixture
+def hub() -> Iterator[hub_server.Hub]:
+    with hub_server.serving() as found:
+        found.add(GGUF, dict(FILES))
+        yield found
+
+
+@pytest.fixture
+def pull(
+    hub: hub_server.Hub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Pull:
+    """The command in this process: a start of its own for each would take most of the time."""
+    for name in CLEAN:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in hub.environ(FIRESTEEL_HOME=str(tmp_path)).items():
+        monkeypatch.setenv(name, value)
+
+    def typed(*words: str, **env: str) -> Ran:
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as caught:
+            main(["pull", *words])
+        assert isinstance(caught.value.code, int)
+        said = capsys.readouterr()
+        return Ran(caught.value.code, said.out, said.err)
+
+    return typed
+
+
+def document(ran: Ran) -> Any:
+    found = json.loads(ran.out)
+    jsonschema.validate(found, SCHEMAS[found["document"]])
+    return found
+
+
+def test_a_gguf_by_its_label(hub: hub_server.Hub, pull: Pull, tmp_path: Path) -> None:
+    which = pull(GGUF)
+    assert which.code == 2 and "2 GGUF models: Q4_K_M, Q8_0" in which.err
+    assert f"next: firesteel pull {GGUF}:Q4_K_M" in which.err
+    ran = pull(f"{GGUF}:Q8_0")
+    assert ran.code == 0, ran.err
+    assert ran.out == f"{GGUF}:Q8_0: 3.9 KiB in 1 files, read and right\n"
+    place = tmp_path / f"huggingface/hub/models--org--some-GGUF/snapshots/{COMMIT}/some-Q8_0.gguf"
+    assert f"next: firesteel up {place}" in ran.err and place.read_bytes() == FILES["some-Q8_0.gguf"]
+    assert hub.sent == {"some-Q8_0.gguf": 4000}
+    hub.forget()
+    again = pull(f"{GGUF}:Q8_0", "--json", HF_ENDPOINT="http://127.0.0.1:9")
+    assert document(again)["done"] == [f"{GGUF}:Q8_0 was there already"] and hub.log == []
+
+
+def test_files_by_pattern(hub: hub_server.Hub, pull: Pull) -> None:
+    ran = pull(GGUF, "--include", "*Q4*")
+    assert ran.code == 0 and set(hub.sent) == {"some-Q4_K_M.gguf"}
+    none = pull(GGUF, "--include", "*.safetensors")
+    assert none.code == 1 and "no file like *.safetensors; it has some-" in none.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ((), 2, "which model?"),
+        (("smollm2", "--yes"), 2, "--yes goes with --prune"),
+        (("org/nothing",), 2, "the Hub has no public org/nothing"),
+        ((f"{GGUF}:Q8_0@v7",), 2, "no revision `v7`"),
+        ((f"{GGUF}@../../x",), 2, "is not a revision"),
+        (("org/" + "x" * 5000,), 2, "is not a Hub repository"),
+        (("nosuchthing",), 2, "nothing called"),
+    ],
+)
+def test_mistakes_are_sentences(pull: Pull, words: tuple[str, ...], code: int, says: str) -> None:
+    ran = pull(*words)
+    assert ran.code == code and says in ran.err and "next: " in ran.err and "Traceback" not in ran.err
+
+
+def test_offline_by_the_users_own_word(hub: hub_server.Hub, tmp_path: Path) -> None:
+    env = {**hub.environ(HF_HUB_OFFLINE="1"), "HF_HOME": ""}
+    ran = run_firesteel(tmp_path, "pull", f"{GGUF}:Q8_0", env=env)
+    assert ran.code == 5 and "HF_HUB_OFFLINE forbids" in ran.err
+
+
+def test_prune_shows_then_removes(pull: Pull, tmp_path: Path) -> None:
+    assert pull("--prune").out == "nothing to remove\n"
+    blobs = tmp_path / "huggingface/hub/models--org--some-GGUF/blobs"
+    blobs.mkdir(parents=True)
+    part = blobs / "0123.firesteel.incomplete"
+    part.write_bytes(b"x" * 100_000)
+    os.utime(part, (time.time() - 200_000,) * 2)
+    shown = pull("--prune")
+    assert shown.code == 0 and str(part) in shown.out and "next: firesteel pull --prune --yes" in shown.err
+    looked = document(pull("--prune", "--json"))
+    assert [row["path"] for row in looked["waste"]] == [str(part)] and looked["removed"] is False
+    assert part.exists()
+    done = pull("--prune", "--yes")
+    assert done.code == 0 and "free again" in done.out and not part.exists()
+
+
+def test_prune_takes_weights_that_are_named(pull: Pull, tmp_path: Path) -> None:
+    assert pull(f"{GGUF}:Q8_0").code == 0
+    snapshot = tmp_path / f"huggingface/hub/models--org--some-GGUF/snapshots/{COMMIT}/some-Q8_0.gguf"
+    assert snapshot.exists() and document(pull("--prune", "--yes", "--json"))["waste"] == []
+    assert snapshot.exists()
+    found = document(pull("--prune", GGUF, "--yes", "--json"))
+    assert found["removed"] and [row["kind"] for row in found["waste"]] == ["model"]
+    assert not snapshot.exists()

@@ -1,0 +1,346 @@
+"""Fetching from a real Hub on loopback: what is listed arrives, whole and right, or a sentence says why."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from firesteel.edge import hub, hub_store
+from firesteel.edge.home import Home
+from firesteel.edge.hub_store import HubFile, Listing, Store
+from firesteel.edge.moving import Moved
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from tests.edge import hub_server
+from tests.edge.hub_server import COMMIT, SIGNED, Trouble
+
+NAME = "org/model"
+TOKEN = "hf_never_show_this_one"
+WEIGHTS = random.Random(1).randbytes(3_000_000)
+FILES = {
+    "config.json": b'{"a": 1}',
+    "empty.txt": b"",
+    "model.safetensors": WEIGHTS,
+    "sub/extra.bin": b"x" * 9,
+}
+
+
+@pytest.fixture
+def served() -> Iterator[hub_server.Hub]:
+    with hub_server.serving() as found:
+        found.add(NAME, dict(FILES))
+        yield found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store", tmp_path / "notes")
+
+
+async def _fetch(served: hub_server.Hub, store: Store, token: str | None = None) -> list[Moved]:
+    at = hub.Hub(served.url, token)
+    listing = await hub.list_files(at, NAME, "main")
+    return [moved async for moved in hub.fetch(at, store, listing, listing.files)]
+
+
+def _place(store: Store, path: str) -> Path:
+    return store.snapshot(NAME, COMMIT) / path
+
+
+# --- the store ---
+
+
+@pytest.mark.parametrize(
+    ("environ", "root"),
+    [
+        ({"HF_HUB_CACHE": "/c", "HF_HOME": "/h", "HOME": "/u"}, "/c"),
+        ({"HUGGINGFACE_HUB_CACHE": "/c", "HF_HOME": "/h", "HOME": "/u"}, "/c"),
+        ({"HF_HOME": "/h", "FIRESTEEL_HOME": "/fs", "HOME": "/u"}, "/h/hub"),
+        ({"FIRESTEEL_HOME": "/fs", "HOME": "/u"}, "/fs/huggingface/hub"),
+        ({"XDG_CACHE_HOME": "/x", "HOME": "/u"}, "/x/huggingface/hub"),
+        ({"HOME": "/u"}, "/u/.cache/huggingface/hub"),
+    ],
+)
+def test_which_store(environ: dict[str, str], root: str) -> None:
+    assert hub_store.find_store(Home(Path("/fs")), environ).root == Path(root)
+    if "FIRESTEEL_HOME" in environ:
+        return
+    words = [sys.executable, "-c", "from huggingface_hub.constants import HF_HUB_CACHE as c; print(c)"]
+    theirs = subprocess.run(words, env=environ, capture_output=True, text=True, check=True).stdout.strip()
+    assert theirs == root
+
+
+@pytest.mark.parametrize("name", ["org", "../etc/x", "a/b/c", "org/..", "a--b/c", "org/na me", "/a/b", ""])
+def test_a_name_that_is_no_repository_becomes_no_folder(store: Store, name: str) -> None:
+    with pytest.raises(UsageError):
+        store.folder(name)
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", "a\0b"])
+def test_a_listed_path_that_leads_out_is_refused(path: str) -> None:
+    with pytest.raises(FiresteelError, match="cannot be kept"):
+        hub_store.check_listing(Listing(NAME, COMMIT, (HubFile(path, 1, "0" * 40),)))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"files": 3}', '{"files": [{"path": 1}]}', "[" * 100_000])
+def test_a_broken_note_is_no_note(store: Store, text: str) -> None:
+    note = store.notes / "models--org--model" / f"{COMMIT}.json"
+    note.parent.mkdir(parents=True)
+    note.write_text(text)
+    assert hub_store.noted(store, NAME, COMMIT) is None
+
+
+# --- fetching ---
+
+
+async def test_files_arrive_where_huggingface_hub_looks_for_them(
+    served: hub_server.Hub, store: Store
+) -> None:
+    served.page_files = 2
+    moved = await _fetch(served, store)
+    assert moved[-1].done_bytes == moved[-1].total_bytes == sum(map(len, FILES.values()))
+    listing = await hub.list_files(hub.Hub(served.url), NAME, "main")
+    hub_store.write_note(store, listing, "main")
+    program = f"""
+from huggingface_hub import hf_hub_download, snapshot_download
+for path in {list(FILES)!r}:
+    print(hf_hub_download({NAME!r}, path, cache_dir={str(store.root)!r}))
+print(snapshot_download({NAME!r}, cache_dir={str(store.root)!r}))
+"""
+    env = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    said = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert [Path(path).read_bytes() for path in said[:-1]] == list(FILES.values())
+    assert said[-1] == str(store.snapshot(NAME, COMMIT))
+
+
+async def test_what_huggingface_hub_fetched_is_used(served: hub_server.Hub, store: Store) -> None:
+    words = f"from huggingface_hub import snapshot_download as s; s({NAME!r}, cache_dir={str(store.root)!r})"
+    subprocess.run([sys.executable, "-c", words], env={**os.environ, **served.environ()}, check=True)
+    served.forget()
+    listing = hub_store.noted(store, NAME, "main")
+    assert listing is not None and listing.commit == COMMIT
+    assert all(hub_store.is_there(store, listing, file) for file in listing.files)
+    assert {file.path: file.bytes for file in listing.files} == {k: len(v) for k, v in FILES.items()}
+    found = [each async for each in hub.find_wrong(store, listing, listing.files)]
+    assert found[-1] == () and served.log == []
+
+
+async def test_a_broken_connection_is_gone_on_with(served: hub_server.Hub, store: Store) -> None:
+    served.repositories[NAME].trouble["model.safetensors"] = Trouble(breaks_after=2_200_000)
+    await _fetch(served, store)
+    assert _place(store, "model.safetensors").read_bytes() == WEIGHTS
+    assert served.sent["model.safetensors"] < len(WEIGHTS) + 2**20  # a piece at most is fetched twice
+
+
+async def test_a_server_without_ranges_starts_over(served: hub_server.Hub, store: Store) -> None:
+    served.repositories[NAME].trouble["model.safetensors"] = Trouble(breaks_after=2_200_000, no_ranges=True)
+    moved = await _fetch(served, store)
+    assert _place(store, "model.safetensors").read_bytes() == WEIGHTS
+    assert moved[-1].done_bytes == moved[-1].total_bytes
+
+
+async def test_a_part_from_before_is_not_fetched_again(served: hub_server.Hub, store: Store) -> None:
+    listing = await hub.list_files(hub.Hub(served.url), NAME, "main")
+    file = next(file for file in listing.files if file.path == "model.safetensors")
+    part = store.part(NAME, file)
+    part.parent.mkdir(parents=True)
+    part.write_bytes(WEIGHTS[:2_500_000])
+    await _fetch(served, store)
+    assert served.sent["model.safetensors"] == 500_000
+    assert _place(store, "model.safetensors").read_bytes() == WEIGHTS and not part.exists()
+
+
+@pytest.mark.parametrize("part", [b"y" * 2_500_000, b"y" * 3_000_000, b"y" * 3_500_000])
+async def test_a_part_with_other_bytes_is_thrown_away(
+    served: hub_server.Hub, store: Store, part: bytes
+) -> None:
+    listing = await hub.list_files(hub.Hub(served.url), NAME, "main")
+    file = next(file for file in listing.files if file.path == "model.safetensors")
+    path = store.part(NAME, file)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(part)
+    await _fetch(served, store)
+    assert _place(store, "model.safetensors").read_bytes() == WEIGHTS
+
+
+@pytest.mark.parametrize("path", ["model.safetensors", "config.json"])
+@pytest.mark.parametrize("longer", [0, 10])
+async def test_wrong_bytes_are_fetched_again(
+    served: hub_server.Hub, store: Store, path: str, longer: int
+) -> None:
+    wrong = b"z" * (len(FILES[path]) + longer)
+    served.repositories[NAME].trouble[path] = Trouble(instead=wrong)
+    await _fetch(served, store)
+    assert _place(store, path).read_bytes() == FILES[path]
+
+
+async def test_wrong_bytes_for_ever_are_a_sentence(served: hub_server.Hub, store: Store) -> None:
+    wrong = b"z" * len(WEIGHTS)
+    served.repositories[NAME].trouble["model.safetensors"] = Trouble(instead=wrong, for_ever=True)
+    with pytest.raises(FiresteelError, match="other bytes than the Hub lists"):
+        await _fetch(served, store)
+    assert not _place(store, "model.safetensors").exists()
+    assert served.sent["model.safetensors"] == 2 * len(WEIGHTS)
+
+
+async def test_a_corrupted_file_is_found(served: hub_server.Hub, store: Store) -> None:
+    await _fetch(served, store)
+    listing = await hub.list_files(hub.Hub(served.url), NAME, "main")
+    hub_store.note_checked(store, listing, listing.files)
+    assert all(hub_store.is_checked(store, listing, file) for file in listing.files)
+    blob = _place(store, "model.safetensors").resolve()
+    with blob.open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\0\0\0")
+    unread = [file for file in listing.files if not hub_store.is_checked(store, listing, file)]
+    assert [file.path for file in unread] == ["model.safetensors"]
+    found = [each async for each in hub.find_wrong(store, listing, unread)]
+    assert found[-1] == tuple(unread)
+
+
+async def test_the_same_bytes_in_another_commit_are_not_fetched(served: hub_server.Hub, store: Store) -> None:
+    await _fetch(served, store)
+    served.forget()
+    served.repositories[NAME].commit = "f" * 40
+    await _fetch(served, store)
+    assert served.sent_bytes == 0
+    assert (store.snapshot(NAME, "f" * 40) / "model.safetensors").read_bytes() == WEIGHTS
+
+
+async def test_whoever_stops_waiting_stops_the_fetch(served: hub_server.Hub, store: Store) -> None:
+    served.repositories[NAME].trouble["model.safetensors"] = Trouble(bytes_per_s=1_000_000)
+    at = hub.Hub(served.url)
+    listing = await hub.list_files(at, NAME, "main")
+    fetching = hub.fetch(at, store, listing, listing.files)
+    first = await anext(fetching)
+    await fetching.aclose()  # type: ignore[attr-defined]
+    assert first.done_bytes < first.total_bytes
+    for _ in range(1000):
+        if not served.sending:
+            break
+        await asyncio.sleep(0.01)
+    assert served.sent["model.safetensors"] < len(WEIGHTS) and not served.sending
+
+
+def test_progress_says_rate_and_what_is_left() -> None:
+    assert str(Moved(2**30, 3 * 2**30, 2**28)) == "1.0 GiB of 3.0 GiB, 256.0 MiB/s, 8.0 s left"
+    assert str(Moved(0, 3 * 2**30)) == "0 B of 3.0 GiB"
+
+
+async def test_a_snapshot_is_held_when_nothing_is_missing(served: hub_server.Hub, store: Store) -> None:
+    assert hub_store.held(store, NAME) is None
+    await _fetch(served, store)
+    assert hub_store.held(store, NAME) is None  # no branch says so yet
+    listing = await hub.list_files(hub.Hub(served.url), NAME, "main")
+    hub_store.write_note(store, listing, "main")
+    assert hub_store.held(store, NAME) == store.snapshot(NAME, COMMIT)
+    _place(store, "model.safetensors").unlink()
+    assert hub_store.held(store, NAME) is None
+
+
+# --- tokens and refusals ---
+
+
+async def test_the_token_goes_to_the_hub_alone(served: hub_server.Hub, store: Store) -> None:
+    served.repositories[NAME].gated, served.repositories[NAME].readers = True, (TOKEN,)
+    await _fetch(served, store, TOKEN)
+    assert {asked.token for asked in served.log if asked.at_store} == {None}
+    assert {asked.token for asked in served.log if not asked.at_store} == {TOKEN}
+    assert TOKEN not in repr(hub.Hub(served.url, TOKEN))
+
+
+async def _refusal(served: hub_server.Hub, token: str | None, name: str, revision: str) -> FiresteelError:
+    at = hub.Hub(served.url, token)
+    with pytest.raises(FiresteelError) as caught:
+        listing = await hub.list_files(at, name, revision)
+        await hub.need_access(at, listing, listing.files[0])
+    for text in (caught.value.what, caught.value.next):
+        assert TOKEN not in text and SIGNED not in text
+    return caught.value
+
+
+async def test_refusals_say_what_to_type(served: hub_server.Hub) -> None:
+    served.add("org/gated", dict(FILES), gated=True)
+    no_token = await _refusal(served, None, "org/gated", "main")
+    assert isinstance(no_token, HostNotReady) and "gated" in no_token.what
+    assert f"{served.url}/org/gated" in no_token.next and "HF_TOKEN" in no_token.next
+    not_yet = await _refusal(served, TOKEN, "org/gated", "main")
+    assert "your token may not" in not_yet.what and "accept its licence" in not_yet.next
+    missing = await _refusal(served, None, "org/nothing", "main")
+    assert isinstance(missing, UsageError) and "org/nothing" in missing.what
+    revision = await _refusal(served, None, NAME, "v9")
+    assert isinstance(revision, UsageError) and "no revision `v9`" in revision.what
+
+
+async def test_a_file_that_is_gone_is_named(served: hub_server.Hub, store: Store) -> None:
+    at = hub.Hub(served.url)
+    listing = await hub.list_files(at, NAME, "main")
+    del served.repositories[NAME].files["config.json"]
+    with pytest.raises(FiresteelError, match=r"no file config\.json"):
+        _ = [moved async for moved in hub.fetch(at, store, listing, listing.files)]
+
+
+async def test_nobody_there() -> None:
+    with pytest.raises(FiresteelError, match="cannot be reached"):
+        await hub.list_files(hub.Hub("http://127.0.0.1:9"), NAME, "main")
+
+
+async def test_something_else_at_the_address(served: hub_server.Hub) -> None:
+    with pytest.raises(FiresteelError):
+        await hub.list_files(hub.Hub(f"{served.url}/elsewhere"), NAME, "main")
+
+
+def test_an_endpoint_with_a_password_is_not_shown() -> None:
+    found = hub.find_hub({"HF_ENDPOINT": "https://me:secret@mirror.example:8443/", "HF_TOKEN": TOKEN})
+    assert found.page == "https://mirror.example:8443"
+    with pytest.raises(UsageError):
+        hub.find_hub({"HF_ENDPOINT": "file:///etc/passwd"})
+
+
+# --- may we ---
+
+
+def test_no_room_says_so_before_a_byte(store: Store) -> None:
+    with pytest.raises(HostNotReady, match=r"needs 8192\.0 TiB more") as caught:
+        hub_store.need_room(store, 2**53, NAME)
+    assert "HF_HOME" in caught.value.next
+
+
+def test_folders_of_another_user_are_noticed() -> None:
+    """A container that ran as root left them: asked as `nobody`, who may not write there."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make files of another user")
+    with TemporaryDirectory() as root:
+        Path(root).chmod(0o777)
+        folder = Path(root, "models--org--model")
+        (folder / "blobs").mkdir(parents=True)
+        program = f"""
+import os
+from pathlib import Path
+from firesteel.edge import hub_store
+from firesteel.errors import HostNotReady
+os.setgid(65534); os.setuid(65534)
+try:
+    hub_store.need_own(hub_store.Store(Path({root!r}), Path('/n')), {NAME!r})
+except HostNotReady as error:
+    print(error.what); print(error.next)
+"""
+        words = [sys.executable, "-c", program]
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert "belongs to root: a container that ran as root left it" in said[0]
+        assert said[1] == f"sudo chown -R 65534:65534 {folder}"
+
+
+def test_own_folders_are_fine(store: Store) -> None:
+    hub_store.need_own(store, NAME)
+    (store.folder(NAME) / "blobs").mkdir(parents=True)
+    hub_store.need_own(store, NAME)

@@ -1,0 +1,142 @@
+"""What may go, and what never: a disk as months of use leave it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from firesteel.catalog import shipped
+from firesteel.edge import embedded
+from firesteel.edge.home import Home, lock
+from firesteel.errors import FiresteelError
+from firesteel.facts.hardware import hardware, host_at_rest
+from firesteel.facts.host import Gpu, Host
+from firesteel.launch import Ask
+from firesteel.rules import propose
+from firesteel.run import Waste, find_waste, remove
+from firesteel.run.caches import cache_name
+from firesteel.run.service import Spec, folder_of, write_spec
+
+DRIVER = "580.95.05"
+OLD, NEW = "a" * 40, "b" * 40
+REPOSITORY = "nvidia/Qwen3.6-35B-A3B-NVFP4"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path))
+    return Home(tmp_path)
+
+
+@pytest.fixture
+def folder(home: Home) -> Path:
+    """A model at two commits, main on the newer one; one blob is in both."""
+    folder = home.root / "huggingface/hub" / f"models--{REPOSITORY.replace('/', '--')}"
+    for commit, blobs in ((OLD, ("shared", "old")), (NEW, ("shared", "new"))):
+        for blob in blobs:
+            _write(folder / "blobs" / blob)
+            place = folder / "snapshots" / commit / blob
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(f"../../blobs/{blob}")
+    _write(folder / "refs/main", NEW)
+    return folder
+
+
+def _write(path: Path, text: str = "x" * 10_000) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def _spark() -> Host:
+    return replace(host_at_rest(hardware("gb10")), gpus=(Gpu("NVIDIA GB10", DRIVER, "12.1"),))
+
+
+def _find(home: Home, *named: str) -> dict[str, Waste]:
+    return {str(waste.path.name): waste for waste in find_waste(home, shipped(), _spark(), named)}
+
+
+def _runs(home: Home, *words: str) -> None:
+    """As far as its files say: a service that is about to start."""
+    folder = folder_of(home, "it")
+    folder.mkdir(parents=True)
+    write_spec(folder, Spec("it", "http://127.0.0.1:1", "it", words))
+
+
+def test_an_empty_home(home: Home) -> None:
+    assert _find(home) == {}
+
+
+def test_a_revision_that_main_left_goes_with_what_is_its_own(home: Home, folder: Path) -> None:
+    found = _find(home)
+    assert set(found) == {OLD} and found[OLD].kind == "revision" and found[OLD].bytes >= 10_000
+    assert remove(found.values()) == ()
+    assert sorted(path.name for path in (folder / "blobs").iterdir()) == ["new", "shared"]
+    assert (folder / "snapshots" / NEW / "shared").read_text()
+    assert not (folder / "snapshots" / OLD).exists() and _find(home) == {}
+
+
+def test_without_a_branch_nothing_says_which_is_meant(home: Home, folder: Path) -> None:
+    (folder / "refs/main").unlink()
+    assert _find(home) == {}
+
+
+def test_what_runs_stays(home: Home, folder: Path) -> None:
+    _runs(home, "docker", "run", "image", REPOSITORY)
+    with lock(folder_of(home, "it") / "work.lock"):
+        assert _find(home) == {}
+        with pytest.raises(FiresteelError, match="in use"):
+            _find(home, REPOSITORY)
+    assert set(_find(home)) == {OLD}
+
+
+def test_weights_go_when_named(home: Home, folder: Path) -> None:
+    found = _find(home, REPOSITORY)
+    assert [waste.kind for waste in found.values()] == ["model"] and remove(found.values()) == ()
+    assert not folder.exists()
+
+
+def test_parts_older_than_a_day(home: Home, folder: Path) -> None:
+    fresh = _write(folder / "blobs/one.firesteel.incomplete")
+    for name in ("two.firesteel.incomplete", "three.1234abcd.incomplete"):
+        old = _write(folder / "blobs" / name)
+        os.utime(old, (time.time() - 90_000,) * 2)
+    (folder / "refs/main").unlink()
+    assert set(_find(home)) == {"two.firesteel.incomplete", "three.1234abcd.incomplete"}
+    remove(_find(home).values())
+    assert fresh.exists() and _find(home) == {}
+
+
+def test_kernels_of_another_version_or_driver(home: Home) -> None:
+    way = propose(shipped(), _spark(), Ask(model="qwen3.6-35b-a3b-nvfp4"))[0]
+    box, launch = way.plan.launch.container, way.plan.launch
+    assert box is not None
+    current = cache_name(launch.engine, launch.version, box.image, DRIVER)
+    before = cache_name(launch.engine, launch.version, box.image, "570.1")
+    older = cache_name("vllm", "0.9.0", "vllm/vllm-openai:v0.9.0", DRIVER)
+    for name in (current, before, older):
+        _write(home.root / "compiled" / name / "vllm/kernel.so")
+    assert set(_find(home)) == {before, older}
+    _runs(home, "docker", "run", "-v", f"{home.root}/compiled/{older}:/compiled")
+    with lock(folder_of(home, "it") / "work.lock"):
+        assert set(_find(home)) == {before}
+
+
+def test_engines_that_nothing_pins(home: Home) -> None:
+    pinned = next(image.package for image in shipped().images.named.values() if image.package)
+    _write(embedded.engine_folder(home, pinned) / "complete")
+    _write(home.engines / "xllamacpp-2024.1/complete")
+    _write(home.engines / ".lock")
+    assert set(_find(home)) == {"xllamacpp-2024.1"}
+
+
+def test_what_cannot_be_removed_is_given_back(tmp_path: Path) -> None:
+    gone = Waste("engine", tmp_path / "file/below", 1, "")
+    _write(tmp_path / "file")
+    assert remove([gone]) == (gone,)

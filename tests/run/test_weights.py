@@ -1,0 +1,136 @@
+"""Which files are needed: tables of what repositories hold, after the ones that people serve."""
+
+from __future__ import annotations
+
+import pytest
+
+from firesteel.catalog import shipped
+from firesteel.edge.hub_store import HubFile
+from firesteel.errors import FiresteelError, UsageError
+from firesteel.facts.hardware import hardware, host_at_rest
+from firesteel.launch import Ask, EngineName
+from firesteel.rules import propose
+from firesteel.run.weights import Want, needed, packages, read_name, wants
+
+MODEL = "config.json tokenizer.json model-00001-of-00002.safetensors model-00002-of-00002.safetensors"
+INDEX = f"{MODEL} model.safetensors.index.json"
+
+
+def files(names: str) -> list[HubFile]:
+    return [HubFile(name, 1 + place, f"{place:040x}") for place, name in enumerate(names.split())]
+
+
+def chosen(names: str, want: Want) -> set[str]:
+    return {file.path for file in needed(files(names), want)}
+
+
+def want(engine: EngineName | None = "vllm", label: str | None = None, load_format: str = "auto") -> Want:
+    return Want("o/n", engine, label=label, load_format=load_format)
+
+
+@pytest.mark.parametrize(
+    ("beside", "kept"),
+    [
+        ("pytorch_model.bin consolidated.00.pth tf_model.h5 flax_model.msgpack", ""),
+        ("original/model.safetensors metal/model.bin onnx/model.onnx", ""),
+        ("n-Q4_K_M.gguf bench.png .gitattributes training_args.bin", ""),
+        ("chat_template.jinja modeling_x.py", "chat_template.jinja modeling_x.py"),
+        ("assistant/model.safetensors", "assistant/model.safetensors"),
+    ],
+)
+def test_the_same_weights_are_not_fetched_twice(beside: str, kept: str) -> None:
+    assert chosen(f"{INDEX} {beside}", want()) == set(f"{INDEX} {kept}".split())
+
+
+def test_bin_files_where_there_is_nothing_else() -> None:
+    found = chosen("config.json pytorch_model.bin optimizer.bin tf_model.h5", want())
+    assert found == {"config.json", "pytorch_model.bin"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "load_format", "has"),
+    [
+        ("vllm", "mistral", "consolidated"),
+        ("vllm", "safetensors", "model"),
+        ("sglang", "auto", "model"),
+        ("vllm", "auto", "consolidated model"),
+    ],
+)
+def test_mistral_holds_its_weights_twice(engine: EngineName, load_format: str, has: str) -> None:
+    names = f"{INDEX} params.json consolidated-00001.safetensors consolidated.safetensors.index.json"
+    found = chosen(names, want(engine, load_format=load_format))
+    weights = {path.partition("-")[0] for path in found if path.endswith(".safetensors")}
+    assert weights == set(has.split()) and "params.json" in found
+
+
+GGUFS = (
+    "README.md n-Q3_K_M.gguf n-Q4_K_M.gguf n-Q8_0.gguf UD-Q4_K_XL/n-UD-Q4_K_XL-00001-of-00003.gguf"
+    " UD-Q4_K_XL/n-UD-Q4_K_XL-00003-of-00003.gguf UD-Q4_K_XL/n-UD-Q4_K_XL-00002-of-00003.gguf"
+    " imatrix-Q8_0.gguf"
+)
+
+
+@pytest.mark.parametrize(
+    ("label", "found"),
+    [
+        ("Q3_K_M", ["n-Q3_K_M.gguf"]),
+        ("q3_k_m", ["n-Q3_K_M.gguf"]),
+        (None, ["n-Q4_K_M.gguf"]),
+        ("Q8_0", ["n-Q8_0.gguf"]),
+        ("UD-Q4_K_XL", [f"UD-Q4_K_XL/n-UD-Q4_K_XL-0000{part}-of-00003.gguf" for part in (1, 2, 3)]),
+    ],
+)
+def test_one_gguf_with_all_its_parts(label: str | None, found: list[str]) -> None:
+    assert [file.path for file in needed(files(GGUFS), want("llamacpp", label))] == found
+
+
+def test_a_projector_of_the_nearest_width() -> None:
+    names = "n-Q4_K_M.gguf mmproj-F32.gguf mmproj-F16.gguf sub/mmproj-Q4_0.gguf"
+    assert chosen(names, want("llamacpp", "Q4_K_M")) == {"n-Q4_K_M.gguf", "mmproj-F16.gguf"}
+
+
+@pytest.mark.parametrize(
+    ("names", "meant", "says"),
+    [
+        (GGUFS, want("llamacpp", "Q5_K_M"), "no GGUF called Q5_K_M; it has"),
+        ("n-Q4_0-00001-of-00002.gguf", want("llamacpp", "Q4_0"), "lacks part 2 of 2"),
+        ("README.md", want(), "no weights that vllm reads"),
+        ("README.md", Want("o/n", patterns=("*.gguf",)), r"no file like \*\.gguf; it has README\.md"),
+        (GGUFS, want(None), "has 4 GGUF models: Q3_K_M, Q4_K_M, Q4_K_XL, Q8_0"),
+    ],
+)
+def test_what_is_not_there_is_said(names: str, meant: Want, says: str) -> None:
+    with pytest.raises(FiresteelError, match=says) as caught:
+        needed(files(names), meant)
+    assert caught.value.next
+
+
+def test_patterns_are_a_shells() -> None:
+    assert chosen(GGUFS, Want("o/n", patterns=("*Q8_0*",))) == {"n-Q8_0.gguf", "imatrix-Q8_0.gguf"}
+
+
+@pytest.mark.parametrize("name", ["nothing", "a/b/c", "a/b c", "", "/etc/passwd", "a/b:" * 1000])
+def test_a_name_that_is_none(name: str) -> None:
+    with pytest.raises(UsageError):
+        needed(files("x.gguf"), read_name(name, ()))
+
+
+def test_a_name_with_label_and_revision() -> None:
+    assert read_name("o/n:Q4_0@v2", ()) == Want("o/n", None, "v2", "Q4_0")
+
+
+def test_every_recipe_says_what_it_wants() -> None:
+    """A container's weights come from the Hub; of a recipe with a draft or a plugin that too."""
+    spark = host_at_rest(hardware("gb10"))
+    by_name = {each.name: each for each in propose(shipped(), spark, Ask())}
+    for name, proposal in by_name.items():
+        found = wants(proposal)
+        assert (found == ()) == proposal.is_embedded, name
+    nano = wants(by_name["nemotron-3-nano-nvfp4"])
+    assert [each.what for each in nano] == ["weights", "file"]
+    assert nano[1].patterns[0] == "nano_v3_reasoning_parser.py"
+    drafted = wants(by_name["qwen3.5-27b-dflash"])
+    assert [each.repository for each in drafted][1:] == ["z-lab/Qwen3.5-27B-DFlash"]
+    assert len(wants(by_name["gemma-4-12b-coder-nvfp4-mtp"])) == 1  # its draft is in its own repository
+    assert wants(by_name["gpt-oss-120b-llamacpp"])[0].label == "MXFP4"
+    assert packages(by_name["phi-4-multimodal-nvfp4"]) == ("scipy",)
