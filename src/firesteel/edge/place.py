@@ -13,6 +13,28 @@ from pathlib import Path
 SIM = "FIRESTEEL_SIM"
 
 
+def pretend_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The pretend Spark that stands for this machine; None on a real one."""
+    return Path(chosen) if (chosen := environ.get(SIM)) else None
+
+
 def machine_file(name: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """`proc/meminfo` -> the file to read it from."""
-    return Path(environ.get(SIM) or "/") / name
+    """`proc/meminfo` -> the file to read it from. A pretend one is brought up to date by being asked for."""
+    folder = pretend_folder(environ)
+    if folder is None:
+        return Path("/") / name
+    if name.startswith("proc/"):
+        from firesteel.edge.sim.ledger import settle  # a real host never needs it
+
+        settle(folder)
+    return folder / name
+
+
+def pretend_free_bytes(environ: Mapping[str, str] = os.environ) -> int | None:
+    """What a pretend Spark's disk has left; None: ask the disk itself."""
+    folder = pretend_folder(environ)
+    if folder is None:
+        return None
+    from firesteel.edge.sim.world import read_world
+
+    return read_world(folder).disk_free_bytes

@@ -1,0 +1,82 @@
+"""Making a pretend Spark in a folder, and living on it.
+
+world.json    what it is                 proc/ dev/     what its kernel shows
+bin/          docker, nvidia-smi         containers/    one record and one log each
+memory/       who holds how much         images.json    what was pulled
+home/         FIRESTEEL_HOME of what lives on it, so that real and pretend services never mix
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
+from pathlib import Path
+
+from firesteel.edge.home import find_home, writing
+from firesteel.edge.place import SIM, pretend_folder
+from firesteel.edge.sim.ledger import settle
+from firesteel.edge.sim.world import World, write_world
+from firesteel.errors import UsageError
+
+SPEED = "FIRESTEEL_SIM_SPEED"
+_FOLDERS = ("proc/pressure", "dev", "bin", "containers", "memory", "home")
+_PROGRAMS = {"docker": "docker", "nvidia-smi": "nvidia_smi"}
+
+
+def make(folder: Path, world: World) -> None:
+    """Writes the Spark. Where there is one already its world changes, and what runs on it runs on."""
+    with writing(folder):
+        for name in _FOLDERS:
+            (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_world(folder, world)
+        (folder / "dev" / "kmsg").touch()
+        (folder / "proc" / "version").write_text(f"Linux version {world.kernel} (pretend)\n")
+        for name, module in _PROGRAMS.items():
+            _launcher(folder / "bin" / name, module, folder)
+    settle(folder)
+
+
+def _launcher(path: Path, module: str, folder: Path) -> None:
+    """Knows its own Spark: whatever environment it is called from, it is this one's docker."""
+    words = shlex.join([sys.executable, "-P", "-m", f"firesteel.edge.sim.{module}"])
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    half.write_text(f'#!/bin/sh\n{SIM}={shlex.quote(str(folder))} exec {words} "$@"\n')
+    half.chmod(0o755)
+    half.replace(path)
+
+
+def environment(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that lives on this Spark."""
+    bin = f"{folder / 'bin'}{os.pathsep}"
+    path = f"{bin}{environ.get('PATH', os.defpath).removeprefix(bin)}"
+    return {**environ, SIM: str(folder), "FIRESTEEL_HOME": str(folder / "home"), "PATH": path}
+
+
+def enter(name: str | None, environ: MutableMapping[str, str]) -> Path:
+    """For `--sim`: this process, and what it starts, live on the pretend Spark under its FIRESTEEL_HOME.
+
+    A scenario's name makes the Spark anew; without one it stays as it was, or is an idle one. Who lives on a
+    pretend Spark already stays on it.
+    """
+    folder = pretend_folder(environ) or find_home(environ).root / "sim"
+    if name is not None or not (folder / "world.json").exists():
+        from firesteel.edge.sim.shelf import scenario  # reads YAML: only when a Spark is made
+
+        make(folder, _paced(scenario(name or "idle"), environ.get(SPEED)))
+    environ.update(environment(folder, environ))
+    return folder
+
+
+def _paced(world: World, speed: str | None) -> World:
+    if not speed:
+        return world
+    try:
+        faster = float(speed)
+    except ValueError:
+        faster = 0.0
+    if not 0.1 <= faster <= 1000:
+        raise UsageError(f"{SPEED} is `{speed}`, and must be between 0.1 and 1000", next=f"{SPEED}=20")
+    return replace(world, faster=faster)
