@@ -42,6 +42,8 @@ def test_a_quoted_null_is_text() -> None:
         ("version: 1\nport: 1\nport: 2\n", "a.yaml:3: `port` is given twice"),
         ("version: 1\nport: 1\nparts:\n  - size: 1\n  - size: x\n", "a.yaml:5: `parts.1.size`"),
         ("version: &a 1\nport: *a\n", "a.yaml:2: aliases"),
+        ("version: &a 1\n? *a\n: 1\n", "a.yaml:2: a key must be plain text"),
+        ("version: 1\nport: 1\n---\nport: 2\n", "a.yaml:3: a second document begins here"),
         ("version: [1\n", "a.yaml:2:"),
         ("a: \x00\n", "a.yaml:1: not YAML"),
         ("? [a]\n: 1\n", "a.yaml:1: a key must be plain text"),

@@ -111,3 +111,7 @@ class Step:
     command: Command
     why: str
     undo: Command | None = None
+    expects: str = "exit code 0"
+    """What is seen when it went well."""
+    host: str = "local"
+    """Where it runs."""

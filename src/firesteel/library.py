@@ -14,22 +14,25 @@ Failures are FiresteelErrors: a sentence, and `next`, what to type.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import get_args
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, get_args
 
 from firesteel import catalog as catalog_room
-from firesteel import reads, render, rules, run
+from firesteel import reads, rules, run
 from firesteel.catalog import Catalog, Images
-from firesteel.edge import checkpoints, engine_data
 from firesteel.edge.home import Home, catalog_files, find_home
-from firesteel.edge.machine import local_host
+from firesteel.edge.meant import is_hub_id, is_path
+from firesteel.edge.realised import read_realised
 from firesteel.errors import UsageError
-from firesteel.facts import Host
+from firesteel.facts import Checkpoint, Host
 from firesteel.facts.hardware import hardware, host_at_rest
 from firesteel.launch import Ask, EngineName
+from firesteel.planner import Realised
 from firesteel.reads import Reading, nothing_started
 from firesteel.rules import Finding, Lint, Proposal
-from firesteel.run import Event, Service
+
+if TYPE_CHECKING:  # what runs is loaded by those who run something
+    from firesteel.run import Event, Manner, Service
 
 
 def home() -> Home:
@@ -45,6 +48,8 @@ def catalog() -> Catalog:
 def host(name: str | None = None) -> Host:
     """The machine at hand, measured; or one from the data (`gb10`), at rest."""
     if name is None or name == "local":
+        from firesteel.edge.machine import local_host  # a named host needs no hands on this one
+
         return local_host(home())
     return host_at_rest(hardware(name))
 
@@ -63,12 +68,21 @@ def plan(
 
 def propose(ask: Ask, on: Host) -> tuple[Proposal, ...]:
     """What the ask means: a path is read, a name looked up, a Hub id looked up and then read."""
-    known = catalog()
-    if ask.model and checkpoints.is_path(ask.model):
-        return (rules.propose_checkpoint(checkpoints.open_path(ask.model, ask.quant), known.images, on, ask),)
-    if ask.model and checkpoints.is_hub_id(ask.model) and not _is_known(known, ask.model):
-        return (rules.propose_checkpoint(checkpoints.open_hub(ask.model), known.images, on, ask),)
-    return rules.propose(known, on, ask)
+    known, took = catalog(), _realised(on)
+    if ask.model and (is_path(ask.model) or (is_hub_id(ask.model) and not _is_known(known, ask.model))):
+        return (rules.propose_checkpoint(_opened(ask.model, ask.quant), known.images, on, ask, took),)
+    return rules.propose(known, on, ask, took)
+
+
+def _realised(on: Host) -> Mapping[str, Realised]:
+    """What earlier starts took here; of a machine from the data nothing is known."""
+    return read_realised(home()) if on.name == "local" else {}
+
+
+def _opened(model: str, quant: str | None) -> Checkpoint:
+    from firesteel.edge import checkpoints  # carries HTTP and TLS, which the catalog does without
+
+    return checkpoints.open_path(model, quant) if is_path(model) else checkpoints.open_hub(model)
 
 
 def _is_known(known: Catalog, name: str) -> bool:
@@ -96,6 +110,8 @@ def images(text: str | None = None) -> Images:
 
     A mistake in the user's own recipes is no reason not to look at somebody else's command line.
     """
+    from firesteel.edge import engine_data  # carries the readers of engines' sources
+
     try:
         known = catalog().images
     except UsageError:
@@ -106,12 +122,14 @@ def images(text: str | None = None) -> Images:
 
 def docker(proposal: Proposal) -> str:
     """The proposal's launch as a `docker run` command to paste."""
+    from firesteel import render  # every form, and only here
+
     return render.docker(proposal.plan.launch)
 
 
-def up(proposal: Proposal) -> AsyncIterator[Event]:
+def up(proposal: Proposal, manner: Manner | None = None) -> AsyncIterator[Event]:
     """Launches and proves it. The last event is `Ready`, with the report."""
-    return run.bring_up(proposal, home())
+    return run.bring_up(proposal, home(), manner or run.Manner())
 
 
 def down(service: Service) -> AsyncIterator[Event]:
@@ -119,4 +137,6 @@ def down(service: Service) -> AsyncIterator[Event]:
 
 
 def services() -> list[Service]:
+    """What runs. A container whose keeper was killed gets another one first."""
+    run.adopt_all(home())
     return run.all_services(home())

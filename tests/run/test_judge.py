@@ -2,70 +2,224 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from firesteel.edge.answer import Answer
-from firesteel.run.judge import answers, loop_in, no_loop, same_twice
+from firesteel.edge.answer import Answer, ToolCall
+from firesteel.engines.tells import Sample, read_metrics
+from firesteel.planner import Band
+from firesteel.run import judge, judge_engine
+from firesteel.run.expect import Expect, Size
+from firesteel.run.judge import Check
 
 
-def answer(text: str, finish: str | None = "stop", tokens: int | None = 12) -> Answer:
-    return Answer(text, finish, 30, tokens, 0.1, 0.5)
+def answer(text: str, finish: str | None = "stop", tokens: int | None = 12, **more: Any) -> Answer:
+    return Answer(text, finish, 30, tokens, 0.1, 0.5, **more)
+
+
+def call(arguments: str, name: str = "get_weather", finish: str = "tool_calls") -> Answer:
+    return answer("", finish, tool_calls=(ToolCall(name, arguments),))
 
 
 @pytest.mark.parametrize(
     ("given", "passes"),
     [
         (answer("The answer to this classic math problem is 4."), True),
-        (answer("Four, of course."), True),
+        (answer("", reasoning="Two and two"), True),
         (answer("2+2 = **4**", finish="length"), True),
-        (answer("!!!!!!!!!!!!!!!!"), False),
-        (answer("The answer is 42."), False),
+        (call('{"city": "Paris"}'), True),
         (answer(""), False),
+        (answer("  \n"), False),
         (answer("4", finish=None), False),
+        (answer("4", finish="abort"), False),
         (answer("4", tokens=None), False),
+        (answer("4", tokens=0), False),
+        (answer("4", is_whole=False), False),
     ],
 )
-def test_answers(given: Answer, passes: bool) -> None:
-    assert answers(given).passed is passes
+def test_speaks(given: Answer, passes: bool) -> None:
+    assert judge.speaks([answer("fine"), given]).passed is passes
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "fails"),
+    [
+        ("It is 4.", "tiny", False),
+        ("Four, of course.", "able", False),
+        ("The answer is 42.", "tiny", False),
+        ("The answer is 42.", "unknown", True),
+        ("The answer is 42.", "able", True),
+    ],
+)
+def test_two_and_two(text: str, size: Size, fails: bool) -> None:
+    assert judge.knows_sum(answer(text), size).fails_launch is fails
+
+
+def test_facts_one_slip_is_a_slip() -> None:
+    right, wrong = (answer("cold"), "cold"), (answer("warm"), "cold")
+    assert judge.knows_facts({"a": right, "b": right, "c": wrong}, "able").passed
+    two = judge.knows_facts({"a": right, "b": wrong, "c": wrong}, "able")
+    assert two.fails_launch and "1 of 3 right" in two.saw and '"warm"' in two.saw
+    assert not judge.knows_facts({"a": wrong, "b": wrong}, "tiny").fails_launch
+    assert judge.knows_facts({"a": wrong}, "able").fails_launch
 
 
 def test_same_twice() -> None:
-    assert same_twice(answer("A computer is"), answer("A computer is")).passed
-    differing = same_twice(answer("A computer is"), answer("A compiler is"))
+    assert judge.same_twice(answer("A computer is"), answer("A computer is")).passed
+    differing = judge.same_twice(answer("A computer is"), answer("A compiler is"))
     assert not differing.passed and "character 6" in differing.saw
-    assert not same_twice(answer(""), answer("")).passed
-    assert not same_twice(answer("A computer"), answer("A computer is")).passed
+    assert not judge.same_twice(answer(""), answer("")).passed
+    assert not judge.same_twice(answer("A computer"), answer("A computer is")).passed
     long = "A computer is a device. " * 9
-    late = same_twice(answer(long + "It hums."), answer(long + "It sings."))
+    late = judge.same_twice(answer(long + "It hums."), answer(long + "It sings."))
     assert late.passed and "equal for 219 characters, then not" in late.saw
+    thoughts = judge.same_twice(answer("x", reasoning="one"), answer("x", reasoning="two"))
+    assert not thoughts.passed
 
 
-LOOPS = [
-    "L'Étoile, la femme au martyre, la femme au martyre, la femme au martyre, la femme au martyre,",
-    "1. Mona Ali\n2. Mona Ali\n3. Mona Ali\n4. Mona Ali\n5. Mona Ali\n",
-    "!" * 40,
-    "ok then " + "ha " * 30,
-]
-FINE = [
-    "",
-    "A computer is a device that uses electronic systems to process information.",
-    "Wait...",
-    "1. Red\n2. Blue\n3. Green\n4. Yellow\n",
-    "He laughed: ha ha ha ha, and left.",
-    "-" * 20,
-]
+def test_a_torn_stream_is_told_from_a_restless_engine() -> None:
+    one, other = answer("A computer is"), answer("A compiler is")
+    assert judge.stream_is_whole(one, one, None).passed
+    assert judge.stream_is_whole(one, other, one).fails_launch
+    restless = judge.stream_is_whole(one, other, answer("A cat is"))
+    assert restless.passed and restless.level == "note"
 
 
-@pytest.mark.parametrize("text", LOOPS)
-def test_a_loop_is_seen(text: str) -> None:
-    assert loop_in(text) is not None
-    assert not no_loop(answer(text)).passed
+@pytest.mark.parametrize(
+    ("given", "fails"),
+    [
+        (answer("A computer is a ", "stop"), False),
+        (answer("A computer is a machine that", "stop"), True),
+        (answer("A cat sat there", "length"), False),
+    ],
+)
+def test_stop(given: Answer, fails: bool) -> None:
+    assert judge.keeps_stop(given, "machine").fails_launch is fails
 
 
-@pytest.mark.parametrize("text", FINE)
-def test_fine_text_is_no_loop(text: str) -> None:
-    assert loop_in(text) is None
+@pytest.mark.parametrize(
+    ("given", "passes"),
+    [
+        (answer("A computer is a", "length", 4), True),
+        (answer("Hi.", "stop", 2), True),
+        (answer("A computer is a machine", "length", 5), False),
+        (answer("A computer is a", "stop", 4), False),
+        (answer("word " * 60, "length", 4), False),
+        (answer("A computer", "length", None), False),
+    ],
+)
+def test_max_tokens(given: Answer, passes: bool) -> None:
+    assert judge.keeps_max_tokens(given, 4).passed is passes
 
 
-def test_no_text_fails_the_loop_check_too() -> None:
-    assert not no_loop(answer("  ")).passed
+@pytest.mark.parametrize(
+    ("said", "counted", "passes"),
+    [(100, 100, True), (101, 100, True), (110, 100, True), (60, 100, False), (129, 100, False),
+     (30, None, True), (1, None, False), (128, None, True)],
+)  # fmt: skip
+def test_usage(said: int, counted: int | None, passes: bool) -> None:
+    assert judge.counts_tokens(answer("word " * 40, "length", said), counted, 128).passed is passes
+
+
+@pytest.mark.parametrize(
+    ("given", "passes", "fails"),
+    [
+        (call('{"city": "Paris"}'), True, False),
+        (call('{"city": "Paris, France"}'), True, False),
+        (call('{"city": "Paris"'), False, True),
+        (call('{"town": "Paris"}'), False, True),
+        (call('["Paris"]'), False, True),
+        (call('{"city": "Rome"}'), False, True),
+        (call('{"city": "Paris"}', name="weather"), False, True),
+        (call('{"city": "Paris"}', finish="stop"), True, False),
+        (answer('<tool_call>{"name": "get_weather"}</tool_call>'), False, True),
+        (answer("<|python_start|>get_weather"), False, True),
+        (answer("It is sunny in Paris."), False, True),
+    ],
+)
+def test_tool_call(given: Answer, passes: bool, fails: bool) -> None:
+    check = judge.calls_tool(given, "able")
+    assert (check.passed, check.fails_launch) == (passes, fails)
+
+
+def test_a_small_model_may_not_call_but_may_not_call_in_text() -> None:
+    assert not judge.calls_tool(answer("It is sunny."), "tiny").fails_launch
+    assert judge.calls_tool(answer("<tool_call>..."), "tiny").fails_launch
+
+
+def test_thoughts() -> None:
+    good = answer("It is 204.", reasoning="Ten times 17 is 170.")
+    assert judge.splits_thoughts(good, False).passed
+    assert judge.splits_thoughts(answer("<think>Hm.</think>204"), False).fails_launch
+    endless = answer("", "length", 2048, reasoning="So I must think about the number 17 and what it is.")
+    assert judge.splits_thoughts(endless, False).fails_launch
+    assert not judge.splits_thoughts(endless, True).fails_launch
+    assert judge.splits_thoughts(answer("", "length", 400, reasoning="Wait. " * 60), True).fails_launch
+    without = judge.splits_thoughts(answer("204"), False)
+    assert not without.passed and without.level == "note"
+
+
+def test_a_needle_missed_is_one_thing_and_garbage_another() -> None:
+    assert judge.finds_needle(answer("It is Mango-7."), "mango-7", "able").passed
+    assert judge.finds_needle(answer("I do not know."), "mango-7", "able").fails_launch
+    assert not judge.finds_needle(answer("I do not know."), "mango-7", "tiny").fails_launch
+    assert judge.finds_needle(answer("!" * 60), "mango-7", "tiny").fails_launch
+
+
+def samples(drafts: int, drafted: int, accepted: int) -> tuple[Sample, ...]:
+    names = {"drafts": drafts, "draft_tokens": drafted, "accepted_tokens": accepted}
+    return read_metrics("".join(f"vllm:spec_decode_num_{name}_total {n}.0\n" for name, n in names.items()))
+
+
+def speculated(before: tuple[int, int, int], after: tuple[int, int, int]) -> Check:
+    check = judge_engine.speculation(Expect(drafts="mtp"), samples(*before), samples(*after), ())
+    assert check is not None
+    return check
+
+
+def test_speculation_is_judged_on_the_checks_own_requests() -> None:
+    assert speculated((0, 0, 0), (100, 300, 150)).passed
+    assert speculated((0, 0, 0), (100, 300, 3)).fails_launch
+    assert speculated((9000, 27000, 20000), (9100, 27300, 20003)).fails_launch  # a good past is no excuse
+    assert speculated((0, 0, 0), (10, 30, 0)).passed  # too few to tell
+    none = judge_engine.speculation(Expect(drafts="mtp"), (), (), ())
+    assert none is not None and not none.passed and not none.fails_launch
+    assert judge_engine.speculation(Expect(), (), (), ()) is None
+    told = [answer("x", draft_tokens=90, accepted_tokens=2), answer("y")]
+    llama = judge_engine.speculation(Expect(drafts="draft model"), (), (), told)
+    assert llama is not None and llama.fails_launch and "2 of 90" in llama.saw
+
+
+@pytest.mark.parametrize(
+    ("seconds", "passes", "fails"), [(2.0, True, False), (8.0, False, False), (60.0, False, True)]
+)
+def test_speed(seconds: float, passes: bool, fails: bool) -> None:
+    planned = Expect(decode_tokens_per_s=Band(40, 50, 70))
+    given = replace(answer("text", tokens=101), decode_s=seconds)
+    check = judge_engine.speed(planned, [given])
+    assert check is not None and (check.passed, check.fails_launch) == (passes, fails)
+    shared = judge_engine.speed(replace(planned, is_cpu=True), [given])
+    assert shared is not None and not shared.fails_launch
+
+
+def test_speculation_that_does_not_pay_is_a_note() -> None:
+    planned = Expect(drafts="mtp", decode_tokens_per_s=Band(10, 12, 14))
+    loses = judge_engine.pays(planned, 9.0)
+    assert loses is not None and not loses.passed and loses.level == "note"
+    assert judge_engine.pays(planned, 20.0) is None is judge_engine.pays(Expect(), 1.0)
+
+
+def test_the_engines_own_cache_figure_is_told() -> None:
+    planned = Expect(context=8192, kv_tokens=(40_000, 41_000))
+    good, off, small = (judge_engine.cache(planned, (), tokens) for tokens in (40_500, 30_000, 4_096))
+    assert good and good.passed
+    assert (
+        off
+        and not off.passed
+        and not off.fails_launch
+        and "30,000 tokens, planned 40,000 to 41,000" in off.saw
+    )
+    assert small and small.fails_launch
+    assert judge_engine.cache(planned, (), None) is None

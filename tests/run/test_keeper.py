@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import firesteel
 from firesteel.edge import process
 from firesteel.edge.home import Home, is_locked, lock
 from firesteel.errors import FiresteelError
@@ -174,9 +175,10 @@ async def test_a_keeper_that_never_says_who_it_is_keeps_its_files(home: Home) ->
 
 async def test_an_up_whose_keeper_dies_at_once_does_not_wait(home: Home) -> None:
     spec = Spec("one", "http://127.0.0.1:9", "one", SLEEPS)
+    plan = firesteel.plan("smollm2", host_name="gb10")[0].plan
     write_spec(home.services / "one", spec)
     with pytest.raises(FiresteelError, match="one did not start: it never started"):
-        async for _ in until_healthy(home, spec, "llamacpp", lambda: True):
+        async for _ in until_healthy(home, spec, plan, lambda: True):
             pass
 
 
@@ -218,3 +220,76 @@ def test_what_is_written_is_for_its_owner_alone(home: Home, start: Callable[...,
     }
     assert set(modes.values()) == {0}, modes
     assert service.folder.stat().st_mode & 0o077 == 0
+
+
+SERVES = """
+import http.server, sys
+class Serve(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b"ok")
+    def log_message(self, *words): pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Serve).serve_forever()
+"""
+
+
+def test_a_proved_engine_that_dies_is_started_again_and_is_ready_only_when_proved(
+    home: Home, free_port: int
+) -> None:
+    """Its `verify` fails: what serves is no engine. So it is ended, and says why, and is not tried again."""
+    argv = (sys.executable, "-c", SERVES, str(free_port))
+    folder = home.services / "one"
+    write_spec(folder, Spec("one", f"http://127.0.0.1:{free_port}", "one", argv, time_share=0.01))
+    start_keeper(folder)
+    until(lambda: (found := load(home, "one")) is not None and found.state is not None)
+    (folder / "report.json").write_text('{"name": "one"}')
+    assert now(home).phase == "ready"
+    first = engine_of(now(home))
+    process.send(first, signal.SIGKILL)
+    until(lambda: (state := now(home).state) is not None and state.restarts == 1)
+    assert now(home).phase == "starting"
+    assert now(home).state is not None and "killed by signal 9 (SIGKILL); start 1 of 3" in death(
+        now(home).state
+    )
+    until(lambda: now(home).phase == "dead", limit_s=60)
+    assert "its answers were wrong after a restart" in death(now(home).state)
+
+
+def test_an_engine_that_keeps_dying_is_given_up(home: Home) -> None:
+    folder = home.services / "one"
+    log = folder / "engine.log"
+    argv = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(0.3)")
+    write_spec(folder, Spec("one", "http://127.0.0.1:9", "one", argv, time_share=0.01))
+    (folder / "report.json").write_text('{"name": "one"}')
+    start_keeper(folder)
+    until(lambda: not is_locked(folder / "keeper.lock") and now(home).state is not None, limit_s=30)
+    assert now(home).phase == "dead"
+    state = now(home).state
+    assert state is not None and state.restarts == log.read_text().count("up") - 1 == 3
+    assert "exited with code 0; not started again: it ended 4 times" in death(state)
+
+
+STUCK = """
+import http.server, sys
+class Serve(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+        self.wfile.write(b"llamacpp:requests_processing 1\\nllamacpp:tokens_predicted_total 7\\n")
+    def log_message(self, *words): pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Serve).serve_forever()
+"""
+
+
+def test_an_engine_that_works_and_gets_nowhere_is_ended(home: Home, free_port: int) -> None:
+    """`/health` says 200 all the time."""
+    folder = home.services / "one"
+    argv = (sys.executable, "-c", STUCK, str(free_port))
+    write_spec(folder, Spec("one", f"http://127.0.0.1:{free_port}", "one", argv, time_share=0.01))
+    start_keeper(folder)
+    until(lambda: (found := load(home, "one")) is not None and found.state is not None)
+    (folder / "report.json").write_text('{"name": "one"}')
+    until(lambda: (state := now(home).state) is not None and state.restarts == 1, limit_s=30)
+    assert "the engine is stuck: 1 requests running" in death(now(home).state)
+    service = now(home)
+    assert service.state is not None
+    process.send(service.state.keeper, signal.SIGTERM)
+    until(lambda: now(home).phase == "dead")

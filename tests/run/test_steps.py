@@ -37,8 +37,9 @@ def test_the_embedded_engine_is_one_process() -> None:
 
 def test_a_container_goes_when_it_stops_and_gets_the_token_by_name() -> None:
     pull, serve = make_steps(proposal("gpt-oss-120b-vllm"), HOME)
-    assert pull.command.argv[:2] == ("docker", "pull")
+    assert pull.command.argv == ("firesteel", "pull", "gpt-oss-120b-vllm")
     words = serve.command.argv
+    assert "HF_HUB_OFFLINE=1" in words and words[words.index("--security-opt") + 1] == "no-new-privileges"
     assert words[:2] == ("docker", "run") and "--rm" in words and "-d" not in words
     assert words[words.index("HF_TOKEN") - 1] == "-e"
     assert serve.undo is not None and serve.undo.argv == ("docker", "stop", "firesteel-gpt-oss-120b-vllm")

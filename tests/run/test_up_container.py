@@ -28,7 +28,8 @@ from firesteel.errors import HostNotReady
 from firesteel.facts.host import Gpu
 from firesteel.launch import Ask, Mount
 from firesteel.rules import Proposal, propose_checkpoint
-from firesteel.run import Done, Ready, all_services, bring_up, stop
+from firesteel.run import Done, Ready, adopt_all, all_services, bring_up, stop
+from firesteel.run.service import State
 
 pytestmark = pytest.mark.real
 IMAGE = "firesteel-test/llamacpp:1"
@@ -104,7 +105,9 @@ def proposal(docker: str, engine_home: Home, free_port: int, monkeypatch: pytest
     mounts.append(Mount(str(embedded.SERVER), "/server.py", read_only=True))
     box = replace(launch.container, mounts=(*launch.container.mounts, *mounts))
     flags = {**launch.flags, "threads": "1", "log-verbosity": "4"}
-    return replace(found, plan=replace(found.plan, launch=replace(launch, container=box, flags=flags)))
+    # Nor is this machine as fast as a Spark: no speed is promised.
+    plan = replace(found.plan, launch=replace(launch, container=box, flags=flags), speed=None)
+    return replace(found, plan=plan)
 
 
 def containers(address: str) -> list[str]:
@@ -124,22 +127,52 @@ async def test_a_container_goes_the_whole_way(proposal: Proposal, docker: str, e
     assert containers(docker) == [] and all_services(engine_home) == []
 
 
-async def test_a_container_whose_keeper_was_killed_is_cleaned(
+async def test_a_container_whose_keeper_was_killed_is_adopted(
     proposal: Proposal, docker: str, engine_home: Home
 ) -> None:
     async for _ in bring_up(proposal, engine_home):
         pass
-    state = all_services(engine_home)[0].state
+    before = kill_keeper(engine_home)
+    assert len(containers(docker)) == 1
+    adopt_all(engine_home)
+    after = all_services(engine_home)[0]
+    assert after.phase == "ready" and after.state is not None
+    assert after.state.keeper != before.keeper and after.state.started_at == before.started_at
+    again = [event async for event in bring_up(proposal, engine_home)][-1]
+    assert isinstance(again, Ready) and again.already
+    words = ["docker", "-H", docker, "kill", f"firesteel-{proposal.name}"]
+    subprocess.run(words, check=True, capture_output=True)
+    for _ in range(100):
+        state = all_services(engine_home)[0].state
+        if state is not None and state.restarts:
+            break
+        time.sleep(0.05)
+    assert state is not None and state.restarts == 1 and "exited with code 137" in (state.why or "")
+    async for _ in stop(all_services(engine_home)[0]):
+        pass
+    assert containers(docker) == [] and all_services(engine_home) == []
+
+
+async def test_a_container_whose_keeper_was_killed_can_be_stopped(
+    proposal: Proposal, docker: str, engine_home: Home
+) -> None:
+    async for _ in bring_up(proposal, engine_home):
+        pass
+    kill_keeper(engine_home)
+    async for _ in stop(all_services(engine_home)[0]):
+        pass
+    assert containers(docker) == [] and all_services(engine_home) == []
+
+
+def kill_keeper(home: Home) -> State:
+    state = all_services(home)[0].state
     assert state is not None
     process.send(state.keeper, signal.SIGKILL)
     for _ in range(100):
-        if all_services(engine_home)[0].phase == "dead":
-            break
+        if all_services(home)[0].phase == "unkept":
+            return state
         time.sleep(0.05)
-    assert len(containers(docker)) == 1
-    async for _ in stop(all_services(engine_home)[0]):
-        pass
-    assert containers(docker) == []
+    raise AssertionError("the container is not seen to run on")
 
 
 async def test_docker_without_the_nvidia_toolkit(proposal: Proposal, engine_home: Home) -> None:

@@ -307,6 +307,8 @@ class ProofJson(Document):
     name: str
     passed: bool
     saw: str
+    level: Literal["gate", "note"] = "gate"
+    """A failed gate fails the whole; a note only tells."""
 
 
 class VerifyJson(Document):
@@ -336,15 +338,24 @@ class UpJson(Document):
     log: str
 
 
+class ReportsJson(Document):
+    """`firesteel up -f FILE --json`"""
+
+    document: Literal["firesteel.reports/1"] = "firesteel.reports/1"
+    reports: list[UpJson]
+
+
 class ServiceJson(Document):
     name: str
-    phase: Literal["starting", "ready", "stopping", "unkept", "dead"]
+    phase: Literal["starting", "ready", "stopping", "unkept", "dead", "not running"]
     url: str
     pid: int | None
     started_at: float | None
+    restarts: int
+    at_boot: bool
     why: str | None
     next: str | None
-    log: str
+    log: str | None
 
 
 class PsJson(Document):
@@ -364,10 +375,12 @@ class LogsJson(Document):
 
 
 class StepJson(Document):
+    host: str
     command: list[str]
     env: dict[str, str]
     why: str
     undo: list[str] | None
+    expects: str
 
 
 class StepsJson(Document):
@@ -390,8 +403,37 @@ class RenderJson(Document):
 
     document: Literal["firesteel.render/1"] = "firesteel.render/1"
     name: str
+    names: list[str]
+    """Several in one Kubernetes manifest."""
     format: str
     text: str
+    path: str | None
+    """Where it was written."""
+
+
+class ClientJson(Document):
+    """`firesteel client NAME [MODEL] --json`"""
+
+    document: Literal["firesteel.client/1"] = "firesteel.client/1"
+    client: str
+    title: str
+    speaks: Literal["chat", "messages", "responses"]
+    url: str
+    model: str
+    context: int | None
+    output: int | None
+    """The longest answer that the client is told to ask for."""
+    key_variable: str | None
+    """The variable that holds the key; null: none is asked for."""
+    format: Literal["json", "toml", "yaml", "env"]
+    text: str
+    path: str | None
+    """Where it belongs; null: it is told by variables."""
+    written: bool
+    backup: str | None
+    """Where the file as it was before is kept."""
+    notes: list[str]
+    sources: list[SourceJson]
 
 
 class LearnJson(Document):
@@ -440,6 +482,72 @@ class WelcomeJson(Document):
     next: str
 
 
+class WasteJson(Document):
+    kind: str
+    path: str
+    bytes: int
+    why: str
+
+
+class PruneJson(Document):
+    """`firesteel pull --prune --json`"""
+
+    document: Literal["firesteel.prune/1"] = "firesteel.prune/1"
+    waste: list[WasteJson]
+    bytes: int
+    removed: bool
+    """False: only looked, or some could not be removed."""
+    left: list[str]
+    """What could not be removed: it belongs to somebody else."""
+
+
+class CauseJson(Document):
+    id: str
+    kind: Literal["root", "trouble", "follows", "note"]
+    says: str
+    next: str | None
+    host: bool
+    """The machine lacks something; no change to the launch would help."""
+    line: int
+    text: str
+    count: int
+    confidence: str
+    sources: list[SourceJson]
+
+
+class FoldedJson(Document):
+    """Harmless lines that look bad"""
+
+    id: str
+    says: str
+    line: int
+    count: int
+
+
+class SuspectJson(Document):
+    """The first error of a kind that is not known"""
+
+    line: int
+    text: str
+
+
+class DiagnosisJson(Document):
+    """`firesteel diagnose LOG --json`; `causes` has the likeliest first"""
+
+    document: Literal["firesteel.diagnosis/1"] = "firesteel.diagnosis/1"
+    log: str
+    engine: str | None
+    version: str | None
+    state: Literal["failed", "healthy", "unfinished"]
+    stage: str | None
+    lines: int
+    causes: list[CauseJson]
+    follows: list[CauseJson]
+    notes: list[CauseJson]
+    folded: list[FoldedJson]
+    suspect: SuspectJson | None
+
+
 class ErrorJson(Document):
     """Any command that failed, with the exit code that it left with"""
 
@@ -452,5 +560,6 @@ class ErrorJson(Document):
 
 DOCUMENTS: tuple[type[Document], ...] = (
     WelcomeJson, ModelsJson, PlanJson, CompareJson, CheckJson, RuleJson, FactsJson, UpJson, VerifyJson,
-    StepsJson, PsJson, LogsJson, DoneJson, RenderJson, LearnJson, LearnImageJson, KnownJson, ErrorJson,
+    StepsJson, PsJson, LogsJson, DoneJson, PruneJson, RenderJson, ClientJson, LearnJson, LearnImageJson,
+    KnownJson, DiagnosisJson, ErrorJson,
 )  # fmt: skip

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from firesteel import engines
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from firesteel import engines, run
 from firesteel.cli.documents import (
     BandJson,
     CacheGroupJson,
     CacheJson,
     ComparedJson,
+    CompareJson,
     CrowdJson,
     DepthJson,
     DraftedJson,
@@ -37,7 +41,9 @@ from firesteel.launch import Launch
 from firesteel.planner import Band, Plan, Speed
 from firesteel.render import docker
 from firesteel.rules import Finding, Proposal, after
-from firesteel.run import Compared, Report, Service, death
+
+if TYPE_CHECKING:  # a plan is told without what runs it
+    from firesteel.run import Check, Compared, Report, Service
 
 
 def band(value: Band) -> BandJson:
@@ -195,6 +201,10 @@ def plan_json(proposal: Proposal, others: tuple[Proposal, ...]) -> PlanJson:
     )
 
 
+def compare_json(ways: Iterable[Proposal]) -> CompareJson:
+    return CompareJson(plans=[plan_json(way, ()) for way in ways])
+
+
 def model_row(proposal: Proposal) -> ModelRowJson:
     plan, recipe, model = proposal.plan, proposal.recipe, proposal.model
     assert recipe is not None and model is not None
@@ -229,12 +239,18 @@ def report_json(report: Report, already: bool) -> UpJson:
         version=report.version,
         verified=report.is_verified,
         already_running=already,
-        checks=[ProofJson(name=check.name, passed=check.passed, saw=check.saw) for check in report.checks],
+        checks=proofs_json(report.checks),
         compared=[compared_json(row) for row in report.compared],
         start_s=report.start_s,
         first_token_ms=report.first_token_ms,
         log=report.log,
     )
+
+
+def proofs_json(checks: Iterable[Check]) -> list[ProofJson]:
+    return [
+        ProofJson(name=check.name, passed=check.passed, saw=check.saw, level=check.level) for check in checks
+    ]
 
 
 def service_json(service: Service) -> ServiceJson:
@@ -247,6 +263,8 @@ def service_json(service: Service) -> ServiceJson:
         url=f"{service.spec.url}/v1",
         pid=engine.number if engine else None,
         started_at=state.started_at if state else None,
+        restarts=state.restarts if state else 0,
+        at_boot=service.spec.at_boot,
         why=why,
         next=next_,
         log=str(service.log),
@@ -258,7 +276,7 @@ def _trouble(service: Service) -> tuple[str | None, str | None]:
     if service.phase == "unkept":
         return "its keeper was killed; the container runs on, unguarded", f"firesteel down {service.name}"
     if service.phase == "dead":
-        return death(service.state), f"firesteel logs {service.name}, then {service.spec.again}"
+        return run.death(service.state), f"firesteel logs {service.name}, then {service.spec.again}"
     return None, None
 
 

@@ -21,9 +21,11 @@ COMMANDS = {
     "verify": "Prove again that a running model answers rightly.",
     "ps": "What runs.",
     "logs": "What an engine printed.",
+    "diagnose": "Why an engine did not start, from its log.",
     "down": "Stop, and wait until the memory is back.",
-    "pull": "Fetch the engine or the image now; the embedded model's weights too.",
-    "render": "The launch as a `docker run` command.",
+    "pull": "Fetch all that a model needs now; then it starts offline. --prune removes what nothing uses.",
+    "render": "The launch as docker, compose, Kubernetes, systemd, quadlet or sparkrun takes it.",
+    "client": "The configuration of OpenCode, Claude Code, Codex, Continue, Zed, Open WebUI.",
     "learn": "Read the flags of an engine release, so that `check` can know them.",
 }
 """Kept here so that `--help` imports nothing; each is `command` in `firesteel.cli.NAME`."""
@@ -61,8 +63,9 @@ class Commands(click.Group):
 @click.version_option(__version__, prog_name="firesteel")
 @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--sim", metavar="[NAME]", help="On a pretend Spark: idle, busy, collapse, hang, crash, ...")
 @click.pass_context
-def firesteel(ctx: click.Context, debug: bool, as_json: bool) -> None:
+def firesteel(ctx: click.Context, debug: bool, as_json: bool, sim: str | None) -> None:
     """Takes an NVIDIA DGX Spark from bare to a fast, correct, safe LLM service.
 
     \b
@@ -70,12 +73,40 @@ def firesteel(ctx: click.Context, debug: bool, as_json: bool) -> None:
     firesteel up              serve a model (with no GPU: a small one, for real)
     firesteel plan MODEL      does it fit, how fast will it be
     """
+    if sim is not None:
+        _pretend(sim)
     if ctx.invoked_subcommand is None:
         importlib.import_module("firesteel.cli.welcome").show(as_json)
 
 
+def _pretend(name: str) -> None:
+    """From here on this process lives on a pretend Spark, and so does what it starts."""
+    import os
+
+    from firesteel.edge.sim import enter
+    from firesteel.edge.sim.world import read_world
+
+    folder = enter(name or None, os.environ)
+    os.environ["FIRESTEEL_COMMAND"] = f"{os.environ.get('FIRESTEEL_COMMAND') or 'firesteel'} --sim"
+    world = read_world(folder)
+    faster = f"starts take 1/{world.faster:g} of their time, prompts 1/{world.reads_faster:g}"
+    click.echo(f"this is a pretend Spark: nothing that it shows was measured; {faster}", err=True)
+
+
+def _with_sim_named(words: list[str]) -> list[str]:
+    """`--sim up` and `--sim collapse up`: the word after `--sim` is its value unless it is a command."""
+    for at, word in enumerate(words):
+        if not word.startswith("-"):
+            break
+        if word == "--sim":
+            is_named = at + 1 < len(words) and words[at + 1] not in COMMANDS and words[at + 1][:1] != "-"
+            value = words[at + 1] if is_named else ""
+            return [*words[:at], f"--sim={value}", *words[at + 1 + is_named :]]
+    return words
+
+
 def main(argv: list[str] | None = None) -> NoReturn:
-    words = sys.argv[1:] if argv is None else argv
+    words = _with_sim_named(sys.argv[1:] if argv is None else argv)
     options = words[: words.index("--")] if "--" in words else words
     try:
         sys.exit(_run(words))

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
 
 from firesteel.cli.show import err
+from firesteel.edge.process import uptime
 from firesteel.run import Doing, Done, Event, Planned
 from firesteel.units import show_bytes
+
+_QUIET_S = 10.0
+_FIGURE = re.compile(r"[0-9.]+( [KMGT]?i?B| s| min)?")
 
 
 async def follow(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
     """Passes events on and shows each."""
     status = err.status("starting") if err.is_terminal else None
     with status or nullcontext():
-        async for event in events:
+        async for event in events if status else _seldom(events):
             if isinstance(event, Doing):
                 if status:
                     status.update(f"{event.phase}: {event.text}")
@@ -25,6 +30,18 @@ async def follow(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
             elif isinstance(event, Planned):
                 err.print(f"{'plan':<7} {_planned(event)}")
             yield event
+
+
+async def _seldom(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """In a log a moving line is a line every half second: the same thing is told every ten."""
+    last, at = "", 0.0
+    async for event in events:
+        if isinstance(event, Doing):
+            what = _FIGURE.sub("", event.text)
+            if what == last and uptime() - at < _QUIET_S:
+                continue
+            last, at = what, uptime()
+        yield event
 
 
 def _planned(event: Planned) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -14,11 +15,17 @@ from firesteel.catalog import Recipe
 from firesteel.facts import Host
 from firesteel.planner import Band, Memory, Plan, Speed
 from firesteel.rules import Finding, Proposal, after, visible
-from firesteel.run import Check, Compared, Report
 from firesteel.units import show_bytes, show_count, show_seconds
 
+if TYPE_CHECKING:  # a plan is shown without what runs it
+    pass
+
 _PIPED_WIDTH = 160
-out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH)
+out = Console(
+    highlight=False,
+    emoji=False,
+    width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH,
+)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 _BAR_WIDTH = 60
@@ -318,36 +325,3 @@ def _short_verdict(proposal: Proposal) -> Text:
         return Text("no GPU", style="yellow")
     tight = proposal.plan.memory.verdict == "tight"
     return Text("tight", style="yellow") if tight else Text("yes", style="green")
-
-
-def checks_view(checks: tuple[Check, ...]) -> Table:
-    words = {True: Text("ok", style="green"), False: Text("FAILED", style="bold red")}
-    return table(("check", "", "saw"), [(check.name, words[check.passed], check.saw) for check in checks])
-
-
-def _place(row: Compared) -> Text:
-    if row.is_within:
-        return Text("within")
-    above = row.measured > row.planned.high
-    return Text("above the plan" if above else "below the plan", style="yellow")
-
-
-def report_view(report: Report) -> Group:
-    compared = [
-        (
-            row.what,
-            bytes_band(row.planned) if row.unit == "bytes" else speed_band(row.planned),
-            show_bytes(round(row.measured)) if row.unit == "bytes" else f"{row.measured:.0f} tok/s",
-            _place(row),
-        )
-        for row in report.compared
-    ]
-    took = f"{report.start_s:.1f} s after the launch; first token after {report.first_token_ms:.0f} ms"
-    served = grid([("url", report.url), ("model", report.model), ("ready", took), ("log", report.log)])
-    return Group(
-        checks_view(report.checks),
-        Text(),
-        table(("figure", "planned", "measured", ""), compared),
-        Text(),
-        served,
-    )

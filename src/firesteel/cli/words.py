@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from firesteel.cli.documents import Document
+if TYPE_CHECKING:  # words are read before it is known whether a document is wanted
+    from firesteel.cli.documents import Document
 
 F = TypeVar("F", bound=Callable[..., Any])
 

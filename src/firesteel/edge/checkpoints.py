@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Literal
 
 from firesteel.edge.fetch import Patience, get
+from firesteel.edge.home import find_home
+from firesteel.edge.hub_store import find_store, held
+from firesteel.edge.meant import is_hub_id, is_path
 from firesteel.edge.sources import FileSource, UrlSource
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import (
@@ -29,24 +32,16 @@ from firesteel.facts.parameters import parameters
 from firesteel.facts.quantization import UnknownQuantization, assumed_weights, quantization
 from firesteel.facts.usual import heavier_weights, is_gguf, usual_weights
 
+__all__ = ["is_hub_id", "is_path", "open_hub", "open_path"]
+
 _HUB = "https://huggingface.co"
 _MAX_TEXT = 64 * 2**20
 """The largest index of shards known is under 20 MB."""
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+\Z")
-
-
-def is_path(word: str) -> bool:
-    """Something on disk, or written like it: then it is never looked up in a catalog."""
-    return word.startswith((".", "/", "~")) or word.endswith((".gguf", ".json")) or Path(word).is_dir()
-
-
-def is_hub_id(word: str) -> bool:
-    return bool(_HUB_ID.match(word))
 
 
 def open_path(word: str, quant: str | None = None) -> Checkpoint:
     """What a path holds. `quant` says how a config's weights are stored; files tell that themselves."""
-    path = Path(word).expanduser().resolve()
+    path = Path(word).expanduser().absolute()  # links stay: in the Hub's cache they have the names
     if not path.exists():
         raise UsageError(f"there is no {path}", next="firesteel models")
     if path.is_dir():
@@ -104,7 +99,10 @@ def _text_of(path: Path) -> str:
 def _json(name: str, text: str) -> object:
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        what = f"{name} is nested deeper than any model's config"
+        raise FiresteelError(what, next="give the config.json of a model") from None
+    except ValueError as error:
         raise FiresteelError(f"{name} is not JSON: {error}", next="download it again") from error
 
 
@@ -119,7 +117,7 @@ def _open_gguf(path: Path) -> Checkpoint:
     return Checkpoint(path.stem, str(path), "gguf", str(path), architecture_of_gguf(header), weights)
 
 
-def _open_folder(folder: Path) -> Checkpoint:
+def _open_folder(folder: Path, repository: str | None = None) -> Checkpoint:
     ggufs = sorted(folder.glob("*.gguf"))
     if not (folder / "config.json").exists():
         if ggufs:
@@ -134,10 +132,14 @@ def _open_folder(folder: Path) -> Checkpoint:
             path = folder / name
             return path.read_text("utf-8", errors="replace") if path.exists() else None
 
-        return _read_safetensors(folder.name, str(folder), text, shard)
+        name = repository.partition("/")[2] if repository else folder.name
+        return _read_safetensors(name, repository or str(folder), text, shard)
 
 
 def open_hub(repository: str, environ: Mapping[str, str] = os.environ) -> Checkpoint:
+    """From the store if it was pulled, without a request."""
+    if folder := held(find_store(find_home(environ), environ), repository):
+        return _open_folder(folder, repository)
     base = f"{environ.get('HF_ENDPOINT', _HUB).rstrip('/')}/{repository}/resolve/main"
     token = environ.get("HF_TOKEN")
     headers = {"Authorization": f"Bearer {token}"} if token else {}

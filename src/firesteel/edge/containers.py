@@ -45,6 +45,18 @@ def _lists(label: str, *options: str) -> bool:
     return done.returncode == 0 and bool(done.stdout.strip())
 
 
+def said_since(name: str, seconds: float) -> bytes:
+    """What a container printed since then, while nobody wrote it down."""
+    words = ["docker", "logs", "--since", f"{seconds:.3f}", name]
+    try:
+        done = subprocess.run(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return b""
+    return done.stdout if done.returncode == 0 else b""
+
+
 async def has_image(reference: str) -> bool:
     code, _ = await run("docker", "image", "inspect", "--format", "{{.Id}}", reference)
     return code == 0
@@ -59,5 +71,5 @@ async def pull_image(reference: str) -> None:
 
 
 def _last(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in said.splitlines() if line.strip() and "--help" not in line]
     return lines[-1] if lines else "no output"

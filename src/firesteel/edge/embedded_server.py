@@ -150,6 +150,8 @@ def main(words: list[str]) -> int:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
+    if key := os.environ.get("LLAMA_API_KEY"):  # as llama-server does: words are for everybody to see
+        params.api_keys = [key]
     for name, apply, value in chosen:
         try:
             apply(params, value)

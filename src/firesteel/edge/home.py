@@ -1,7 +1,10 @@
 """firesteel's own folder: everything that it writes is under `FIRESTEEL_HOME`.
 
 engines/   pulled engines, one a version      models/    weights that came with a package
-services/  one folder a running model         recipes/ models/ images.yaml   the user's own catalog
+services/  one folder a running model         catalog/   the user's own recipes, models and images
+hub/       what was fetched from the Hub      secrets/   keys and tokens, one file a service
+compiled/  what engines compiled              starts/    how long earlier starts took
+wheels/    packages that recipes add          cache/     answers kept: see edge/kept.py
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from firesteel.edge.place import pretend_free_bytes
 from firesteel.errors import HostNotReady
 from firesteel.units import show_bytes
 
@@ -60,6 +64,9 @@ def catalog_files(home: Home) -> list[tuple[str, str]]:
 
 
 def free_bytes(folder: Path) -> int:
+    pretend = pretend_free_bytes()
+    if pretend is not None:
+        return pretend
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from firesteel.edge.home import Home, write_text
 from firesteel.edge.memory import meminfo
+from firesteel.edge.place import pretend_folder
 from firesteel.errors import HostNotReady
 from firesteel.facts import Gpu, Host, keep_free_bytes, parse_gpus
 from firesteel.facts.hardware import hardware
@@ -36,8 +37,9 @@ def local_host(home: Home) -> Host:
     memory, found, cores = meminfo(), gpus(), len(os.sched_getaffinity(0))
     if any(gpu.is_gb10 for gpu in found):
         sheet = hardware("gb10")
+        title = f"pretend {sheet.title}" if pretend_folder() else sheet.title
         return Host(
-            "local", sheet.title, "gb10", cores, memory.total_bytes, memory.available_bytes,
+            "local", title, "gb10", cores, memory.total_bytes, memory.available_bytes,
             keep_free_bytes(memory.total_bytes, sheet.ceiling_bytes),
             float(sheet.bandwidth_bytes_per_s), "reported", found,
         )  # fmt: skip

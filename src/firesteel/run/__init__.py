@@ -11,30 +11,45 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from firesteel.run.down import stop
     from firesteel.run.events import Doing, Done, Event, Planned, Ready
-    from firesteel.run.judge import Check, judge_answers
-    from firesteel.run.pull import pull
+    from firesteel.run.expect import Expect, keep_expect, kept_expect
+    from firesteel.run.judge import Check
+    from firesteel.run.listen import LOOPBACK
+    from firesteel.run.manner import Manner
+    from firesteel.run.prune import Waste, find_waste, remove
+    from firesteel.run.pull import fetched_gguf, pull_weights, stage
     from firesteel.run.report import Compared, Report, read_report
     from firesteel.run.service import Service, all_services, death, last_lines, pick
+    from firesteel.run.start import adopt_all
     from firesteel.run.steps import make_steps
+    from firesteel.run.together import plan_all
     from firesteel.run.up import bring_up
-    from firesteel.run.verify import ask
+    from firesteel.run.verify import Budget, Proof
+    from firesteel.run.weights import Want, read_name, wants
 
 __all__ = [
-    "Check", "Compared", "Doing", "Done", "Event", "Planned", "Ready", "Report", "Service",
-    "all_services", "ask", "bring_up", "death", "judge_answers", "last_lines", "make_steps", "pick", "pull",
-    "read_report", "stop",
+    "LOOPBACK", "Budget", "Check", "Compared", "Doing", "Done", "Event", "Expect", "Manner", "Planned",
+    "Proof", "Ready", "Report", "Service", "Want", "Waste", "adopt_all", "all_services", "bring_up",
+    "death", "fetched_gguf", "find_waste", "keep_expect", "kept_expect", "last_lines", "make_steps", "pick",
+    "plan_all", "pull_weights", "read_name", "read_report", "remove", "stage", "stop", "wants",
 ]  # fmt: skip
 
 _WHERE = {
     "down": ("stop",),
+    "listen": ("LOOPBACK",),
+    "manner": ("Manner",),
+    "start": ("adopt_all",),
+    "together": ("plan_all",),
     "events": ("Doing", "Done", "Event", "Planned", "Ready"),
-    "pull": ("pull",),
+    "prune": ("Waste", "find_waste", "remove"),
+    "pull": ("fetched_gguf", "pull_weights", "stage"),
+    "weights": ("Want", "read_name", "wants"),
     "report": ("Compared", "Report", "read_report"),
     "service": ("Service", "all_services", "death", "last_lines", "pick"),
     "steps": ("make_steps",),
     "up": ("bring_up",),
-    "judge": ("Check", "judge_answers"),
-    "verify": ("ask",),
+    "judge": ("Check",),
+    "expect": ("Expect", "keep_expect", "kept_expect"),
+    "verify": ("Budget", "Proof"),
 }
 
 

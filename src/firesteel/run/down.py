@@ -13,6 +13,7 @@ from firesteel.edge.containers import container_is_there
 from firesteel.edge.home import Locked, is_locked, lock
 from firesteel.edge.memory import meminfo
 from firesteel.errors import FiresteelError
+from firesteel.run import boot
 from firesteel.run.events import Doing, Done, Event
 from firesteel.run.service import Service, read_spec, read_state
 from firesteel.units import show_bytes
@@ -34,6 +35,9 @@ async def stop(service: Service) -> AsyncIterator[Event]:
     """Ends a service. An `up` that is under way sees its engine go and gives up; then its files go too."""
     async for event in end(service):
         yield event
+    if service.spec.at_boot:
+        await boot.disable(service.name)
+        yield Done("stop", f"{service.name} no longer starts with the machine")
     await _forget(service)
 
 
@@ -121,5 +125,5 @@ async def _forget(service: Service) -> None:
 
 def forget_files(folder: Path) -> None:
     """All but the log. Only for whoever holds the folder's work.lock, and when nothing runs any more."""
-    for name in ("spec.json", "state.json", "report.json"):
+    for name in ("spec.json", "state.json", "report.json", "expect.json"):
         (folder / name).unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from typing import Literal
 from firesteel.rules import Proposal
 from firesteel.run.report import Report
 
-PhaseName = Literal["plan", "check", "pull", "launch", "warm", "verify", "stop"]
+PhaseName = Literal["plan", "check", "pull", "launch", "warm", "verify", "stop", "boot"]
 
 
 @dataclass(frozen=True, slots=True)

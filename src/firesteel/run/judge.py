@@ -1,15 +1,30 @@
-"""Judging answers: three checks that a broken engine fails. Pure; `verify` does the asking."""
+"""Judging what a server answered: each check says its name, whether it passed, and what it saw.
+
+Pure; `verify` does the asking. A check at the level `gate` fails the launch when it fails. One at the level
+`note` only tells: a model of 135 million parameters may miss 12*17, it may not fail to speak.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from firesteel.edge.answer import Answer
+from firesteel.run.expect import Size
+from firesteel.run.garbage import Script, faults, quote
 
+Level = Literal["gate", "note"]
 LATE_CHARS = 200
-LOOP_REPEATS = 4
-LOOP_MIN_CHARS = 24
+_THINKING = re.compile(r"</?(?:think|thinking|thought|reasoning)>|<\|channel\|?>|\[/?THINK\]", re.IGNORECASE)
+_CALL_AS_TEXT = re.compile(
+    r"<\|?tool_call|<function=|<\|python_start\|>|\[TOOL_CALLS\]|call:\w+\{"
+    r"|\{\s*\"(?:name|type|function)\"\s*:\s*\"|\bget_weather\s*\("
+)
+_SPARE_TOKENS, _SPARE_SHARE = 4, 0.1
+"""An engine counts tokens that make no text: the end of the answer, marks around thoughts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,65 +32,185 @@ class Check:
     name: str
     passed: bool
     saw: str
+    level: Level = "gate"
+
+    @property
+    def fails_launch(self) -> bool:
+        return not self.passed and self.level == "gate"
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The answers that the checks are made of; `text` is also the first speed measurement."""
-
-    sum: Answer
-    text: Answer
-    again: Answer
+def speaks(answers: Sequence[Answer], name: str = "speaks") -> Check:
+    """It says something, ends properly, and the engine counted its tokens."""
+    wrong = next((words for answer in answers if (words := _not_spoken(answer))), None)
+    return Check(name, wrong is None, wrong or quote(answers[0].said))
 
 
-def judge_answers(asked: Asked) -> tuple[Check, ...]:
-    return (answers(asked.sum), same_twice(asked.text, asked.again), no_loop(asked.text))
+def _not_spoken(answer: Answer) -> str | None:
+    if not answer.said.strip() and not answer.tool_calls:
+        return "an empty answer"
+    if not answer.is_whole:
+        return f"the stream broke off after {quote(answer.said)}"
+    if answer.finish_reason not in ("stop", "length", "tool_calls"):
+        return f"the answer ends with finish_reason {answer.finish_reason}"
+    if not answer.completion_tokens or not answer.prompt_tokens:
+        return "the engine did not count its tokens (`usage`)"
+    return None
 
 
-def answers(answer: Answer) -> Check:
-    """It says 4, ends properly, and the engine counted its tokens."""
-    ended = answer.finish_reason in ("stop", "length")
-    says_four = bool(re.search(r"\b(4|four)\b", answer.text, re.I))
-    counted = bool(answer.completion_tokens)
-    return Check("answers", ended and says_four and counted, f"2+2: {_short(answer.text)}")
+def is_text(
+    answers: Mapping[str, Answer],
+    *,
+    script: Script = "latin",
+    name: str = "no garbage",
+    is_prose: bool = False,
+) -> Check:
+    """No loop, no leaked token, no broken bytes, no other script, no soup; thoughts are looked at too."""
+    for asked, answer in answers.items():
+        was_cut = answer.finish_reason == "length"
+        found = faults(answer.said, script=script, is_prose=is_prose, was_cut=was_cut)
+        if found:
+            saw = "; ".join(f"{fault.kind}: {fault.saw}" for fault in found)
+            return Check(name, False, f"{asked}: {saw}")
+    shown = next((quote(answer.said) for answer in answers.values()), "nothing was asked")
+    return Check(name, True, shown)
+
+
+def says(answer: Answer, *patterns: str) -> bool:
+    return any(re.search(pattern, answer.said, re.IGNORECASE) for pattern in patterns)
+
+
+def knows_sum(answer: Answer, size: Size) -> Check:
+    level: Level = "note" if size == "tiny" else "gate"
+    return Check("2+2", says(answer, r"\b(?:4|four)\b"), quote(answer.said), level)
+
+
+def knows_facts(answers: Mapping[str, tuple[Answer, str]], size: Size) -> Check:
+    """What a child knows. One slip is a slip; an able model that misses more is broken."""
+    missed = {asked: answer for asked, (answer, known) in answers.items() if not says(answer, known)}
+    right = len(answers) - len(missed)
+    level: Level = "gate" if size == "able" else "note"
+    saw = f"{right} of {len(answers)} right"
+    if missed:
+        saw += "; " + "; ".join(f"{asked} {quote(answer.said)}" for asked, answer in missed.items())
+    return Check("facts", len(missed) <= (1 if len(answers) > 1 else 0), saw, level)
 
 
 def same_twice(first: Answer, second: Answer) -> Check:
     """Equal, or equal for long: batching and speculation may tip a close call late in an answer, a broken
     kernel or cache differs at once."""
-    pairs = enumerate(zip(first.text, second.text, strict=False))
-    shared = next((at for at, (one, other) in pairs if one != other), min(len(first.text), len(second.text)))
-    if first.text and first.text == second.text:
+    shared = shared_chars(first.said, second.said)
+    if first.said and first.said == second.said:
         return Check("same twice", True, f"{first.completion_tokens} tokens at temperature 0, equal")
     if shared >= LATE_CHARS:
         return Check("same twice", True, f"temperature 0, equal for {shared} characters, then not")
-    return Check("same twice", False, f"temperature 0, differs at character {shared}: {_short(second.text)}")
+    return Check("same twice", False, f"temperature 0, differs at character {shared}: {quote(second.said)}")
 
 
-def no_loop(answer: Answer) -> Check:
-    unit = loop_in(answer.text)
-    if unit is not None:
-        return Check("no loop", False, f"repeats {_short(unit)} to the end")
+def shared_chars(one: str, other: str) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
+def stream_is_whole(streamed: Answer, plain: Answer, again: Answer | None) -> Check:
+    """The same words as a stream and at once. `again` is a second stream, asked where they were not the same:
+    without it, an engine that never says the same twice would look like one whose stream is torn."""
+    name = "stream equals plain"
+    shared = shared_chars(streamed.said, plain.said)
+    if streamed.said == plain.said or shared >= LATE_CHARS:
+        return Check(name, True, f"equal for {shared} characters")
+    if again is None or again.said != streamed.said:
+        return Check(name, True, "cannot be told: it does not say the same twice", "note")
+    ours, theirs = quote(streamed.said[shared:]), quote(plain.said[shared:])
+    return Check(name, False, f"differs at character {shared}: streamed {ours}, plain {theirs}")
+
+
+def keeps_stop(answer: Answer, stop: str) -> Check:
+    """`stop` was taken from the answer to the same question, so it would have come."""
+    if stop in answer.said:
+        return Check("stop", False, f"{quote(stop)} was to end the answer and is in it")
+    if answer.finish_reason == "stop":
+        return Check("stop", True, f"ended before {quote(stop)}")
+    return Check("stop", True, f"{quote(stop)} did not come this time", "note")
+
+
+def keeps_max_tokens(answer: Answer, limit: int) -> Check:
+    count = answer.completion_tokens
+    if count is None:
+        return Check("max_tokens", False, "the engine did not count its tokens (`usage`)")
+    if count > limit:
+        return Check("max_tokens", False, f"{count} tokens where {limit} were allowed")
+    if len(answer.said) > 32 * limit:
+        return Check("max_tokens", False, f"{len(answer.said)} characters where {limit} tokens were allowed")
+    if answer.finish_reason == "length":
+        return Check("max_tokens", True, f"{count} of {limit} tokens, then finish_reason length")
+    ended = answer.finish_reason == "stop" and count < limit
+    return Check("max_tokens", ended, f"{count} tokens, finish_reason {answer.finish_reason}")
+
+
+def counts_tokens(answer: Answer, counted: int | None, max_tokens: int) -> Check:
+    """`usage` against the engine's own tokenizer; where it has none, against what tokens can hold."""
+    said = answer.completion_tokens or 0
+    if said > max_tokens:
+        return Check("usage", False, f"says {said} tokens where {max_tokens} were allowed")
+    if counted is not None:
+        spare = _SPARE_TOKENS + _SPARE_SHARE * counted + (16 if answer.reasoning else 0)
+        fits = abs(said - counted) <= spare
+        return Check("usage", fits, f"says {said} tokens, its tokenizer makes {counted}")
+    least, most = len(answer.said) / 16, len(answer.said.encode("utf-8", "replace")) + 16
+    saw = f"says {said} tokens for {len(answer.said)} characters"
+    return Check("usage", least <= said <= most, saw, "note")
+
+
+def calls_tool(answer: Answer, size: Size) -> Check:
+    level: Level = "note" if size in ("tiny", "small") else "gate"
+    if not answer.tool_calls:
+        if _CALL_AS_TEXT.search(answer.said):
+            return Check("tool call", False, f"the call came as text: {quote(answer.said)}")
+        return Check("tool call", False, f"no call: {quote(answer.said)}", level)
+    call = answer.tool_calls[0]
+    try:
+        given = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return Check("tool call", False, f"arguments are not JSON: {quote(call.arguments)}")
+    saw = f"{quote(call.name)} {quote(call.arguments)}"
+    if call.name != "get_weather" or not isinstance(given, dict) or "city" not in given:
+        return Check("tool call", False, saw)
+    if answer.finish_reason != "tool_calls":
+        return Check("tool call", True, f"{saw}, but finish_reason {answer.finish_reason}", "note")
+    return Check("tool call", "paris" in str(given["city"]).lower(), saw, level)
+
+
+def splits_thoughts(answer: Answer, was_short: bool) -> Check:
+    """Thoughts apart from the answer, and an end to them. `was_short`: it was given few tokens."""
+    name = "reasoning split"
+    if mark := _THINKING.search(answer.text):
+        return Check(name, False, f"{quote(mark[0])} is in the answer: the parser does not take it out")
+    if found := faults(answer.reasoning, was_cut=True) if answer.reasoning else ():
+        return Check(name, False, f"in its thoughts, {found[0].kind}: {found[0].saw}")
     if not answer.text.strip():
-        return Check("no loop", False, "no text at all")
-    return Check("no loop", True, _short(answer.text))
+        level: Level = "note" if was_short else "gate"
+        saw = f"{answer.completion_tokens} tokens of thoughts and no answer: {quote(answer.reasoning)}"
+        return Check(name, False, saw, level)
+    if not answer.reasoning.strip():
+        return Check(name, False, f"no thoughts apart from the answer {quote(answer.text)}", "note")
+    return Check(name, True, f"thoughts {quote(answer.reasoning, 30)}, answer {quote(answer.text, 30)}")
 
 
-def loop_in(text: str) -> str | None:
-    """The unit that the end of the text repeats at least four times, or None.
-
-    Short units need more repeats, so that "..." or "====" at the end of a list is no alarm. Numbers
-    count as equal: a list that says the same thing under 1., 2., 3. is a loop too.
-    """
-    text = re.sub(r"[0-9]+", "0", text).rstrip()
-    for size in range(1, len(text) // LOOP_REPEATS + 1):
-        repeats = max(LOOP_REPEATS, -(-LOOP_MIN_CHARS // size))
-        unit = text[-size:]
-        if text.endswith(unit * repeats):
-            return unit
-    return None
+def finds_needle(answer: Answer, needle: str, size: Size) -> Check:
+    """A long prompt takes other kernels than a short one; an able model reads one fact out of it."""
+    level: Level = "gate" if size == "able" else "note"
+    found = needle.lower() in answer.said.lower()
+    tokens = f"{answer.prompt_tokens:,}" if answer.prompt_tokens else "an unknown number of"
+    saw = f"in {tokens} tokens: {quote(answer.said)}"
+    if not found and faults(answer.said, was_cut=answer.finish_reason == "length"):
+        return Check("long prompt", False, f"garbage after a long prompt, {saw}")
+    return Check("long prompt", found, saw, level)
 
 
-def _short(text: str, limit: int = 60) -> str:
-    flat = " ".join(text.split())
-    return f'"{flat[:limit]}{"…" if len(flat) > limit else ""}"'
+def takes_settings(answer: Answer, settings: Mapping[str, object]) -> Check:
+    """The recipe's own request settings: the server takes them, and the answer is text."""
+    shown = json.dumps(settings, ensure_ascii=False)
+    found = faults(answer.said, is_prose=True, was_cut=answer.finish_reason == "length")
+    if found:
+        return Check("recipe's settings", False, f"with {shown}, {found[0].kind}: {found[0].saw}")
+    return Check("recipe's settings", True, shown)

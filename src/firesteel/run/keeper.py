@@ -2,9 +2,10 @@
 
     python -m firesteel.run.keeper FOLDER
 
-It holds `keeper.lock` for life, so whoever cannot take that lock knows that it lives. The engine is
-started so that the kernel kills it when the keeper goes: no orphan. SIGTERM stops the engine, then
-the keeper.
+It holds `keeper.lock` for life, so whoever cannot take that lock knows that it lives. A child process is
+started so that the kernel kills it when the keeper goes; a container that outlived its keeper is watched by
+the next one. An engine that was proved and then dies or gets stuck is started again, a few times and ever
+later, and proved again. SIGTERM stops the engine, then the keeper.
 """
 
 from __future__ import annotations
@@ -16,16 +17,29 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from firesteel.edge.containers import container_runs, said_since
 from firesteel.edge.home import Locked, lock
-from firesteel.edge.memory import meminfo
-from firesteel.edge.process import die_with_parent, find, now, this_process
-from firesteel.run.guard import SAMPLES_TO_STOP, reason_to_stop
-from firesteel.run.service import Spec, State, read_spec, write_state
+from firesteel.edge.kernel_log import KernelLog
+from firesteel.edge.memory import sample
+from firesteel.edge.poll import Poll
+from firesteel.edge.process import die_with_parent, find, now, this_process, uptime
+from firesteel.edge.secrets import read_secrets
+from firesteel.engines.metrics import activity
+from firesteel.run import guard, hang, restart
+from firesteel.run.service import Spec, State, death, read_spec, read_state, write_state
 
 _POLL_S = 0.1
+_LOOK_S = 1.0
+_URGENT_S = 1.0
+"""What is left of the grace when the guard says that the host has no time."""
+_ASK_S = 5.0
+_PROOF_S = 1800
+"""How long the proof after a restart may take."""
 MAX_LOG_BYTES = 64 * 2**20
+TOLD = "it was told to stop"
 
 
 class _Told(Exception):
@@ -47,48 +61,191 @@ def keep(folder: Path) -> int:
         return 0  # another keeper has this service
 
 
+@dataclass(frozen=True, slots=True)
+class _Why:
+    """Why the keeper ends an engine that would go on."""
+
+    kind: restart.EndKind
+    words: str
+    is_urgent: bool = False
+    is_fatal: bool = False
+
+
 def _keep(folder: Path, spec: Spec) -> int:
-    signal.signal(signal.SIGTERM, _on_signal)
-    signal.signal(signal.SIGINT, _on_signal)
-    keeper, started = this_process(), now()
-    with open(folder / "engine.log", "ab", opener=_only_mine) as log:
-        try:
-            engine = subprocess.Popen(
-                spec.start,
-                env={**os.environ, **spec.env},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                preexec_fn=die_with_parent,
-            )
-        except OSError as error:
-            unstarted = f"{spec.start[0]} cannot be started: {error.strerror}"
-            write_state(folder, State(keeper, None, started, now(), 127, unstarted))
-            return 1
-        pid = find(engine.pid)
-        why = None
-        try:
-            write_state(folder, State(keeper, pid, started))
-            why = _watch(engine, spec, folder / "engine.log")
-        except _Told:
-            why = "it was told to stop"
-        code = _stop(engine, spec)
-    write_state(folder, State(keeper, pid, started, now(), code, why))
+    state = _first_state(folder, spec)
+    ends: tuple[restart.End, ...] = ()
+    try:
+        while True:  # bounded: `restart.after` gives up
+            signal.signal(signal.SIGTERM, _on_signal)
+            signal.signal(signal.SIGINT, _on_signal)
+            state, end = _live(folder, spec, state)
+            ends = (*ends, end)
+            if not (end.was_ready or state.restarts):
+                return 0  # it never got ready: `up` tells why
+            choice = restart.after(ends)
+            if isinstance(choice, restart.GiveUp):
+                return _give_up(folder, state, end, choice)
+            state = _pause(folder, spec, state, choice)
+    except _Told:  # before an engine, between two, or while one was being started
+        _stop_container(spec, spec.stop_grace_s)
+        write_state(folder, replace(state, ended_at=now(), why=TOLD))
+        return 0
+
+
+def _give_up(folder: Path, state: State, end: restart.End, choice: restart.GiveUp) -> int:
+    if end.kind in ("died", "stuck"):
+        write_state(folder, replace(state, why=f"{death(state)}; not started again: {choice.reason}"))
     return 0
 
 
-def _watch(engine: subprocess.Popen[bytes], spec: Spec, log: Path) -> str | None:
-    """Until the engine ends (None) or must be ended (why)."""
-    samples: tuple[int, ...] = ()
-    while True:
+def _pause(folder: Path, spec: Spec, state: State, wait: restart.Wait) -> State:
+    seconds = wait.seconds * spec.time_share
+    why = f"{death(state)}; start {wait.number} of {wait.of} follows {seconds:.0f} s later"
+    again = replace(state, engine=None, ended_at=None, exit_code=None, why=why)
+    again = replace(again, restarts=state.restarts + 1, is_proved=False)
+    write_state(folder, again)
+    signal.signal(signal.SIGTERM, _on_signal)
+    signal.signal(signal.SIGINT, _on_signal)
+    time.sleep(seconds)
+    return again
+
+
+def _live(folder: Path, spec: Spec, state: State) -> tuple[State, restart.End]:
+    """One life of the engine, from its start to its end, with what it was like."""
+    began = uptime()
+    with open(folder / "engine.log", "ab", opener=_only_mine) as log:
         try:
-            engine.wait(timeout=1)
-            return None
-        except subprocess.TimeoutExpired:
-            bound_log(log)
-            samples = (*samples, meminfo().available_bytes)[-SAMPLES_TO_STOP:]
-            if why := reason_to_stop(samples, spec.memory_floor_bytes):
+            engine = _start(spec, log.fileno())
+        except OSError as error:
+            unstarted = f"{spec.start[0]} cannot be started: {error.strerror}"
+            state = replace(state, ended_at=now(), exit_code=127, why=unstarted)
+            write_state(folder, state)
+            return state, restart.End("died", 0, 127)
+        state = replace(state, engine=find(engine.pid))
+        watcher = _Watcher(folder, spec, state, engine)
+        try:
+            write_state(folder, state)
+            why = watcher.until_over()
+        except _Told:
+            why = _Why("told", TOLD)
+        finally:
+            watcher.close()
+        code = _stop(engine, spec, _URGENT_S if why and why.is_urgent else spec.stop_grace_s)
+    state = replace(watcher.state, ended_at=now(), exit_code=code, why=why.words if why else None)
+    write_state(folder, state)
+    was_ready = state.is_proved and (folder / "report.json").exists()
+    kind, is_fatal = (why.kind, why.is_fatal) if why else ("died", False)
+    return state, restart.End(kind, uptime() - began, code, was_ready, is_fatal)
+
+
+def _first_state(folder: Path, spec: Spec) -> State:
+    """Of a container that runs already, what was known of it stays known."""
+    before = read_state(folder)
+    if before and before.ended_at is None and spec.attach and container_runs(spec.name):
+        return replace(before, keeper=this_process(), engine=None)
+    return State(this_process(), None, now())
+
+
+def _start(spec: Spec, log: int) -> subprocess.Popen[bytes]:
+    words = spec.start
+    if spec.attach and container_runs(spec.name):
+        words = spec.attach
+        os.write(log, said_since(spec.attach[-1], os.fstat(log).st_mtime))
+    secrets = read_secrets(Path(spec.secrets)) if spec.secrets else {}
+    return subprocess.Popen(
+        words,
+        env={**os.environ, **spec.env, **secrets},
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        preexec_fn=die_with_parent,
+    )
+
+
+class _Watcher:
+    """Looks once a second at the host and at the engine; after a restart, has it proved."""
+
+    def __init__(self, folder: Path, spec: Spec, state: State, engine: subprocess.Popen[bytes]) -> None:
+        self.folder, self.spec, self.state, self.engine = folder, spec, state, engine
+        limits = guard.Limits(spec.memory_floor_bytes, spec.expected_bytes, spec.available_bytes or None)
+        self._guard = guard.Watch(limits)
+        self._kernel = KernelLog()
+        self._quiet = hang.Quiet()
+        self._poll = Poll(spec.url, _key(spec), _ASK_S * spec.time_share)
+        self._poll.start()
+        self._proof: subprocess.Popen[bytes] | None = None
+
+    def close(self) -> None:
+        self._kernel.close()
+        self._poll.end()
+        if self._proof and self._proof.poll() is None:
+            self._proof.kill()
+            self._proof.wait()
+
+    def until_over(self) -> _Why | None:
+        """Until the engine ends (None) or must be ended."""
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                self.engine.wait(timeout=_LOOK_S)
+                return None
+            bound_log(self.folder / "engine.log")
+            if why := self._look():
                 return why
+
+    def _look(self) -> _Why | None:
+        said = len(self._guard.notes)
+        self._guard = self._guard.after(sample(self._kernel))
+        for note in self._guard.notes[said:]:
+            print(f"guard: {note}", flush=True)
+        if stop := self._guard.stop:
+            return _Why("guard", stop.why, stop.is_urgent)
+        if (self.folder / "report.json").exists() and (stuck := self._stuck()):
+            return _Why("stuck", stuck)
+        return None if self.state.is_proved else self._prove()
+
+    def _stuck(self) -> str | None:
+        """Only of an engine that was proved: while it starts it may be silent for long."""
+        seen = self._poll.metrics
+        share = self.spec.time_share
+        if seen is None or seen[0] / share <= self._quiet.now_s:
+            return None
+        told = activity(self.spec.engine, seen[1]) if seen[1] is not None else None
+        self._quiet = self._quiet.after(hang.Look(seen[0] / share, told))
+        return self._quiet.reason(self.spec.prefill_s)
+
+    def _prove(self) -> _Why | None:
+        """`firesteel verify` says whether the answers are right again."""
+        if self._proof is None:
+            if self._poll.is_healthy:
+                self._proof = _start_proof(self.folder)
+            return None
+        code = self._proof.poll()
+        if code is None:
+            return None
+        if code:
+            return _Why("died", "its answers were wrong after a restart; see keeper.log", is_fatal=True)
+        self.state = replace(self.state, is_proved=True, why=None)
+        write_state(self.folder, self.state)
+        return None
+
+
+def _start_proof(folder: Path) -> subprocess.Popen[bytes]:
+    words = ("timeout", str(_PROOF_S), sys.executable, "-P", "-m", "firesteel", "verify", folder.name)
+    with open(folder / "keeper.log", "ab", opener=_only_mine) as log:
+        return subprocess.Popen(
+            words,
+            env={**os.environ, "FIRESTEEL_HOME": str(folder.parent.parent)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            preexec_fn=die_with_parent,
+        )
+
+
+def _key(spec: Spec) -> str | None:
+    """Some engines show their metrics only to whoever has it."""
+    found = read_secrets(Path(spec.secrets)) if spec.is_guarded_by_key else {}
+    return next((value for name, value in found.items() if name.endswith("_API_KEY")), None)
 
 
 def bound_log(log: Path) -> None:
@@ -102,22 +259,29 @@ def _only_mine(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _stop(engine: subprocess.Popen[bytes], spec: Spec) -> int:
+def _stop(engine: subprocess.Popen[bytes], spec: Spec, grace_s: float) -> int:
     """Politely, then for certain. Signals that come meanwhile change nothing any more."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if engine.poll() is None:
         if spec.stop:
-            with suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run(spec.stop, timeout=3 * spec.stop_grace_s, check=False, capture_output=True)
+            _stop_container(spec, grace_s)
         else:
             engine.terminate()
-    deadline = time.monotonic() + spec.stop_grace_s
+    deadline = time.monotonic() + grace_s
     while engine.poll() is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     if engine.poll() is None:
         engine.kill()
     return engine.wait()
+
+
+def _stop_container(spec: Spec, grace_s: float) -> None:
+    if not spec.stop:
+        return
+    words = (*spec.stop[:2], f"--time={round(grace_s)}", *spec.stop[2:])
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(words, timeout=3 * spec.stop_grace_s, check=False, capture_output=True)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ class Report:
 
     @property
     def is_verified(self) -> bool:
-        return all(check.passed for check in self.checks)
+        """Notes tell, and fail nothing."""
+        return not any(check.fails_launch for check in self.checks)
 
 
 def read_report(plain: Mapping[str, object]) -> Report:

@@ -1,6 +1,6 @@
 """A service: one model that was started, as the files of its folder tell.
 
-spec.json     what the keeper was told to start
+spec.json     what the keeper was told to start; no secret is in it
 state.json    what the keeper saw: written by the keeper alone
 report.json   what `up` proved; absent until it did
 keeper.lock   held by the keeper for as long as it lives
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from firesteel.edge.containers import container_runs
 from firesteel.edge.home import Home, is_locked, write_text
 from firesteel.edge.process import Pid, is_alive
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.launch import EngineName
 
 Phase = Literal["starting", "ready", "stopping", "unkept", "dead"]
 """unkept: a container whose keeper was killed; it runs, and nobody guards it."""
@@ -48,6 +49,21 @@ class Spec:
     """What a container was planned to take; its memory is not that of the process we started."""
     available_bytes: int = 0
     """What the host had before the start."""
+    expected_bytes: int = 0
+    """What it was planned to take in all, so that a load is not taken for a collapse."""
+    engine: EngineName = "llamacpp"
+    """Whose words its log and its metrics speak."""
+    attach: tuple[str, ...] = ()
+    """A command that becomes the watcher of a container that runs already."""
+    secrets: str = ""
+    """The file with what must not be said here: the engine gets it as its environment."""
+    is_guarded_by_key: bool = False
+    """It answers only to whoever has the key."""
+    at_boot: bool = False
+    prefill_s: float = 0
+    """How long the longest prompt may be read without a sign of life."""
+    time_share: float = 1
+    """Of every wait, for a restart or a sign of life; less where time runs faster, as on a pretend Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +76,9 @@ class State:
     """As subprocess has it: negative for a signal."""
     why: str | None = None
     """Why it ended, in words, when that is known."""
+    restarts: int = 0
+    is_proved: bool = True
+    """False from a restart until the keeper has seen its answers proved again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +142,7 @@ def _phase(folder: Path, spec: Spec, state: State | None, report: Mapping[str, o
         return "starting"
     if state.ended_at is not None or not is_alive(state.engine):
         return "stopping"
-    return "ready" if report else "starting"
+    return "ready" if report and state.is_proved else "starting"
 
 
 def death(state: State | None) -> str:
@@ -161,9 +180,7 @@ def read_spec(folder: Path) -> Spec | None:
     """None when there is none, and when it is not one: then nothing was started by it either."""
     found = _read(folder / "spec.json")
     try:
-        return (
-            Spec(**{**found, "start": tuple(found["start"]), "stop": tuple(found["stop"])}) if found else None
-        )
+        return Spec(**_known(Spec, found)) if found else None
     except (TypeError, KeyError):
         return None
 
@@ -171,13 +188,20 @@ def read_spec(folder: Path) -> Spec | None:
 def read_state(folder: Path) -> State | None:
     found = _read(folder / "state.json")
     try:
-        return (
-            State(**{**found, "keeper": _pid(found["keeper"]), "engine": _pid(found["engine"])})
-            if found
-            else None
-        )
+        pids = {name: _pid(found[name]) for name in ("keeper", "engine")} if found else {}
+        return State(**{**_known(State, found), **pids}) if found else None
     except (TypeError, KeyError):
         return None
+
+
+def _known(kind: type[Spec] | type[State], found: Mapping[str, Any]) -> dict[str, Any]:
+    """What this release knows of a file that another may have written; lists are tuples here."""
+    names = {each.name for each in fields(kind)}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in found.items()
+        if name in names
+    }
 
 
 def _pid(found: dict[str, int] | None) -> Pid | None:

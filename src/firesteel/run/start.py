@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 from firesteel import engines
 from firesteel.edge import http, process
 from firesteel.edge.home import Home
 from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.launch import EngineName
+from firesteel.planner import Plan
+from firesteel.run import eta, starts
 from firesteel.run.events import Doing, Event
-from firesteel.run.service import Spec, death, folder_of, last_lines, load
+from firesteel.run.service import Spec, all_services, death, folder_of, last_lines, load
 
 EMBEDDED_LIMIT_S = 600
 CONTAINER_LIMIT_S = 6 * 3600
 """An engine in a container fetches its weights while it starts: 75 GB at 100 Mbit/s take 100 minutes."""
 _POLL_S = 0.1
-_REMEDIES = {
-    "could not select device driver": "sudo nvidia-ctk runtime configure --runtime=docker; restart docker",
-}
-"""What the engine's last words mean for the host, and what to type."""
+_ADOPT_S = 10
+MAX_LINES = 20_000
+_SAY_S = 5.0
+"""A wait shows at least so often that it is one."""
 
 
 def start_keeper(folder: Path) -> int:
@@ -31,27 +33,69 @@ def start_keeper(folder: Path) -> int:
     return process.start_detached(words, folder / "keeper.log")
 
 
+def adopt_all(home: Home) -> None:
+    """A keeper for every container that has lost its own: nothing runs unguarded for long."""
+    for service in all_services(home):
+        if service.phase != "unkept":
+            continue
+        keeper, deadline = start_keeper(service.folder), process.uptime() + _ADOPT_S
+        while process.uptime() < deadline and not process.has_ended(keeper):
+            found = load(home, service.name)
+            if found is None or found.phase != "unkept":
+                break
+            time.sleep(_POLL_S)
+
+
 async def until_healthy(
-    home: Home, spec: Spec, engine: EngineName, has_ended: Callable[[], bool]
+    home: Home, spec: Spec, plan: Plan, has_ended: Callable[[], bool]
 ) -> AsyncIterator[Event]:
     """Follows the engine's log; `has_ended` tells when its keeper is no more."""
     limit_s = CONTAINER_LIMIT_S if spec.stop else EMBEDDED_LIMIT_S
-    deadline, read_bytes = process.uptime() + limit_s, 0
-    while process.uptime() < deadline:
+    began, told = process.uptime(), Telling(home, spec, plan)
+    while process.uptime() - began < limit_s:
         keeper_ended = has_ended()
-        text, read_bytes = _news(folder_of(home, spec.name) / "engine.log", read_bytes)
-        for line in text.replace("\r", "\n").splitlines():
-            if words := engines.phase(engine, line):
-                yield Doing("launch", words)
+        for words in told.news(process.uptime() - began):
+            yield Doing("launch", words)
         if keeper_ended:
             raise failed_start(home, spec)
         service = load(home, spec.name)
         if service and service.state and await http.is_healthy(spec.url):
+            told.remember(process.uptime() - began)
             return
         await asyncio.sleep(_POLL_S)
     raise FiresteelError(
         f"{spec.name} did not get ready within {limit_s} s", next=f"firesteel logs {spec.name}"
     )
+
+
+class Telling:
+    """What the engine's log says of how far it is, with how long it will still take."""
+
+    def __init__(self, home: Home, spec: Spec, plan: Plan) -> None:
+        self._home, self._spec, self._version = home, spec, plan.launch.version
+        self._log, self._read_bytes = folder_of(home, spec.name) / "engine.log", 0
+        start_up = plan.speed.start_up if plan.speed else None
+        self._planned = start_up.phases if start_up else ()
+        self._earlier = starts.earlier(home, spec.name, spec.engine, self._version)
+        self._way = eta.Way(spec.engine)
+        self._said_s = 0.0
+
+    def news(self, now_s: float) -> Iterator[str]:
+        text, self._read_bytes = _news(self._log, self._read_bytes)
+        for line in text.replace("\r", "\n").splitlines():
+            if found := engines.mark(self._spec.engine, line):
+                self._way = self._way.met(found, now_s)
+                yield self._words(now_s)
+        if now_s - self._said_s > _SAY_S:
+            yield self._words(now_s)
+
+    def _words(self, now_s: float) -> str:
+        self._said_s = now_s
+        return eta.words(self._way, self._planned, self._earlier, now_s)
+
+    def remember(self, now_s: float) -> None:
+        seconds = self._way.seconds(now_s)
+        starts.remember(self._home, self._spec.name, starts.Start(self._spec.engine, self._version, seconds))
 
 
 def _news(log: Path, start: int) -> tuple[str, int]:
@@ -67,13 +111,14 @@ def _news(log: Path, start: int) -> tuple[str, int]:
 
 
 def failed_start(home: Home, spec: Spec) -> FiresteelError:
+    """Why it did not start: what its keeper saw, and what its log means."""
     service = load(home, spec.name)
-    lines = last_lines(service.log, 1000) if service and service.log.exists() else []
-    why = engines.complaint(lines)
+    lines = last_lines(service.log, MAX_LINES) if service and service.log.exists() else []
+    found = engines.diagnose("\n".join(lines), spec.engine)
     what = f"{spec.name} did not start: {death(service.state if service else None)}"
-    if why is None:
-        return FiresteelError(what, next=f"firesteel logs {spec.name}")
-    for sign, remedy in _REMEDIES.items():
-        if sign in why:
-            return HostNotReady(f"{what} ({why})", next=remedy)
-    return FiresteelError(f"{what} ({why})", next=f"firesteel logs {spec.name}")
+    look = f"firesteel logs {spec.name}"
+    if found.cause is None:
+        suspect = f" ({found.suspect[1]})" if found.suspect else ""
+        return FiresteelError(what + suspect, next=look)
+    kind = HostNotReady if found.cause.is_host else FiresteelError
+    return kind(f"{what}. {found.cause.says} ({found.cause.text})", next=found.cause.next or look)

@@ -1,4 +1,4 @@
-"""Steps: a proposal as the exact commands that carry it out. Pure; printed, they are the dry run."""
+"""Steps: a proposal as the exact commands that carry it out. Printed, they are the dry run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,21 @@ from firesteel.command import Command
 from firesteel.edge import embedded, embedded_server
 from firesteel.edge.embedded import WheelFile
 from firesteel.edge.home import Home
+from firesteel.edge.hub_store import find_store
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Launch, Step
 from firesteel.reads import container_name
 from firesteel.render import docker_argv
 from firesteel.rules import Proposal
+from firesteel.run.caches import staged
 
 _LOG_WITH_BUFFERS = "4"
 """From this verbosity on llama.cpp logs what its buffers take; the report compares them with the plan."""
+
+
+TOKEN = "HF_TOKEN"
+_OWN_OPTIONS = (("rm", None), ("security-opt", "no-new-privileges"))
+"""Gone when it stops; and a program inside that is owned by root and marked so does not become root."""
 
 
 def make_steps(proposal: Proposal, home: Home) -> tuple[Step, ...]:
@@ -27,9 +34,13 @@ def make_steps(proposal: Proposal, home: Home) -> tuple[Step, ...]:
     if proposal.is_embedded:
         return (
             Step(Command(("firesteel", "pull", launch.name)), "fetch the engine and the weights, once"),
-            Step(_embedded_command(proposal, home), "serve it as a child process of the keeper"),
+            Step(
+                _embedded_command(proposal, home),
+                "serve it as a child process of the keeper",
+                expects=f"HTTP 200 at http://127.0.0.1:{launch.port}/health",
+            ),
         )
-    return _container_steps(launch)
+    return _container_steps(staged(proposal, home, str(find_store(home).root)))
 
 
 def _container_steps(launch: Launch) -> tuple[Step, ...]:
@@ -39,20 +50,23 @@ def _container_steps(launch: Launch) -> tuple[Step, ...]:
         raise FiresteelError(f"it is not known which image runs {launch.name}", next="firesteel models")
     passing = replace(
         launch,
-        container=replace(box, options=(*box.options, ("rm", None))),
-        env={
-            "HF_TOKEN": "$HF_TOKEN",
-            **launch.env,
-        },  # by name: for gated models, and only if the user has one
+        container=replace(box, options=(*box.options, *_OWN_OPTIONS)),
+        env={TOKEN: f"${TOKEN}", **launch.env},  # by name: for gated models, and only if the user has one
     )
     return (
-        Step(Command(("docker", "pull", box.image)), "fetch the image, once"),
+        Step(Command(("firesteel", "pull", launch.name)), "fetch the image and the weights, once"),
         Step(
             docker_argv(passing, detach=False),
             "serve it in a container that goes when it stops",
             undo=Command(("docker", "stop", container_name(launch.name))),
+            expects=f"HTTP 200 at http://127.0.0.1:{launch.port}/health",
         ),
     )
+
+
+def attach_command(launch: Launch) -> Command:
+    """Becomes the watcher of its container: its words from now on, and its exit code at its end."""
+    return Command(("docker", "attach", "--no-stdin", "--sig-proxy=false", container_name(launch.name)))
 
 
 def wheel_file(proposal: Proposal) -> WheelFile:
@@ -95,7 +109,7 @@ def _embedded_command(proposal: Proposal, home: Home) -> Command:
     weights = embedded.weights_path(home, wheel_file(proposal)) if proposal.model else launch.model
     # llama.cpp's threads wait for each other at every layer: one that must share its core holds up all.
     threads = max(1, proposal.plan.host.cores - 1)
-    told = {"log-verbosity": _LOG_WITH_BUFFERS, "threads": str(threads), **launch.flags}
+    told = {"log-verbosity": _LOG_WITH_BUFFERS, "threads": str(threads), "metrics": True, **launch.flags}
     words = engines.argv(replace(launch, model=str(weights), flags=told))
     _know_flags(words)
     python = embedded.engine_python(home, engine_package(proposal))

@@ -7,54 +7,67 @@ then on a failure or an interruption takes back what was started.
 from __future__ import annotations
 
 import asyncio
-import json
-import shlex
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import replace
 
-from firesteel import engines
 from firesteel.edge import process
-from firesteel.edge.home import Home, Locked, expand_home, lock, write_text
-from firesteel.edge.memory import meminfo
-from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.launch import Launch
+from firesteel.edge.home import Home, Locked, lock
+from firesteel.edge.memory import evict, meminfo
+from firesteel.errors import FiresteelError
 from firesteel.rules import Proposal, insist
-from firesteel.run import verify
+from firesteel.run import boot
 from firesteel.run.down import end, forget_files
 from firesteel.run.events import Doing, Done, Event, Planned, Ready
-from firesteel.run.judge import Asked, judge_answers
-from firesteel.run.pull import pull
-from firesteel.run.report import Report, compare, read_report
-from firesteel.run.service import MAX_TAIL_BYTES, Service, Spec, folder_of, last_lines, load, write_spec
-from firesteel.run.start import failed_start, start_keeper, until_healthy
-from firesteel.run.steps import make_steps
-from firesteel.run.warm import warm
+from firesteel.run.listen import listening
+from firesteel.run.manner import Manner, make_spec, need_trust, write_secrets_of
+from firesteel.run.preflight import preflight
+from firesteel.run.prove import prove
+from firesteel.run.pull import stage, staged_files
+from firesteel.run.report import read_report
+from firesteel.run.service import Service, Spec, folder_of, load, write_spec
+from firesteel.run.start import adopt_all, failed_start, start_keeper, until_healthy
+from firesteel.units import show_bytes
+
+_PLAINLY = Manner()
+_POLL_S = 0.05
+_NOTICES_S = 5
+"""A keeper sees within a second that its engine died, and writes down how."""
 
 
-async def bring_up(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
+async def bring_up(proposal: Proposal, home: Home, manner: Manner = _PLAINLY) -> AsyncIterator[Event]:
     name = proposal.name
+    proposal = listening(proposal, manner.listen)
     yield Planned(proposal)
     insist(proposal)
+    need_trust(proposal, manner)
+    if manner.at_boot:
+        boot.need_systemd()
     folder = folder_of(home, name)
     try:
         with lock(folder / "work.lock"):
-            running = load(home, name)
-            if running and running.phase == "ready":
-                yield _already(running, _spec(proposal, home))
-                return
-            if running and _was_left(running, _spec(proposal, home)):
-                async for event in _follow(proposal, home, running):
-                    yield event
-                return
-            if running:
-                async for event in end(running):
-                    yield event
-            forget_files(folder)
-            async for event in _launch(proposal, home, folder):
+            async for event in _bring_up(proposal, home, manner):
                 yield event
     except Locked:
         raise FiresteelError(f"another firesteel is at work on {name}", next="firesteel ps") from None
+
+
+async def _bring_up(proposal: Proposal, home: Home, manner: Manner) -> AsyncIterator[Event]:
+    """With the work lock held: go on with what runs, or start anew."""
+    adopt_all(home)
+    spec, running = make_spec(proposal, home, manner), load(home, proposal.name)
+    if running and running.phase == "ready":
+        yield _already(running, spec)
+        return
+    if running and _was_left(running, spec):
+        async for event in _follow(proposal, home, running):
+            yield event
+        return
+    if running:
+        async for event in end(running):
+            yield event
+    forget_files(folder_of(home, proposal.name))
+    async for event in _launch(proposal, home, spec):
+        yield event
 
 
 def _already(running: Service, wanted: Spec) -> Ready:
@@ -83,45 +96,65 @@ async def _follow(proposal: Proposal, home: Home, running: Service) -> AsyncIter
         yield event
 
 
-async def _launch(proposal: Proposal, home: Home, folder: Path) -> AsyncIterator[Event]:
-    _need_port(proposal)
-    async for event in pull(proposal, home):
+async def _launch(proposal: Proposal, home: Home, spec: Spec) -> AsyncIterator[Event]:
+    async for event in preflight(proposal, home, spec.again):
         yield event
-    spec = _spec(proposal, home)
+    async for event in stage(proposal, home):
+        yield event
+    if proposal.plan.launch.container:
+        async for event in _just_before(proposal, home, spec):
+            yield event
+    folder = folder_of(home, spec.name)
     (folder / "engine.log").unlink(missing_ok=True)
-    write_spec(folder, spec)
+    write_secrets_of(proposal, spec)
+    write_spec(folder, replace(spec, available_bytes=meminfo().available_bytes))
     yield Doing("launch", "starting")
     keeper = start_keeper(folder)
     async for event in _until_proved(proposal, home, spec, lambda: process.has_ended(keeper)):
         yield event
+    if spec.at_boot:
+        await boot.enable(spec.name, home, spec.again)
+        yield Done("boot", f"{spec.name} starts with the machine")
+
+
+async def _just_before(proposal: Proposal, home: Home, spec: Spec) -> AsyncIterator[Event]:
+    """The image is here now, so a container can tell of the GPU; and CUDA takes page cache for used."""
+    async for event in preflight(proposal, home, spec.again):
+        yield event
+    if files := staged_files(proposal, home):
+        dropped = await asyncio.to_thread(evict, files)
+        if dropped.bytes:
+            yield Done("check", f"{show_bytes(dropped.bytes)} of weights left the page cache")
 
 
 async def _until_proved(
     proposal: Proposal, home: Home, spec: Spec, has_ended: Callable[[], bool]
 ) -> AsyncIterator[Event]:
-    launch = proposal.plan.launch
     started = process.uptime()
     try:
-        async for event in until_healthy(home, spec, launch.engine, has_ended):
+        async for event in until_healthy(home, spec, proposal.plan, has_ended):
             yield event
         start_s = process.uptime() - started
-        yield Done("launch", f"{launch.engine} answers after {start_s:.1f} s")
-        async for event in warm(spec):
-            yield event
-        async for event in _prove(proposal, home, spec, start_s):
+        yield Done("launch", f"{spec.engine} answers after {start_s:.1f} s")
+        async for event in prove(proposal, home, spec, start_s):
             yield event
     except BaseException as error:
         # Ctrl-C, a crash of ours, a failed check: what was started goes again.
-        reason = _deeper(home, spec, error)
+        reason = await _deeper(home, spec, error)
         await asyncio.shield(_take_back(home, spec))
         raise reason from None
 
 
-def _deeper(home: Home, spec: Spec, error: BaseException) -> BaseException:
+async def _deeper(home: Home, spec: Spec, error: BaseException) -> BaseException:
     """An engine that stopped answering because it died: its death is the reason to tell."""
-    service = load(home, spec.name)
-    died = service is not None and service.phase == "dead"
-    return failed_start(home, spec) if died and isinstance(error, FiresteelError) else error
+    if not isinstance(error, FiresteelError):
+        return error
+    deadline = process.uptime() + _NOTICES_S
+    while (service := load(home, spec.name)) and service.phase == "stopping":
+        if process.uptime() > deadline:
+            break
+        await asyncio.sleep(_POLL_S)
+    return failed_start(home, spec) if service and service.phase == "dead" else error
 
 
 async def _take_back(home: Home, spec: Spec) -> None:
@@ -130,79 +163,3 @@ async def _take_back(home: Home, spec: Spec) -> None:
         async for _ in end(service):
             pass
     forget_files(folder_of(home, spec.name))
-
-
-def _need_port(proposal: Proposal) -> None:
-    port = proposal.plan.launch.port
-    if process.port_is_free(port):
-        return
-    owner = process.port_owner(port)
-    by = f" by {owner}" if owner else ""
-    another = next((each for each in range(port + 1, port + 100) if process.port_is_free(each)), port + 100)
-    raise HostNotReady(f"port {port} is in use{by}", next=f"firesteel up {_named(proposal)} --port {another}")
-
-
-def _named(proposal: Proposal) -> str:
-    """What the user would type for it: the recipe's name, or the path it was planned from."""
-    return proposal.name if proposal.recipe else shlex.quote(proposal.asked)
-
-
-def _spec(proposal: Proposal, home: Home) -> Spec:
-    launch = proposal.plan.launch
-    start = make_steps(proposal, home)[-1]
-    return Spec(
-        name=launch.name,
-        url=f"http://127.0.0.1:{launch.port}",
-        model=launch.name,
-        start=expand_home(start.command.argv),
-        env=dict(start.command.env),
-        again=f"firesteel up {_named(proposal)} --port {launch.port}",
-        stop=start.undo.argv if start.undo else (),
-        memory_floor_bytes=proposal.plan.host.keep_free_bytes // 2,
-        available_bytes=meminfo().available_bytes,
-        container_bytes=round(proposal.plan.memory.needed.low) if launch.container else 0,
-    )
-
-
-async def _prove(proposal: Proposal, home: Home, spec: Spec, start_s: float) -> AsyncIterator[Event]:
-    async for each in verify.ask(spec.url, spec.model):
-        if isinstance(each, str):
-            yield Doing("verify", each)
-            continue
-        service = load(home, spec.name)
-        if service is None or service.phase == "dead":
-            raise failed_start(home, spec)
-        report = _report(proposal, service, each, start_s)
-    failed = [check for check in report.checks if not check.passed]
-    if failed:
-        saw = "; ".join(f"{check.name}: {check.saw}" for check in failed)
-        raise FiresteelError(
-            f"{spec.name} came up, but its answers are wrong ({saw}); it was stopped",
-            next=f"firesteel logs {spec.name}",
-        )
-    yield Done("verify", ", ".join(check.name for check in report.checks))
-    write_text(folder_of(home, spec.name) / "report.json", json.dumps(asdict(report), indent=1))
-    yield Ready(report)
-
-
-def _report(proposal: Proposal, service: Service, asked: Asked, start_s: float) -> Report:
-    launch, spec = proposal.plan.launch, service.spec
-    taken = engines.taken(launch.engine, "\n".join(last_lines(service.log, MAX_TAIL_BYTES)))
-    engine = service.state.engine if service.state else None
-    return Report(
-        name=spec.name,
-        url=f"{spec.url}/v1",
-        model=spec.model,
-        engine=launch.engine,
-        version=launch.version,
-        checks=judge_answers(asked),
-        compared=compare(proposal.plan, taken, _process_bytes(engine, launch), (asked.text, asked.again)),
-        start_s=start_s,
-        first_token_ms=asked.text.first_token_s * 1000,
-        log=str(service.log),
-    )
-
-
-def _process_bytes(engine: process.Pid | None, launch: Launch) -> int | None:
-    """A container's memory is not that of the `docker run` we are the parent of."""
-    return process.memory(engine).total_bytes if engine and launch.container is None else None

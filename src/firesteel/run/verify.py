@@ -1,26 +1,345 @@
-"""Proof that what came up is right: three questions whose answers a broken engine gets wrong.
+"""Proof that what came up is right: questions whose answers a broken engine gets wrong.
 
-HTTP 200 proves nothing; a wrong kernel answers fast and fluently in nonsense.
+HTTP 200 proves nothing; a wrong kernel answers fast and fluently in nonsense. So the server is asked, as
+users will ask it, and `judge` says of each answer whether it is right, at the level that this launch
+promised (`Expect`). Each step says what it does, then its checks; the last thing is the `Proof`.
+
+    async for each in verify("http://127.0.0.1:8000", "smollm2", expect):
+        ...  # str: what is happening; Check: one result; Proof: all of them, and the end
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import random
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
 
-from firesteel.edge.http import chat
-from firesteel.run.judge import Asked
+from firesteel import engines
+from firesteel.edge import http
+from firesteel.edge.answer import Answer
+from firesteel.engines import tells
+from firesteel.engines.tells import Sample
+from firesteel.errors import FiresteelError
+from firesteel.run import judge, judge_engine, warm
+from firesteel.run.expect import Expect
+from firesteel.run.judge import Check
+from firesteel.run.prompts import TOKENS_PER_WORD, filler, with_needle
 
 SUM_PROMPT = "What is 2+2?"
 TEXT_PROMPT = "Explain what a computer is."
-SUM_TOKENS, TEXT_TOKENS = 64, 128
+TOOL_PROMPT = "What is the weather in Paris right now? Use the tool."
+THINK_PROMPT = "What is 12*17?"
+FACTS = {
+    "What is 12*17?": r"\b204\b",
+    "What is the opposite of hot?": r"\bcold\b",
+    "What colour is the sky on a clear day?": r"\bblue\b",
+}
+WEATHER_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The current weather in a city",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "description": "Name of the city"}},
+            "required": ["city"],
+        },
+    },
+}
+_FEW = 4
+_MANY_THOUGHTS = 2048
+_TEXT_S = 4
+"""So long an answer is enough to be judged."""
 
 
-async def ask(url: str, model: str) -> AsyncIterator[Asked | str]:
-    """Yields what it is doing, then the answers."""
-    yield "asking what 2+2 is"
-    total = await chat(url, model, SUM_PROMPT, max_tokens=SUM_TOKENS)
-    yield "asking for a paragraph"
-    text = await chat(url, model, TEXT_PROMPT, max_tokens=TEXT_TOKENS)
-    yield "asking for it again"
-    again = await chat(url, model, TEXT_PROMPT, max_tokens=TEXT_TOKENS)
-    yield Asked(total, text, again)
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How long the whole may take, and one answer. A model of 120 billion parameters needs a minute."""
+
+    total_s: float = 120
+    request_s: float = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    checks: tuple[Check, ...]
+    texts: tuple[Answer, ...] = ()
+    """Streamed answers of some length: the first speed measurements."""
+
+    @property
+    def is_good(self) -> bool:
+        return not any(check.fails_launch for check in self.checks)
+
+
+@dataclass(slots=True)
+class _Talk:
+    """One server, and what it has said so far."""
+
+    url: str
+    model: str
+    expect: Expect
+    key: str | None
+    read_log: Callable[[], str] | None
+    deadline: float
+    request_s: float
+    seed: int
+    text_tokens: int = 128
+    """Of the answer that is read closely."""
+    texts: list[Answer] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    metrics: tuple[Sample, ...] = ()
+    log: str = ""
+
+    @property
+    def left_s(self) -> float:
+        return self.deadline - time.monotonic()
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second that it decodes, as far as is known by now."""
+        planned = self.expect.decode_tokens_per_s
+        return judge_engine.fastest(self.answers) or (planned.low if planned else 30.0)
+
+    @property
+    def thinks(self) -> bool:
+        return self.expect.reasoning_parser is not None or any(each.reasoning for each in self.answers)
+
+    async def ask(self, prompt: str, max_tokens: int, extra: dict[str, Any] | None = None) -> Answer:
+        answer = await http.chat(
+            self.url, self.model, prompt, max_tokens=max_tokens, extra=extra, timeout_s=self._timeout_s,
+            key=self.key,
+        )  # fmt: skip
+        self.answers.append(answer)
+        return answer
+
+    async def ask_whole(self, prompt: str, max_tokens: int) -> Answer:
+        return await http.chat_whole(
+            self.url, self.model, prompt, max_tokens=max_tokens, timeout_s=self._timeout_s, key=self.key
+        )
+
+    @property
+    def _timeout_s(self) -> float:
+        return max(1.0, min(self.request_s, self.left_s + 10))
+
+    @property
+    def prefill_rate(self) -> float | None:
+        """Tokens a second that it reads, by the prompt that it can have had in no cache: the first."""
+        first = self.answers[0]
+        return (first.prompt_tokens or 0) / first.first_token_s if first.first_token_s > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    name: str
+    words: str
+    take: Callable[[_Talk], Awaitable[list[Check]]]
+    is_first: bool = False
+    """Nothing after it makes sense when it cannot be asked."""
+    is_free: bool = False
+    """It asks the model nothing, so it is taken however late it is."""
+
+
+async def verify(
+    url: str,
+    model: str,
+    expect: Expect | None = None,
+    *,
+    key: str | None = None,
+    read_log: Callable[[], str] | None = None,
+    budget: Budget | None = None,
+) -> AsyncIterator[str | Check | Proof]:
+    """`read_log`: the engine's log so far, where it is at hand."""
+    budget, expect = budget or Budget(), expect or Expect()
+    talk = _Talk(
+        url, model, expect, key, read_log, time.monotonic() + budget.total_s, budget.request_s,
+        random.SystemRandom().randrange(10**6, 10**9),
+    )  # fmt: skip
+    checks: list[Check] = []
+    async for each in _walk(talk, _steps(talk)):
+        if isinstance(each, Check):
+            checks.append(each)
+        yield each
+    yield Proof(tuple(checks), tuple(talk.texts))
+
+
+async def _walk(talk: _Talk, steps: list[_Step]) -> AsyncIterator[str | Check]:
+    for step in steps:
+        if talk.left_s <= 0 and not step.is_free:
+            yield Check(step.name, True, "not asked: the time for it was over", "note")
+            continue
+        yield step.words
+        try:
+            found = await step.take(talk)
+        except FiresteelError as error:
+            yield Check(step.name, False, error.what)
+            if step.is_first or not isinstance(error, http.Refused):
+                return  # whoever asks a server on that does not answer only waits
+            continue
+        for check in found:
+            yield check
+
+
+def _steps(talk: _Talk) -> list[_Step]:
+    expect = talk.expect
+    steps = [
+        _Step("speaks", "asking what 2+2 is", _sum, is_first=True),
+        _Step("no garbage", "asking for a paragraph, as a stream and at once", _text, is_first=True),
+        _Step("stop", "asking for it with a word to stop at", _stop),
+        _Step("max_tokens", f"asking for {_FEW} tokens of it", _few),
+        _Step("usage", "counting its tokens", _usage),
+    ]
+    if expect.reasoning_parser:
+        steps.append(_Step("reasoning split", "asking it to think", _think))
+    else:
+        steps.append(_Step("facts", "asking for facts", _facts))
+    if expect.tool_parser:
+        steps.append(_Step("tool call", "asking for a tool call", _tool))
+    if expect.requests:
+        steps.append(_Step("recipe's settings", "asking with the recipe's own settings", _settings))
+    steps.append(_Step("long prompt", "asking for one fact in a long prompt", _needle))
+    if talk.key:
+        steps.append(_Step("key", "asking without the key", _key, is_free=True))
+    steps.append(_Step("engine", "reading what the engine tells of itself", _engine, is_free=True))
+    return steps
+
+
+async def _sum(talk: _Talk) -> list[Check]:
+    talk.metrics = await _metrics(talk)
+    talk.log = talk.read_log() if talk.read_log else ""
+    answer = await talk.ask(SUM_PROMPT, 256 if talk.expect.reasoning_parser else 64)
+    found = [judge.speaks([answer])]
+    if found[0].passed:
+        found.append(judge.knows_sum(answer, talk.expect.size))
+    return found
+
+
+async def _text(talk: _Talk) -> list[Check]:
+    """A stream and a plain answer to the same question: equal, they prove two things at once."""
+    tokens = talk.text_tokens = min(128, max(64, round(_TEXT_S * talk.rate)))
+    streamed = await talk.ask(TEXT_PROMPT, tokens)
+    plain = await talk.ask_whole(TEXT_PROMPT, tokens)
+    differ = judge.shared_chars(streamed.said, plain.said) < judge.LATE_CHARS and streamed.said != plain.said
+    again = await talk.ask(TEXT_PROMPT, tokens) if differ else None
+    talk.texts += [streamed, *([again] if again else [])]
+    spoken = judge.speaks([streamed, plain, *talk.texts[1:]], "speaks at length")
+    return [
+        *([] if spoken.passed else [spoken]),
+        judge.is_text({TEXT_PROMPT: streamed, f"{TEXT_PROMPT} (plain)": plain}, is_prose=True),
+        judge.same_twice(streamed, again or plain),
+        judge.stream_is_whole(streamed, plain, again),
+    ]
+
+
+async def _stop(talk: _Talk) -> list[Check]:
+    stop = stop_word(talk.texts[0].said)
+    if stop is None:
+        return [Check("stop", True, "the answer has no word to stop at", "note")]
+    answer = await talk.ask(TEXT_PROMPT, talk.text_tokens, {"stop": [stop]})
+    return [judge.keeps_stop(answer, stop)]
+
+
+def stop_word(text: str) -> str | None:
+    """A word that comes first about a quarter in: far enough to be reached, near enough to cut much."""
+    for found in re.finditer(r"[A-Za-z]{5,}", text[len(text) // 4 :]):
+        if text.find(found[0]) >= len(text) // 4:
+            return found[0]
+    return None
+
+
+async def _few(talk: _Talk) -> list[Check]:
+    return [judge.keeps_max_tokens(await talk.ask(TEXT_PROMPT, _FEW), _FEW)]
+
+
+async def _usage(talk: _Talk) -> list[Check]:
+    answer = talk.texts[0]
+    counted = await http.count_tokens(talk.url, talk.model, answer.said, key=talk.key)
+    return [judge.counts_tokens(answer, counted, talk.text_tokens)]
+
+
+async def _facts(talk: _Talk) -> list[Check]:
+    tokens = 160 if talk.thinks else 24
+    answers = {asked: (await talk.ask(asked, tokens), known) for asked, known in FACTS.items()}
+    plain = {asked: answer for asked, (answer, _) in answers.items()}
+    found = [judge.knows_facts(answers, talk.expect.size)]
+    garbage = judge.is_text(plain, name="facts are text")
+    return found if garbage.passed else [*found, garbage]
+
+
+async def _think(talk: _Talk) -> list[Check]:
+    tokens = min(_MANY_THOUGHTS, max(384, round(40 * talk.rate)))
+    answer = await talk.ask(THINK_PROMPT, tokens, dict(talk.expect.thinking_request))
+    found = [judge.splits_thoughts(answer, tokens < _MANY_THOUGHTS)]
+    if answer.text.strip():
+        found.append(judge.knows_facts({THINK_PROMPT: (answer, FACTS[THINK_PROMPT])}, talk.expect.size))
+    return found
+
+
+async def _tool(talk: _Talk) -> list[Check]:
+    extra = {**talk.expect.tool_requests, "tools": [WEATHER_TOOL], "tool_choice": "auto"}
+    answer = await talk.ask(TOOL_PROMPT, 512 if talk.thinks else 128, extra)
+    return [judge.calls_tool(answer, talk.expect.size)]
+
+
+async def _settings(talk: _Talk) -> list[Check]:
+    settings = dict(talk.expect.requests)
+    answer = await talk.ask(TEXT_PROMPT, talk.text_tokens, settings)
+    return [judge.takes_settings(answer, settings)]
+
+
+async def _needle(talk: _Talk) -> list[Check]:
+    """A prompt of some hundred tokens first, which tells how many more there is time for."""
+    limits = warm.Limits.of(talk.expect)
+    planned = talk.expect.prefill_tokens_per_s
+    limit_s = min(limits.prompt_s, 30.0 if planned else 10.0, max(0.0, talk.left_s - 5))
+    context = talk.expect.context or 4 * warm.MIDDLE
+    large = warm.sizes(context)[-1]
+    first = min(large, warm.MIDDLE)
+    if talk.expect.is_cpu:
+        first = max(128, warm.affordable(first, talk.prefill_rate, limit_s))
+    if planned and planned.low * limit_s >= large:
+        first = large
+    answer, needle = await _hide(talk, first)
+    rate = (answer.prompt_tokens or first) / max(answer.first_token_s, 1e-3)
+    more = warm.affordable(large, rate, limit_s)
+    if more >= 2 * first:
+        answer, needle = await _hide(talk, more)
+    return [judge.finds_needle(answer, needle, talk.expect.size)]
+
+
+async def _hide(talk: _Talk, tokens: int) -> tuple[Answer, str]:
+    talk.seed += 1
+    needle = f"mango-{talk.seed % 9000 + 1000}"
+    sample = filler(200, talk.seed)
+    counted = await http.count_tokens(talk.url, talk.model, sample, key=talk.key)
+    per_word = counted / len(sample.split()) if counted else TOKENS_PER_WORD
+    prompt = with_needle(round(tokens / per_word), talk.seed, needle)
+    return await talk.ask(prompt, 256 if talk.thinks else 24), needle
+
+
+async def _key(talk: _Talk) -> list[Check]:
+    status = await http.status(f"{talk.url}/v1/models", timeout_s=10)
+    saw = f"without the key: {f'HTTP {status}' if status else 'no answer'}"
+    return [Check("key", status in (401, 403), saw)]
+
+
+async def _engine(talk: _Talk) -> list[Check]:
+    now, log = await _metrics(talk), talk.read_log() if talk.read_log else ""
+    expect, engine = talk.expect, talk.expect.engine
+    told = engines.taken(engine, log).kv_tokens if engine and log else None
+    found = [
+        judge_engine.cache(expect, now, told),
+        judge_engine.speculation(expect, talk.metrics, now, talk.answers),
+        judge_engine.pays(expect, judge_engine.fastest(talk.texts)),
+        judge_engine.corrupted(talk.metrics, now),
+        judge_engine.late_kernels(talk.log, log),
+        judge_engine.speed(expect, talk.texts),
+    ]
+    path = judge_engine.kernel_path(expect, log) if log else []
+    return [*path, *(check for check in found if check)]
+
+
+async def _metrics(talk: _Talk) -> tuple[Sample, ...]:
+    return tells.read_metrics(await http.metrics(talk.url, key=talk.key) or "")

@@ -1,0 +1,139 @@
+"""From an engine that answers to one that is right: warm it, check its key, verify it, write its report."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+
+from firesteel import engines
+from firesteel.edge import process
+from firesteel.edge.home import Home, write_text
+from firesteel.edge.memory import meminfo
+from firesteel.edge.poll import get
+from firesteel.edge.realised import remember
+from firesteel.edge.secrets import read_secrets
+from firesteel.errors import FiresteelError
+from firesteel.launch import Launch
+from firesteel.planner import Realised, launch_key
+from firesteel.rules import Proposal
+from firesteel.run.events import Doing, Done, Event, Ready
+from firesteel.run.expect import expect, keep_expect
+from firesteel.run.judge import Check
+from firesteel.run.listen import key_in
+from firesteel.run.report import Report, compare
+from firesteel.run.service import MAX_TAIL_BYTES, Service, Spec, folder_of, last_lines, load
+from firesteel.run.verify import Proof, verify
+from firesteel.run.warm import warm
+
+
+async def prove(proposal: Proposal, home: Home, spec: Spec, start_s: float) -> AsyncIterator[Event]:
+    """The last event is Ready; answers that are wrong raise."""
+    promised, key = expect(proposal), key_of(spec)
+    folder = folder_of(home, spec.name)
+    keep_expect(folder, promised)
+    await _need_key(spec)
+    async for event in warm(spec, promised, key=key):
+        yield event
+    proof = Proof(())
+    async for each in verify(spec.url, spec.model, promised, key=key, read_log=lambda: _log(folder)):
+        if isinstance(each, str):
+            yield Doing("verify", each)
+        elif isinstance(each, Proof):
+            proof = each
+    service = load(home, spec.name)
+    if service is None or service.phase in ("stopping", "dead"):
+        raise FiresteelError(f"{spec.name} is gone", next=f"firesteel logs {spec.name}")
+    _need_good(spec, proof)
+    yield Done("verify", _came_to(proof.checks))
+    report = _report(proposal, service, proof, start_s)
+    write_text(folder / "report.json", json.dumps(asdict(report), indent=1))
+    _remember(proposal, home, service)
+    yield Ready(report)
+
+
+def key_of(spec: Spec) -> str | None:
+    return key_in(read_secrets(Path(spec.secrets))) if spec.is_guarded_by_key else None
+
+
+async def _need_key(spec: Spec) -> None:
+    """Bound beyond this host, it must refuse whoever has no key."""
+    if not spec.is_guarded_by_key:
+        return
+    status, _ = await asyncio.to_thread(get, f"{spec.url}/v1/models")
+    if status != 401:
+        raise FiresteelError(
+            f"{spec.name} answers HTTP {status} without a key where others reach it; it was stopped",
+            next="the same without --listen",
+        )
+
+
+def _log(folder: Path) -> str:
+    return "\n".join(last_lines(folder / "engine.log", MAX_TAIL_BYTES))
+
+
+def _need_good(spec: Spec, proof: Proof) -> None:
+    failed = [check for check in proof.checks if check.fails_launch]
+    if failed:
+        saw = "; ".join(f"{check.name}: {check.saw}" for check in failed)
+        raise FiresteelError(
+            f"{spec.name} came up, but its answers are wrong ({saw}); it was stopped",
+            next=f"firesteel logs {spec.name}",
+        )
+
+
+def _came_to(checks: tuple[Check, ...]) -> str:
+    good = ", ".join(check.name for check in checks if check.passed)
+    missed = ", ".join(check.name for check in checks if not check.passed)
+    return f"{good}; not, and worth a look: {missed}" if missed else good
+
+
+def _report(proposal: Proposal, service: Service, proof: Proof, start_s: float) -> Report:
+    launch, spec = proposal.plan.launch, service.spec
+    taken = engines.taken(launch.engine, _log(service.folder))
+    engine = service.state.engine if service.state else None
+    return Report(
+        name=spec.name,
+        url=f"{spec.url}/v1",
+        model=spec.model,
+        engine=launch.engine,
+        version=launch.version,
+        checks=proof.checks,
+        compared=compare(proposal.plan, taken, _process_bytes(engine, launch), proof.texts),
+        start_s=start_s,
+        first_token_ms=proof.texts[0].first_token_s * 1000 if proof.texts else 0,
+        log=str(service.log),
+    )
+
+
+def _remember(proposal: Proposal, home: Home, service: Service) -> None:
+    """What it took, for the next plan of the same launch."""
+    launch = proposal.plan.launch
+    took = _taken_bytes(service, launch)
+    if took is None:
+        return
+    taken = engines.taken(launch.engine, _log(service.folder))
+    remember(
+        home,
+        Realised(
+            launch_key(launch), launch.engine, launch.version, took, date.today().isoformat(),
+            taken.weights_bytes, taken.kv_bytes, taken.kv_tokens,
+        ),
+    )  # fmt: skip
+
+
+def _taken_bytes(service: Service, launch: Launch) -> int | None:
+    """Of a container, what the host has less than before: no process shows what CUDA took of it."""
+    if launch.container is None:
+        engine = service.state.engine if service.state else None
+        return _process_bytes(engine, launch)
+    lost = service.spec.available_bytes - meminfo().available_bytes
+    return lost if lost > 0 else None
+
+
+def _process_bytes(engine: process.Pid | None, launch: Launch) -> int | None:
+    """A container's memory is not that of the `docker run` we are the parent of."""
+    return process.memory(engine).total_bytes if engine and launch.container is None else None

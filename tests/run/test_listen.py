@@ -1,0 +1,88 @@
+"""Loopback unless asked; wider only with a key, which no word of a command shows."""
+
+from __future__ import annotations
+
+import stat
+import urllib.request
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+from tests.conftest import run_firesteel
+
+import firesteel
+from firesteel.edge import process
+from firesteel.edge.home import Home
+from firesteel.edge.secrets import read_secrets
+from firesteel.errors import Stopped, UsageError
+from firesteel.launch import Ask
+from firesteel.run.listen import is_wide, listening, reached_at
+from firesteel.run.manner import Manner, need_trust
+from firesteel.run.service import all_services
+
+
+@pytest.mark.parametrize(
+    ("address", "wide", "url"),
+    [
+        ("127.0.0.1", False, "http://127.0.0.1:8000"),
+        ("::1", False, "http://[::1]:8000"),
+        ("0.0.0.0", True, "http://127.0.0.1:8000"),
+        ("192.168.1.7", True, "http://192.168.1.7:8000"),
+        ("fd00::1", True, "http://[fd00::1]:8000"),
+    ],
+)
+def test_who_reaches_an_address(address: str, wide: bool, url: str) -> None:
+    assert is_wide(address) == wide
+    assert reached_at(address, 8000) == url
+
+
+def test_a_name_is_no_address() -> None:
+    with pytest.raises(UsageError, match="no address to listen on"):
+        listening(firesteel.plan("smollm2", host_name="gb10")[0], "spark.local")
+
+
+def test_a_container_is_published_there_and_told_its_key_by_name() -> None:
+    wide = listening(firesteel.plan("gpt-oss-120b-vllm", host_name="gb10")[0], "0.0.0.0").plan.launch
+    assert wide.container is not None and wide.container.publish == ("0.0.0.0:8000:8000",)
+    assert wide.env["VLLM_API_KEY"] == "$VLLM_API_KEY"
+
+
+def test_code_beside_the_weights_needs_a_word() -> None:
+    host = firesteel.host("gb10")
+    proposal = firesteel.propose(Ask("phi-4-multimodal-nvfp4"), host)[0]
+    with pytest.raises(Stopped, match="code that comes with its weights"):
+        need_trust(proposal, Manner())
+    need_trust(proposal, Manner(trusts_code=True))
+
+
+@pytest.mark.real
+def test_bound_wider_it_asks_for_a_key(engine_home: Home, free_port: int) -> None:
+    token = "hf_" + "x" * 30
+    ran = run_firesteel(
+        engine_home.root, "up", "--port", str(free_port), "--listen", "0.0.0.0", env={"HF_TOKEN": token}
+    )
+    assert ran.code == 0, ran.err
+    service = all_services(engine_home)[0]
+    path = Path(service.spec.secrets)
+    key = read_secrets(path)["LLAMA_API_KEY"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert str(path) in ran.out
+
+    with pytest.raises(HTTPError, match="401"):
+        _models(service.spec.url, None)
+    assert _models(service.spec.url, key) == 200
+    assert run_firesteel(engine_home.root, "verify").code == 0
+
+    assert service.state and service.state.engine
+    shown = Path(f"/proc/{service.state.engine.number}/cmdline").read_text()
+    told = [ran.out, ran.err, shown, *(each.read_text() for each in service.folder.iterdir())]
+    assert not any(key in text or token in text for text in told)
+    assert process.is_alive(service.state.keeper)
+
+
+def _models(url: str, key: str | None) -> int:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{url}/v1/models", headers=headers), timeout=10
+    ) as answer:
+        return int(answer.status)

@@ -1,0 +1,371 @@
+"""Preflight: what docker and the driver really say, and the way through it with pretend programs on PATH.
+
+The last test asks a real docker daemon, on a machine without a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import firesteel
+from firesteel.catalog import shipped
+from firesteel.edge import process
+from firesteel.edge.home import Home
+from firesteel.errors import HostNotReady
+from firesteel.facts import Gpu
+from firesteel.launch import Ask
+from firesteel.planner import Band, Part
+from firesteel.rules import Proposal, propose
+from firesteel.run.events import Done
+from firesteel.run.preflight import driver_trouble, gpu_trouble, preflight
+from firesteel.run.service import Spec, State, write_spec, write_state
+from firesteel.units import GIB, TIB
+
+SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "what", "next_"),
+    [
+        # dockerd 20.10.24, asked on a machine without the toolkit.
+        (
+            125,
+            'docker: Error response from daemon: could not select device driver "" '
+            "with capabilities: [[gpu]]\n\nRun 'docker run --help' for more information\n",
+            "docker cannot hand a GPU to a container",
+            "nvidia-ctk runtime configure",
+        ),
+        (
+            125,
+            "docker: Error response from daemon: Unknown runtime specified nvidia\n",
+            "runtime",
+            "nvidia-ctk",
+        ),
+        (
+            125,
+            "docker: Error response from daemon: unknown or invalid runtime name: nvidia\n",
+            "docker does not know the nvidia runtime",
+            "nvidia-ctk",
+        ),
+        # https://github.com/MauriceNino/dashdot/issues/1226, seen 2026-11-15
+        (
+            125,
+            "docker: Error response from daemon: failed to create task for container: failed to create shim "
+            "task: OCI runtime create failed: runc create failed: unable to start container process: error "
+            "during container init: error running prestart hook #0: exit status 1, stdout: , stderr: "
+            "Auto-detected mode as 'legacy'\nnvidia-container-cli: requirement error: unsatisfied condition: "
+            "cuda>=12.8, please update your driver to a newer version, or use an earlier cuda container: "
+            "unknown\n",
+            "the NVIDIA driver is too old for this image, which wants cuda>=12.8",
+            "full-upgrade",
+        ),
+        # https://github.com/NVIDIA/nvidia-container-toolkit/issues/115, seen 2026-11-15
+        (
+            255,
+            "Failed to initialize NVML: Unknown Error\n",
+            "does not get at the GPU",
+            "systemctl restart docker",
+        ),
+        (18, "Failed to initialize NVML: Driver/library version mismatch\n", "not yet loaded", "sudo reboot"),
+        # https://github.com/NVIDIA/nvidia-docker/issues/1252, seen 2026-11-15
+        (
+            125,
+            "stderr: nvidia-container-cli: initialization error: driver error: failed to process request",
+            "a container does not get at the GPU",
+            "systemctl restart docker",
+        ),
+        (
+            125,
+            "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown",
+            "loaded",
+            "modprobe",
+        ),
+        (6, "No devices were found\n", "finds no GPU", "sudo reboot"),
+        (0, "No devices were found\n", "finds no GPU", "sudo reboot"),
+        (
+            0,
+            "\n",
+            "a container does not see the GPU: no output",
+            "docker run --rm --gpus all IMAGE nvidia-smi",
+        ),
+        (
+            1,
+            "exec /usr/bin/nvidia-smi: exec format error\n",
+            "another kind of processor",
+            "docker image inspect",
+        ),
+        (124, "nvidia-smi in a container did not answer within 60 s", "does not answer", "sudo reboot"),
+        (
+            125,
+            "docker: write /var/lib/docker/tmp/x: no space left on device.\n",
+            "disk",
+            "docker system prune",
+        ),
+        (
+            125,
+            "docker: Error response from daemon: something new\n\nRun 'docker run --help' for more "
+            "information\n",
+            "a container does not see the GPU: docker: Error response from daemon: something new",
+            "nvidia-smi",
+        ),
+    ],
+)
+def test_what_docker_says(code: int, said: str, what: str, next_: str) -> None:
+    trouble = gpu_trouble(code, said)
+    assert trouble is not None
+    assert what in trouble.what and next_ in trouble.next
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (0, f"{SPARK_SAYS}\n"),
+        # The image has no nvidia-smi: it cannot tell. dockerd 20.10.24, asked.
+        (
+            127,
+            "docker: Error response from daemon: failed to create shim task: OCI runtime create failed: runc "
+            'create failed: unable to start container process: exec: "nvidia-smi": executable file not found '
+            "in $PATH: unknown\n\nRun 'docker run --help' for more information\n",
+        ),
+        (127, "sh: 1: nvidia-smi: not found\n"),
+    ],
+)
+def test_what_is_no_trouble(code: int, said: str) -> None:
+    assert gpu_trouble(code, said) is None
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "is_old"),
+    [
+        ("580.95.05", "13.0", False),
+        ("575.57.08", "13.0", True),
+        ("575.57.08", "12.9", False),
+        ("520.61", "12.8.1", True),
+        ("595.84", "13.4.1", False),
+        ("575.57.08", None, False),
+        ("unknown", "13.0", False),
+        ("575.57.08", "99", False),
+    ],
+)
+def test_the_driver_for_an_images_cuda(driver: str, cuda: str | None, is_old: bool) -> None:
+    trouble = driver_trouble([Gpu("NVIDIA GB10", driver, "12.1")], cuda)
+    assert (trouble is not None) is is_old
+    if trouble:
+        assert driver in trouble.what and "apt" in trouble.next
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture(scope="module")
+def for_spark() -> Proposal:
+    """A recipe for a Spark in its container, that takes no memory of this machine."""
+    spark = replace(
+        firesteel.host("gb10"), gpus=(Gpu("NVIDIA GB10", "580.95.05", "12.1"),), keep_free_bytes=0
+    )
+    found = next(each for each in propose(shipped(), spark, Ask()) if each.plan.launch.engine == "vllm")
+    return replace(found, plan=replace(found.plan, memory=replace(found.plan.memory, parts=())))
+
+
+@pytest.fixture
+def proposal(for_spark: Proposal, free_port: int) -> Proposal:
+    plan = for_spark.plan
+    return replace(for_spark, plan=replace(plan, launch=replace(plan.launch, port=free_port)))
+
+
+class Programs:
+    """Pretend docker and nvidia-smi, first on PATH; every call is written down."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.docker()
+        self.smi("")
+
+    def docker(self, gpu: str = f"echo '{SPARK_SAYS}'", image: str = "echo sha256:abc") -> None:
+        self._write(
+            "docker",
+            f'echo "$*" >>"{self.folder}/calls"\ncase "$1" in\nversion) echo 29.0;;\nimage) {image};;\n'
+            f"run) {gpu};;\nesac",
+        )
+
+    def smi(self, rows: str) -> None:
+        self._write("nvidia-smi", f"printf '{rows}'")
+
+    def runs(self) -> list[str]:
+        calls = self.folder / "calls"
+        return (
+            [line for line in calls.read_text().splitlines() if line.startswith("run ")]
+            if calls.exists()
+            else []
+        )
+
+    def _write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (self.folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
+    found = Programs(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{found.folder}:{os.environ['PATH']}")
+    return found
+
+
+async def check(proposal: Proposal, home: Home) -> list[str]:
+    return [event.text async for event in preflight(proposal, home) if isinstance(event, Done)]
+
+
+async def test_a_host_that_is_ready(proposal: Proposal, home: Home, programs: Programs) -> None:
+    said = await check(proposal, home)
+    assert said[0] == f"a container sees {SPARK_SAYS}"
+    box = proposal.plan.launch.container
+    assert box is not None
+    (run,) = programs.runs()
+    assert "--rm" in run and "--gpus all" in run and f"--entrypoint nvidia-smi {box.image}" in run
+
+
+async def test_the_gpu_is_tried_once_a_boot(proposal: Proposal, home: Home, programs: Programs) -> None:
+    await check(proposal, home)
+    await check(proposal, home)
+    assert len(programs.runs()) == 1
+    kept = home.root / "gpu_in_container.json"
+    kept.write_text(json.dumps({**json.loads(kept.read_text()), "boot": "another"}))
+    await check(proposal, home)
+    assert len(programs.runs()) == 2
+    programs.docker(image="echo sha256:def")
+    await check(proposal, home)
+    assert len(programs.runs()) == 3, "another image under the same name"
+    kept.write_text("broken")
+    await check(proposal, home)
+    assert len(programs.runs()) == 4
+
+
+async def test_an_image_that_is_not_here_is_not_tried(
+    proposal: Proposal, home: Home, programs: Programs
+) -> None:
+    programs.docker(image="exit 1")
+    await check(proposal, home)
+    assert programs.runs() == []
+
+
+async def test_a_container_without_gpu(proposal: Proposal, home: Home, programs: Programs) -> None:
+    programs.docker(gpu="echo 'could not select device driver' >&2; exit 125")
+    with pytest.raises(HostNotReady, match="cannot hand a GPU") as refused:
+        await check(proposal, home)
+    assert refused.value.exit_code == 5 and "nvidia-ctk" in refused.value.next
+    programs.docker()
+    assert await check(proposal, home), "a failure is not remembered"
+
+
+async def test_no_docker(
+    proposal: Proposal, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HostNotReady, match="docker is not installed"):
+        await check(proposal, home)
+
+
+async def test_a_port_in_use(proposal: Proposal, home: Home, programs: Programs) -> None:
+    port = proposal.plan.launch.port
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        with pytest.raises(HostNotReady, match=f"port {port} is in use by .*pid {os.getpid()}") as refused:
+            await check(proposal, home)
+    assert "--port " in refused.value.next and f"--port {port}" not in refused.value.next
+
+
+async def test_an_old_driver(proposal: Proposal, home: Home, programs: Programs) -> None:
+    host = replace(proposal.plan.host, gpus=(Gpu("NVIDIA GB10", "470.1", "12.1"),))
+    assert proposal.image is not None and proposal.image.cuda is not None
+    with pytest.raises(HostNotReady, match=r"this host has 470\.1"):
+        await check(replace(proposal, plan=replace(proposal.plan, host=host)), home)
+
+
+async def test_too_little_memory_now(proposal: Proposal, home: Home, programs: Programs) -> None:
+    part = Part("weights", Band.exactly(TIB), "counted", "")
+    large = replace(proposal.plan, memory=replace(proposal.plan.memory, parts=(part,)))
+    with pytest.raises(HostNotReady, match=r"it takes 1.0 TiB at its peak") as refused:
+        await check(replace(proposal, plan=large), home)
+    assert refused.value.next == "firesteel ps, then firesteel down NAME"
+
+
+async def test_others_on_the_gpu_are_named_and_ours_are_not(
+    proposal: Proposal, home: Home, programs: Programs
+) -> None:
+    with subprocess.Popen(["sleep", "60"]) as other, subprocess.Popen(["sleep", "60"]) as ours:
+        try:
+            pid = process.find(ours.pid)
+            folder = home.services / "one"
+            write_spec(folder, Spec("one", "http://127.0.0.1:9", "one", ("x",)))
+            write_state(folder, State(pid or process.this_process(), None, 0.0))
+            programs.smi(f"{other.pid}, ollama, 5120 MiB\\n{ours.pid}, vllm, [N/A]\\n")
+            said = [words for words in await check(proposal, home) if "uses the GPU too" in words]
+        finally:
+            other.kill()
+            ours.kill()
+    assert said == [
+        f"ollama (pid {other.pid}) uses the GPU too and holds 5.0 GiB: kill {other.pid}, if it may go"
+    ]
+
+
+async def test_the_embedded_engine_needs_no_docker(
+    home: Home, free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = propose(shipped(), firesteel.host("local"), Ask("smollm2", port=free_port))[0]
+    host = replace(found.plan.host, keep_free_bytes=GIB // 2)
+    assert await check(replace(found, plan=replace(found.plan, host=host)), home) == []
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[str]:
+    """A docker daemon of our own, with an empty image in it."""
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        assert os.environ.get("CI") != "true", "scripts/test installs docker in CI"
+        pytest.skip("needs root and dockerd (Debian: docker.io)")
+    address = f"unix://{tmp_path}/docker.sock"
+    words = ["dockerd", "--data-root", f"{tmp_path}/data", "--exec-root", f"{tmp_path}/exec", "-H", address]
+    with (tmp_path / "log").open("wb") as log:
+        running = subprocess.Popen([*words, "--pidfile", f"{tmp_path}/pid"], stdout=log, stderr=log)
+    try:
+        docker = ["docker", "-H", address]
+        for _ in range(200):
+            if subprocess.run([*docker, "version"], capture_output=True, check=False).returncode == 0:
+                break
+            time.sleep(0.1)
+        empty = subprocess.run(["tar", "-c", "-T", "/dev/null"], check=True, capture_output=True).stdout
+        subprocess.run([*docker, "import", "-", "empty:1"], input=empty, check=True, capture_output=True)
+        yield address
+    finally:
+        running.send_signal(signal.SIGTERM)
+        running.wait(timeout=60)
+
+
+@pytest.mark.real
+@pytest.mark.skipif(shutil.which("nvidia-ctk") is not None, reason="this machine's docker has GPUs")
+async def test_a_real_docker_without_gpus(
+    proposal: Proposal, home: Home, daemon: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", daemon)
+    launch = proposal.plan.launch
+    assert launch.container is not None
+    plan = replace(
+        proposal.plan, launch=replace(launch, container=replace(launch.container, image="empty:1"))
+    )
+    with pytest.raises(HostNotReady, match="docker cannot hand a GPU to a container"):
+        await check(replace(proposal, plan=plan), home)

@@ -1,0 +1,308 @@
+"""`verify` against a server that garbles on purpose, and against the real engine, whole and broken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.conftest import Ran, run_firesteel
+from tests.run.garbler import FAULTS, KEY, MODEL, Garbler, serving
+
+from firesteel import library
+from firesteel.cli.verify import base_of
+from firesteel.edge.home import Home
+from firesteel.edge.http import chat, chat_whole, complete, count_tokens, is_healthy, metrics, offered
+from firesteel.errors import FiresteelError, UsageError
+from firesteel.planner import Band
+from firesteel.run.expect import Expect, as_plain, expect, read_expect
+from firesteel.run.judge import Check
+from firesteel.run.service import all_services
+from firesteel.run.verify import Budget, Proof, stop_word, verify
+
+PROMISED = Expect(
+    engine="vllm",
+    parameters=8_000_000_000,
+    context=8192,
+    tool_parser="hermes",
+    reasoning_parser="qwen3",
+    requests={"temperature": 0.7, "top_k": 20},
+    drafts="mtp",
+    decode_tokens_per_s=Band(30, 60, 5000),
+    prefill_tokens_per_s=Band(1e5, 1e6, 1e7),
+    kv_tokens=(40_000, 40_000),
+)
+THOUGHTLESS = replace(PROMISED, reasoning_parser=None)
+
+CAUGHT_BY: dict[str, set[str]] = {
+    "loops": {"no garbage", "recipe's settings"},
+    "soup": {"no garbage", "recipe's settings"},
+    "other language": {"no garbage", "recipe's settings"},
+    "other script": {"no garbage", "recipe's settings"},
+    "empty": {"speaks", "speaks at length", "no garbage", "same twice", "recipe's settings"},
+    "broken bytes": {"no garbage", "recipe's settings"},
+    "escape codes": {"no garbage", "recipe's settings"},
+    "leaks tokens": {"no garbage", "recipe's settings"},
+    "different each time": {"same twice"},
+    "ignores stop": {"stop"},
+    "ignores max_tokens": {"max_tokens"},
+    "stream differs": {"stream equals plain"},
+    "usage lies": {"usage"},
+    "no usage": {"speaks", "speaks at length", "max_tokens", "usage"},
+    "thinks forever": {"reasoning split"},
+    "thoughts in the answer": {"reasoning split"},
+    "tool call as text": {"tool call"},
+    "bad tool arguments": {"tool call"},
+    "says 500": {"speaks"},
+    "not JSON": {"speaks", "no garbage"},
+    "stalls": {"speaks"},
+    "breaks off": {"speaks at length", "stream equals plain", "usage", "reasoning split"},
+    "endless": {"speaks"},
+    "loses the needle": {"long prompt"},
+    "garbage after long prompts": {"long prompt"},
+    "wrong facts": {"2+2", "facts"},
+    "drafts nothing right": {"speculation"},
+    "small cache": {"KV cache"},
+    "slow": {"speed"},
+    "NaN": {"no NaN"},
+    "open to all": {"key"},
+    "refuses settings": {"recipe's settings"},
+}
+
+
+async def prove(garbler: Garbler, promised: Expect, budget: Budget | None = None) -> Proof:
+    async with serving(garbler) as url:
+        async for each in verify(url, MODEL, promised, key=garbler.key, budget=budget):
+            if isinstance(each, Proof):
+                return each
+    raise AssertionError("verify ends with the proof")
+
+
+def failed(proof: Proof) -> set[str]:
+    return {check.name for check in proof.checks if check.fails_launch}
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+@pytest.mark.parametrize("promised", [PROMISED, THOUGHTLESS, Expect()], ids=["all", "no thoughts", "nothing"])
+async def test_a_good_server_passes_all(promised: Expect, key: str | None) -> None:
+    thinks = promised.reasoning_parser is not None
+    proof = await prove(Garbler(drafts=True, key=key, parses_thoughts=thinks), promised)
+    assert failed(proof) == set() and proof.is_good
+    assert all(check.saw for check in proof.checks)
+    if promised.engine:  # the only figure that a pretend engine has no right to
+        assert {check.name for check in proof.checks if not check.passed} <= {"speed"}
+
+
+def test_every_fault_is_in_the_table() -> None:
+    assert set(CAUGHT_BY) == set(FAULTS)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_each_fault_is_caught_by_what_should(fault: str) -> None:
+    knows_nothing = fault == "wrong facts"
+    promised = THOUGHTLESS if knows_nothing else PROMISED
+    if fault == "slow":
+        promised = replace(promised, decode_tokens_per_s=Band(1000, 2000, 4000))
+    garbler = Garbler(
+        fault, drafts=True, key=KEY if fault == "open to all" else None, parses_thoughts=not knows_nothing
+    )
+    slow = fault in ("stalls", "endless")
+    proof = await prove(garbler, promised, Budget(60, 1 if slow else 30))
+    assert not proof.is_good
+    assert failed(proof) == CAUGHT_BY[fault], proof.checks
+
+
+async def test_a_note_tells_and_does_not_fail() -> None:
+    small = replace(THOUGHTLESS, parameters=135_000_000)
+    proof = await prove(Garbler("wrong facts", drafts=True, parses_thoughts=False), small)
+    assert proof.is_good
+    assert {"2+2", "facts"} <= {check.name for check in proof.checks if not check.passed}
+
+
+async def test_no_more_is_asked_of_a_server_that_does_not_answer() -> None:
+    start = time.monotonic()
+    proof = await prove(Garbler("stalls"), PROMISED, Budget(60, 1))
+    assert [check.name for check in proof.checks] == ["speaks"]
+    assert "stopped answering" in proof.checks[0].saw
+    assert time.monotonic() - start < 10
+
+
+async def test_when_the_time_is_over_the_rest_is_named_and_not_asked() -> None:
+    garbler = Garbler(drafts=True)
+    proof = await prove(garbler, PROMISED, Budget(total_s=0))
+    assert garbler.asked == [] and proof.is_good
+    left_out = [check for check in proof.checks if "the time for it was over" in check.saw]
+    assert len(left_out) >= 8 and all(check.level == "note" for check in left_out)
+
+
+async def test_the_recipes_settings_are_sent_as_they_are() -> None:
+    garbler = Garbler(drafts=True)
+    await prove(garbler, replace(PROMISED, tool_requests={"temperature": 0.6}))
+    assert any(body.get("top_k") == 20 and body["temperature"] == 0.7 for body in garbler.asked)
+    assert [body["temperature"] for body in garbler.asked if body.get("tools")] == [0.6]
+    plain = [body for body in garbler.asked if "top_k" not in body and not body.get("tools")]
+    assert all(body["temperature"] == 0 for body in plain)
+
+
+async def test_the_long_prompt_is_long_and_another_each_time() -> None:
+    garbler = Garbler(drafts=True)
+    await prove(garbler, PROMISED)
+    await prove(garbler, PROMISED)
+    long = [body["messages"][-1]["content"] for body in garbler.asked if "lighthouse" in str(body)]
+    assert len(long) == 2 and long[0][:40] != long[1][:40]
+    assert all(0.9 < len(text.split()) / (8192 * 3 // 4) < 1.1 for text in long)
+
+
+async def test_kernels_are_held_against_the_log() -> None:
+    log = (
+        "INFO [cuda.py:507] Using TRITON_ATTN attention backend out of potential backends: ['TRITON_ATTN'].\n"
+        "INFO [nvfp4.py:242] Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['MARLIN'].\n"
+    )
+    asked = replace(PROMISED, kernels={"moe-backend": "marlin", "attention-backend": "flashinfer"})
+    async with serving(Garbler(drafts=True)) as url:
+        found = {
+            each.name: each
+            async for each in verify(url, MODEL, asked, read_log=lambda: log)
+            if isinstance(each, Check)
+        }
+    assert found["moe-backend"].passed and "MARLIN" in found["moe-backend"].saw
+    assert not found["attention-backend"].passed and found["attention-backend"].level == "note"
+
+
+def test_a_word_to_stop_at_comes_first_where_it_was_found() -> None:
+    text = "The machine runs. The machine that computes is a computer, and the machine is on."
+    word = stop_word(text)
+    assert word is not None and text.find(word) >= len(text) // 4
+    assert stop_word("") is None is stop_word("a b c d")
+
+
+async def test_http_says_what_went_wrong_in_a_sentence() -> None:
+    async with serving(Garbler(key=KEY)) as url:
+        assert await is_healthy(url)
+        with pytest.raises(FiresteelError, match="HTTP 401"):
+            await chat(url, MODEL, "What is 2+2?", max_tokens=8)
+        answer = await chat(url, MODEL, "What is 2+2?", max_tokens=8, key=KEY)
+        whole = await chat_whole(url, MODEL, "What is 2+2?", max_tokens=8, key=KEY)
+        assert answer.text == whole.text == "The answer is 4." and answer.completion_tokens == 4
+        assert await count_tokens(url, MODEL, "one two three", key=KEY) == 3
+        assert await count_tokens(url, MODEL, "one two three") is None is await metrics(url)
+        assert [row["id"] for row in await offered(url, key=KEY)] == [MODEL]
+        with pytest.raises(FiresteelError, match="HTTP 404"):
+            await complete(url, MODEL, "Once", max_tokens=4, key=KEY)
+    assert not await is_healthy(url)
+    with pytest.raises(FiresteelError, match="stopped answering"):
+        await chat(url, MODEL, "What is 2+2?", max_tokens=8)
+
+
+def test_what_is_expected_survives_its_file() -> None:
+    for proposal in library.models("gb10"):
+        made = expect(proposal)
+        assert read_expect(json.loads(json.dumps(as_plain(made)))) == made
+    assert read_expect({"parameters": "many"}) == Expect()
+
+
+def test_expectations_follow_the_recipe() -> None:
+    made = expect(library.plan("qwen3.6-27b-nvfp4-unsloth-mtp", host_name="gb10")[0])
+    assert (made.size, made.tool_parser, made.reasoning_parser) == ("able", "qwen3_coder", "qwen3")
+    assert made.drafts == "mtp" and made.drafted_tokens_per_s and made.kv_tokens and not made.is_cpu
+    small = expect(library.plan("smollm2")[0])
+    assert small.size == "tiny" and small.is_cpu and small.context == 4096 and small.drafts is None
+    oss = expect(library.plan("gpt-oss-120b", host_name="gb10")[0])
+    assert oss.requests == {"temperature": 1.0, "top_p": 1.0} and oss.parameters and oss.parameters > 1e11
+
+
+async def command(url: str, *words: str, env: dict[str, str] | None = None, home: Path) -> Ran:
+    """The program itself, beside the server that runs in this loop."""
+    none = {"FIRESTEEL_API_KEY": "", "OPENAI_API_KEY": ""}
+    return await asyncio.to_thread(
+        run_firesteel, home, "verify", "--url", url, *words, env={**none, **(env or {})}
+    )
+
+
+async def test_any_endpoint_can_be_verified_from_the_command_line(tmp_path: Path) -> None:
+    async with serving(Garbler(key=KEY, parses_thoughts=False)) as url:
+        good = await command(f"{url}/v1/", "--json", env={"FIRESTEEL_API_KEY": KEY}, home=tmp_path)
+        assert good.code == 0, good.err + good.out
+        rows = {check["name"]: check for check in good.json["checks"]}
+        assert rows["key"]["passed"] and rows["key"]["level"] == "gate" and rows["speed"]["level"] == "note"
+        without = await command(url, home=tmp_path)
+        assert without.code == 1 and "asks for a key (HTTP 401)" in without.err
+        wrong = await command(url, env={"OPENAI_API_KEY": "wrong"}, home=tmp_path)
+        assert wrong.code == 1 and "does not take the key" in wrong.err
+        assert "wrong\n" not in wrong.err
+    gone = await command(url, home=tmp_path)
+    assert gone.code == 1 and "does not answer" in gone.err
+
+
+async def test_what_a_model_says_is_shown_as_text(tmp_path: Path) -> None:
+    """Neither its terminal codes nor what looks like our own marks reach the screen."""
+    async with serving(Garbler("escape codes", parses_thoughts=False)) as url:
+        ran = await command(url, home=tmp_path)
+    assert ran.code == 1 and "FAILED" in ran.out and "U+001B" in ran.out and "\x1b" not in ran.out
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "",
+        "file:///etc/passwd",
+        "http://user:secret@127.0.0.1:1/v1",
+        "http://127.0.0.1:99999/v1",
+        "http://[::1/v1",
+        "http://127.0.0.1:1/v1?model=x",
+    ],
+)
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        base_of(url)
+    assert caught.value.next and "secret" not in caught.value.what
+
+
+def test_addresses() -> None:
+    for url in ("http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"):
+        assert base_of(url) == "http://h:1"
+    assert base_of("https://host/api/v1") == "https://host/api"
+
+
+def test_words_that_make_no_sense(tmp_path: Path) -> None:
+    ran = run_firesteel(tmp_path, "verify", "name", "--url", "http://127.0.0.1:1/v1")
+    assert ran.code == 2 and "next:" in ran.err
+
+
+@pytest.mark.real
+def test_the_real_engine_passes_and_a_broken_one_does_not(
+    engine_home: Home, free_port: int, tmp_path: Path
+) -> None:
+    root = engine_home.root
+    assert run_firesteel(root, "up", "--port", str(free_port)).code == 0
+    ran = run_firesteel(root, "verify", "--json")
+    assert ran.code == 0, ran.out + ran.err
+    passed = {check["name"] for check in ran.json["checks"] if check["passed"]}
+    assert {"speaks", "2+2", "no garbage", "same twice", "stream equals plain"} <= passed
+    assert {"stop", "max_tokens", "usage", "facts"} <= passed
+
+    url = f"http://127.0.0.1:{free_port}/v1"
+    foreign = run_firesteel(root, "verify", "--url", url, "--json")
+    assert foreign.code == 0 and foreign.json["name"] == "smollm2"
+    assert run_firesteel(root, "down").code == 0
+
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(shuffled(next(engine_home.weights.rglob("*.gguf"))))
+    ran = run_firesteel(root, "up", str(broken), "--port", str(free_port))
+    assert ran.code == 1 and "its answers are wrong" in ran.err, ran.err
+    assert all_services(engine_home) == []
+
+
+def shuffled(path: Path) -> bytes:
+    """The weights of one layer's feed-forward in another order: it loads, it answers, it is nonsense."""
+    gguf = pytest.importorskip("gguf")
+    data = bytearray(path.read_bytes())
+    for tensor in gguf.GGUFReader(path).tensors:
+        if tensor.name.startswith("blk.12.ffn"):
+            start, size = int(tensor.data_offset), int(tensor.n_bytes)
+            data[start : start + size] = bytes(reversed(data[start : start + size]))
+    return bytes(data)
