@@ -3,23 +3,25 @@
     listen: 127.0.0.1:8080
     memory: {ceiling: 110GiB}
     models:
-      coder: {recipe: qwen3-coder-next-fp8, context: 131072, pinned: true}
-      small: {recipe: smollm2, ttl: 10m}
-      other: {url: http://127.0.0.1:9000, memory: 20GiB}
-    never_together: [[coder, big]]
+      coder: {recipe: qwen3.6-35b-a3b-nvfp4, context: 131072, pinned: true}
+      small: {recipe: gpt-oss-20b, ttl: 10m}
+      other: {url: "http://127.0.0.1:9000", memory: 20GiB}
+    never_together: [[small, other]]
 
-`up -f`, `ps -f` and `render -f` read it, and the gateway will. Pure: text in, values out; whether a recipe
-exists and fits is the catalog's and the planner's answer.
+`up -f`, `ps -f`, `render -f` and `down -f` read it, and the gateway will. Pure: text in, values out; whether
+a recipe exists and fits is the catalog's and the planner's answer. Keys are held against one another after
+the schema has taken the file (`_faults`), so that each mistake has the line where it stands.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from ipaddress import ip_address
-from typing import Annotated, Self
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt
 
 from firesteel import sheets
 from firesteel.errors import UsageError
@@ -67,7 +69,7 @@ class Memory(sheets.Sheet):
 
 
 class Entry(sheets.Sheet):
-    """One model: started by us from a recipe, or running already at a URL."""
+    """One model: started by us from a `recipe`, or running already at a `url`; one of them."""
 
     recipe: str | None = None
     url: str | None = None
@@ -81,18 +83,6 @@ class Entry(sheets.Sheet):
     ttl: Seconds | None = None
     """Unused for this long, it is stopped."""
 
-    @model_validator(mode="after")
-    def _one_kind(self) -> Self:
-        if (self.recipe is None) == (self.url is None):
-            raise ValueError("needs `recipe` or `url`, one of them")
-        if self.url is not None:
-            parts = urlsplit(self.url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError("`url` is not an http address")
-            if self.context or self.users or self.port:
-                raise ValueError("a model at a `url` has no `context`, `users` or `port` of ours")
-        return self
-
 
 class ServiceFile(sheets.Sheet):
     listen: Address = "127.0.0.1:8080"
@@ -100,22 +90,57 @@ class ServiceFile(sheets.Sheet):
     models: Annotated[dict[str, Entry], Field(min_length=1, max_length=100)]
     never_together: tuple[tuple[str, ...], ...] = ()
 
-    @model_validator(mode="after")
-    def _names(self) -> Self:
-        for name in self.models:
-            if not _NAME.match(name):
-                raise ValueError(f"`{name}` is no name: letters, digits, dots, dashes, 63 at most")
-        unknown = sorted({name for group in self.never_together for name in group} - self.models.keys())
-        if unknown:
-            raise ValueError(f"`never_together` names {', '.join(unknown)}, which is not in `models`")
-        ports = [entry.port for entry in self.models.values() if entry.port]
-        if len(set(ports)) < len(ports):
-            raise ValueError("two models have the same `port`")
-        return self
+
+Fault = tuple[sheets.Path, str]
+"""Where in the file, and what is wrong there."""
 
 
 def read_service_file(name: str, text: str) -> ServiceFile:
-    return sheets.load(name, text, ServiceFile)
+    file = sheets.load(name, text, ServiceFile)
+    if faults := list(_faults(file)):
+        _, lines = sheets.read(name, text)
+        said = "\n".join(f"{name}:{lines[path]}: {what}" for path, what in faults)
+        raise sheets.BadSheet(said, next=f"correct {name}")
+    return file
+
+
+def _faults(file: ServiceFile) -> Iterator[Fault]:
+    for name, entry in file.models.items():
+        if not _NAME.match(name):
+            yield ("models", name), f"`{name}` is no name: letters, digits, dots, dashes, 63 at most"
+        yield from _kind_faults(name, entry)
+    yield from _port_faults(file)
+    for at, group in enumerate(file.never_together):
+        for place, name in enumerate(group):
+            if name not in file.models:
+                yield ("never_together", at, place), f"`never_together`: `{name}` is not in `models`"
+
+
+def _kind_faults(name: str, entry: Entry) -> Iterator[Fault]:
+    here = ("models", name)
+    if (entry.recipe is None) == (entry.url is None):
+        yield here, f"`{name}` needs `recipe` or `url`, one of them"
+    elif entry.url is not None:
+        if not _is_http(entry.url):
+            yield (*here, "url"), f"`{name}`: `url` is not an http address"
+        for key in ("context", "users", "port"):
+            if getattr(entry, key) is not None:
+                yield (*here, key), f"`{name}`: a model at a `url` has no `{key}` of ours"
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port past 65535, half an IPv6 address
+        return False
+
+
+def _port_faults(file: ServiceFile) -> Iterator[Fault]:
+    first: dict[int, str] = {}
+    for name, entry in file.models.items():
+        if entry.port and first.setdefault(entry.port, name) != name:
+            yield ("models", name, "port"), f"`{name}` has the same port as `{first[entry.port]}`"
 
 
 def asks(file: ServiceFile) -> dict[str, Ask]:

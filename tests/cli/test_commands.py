@@ -91,7 +91,7 @@ def test_plan_exits_4_when_it_does_not_fit(firesteel: Firesteel) -> None:
         (["down", "x"], 1, "nothing is running", "firesteel up"),
         (["logs"], 1, "there is no log", "firesteel up"),
         (["logs", "x"], 2, "no log is kept of `x`", "firesteel ps"),
-        (["verify"], 1, "nothing is running", "firesteel up"),
+        (["verify"], 5, "nothing is running", "firesteel up"),
         (["check"], 2, "there is nothing to check", "firesteel check run.sh"),
         (["check", "none.sh"], 2, "`none.sh` is no file", "firesteel check -"),
         (["check", "--host", "spark", "vllm serve x"], 2, "no machine is called `spark`", "--host gb10"),

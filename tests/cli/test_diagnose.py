@@ -72,3 +72,46 @@ def test_a_hostile_log_does_not_move_the_cursor(firesteel: Firesteel) -> None:
     text = "vllm: error: unrecognized arguments: --x \x1b]52;c;ZXZpbA==\x07 \x08\x08 \x1b[2J\n"
     ran = firesteel("diagnose", "-", stdin=text)
     assert ran.code == 0 and not {"\x1b", "\x07", "\x08"} & set(ran.out)
+
+
+@pytest.mark.parametrize("text", ["", "the quick brown fox\njumps\n"])
+def test_what_is_no_engines_log_says_what_to_type(firesteel: Firesteel, text: str) -> None:
+    ran = firesteel("diagnose", "-", stdin=text, env={"FIRESTEEL_COMMAND": "./firesteel"})
+    assert ran.code == 1
+    assert "type   docker logs NAME 2>&1 | ./firesteel diagnose -" in ran.out
+
+
+def test_an_empty_log_of_an_engine_that_was_named(firesteel: Firesteel) -> None:
+    ran = firesteel("diagnose", "-", "--engine", "vllm", stdin="")
+    assert ran.code == 1 and "type   " in ran.out
+
+
+def test_an_empty_log_of_a_service(firesteel: Firesteel, tmp_path: Path) -> None:
+    kept = tmp_path / "home" / "services" / "coder"
+    kept.mkdir(parents=True)
+    (kept / "engine.log").touch()
+    ran = firesteel("diagnose", "coder")
+    assert ran.code == 1 and "type   firesteel ps" in ran.out
+
+
+def test_hints_have_the_word_by_which_it_was_called(firesteel: Firesteel) -> None:
+    line = "vllm: error: unrecognized arguments: --swap-space 4\n"
+    ran = firesteel("diagnose", "-", stdin=line, env={"FIRESTEEL_COMMAND": "./firesteel --sim"})
+    assert "type   ./firesteel --sim check" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("engine", "has", "has_not"),
+    [
+        ("vllm", "--max-model-len", "--ctx-size"),
+        ("sglang", "--mem-fraction-static", "--gpu-memory-utilization"),
+        ("llamacpp", "--ctx-size", "--gpu-memory-utilization"),
+    ],
+)
+@pytest.mark.parametrize("line", ["torch.OutOfMemoryError: CUDA out of memory.", "CUDA error: out of memory"])
+def test_out_of_memory_in_the_words_of_the_engine(
+    firesteel: Firesteel, engine: str, has: str, has_not: str, line: str
+) -> None:
+    said = firesteel("diagnose", "-", "--engine", engine, "--json", stdin=f"{line}\n").json["causes"]
+    assert len(said) == 1 and said[0]["next"].startswith("firesteel up MODEL --context ")
+    assert has in said[0]["next"] and has_not not in said[0]["next"]

@@ -10,7 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import firesteel
 from tests.conftest import Firesteel
@@ -260,11 +262,62 @@ def test_a_plan_reads_only_what_its_kept_answer_was_named_by(tmp_path: Path, mod
         env={**os.environ, "FIRESTEEL_HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"},
     )
     packages = [path for path in sys.path if path.endswith("-packages")]
-    named_by = (*packages, sys.base_prefix, sys.prefix, str(Path(firesteel.__file__).parents[1]), str(home))
+    named_by = (*packages, sys.base_prefix, sys.prefix, str(Path(firesteel.__file__).parents[1]))
+    own = (str(home / "catalog"), str(home / "cache"))
     events = [line.partition(" ") for line in ran.stderr.splitlines()]
     assert any(what.endswith("images.yaml") for _, _, what in events)
     assert [
         (event, what)
         for event, _, what in events
-        if event not in ("open", "os.listdir", "os.scandir") or not what.startswith(named_by)
+        if event not in ("open", "os.listdir", "os.scandir") or not what.startswith((*named_by, *own))
     ] == []
+
+
+FP8_EXPERTS = str(Path(__file__).parent.parent / "facts" / "configs" / "Qwen--Qwen3-30B-A3B-FP8.json")
+
+
+def test_deeper_and_crowded_are_slower_whatever_the_layout(firesteel: Firesteel, config: str) -> None:
+    """A label that may be either of two layouts: everything is said of both, not of the light one."""
+    found = firesteel("plan", config, "--quant", "nvfp4", *ASKED, "--context", "40960").json
+    speed, memory = found["speed"], found["memory"]
+    alone = speed["decode_tokens_per_s"]["expected"]
+    depths = [each["decode_tokens_per_s"]["expected"] for each in speed["at_depth"]]
+    assert depths == sorted(depths, reverse=True) and depths[0] <= alone * 1.0001
+    assert speed["crowd"]["each_tokens_per_s"]["expected"] <= alone
+    fraction = float(found["launch"]["flags"]["gpu-memory-utilization"])
+    needed = sum(part["bytes"]["high"] for part in memory["parts"])
+    assert fraction * 130_663_642_562 >= needed  # of a Spark's memory
+
+
+def test_blocks_of_fp8_are_not_cut_in_two(firesteel: Firesteel) -> None:
+    ran = firesteel("plan", FP8_EXPERTS, "--nodes", "4", "--host", "gb10")
+    assert ran.code == 2 and "192 wide on each of 4 Sparks" in ran.err and "--nodes 2" in ran.err
+    assert firesteel("plan", FP8_EXPERTS, "--nodes", "2", "--host", "gb10").code == 0
+
+
+def test_a_label_chooses_among_the_checkpoints_of_a_name(firesteel: Firesteel) -> None:
+    asked = ("plan", "qwen3-coder-next", "--host", "gb10")
+    found = firesteel(*asked, "--quant", "ud-q4_k_xl", "--json").json
+    assert found["launch"]["model"].lower().endswith(":ud-q4_k_xl")
+    assert firesteel(*asked, "--quant", "FP8", "--json").json["launch"]["model"].endswith("-FP8")
+    none = firesteel(*asked, "--quant", "nvfp4")
+    assert none.code == 2 and "there are fp8, fp8-dynamic, " in none.err
+
+
+def test_a_label_says_nothing_of_files(firesteel: Firesteel, tmp_path: Path) -> None:
+    """It was taken and not used: the plan was that of the file, under another name."""
+    folder = tmp_path / "Tiny"
+    folder.mkdir()
+    small = {**CONFIG, "hidden_size": 64, "num_hidden_layers": 1, "vocab_size": 256, "intermediate_size": 64}
+    (folder / "config.json").write_text(json.dumps({**small, "num_attention_heads": 2, "head_dim": 32}))
+    held = {
+        "model.embed_tokens.weight": np.zeros((256, 64), np.float16),
+        "model.layers.0.mlp.up_proj.weight": np.zeros((64, 64), np.float16),
+    }
+    save_file(held, folder / "model.safetensors")
+    assert firesteel("plan", str(folder), "--host", "gb10", "--context", "1024").code in (0, 4)
+    ran = firesteel("plan", str(folder), "--quant", "nvfp4", "--host", "gb10", "--context", "1024")
+    assert ran.code == 2 and "is F16 by its own header; --quant is for a config alone" in ran.err
+    save_file({}, folder / "model.safetensors")
+    empty = firesteel("plan", str(folder), "--host", "gb10")
+    assert empty.code == 2 and "holds no tensors" in empty.err

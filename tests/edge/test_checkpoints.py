@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 from firesteel.edge import checkpoints
 from firesteel.edge.fetch import Patience, get
 from firesteel.edge.sources import FileSource, UrlSource
-from firesteel.errors import FiresteelError
+from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.source import BadHeader
 from firesteel.facts.tensors import Role
 
@@ -117,8 +117,50 @@ def test_what_is_no_checkpoint(tmp_path: Path) -> None:
         checkpoints.open_path(str(broken))
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "config.json").write_text("[" * 100_000)
+    with pytest.raises(FiresteelError, match="nested deeper than any model's config"):
+        checkpoints.open_path(str(tmp_path / "m"))
+    (tmp_path / "m" / "config.json").write_text("{,")
     with pytest.raises(FiresteelError, match="is not JSON"):
         checkpoints.open_path(str(tmp_path / "m"))
+
+
+def test_a_file_without_tensors_is_no_checkpoint(tmp_path: Path) -> None:
+    """Its header is sound; as a plan, it would weigh nothing and fit everywhere."""
+    folder = write_model(tmp_path / "tiny", shards=False)
+    for held in ({}, {"model.norm.weight": np.zeros((0,), np.float16)}):
+        save_file(held, folder / "model.safetensors")
+        with pytest.raises(UsageError, match="holds no tensors"):
+            checkpoints.open_path(str(folder))
+    empty = tmp_path / "empty.gguf"
+    empty.write_bytes(b"GGUF" + (3).to_bytes(4, "little") + bytes(16))
+    with pytest.raises(FiresteelError):
+        checkpoints.open_path(str(empty))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({}, None),
+        ({"hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36}, "cannot be this model"),
+        ({"hidden_size": 8, "vocab_size": 8, "intermediate_size": 8}, "cannot be this model"),
+        ({"hidden_size": 4096, "quantization_config": {"quant_method": "nobody's"}}, None),
+        ({"hidden_size": 4096, "model_type": "mpt"}, None),
+    ],
+)
+def test_files_of_another_model_than_the_config_are_refused(
+    tmp_path: Path, more: dict[str, object], says: str | None
+) -> None:
+    """As a sum that the user gives is; of what the config does not size, nothing can be said."""
+    folder = write_model(tmp_path / "tiny", shards=False)
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **more}))
+    if says:
+        with pytest.raises(UsageError, match=says):
+            checkpoints.open_path(str(folder))
+        return
+    try:
+        assert checkpoints.open_path(str(folder)).weights.provenance == "counted"
+    except FiresteelError as other:
+        assert "cannot be this model" not in str(other)
 
 
 @dataclass
@@ -185,7 +227,7 @@ def test_a_hub_repository_reads_as_the_folder_does(hub: Hub, shards: bool) -> No
 def test_only_the_front_of_a_large_file_travels(hub: Hub) -> None:
     folder = hub.root / "org" / "large"
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": 16384, "hidden_size": 1024}))
     save_file(
         {"model.embed_tokens.weight": np.zeros((16384, 1024), np.float16)}, folder / "model.safetensors"
     )

@@ -83,10 +83,65 @@ def test_a_name_that_is_no_repository_becomes_no_folder(store: Store, name: str)
         store.folder(name)
 
 
-@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", "a\0b"])
-def test_a_listed_path_that_leads_out_is_refused(path: str) -> None:
-    with pytest.raises(FiresteelError, match="cannot be kept"):
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("../x", "/etc/passwd", "a/../../x", "", "a\0b"),
+        *(".", "./a", "a/./b", "a//b", "a/"),
+        *("a\nb", "\x1b[2Ja", "a\x7f", "a\x9b", "a\u2028b", "a\ud800"),
+        *("a" * 256, "é" * 128, "a/" + "b" * 256 + "/c", "a/" * 600 + "b", "a" * 10_000_000),
+    ],
+    ids=lambda path: ascii(path[:20]),
+)
+def test_a_listed_path_that_leads_out_or_fits_on_no_disk_is_refused(path: str) -> None:
+    with pytest.raises(FiresteelError, match="cannot be kept") as caught:
         hub_store.check_listing(Listing(NAME, COMMIT, (HubFile(path, 1, "0" * 40),)))
+    assert caught.value.what.isprintable() and len(caught.value.what) < 1000 and caught.value.next
+
+
+@pytest.mark.parametrize(
+    "path", ["a" * 255, "é" * 127, "..a", ".gitattributes", "a b/重み.txt", "a/" * 500 + "b"]
+)
+def test_a_listed_path_that_is_only_unusual_is_kept(store: Store, path: str) -> None:
+    file = HubFile(path, 1, "0" * 40)
+    listing = Listing(NAME, COMMIT, (file,))
+    hub_store.check_listing(listing)
+    hub_store.link(store, listing, file)
+    assert store.place(listing, file).is_symlink()
+
+
+@pytest.mark.parametrize(
+    "two",
+    [
+        (HubFile("a", 1, "0" * 40), HubFile("a", 1, "1" * 40)),
+        (HubFile("a", 1, "0" * 40), HubFile("a/b/c", 1, "1" * 40)),
+        (HubFile("a", 1, "0" * 40), HubFile("b", 2, "0" * 40)),
+    ],
+    ids=["one place", "a file and a folder", "one digest and two lengths"],
+)
+def test_listed_files_that_cannot_both_be_kept(two: tuple[HubFile, HubFile]) -> None:
+    between = HubFile("a!", 1, "2" * 40), HubFile("a.b", 1, "3" * 40)
+    for files in ((*two, *between), (*between, *two[::-1])):
+        with pytest.raises(FiresteelError, match="cannot be kept"):
+            hub_store.check_listing(Listing(NAME, COMMIT, files))
+
+
+async def test_a_name_that_fits_on_no_disk_is_a_sentence_before_a_byte(
+    served: hub_server.Hub, store: Store
+) -> None:
+    served.repositories[NAME].files["a" * 300] = b"x"
+    with pytest.raises(FiresteelError, match="too long"):
+        await _fetch(served, store)
+    assert served.sent_bytes == 0 and not store.root.exists()
+
+
+def test_a_link_that_cannot_be_made_leaves_nothing_behind(store: Store) -> None:
+    file = HubFile("config.json", 1, "0" * 40)
+    listing = Listing(NAME, COMMIT, (file,))
+    (store.place(listing, file) / "in the way").mkdir(parents=True)
+    with pytest.raises(HostNotReady, match=r"config\.json cannot be made"):
+        hub_store.link(store, listing, file)
+    assert list(store.snapshot(NAME, COMMIT).iterdir()) == [store.place(listing, file)]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"files": 3}', '{"files": [{"path": 1}]}', "[" * 100_000])
@@ -214,6 +269,18 @@ async def test_the_same_bytes_in_another_commit_are_not_fetched(served: hub_serv
     await _fetch(served, store)
     assert served.sent_bytes == 0
     assert (store.snapshot(NAME, "f" * 40) / "model.safetensors").read_bytes() == WEIGHTS
+
+
+async def test_the_same_bytes_under_many_names_are_fetched_once(served: hub_server.Hub, store: Store) -> None:
+    slow = Trouble(bytes_per_s=10_000_000)  # so that two fetches, were there two, would meet
+    same = {f"{folder}model.safetensors": WEIGHTS for folder in ("", "sub/", "sub/again/", "other/")}
+    files = {**same, "a/__init__.py": b"", "b/__init__.py": b"", "config.json": b"{}", "copy.json": b"{}"}
+    served.add(NAME, files, trouble=dict.fromkeys(same, slow))
+    moved = await _fetch(served, store)
+    assert {path: _place(store, path).read_bytes() for path in files} == files
+    assert served.sent_bytes == len(WEIGHTS) + len(b"{}")
+    assert moved[-1].done_bytes == moved[-1].total_bytes == len(WEIGHTS) + len(b"{}")
+    assert not list(store.folder(NAME).rglob(f"*{hub_store.PART}"))
 
 
 async def test_whoever_stops_waiting_stops_the_fetch(served: hub_server.Hub, store: Store) -> None:

@@ -51,13 +51,20 @@ def test_a_home_that_begins_with_a_kept_answer_is_no_other_home(tmp_path: Path, 
     assert kept.name(WORDS, home, {}, package) == first
 
 
+def model_of_huggingface(home: Home) -> None:
+    """A name that firesteel has for a folder of its own, elsewhere."""
+    place = home.catalog / "models/huggingface/toy.yaml"
+    place.parent.mkdir(parents=True)
+    place.write_text("title: toy\n")
+
+
 CHANGES: dict[str, Callable[[Home, Path], object]] = {
     "a recipe of the user's, of the same size and date": lambda home, _: same_size(
         home.catalog / "recipes/own.yaml", "title: two\n"
     ),
     "a new recipe": lambda home, _: (home.catalog / "recipes/new.yaml").write_text(""),
     "a recipe gone": lambda home, _: (home.catalog / "recipes/own.yaml").unlink(),
-    "a file that somebody may read one day": lambda home, _: (home.root / "x.json").write_text(""),
+    "a model of the org huggingface": lambda home, _: model_of_huggingface(home),
     "a rule of ours": lambda _, package: same_size(package / "data/rules.yaml", "rules: {}\n"),
     "a module of ours": lambda _, package: (package / "new.py").write_text(""),
 }
@@ -68,6 +75,13 @@ def test_a_change_in_the_files_changes_the_name(what: str, home: Home, package: 
     before = kept.name(WORDS, home, {}, package)
     CHANGES[what](home, package)
     assert before and kept.name(WORDS, home, {}, package) not in (None, before)
+
+
+def test_what_runs_meanwhile_is_not(home: Home, package: Path) -> None:
+    before = kept.name(WORDS, home, {}, package)
+    (home.root / "services").mkdir()
+    (home.root / "services/engine.log").write_text("a line")
+    assert kept.name(WORDS, home, {}, package) == before
 
 
 def test_words_and_environment_are_in_the_name(home: Home, package: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge import memory
+from firesteel.edge import smi
 from firesteel.edge.kernel_log import KernelLog
 from firesteel.edge.memory import Evicted, evict, gpu_users, sample, shm
 from firesteel.facts import GpuUser
@@ -179,11 +179,9 @@ def test_no_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu_users() is None
 
 
-@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 def test_an_nvidia_smi_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(memory, "_SMI_PATIENCE_S", 0.1)
+    monkeypatch.setattr(smi, "_PATIENCE_S", 0.1)
     program(tmp_path, "nvidia-smi", "exec sleep 30")
     start = time.monotonic()
     assert gpu_users() is None

@@ -429,3 +429,33 @@ def test_entering_keeps_what_is_there_unless_told(tmp_path: Path) -> None:
     assert not json.loads((folder / "world.json").read_text())["gpu_users"]
     with pytest.raises(UsageError, match="must be between"):
         enter("idle", {"FIRESTEEL_HOME": str(tmp_path), "FIRESTEEL_SIM_SPEED": "warp"})
+
+
+def test_a_named_scenario_begins_with_nothing_pulled_and_nothing_tried(tmp_path: Path) -> None:
+    environ = {"FIRESTEEL_HOME": str(tmp_path), "PATH": "/bin"}
+    folder = enter("idle", dict(environ))
+    left = [folder / "images.json", folder / "home" / "gpu_in_container.json"]
+    for path in left:
+        path.write_text("[]")
+    ledger.kernel_says(folder, "NVRM: NV_ERR_NO_MEMORY")
+    enter(None, dict(environ))
+    assert all(path.exists() for path in left)
+    enter("idle", dict(environ))
+    assert not any(path.exists() for path in left) and (folder / "dev/kmsg").read_text() == ""
+    assert json.loads((folder / "world.json").read_text())["name"] == "idle"
+
+
+def test_a_scenario_does_not_change_under_what_runs(sparks: Sparks, tmp_path: Path) -> None:
+    host = sparks(replace(QUICK, name="idle"))
+    engine = host.start(*LLAMACPP).until_ready()
+    environ = {"FIRESTEEL_SIM": str(host.folder), "PATH": "/bin"}
+    with pytest.raises(UsageError, match="one runs on this pretend Spark") as refused:
+        enter("crash", dict(environ))
+    assert refused.value.next == "firesteel --sim ps, and firesteel --sim down --all"
+    images = host.folder / "images.json"
+    images.write_text("[]")
+    enter("idle", dict(environ))
+    assert images.exists() and engine.get("/health") == 200
+    host.docker("stop", "one")
+    enter("crash", dict(environ))
+    assert not images.exists()

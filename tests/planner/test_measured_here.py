@@ -21,10 +21,23 @@ BEFORE = PROPOSAL.plan
 KEY = launch_key(BEFORE.launch)
 
 
-def again(**seen: int | str | None) -> Plan:
+def row(process_bytes: int, planned: Plan, **seen: int | str | None) -> Realised:
+    """A start of a plan, as it is remembered."""
+    parts = {
+        "key": launch_key(planned.launch),
+        "engine": "vllm",
+        "version": "0.24.0",
+        "seen": "2026-11-15",
+        "checkpoint_bytes": planned.weights.total_bytes,
+        "planned_kv_bytes": planned.kv_bytes,
+        **seen,
+    }
+    return Realised(process_bytes=process_bytes, **parts)  # type: ignore[arg-type]
+
+
+def again(process_bytes: int, **seen: int | str | None) -> Plan:
     """The same launch, planned after it ran."""
-    parts = {"key": KEY, "engine": "vllm", "version": "0.24.0", "seen": "2026-11-15", **seen}
-    return plan(BEFORE.launch, BEFORE.shape, BEFORE.weights, GB10, Realised(**parts))  # type: ignore[arg-type]
+    return plan(BEFORE.launch, BEFORE.shape, BEFORE.weights, GB10, row(process_bytes, BEFORE, **seen))
 
 
 def sure() -> int:
@@ -51,21 +64,74 @@ def test_counted_parts_stay_where_the_engine_says_the_same() -> None:
     assert after.memory.parts[0] == weights
 
 
-def test_an_engine_that_differs_is_believed_and_said() -> None:
+def test_an_engine_that_took_more_cache_keeps_it_and_is_said_to() -> None:
     cache = BEFORE.memory.parts[1]
     after = again(process_bytes=sure() + 6 * GIB, kv_bytes=round(cache.bytes.expected * 1.2))
-    assert after.memory.parts[1].basis == "measured"
+    assert (after.memory.parts[1].bytes, after.memory.parts[1].basis) == (cache.bytes, "formula")
+    assert after.memory.needed.expected == sure() + 6 * GIB
     assert any("KV cache:" in note and "by vllm on 2026-11-15" in note for note in after.notes)
 
 
 def test_derived_weights_are_replaced_by_the_engines_own() -> None:
     derived = replace(BEFORE.weights, provenance="derived")
-    seen = Realised(
-        KEY, "vllm", None, sure() + 4 * GIB, "2026-11-15", weights_bytes=derived.total_bytes + GIB
-    )
+    seen = row(sure() + 4 * GIB, BEFORE, weights_bytes=derived.total_bytes + GIB)
     after = plan(BEFORE.launch, BEFORE.shape, derived, GB10, seen)
     assert after.memory.parts[0].basis == "measured"
     assert after.memory.parts[0].bytes.expected == derived.total_bytes + GIB
+
+
+def told(kv_bytes: int, *seen: Realised) -> Plan:
+    """gpt-oss-120b in vLLM with a cache of so many bytes."""
+    ask = Ask("gpt-oss-120b-vllm", kv_cache_bytes=kv_bytes)
+    return propose(library.catalog(), GB10, ask, {each.key: each for each in seen})[0].plan
+
+
+@pytest.mark.parametrize(
+    ("said", "planned"), [(5 * GIB, 5 * GIB), (5 * GIB, None), (None, 5 * GIB), (None, None)]
+)
+def test_a_larger_cache_than_then_needs_the_more(said: int | None, planned: int | None) -> None:
+    """It was planned with the 5 GiB of then, and fitted where it would have frozen the host."""
+    before = told(5 * GIB)
+    seen = row(76 * GIB, before, kv_bytes=said, planned_kv_bytes=planned)
+    if said or planned:
+        assert told(5 * GIB, seen).memory.needed.expected == 76 * GIB
+    after = told(60 * GIB, seen)
+    assert after.memory.needed.expected > 120 * GIB and not after.fits
+
+
+def test_a_smaller_cache_than_then_needs_no_more() -> None:
+    seen = row(84 * GIB, told(12 * GIB), kv_bytes=12 * GIB)
+    assert told(5 * GIB, seen).memory.needed.expected == 77 * GIB
+    bare = replace(seen, planned_kv_bytes=None)
+    assert told(5 * GIB, bare).memory.needed.expected == 84 * GIB
+
+
+@pytest.mark.parametrize("said", [{}, {"checkpoint_bytes": None}])
+@pytest.mark.parametrize("share", [0.5, 0.9, 1.1, 1.5])
+def test_another_file_under_the_same_name_is_another_model(share: float, said: dict[str, None]) -> None:
+    """A path says nothing of what lies there; the bytes do."""
+    sizes = {role: round(size * share) for role, size in BEFORE.weights.bytes_by_role.items()}
+    other = replace(BEFORE.weights, bytes_by_role=sizes, provenance="counted")
+    seen = row(sure() + 4 * GIB, BEFORE, weights_bytes=BEFORE.weights.total_bytes, **said)
+    after = plan(BEFORE.launch, BEFORE.shape, other, GB10, seen)
+    assert after.memory.needed == plan(BEFORE.launch, BEFORE.shape, other, GB10).memory.needed
+    assert any("of other weights" in note and "not used" in note for note in after.notes)
+
+
+def test_a_start_that_does_not_say_its_weights_is_not_used() -> None:
+    after = again(process_bytes=sure() + 4 * GIB, checkpoint_bytes=None)
+    assert after.memory.needed == BEFORE.memory.needed
+    assert any("does not say of which weights" in note for note in after.notes)
+
+
+def test_padding_that_the_engine_counts_as_weights_is_no_other_file() -> None:
+    before = told(5 * GIB)
+    weights, padding = (
+        next(part.bytes.expected for part in before.memory.parts if part.name == name)
+        for name in ("weights", "expert padding")
+    )
+    seen = row(80 * GIB, before, weights_bytes=round(weights + padding), checkpoint_bytes=None)
+    assert told(5 * GIB, seen).memory.needed.expected == pytest.approx(80 * GIB)
 
 
 def test_tokens_that_differ_are_said() -> None:
@@ -76,15 +142,15 @@ def test_tokens_that_differ_are_said() -> None:
     assert not any("tokens" in note for note in again(process_bytes=sure() + GIB, kv_tokens=tokens).notes)
 
 
-@pytest.mark.parametrize("seen", [{"key": "x", "process_bytes": 100 * GIB}, {"process_bytes": 5 * GIB}])
-def test_what_cannot_be_true_is_not_used(seen: dict[str, int | str]) -> None:
-    after = again(**seen)
+@pytest.mark.parametrize(("took", "key"), [(100 * GIB, "x"), (5 * GIB, KEY)])
+def test_what_cannot_be_true_is_not_used(took: int, key: str) -> None:
+    after = again(took, key=key)
     assert after.memory.needed == BEFORE.memory.needed
     assert any("not used" in note for note in after.notes)
 
 
 def test_proposals_find_it_by_their_own_key() -> None:
-    seen = {KEY: Realised(KEY, "vllm", None, sure() + 4 * GIB, "2026-11-15")}
+    seen = {KEY: row(sure() + 4 * GIB, BEFORE)}
     (found, *_) = propose(library.catalog(), GB10, Ask("qwen3.6-35b-a3b-nvfp4"), seen)
     assert any(part.basis == "measured" for part in found.plan.memory.parts)
 

@@ -12,6 +12,7 @@ import firesteel
 from firesteel.errors import UsageError
 from firesteel.facts import Architecture, FullAttention, Mamba2, Role, Weights
 from firesteel.facts.architecture import LatentAttention, Layer
+from firesteel.facts.config import architecture
 from firesteel.facts.parameters import parameters
 from firesteel.facts.usual import usual_weights
 from firesteel.launch import Ask
@@ -123,3 +124,57 @@ def test_formats_share_what_is_whole() -> None:
     part = split_weights(weights, 2)
     assert part.bytes_by_role[Role.ATTENTION] == 60 == sum(part.bytes_by_format.values())
     assert split_weights(replace(weights, replicated_bytes=0), 2).total_bytes == 50
+
+
+def sizes(name: str, label: str) -> tuple[Architecture, Weights]:
+    config = json.loads((CONFIGS / f"{name}.json").read_text())
+    return architecture(config), usual_weights(parameters(config), label, "config.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "sparks", "even"),
+    [
+        ("Qwen--Qwen3-30B-A3B", "fp8-block", 2, True),  # 768 / 2 = 3 x 128
+        ("Qwen--Qwen3-30B-A3B", "fp8-block", 4, False),
+        ("Qwen--Qwen3-30B-A3B", "fp8", 4, True),  # one scale a tensor
+        ("Qwen--Qwen3-30B-A3B", "fp8-dynamic", 4, True),  # one a row
+        ("Qwen--Qwen3-30B-A3B", "bf16", 4, True),
+        ("Qwen--Qwen3-235B-A22B", "fp8-block", 4, True),  # 1536 / 4 = 3 x 128
+        ("Qwen--Qwen3-235B-A22B", "fp8-block", 8, False),
+        ("Qwen--Qwen3-32B", "fp8-block", 8, True),  # 25600 / 8 = 25 x 128
+        ("Qwen--Qwen3-8B", "fp8-block", 8, True),  # 12288 / 8 = 12 x 128
+        ("meta-llama--Meta-Llama-3.1-70B", "fp8-block", 8, True),  # 28672 / 8 = 28 x 128
+    ],
+)
+def test_blocks_of_fp8_are_not_cut(name: str, label: str, sparks: int, even: bool) -> None:
+    """vLLM 0.32: `The output_size of gate's and up's weight = 192 is not divisible by ...`."""
+    made, weights = sizes(name, label)
+    if even:
+        insist_on_even_parts(made, sparks, weights)
+        return
+    with pytest.raises(UsageError, match=f"wide on each of {sparks} Sparks.* would do") as caught:
+        insist_on_even_parts(made, sparks, weights)
+    insist_on_even_parts(made, int(caught.value.next.split()[1]), weights)
+
+
+def test_a_dense_mlp_has_blocks_too() -> None:
+    made, weights = sizes("Qwen--Qwen3-8B", "fp8-block")
+    narrow = replace(made, feed_forward_size=640)
+    blocks = replace(weights, bytes_by_role={Role.DENSE_MLP: 108 * (640 * 4096 + 5 * 32 * 4)})
+    insist_on_even_parts(narrow, 1, blocks)
+    with pytest.raises(UsageError, match=r"MLPs 640 wide are 320 wide on each of 2 Sparks.*; 1 would do"):
+        insist_on_even_parts(narrow, 2, blocks)
+
+
+def test_experts_that_stay_whole_are_not_cut() -> None:
+    made, weights = sizes("Qwen--Qwen3-30B-A3B", "fp8-block")
+    insist_on_even_parts(made, 4, weights, has_whole_experts=True)
+
+
+def test_the_catalogs_block_fp8_is_told_by_its_bytes() -> None:
+    """Qwen3-Coder-Next-FP8 has experts 512 wide: four Sparks hold a block each, eight none."""
+    known = firesteel.propose(Ask("qwen3-coder-next-fp8"), GB10)[0].plan
+    wide = replace(known.shape, feed_forward_size=512)
+    insist_on_even_parts(wide, 4, known.weights)
+    with pytest.raises(UsageError, match="64 wide on each of 8 Sparks"):
+        insist_on_even_parts(wide, 8, known.weights)

@@ -37,6 +37,10 @@ SOUP = (
     "kinsathab resknown khresh askof umnisuper Askkh kingkhial aryirk"
 )
 THOUGHT = "The user wants 12 times 17. Ten times 17 is 170 and two times 17 is 34, so it is 204."
+MUSING = (
+    "Somebody asks me something. I should check what is wanted here, then answer it in plain words, with an "
+    "example where that helps, and keep it short. Let me see what people would like to know about this. "
+)
 FACTS = {
     "What is 2+2?": "The answer is 4.",
     "What is 12*17?": "12*17 is 204.",
@@ -63,6 +67,11 @@ class Garbler:
     drafts: bool = False
     key: str | None = None
     token_s: float = 0.0
+    thoughts: int = 0
+    """Words of thought before each answer to `verify`'s questions, on a channel of their own: `stop` does not
+    look at them, `max_tokens` counts them."""
+    answers: int | None = None
+    """So many chats it answers; then it closes each connection, as one does that was killed."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     generated: int = 0
 
@@ -175,6 +184,9 @@ async def _metrics(garbler: Garbler, request: web.Request) -> web.StreamResponse
 async def _chat(garbler: Garbler, request: web.Request) -> web.StreamResponse:
     body = await request.json()
     garbler.asked.append(body)
+    if garbler.answers is not None and len(garbler.asked) > garbler.answers:
+        assert request.transport is not None
+        request.transport.abort()
     if garbler.fault == "says 500":
         return web.json_response({"error": {"message": "CUDA error: illegal memory access"}}, status=500)
     if garbler.fault == "refuses settings" and "top_k" in body:
@@ -205,8 +217,19 @@ def _compose(garbler: Garbler, body: dict[str, Any]) -> tuple[dict[str, Any], li
     prompt = body["messages"][-1]["content"]
     if garbler.parses_thoughts and prompt == "What is 12*17?":
         return _thinking_message(garbler, body)
+    if garbler.thoughts:
+        return _after_thoughts(garbler, body)
     tokens, finish = garbler.cut(garbler.words_for(body), body)
     return {"role": "assistant", "content": "".join(tokens)}, tokens, finish
+
+
+def _after_thoughts(garbler: Garbler, body: dict[str, Any]) -> tuple[dict[str, Any], list[str], str]:
+    """As gpt-oss does: thoughts that the answer says again in other words, and then the answer."""
+    limit = body["max_tokens"]
+    thought = re.findall(r"\s*\S+", MUSING * (1 + garbler.thoughts // 10))[: min(garbler.thoughts, limit)]
+    said, finish = garbler.cut(garbler.words_for(body), {**body, "max_tokens": limit - len(thought)})
+    message = {"role": "assistant", "reasoning": "".join(thought), "content": "".join(said)}
+    return message, [*thought, *said], finish
 
 
 def _tool_message(garbler: Garbler) -> tuple[dict[str, Any], list[str], str]:

@@ -57,6 +57,27 @@ def test_two_and_two(text: str, size: Size, fails: bool) -> None:
     assert judge.knows_sum(answer(text), size).fails_launch is fails
 
 
+def test_the_answer_counts_and_is_shown_where_there_is_one() -> None:
+    said = answer("It is 5.", reasoning="Two and two are 4.")
+    wrong = judge.knows_sum(said, "able")
+    assert wrong.fails_launch and wrong.saw == '"It is 5."'
+    assert judge.knows_sum(answer("It is 4.", reasoning="Let me add them."), "able").saw == '"It is 4."'
+    only = judge.knows_sum(answer("", "length", reasoning="Two and two are 4."), "able")
+    assert only.passed and only.saw == 'in its thoughts: "Two and two are 4."'
+    cut = judge.knows_sum(answer("The sum of", "length", reasoning="Two and two are 4."), "able")
+    assert cut.passed and cut.saw == 'in its thoughts: "Two and two are 4."'
+    facts = judge.knows_facts({"a": (answer("warm", reasoning="Hm, cold?"), "cold")}, "able")
+    assert facts.fails_launch and '"warm"' in facts.saw
+    needle = judge.finds_needle(answer("mango-7", reasoning="I look for it."), "mango-7", "able")
+    assert needle.passed and needle.saw.endswith('tokens: "mango-7"')
+
+
+def test_a_broken_off_stream_is_no_wrong_answer() -> None:
+    assert judge.speaks([answer("A comp", None, is_whole=False)]).cause == "silent"
+    assert judge.speaks([answer("", None, is_whole=False)]).cause == "wrong"
+    assert judge.speaks([answer("")]).cause == "wrong"
+
+
 def test_facts_one_slip_is_a_slip() -> None:
     right, wrong = (answer("cold"), "cold"), (answer("warm"), "cold")
     assert judge.knows_facts({"a": right, "b": right, "c": wrong}, "able").passed
@@ -93,6 +114,7 @@ def test_a_torn_stream_is_told_from_a_restless_engine() -> None:
         (answer("A computer is a ", "stop"), False),
         (answer("A computer is a machine that", "stop"), True),
         (answer("A cat sat there", "length"), False),
+        (answer("A computer is a ", "stop", reasoning="They mean a machine."), False),
     ],
 )
 def test_stop(given: Answer, fails: bool) -> None:

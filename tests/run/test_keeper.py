@@ -18,7 +18,7 @@ from firesteel.edge import process
 from firesteel.edge.home import Home, is_locked, lock
 from firesteel.errors import FiresteelError
 from firesteel.run import keeper, stop
-from firesteel.run.service import Service, Spec, death, load, write_spec
+from firesteel.run.service import Service, Spec, all_services, death, load, write_spec
 from firesteel.run.start import start_keeper, until_healthy
 
 SLEEPS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
@@ -293,3 +293,58 @@ def test_an_engine_that_works_and_gets_nowhere_is_ended(home: Home, free_port: i
     assert service.state is not None
     process.send(service.state.keeper, signal.SIGTERM)
     until(lambda: now(home).phase == "dead")
+
+
+@pytest.mark.parametrize("name", ["spec.json", "state.json", "report.json"])
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[" * 100_000, '{"restarts": "many", "start": 7, "name": []}', "a folder"]
+)
+def test_damaged_files_hide_no_service(
+    home: Home, start: Callable[..., Service], name: str, damage: str
+) -> None:
+    """A keeper that lives is a service; and `down` ends it as long as it is known who keeps it."""
+    service = start(SLEEPS)
+    place = service.folder / name
+    place.unlink(missing_ok=True)
+    if damage == "a folder":
+        place.mkdir()
+    else:
+        place.write_text(damage)
+    assert [each.name for each in all_services(home)] == ["one"]
+    assert now(home).phase in ("starting", "ready")
+
+
+async def test_down_of_a_service_whose_spec_is_gone(home: Home, start: Callable[..., Service]) -> None:
+    service = start(SLEEPS)
+    (service.folder / "spec.json").write_text("{")
+    async for _ in stop(now(home)):
+        pass
+    assert not process.is_alive(engine_of(service)) and not is_locked(service.folder / "keeper.lock")
+
+
+def test_a_log_that_somebody_removes_ends_nothing(home: Home, start: Callable[..., Service]) -> None:
+    service = start(SLEEPS)
+    service.log.unlink()
+    time.sleep(2.5)  # two looks of the keeper: what must not happen has no event
+    assert now(home).phase == "starting" and process.is_alive(engine_of(service))
+
+
+async def test_a_keeper_that_was_stopped_can_be_brought_down(
+    home: Home, start: Callable[..., Service]
+) -> None:
+    service = start(SLEEPS)
+    assert service.state is not None
+    process.send(service.state.keeper, signal.SIGSTOP)
+    async for _ in stop(now(home)):
+        pass
+    assert load(home, "one") is None and not process.is_alive(service.state.keeper)
+
+
+def test_a_second_signal_changes_nothing(home: Home, start: Callable[..., Service]) -> None:
+    service = start(IGNORES_SIGTERM, grace_s=1)
+    assert service.state is not None
+    for _ in range(3):
+        process.send(service.state.keeper, signal.SIGTERM)
+    until(lambda: now(home).phase == "dead")
+    assert death(now(home).state) == "it was told to stop"
+    assert "Traceback" not in (service.folder / "keeper.log").read_text()

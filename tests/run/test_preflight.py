@@ -357,6 +357,7 @@ def daemon(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.real
+@pytest.mark.xdist_group("docker")
 @pytest.mark.skipif(shutil.which("nvidia-ctk") is not None, reason="this machine's docker has GPUs")
 async def test_a_real_docker_without_gpus(
     proposal: Proposal, home: Home, daemon: str, monkeypatch: pytest.MonkeyPatch

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import openai
@@ -31,7 +31,7 @@ def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
     report = ran.json
     assert report["verified"] and not report["already_running"]
     names = [check["name"] for check in report["checks"] if check["level"] == "gate"]
-    assert names[:6] == ["speaks", "2+2", "no garbage", "same twice", "stream equals plain", "stop"]
+    assert names[:5] == ["speaks", "no garbage", "same twice", "stream equals plain", "stop"]
 
     client = openai.OpenAI(base_url=report["url"], api_key="none", timeout=60)
     chat = client.chat.completions.create(
@@ -51,7 +51,8 @@ def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
     engine = all_services(engine_home)[0].state
     assert engine is not None and engine.engine is not None
     down = run_firesteel(engine_home.root, "down", "--json")
-    assert down.code == 0 and "MiB are back" in down.json["done"][0]
+    # Other tests start engines meanwhile: the host may not have more memory than before.
+    assert down.code == 0 and re.search("MiB (are back|not seen to come back)", down.json["done"][0])
     assert not process.is_alive(engine.engine) and not process.is_alive(engine.keeper)
     assert process.port_is_free(free_port)
     assert "listening on" in run_firesteel(engine_home.root, "logs", "smollm2", "-n", "500").out
@@ -77,27 +78,6 @@ def test_a_port_in_use(engine_home: Home) -> None:
     assert f"port {port} is in use by" in ran.err and f"pid {os.getpid()}" in ran.err
     assert "next: firesteel up smollm2 --port" in ran.err
     assert all_services(engine_home) == []
-
-
-def test_kill_9_of_the_engine(engine_home: Home, free_port: int) -> None:
-    assert up(engine_home, free_port).code == 0
-    state = all_services(engine_home)[0].state
-    assert state is not None and state.engine is not None
-    process.send(state.engine, signal.SIGKILL)
-    wait_until_dead(engine_home)
-    ps = run_firesteel(engine_home.root, "ps")
-    assert "killed by signal 9 (SIGKILL)" in ps.out and f"firesteel up smollm2 --port {free_port}" in ps.out
-    verify = run_firesteel(engine_home.root, "verify")
-    assert verify.code == 1 and "is dead" in verify.err and "next: firesteel up smollm2 --port" in verify.err
-    assert up(engine_home, free_port).code == 0
-
-
-def wait_until_dead(home: Home) -> None:
-    for _ in range(100):
-        if all_services(home)[0].phase == "dead":
-            return
-        time.sleep(0.05)
-    raise AssertionError("the keeper did not notice")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

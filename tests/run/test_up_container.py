@@ -31,7 +31,7 @@ from firesteel.rules import Proposal, propose_checkpoint
 from firesteel.run import Done, Ready, adopt_all, all_services, bring_up, stop
 from firesteel.run.service import State
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("docker")]
 IMAGE = "firesteel-test/llamacpp:1"
 
 
@@ -95,7 +95,7 @@ def proposal(docker: str, engine_home: Home, free_port: int, monkeypatch: pytest
         checkpoints.open_path(str(weights)),
         Images({"test": image}),
         spark,
-        Ask("x", context=2048, port=free_port),
+        Ask("x", context=512, port=free_port),
     )
     launch = found.plan.launch
     assert launch.container is not None
@@ -123,7 +123,8 @@ async def test_a_container_goes_the_whole_way(proposal: Proposal, docker: str, e
     compared = {row.what: row for row in ready.report.compared}
     assert compared["KV cache"].is_within and compared["weights"].is_within
     stopped = [event async for event in stop(all_services(engine_home)[0])][-1]
-    assert isinstance(stopped, Done) and stopped.text.endswith("are back"), stopped
+    # Other tests start engines meanwhile: the host's memory alone does not tell whether this one's is back.
+    assert isinstance(stopped, Done) and "MiB" in stopped.text and "back" in stopped.text, stopped
     assert containers(docker) == [] and all_services(engine_home) == []
 
 
@@ -179,7 +180,7 @@ async def test_docker_without_the_nvidia_toolkit(proposal: Proposal, engine_home
     launch = proposal.plan.launch
     assert launch.container is not None
     with_gpu = replace(launch, container=replace(launch.container, gpus="all"))
-    with pytest.raises(HostNotReady, match="could not select device driver") as refused:
+    with pytest.raises(HostNotReady, match="docker cannot hand a GPU to a container") as refused:
         async for _ in bring_up(replace(proposal, plan=replace(proposal.plan, launch=with_gpu)), engine_home):
             pass
     assert "nvidia-ctk" in refused.value.next

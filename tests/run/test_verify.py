@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import Ran, run_firesteel
-from tests.run.garbler import FAULTS, KEY, MODEL, Garbler, serving
+from tests.run.garbler import COMPUTER, FAULTS, KEY, MODEL, MUSING, Garbler, serving
 
 from firesteel import library
 from firesteel.cli.verify import base_of
@@ -20,7 +20,8 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.planner import Band
 from firesteel.run.expect import Expect, as_plain, expect, read_expect
 from firesteel.run.judge import Check
-from firesteel.run.service import all_services
+from firesteel.run.prove import _need_good
+from firesteel.run.service import Spec, all_services
 from firesteel.run.verify import Budget, Proof, stop_word, verify
 
 PROMISED = Expect(
@@ -172,11 +173,98 @@ async def test_kernels_are_held_against_the_log() -> None:
     assert not found["attention-backend"].passed and found["attention-backend"].level == "note"
 
 
+def named(proof: Proof, name: str) -> Check:
+    return next(check for check in proof.checks if check.name == name)
+
+
+async def test_a_word_to_stop_at_is_taken_from_the_answer_and_not_from_the_thoughts() -> None:
+    """Engines look for `stop` in the content alone (gpt-oss: "check" was in the thoughts)."""
+    garbler = Garbler(drafts=True, parses_thoughts=False, thoughts=40)
+    proof = await prove(garbler, THOUGHTLESS)
+    stop = named(proof, "stop")
+    assert proof.is_good and stop.passed and stop.level == "gate" and "ended before" in stop.saw
+    (word,) = next(body["stop"] for body in garbler.asked if "stop" in body)
+    assert word in COMPUTER and word not in MUSING
+    ignores = await prove(Garbler("ignores stop", parses_thoughts=False, thoughts=40), THOUGHTLESS)
+    assert named(ignores, "stop").fails_launch
+
+
+async def test_an_answer_of_thoughts_alone_has_no_word_to_stop_at() -> None:
+    garbler = Garbler(parses_thoughts=False, thoughts=128)
+    stop = named(await prove(garbler, replace(THOUGHTLESS, context=None)), "stop")
+    assert stop.passed and stop.level == "note" and "thoughts" in stop.saw
+    assert not any("stop" in body for body in garbler.asked)
+
+
+async def test_what_is_shown_of_a_thinking_model_is_its_answer() -> None:
+    proof = await prove(Garbler(drafts=True, parses_thoughts=False, thoughts=40), THOUGHTLESS)
+    assert named(proof, "2+2").saw == '"The answer is 4."'
+    assert named(proof, "speaks").saw == '"The answer is 4."'
+    assert "mango-" in named(proof, "long prompt").saw
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2, 4])
+async def test_who_stops_answering_is_not_called_wrong(answers: int) -> None:
+    proof = await prove(Garbler(drafts=True, answers=answers), PROMISED)
+    assert not proof.is_good and proof.is_unanswered, proof.checks
+    assert proof.checks[-1].cause == "silent" and "stopped answering" in proof.checks[-1].saw
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause", "unanswered"),
+    [
+        ("stalls", "silent", True),
+        ("says 500", "refused", False),
+        ("refuses settings", "refused", False),
+        ("not JSON", "wrong", False),
+        ("soup", "wrong", False),
+    ],
+)
+async def test_silence_refusal_and_a_wrong_answer_are_three_things(
+    fault: str, cause: str, unanswered: bool
+) -> None:
+    proof = await prove(Garbler(fault, drafts=True), PROMISED, Budget(60, 1))
+    assert {check.cause for check in proof.checks if check.fails_launch} == {cause}
+    assert proof.is_unanswered is unanswered
+
+
+@pytest.mark.parametrize(
+    ("checks", "says"),
+    [
+        (
+            [
+                Check("speaks", True, "4"),
+                Check("stop", False, "the engine stopped answering: X", cause="silent"),
+            ],
+            "came up, and then stopped answering: X (stop); it was stopped",
+        ),
+        (
+            [Check("speaks", False, "the engine answered HTTP 500: oops", cause="refused")],
+            "came up, but answers with errors (speaks: the engine answered HTTP 500: oops); it was stopped",
+        ),
+        (
+            [
+                Check("2+2", False, '"5"'),
+                Check("stop", False, "the engine stopped answering", cause="silent"),
+            ],
+            'came up, but its answers are wrong (2+2: "5"; stop: the engine stopped answering)',
+        ),
+    ],
+)
+def test_up_says_truly_what_happened(checks: list[Check], says: str) -> None:
+    spec = Spec("one", "http://127.0.0.1:9", "one", ("x",))
+    with pytest.raises(FiresteelError) as caught:
+        _need_good(spec, Proof(tuple(checks)))
+    assert caught.value.what.startswith(f"{spec.name} {says}")
+    _need_good(spec, Proof((Check("facts", False, "2 of 3", "note"),)))
+
+
 def test_a_word_to_stop_at_comes_first_where_it_was_found() -> None:
     text = "The machine runs. The machine that computes is a computer, and the machine is on."
     word = stop_word(text)
     assert word is not None and text.find(word) >= len(text) // 4
     assert stop_word("") is None is stop_word("a b c d")
+    assert stop_word("A computer is a thing") == "thing"  # never half a word
 
 
 async def test_http_says_what_went_wrong_in_a_sentence() -> None:
@@ -229,12 +317,26 @@ async def test_any_endpoint_can_be_verified_from_the_command_line(tmp_path: Path
         rows = {check["name"]: check for check in good.json["checks"]}
         assert rows["key"]["passed"] and rows["key"]["level"] == "gate" and rows["speed"]["level"] == "note"
         without = await command(url, home=tmp_path)
-        assert without.code == 1 and "asks for a key (HTTP 401)" in without.err
+        assert without.code == 5 and "asks for a key (HTTP 401)" in without.err
         wrong = await command(url, env={"OPENAI_API_KEY": "wrong"}, home=tmp_path)
-        assert wrong.code == 1 and "does not take the key" in wrong.err
+        assert wrong.code == 5 and "does not take the key" in wrong.err
         assert "wrong\n" not in wrong.err
     gone = await command(url, home=tmp_path)
-    assert gone.code == 1 and "does not answer" in gone.err
+    assert gone.code == 5 and "does not answer" in gone.err
+
+
+async def test_the_exit_code_tells_silence_from_wrong_answers(tmp_path: Path) -> None:
+    """Whoever restarts services must know which it was."""
+    async with serving(Garbler(answers=3, parses_thoughts=False)) as url:
+        killed = await command(url, home=tmp_path)
+    assert killed.code == 5 and "stopped answering" in killed.err, killed.err
+    assert "speaks" in killed.out and "FAILED" in killed.out
+    async with serving(Garbler(answers=3, parses_thoughts=False)) as url:
+        ran = await command(url, "--json", home=tmp_path)
+    assert ran.code == 5 and ran.json["document"] == "firesteel.error/1" and ran.json["exit_code"] == 5
+    async with serving(Garbler("loops", parses_thoughts=False)) as url:
+        wrong = await command(url, home=tmp_path)
+    assert wrong.code == 1 and "FAILED" in wrong.out
 
 
 async def test_what_a_model_says_is_shown_as_text(tmp_path: Path) -> None:

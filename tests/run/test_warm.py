@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 
+import pytest
 from aiohttp import web
 from tests.run.garbler import MODEL, Garbler, make_app
 
+from firesteel.errors import FiresteelError
 from firesteel.planner import Band
 from firesteel.run.events import Doing, Done, Event
 from firesteel.run.expect import Expect
@@ -38,8 +41,15 @@ class Lazy:
 
 
 async def run(
-    lazy: Lazy, expect: Expect, limits: Limits | None = None, context_tokens: int = 10**6
+    lazy: Lazy,
+    expect: Expect,
+    limits: Limits | None = None,
+    context_tokens: int = 10**6,
+    told: list[Event] | None = None,
 ) -> list[Event]:
+    """`told` has the events also when it raises."""
+    events = [] if told is None else told
+
     @web.middleware
     async def slow(request: web.Request, handler: object) -> web.StreamResponse:
         if request.path.endswith("completions"):
@@ -56,7 +66,9 @@ async def run(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     lazy.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
-        return [event async for event in warm(lazy, expect, limits=limits)]
+        async for event in warm(lazy, expect, limits=limits):
+            events.append(event)
+        return events
     finally:
         await runner.cleanup()
 
@@ -109,6 +121,37 @@ async def test_a_refused_length_is_left_out_and_said() -> None:
     events = await run(lazy, FAST, context_tokens=5000)
     assert any("refused (400)" in event.text for event in events if isinstance(event, Doing))
     assert isinstance(events[-1], Done)
+
+
+async def test_an_engine_that_hangs_is_waited_for_as_long_as_was_said_and_no_longer() -> None:
+    lazy = Lazy(compile_s=30)
+    told: list[Event] = []
+    start = time.monotonic()
+    with pytest.raises(
+        FiresteelError, match=r"took a prompt of about 32 tokens and said nothing for 1 s$"
+    ) as e:
+        await run(lazy, FAST, Limits(60, 60, compile_s=1), told=told)
+    assert time.monotonic() - start < 10 and e.value.next
+    assert isinstance(told[-1], Doing) and "waiting for it up to 1.0 s" in told[-1].text
+
+
+def test_a_wait_grows_with_the_prompt_and_shrinks_with_the_plan() -> None:
+    """A first prompt on a GPU may build kernels for three minutes; a CPU builds nothing."""
+    gpu, cpu = Limits.of(Expect()), Limits.of(Expect(is_cpu=True))
+    assert 180 <= gpu.wait_s(SMALL, 1500) < 200 and gpu.wait_s(SMALL, None) == 180
+    assert 200 < gpu.wait_s(LARGE, 1500) < 300
+    assert gpu.wait_s(LARGE, 3000) < gpu.wait_s(LARGE, 1500)
+    assert 20 <= cpu.wait_s(SMALL, 250) <= 60
+    assert gpu.wait_s(SMALL, 0) < 300
+
+
+async def test_tokens_are_said_to_be_of_text_or_with_the_template() -> None:
+    events = await run(Lazy(compile_s=0), FAST)
+    first, last = events[0], events[-1]
+    assert isinstance(first, Doing) and first.text.startswith(
+        "a prompt of about 32 tokens of text, first time"
+    )
+    assert isinstance(last, Done) and last.text.endswith("(counted with the chat template's own)")
 
 
 async def test_time_is_bounded() -> None:

@@ -18,6 +18,7 @@ from firesteel.cli import words
 from firesteel.cli.documents import CauseJson, DiagnosisJson, FoldedJson, SuspectJson
 from firesteel.cli.fill import source_json
 from firesteel.cli.show import out
+from firesteel.cli.typed import typed
 from firesteel.engines import Cause, Diagnosis, diagnose
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import EngineName
@@ -40,7 +41,7 @@ _NAMES = {"root": "cause", "trouble": "cause", "follows": "then", "note": "note"
 def command(log: str, engine: EngineName | None, as_json: bool) -> int:
     """Why an engine did not start, from its LOG: a file, `-` for stdin, or the name of a service.
 
-    Exits 1 when the log shows a failure of a kind that is not known.
+    Exits 1 when the log shows a failure of a kind that is not known, or is no engine's log at all.
     """
     name, pieces = _open(log)
     with pieces as found:
@@ -49,7 +50,16 @@ def command(log: str, engine: EngineName | None, as_json: bool) -> int:
         words.print_json(_json(name, diagnosis))
     else:
         out.print(_view(name, diagnosis), soft_wrap=True)
-    return 1 if diagnosis.state == "failed" and not diagnosis.causes else 0
+    return 1 if _is_unknown(diagnosis) or _is_foreign(diagnosis) else 0
+
+
+def _is_unknown(found: Diagnosis) -> bool:
+    return found.state == "failed" and not found.causes
+
+
+def _is_foreign(found: Diagnosis) -> bool:
+    """Empty, or nothing that an engine would say."""
+    return found.state == "unfinished" and not found.notes and (not found.lines or not found.engine)
 
 
 def _open(log: str) -> tuple[str, AbstractContextManager[Iterator[str]]]:
@@ -105,8 +115,10 @@ def _view(name: str, found: Diagnosis) -> Group:
     views = [Text(_head(name, found))]
     for cause in (*found.causes, *found.notes):
         views += _cause_view(name, cause)
-    if found.state == "failed" and not found.causes:
+    if _is_unknown(found):
         views += _unknown_view(name, found)
+    if _is_foreign(found):
+        views.append(_type(_where_the_log_is(name)))
     if found.follows and found.causes:
         views.append(Text(f"then   {', '.join(_place(name, each) for each in found.follows)}", "dim"))
     if found.folded:
@@ -133,10 +145,20 @@ def _cause_view(name: str, cause: Cause) -> list[Text]:
     views = [head + Text(f": {visible(cause.says)}")]
     views.append(Text(f"       {visible(name)}:{cause.line}  {visible(cause.text[:_SHOWN])}{again}"))
     if cause.next:
-        views.append(Text(f"       type   {visible(cause.next)}"))
+        views.append(_type(visible(cause.next)))
     source = cause.sources[0]
     views.append(Text(f"       seen   {cause.confidence}, {source.seen}, {source.url}", "dim"))
     return views
+
+
+def _type(words: str) -> Text:
+    return Text(f"       type   {typed(words)}")
+
+
+def _where_the_log_is(name: str) -> str:
+    if (library.home().services / name / "engine.log").is_file():
+        return f"firesteel ps, for why {visible(name)} has said nothing"
+    return "docker logs NAME 2>&1 | firesteel diagnose -"
 
 
 def _unknown_view(name: str, found: Diagnosis) -> list[Text]:

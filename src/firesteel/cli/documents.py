@@ -347,7 +347,9 @@ class ReportsJson(Document):
 
 class ServiceJson(Document):
     name: str
-    phase: Literal["starting", "ready", "stopping", "unkept", "dead", "not running"]
+    phase: Literal[
+        "starting", "ready", "stopping", "unkept", "dead", "not running", "answers", "does not answer"
+    ]
     url: str
     pid: int | None
     started_at: float | None

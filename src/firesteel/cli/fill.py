@@ -273,10 +273,14 @@ def service_json(service: Service) -> ServiceJson:
 
 def _trouble(service: Service) -> tuple[str | None, str | None]:
     """What is wrong with it, and what to type."""
+    if not service.spec.start:
+        return "it runs, and its files are damaged", f"firesteel down {service.name}"
     if service.phase == "unkept":
         return "its keeper was killed; the container runs on, unguarded", f"firesteel down {service.name}"
     if service.phase == "dead":
         return run.death(service.state), f"firesteel logs {service.name}, then {service.spec.again}"
+    if service.state and service.state.why:  # it died, and its keeper starts it again
+        return service.state.why, f"firesteel logs {service.name}"
     return None, None
 
 

@@ -90,7 +90,8 @@ def _pretend(name: str) -> None:
     os.environ["FIRESTEEL_COMMAND"] = f"{os.environ.get('FIRESTEEL_COMMAND') or 'firesteel'} --sim"
     world = read_world(folder)
     faster = f"starts take 1/{world.faster:g} of their time, prompts 1/{world.reads_faster:g}"
-    click.echo(f"this is a pretend Spark: nothing that it shows was measured; {faster}", err=True)
+    which = f"scenario `{world.name}`, --sim idle for a fresh one" if world.name else "of no named scenario"
+    click.echo(f"this is a pretend Spark: nothing that it shows was measured; {which}; {faster}", err=True)
 
 
 def _with_sim_named(words: list[str]) -> list[str]:
@@ -115,8 +116,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
             raise
         _complain(error, as_json="--json" in options)
         sys.exit(error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
+    except (KeyboardInterrupt, click.Abort) as stop:
+        click.echo(f"interrupted; {stop}" if str(stop) else "interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has gone; there is nobody to tell

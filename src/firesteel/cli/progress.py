@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 from firesteel.cli.show import err
 from firesteel.edge.process import uptime
+from firesteel.errors import FiresteelError
 from firesteel.run import Doing, Done, Event, Planned
-from firesteel.units import show_bytes
+from firesteel.units import show_bytes, show_seconds
 
 _QUIET_S = 10.0
 _FIGURE = re.compile(r"[0-9.]+( [KMGT]?i?B| s| min)?")
@@ -19,7 +21,7 @@ async def follow(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
     """Passes events on and shows each."""
     status = err.status("starting") if err.is_terminal else None
     with status or nullcontext():
-        async for event in events if status else _seldom(events):
+        async for event in _beating(events) if status else _seldom(_beating(events)):
             if isinstance(event, Doing):
                 if status:
                     status.update(f"{event.phase}: {event.text}")
@@ -30,6 +32,32 @@ async def follow(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
             elif isinstance(event, Planned):
                 err.print(f"{'plan':<7} {_planned(event)}")
             yield event
+
+
+async def _beating(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """A wait without news says that it is one, and for how long already."""
+    last: Doing | None = None
+    since = uptime()
+    coming = asyncio.ensure_future(anext(events))
+    try:
+        while True:  # as long as there are events
+            done, _ = await asyncio.wait({coming}, timeout=_QUIET_S)
+            if not done:
+                if last:
+                    yield Doing(last.phase, f"{last.text}, {show_seconds(uptime() - since)} so far")
+                continue
+            try:
+                event = coming.result()
+            except StopAsyncIteration:
+                return
+            last, since = event if isinstance(event, Doing) else None, uptime()
+            yield event
+            coming = asyncio.ensure_future(anext(events))
+    finally:
+        if not coming.done():  # we were told to end: what was started is taken back there
+            coming.cancel()
+            with suppress(asyncio.CancelledError, StopAsyncIteration, FiresteelError):
+                await coming
 
 
 async def _seldom(events: AsyncIterator[Event]) -> AsyncIterator[Event]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import shlex
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -14,6 +17,10 @@ from firesteel.cli.show import out, table
 from firesteel.cli.typed import typed
 from firesteel.edge import texts
 from firesteel.service_file import asks, read_service_file
+
+_PATIENCE_S = 3
+_THERE = {200, 401, 403}
+"""Whoever wants a key is there too."""
 
 
 @click.command("ps")
@@ -45,26 +52,53 @@ def command(path: Path | None, as_json: bool) -> None:
 
 def _beside(path: Path, rows: list[ServiceJson]) -> list[ServiceJson]:
     """In the file's order; what runs and is not in it comes last."""
-    file = read_service_file(str(path), texts.open_text(path))
-    ports = {name: ask.port for name, ask in asks(file).items()}
-    running = {row.name: row for row in rows}
-    idle = {
-        name: _not_running(name, entry.url or f"http://127.0.0.1:{ports[name]}/v1", path)
-        for name, entry in file.models.items()
+    file = read_service_file(str(path), texts.open_text(path, next="firesteel ps, for all that runs"))
+    urls = {name: entry.url for name, entry in file.models.items() if entry.url}
+    elsewhere = asyncio.run(_ask(urls)) if urls else {}
+    ours = {
+        name: _not_running(name, f"http://127.0.0.1:{ask.port}/v1", path) for name, ask in asks(file).items()
     }
-    return list({**idle, **running}.values())
+    running = {row.name: row for row in rows}
+    ordered = {name: elsewhere.get(name) or ours[name] for name in file.models}
+    return list({**ordered, **running}.values())
+
+
+async def _ask(urls: dict[str, str]) -> dict[str, ServiceJson]:
+    """All at once: one that hangs costs no more than its own patience."""
+    there = await asyncio.gather(*(_answers(url) for url in urls.values()))
+    return {
+        name: _row(name, "answers" if answers else "does not answer", url, None)
+        for (name, url), answers in zip(urls.items(), there, strict=True)
+    }
+
+
+async def _answers(url: str) -> bool:
+    from firesteel.edge import http  # only a file with a `url` needs it, and it is slow to load
+
+    root = url.rstrip("/").removesuffix("/v1")
+    for path in ("/health", "/v1/models"):
+        status = await http.status(root + path, timeout_s=_PATIENCE_S)
+        if status in _THERE or status is None:
+            return status is not None
+    return False
 
 
 def _not_running(name: str, url: str, path: Path) -> ServiceJson:
+    return _row(name, "not running", url, f"firesteel up -f {shlex.quote(str(path))} {name}")
+
+
+def _row(
+    name: str, phase: Literal["not running", "answers", "does not answer"], url: str, next: str | None
+) -> ServiceJson:
     return ServiceJson(
         name=name,
-        phase="not running",
+        phase=phase,
         url=url,
         pid=None,
         started_at=None,
         restarts=0,
         at_boot=False,
         why=None,
-        next=f"firesteel up -f {path} {name}",
+        next=next,
         log=None,
     )

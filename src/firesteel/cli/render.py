@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any, get_args
@@ -64,16 +65,22 @@ def command(
     """The launch of MODEL as a command to paste, or as a file for another tool.
 
     Several MODELs make one Kubernetes manifest: one Service, a Deployment each, of which the first runs;
-    --as kubernetes-swap writes the script that changes from one to the other. Exits 4 when it does not fit,
+    --as kubernetes-swap writes the script that changes from one to the other. All of a service file make one
+    compose file, a service each. Exits 4 when it does not fit,
     3 when a rule stops it; the text is written all the same.
     """
-    ways = [_best(ask, host_name) for ask in _asks(models, file, sizes)]
-    if len(ways) > 1 and form not in _CLUSTER_FORMS:
-        raise UsageError(f"--as {form} shows one MODEL at a time", next="--as kubernetes")
+    wanted = _asks(models, file, form, sizes)
+    takes_several = form in _CLUSTER_FORMS or (form == "compose" and file)
+    if len(wanted) > 1 and not takes_several:
+        first = wanted[0].name or wanted[0].model or ""
+        raise UsageError(f"--as {form} shows one MODEL at a time", next=_typed_again((first,), file, form))
     if form not in _CLUSTER_FORMS and (service or tailnet):
-        raise UsageError("--service and --tailnet are words of Kubernetes", next="--as kubernetes")
+        again = _typed_again(models, file, "kubernetes")
+        raise UsageError("--service and --tailnet are words of Kubernetes", next=again)
     if listen and form in _CLUSTER_FORMS:
-        raise UsageError("in a cluster the Service says who can reach it", next="--tailnet")
+        again = f"{_typed_again(models, file, form)} --tailnet"
+        raise UsageError("in a cluster the Service says who can reach it", next=again)
+    ways = [_best(ask, host_name) for ask in wanted]
     text = _text(form, ways, listen, Cluster(service, tailnet))
     if form == "docker" and not (output or as_json) and sys.stdout.isatty():
         text = _to_paste(text)
@@ -83,13 +90,15 @@ def command(
     return max(_objection(way) for way in ways)
 
 
-def _asks(models: tuple[str, ...], file: Path | None, sizes: dict[str, Any]) -> list[Ask]:
+def _asks(models: tuple[str, ...], file: Path | None, form: str, sizes: dict[str, Any]) -> list[Ask]:
     if file:
-        known = asks(read_service_file(str(file), texts.open_text(file)))
+        missing = "firesteel models, for what needs no file"
+        known = asks(read_service_file(str(file), texts.open_text(file, next=missing)))
         unknown = [name for name in models if name not in known]
         if unknown or not known:
             raise UsageError(
-                f"{file} starts no `{', '.join(unknown) or 'model'}`", next=f"{', '.join(known)}"
+                f"{file} starts no `{', '.join(unknown) or 'model'}`",
+                next=_typed_again((next(iter(known)),), file, form) if known else missing,
             )
         return [known[name] for name in models or known]
     if not models:
@@ -100,6 +109,12 @@ def _asks(models: tuple[str, ...], file: Path | None, sizes: dict[str, Any]) -> 
         raise UsageError(f"attention heads are not split in {nodes}", next="--nodes 2")
     told = release(engine, version) if version else None
     return [Ask(model, **sizes, version=told, sparks=nodes) for model in models]
+
+
+def _typed_again(models: tuple[str, ...], file: Path | None, form: str) -> str:
+    """A whole command, to type in place of this one."""
+    from_file = ("-f", str(file)) if file else ()
+    return shlex.join(("firesteel", "render", *models, *from_file, "--as", form))
 
 
 def _best(ask: Ask, host_name: str | None) -> Proposal:
@@ -114,7 +129,20 @@ def _text(form: str, ways: list[Proposal], listen: str | None, cluster: Cluster)
     pairs = [(way.plan.launch, known(way)) for way in ways]
     if form in _CLUSTER_FORMS:
         return _CLUSTER_FORMS[form](pairs, cluster)
+    if len(pairs) > 1:
+        return _compose_all(pairs)
     return _FORMS[form](*pairs[0])
+
+
+def _compose_all(pairs: list[tuple[Launch, Known]]) -> str:
+    """One file of several: each with its own comments above it, under one `services`."""
+    key = "services:\n"
+    made = [render.compose(*pair).partition(key) for pair in pairs]
+    return (
+        "# One compose file for all models of a service file.\n"
+        + key
+        + "".join(f"\n{head}{body}" for head, _, body in made)
+    )
 
 
 def _to_paste(text: str) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
+from urllib.parse import urlsplit
 
 import click
 
@@ -22,7 +25,7 @@ from firesteel.edge import texts
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName
 from firesteel.rules import Proposal, insist, release
-from firesteel.run import LOOPBACK, Manner, Ready, bring_up, make_steps, pick, plan_all
+from firesteel.run import LOOPBACK, Manner, Ready, Spec, bring_up, listening, make_steps, pick, plan_all
 from firesteel.service_file import read_service_file
 
 
@@ -74,7 +77,7 @@ def command(
     best = proposals[0]
     manner = Manner(listen, trusts_code, at_boot, _again(ctx, best))
     if dry_run:
-        _print_steps([best], as_json)
+        _print_steps([best], listen, as_json)
         return
     if model is None and best.plan.host.gpus:
         out.print(plan_view(best, tuple(each for each in proposals[1:] if each.can_run)))
@@ -107,7 +110,7 @@ def _up_file(path: Path, names: tuple[str, ...], manner: Manner, dry_run: bool, 
     file = read_service_file(str(path), texts.open_text(path))
     proposals = plan_all(file, names, library.catalog(), library.host(), library.services())
     if dry_run:
-        _print_steps(proposals, as_json)
+        _print_steps(proposals, manner.listen, as_json)
         return
     done = _run(proposals, manner)
     if as_json:
@@ -124,22 +127,35 @@ def _show(ready: Ready) -> None:
     out.print(report_view(ready.report))
     spec = pick(library.home(), ready.report.name).spec
     if spec.is_guarded_by_key:
-        click.echo(f"key    in {spec.secrets}, for you alone")
+        port = urlsplit(spec.url).port
+        click.echo(f"from elsewhere  http://{socket.gethostname()}:{port}/v1, with the key: {_export(spec)}")
+
+
+def _export(spec: Spec) -> str:
+    """A line to paste that puts the key where clients look for it, and shows it to nobody."""
+    return f"export FIRESTEEL_API_KEY=\"$(sed -n 's/^[A-Z]*_API_KEY=//p' {shlex.quote(spec.secrets)})\""
 
 
 def _run(proposals: Iterable[Proposal], manner: Manner) -> list[Ready]:
     try:
         return asyncio.run(_up(proposals, manner))
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise KeyboardInterrupt("what was started is stopped again, and its memory is back") from None
 
 
 async def _up(proposals: Iterable[Proposal], manner: Manner) -> list[Ready]:
     # Whatever ends us, a closed terminal or a service manager, takes back what was started, like Ctrl-C.
     task = asyncio.current_task()
     assert task is not None
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    is_told: list[bool] = []
+
+    def cancel_once() -> None:  # an impatient second Ctrl-C must not cut the taking back short
+        if not is_told:
+            is_told.append(True)
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, cancel_once)
     found = []
     for proposal in proposals:
         async for event in follow(bring_up(proposal, library.home(), manner)):
@@ -148,10 +164,11 @@ async def _up(proposals: Iterable[Proposal], manner: Manner) -> list[Ready]:
     return found
 
 
-def _print_steps(proposals: list[Proposal], as_json: bool) -> None:
+def _print_steps(proposals: list[Proposal], listen: str, as_json: bool) -> None:
     for proposal in proposals:
         insist(proposal)
-    todo = [step for proposal in proposals for step in make_steps(proposal, library.home())]
+    bound = [listening(proposal, listen) for proposal in proposals]
+    todo = [step for proposal in bound for step in make_steps(proposal, library.home())]
     if as_json:
         rows = [
             StepJson(
@@ -168,6 +185,6 @@ def _print_steps(proposals: list[Proposal], as_json: bool) -> None:
         return
     for step in todo:
         click.echo(f"# {step.why}")
-        click.echo(str(step.command))
+        click.echo(typed(str(step.command)))
         if step.undo:
             click.echo(f"# undo: {step.undo}")

@@ -18,7 +18,7 @@ from firesteel.cli.fill import proofs_json
 from firesteel.cli.proofs import proofs_view
 from firesteel.cli.show import err, out
 from firesteel.edge.http import is_healthy, offered, status
-from firesteel.errors import FiresteelError, UsageError
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.run import Expect, Proof, Service, death, kept_expect, last_lines, pick
 from firesteel.run.prove import key_of
 from firesteel.run.verify import verify
@@ -45,7 +45,12 @@ class _Asked:
 @click.option("--model", help="With --url: which of its models, where it has several.")
 @words.json_option
 def command(name: str | None, url: str | None, model: str | None, as_json: bool) -> int:
-    """Prove again that NAME answers rightly. Exits 1 when a gate fails; notes only tell.
+    """Prove again that NAME answers rightly.
+
+    \b
+    Exits 0  every gate passed; notes only tell
+          1  a gate failed: what it answers is wrong
+          5  it could not be asked: it does not run, it does not answer, or it stopped answering
 
     A key for --url is read from FIRESTEEL_API_KEY or OPENAI_API_KEY, never from the command line.
     """
@@ -56,16 +61,26 @@ def command(name: str | None, url: str | None, model: str | None, as_json: bool)
             "--model goes with --url", next="firesteel verify --url http://host:8000/v1 --model M"
         )
     proof, asked = asyncio.run(_prove(name, url, model))
+    if as_json and proof.is_unanswered:
+        raise _unanswered(proof, asked)  # the error is the one document
     if as_json:
         document = VerifyJson(name=asked.name, verified=proof.is_good, checks=proofs_json(proof.checks))
         words.print_json(document)
     else:
         out.print(proofs_view(proof.checks))
+    if proof.is_unanswered:
+        raise _unanswered(proof, asked)
     return 0 if proof.is_good else 1
 
 
+def _unanswered(proof: Proof, asked: _Asked) -> HostNotReady:
+    last = proof.failed[-1]
+    what = f"{asked.name} could not be proved right or wrong ({last.name}: {last.saw})"
+    return HostNotReady(what, next="firesteel ps" if asked.read_log else f"curl -i {asked.url}/v1/models")
+
+
 async def _prove(name: str | None, url: str | None, model: str | None) -> tuple[Proof, _Asked]:
-    asked = await _foreign(url, model, os.environ) if url else await _ours(pick(library.home(), name))
+    asked = await _foreign(url, model, os.environ) if url else await _ours(_picked(name))
     async for each in verify(asked.url, asked.model, asked.expect, key=asked.key, read_log=asked.read_log):
         if isinstance(each, Proof):
             return each, asked
@@ -74,12 +89,22 @@ async def _prove(name: str | None, url: str | None, model: str | None) -> tuple[
     raise AssertionError("verify ends with the proof")
 
 
+def _picked(name: str | None) -> Service:
+    """A service that is not there can no more be asked than one that is silent."""
+    try:
+        return pick(library.home(), name)
+    except UsageError:
+        raise
+    except FiresteelError as error:
+        raise HostNotReady(error.what, next=error.next) from error
+
+
 async def _ours(service: Service) -> _Asked:
     spec = service.spec
     if service.phase == "dead":
-        raise FiresteelError(f"{service.name} is dead: {death(service.state)}", next=spec.again)
+        raise HostNotReady(f"{service.name} is dead: {death(service.state)}", next=spec.again)
     if not await is_healthy(spec.url, timeout_s=10):
-        raise FiresteelError(
+        raise HostNotReady(
             f"{service.name} runs but does not answer at {spec.url}/health within 10 s",
             next=f"firesteel logs {service.name}, then firesteel down {service.name}",
         )
@@ -135,11 +160,11 @@ async def _no_model(base: str, names: list[str], key: str | None) -> FiresteelEr
     seen = await status(f"{base}/v1/models", timeout_s=10, key=key)
     if seen in (401, 403):
         what = "does not take the key it was given" if key else "asks for a key"
-        return FiresteelError(
+        return HostNotReady(
             f"{base} {what} (HTTP {seen})", next=f"export {_KEYS[0]}=..., then the same again"
         )
     said = f"answers HTTP {seen}" if seen else "does not answer"
-    return FiresteelError(f"{base}/v1/models {said}", next=f"curl -i {base}/v1/models")
+    return HostNotReady(f"{base}/v1/models {said}", next=f"curl -i {base}/v1/models")
 
 
 def _count(row: Mapping[str, object], *names: str) -> int | None:

@@ -22,14 +22,21 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import (
     Checkpoint,
     Source,
+    Weights,
     architecture_of_config,
     architecture_of_gguf,
     gguf,
     safetensors,
     weigh,
 )
+from firesteel.facts.architecture import UnknownArchitecture
 from firesteel.facts.parameters import parameters
-from firesteel.facts.quantization import UnknownQuantization, assumed_weights, quantization
+from firesteel.facts.quantization import (
+    Quantization,
+    UnknownQuantization,
+    assumed_weights,
+    quantization,
+)
 from firesteel.facts.usual import heavier_weights, is_gguf, usual_weights
 
 __all__ = ["is_hub_id", "is_path", "open_hub", "open_path"]
@@ -114,6 +121,7 @@ def _open_gguf(path: Path) -> Checkpoint:
 
         header = gguf.read_split(part(path.name), part)
     weights = weigh(header.tensors, "counted", f"the header of {path.name}")
+    _insist_on_tensors(path.name, weights)
     return Checkpoint(path.stem, str(path), "gguf", str(path), architecture_of_gguf(header), weights)
 
 
@@ -171,17 +179,39 @@ def _read_safetensors(
     else:
         tensors = safetensors.read_header(shard("model.safetensors"), layers)
     weights = weigh(tensors, "counted", f"the headers of {model}")
-    return Checkpoint(
-        name, model, "safetensors", model, shape, weights, kv_cache_dtype=_calibrated(told, text)
-    )
-
-
-def _calibrated(config: object, text: Callable[[str], str | None]) -> str | None:
-    """What keys and values are calibrated for; a quantization that nobody knows says nothing of that."""
+    _insist_on_tensors(model, weights)
     try:
-        said = quantization(config)
-        if said is None and (beside := text("hf_quant_config.json")):
-            said = quantization(_json("hf_quant_config.json", beside))
-    except UnknownQuantization:
-        return None
-    return said.kv_cache_dtype if said else None
+        said = _quantization(told, text)
+    except UnknownQuantization:  # it says nothing of the cache either
+        return Checkpoint(name, model, "safetensors", model, shape, weights)
+    _insist_on_this_model(model, weights, told, said)
+    calibrated = said.kv_cache_dtype if said else None
+    return Checkpoint(name, model, "safetensors", model, shape, weights, kv_cache_dtype=calibrated)
+
+
+def _insist_on_tensors(name: str, weights: Weights) -> None:
+    """A header may be sound and hold nothing; a plan of no bytes would fit everywhere."""
+    if not weights.total_bytes:
+        raise UsageError(f"{name} holds no tensors", next="download it again")
+
+
+def _insist_on_this_model(model: str, weights: Weights, config: object, said: Quantization | None) -> None:
+    """Files and config may come from two models; what the config does not size says nothing."""
+    try:
+        assumed = assumed_weights(parameters(config), said).total_bytes
+    except UnknownArchitecture:
+        return
+    if not 0.05 < weights.total_bytes / assumed < 20:
+        raise UsageError(
+            f"the files of {model} hold {weights.total_bytes:,} bytes and cannot be this model: its config "
+            f"makes it about {assumed:,}",
+            next="download it again, config.json and safetensors from one place",
+        )
+
+
+def _quantization(config: object, text: Callable[[str], str | None]) -> Quantization | None:
+    """What the config says, or the file that ModelOpt puts beside it."""
+    said = quantization(config)
+    if said is None and (beside := text("hf_quant_config.json")):
+        said = quantization(_json("hf_quant_config.json", beside))
+    return said

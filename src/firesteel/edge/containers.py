@@ -9,6 +9,8 @@ from firesteel.edge.process import run
 from firesteel.errors import FiresteelError, HostNotReady
 
 _PATIENCE_S = 10
+DISK_FULL = ("no space left on device", "the disk under docker is full", "docker system prune")
+"""What docker says, what it means, and what to type."""
 
 
 async def need_docker() -> None:
@@ -64,10 +66,13 @@ async def has_image(reference: str) -> bool:
 
 async def pull_image(reference: str) -> None:
     code, said = await run("docker", "pull", "--quiet", reference)
-    if code:
-        raise FiresteelError(
-            f"docker could not fetch {reference}: {_last(said)}", next=f"docker pull {reference}"
-        )
+    if code == 0:
+        return
+    failed = f"docker could not fetch {reference}"
+    sign, what, hint = DISK_FULL
+    if sign in said:
+        raise HostNotReady(f"{failed}: {what}", next=hint)
+    raise FiresteelError(f"{failed}: {_last(said)}", next=f"docker pull {reference}")
 
 
 def _last(said: str) -> str:

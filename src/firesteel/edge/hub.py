@@ -160,14 +160,23 @@ def is_taken(store: Store, repository: str) -> bool:
 
 def fetch(hub: Hub, store: Store, listing: Listing, files: Sequence[HubFile]) -> AsyncIterator[Moved]:
     """The files of a listing into the store, several at a time; ends when all are there and right."""
-    tally = Tally(sum(file.bytes for file in files))
+    blobs = _by_digest(files)
+    tally = Tally(sum(same[0].bytes for same in blobs))
 
-    def one(file: HubFile) -> None:
-        _fetch_one(hub, store, listing, file, tally)
-        hub_store.link(store, listing, file)
+    def one(same: Sequence[HubFile]) -> None:
+        _fetch_one(hub, store, listing, same[0], tally)
+        for file in same:
+            hub_store.link(store, listing, file)
 
-    largest_first = sorted(files, key=lambda file: -file.bytes)
-    return follow(largest_first, one, tally)
+    return follow(blobs, one, tally)
+
+
+def _by_digest(files: Sequence[HubFile]) -> list[list[HubFile]]:
+    """Files with the same bytes are one blob, and two threads must not write one part. Largest first."""
+    found: dict[str, list[HubFile]] = {}
+    for file in sorted(files, key=lambda file: -file.bytes):
+        found.setdefault(file.digest, []).append(file)
+    return list(found.values())
 
 
 async def find_wrong(

@@ -18,8 +18,8 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from itertools import islice
-from pathlib import Path, PurePosixPath
+from itertools import islice, pairwise
+from pathlib import Path
 from typing import Any
 
 from firesteel.edge.home import Home, free_bytes, write_text, writing
@@ -33,6 +33,13 @@ _REVISION = re.compile(r"[\w][\w./-]{0,200}\Z", re.ASCII)
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}\Z", re.ASCII)
 _MAX_NOTE = 64 * MIB
 _MAX_FILES = 100_000
+_MAX_NAME, _MAX_PATH = 255, 1024
+"""Bytes. Linux takes 255 in a name and 4096 in a path, of which the store needs some:
+https://github.com/torvalds/linux/blob/master/include/uapi/linux/limits.h, seen 2026-11-15"""
+_MAX_SHOWN = 80
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Also what ends a line elsewhere, and halves of characters, which no file name can be made of."""
+_NOT_THE_HUB = "check HF_ENDPOINT: this is not how the Hub answers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +112,39 @@ def check_revision(revision: str) -> None:
 
 
 def check_listing(listing: Listing) -> None:
-    """A path or a digest becomes a path on this disk: what would lead elsewhere is refused."""
+    """A path or a digest becomes a path on this disk: what leads elsewhere or fits on none is refused."""
     for file in listing.files:
-        parts = PurePosixPath(file.path).parts
-        is_plain = file.path and "\0" not in file.path and not file.path.startswith("/") and ".." not in parts
-        if not is_plain or not _DIGEST.match(file.digest) or file.bytes < 0:
-            raise FiresteelError(
-                f"{listing.repository} lists a file that cannot be kept: {file.path!r}",
-                next="check HF_ENDPOINT: this is not how the Hub answers",
-            )
+        if why := _fault(file):
+            raise _unkeepable(listing, file, why)
+    for one, after in pairwise(sorted(listing.files, key=lambda file: file.path.replace("/", "\0"))):
+        if f"{after.path}/".startswith(f"{one.path}/"):  # what lies inside a folder sorts right after it
+            raise _unkeepable(listing, after, "another has its place")
+    lengths = dict[str, int]()
+    for file in listing.files:
+        if lengths.setdefault(file.digest, file.bytes) != file.bytes:
+            raise _unkeepable(listing, file, "its digest is that of a file of another length")
     if not is_commit(listing.commit):
-        raise FiresteelError(
-            f"{listing.repository} names no commit", next="check HF_ENDPOINT: this is not how the Hub answers"
-        )
+        raise FiresteelError(f"{listing.repository} names no commit", next=_NOT_THE_HUB)
+
+
+def _fault(file: HubFile) -> str | None:
+    if not {"", ".", ".."}.isdisjoint(file.path.split("/")):
+        return "its path leads elsewhere"
+    if _CONTROL.search(file.path):
+        return "its name has control characters"
+    path = file.path.encode()
+    if len(path) > _MAX_PATH or max(map(len, path.split(b"/"))) > _MAX_NAME:
+        return "its name is too long for a disk"
+    if not _DIGEST.match(file.digest) or file.bytes < 0:
+        return "it has no digest, or no length"
+    return None
+
+
+def _unkeepable(listing: Listing, file: HubFile, why: str) -> FiresteelError:
+    return FiresteelError(
+        f"{listing.repository} lists a file that cannot be kept, {why}: {file.path[:_MAX_SHOWN]!r}",
+        next=_NOT_THE_HUB,
+    )
 
 
 # --- notes ---
@@ -287,15 +314,27 @@ def partial_bytes(store: Store, repository: str, file: HubFile) -> int:
 
 
 def link(store: Store, listing: Listing, file: HubFile) -> None:
-    """The blob, at its place in the snapshot."""
+    """The blob, at its place in the snapshot; when that cannot be, nothing is left beside it."""
     place = store.place(listing, file)
     blob = store.blob(listing.repository, file)
-    make_folder(place.parent)
-    with writing(place.parent):
-        half = place.with_name(f".{place.name[:200]}.{os.getpid()}")
+    half = place.with_name(f".{file.digest}.{os.getpid()}")  # never too long, and no other thread's
+    try:
+        make_folder(place.parent)
+        with writing(place.parent):
+            _link(place, half, os.path.relpath(blob, place.parent))
+    except OSError as error:
+        raise HostNotReady(
+            f"{place} cannot be made ({error.strerror})", next="put the store elsewhere: HF_HOME=/path"
+        ) from error
+
+
+def _link(place: Path, half: Path, target: str) -> None:
+    try:
         half.unlink(missing_ok=True)
-        half.symlink_to(os.path.relpath(blob, place.parent))
+        half.symlink_to(target)
         half.replace(place)
+    finally:
+        half.unlink(missing_ok=True)
 
 
 def forget(store: Store, listing: Listing, file: HubFile) -> None:

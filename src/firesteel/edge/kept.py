@@ -1,9 +1,10 @@
 """Answers kept: what was worked out once from the same things is not worked out again.
 
 A plan for a machine of the data (`--host gb10`) follows from the words typed, firesteel's own files, the
-packages beside it, the user's folder, the environment and the screen. The name of a kept answer is a hash of
-all of these (of files: path, size and the moment of their last change, which no tool can set back), so one
-that anything has changed for is never found again. Tests hold the other half: a plan opens no other file.
+packages beside it, the user's own catalog, the environment and the screen. The name of a kept answer is a
+hash of all of these (of files: path, size and the moment of their last change, which no tool can set back),
+so one that anything has changed for is never found again. Tests hold the other half: a plan opens no other
+file.
 
 Nothing is kept of a plan for the machine at hand: its free memory is a fact of the moment.
 """
@@ -23,8 +24,6 @@ from firesteel.edge.home import Home, write_text
 from firesteel.errors import FiresteelError
 
 _PACKAGE = Path(__file__).parents[1]
-_BULK = ("cache", "engines", "weights", "huggingface")
-"""In the user's folder: what is kept here, and what was pulled, which no plan of a recipe reads."""
 _SHELL = ("_", "PWD", "OLDPWD", "SHLVL")
 """Variables that a shell changes from one command to the next."""
 _MAX_FOLDERS = 20_000
@@ -53,7 +52,7 @@ def name(
             [(path, Path(path).stat().st_ctime_ns) for path in sys.path if path.endswith("-packages")],
             list(_files(str(package), ("__pycache__",))),
             home.root,
-            list(_files(str(home.root), _BULK)) if home.root.exists() else [],
+            list(_files(str(home.catalog))) if home.catalog.exists() else [],
             sorted((key, value) for key, value in environ.items() if key not in _SHELL),
             _screen(),
         )

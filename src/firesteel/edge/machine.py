@@ -6,12 +6,12 @@ import ctypes
 import json
 import os
 import platform
-import subprocess
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
+from firesteel.edge import smi
 from firesteel.edge.home import Home, write_text
 from firesteel.edge.memory import meminfo
 from firesteel.edge.place import pretend_folder
@@ -21,15 +21,11 @@ from firesteel.facts.hardware import hardware
 from firesteel.units import GIB, MIB
 
 _MEASUREMENTS = 5
-_SMI = ("nvidia-smi", "--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv,noheader")
+_SMI = ("--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv,noheader")
 
 
 def gpus() -> tuple[Gpu, ...]:
-    try:
-        answer = subprocess.run(_SMI, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    return parse_gpus(answer.stdout) if answer.returncode == 0 else ()
+    return parse_gpus(smi.ask(*_SMI) or "")
 
 
 def local_host(home: Home) -> Host:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
-import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from firesteel.edge import smi
 from firesteel.edge.kernel_log import KernelLog
 from firesteel.edge.place import machine_file
 from firesteel.edge.process import uptime
@@ -29,8 +29,7 @@ from firesteel.facts.memory_sample import (
     parse_vmstat,
 )
 
-_SMI = ("nvidia-smi", "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")
-_SMI_PATIENCE_S = 10
+_APPS = ("--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")
 _CACHESTAT = 451
 """The system call's number, the same on x86-64 and arm64; Linux 6.5 and newer."""
 
@@ -81,23 +80,9 @@ def shm() -> Shm | None:
 
 
 def gpu_users() -> tuple[GpuUser, ...] | None:
-    """Who computes on the GPU; None when nvidia-smi is not there or does not answer.
-
-    Next to a driver in distress it has blocked for 737 s, and cannot even be killed then; so nobody waits
-    for it to go. https://github.com/MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks/issues/23, 2026-11-15
-    """
-    try:
-        smi = subprocess.Popen(
-            _SMI, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-    except OSError:
-        return None
-    try:
-        said, _ = smi.communicate(timeout=_SMI_PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        smi.kill()
-        return None
-    return parse_gpu_users(said.decode(errors="replace")) if smi.returncode == 0 else None
+    """Who computes on the GPU; None when nvidia-smi is not there or does not answer."""
+    said = smi.ask(*_APPS)
+    return None if said is None else parse_gpu_users(said)
 
 
 @dataclass(frozen=True, slots=True)

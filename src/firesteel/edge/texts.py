@@ -6,6 +6,7 @@ Bounded: so many files, so many bytes of each; hidden and vendored folders and l
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -23,10 +24,12 @@ _NAMES = {"Makefile", "justfile", "README"}
 _PASSED_OVER = {"node_modules", "__pycache__", "site-packages", "venv", "build", "dist"}
 
 
-def open_text(path: Path) -> str:
+def open_text(path: Path, *, next: str = "") -> str:
+    """What to type when there is none is the caller's to know; a look at its folder always helps."""
     try:
         if not path.is_file():
-            raise UsageError(f"`{path}` is not a file", next="firesteel check -, and paste the line")
+            look = f"ls {shlex.quote(str(path.parent))}"
+            raise UsageError(f"`{path}` is not a file", next=next or look)
         with path.open("rb") as file:
             return file.read(MAX_BYTES).decode(errors="replace")
     except OSError as error:

@@ -10,7 +10,8 @@ it is read to the end; so `pulse` takes together everything that moves while an 
 model and the use of its cache included. Two equal pulses: nothing was done in between, as far as it says.
 
     vLLM       https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/v1/metrics/loggers.py      2026-11-15
-    SGLang     https://github.com/sgl-project/sglang, python/sglang/srt/metrics/collector.py     2026-11-15
+    SGLang     https://github.com/sgl-project/sglang, python/sglang/srt/metrics/collector.py of 0.5.9;
+               from 0.5.18 on srt/observability/metrics_collector.py                             2026-11-15
     llama.cpp  https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md, and build 11549
                asked while it worked: n_decode_total moved, the token counters did not           2026-11-15
 """

@@ -4,6 +4,10 @@ Weights and cache can be counted before a start; what an engine takes for itself
 three boots of other models give are gigabytes wide. Once a launch has run here its process tells: all it
 holds, less its weights and its cache, is what the estimates were about. The next plan of that launch takes
 that figure and says so. A counted part stays as counted unless the engine itself gave another figure.
+
+Two things may have changed since, though the launch is the same word for word: the file under its path, and
+how many bytes its cache is told. So a start also tells what its checkpoint weighed: other weights are
+another model, and their start says nothing. The cache of then is only taken off; that of now is as planned.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from dataclasses import dataclass, replace
 from firesteel.launch import EngineName, Launch
 from firesteel.planner.band import Band
 from firesteel.planner.memory import Memory, Part
-from firesteel.units import show_bytes
+from firesteel.units import MIB, show_bytes
 
 _SIZED = frozenset({"kv-cache-memory-bytes", "gpu-memory-utilization"})
 """Flags that a plan sets from its own figures: another figure is not another launch."""
@@ -25,8 +29,9 @@ _BESIDE = frozenset({"api-key", "served-model-name", "host", "port", "alias"})
 _SECRET = re.compile(r"token|secret|password|api_?key|credential", re.IGNORECASE)
 _SAME = 0.02
 """Engines round, and count buffers that no header has; what differs by less is the same figure."""
-_AGAIN = (0.97, 1.05)
-"""How far a second start of the same launch may be off the first: allocators and drivers are not exact."""
+_AGAIN_SHARE, _AGAIN_BYTES = 0.05, 64 * MIB
+"""How far a second start of the same launch may be off the first, of all that it took: allocators, drivers
+and the pages of mapped files are not exact. Starts of the embedded model took from 280 to 334 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,10 @@ class Realised:
     weights_bytes: int | None = None
     kv_bytes: int | None = None
     kv_tokens: int | None = None
+    checkpoint_bytes: int | None = None
+    """What its plan took the whole checkpoint to weigh: another sum now is another file."""
+    planned_kv_bytes: int | None = None
+    """What its plan gave the cache."""
 
 
 def launch_key(launch: Launch) -> str:
@@ -66,32 +75,85 @@ def launch_key(launch: Launch) -> str:
 
 
 def as_realised(
-    memory: Memory, launch: Launch, realised: Realised, tokens: int | None = None
+    memory: Memory, launch: Launch, realised: Realised, checkpoint_bytes: int, tokens: int | None = None
 ) -> tuple[Memory, tuple[str, ...]]:
     """The account with what was measured, and what there is to say of it.
 
-    `tokens` is what the engine was expected to print of its cache.
+    `checkpoint_bytes` is what the plan takes the whole checkpoint to weigh, `tokens` what the engine was
+    expected to print of its cache.
     """
-    if realised.key != launch_key(launch):
-        return memory, (f"what was measured on {realised.seen} is another launch's, and is not used",)
-    told = {"weights": realised.weights_bytes, "KV cache": realised.kv_bytes}
-    parts = tuple(_engines_own(part, told.get(part.name), realised) for part in memory.parts)
+    if why := _unusable(memory, launch, realised, checkpoint_bytes):
+        return memory, (f"{why}, and is not used",)
+    parts = tuple(_engines_own(part, memory, realised) for part in memory.parts)
     sure = sum(part.bytes.expected for part in parts if part.basis != "estimated" and part.bytes.low > 0)
-    rest = realised.process_bytes - sure
+    rest = realised.process_bytes - (sure - _kv_bytes(memory) + _kv_then(memory, realised))
     if rest <= 0:
-        note = f"the {show_bytes(realised.process_bytes)} measured on {realised.seen} are less than its parts"
-        return memory, (f"{note}, and are not used",)
+        held = f"the sum of {show_bytes(realised.process_bytes)} measured on {realised.seen}"
+        return memory, (f"{held} is less than its parts, and is not used",)
     kept = tuple(part for part in parts if part.basis != "estimated")
-    words = f"{show_bytes(realised.process_bytes)} in all when it ran here on {realised.seen}, less the above"
-    low, high = _AGAIN
-    engine = Part("engine", Band(low * rest, rest, high * rest), "measured", words)
-    notes = (*_differences(memory, parts, realised), *_token_note(realised, tokens))
+    slack = max(_AGAIN_SHARE * realised.process_bytes, _AGAIN_BYTES)
+    band = Band(max(0.0, rest - slack), rest, rest + slack)
+    engine = Part("engine", band, "measured", _engine_words(memory, realised))
+    notes = (*_differences(memory, parts, realised), *_kv_notes(memory, realised, tokens))
     return replace(memory, parts=_before_copies(kept, engine)), notes
 
 
-def _engines_own(part: Part, said: int | None, realised: Realised) -> Part:
-    """A counted part stays as it is where the engine gives the same figure."""
-    if said is None or (part.basis in ("counted", "formula") and _is_same(part.bytes.expected, said)):
+def _unusable(memory: Memory, launch: Launch, realised: Realised, checkpoint_bytes: int) -> str:
+    """Why that start says nothing of this one; empty when it does."""
+    what = f"what was measured on {realised.seen}"
+    if realised.key != launch_key(launch):
+        return f"{what} is another launch's"
+    if realised.checkpoint_bytes is not None:
+        then, now = realised.checkpoint_bytes, float(checkpoint_bytes)
+    elif realised.weights_bytes is not None:  # the engine's own sum, on one Spark
+        then, now = realised.weights_bytes, _loaded(memory, realised.weights_bytes)
+    else:
+        return f"{what} does not say of which weights"
+    if not _is_same(now, then):
+        return f"{what} is of other weights, {show_bytes(then)} where these have {show_bytes(round(now))}"
+    if realised.kv_bytes is None and realised.planned_kv_bytes is None:
+        return f"{what} does not say with how large a cache"
+    return ""
+
+
+def _expected(memory: Memory, name: str) -> float:
+    return next((part.bytes.expected for part in memory.parts if part.name == name), 0.0)
+
+
+def _loaded(memory: Memory, said: int) -> float:
+    """The planned weights, with the padding that some engines count among them where that is nearer."""
+    weights = _expected(memory, "weights")
+    return min(weights, weights + _expected(memory, "expert padding"), key=lambda each: abs(each - said))
+
+
+def _kv_bytes(memory: Memory) -> float:
+    return _expected(memory, "KV cache")
+
+
+def _kv_then(memory: Memory, realised: Realised) -> float:
+    """What the plan of then gave the cache: what the engine took beyond that is still its own.
+
+    Where only the engine's figure is known, no more is taken off than the cache has now.
+    """
+    if realised.planned_kv_bytes is not None:
+        return realised.planned_kv_bytes
+    return min(realised.kv_bytes or 0, _kv_bytes(memory))
+
+
+def _engine_words(memory: Memory, realised: Realised) -> str:
+    words = f"{show_bytes(realised.process_bytes)} in all when it ran here on {realised.seen}, less the above"
+    then = round(_kv_then(memory, realised))
+    if _is_same(_kv_bytes(memory), then):
+        return words
+    return f"{words}, with the {show_bytes(then)} that its cache had then"
+
+
+def _engines_own(part: Part, memory: Memory, realised: Realised) -> Part:
+    """Weights as the engine loaded them; counted ones stay where it gives the same figure."""
+    said = realised.weights_bytes
+    if part.name != "weights" or said is None:
+        return part
+    if part.basis in ("counted", "formula") and _is_same(_loaded(memory, said), said):
         return part
     words = f"as {realised.engine} itself reported on {realised.seen}; {part.why}"
     return replace(part, bytes=Band.exactly(said), basis="measured", why=words)
@@ -108,8 +170,15 @@ def _differences(memory: Memory, parts: tuple[Part, ...], realised: Realised) ->
             yield f"{planned.name}: {ours} {planned.basis}, {theirs} by {realised.engine} on {realised.seen}"
 
 
-def _token_note(realised: Realised, tokens: int | None) -> Iterator[str]:
-    if tokens is not None and realised.kv_tokens is not None and tokens != realised.kv_tokens:
+def _kv_notes(memory: Memory, realised: Realised, tokens: int | None) -> Iterator[str]:
+    """Where the engine made another cache of the same bytes than is reckoned."""
+    now, said = _kv_bytes(memory), realised.kv_bytes
+    if realised.planned_kv_bytes is not None and not _is_same(now, realised.planned_kv_bytes):
+        return
+    if said is not None and not _is_same(now, said):
+        ours, theirs = show_bytes(round(now)), show_bytes(said)
+        yield f"KV cache: {ours} planned, {theirs} by {realised.engine} on {realised.seen}"
+    elif tokens is not None and realised.kv_tokens is not None and tokens != realised.kv_tokens:
         yield (
             f"the cache held {realised.kv_tokens:,} tokens when it ran here on {realised.seen}, "
             f"where {tokens:,} are reckoned"

@@ -10,10 +10,10 @@ from firesteel import engines
 from firesteel.engines import Cache, Reported
 from firesteel.facts import Architecture, Host, Weights
 from firesteel.launch import FlagValue, Launch
-from firesteel.planner.band import Band
 from firesteel.planner.loaded import Loaded, loaded
 from firesteel.planner.measured_here import Realised, as_realised
 from firesteel.planner.memory import Memory, account
+from firesteel.planner.middle import memory_between, speed_between
 from firesteel.planner.pool import Pool, pool
 from firesteel.planner.speed import Speed, decode_speed
 from firesteel.planner.split import insist_on_even_parts, split_shape, split_weights
@@ -40,31 +40,65 @@ class Plan:
         return self.memory.verdict != "does not fit" and not self.is_refused
 
     @property
+    def kv_bytes(self) -> int:
+        """What the cache gets: as the launch says, or as its requests need."""
+        return round(sum(part.bytes.expected for part in self.memory.parts if part.name == "KV cache"))
+
+    @property
     def is_refused(self) -> bool:
         """The engine itself will say that its cache does not hold one request."""
         return bool(self.printed) and all(answer.refused for answer in self.printed)
 
 
 def plan(
-    launch: Launch, shape: Architecture, weights: Weights, host: Host, realised: Realised | None = None
+    launch: Launch,
+    shape: Architecture,
+    weights: Weights,
+    host: Host,
+    realised: Realised | None = None,
+    heavier: Weights | None = None,
 ) -> Plan:
-    """`realised`: what an earlier start of this launch took on this host, instead of what is estimated."""
+    """`realised`: what an earlier start of this launch took on this host, instead of what is estimated.
+
+    `heavier`: the most that the weights may be, where only a label is known of them.
+    """
+    found = _plan(launch, shape, weights, host)
+    if heavier:
+        found = between(found, _plan(launch, shape, heavier, host))
+    if realised:
+        found = _as_realised(found, realised)
+    return replace(found, launch=_with_memory_flags(launch, found.memory, found.cache))
+
+
+def _plan(launch: Launch, shape: Architecture, weights: Weights, host: Host) -> Plan:
+    """Before anything is said of flags: those cover what the whole plan needs."""
     offered = engines.served(launch)
     context, users = offered.context or shape.max_context, offered.users or 1
-    insist_on_even_parts(shape, launch.sparks)
+    has_whole_experts = launch.flags.get("enable-expert-parallel") is True
+    insist_on_even_parts(shape, launch.sparks, weights, has_whole_experts)
     part = split_shape(shape, launch.sparks)
     kv = engines.cache(launch, part, context, users)
     home, held = pool(launch, host), loaded(launch, shape, weights)
     told = engines.told_cache_bytes(launch)
     memory = account(launch, part, _one_part(held, launch.sparks), kv, home, told)
     printed = engines.reported(launch, part, context, kv.pool_bytes if told is None else told)
-    notes = _notes(launch, weights, home)
-    if realised:
-        memory, more = as_realised(memory, launch, realised, printed[0].tokens if printed else None)
-        notes += more
-    sized = _with_memory_flags(launch, memory, kv)
-    speed = decode_speed(sized, shape, held.weights, kv, home)
-    return Plan(sized, host, shape, weights, memory, kv, speed, notes, printed)
+    speed = decode_speed(launch, shape, held.weights, kv, home)
+    return Plan(launch, host, shape, weights, memory, kv, speed, _notes(launch, weights, home), printed)
+
+
+def _as_realised(found: Plan, realised: Realised) -> Plan:
+    tokens = found.printed[0].tokens if found.printed else None
+    memory, more = as_realised(found.memory, found.launch, realised, found.weights.total_bytes, tokens)
+    return replace(found, memory=memory, notes=found.notes + more)
+
+
+def between(light: Plan, heavy: Plan) -> Plan:
+    """One plan for weights that may be either: figures in the middle, bands over both."""
+    return replace(
+        light,
+        memory=memory_between(light.memory, heavy.memory),
+        speed=speed_between(light.speed, heavy.speed),
+    )
 
 
 def _one_part(held: Loaded, sparks: int) -> Loaded:
@@ -74,26 +108,6 @@ def _one_part(held: Loaded, sparks: int) -> Loaded:
         stored=split_weights(held.stored, sparks),
         padding_bytes=held.padding_bytes // max(1, sparks),
     )
-
-
-def between(light: Plan, heavy: Plan) -> Plan:
-    """One plan for weights that may be either: figures in the middle, bands over both."""
-    parts = tuple(
-        replace(ours, bytes=_over(ours.bytes, theirs.bytes), why=f"{ours.why}; {theirs.why}")
-        if ours.name == "weights"
-        else ours
-        for ours, theirs in zip(light.memory.parts, heavy.memory.parts, strict=True)
-    )
-    speed = light.speed
-    if speed and heavy.speed:
-        both = _over(heavy.speed.decode_tokens_per_s, speed.decode_tokens_per_s)
-        words = "the label does not say which layers stay in 16 bits, so the band covers both usual layouts"
-        speed = replace(speed, decode_tokens_per_s=both, why=f"{words}; {speed.why}")
-    return replace(light, memory=replace(light.memory, parts=parts), speed=speed)
-
-
-def _over(low: Band, high: Band) -> Band:
-    return Band(min(low.low, high.low), (low.expected + high.expected) / 2, max(low.high, high.high))
 
 
 def largest_context(plan: Plan) -> int | None:

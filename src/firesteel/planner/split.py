@@ -5,6 +5,8 @@ projections into its latents and a sparse layer's indexer. KV heads are shared o
 after that each keeps a copy. A latent cache (MLA) has no heads, and every Spark keeps all of it.
 vLLM refuses what does not come out even: `verify_with_parallel_config` in its `config/model.py` (0.32, seen
 2026-11-15) for queries, the attention layers of its models for keys, `MambaMixer2` for Mamba's heads.
+FP8 with a scale for each block of 128 x 128 cannot be cut through a block: `validate_fp8_block_shape` and
+`validate_fp8_block_shape_moe` in `quantization/utils/fp8_utils.py` of the same release.
 """
 
 from __future__ import annotations
@@ -27,6 +29,10 @@ from firesteel.facts import (
 )
 
 _WHOLE = (Role.NORMS, Role.ROUTER)
+_BLOCK = 128
+"""Rows and columns for each scale, in every checkpoint of block FP8 that is known."""
+_SCALE_BYTES = (2, 4)
+_MANY = (1, 2, 4, 8)
 
 
 def split_weights(weights: Weights, sparks: int) -> Weights:
@@ -51,16 +57,53 @@ def split_weights(weights: Weights, sparks: int) -> Weights:
     )
 
 
-def insist_on_even_parts(shape: Architecture, sparks: int) -> None:
-    """Raises when heads do not come out even, with the numbers of Sparks for which they do."""
-    if _comes_out_even(shape, sparks):
+def insist_on_even_parts(
+    shape: Architecture, sparks: int, weights: Weights | None = None, has_whole_experts: bool = False
+) -> None:
+    """Raises when heads or blocks do not come out even, with the numbers of Sparks for which they do.
+
+    `has_whole_experts`: they are dealt out one by one, and none of them is cut.
+    """
+    width = shape.feed_forward_size if weights and _has_blocks(shape, weights) else 0
+    width = 0 if shape.is_moe and has_whole_experts else width
+    uncut, heads_work = _cuts_no_block(width, sparks), _comes_out_even(shape, sparks)
+    if uncut and heads_work:
         return
-    works = [str(each) for each in (1, 2, 4, 8) if _comes_out_even(shape, each)]
+    works = [each for each in _MANY if _comes_out_even(shape, each) and _cuts_no_block(width, each)]
+    do = ", ".join(map(str, works)) or "none"
+    why = _heads_words(shape, sparks) if not heads_work else _block_words(shape, width, sparks)
+    raise UsageError(f"{why}; {do} would do", next=f"--nodes {works[-1] if works else 1}")
+
+
+def _heads_words(shape: Architecture, sparks: int) -> str:
     heads = sorted({f"{many} {what}" for what, many in _heads(shape)})
-    raise UsageError(
-        f"{' and '.join(heads)} heads cannot be shared out over {sparks} Sparks; {', '.join(works)} would do",
-        next=f"--nodes {works[-1]}",
+    return f"{' and '.join(heads)} heads cannot be shared out over {sparks} Sparks"
+
+
+def _block_words(shape: Architecture, width: int, sparks: int) -> str:
+    what = "experts" if shape.is_moe else "MLPs"
+    return (
+        f"{what} {width:,} wide are {width / sparks:g} wide on each of {sparks} Sparks, and the FP8 of this "
+        f"checkpoint has one scale for {_BLOCK}"
     )
+
+
+def _cuts_no_block(width: int, sparks: int) -> bool:
+    """One Spark cuts nothing."""
+    return sparks < 2 or width % (sparks * _BLOCK) == 0
+
+
+def _has_blocks(shape: Architecture, weights: Weights) -> bool:
+    """Whether the bytes are a whole number of matrices in FP8, each with a scale for every block.
+
+    With scales for rows or tensors, or in 16 bits, they are not; a sum that is neither says nothing.
+    """
+    role = Role.ROUTED_EXPERTS if shape.is_moe else Role.DENSE_MLP
+    size, wide, high = weights.bytes_by_role.get(role, 0), shape.feed_forward_size, shape.hidden_size
+    if not size or not wide:
+        return False
+    blocks = -(-wide // _BLOCK) * -(-high // _BLOCK)
+    return any(size % (wide * high + blocks * each) == 0 for each in _SCALE_BYTES)
 
 
 def _comes_out_even(shape: Architecture, sparks: int) -> bool:

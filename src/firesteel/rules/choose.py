@@ -12,11 +12,11 @@ from firesteel.catalog import Catalog, Image, Images, Model, Recipe
 from firesteel.engines.schema import versions
 from firesteel.errors import DoesNotFit, HostNotReady, Stopped, UsageError
 from firesteel.facts import Checkpoint, Host, Weights
+from firesteel.facts.source import one_line
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Goal, Launch
 from firesteel.planner import (
     Plan,
     Realised,
-    between,
     largest_context,
     launch_key,
     longest_context,
@@ -32,6 +32,7 @@ _UPSTREAM: dict[EngineName, str] = {
     "llamacpp": "ghcr.io/ggml-org/llama.cpp:server-cuda13-b{version}",
 }
 _SIXTEEN_BITS = ("BF16", "F16", "16-bit")
+_FORMATS = re.compile(r"nvfp4|mxfp4|fp8-dynamic|fp8|int4|int8|awq|gptq|nf4|bf16|fp16", re.IGNORECASE)
 _STATUS_RANK = {"measured": 0, "reported": 1, "untried": 2}
 
 
@@ -85,8 +86,51 @@ def propose(
         recipes = tuple(recipe for recipe in recipes if recipe.engine != "llamacpp")
     if not recipes:
         raise UsageError(f"no recipe runs {ask.model or 'anything'} so", next="firesteel models")
+    if ask.quant:
+        recipes = _stored_as(catalog, recipes, ask.quant)
     found = (_proposal(catalog, recipe, host, ask, realised or {}) for recipe in recipes)
     return tuple(sorted(found, key=lambda proposal: _rank(proposal, ask.goal)))
+
+
+def _stored_as(catalog: Catalog, recipes: tuple[Recipe, ...], label: str) -> tuple[Recipe, ...]:
+    """Those whose checkpoint is of that label: of a checkpoint that exists, its weights are what they are."""
+    called = {recipe.name: _labels(catalog, recipe) for recipe in recipes}
+    found = tuple(recipe for recipe in recipes if label.lower() in called[recipe.name])
+    if found:
+        return found
+    there = sorted({labels[0] for labels in called.values()})
+    raise UsageError(
+        f"no recipe has these weights in {one_line(label)[:40]}; there are {', '.join(there)}",
+        next=f"--quant {there[0]}, or a config.json, for which --quant may be anything",
+    )
+
+
+def _labels(catalog: Catalog, recipe: Recipe) -> tuple[str, ...]:
+    """The tag of a GGUF, what a repository is called, or how most of its bytes are stored."""
+    name, _, tag = recipe.model.partition(":")
+    if tag:
+        return (tag.lower(),)
+    said = tuple(word.lower() for word in _FORMATS.findall(name.rpartition("/")[2]))
+    return said or (_most(catalog_room.weights(catalog, recipe)).lower(),)
+
+
+def _most(weights: Weights) -> str:
+    """The format of most bytes."""
+    sizes: dict[str, int] = {}
+    for (_, form), size in weights.bytes_by_format.items():
+        sizes[form] = sizes.get(form, 0) + size
+    most = max(sizes, key=lambda form: sizes[form], default="a format that is not known")
+    return "BF16" if most == "16-bit" else most
+
+
+def _insist_on_no_label(checkpoint: Checkpoint, ask: Ask) -> None:
+    """Files say themselves how they are stored."""
+    if ask.quant and checkpoint.weights.provenance == "counted":
+        raise UsageError(
+            f"{checkpoint.origin} is {_most(checkpoint.weights)} by its own header; --quant is for a config "
+            "alone",
+            next=f"firesteel plan {checkpoint.origin}",
+        )
 
 
 def _proposal(
@@ -111,6 +155,7 @@ def propose_checkpoint(
 
     Where there is a GPU it runs in a container that a recipe uses; where there is none, embedded.
     """
+    _insist_on_no_label(checkpoint, ask)
     engine = _engine(checkpoint, ask)
     shape = checkpoint.architecture
     context = ask.context or min(shape.max_context, DEFAULT_CONTEXT)
@@ -136,9 +181,8 @@ def propose_checkpoint(
         launch = catalog_room.contain(launch, image)
     launch = overruled(launch, ask)
     seen = (realised or {}).get(launch_key(launch))
-    planned = plan(launch, shape, _weights(checkpoint.weights, ask), host, seen)
-    if checkpoint.heavier and ask.weights_bytes is None:
-        planned = between(planned, plan(launch, shape, checkpoint.heavier, host, seen))
+    heavier = checkpoint.heavier if ask.weights_bytes is None else None
+    planned = plan(launch, shape, _weights(checkpoint.weights, ask), host, seen, heavier)
     notes = tuple(f"not counted: {words}" for words in checkpoint.unknown)
     planned = replace(planned, notes=(*planned.notes, *notes))
     return Proposal(

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from firesteel.run.events import Doing, Done, Event, Planned, Ready
     from firesteel.run.expect import Expect, keep_expect, kept_expect
     from firesteel.run.judge import Check
-    from firesteel.run.listen import LOOPBACK
+    from firesteel.run.listen import LOOPBACK, listening
     from firesteel.run.manner import Manner
     from firesteel.run.prune import Waste, find_waste, remove
     from firesteel.run.pull import fetched_gguf, pull_weights, stage
     from firesteel.run.report import Compared, Report, read_report
-    from firesteel.run.service import Service, all_services, death, last_lines, pick
+    from firesteel.run.service import Service, Spec, all_services, death, last_lines, pick
     from firesteel.run.start import adopt_all
     from firesteel.run.steps import make_steps
     from firesteel.run.together import plan_all
@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOOPBACK", "Budget", "Check", "Compared", "Doing", "Done", "Event", "Expect", "Manner", "Planned",
-    "Proof", "Ready", "Report", "Service", "Want", "Waste", "adopt_all", "all_services", "bring_up",
-    "death", "fetched_gguf", "find_waste", "keep_expect", "kept_expect", "last_lines", "make_steps", "pick",
-    "plan_all", "pull_weights", "read_name", "read_report", "remove", "stage", "stop", "wants",
+    "Proof", "Ready", "Report", "Service", "Spec", "Want", "Waste", "adopt_all", "all_services", "bring_up",
+    "death", "fetched_gguf", "find_waste", "keep_expect", "kept_expect", "last_lines", "listening",
+    "make_steps", "pick", "plan_all", "pull_weights", "read_name", "read_report", "remove", "stage",
+    "stop", "wants",
 ]  # fmt: skip
 
 _WHERE = {
     "down": ("stop",),
-    "listen": ("LOOPBACK",),
+    "listen": ("LOOPBACK", "listening"),
     "manner": ("Manner",),
     "start": ("adopt_all",),
     "together": ("plan_all",),
@@ -44,7 +45,7 @@ _WHERE = {
     "pull": ("fetched_gguf", "pull_weights", "stage"),
     "weights": ("Want", "read_name", "wants"),
     "report": ("Compared", "Report", "read_report"),
-    "service": ("Service", "all_services", "death", "last_lines", "pick"),
+    "service": ("Service", "Spec", "all_services", "death", "last_lines", "listening", "pick"),
     "steps": ("make_steps",),
     "up": ("bring_up",),
     "judge": ("Check",),

@@ -73,6 +73,7 @@ def _container_bytes(service: Service, available_bytes: int) -> int:
 
 async def _until_gone(service: Service) -> None:
     """Tells the keeper, as soon as it is known who that is, until its lock is free and the engine gone."""
+    certain = process.uptime() + 3 * service.spec.stop_grace_s
     deadline = process.uptime() + 5 * service.spec.stop_grace_s
     told: set[process.Pid] = set()
     while process.uptime() < deadline:
@@ -82,10 +83,14 @@ async def _until_gone(service: Service) -> None:
             return
         if state and state.keeper not in told:
             process.send(state.keeper, signal.SIGTERM)
+            process.send(state.keeper, signal.SIGCONT)  # a stopped process hears nothing
             told.add(state.keeper)
+        if process.uptime() > certain:
+            for pid in pids:
+                process.send(pid, signal.SIGKILL)
         await asyncio.sleep(_POLL_S)
     left = next((pid.number for pid in pids if process.is_alive(pid)), None)
-    hint = f"sudo kill -9 {left}" if left else f"firesteel down {service.name}, once more"
+    hint = f"kill -9 {left}, or with sudo" if left else f"firesteel down {service.name}, once more"
     raise FiresteelError(f"{service.name} does not go", next=hint)
 
 

@@ -17,6 +17,8 @@ from firesteel.run.expect import Size
 from firesteel.run.garbage import Script, faults, quote
 
 Level = Literal["gate", "note"]
+Cause = Literal["wrong", "refused", "silent"]
+"""Why a check failed: the answer is wrong; the engine said no (HTTP 400, 500); or nobody answered at all."""
 LATE_CHARS = 200
 _THINKING = re.compile(r"</?(?:think|thinking|thought|reasoning)>|<\|channel\|?>|\[/?THINK\]", re.IGNORECASE)
 _CALL_AS_TEXT = re.compile(
@@ -33,6 +35,8 @@ class Check:
     passed: bool
     saw: str
     level: Level = "gate"
+    cause: Cause = "wrong"
+    """Of a check that failed."""
 
     @property
     def fails_launch(self) -> bool:
@@ -42,7 +46,10 @@ class Check:
 def speaks(answers: Sequence[Answer], name: str = "speaks") -> Check:
     """It says something, ends properly, and the engine counted its tokens."""
     wrong = next((words for answer in answers if (words := _not_spoken(answer))), None)
-    return Check(name, wrong is None, wrong or quote(answers[0].said))
+    # A page of HTML with status 200 has no end either, and is no engine that fell silent.
+    broke_off = any(answer.said and not answer.is_whole for answer in answers)
+    cause: Cause = "silent" if broke_off else "wrong"
+    return Check(name, wrong is None, wrong or _shown(answers[0]), cause=cause)
 
 
 def _not_spoken(answer: Answer) -> str | None:
@@ -75,13 +82,28 @@ def is_text(
     return Check(name, True, shown)
 
 
+def _has_answered(answer: Answer) -> bool:
+    """The answer counts, not the thoughts before it; these only where `max_tokens` cut it short."""
+    return bool(answer.text.strip()) and (answer.finish_reason != "length" or not answer.reasoning)
+
+
+def _counted(answer: Answer) -> str:
+    return answer.text if _has_answered(answer) else answer.said
+
+
+def _shown(answer: Answer) -> str:
+    if _has_answered(answer) or not answer.reasoning:
+        return quote(answer.text)
+    return f"in its thoughts: {quote(answer.reasoning)}"
+
+
 def says(answer: Answer, *patterns: str) -> bool:
-    return any(re.search(pattern, answer.said, re.IGNORECASE) for pattern in patterns)
+    return any(re.search(pattern, _counted(answer), re.IGNORECASE) for pattern in patterns)
 
 
 def knows_sum(answer: Answer, size: Size) -> Check:
     level: Level = "note" if size == "tiny" else "gate"
-    return Check("2+2", says(answer, r"\b(?:4|four)\b"), quote(answer.said), level)
+    return Check("2+2", says(answer, r"\b(?:4|four)\b"), _shown(answer), level)
 
 
 def knows_facts(answers: Mapping[str, tuple[Answer, str]], size: Size) -> Check:
@@ -91,7 +113,7 @@ def knows_facts(answers: Mapping[str, tuple[Answer, str]], size: Size) -> Check:
     level: Level = "gate" if size == "able" else "note"
     saw = f"{right} of {len(answers)} right"
     if missed:
-        saw += "; " + "; ".join(f"{asked} {quote(answer.said)}" for asked, answer in missed.items())
+        saw += "; " + "; ".join(f"{asked} {_shown(answer)}" for asked, answer in missed.items())
     return Check("facts", len(missed) <= (1 if len(answers) > 1 else 0), saw, level)
 
 
@@ -125,8 +147,9 @@ def stream_is_whole(streamed: Answer, plain: Answer, again: Answer | None) -> Ch
 
 
 def keeps_stop(answer: Answer, stop: str) -> Check:
-    """`stop` was taken from the answer to the same question, so it would have come."""
-    if stop in answer.said:
+    """`stop` was taken from the answer to the same question, so it would have come. Engines look for it in
+    the content; in the thoughts before it the word may stand."""
+    if stop in answer.text:
         return Check("stop", False, f"{quote(stop)} was to end the answer and is in it")
     if answer.finish_reason == "stop":
         return Check("stop", True, f"ended before {quote(stop)}")
@@ -199,9 +222,9 @@ def splits_thoughts(answer: Answer, was_short: bool) -> Check:
 def finds_needle(answer: Answer, needle: str, size: Size) -> Check:
     """A long prompt takes other kernels than a short one; an able model reads one fact out of it."""
     level: Level = "gate" if size == "able" else "note"
-    found = needle.lower() in answer.said.lower()
+    found = needle.lower() in _counted(answer).lower()
     tokens = f"{answer.prompt_tokens:,}" if answer.prompt_tokens else "an unknown number of"
-    saw = f"in {tokens} tokens: {quote(answer.said)}"
+    saw = f"in {tokens} tokens: {_shown(answer)}"
     if not found and faults(answer.said, was_cut=answer.finish_reason == "length"):
         return Check("long prompt", False, f"garbage after a long prompt, {saw}")
     return Check("long prompt", found, saw, level)

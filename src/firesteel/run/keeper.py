@@ -19,6 +19,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from firesteel.edge.containers import container_runs, said_since
 from firesteel.edge.home import Locked, lock
@@ -28,6 +29,7 @@ from firesteel.edge.poll import Poll
 from firesteel.edge.process import die_with_parent, find, now, this_process, uptime
 from firesteel.edge.secrets import read_secrets
 from firesteel.engines.metrics import activity
+from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.run import guard, hang, restart
 from firesteel.run.service import Spec, State, death, read_spec, read_state, write_state
 
@@ -38,6 +40,7 @@ _URGENT_S = 1.0
 _ASK_S = 5.0
 _PROOF_S = 1800
 """How long the proof after a restart may take."""
+_END_TRIES = 5
 MAX_LOG_BYTES = 64 * 2**20
 TOLD = "it was told to stop"
 
@@ -76,8 +79,7 @@ def _keep(folder: Path, spec: Spec) -> int:
     ends: tuple[restart.End, ...] = ()
     try:
         while True:  # bounded: `restart.after` gives up
-            signal.signal(signal.SIGTERM, _on_signal)
-            signal.signal(signal.SIGINT, _on_signal)
+            _heed(_on_signal)
             state, end = _live(folder, spec, state)
             ends = (*ends, end)
             if not (end.was_ready or state.restarts):
@@ -87,25 +89,47 @@ def _keep(folder: Path, spec: Spec) -> int:
                 return _give_up(folder, state, end, choice)
             state = _pause(folder, spec, state, choice)
     except _Told:  # before an engine, between two, or while one was being started
+        _heed(signal.SIG_IGN)
         _stop_container(spec, spec.stop_grace_s)
-        write_state(folder, replace(state, ended_at=now(), why=TOLD))
+        _note_end(folder, replace(state, ended_at=now(), why=TOLD))
         return 0
+
+
+def _heed(handler: Any) -> None:
+    signal.signal(signal.SIGTERM, handler)
+    signal.signal(signal.SIGINT, handler)
+
+
+def _note(folder: Path, state: State) -> bool:
+    """A disk that is full is no reason to leave an engine alone."""
+    try:
+        write_state(folder, state)
+    except (HostNotReady, OSError) as error:
+        print(f"its state is not written: {error}", flush=True)
+        return False
+    return True
+
+
+def _note_end(folder: Path, state: State) -> None:
+    for _ in range(_END_TRIES):
+        if _note(folder, state):
+            return
+        time.sleep(_LOOK_S)
 
 
 def _give_up(folder: Path, state: State, end: restart.End, choice: restart.GiveUp) -> int:
     if end.kind in ("died", "stuck"):
-        write_state(folder, replace(state, why=f"{death(state)}; not started again: {choice.reason}"))
+        _note_end(folder, replace(state, why=f"{death(state)}; not started again: {choice.reason}"))
     return 0
 
 
 def _pause(folder: Path, spec: Spec, state: State, wait: restart.Wait) -> State:
     seconds = wait.seconds * spec.time_share
     why = f"{death(state)}; start {wait.number} of {wait.of} follows {seconds:.0f} s later"
-    again = replace(state, engine=None, ended_at=None, exit_code=None, why=why)
+    again = replace(state, engine=None, ended_at=None, exit_code=None, why=why, is_stopping=False)
     again = replace(again, restarts=state.restarts + 1, is_proved=False)
-    write_state(folder, again)
-    signal.signal(signal.SIGTERM, _on_signal)
-    signal.signal(signal.SIGINT, _on_signal)
+    _note(folder, again)
+    _heed(_on_signal)
     time.sleep(seconds)
     return again
 
@@ -119,20 +143,22 @@ def _live(folder: Path, spec: Spec, state: State) -> tuple[State, restart.End]:
         except OSError as error:
             unstarted = f"{spec.start[0]} cannot be started: {error.strerror}"
             state = replace(state, ended_at=now(), exit_code=127, why=unstarted)
-            write_state(folder, state)
+            _note_end(folder, state)
             return state, restart.End("died", 0, 127)
         state = replace(state, engine=find(engine.pid))
         watcher = _Watcher(folder, spec, state, engine)
         try:
-            write_state(folder, state)
             why = watcher.until_over()
         except _Told:
+            _heed(signal.SIG_IGN)
             why = _Why("told", TOLD)
         finally:
             watcher.close()
+        if why:  # said before it is done: whoever sees it go shall know the reason
+            _note(folder, replace(watcher.state, why=why.words, is_stopping=True))
         code = _stop(engine, spec, _URGENT_S if why and why.is_urgent else spec.stop_grace_s)
     state = replace(watcher.state, ended_at=now(), exit_code=code, why=why.words if why else None)
-    write_state(folder, state)
+    _note_end(folder, state)
     was_ready = state.is_proved and (folder / "report.json").exists()
     kind, is_fatal = (why.kind, why.is_fatal) if why else ("died", False)
     return state, restart.End(kind, uptime() - began, code, was_ready, is_fatal)
@@ -174,6 +200,8 @@ class _Watcher:
         self._poll = Poll(spec.url, _key(spec), _ASK_S * spec.time_share)
         self._poll.start()
         self._proof: subprocess.Popen[bytes] | None = None
+        self._proofs = 0
+        self._is_noted = False
 
     def close(self) -> None:
         self._kernel.close()
@@ -185,12 +213,20 @@ class _Watcher:
     def until_over(self) -> _Why | None:
         """Until the engine ends (None) or must be ended."""
         while True:
+            self._is_noted = self._is_noted or _note(self.folder, self.state)
             with suppress(subprocess.TimeoutExpired):
                 self.engine.wait(timeout=_LOOK_S)
-                return None
+                return self._last_look()
             bound_log(self.folder / "engine.log")
             if why := self._look():
                 return why
+
+    def _last_look(self) -> _Why | None:
+        """Of an engine that was killed: by the kernel, for want of memory?"""
+        if self.engine.returncode not in (-signal.SIGKILL, 128 + signal.SIGKILL):
+            return None
+        stop = self._guard.after(sample(self._kernel)).stop
+        return _Why("guard", stop.why) if stop and stop.kind == "oom" else None
 
     def _look(self) -> _Why | None:
         said = len(self._guard.notes)
@@ -222,10 +258,12 @@ class _Watcher:
         code = self._proof.poll()
         if code is None:
             return None
-        if code:
+        if code == FiresteelError.exit_code:
             return _Why("died", "its answers were wrong after a restart; see keeper.log", is_fatal=True)
-        self.state = replace(self.state, is_proved=True, why=None)
-        write_state(self.folder, self.state)
+        if code:  # it could not be carried out: killed, out of time, no answer
+            self._proof, self._proofs = None, self._proofs + 1
+            return _Why("stuck", "it could not be proved after a restart") if self._proofs > 2 else None
+        self.state, self._is_noted = replace(self.state, is_proved=True, why=None), False
         return None
 
 
@@ -249,10 +287,14 @@ def _key(spec: Spec) -> str | None:
 
 
 def bound_log(log: Path) -> None:
-    """A log that has grown large starts anew, and one older part is kept; the engine appends."""
-    if log.stat().st_size > MAX_LOG_BYTES:
-        shutil.copyfile(log, log.with_suffix(".log.1"))
-        os.truncate(log, 0)
+    """A log that has grown large starts anew, and one older part is kept; the engine appends.
+
+    One that somebody removed, or a full disk, is no reason to end.
+    """
+    with suppress(OSError):
+        if log.stat().st_size > MAX_LOG_BYTES:
+            shutil.copyfile(log, log.with_suffix(".log.1"))
+            os.truncate(log, 0)
 
 
 def _only_mine(path: str, flags: int) -> int:
@@ -261,8 +303,7 @@ def _only_mine(path: str, flags: int) -> int:
 
 def _stop(engine: subprocess.Popen[bytes], spec: Spec, grace_s: float) -> int:
     """Politely, then for certain. Signals that come meanwhile change nothing any more."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _heed(signal.SIG_IGN)
     if engine.poll() is None:
         if spec.stop:
             _stop_container(spec, grace_s)

@@ -14,6 +14,7 @@ from firesteel.edge.home import Home, expand_home
 from firesteel.edge.memory import meminfo
 from firesteel.edge.secrets import hub_token, new_key, read_secrets, secrets_path, write_secrets
 from firesteel.errors import Stopped
+from firesteel.planner import launch_key
 from firesteel.render.known import KEY_VARIABLES
 from firesteel.rules import Proposal
 from firesteel.run.listen import LOOPBACK, is_wide, reached_at
@@ -59,6 +60,7 @@ def make_spec(proposal: Proposal, home: Home, manner: Manner) -> Spec:
         container_bytes=round(proposal.plan.memory.needed.low) if launch.container else 0,
         expected_bytes=round(proposal.plan.memory.needed.expected),
         prefill_s=_prefill_s(proposal),
+        launch=launch_key(launch),
         engine=launch.engine,
         secrets=str(secrets_path(home, launch.name)),
         is_guarded_by_key=is_wide(manner.listen),

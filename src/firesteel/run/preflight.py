@@ -23,7 +23,7 @@ from firesteel.edge.container_gpu import (
     try_gpu,
     without_ours,
 )
-from firesteel.edge.containers import need_docker
+from firesteel.edge.containers import DISK_FULL, need_docker
 from firesteel.edge.home import Home, need_disk
 from firesteel.edge.kernel_log import KernelLog
 from firesteel.edge.memory import gpu_users, sample, shm
@@ -80,7 +80,7 @@ _GPU_TROUBLES: tuple[tuple[str, str, str], ...] = (
     (r"No devices were found", "the NVIDIA driver finds no GPU", "sudo reboot"),
     (r"exec format error", "the image is for another kind of processor", "docker image inspect IMAGE"),
     (r"did not answer within", "the NVIDIA driver does not answer, so the host is in trouble", "sudo reboot"),
-    (r"no space left on device", "the disk under docker is full", "docker system prune"),
+    DISK_FULL,
 )
 """What docker or nvidia-smi say, what it means, and what to type. Tried in this order."""
 _NOT_TOLD = re.compile(

@@ -76,13 +76,20 @@ def _log(folder: Path) -> str:
 
 
 def _need_good(spec: Spec, proof: Proof) -> None:
-    failed = [check for check in proof.checks if check.fails_launch]
-    if failed:
-        saw = "; ".join(f"{check.name}: {check.saw}" for check in failed)
+    if not proof.is_good:
         raise FiresteelError(
-            f"{spec.name} came up, but its answers are wrong ({saw}); it was stopped",
-            next=f"firesteel logs {spec.name}",
+            f"{spec.name} came up, {_trouble(proof)}; it was stopped", next=f"firesteel logs {spec.name}"
         )
+
+
+def _trouble(proof: Proof) -> str:
+    if proof.is_unanswered:
+        last = proof.failed[-1]
+        how = last.saw.removeprefix("the engine stopped answering: ")
+        return f"and then stopped answering: {how} ({last.name})"
+    saw = "; ".join(f"{check.name}: {check.saw}" for check in proof.failed)
+    is_wrong = any(check.cause == "wrong" for check in proof.failed)
+    return f"but {'its answers are wrong' if is_wrong else 'answers with errors'} ({saw})"
 
 
 def _came_to(checks: tuple[Check, ...]) -> str:
@@ -121,6 +128,7 @@ def _remember(proposal: Proposal, home: Home, service: Service) -> None:
         Realised(
             launch_key(launch), launch.engine, launch.version, took, date.today().isoformat(),
             taken.weights_bytes, taken.kv_bytes, taken.kv_tokens,
+            proposal.plan.weights.total_bytes, proposal.plan.kv_bytes,
         ),
     )  # fmt: skip
 

@@ -135,8 +135,9 @@ async def prepare(
 
 
 def _more_bytes(each: Stage, store: Store) -> int:
-    parts = (hub_store.partial_bytes(store, each.want.repository, file) for file in each.missing)
-    return sum(file.bytes for file in each.missing) - sum(parts)
+    blobs = {file.digest: file for file in each.missing}.values()
+    parts = (hub_store.partial_bytes(store, each.want.repository, file) for file in blobs)
+    return sum(file.bytes for file in blobs) - sum(parts)
 
 
 async def _stage(want: Want, store: Store, *, update: bool, reread: bool) -> Stage:

@@ -26,6 +26,7 @@ from firesteel.launch import EngineName
 Phase = Literal["starting", "ready", "stopping", "unkept", "dead"]
 """unkept: a container whose keeper was killed; it runs, and nobody guards it."""
 MAX_TAIL_BYTES = 2**20
+_MAX_FILE_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class Spec:
     """What the host had before the start."""
     expected_bytes: int = 0
     """What it was planned to take in all, so that a load is not taken for a collapse."""
+    launch: str = ""
+    """`planner.launch_key` of it: the same for what was asked for in the same words."""
     engine: EngineName = "llamacpp"
     """Whose words its log and its metrics speak."""
     attach: tuple[str, ...] = ()
@@ -76,6 +79,8 @@ class State:
     """As subprocess has it: negative for a signal."""
     why: str | None = None
     """Why it ended, in words, when that is known."""
+    is_stopping: bool = False
+    """Its keeper has found a reason to end it, `why`, and is at it."""
     restarts: int = 0
     is_proved: bool = True
     """False from a restart until the keeper has seen its answers proved again."""
@@ -102,15 +107,17 @@ def folder_of(home: Home, name: str) -> Path:
 def all_services(home: Home) -> list[Service]:
     if not home.services.is_dir():
         return []
-    found = (load(home, path.parent.name) for path in sorted(home.services.glob("*/spec.json")))
+    found = (load(home, folder.name) for folder in sorted(home.services.iterdir()) if folder.is_dir())
     return [service for service in found if service]
 
 
 def load(home: Home, name: str) -> Service | None:
+    """A keeper that lives is a service, whatever became of its files."""
     folder = folder_of(home, name)
     spec = read_spec(folder)
-    if spec is None:
+    if spec is None and not is_locked(folder / "keeper.lock"):
         return None
+    spec = spec or Spec(name, "", name, ())
     state = read_state(folder)
     report = _read(folder / "report.json")
     return Service(name, folder, spec, state, _phase(folder, spec, state, report), report)
@@ -138,9 +145,9 @@ def _phase(folder: Path, spec: Spec, state: State | None, report: Mapping[str, o
             return "starting" if is_locked(folder / "work.lock") else "dead"
         was_left = spec.stop and state.ended_at is None and container_runs(spec.name)
         return "unkept" if was_left else "dead"
-    if state is None or state.engine is None:
-        return "starting"
-    if state.ended_at is not None or not is_alive(state.engine):
+    if state is None or state.engine is None or not is_alive(state.keeper):
+        return "starting"  # a new keeper has not yet written who it is
+    if state.is_stopping or state.ended_at is not None or not is_alive(state.engine):
         return "stopping"
     return "ready" if report and state.is_proved else "starting"
 
@@ -177,7 +184,7 @@ def write_state(folder: Path, state: State) -> None:
 
 
 def read_spec(folder: Path) -> Spec | None:
-    """None when there is none, and when it is not one: then nothing was started by it either."""
+    """None when there is none, and when it is not one."""
     found = _read(folder / "spec.json")
     try:
         return Spec(**_known(Spec, found)) if found else None
@@ -196,12 +203,33 @@ def read_state(folder: Path) -> State | None:
 
 def _known(kind: type[Spec] | type[State], found: Mapping[str, Any]) -> dict[str, Any]:
     """What this release knows of a file that another may have written; lists are tuples here."""
-    names = {each.name for each in fields(kind)}
-    return {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in found.items()
-        if name in names
-    }
+    read = {}
+    for each in fields(kind):
+        if each.name in found:
+            value = found[each.name]
+            value = tuple(value) if isinstance(value, list) else value
+            if not _is_a(each.name, value, each.default):
+                raise TypeError(f"{each.name} is {value!r:.100}")
+            read[each.name] = value
+    return read
+
+
+_MAY_BE_NONE: Mapping[str, type | tuple[type, ...]] = {
+    "ended_at": (int, float), "exit_code": int, "why": str, "engine": (dict, str),
+}  # fmt: skip
+
+
+def _is_a(name: str, value: object, default: object) -> bool:
+    """By what the field is when nobody says anything; texts where somebody must."""
+    if name in _MAY_BE_NONE and (value is None or isinstance(value, _MAY_BE_NONE[name])):
+        return True
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(default, bool) and isinstance(value, bool)
+    if isinstance(default, (int, float)) or name == "started_at":
+        return isinstance(value, (int, float))
+    if isinstance(value, tuple):
+        return all(isinstance(each, str) for each in value)
+    return isinstance(value, (dict, str)) if name in ("env", "keeper") else isinstance(value, str)
 
 
 def _pid(found: dict[str, int] | None) -> Pid | None:
@@ -210,7 +238,8 @@ def _pid(found: dict[str, int] | None) -> Pid | None:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):
+        with path.open("rb") as file:
+            found = json.loads(file.read(_MAX_FILE_BYTES))
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

@@ -41,7 +41,7 @@ def adopt_all(home: Home) -> None:
         keeper, deadline = start_keeper(service.folder), process.uptime() + _ADOPT_S
         while process.uptime() < deadline and not process.has_ended(keeper):
             found = load(home, service.name)
-            if found is None or found.phase != "unkept":
+            if found is None or (found.state and process.is_alive(found.state.keeper)):
                 break
             time.sleep(_POLL_S)
 
@@ -121,4 +121,5 @@ def failed_start(home: Home, spec: Spec) -> FiresteelError:
         suspect = f" ({found.suspect[1]})" if found.suspect else ""
         return FiresteelError(what + suspect, next=look)
     kind = HostNotReady if found.cause.is_host else FiresteelError
-    return kind(f"{what}. {found.cause.says} ({found.cause.text})", next=found.cause.next or look)
+    hint = (found.cause.next or look).replace("MODEL", spec.name)
+    return kind(f"{what}. {found.cause.says} ({found.cause.text})", next=hint)

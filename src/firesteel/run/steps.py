@@ -31,19 +31,20 @@ _OWN_OPTIONS = (("rm", None), ("security-opt", "no-new-privileges"))
 
 def make_steps(proposal: Proposal, home: Home) -> tuple[Step, ...]:
     launch = proposal.plan.launch
+    named = proposal.recipe.name if proposal.recipe else proposal.asked or launch.name
     if proposal.is_embedded:
         return (
-            Step(Command(("firesteel", "pull", launch.name)), "fetch the engine and the weights, once"),
+            Step(Command(("firesteel", "pull", named)), "fetch the engine and the weights, once"),
             Step(
                 _embedded_command(proposal, home),
                 "serve it as a child process of the keeper",
                 expects=f"HTTP 200 at http://127.0.0.1:{launch.port}/health",
             ),
         )
-    return _container_steps(staged(proposal, home, str(find_store(home).root)))
+    return _container_steps(staged(proposal, home, str(find_store(home).root)), named)
 
 
-def _container_steps(launch: Launch) -> tuple[Step, ...]:
+def _container_steps(launch: Launch, named: str) -> tuple[Step, ...]:
     """In the foreground, as a child of the keeper, and removed when it ends: nothing is left to clean up."""
     box = launch.container
     if box is None:
@@ -54,7 +55,7 @@ def _container_steps(launch: Launch) -> tuple[Step, ...]:
         env={TOKEN: f"${TOKEN}", **launch.env},  # by name: for gated models, and only if the user has one
     )
     return (
-        Step(Command(("firesteel", "pull", launch.name)), "fetch the image and the weights, once"),
+        Step(Command(("firesteel", "pull", named)), "fetch the image and the weights, once"),
         Step(
             docker_argv(passing, detach=False),
             "serve it in a container that goes when it stops",

@@ -28,16 +28,21 @@ def plan_all(
         left = replace(host, memory_available_bytes=host.keep_free_bytes + max(0, room - taken))
         best = propose(catalog, host if name in up else left, ask)[0]
         if not best.plan.fits:
-            raise _too_many(best, found, left)
+            raise _too_many(best, found, left, ceiling, outside)
         found.append(best)
         taken += 0 if name in up else round(best.plan.memory.needed.expected)
     return found
 
 
-def _too_many(best: Proposal, before: list[Proposal], left: Host) -> DoesNotFit:
+def _too_many(
+    best: Proposal, before: list[Proposal], left: Host, ceiling: int | None, outside: int
+) -> DoesNotFit:
     needed = show_bytes(round(best.plan.memory.needed.expected))
     beside = f" beside {', '.join(each.name for each in before)}" if before else ""
+    under = f" under the ceiling of {show_bytes(ceiling)}" if ceiling else ""
+    others = f", of which {show_bytes(outside)} are for models at a `url`" if outside else ""
+    room = f"room for {show_bytes(left.room_bytes)}{under}{others}"
     return DoesNotFit(
-        f"{best.name} needs {needed}, and{beside} there is room for {show_bytes(left.room_bytes)}",
+        f"{best.name} needs {needed}, and{beside} there is {room}",
         next=f"start fewer of them by name, or give {best.name} a smaller `context`",
     )

@@ -13,7 +13,7 @@ from dataclasses import replace
 from firesteel.edge import process
 from firesteel.edge.home import Home, Locked, lock
 from firesteel.edge.memory import evict, meminfo
-from firesteel.errors import FiresteelError
+from firesteel.errors import DoesNotFit, FiresteelError
 from firesteel.rules import Proposal, insist
 from firesteel.run import boot
 from firesteel.run.down import end, forget_files
@@ -24,13 +24,13 @@ from firesteel.run.preflight import preflight
 from firesteel.run.prove import prove
 from firesteel.run.pull import stage, staged_files
 from firesteel.run.report import read_report
-from firesteel.run.service import Service, Spec, folder_of, load, write_spec
+from firesteel.run.service import Service, Spec, all_services, folder_of, load, write_spec
 from firesteel.run.start import adopt_all, failed_start, start_keeper, until_healthy
 from firesteel.units import show_bytes
 
 _PLAINLY = Manner()
 _POLL_S = 0.05
-_NOTICES_S = 5
+_NOTICES_S = 2
 """A keeper sees within a second that its engine died, and writes down how."""
 
 
@@ -38,23 +38,39 @@ async def bring_up(proposal: Proposal, home: Home, manner: Manner = _PLAINLY) ->
     name = proposal.name
     proposal = listening(proposal, manner.listen)
     yield Planned(proposal)
-    insist(proposal)
+    adopt_all(home)
+    spec, running = make_spec(proposal, home, manner), load(home, name)
+    if running and running.phase == "ready":  # before the plan is held against what it left of the memory
+        yield _already(running, spec)
+        return
+    if not (running and _was_left(running, spec)):
+        _insist(proposal, home)
     need_trust(proposal, manner)
     if manner.at_boot:
         boot.need_systemd()
-    folder = folder_of(home, name)
     try:
-        with lock(folder / "work.lock"):
-            async for event in _bring_up(proposal, home, manner):
+        with lock(folder_of(home, name) / "work.lock"):
+            async for event in _bring_up(proposal, home, spec):
                 yield event
     except Locked:
         raise FiresteelError(f"another firesteel is at work on {name}", next="firesteel ps") from None
 
 
-async def _bring_up(proposal: Proposal, home: Home, manner: Manner) -> AsyncIterator[Event]:
+def _insist(proposal: Proposal, home: Home) -> None:
+    """What does not fit may fit once another model is gone."""
+    try:
+        insist(proposal)
+    except DoesNotFit as error:
+        others = [each.name for each in all_services(home) if each.phase != "dead"]
+        if not others:
+            raise
+        what = f"{error.what}; {', '.join(others)} runs here"
+        raise DoesNotFit(what, next=f"firesteel down {others[0]}, then the same again") from None
+
+
+async def _bring_up(proposal: Proposal, home: Home, spec: Spec) -> AsyncIterator[Event]:
     """With the work lock held: go on with what runs, or start anew."""
-    adopt_all(home)
-    spec, running = make_spec(proposal, home, manner), load(home, proposal.name)
+    running = load(home, proposal.name)
     if running and running.phase == "ready":
         yield _already(running, spec)
         return
@@ -72,17 +88,28 @@ async def _bring_up(proposal: Proposal, home: Home, manner: Manner) -> AsyncIter
 
 def _already(running: Service, wanted: Spec) -> Ready:
     """What runs is the answer only if it is what was asked for."""
-    if running.spec.start != wanted.start or running.report is None:
+    if not _is_same(running.spec, wanted) or running.report is None:
         raise FiresteelError(
             f"{running.name} is up already on {running.spec.url}, and not as asked for now",
             next=f"firesteel down {running.name}, then the same again",
         )
-    return Ready(read_report(running.report), already=True)
+    try:
+        return Ready(read_report(running.report), already=True)
+    except ValueError:
+        raise FiresteelError(
+            f"{running.name} is up, and the report of its start cannot be read",
+            next=f"firesteel verify {running.name}",
+        ) from None
+
+
+def _is_same(one: Spec, other: Spec) -> bool:
+    """As asked for. What a plan makes of the memory that is left at the time is no difference."""
+    return (one.launch, one.url, one.is_guarded_by_key) == (other.launch, other.url, other.is_guarded_by_key)
 
 
 def _was_left(running: Service, wanted: Spec) -> bool:
     """Started as asked for by an `up` that did not live to prove it."""
-    return running.phase == "starting" and running.state is not None and running.spec.start == wanted.start
+    return running.phase == "starting" and running.state is not None and _is_same(running.spec, wanted)
 
 
 async def _follow(proposal: Proposal, home: Home, running: Service) -> AsyncIterator[Event]:
@@ -149,12 +176,13 @@ async def _deeper(home: Home, spec: Spec, error: BaseException) -> BaseException
     """An engine that stopped answering because it died: its death is the reason to tell."""
     if not isinstance(error, FiresteelError):
         return error
-    deadline = process.uptime() + _NOTICES_S
-    while (service := load(home, spec.name)) and service.phase == "stopping":
-        if process.uptime() > deadline:
-            break
+    began = process.uptime()
+    while (service := load(home, spec.name)) and service.phase != "dead":
+        limit_s = 3 * spec.stop_grace_s if service.phase == "stopping" else _NOTICES_S
+        if process.uptime() - began > limit_s:
+            return error
         await asyncio.sleep(_POLL_S)
-    return failed_start(home, spec) if service and service.phase == "dead" else error
+    return failed_start(home, spec) if service else error
 
 
 async def _take_back(home: Home, spec: Spec) -> None:

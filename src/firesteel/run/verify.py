@@ -25,7 +25,7 @@ from firesteel.engines.tells import Sample
 from firesteel.errors import FiresteelError
 from firesteel.run import judge, judge_engine, warm
 from firesteel.run.expect import Expect
-from firesteel.run.judge import Check
+from firesteel.run.judge import Cause, Check
 from firesteel.run.prompts import TOKENS_PER_WORD, filler, with_needle
 
 SUM_PROMPT = "What is 2+2?"
@@ -51,6 +51,9 @@ WEATHER_TOOL = {
 }
 _FEW = 4
 _MANY_THOUGHTS = 2048
+_BUSY = frozenset({429, 502, 503, 504})
+"""Too many ask, or nobody is behind the door: no word from the model."""
+_WORD = re.compile(r"\b[A-Za-z]{5,}")
 _TEXT_S = 4
 """So long an answer is enough to be judged."""
 
@@ -71,7 +74,16 @@ class Proof:
 
     @property
     def is_good(self) -> bool:
-        return not any(check.fails_launch for check in self.checks)
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if check.fails_launch)
+
+    @property
+    def is_unanswered(self) -> bool:
+        """It proves nothing: no answer was wrong, there was none."""
+        return bool(self.failed) and all(check.cause == "silent" for check in self.failed)
 
 
 @dataclass(slots=True)
@@ -174,12 +186,21 @@ async def _walk(talk: _Talk, steps: list[_Step]) -> AsyncIterator[str | Check]:
         try:
             found = await step.take(talk)
         except FiresteelError as error:
-            yield Check(step.name, False, error.what)
+            yield Check(step.name, False, error.what, cause=_cause(error))
             if step.is_first or not isinstance(error, http.Refused):
                 return  # whoever asks a server on that does not answer only waits
             continue
         for check in found:
             yield check
+
+
+def _cause(error: FiresteelError) -> Cause:
+    if isinstance(error, http.Refused):
+        return "silent" if error.status in _BUSY else "refused"
+    # `http` keeps what broke as the cause; an answer that is no JSON is one of the last three.
+    broke = error.__cause__
+    is_answer = broke is None or isinstance(broke, (ValueError, TypeError, AttributeError))
+    return "wrong" if is_answer else "silent"
 
 
 def _steps(talk: _Talk) -> list[_Step]:
@@ -234,7 +255,11 @@ async def _text(talk: _Talk) -> list[Check]:
 
 
 async def _stop(talk: _Talk) -> list[Check]:
-    stop = stop_word(talk.texts[0].said)
+    first = talk.texts[0]
+    if first.reasoning and not first.text.strip():
+        saw = f"{first.completion_tokens} tokens of thoughts, and no answer in which to stop"
+        return [Check("stop", True, saw, "note")]
+    stop = stop_word(first.text)
     if stop is None:
         return [Check("stop", True, "the answer has no word to stop at", "note")]
     answer = await talk.ask(TEXT_PROMPT, talk.text_tokens, {"stop": [stop]})
@@ -243,7 +268,7 @@ async def _stop(talk: _Talk) -> list[Check]:
 
 def stop_word(text: str) -> str | None:
     """A word that comes first about a quarter in: far enough to be reached, near enough to cut much."""
-    for found in re.finditer(r"[A-Za-z]{5,}", text[len(text) // 4 :]):
+    for found in _WORD.finditer(text, len(text) // 4):
         if text.find(found[0]) >= len(text) // 4:
             return found[0]
     return None
@@ -322,7 +347,7 @@ async def _hide(talk: _Talk, tokens: int) -> tuple[Answer, str]:
 async def _key(talk: _Talk) -> list[Check]:
     status = await http.status(f"{talk.url}/v1/models", timeout_s=10)
     saw = f"without the key: {f'HTTP {status}' if status else 'no answer'}"
-    return [Check("key", status in (401, 403), saw)]
+    return [Check("key", status in (401, 403), saw, cause="wrong" if status else "silent")]
 
 
 async def _engine(talk: _Talk) -> list[Check]:

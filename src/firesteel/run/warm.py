@@ -15,9 +15,11 @@ from typing import Protocol
 
 from firesteel.edge import http
 from firesteel.edge.answer import Answer
+from firesteel.errors import FiresteelError
 from firesteel.run.events import Doing, Done, Event
 from firesteel.run.expect import Expect
 from firesteel.run.prompts import TOKENS_PER_WORD, filler
+from firesteel.units import show_seconds
 
 SMALL, MIDDLE, LARGE = 32, 512, 26_000
 """Tokens. Seen 2026-11-15: warming with about 26,000 real tokens cured a stall and garbage at 20,000
@@ -25,6 +27,8 @@ SMALL, MIDDLE, LARGE = 32, 512, 26_000
 ROUNDS = 4
 SAME, SLACK_S = 1.3, 0.1
 """No faster than this: the one before had no cost of its own."""
+_PATIENCE = 3
+"""So many times longer than it should a prompt may be read before it is given up."""
 _ANSWER_TOKENS = 8
 _ORDINALS = ("first", "second", "third", "fourth")
 
@@ -43,10 +47,17 @@ class Limits:
     prompt_s: float
     total_s: float
     rounds: int = ROUNDS
+    compile_s: float = 180
+    """What the first prompt of a size may take beyond its reading; silence for longer is a hang."""
 
     @classmethod
     def of(cls, expect: Expect) -> Limits:
-        return cls(1.5, 8, 2) if expect.is_cpu else cls(60, 420)
+        return cls(0.75, 4, 2, 40) if expect.is_cpu else cls(60, 420)
+
+    def wait_s(self, tokens: int, tokens_per_s: float | None) -> float:
+        """How long the answer to a prompt is waited for, at the speed that was planned or seen."""
+        reading_s = tokens / max(tokens_per_s, 1.0) if tokens_per_s is not None else 0.0
+        return self.compile_s + _PATIENCE * reading_s
 
 
 def sizes(context: int | None) -> tuple[int, ...]:
@@ -80,7 +91,7 @@ async def warm(
             yield Doing("warm", _skipped(wanted, rate, limits))
             continue
         ttfts: list[float] = []
-        async for event in sender.until_settled(tokens, ttfts):
+        async for event in sender.until_settled(tokens, limits.wait_s(tokens, rate), ttfts):
             yield event
         if not ttfts:
             break
@@ -88,7 +99,8 @@ async def warm(
         if rate is None or sender.largest >= MIDDLE // 2:
             rate = sender.largest / ttfts[-1]
         done.append(_came_to(sender.largest, ttfts))
-    yield Done("warm", "; ".join(done) or "nothing was sent")
+    told = f"{'; '.join(done)} (counted with the chat template's own)" if done else "nothing was sent"
+    yield Done("warm", told)
 
 
 @dataclass(slots=True)
@@ -102,15 +114,15 @@ class _Sender:
     largest: int = 0
     """Tokens of the last prompt, by the engine's own count."""
 
-    async def until_settled(self, tokens: int, ttfts_s: list[float]) -> AsyncIterator[Doing]:
+    async def until_settled(self, tokens: int, wait_s: float, ttfts_s: list[float]) -> AsyncIterator[Doing]:
         """Sends prompts of one size, and puts the time to each first token into the list."""
         for number in range(self.limits.rounds):
             if time.monotonic() > self.deadline:
                 yield Doing("warm", f"{self.limits.total_s:.0f} s are over; the rest is left out")
                 return
-            yield Doing("warm", f"a prompt of about {tokens:,} tokens, {_ORDINALS[min(number, 3)]} time")
+            yield Doing("warm", _sending(tokens, number, wait_s))
             try:
-                answer = await self._send(tokens)
+                answer = await self._send(tokens, wait_s)
             except http.Refused as error:
                 if not self.largest:
                     raise
@@ -121,16 +133,21 @@ class _Sender:
             if has_settled(ttfts_s):
                 return
 
-    async def _send(self, tokens: int) -> Answer:
+    async def _send(self, tokens: int, wait_s: float) -> Answer:
         self.seed += 1
-        return await http.chat(
-            self.server.url,
-            self.server.model,
-            filler(round(tokens / self.tokens_per_word), self.seed),
-            max_tokens=_ANSWER_TOKENS,
-            timeout_s=max(60, 10 * self.limits.prompt_s),
-            key=self.key,
-        )
+        prompt = filler(round(tokens / self.tokens_per_word), self.seed)
+        try:
+            return await http.chat(
+                self.server.url, self.server.model, prompt, max_tokens=_ANSWER_TOKENS, timeout_s=wait_s,
+                key=self.key,
+            )  # fmt: skip
+        except FiresteelError as error:
+            if not isinstance(error.__cause__, TimeoutError):
+                raise
+            raise FiresteelError(
+                f"the engine took a prompt of about {tokens:,} tokens and said nothing for {wait_s:.0f} s",
+                next="firesteel logs",
+            ) from error
 
 
 async def _tokens_per_word(server: Server, key: str | None) -> float:
@@ -138,6 +155,13 @@ async def _tokens_per_word(server: Server, key: str | None) -> float:
     text = filler(200, 1)
     counted = await http.count_tokens(server.url, server.model, text, key=key)
     return counted / len(text.split()) if counted else TOKENS_PER_WORD
+
+
+def _sending(tokens: int, number: int, wait_s: float) -> str:
+    """The chat template adds tokens of its own, which only the engine can count."""
+    time_ = _ORDINALS[min(number, len(_ORDINALS) - 1)]
+    up_to = show_seconds(wait_s)
+    return f"a prompt of about {tokens:,} tokens of text, {time_} time; waiting for it up to {up_to}"
 
 
 def _skipped(wanted: int, rate: float | None, limits: Limits) -> str:

@@ -15,15 +15,18 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 
-from firesteel.edge.home import find_home, writing
+from firesteel.edge.home import find_home, is_locked, writing
 from firesteel.edge.place import SIM, pretend_folder
 from firesteel.edge.sim.ledger import settle
-from firesteel.edge.sim.world import World, write_world
+from firesteel.edge.sim.records import all_records
+from firesteel.edge.sim.world import World, read_world, write_world
 from firesteel.errors import UsageError
 
 SPEED = "FIRESTEEL_SIM_SPEED"
 _FOLDERS = ("proc/pressure", "dev", "bin", "containers", "memory", "home")
 _PROGRAMS = {"docker": "docker", "nvidia-smi": "nvidia_smi"}
+_OF_BEFORE = ("images.json", "home/gpu_in_container.json", "dev/kmsg")
+"""What was pulled, in which images a GPU was seen, and what the kernel said: of a new Spark, nothing."""
 
 
 def make(folder: Path, world: World) -> None:
@@ -58,16 +61,41 @@ def environment(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 def enter(name: str | None, environ: MutableMapping[str, str]) -> Path:
     """For `--sim`: this process, and what it starts, live on the pretend Spark under its FIRESTEEL_HOME.
 
-    A scenario's name makes the Spark anew; without one it stays as it was, or is an idle one. Who lives on a
-    pretend Spark already stays on it.
+    A scenario's name makes the Spark anew; without one it stays as it was, or is an idle one. While something
+    runs on it, it is not made anew, and its own name changes nothing. Who lives on a pretend Spark already
+    stays on it.
     """
     folder = pretend_folder(environ) or find_home(environ).root / "sim"
     if name is not None or not (folder / "world.json").exists():
         from firesteel.edge.sim.shelf import scenario  # reads YAML: only when a Spark is made
 
-        make(folder, _paced(scenario(name or "idle"), environ.get(SPEED)))
+        world = replace(scenario(name or "idle"), name=name or "idle")
+        _leave(folder, world)
+        make(folder, _paced(world, environ.get(SPEED)))
     environ.update(environment(folder, environ))
     return folder
+
+
+def _leave(folder: Path, new: World) -> None:
+    """Nothing of the Spark before goes over to the next, and nothing that runs is lost."""
+    running = sorted(_running(folder))
+    if not running:
+        for name in _OF_BEFORE:
+            (folder / name).unlink(missing_ok=True)
+    elif (now := read_world(folder).name) != new.name:
+        runs = "runs" if len(running) == 1 else "run"
+        raise UsageError(
+            f"{', '.join(running)} {runs} on this pretend Spark (`{now}`), so it cannot become `{new.name}`",
+            next="firesteel --sim ps, and firesteel --sim down --all",
+        )
+
+
+def _running(folder: Path) -> set[str]:
+    """Services with a keeper or an `up` under way, and containers that have none."""
+    locks = (folder / "home" / "services").glob("*/*.lock")
+    kept = {lock.parent.name for lock in locks if is_locked(lock)}
+    loose = (record for record in all_records(folder) if record.is_running)
+    return kept | {record.labels.get("firesteel", record.name) for record in loose}
 
 
 def _paced(world: World, speed: str | None) -> World:

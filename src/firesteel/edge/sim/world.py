@@ -90,6 +90,8 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class World:
+    name: str = ""
+    """The scenario that it was made from; empty: from none."""
     memory_total_bytes: int = round(121.69 * GIB)
     memory_available_bytes: int = 117 * GIB
     """With no engine of ours."""

@@ -1,0 +1,217 @@
+"""Commands that read a service file: `up -f`, `ps -f`, `render -f`, `down -f`."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+import firesteel.service_file as module
+from firesteel.edge.sim import scenarios
+from firesteel.run.service import Spec, write_spec
+from tests.cli.inside import inside
+from tests.conftest import Firesteel, run_firesteel
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def firesteel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Firesteel:
+    return inside(tmp_path / "home", monkeypatch, capsys)
+
+
+@contextmanager
+def server(*paths: str, status: int = 200) -> Iterator[str]:
+    """A real HTTP server that has these paths and no others."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path in paths else 404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as here:
+        threading.Thread(target=here.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{here.server_port}"
+        here.shutdown()
+
+
+# --- ps -f ---
+
+
+def test_a_model_at_a_url_is_asked(firesteel: Firesteel, tmp_path: Path, free_port: int) -> None:
+    """By /health or by /v1/models; one that wants a key answers, and one that is something else does not."""
+    with (
+        server("/health") as healthy,
+        server("/v1/models") as listing,
+        server("/v1/models", status=401) as locked,
+        server("/") as stranger,
+    ):
+        urls = {
+            "healthy": healthy,
+            "listing": f"{listing}/v1",
+            "locked": f"{locked}/v1/",
+            "stranger": stranger,
+            "nobody": f"http://127.0.0.1:{free_port}",
+        }
+        file = tmp_path / "service.yaml"
+        rows = "".join(f"  {name}: {{url: '{url}'}}\n" for name, url in urls.items())
+        file.write_text(f"models:\n{rows}  ours: {{recipe: gpt-oss-20b}}\n")
+        found = {row["name"]: row for row in firesteel("ps", "-f", str(file), "--json").json["services"]}
+        shown = firesteel("ps", "-f", str(file)).out
+    assert {name: row["phase"] for name, row in found.items()} == {
+        "healthy": "answers",
+        "listing": "answers",
+        "locked": "answers",
+        "stranger": "does not answer",
+        "nobody": "does not answer",
+        "ours": "not running",
+    }
+    assert found["nobody"]["next"] is None and found["healthy"]["next"] is None
+    assert found["ours"]["next"] == f"firesteel up -f {file} ours"
+    assert "does not answer" in shown
+
+
+def test_a_url_that_hangs_holds_nobody_up(firesteel: Firesteel, tmp_path: Path) -> None:
+    """A port that is bound, and at which nobody accepts: the wait ends by itself, for several at once."""
+    with socket.create_server(("127.0.0.1", 0), backlog=8) as mute:
+        port = mute.getsockname()[1]
+        file = tmp_path / "service.yaml"
+        rows = "".join(f"  m{at}: {{url: 'http://127.0.0.1:{port}'}}\n" for at in range(3))
+        file.write_text(f"models:\n{rows}")
+        found = firesteel("ps", "-f", str(file), "--json").json["services"]
+    assert {row["phase"] for row in found} == {"does not answer"} and len(found) == 3
+
+
+# --- a file that is not there ---
+
+
+@pytest.mark.parametrize("command", ["up", "ps", "render", "down"])
+def test_no_such_file(firesteel: Firesteel, tmp_path: Path, command: str) -> None:
+    ran = firesteel(command, "-f", str(tmp_path / "nofile.yaml"))
+    assert ran.code == 2 and "nofile.yaml` is not a file" in ran.err
+    assert "check" not in ran.err and re.search(r"next: (ls|firesteel) ", ran.err)
+
+
+# --- the manual ---
+
+
+def example() -> str:
+    """The service file of docs/up.md."""
+    (found,) = re.findall(r"```yaml\n(# firesteel\.yaml\n.*?)```", (DOCS / "up.md").read_text(), re.DOTALL)
+    return str(found)
+
+
+@pytest.mark.parametrize("names", [(), ("small",)])
+def test_the_file_in_the_manual_starts(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """In a process of its own: --sim changes the environment."""
+    file = tmp_path / "firesteel.yaml"
+    file.write_text(example())
+    ran = run_firesteel(tmp_path / "home", "--sim", "idle", "up", "-f", str(file), *names, "--dry-run")
+    assert ran.code == 0, ran.err
+    wanted = names or [
+        name for name, entry in yaml.safe_load(example())["models"].items() if "recipe" in entry
+    ]
+    assert [f"firesteel={name}" in ran.out for name in wanted] == [True] * len(wanted)
+
+
+def test_the_module_shows_the_file_of_the_manual() -> None:
+    assert module.__doc__ is not None
+    block = "\n".join(line[4:] for line in module.__doc__.splitlines() if line.startswith("    "))
+    assert yaml.safe_load(block)["models"] == yaml.safe_load(example())["models"]
+
+
+def test_the_manual_lists_every_scenario() -> None:
+    text = (DOCS / "up.md").read_text()
+    assert [name for name in scenarios() if f"`{name}`" not in text] == []
+
+
+# --- render -f ---
+
+TWO = "models:\n  coder: {recipe: qwen3.6-35b-a3b-nvfp4, context: 32768}\n  small: {recipe: gpt-oss-20b}\n"
+
+
+def test_compose_of_a_whole_file(firesteel: Firesteel, tmp_path: Path) -> None:
+    file, made = tmp_path / "service.yaml", tmp_path / "compose.yaml"
+    file.write_text(TWO)
+    ran = firesteel("render", "-f", str(file), "--as", "compose", "-o", str(made))
+    assert ran.code == 0, ran.err
+    services = yaml.safe_load(made.read_text())["services"]
+    assert list(services) == ["coder", "small"]
+    assert [service["ports"] for service in services.values()] == [
+        ["127.0.0.1:8000:8000"],
+        ["127.0.0.1:8001:8001"],
+    ]
+    assert firesteel("check", str(made)).code == 0
+
+
+@pytest.mark.parametrize("form", ["docker", "systemd", "quadlet", "sparkrun"])
+def test_a_form_for_one_says_what_to_type(firesteel: Firesteel, tmp_path: Path, form: str) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text(TWO)
+    ran = firesteel("render", "-f", str(file), "--as", form)
+    assert ran.code == 2 and "one MODEL at a time" in ran.err
+    (hint,) = re.findall(r"next: firesteel (.+)", ran.err)
+    assert hint == f"render coder -f {file} --as {form}"
+    assert firesteel(*hint.split()).code == 0
+
+
+def test_a_name_that_the_file_has_not(firesteel: Firesteel, tmp_path: Path) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text(TWO)
+    ran = firesteel("render", "codr", "-f", str(file))
+    assert ran.code == 2 and "`codr`" in ran.err and f"next: firesteel render coder -f {file}" in ran.err
+
+
+def test_hints_of_render_are_whole(firesteel: Firesteel) -> None:
+    ran = firesteel("render", "gpt-oss-20b", "qwen3.6-35b-a3b-nvfp4", "--as", "compose")
+    assert "next: firesteel render gpt-oss-20b --as compose" in ran.err
+    ran = firesteel("render", "gpt-oss-20b", "--tailnet")
+    assert "next: firesteel render gpt-oss-20b --as kubernetes" in ran.err
+
+
+# --- down -f ---
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ((), 0, "nothing of "),
+        (("small",), 0, "nothing of "),
+        (("nobody",), 2, "starts no `nobody`; it has coder, small"),
+        (("--all",), 2, "--all stops what is in no file, too"),
+    ],
+)
+def test_down_of_a_file_when_nothing_runs(
+    firesteel: Firesteel, tmp_path: Path, words: tuple[str, ...], code: int, says: str
+) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text(TWO)
+    ran = firesteel("down", "-f", str(file), *words)
+    assert ran.code == code and says in ran.out + ran.err
+
+
+def test_down_of_a_file_leaves_the_others(firesteel: Firesteel, tmp_path: Path) -> None:
+    """Three that are dead: `down` clears away what is left of those that it is meant for."""
+    services = tmp_path / "home" / "services"
+    for name in ("coder", "small", "stranger"):
+        write_spec(services / name, Spec(name, "http://127.0.0.1:9", name, ("true",)))
+    file = tmp_path / "service.yaml"
+    file.write_text(TWO)
+    assert firesteel("down", "small", "-f", str(file)).code == 0
+    assert {each.parent.name for each in services.glob("*/spec.json")} == {"coder", "stranger"}
+    ran = firesteel("down", "-f", str(file), "--json")
+    assert len(ran.json["done"]) == 1 and "coder" in ran.json["done"][0]
+    assert [each.parent.name for each in services.glob("*/spec.json")] == ["stranger"]
