@@ -41,7 +41,8 @@ def test_a_folder(firesteel: Firesteel, folder: Path) -> None:
 
 
 def test_several_files_and_one_that_starts_nothing(firesteel: Firesteel, folder: Path) -> None:
-    ran = firesteel("check", str(folder / "bad.sh"), str(folder / "other.yaml"))
+    wide = {"COLUMNS": "400"}  # a long path may be broken into lines otherwise
+    ran = firesteel("check", str(folder / "bad.sh"), str(folder / "other.yaml"), env=wide)
     assert ran.code == 3 and "bad.sh:1:48" in ran.out
     alone = firesteel("check", str(folder / "other.yaml"))
     assert alone.code == 2 and "holds no command" in alone.err

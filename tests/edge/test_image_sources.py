@@ -34,6 +34,9 @@ from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.launch import EngineName
 from tests.engines.test_learn_vllm import FILES
 
+pytestmark = pytest.mark.xdist_group("docker")
+"""One docker daemon at a time: they share the host's bridge and firewall."""
+
 PACKAGES = "usr/local/lib/python3.12/dist-packages"
 LLAMA = schema("llamacpp", "11549")
 
@@ -151,7 +154,6 @@ def get(image: str) -> Tree | Server:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("docker")
 def test_an_image_is_learned_and_then_checked_by_what_it_holds(make: Make, tmp_path: Path) -> None:
     files = under(PACKAGES, vllm_tree("0.99.0+mine.sm121"))
     image = make("me/vllm:1", files, 'ENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh"]')
@@ -171,7 +173,6 @@ def test_an_image_is_learned_and_then_checked_by_what_it_holds(make: Make, tmp_p
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("docker")
 def test_an_image_of_the_makers_tells_of_its_release(make: Make, tmp_path: Path) -> None:
     files = under(PACKAGES, vllm_tree())
     image = make("vllm/vllm-openai:v0.99.0", files, 'ENTRYPOINT ["vllm", "serve"]')
@@ -184,7 +185,6 @@ def test_an_image_of_the_makers_tells_of_its_release(make: Make, tmp_path: Path)
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("docker")
 def test_a_tag_that_was_pulled_again_is_read_again(make: Make, tmp_path: Path) -> None:
     image = make("me/moves:latest", under(PACKAGES, vllm_tree("0.98.0")))
     assert "vllm 0.98.0" in learn(tmp_path, "--image", image).stdout
@@ -194,7 +194,6 @@ def test_a_tag_that_was_pulled_again_is_read_again(make: Make, tmp_path: Path) -
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("docker")
 @pytest.mark.parametrize(
     ("root", "changes", "engine"),
     [
@@ -213,7 +212,6 @@ def test_where_the_package_lies(make: Make, root: str, changes: tuple[str, ...],
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("docker")
 def test_two_packages_in_odd_places_are_one_too_many(make: Make) -> None:
     roots = ("a/site-packages", "b/site-packages")
     image = make("me/two:1", {f"{root}/vllm/engine/arg_utils.py": b"" for root in roots})
@@ -222,7 +220,6 @@ def test_two_packages_in_odd_places_are_one_too_many(make: Make) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("docker")
 def test_sources_that_moved_fail_loudly_and_keep_nothing(make: Make, tmp_path: Path) -> None:
     files = {path: text for path, text in vllm_tree().items() if path != "vllm/envs.py"}
     said = learn(tmp_path, "--image", make("me/moved:1", under(PACKAGES, files)))
@@ -231,7 +228,6 @@ def test_sources_that_moved_fail_loudly_and_keep_nothing(make: Make, tmp_path: P
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("docker")
 def test_a_package_that_does_not_say_its_version(make: Make, tmp_path: Path) -> None:
     files = {path: text for path, text in vllm_tree().items() if path != "vllm/_version.py"}
     image = make("me/dev:1", under(PACKAGES, files))
@@ -241,7 +237,6 @@ def test_a_package_that_does_not_say_its_version(make: Make, tmp_path: Path) -> 
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("docker")
 def test_llama_server_is_asked(make: Make, tmp_path: Path) -> None:
     assert LLAMA is not None
     image = make("me/llama:1", llama_image(printed(LLAMA)), 'ENTRYPOINT ["/app/llama-server"]')
@@ -251,7 +246,6 @@ def test_llama_server_is_asked(make: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("docker")
 def test_a_fork_of_llama_cpp_is_taken_at_its_word(make: Make, tmp_path: Path) -> None:
     assert LLAMA is not None
     forked = replace(LLAMA, flags={**LLAMA.flags, "my-own": Flag("my-own", Value("bool"), "nothing")})
@@ -261,7 +255,6 @@ def test_a_fork_of_llama_cpp_is_taken_at_its_word(make: Make, tmp_path: Path) ->
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("docker")
 def test_images_that_cannot_be_learned(make: Make, tmp_path: Path) -> None:
     empty = learn(tmp_path, "--image", make("me/empty:1", {"etc/x": b""}))
     assert "holds neither vLLM nor SGLang nor llama-server" in str(empty.exception)
@@ -272,7 +265,6 @@ def test_images_that_cannot_be_learned(make: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("docker")
 def test_more_text_than_an_engine_has(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     image = make("me/big:1", under(PACKAGES, vllm_tree()))
     monkeypatch.setattr("firesteel.edge.wheels._MAX_TEXT_BYTES", 1000)

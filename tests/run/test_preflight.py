@@ -32,6 +32,9 @@ from firesteel.run.preflight import driver_trouble, gpu_trouble, preflight
 from firesteel.run.service import Spec, State, write_spec, write_state
 from firesteel.units import GIB, TIB
 
+pytestmark = pytest.mark.xdist_group("docker")
+"""One docker daemon at a time: they share the host's bridge and firewall."""
+
 SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"
 
 
@@ -357,7 +360,6 @@ def daemon(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("docker")
 @pytest.mark.skipif(shutil.which("nvidia-ctk") is not None, reason="this machine's docker has GPUs")
 async def test_a_real_docker_without_gpus(
     proposal: Proposal, home: Home, daemon: str, monkeypatch: pytest.MonkeyPatch

@@ -44,7 +44,12 @@ def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
     assert again.code == 0 and again.json["already_running"]
     other = up(engine_home, free_port, "--context", "1024")
     assert other.code == 1 and "not as asked for now" in other.err and "firesteel down smollm2" in other.err
-    assert run_firesteel(engine_home.root, "verify", "smollm2").code == 0
+    ran = run_firesteel(engine_home.root, "verify", "--json")
+    assert ran.code == 0, ran.out + ran.err
+    passed = {check["name"] for check in ran.json["checks"] if check["passed"]}
+    assert {"speaks", "2+2", "no garbage", "same twice", "stop", "max_tokens", "usage", "facts"} <= passed
+    foreign = run_firesteel(engine_home.root, "verify", "--url", report["url"], "--json")
+    assert foreign.code == 0 and foreign.json["name"] == "smollm2"
     listed = run_firesteel(engine_home.root, "ps", "--json").json["services"]
     assert [(each["name"], each["phase"]) for each in listed] == [("smollm2", "ready")]
 

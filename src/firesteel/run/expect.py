@@ -97,7 +97,7 @@ def expect(proposal: Proposal) -> Expect:
         drafted_tokens_per_s=prose.decode_tokens_per_s if prose else None,
         prefill_tokens_per_s=speed.prefill.tokens_per_s if speed and speed.prefill else None,
         kv_tokens=_kv_tokens(plan),
-        is_cpu=proposal.is_embedded,
+        is_cpu=launch.container is None or launch.container.gpus is None,
     )
 
 
