@@ -7,7 +7,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -289,7 +289,8 @@ async def test_whoever_stops_waiting_stops_the_fetch(served: hub_server.Hub, sto
     listing = await hub.list_files(at, NAME, "main")
     fetching = hub.fetch(at, store, listing, listing.files)
     first = await anext(fetching)
-    await fetching.aclose()  # type: ignore[attr-defined]
+    assert isinstance(fetching, AsyncGenerator)
+    await fetching.aclose()
     assert first.done_bytes < first.total_bytes
     for _ in range(1000):
         if not served.sending:

@@ -39,7 +39,7 @@ from firesteel.facts.memory_sample import (
     parse_pressure,
     parse_vmstat,
 )
-from firesteel.launch import Ask
+from firesteel.launch import Ask, EngineName
 from firesteel.units import GIB
 from tests.edge.spark import LLAMACPP, VLLM, Engine, Spark, spark, until
 
@@ -276,9 +276,10 @@ def test_boot_logs_read_as_the_engines_own(plain: Plain) -> None:
     assert taken.kv_bytes == pytest.approx(planned["KV cache"], rel=1e-3)
     tokens = plain.vllm.text("/metrics").partition('kv_cache_size_tokens="')[2].partition('"')[0]
     assert engines.taken("vllm", vllm).kv_tokens == int(tokens)
-    for engine, text in (("llamacpp", llamacpp), ("vllm", vllm)):
+    logs: dict[EngineName, str] = {"llamacpp": llamacpp, "vllm": vllm}
+    for engine, text in logs.items():
         assert "pretend" in text.splitlines()[0]
-        assert any(engines.phase(engine, line) for line in text.splitlines())  # type: ignore[arg-type]
+        assert any(engines.phase(engine, line) for line in text.splitlines())
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from firesteel import library
 from firesteel.engines.schema import versions
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint
+from firesteel.facts.checkpoint import Format
 from firesteel.facts.config import architecture
 from firesteel.facts.parameters import parameters
 from firesteel.facts.usual import is_gguf, usual_weights
@@ -26,8 +27,8 @@ GB10 = firesteel.host("gb10")
 def planned(name: str, label: str, ask: Ask) -> Plan:
     config = json.loads((CONFIGS / f"{name}.json").read_text())
     weights = usual_weights(parameters(config), label, "config.json")
-    form = "gguf" if is_gguf(label) else "safetensors"
-    checkpoint = Checkpoint(name, name, form, name, architecture(config), weights)  # type: ignore[arg-type]
+    form: Format = "gguf" if is_gguf(label) else "safetensors"
+    checkpoint = Checkpoint(name, name, form, name, architecture(config), weights)
     return propose_checkpoint(checkpoint, library.catalog().images, GB10, ask).plan
 
 

@@ -32,7 +32,7 @@ def row(process_bytes: int, planned: Plan, **seen: int | str | None) -> Realised
         "planned_kv_bytes": planned.kv_bytes,
         **seen,
     }
-    return Realised(process_bytes=process_bytes, **parts)  # type: ignore[arg-type]
+    return Realised(process_bytes=process_bytes, **parts)  # type: ignore[arg-type]  # a table of fields
 
 
 def again(process_bytes: int, **seen: int | str | None) -> Plan:

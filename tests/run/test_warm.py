@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from tests.run.garbler import MODEL, Garbler, make_app
 
 from firesteel.errors import FiresteelError
@@ -51,13 +52,12 @@ async def run(
     events = [] if told is None else told
 
     @web.middleware
-    async def slow(request: web.Request, handler: object) -> web.StreamResponse:
+    async def slow(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path.endswith("completions"):
             await lazy.before(request)
             if len(lazy.prompts[-1].split()) > context_tokens:
                 return web.json_response({"error": {"message": "too long"}}, status=400)
-        answer: web.StreamResponse = await handler(request)  # type: ignore[operator]
-        return answer
+        return await handler(request)
 
     app = make_app(Garbler())
     app.middlewares.append(slow)
