@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,3 +86,34 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+@pytest.fixture(scope="module")
+def docker_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a docker daemon of our own. One at a time: they share the host's bridge and firewall."""
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        assert os.environ.get("CI") != "true", "scripts/test installs docker in CI"
+        pytest.skip("needs root and dockerd (Debian: docker.io)")
+    with (Path(tempfile.gettempdir()) / "firesteel-test-docker.lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield from _daemon(tmp_path_factory)
+
+
+def _daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("docker")  # a short name: paths of sockets may have 108 letters
+    address = f"unix://{folder}/docker.sock"
+    words = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "-H", address]
+    with (folder / "log").open("wb") as log:
+        daemon = subprocess.Popen([*words, "--pidfile", f"{folder}/pid"], stdout=log, stderr=log)
+    try:
+        asked = ["docker", "-H", address, "version"]
+        for _ in range(200):
+            if subprocess.run(asked, capture_output=True, check=False).returncode == 0:
+                break
+            time.sleep(0.1)
+        else:
+            raise AssertionError((folder / "log").read_text()[-2000:])
+        yield address
+    finally:
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait(timeout=60)

@@ -7,12 +7,8 @@ is not believed; the llama-server is a script that prints what the real one woul
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
 import subprocess
 import tarfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from io import BytesIO
@@ -33,9 +29,6 @@ from firesteel.engines.symbols import Flag, Schema, Value
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.launch import EngineName
 from tests.engines.test_learn_vllm import FILES
-
-pytestmark = pytest.mark.xdist_group("docker")
-"""One docker daemon at a time: they share the host's bridge and firewall."""
 
 PACKAGES = "usr/local/lib/python3.12/dist-packages"
 LLAMA = schema("llamacpp", "11549")
@@ -87,32 +80,9 @@ def printed(known: Schema) -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A docker daemon of our own; gives its address."""
-    if os.geteuid() != 0 or shutil.which("dockerd") is None:
-        assert os.environ.get("CI") != "true", "scripts/test installs docker in CI"
-        pytest.skip("needs root and dockerd (Debian: docker.io)")
-    folder = tmp_path_factory.mktemp("docker")
-    address = f"unix://{folder}/docker.sock"
-    words = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "-H", address]
-    with (folder / "log").open("wb") as log:
-        child = subprocess.Popen([*words, "--pidfile", f"{folder}/pid"], stdout=log, stderr=log)
-    try:
-        _until_it_answers(address, folder / "log")
-        yield address
-    finally:
-        child.send_signal(signal.SIGTERM)
-        child.wait(timeout=60)
-
-
-def _until_it_answers(address: str, log: Path) -> None:
-    asked = ["docker", "-H", address, "version"]
-    for _ in range(200):
-        if subprocess.run(asked, capture_output=True, check=False).returncode == 0:
-            return
-        time.sleep(0.1)
-    raise AssertionError(log.read_text()[-2000:])
+@pytest.fixture
+def daemon(docker_daemon: str) -> str:
+    return docker_daemon
 
 
 Make = Callable[..., str]

@@ -8,11 +8,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,9 +28,6 @@ from firesteel.run.events import Done
 from firesteel.run.preflight import driver_trouble, gpu_trouble, preflight
 from firesteel.run.service import Spec, State, write_spec, write_state
 from firesteel.units import GIB, TIB
-
-pytestmark = pytest.mark.xdist_group("docker")
-"""One docker daemon at a time: they share the host's bridge and firewall."""
 
 SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"
 
@@ -336,27 +330,12 @@ async def test_the_embedded_engine_needs_no_docker(
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[str]:
-    """A docker daemon of our own, with an empty image in it."""
-    if os.geteuid() != 0 or shutil.which("dockerd") is None:
-        assert os.environ.get("CI") != "true", "scripts/test installs docker in CI"
-        pytest.skip("needs root and dockerd (Debian: docker.io)")
-    address = f"unix://{tmp_path}/docker.sock"
-    words = ["dockerd", "--data-root", f"{tmp_path}/data", "--exec-root", f"{tmp_path}/exec", "-H", address]
-    with (tmp_path / "log").open("wb") as log:
-        running = subprocess.Popen([*words, "--pidfile", f"{tmp_path}/pid"], stdout=log, stderr=log)
-    try:
-        docker = ["docker", "-H", address]
-        for _ in range(200):
-            if subprocess.run([*docker, "version"], capture_output=True, check=False).returncode == 0:
-                break
-            time.sleep(0.1)
-        empty = subprocess.run(["tar", "-c", "-T", "/dev/null"], check=True, capture_output=True).stdout
-        subprocess.run([*docker, "import", "-", "empty:1"], input=empty, check=True, capture_output=True)
-        yield address
-    finally:
-        running.send_signal(signal.SIGTERM)
-        running.wait(timeout=60)
+def daemon(docker_daemon: str) -> str:
+    """The daemon's address, with an empty image in it."""
+    empty = subprocess.run(["tar", "-c", "-T", "/dev/null"], check=True, capture_output=True).stdout
+    words = ["docker", "-H", docker_daemon, "import", "-", "empty:1"]
+    subprocess.run(words, input=empty, check=True, capture_output=True)
+    return docker_daemon
 
 
 @pytest.mark.real

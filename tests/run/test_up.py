@@ -60,7 +60,7 @@ def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
     assert down.code == 0 and re.search("MiB (are back|not seen to come back)", down.json["done"][0])
     assert not process.is_alive(engine.engine) and not process.is_alive(engine.keeper)
     assert process.port_is_free(free_port)
-    assert "listening on" in run_firesteel(engine_home.root, "logs", "smollm2", "-n", "500").out
+    assert "listening on" in run_firesteel(engine_home.root, "logs", "smollm2", "-n", "20000").out
 
 
 def test_what_was_planned_is_what_the_engine_takes(engine_home: Home, free_port: int) -> None:

@@ -6,17 +6,13 @@ left out is only the GPU.
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
-from pathlib import Path
 
 import pytest
 
@@ -31,45 +27,17 @@ from firesteel.rules import Proposal, propose_checkpoint
 from firesteel.run import Done, Ready, adopt_all, all_services, bring_up, stop
 from firesteel.run.service import State
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("docker")]
+pytestmark = pytest.mark.real
 IMAGE = "firesteel-test/llamacpp:1"
 
 
 @pytest.fixture(scope="module")
-def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A docker daemon of our own, with the test image in it; gives its address."""
-    if os.geteuid() != 0 or shutil.which("dockerd") is None:
-        assert os.environ.get("CI") != "true", "scripts/test installs docker in CI"
-        pytest.skip("needs root and dockerd (Debian: docker.io)")
-    folder = tmp_path_factory.mktemp("docker")
-    address = f"unix://{folder}/docker.sock"
-    words = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "-H", address]
-    with (folder / "log").open("wb") as log:
-        daemon = subprocess.Popen([*words, "--pidfile", f"{folder}/pid"], stdout=log, stderr=log)
-    try:
-        _until_it_answers(address, folder / "log")
-        change = 'ENTRYPOINT ["/engine/bin/python", "-I", "/server.py"]'
-        subprocess.run(
-            ["docker", "-H", address, "import", "-c", change, "-", IMAGE],
-            input=_image(),
-            check=True,
-            capture_output=True,
-        )
-        yield address
-    finally:
-        daemon.send_signal(signal.SIGTERM)
-        daemon.wait(timeout=60)
-
-
-def _until_it_answers(address: str, log: Path) -> None:
-    for _ in range(200):
-        if (
-            subprocess.run(["docker", "-H", address, "version"], capture_output=True, check=False).returncode
-            == 0
-        ):
-            return
-        time.sleep(0.1)
-    raise AssertionError(log.read_text()[-2000:])
+def docker(docker_daemon: str) -> str:
+    """The daemon's address, with the test image in it."""
+    change = 'ENTRYPOINT ["/engine/bin/python", "-I", "/server.py"]'
+    words = ["docker", "-H", docker_daemon, "import", "-c", change, "-", IMAGE]
+    subprocess.run(words, input=_image(), check=True, capture_output=True)
+    return docker_daemon
 
 
 def _image() -> bytes:
