@@ -38,6 +38,11 @@ def test_up_ps_logs_down(sim: Firesteel, free_port: int, tmp_path: Path) -> None
     assert (service["name"], service["phase"]) == (MODEL, "ready")
     assert "Available KV cache memory" in sim("logs", MODEL).out
     assert sum(holders(home / "sim").values()) > 25 * 2**30
+    again = sim("up", MODEL, *SMALL, "--port", str(free_port), "--json")
+    assert again.code == 0 and again.json["already_running"]
+    beside = sim("up", "gpt-oss-120b-vllm")
+    assert beside.code == 4 and f"{MODEL} runs here" in beside.err
+    assert f"down {MODEL}, then the same again" in beside.err
     down = sim("down", MODEL)
     assert down.code == 0 and "are back" in down.err, down.err
     assert not holders(home / "sim") and port_is_free(free_port)
