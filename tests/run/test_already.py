@@ -1,0 +1,73 @@
+"""`up` of what runs already: it is the answer, although the memory that it holds is no longer free."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+import firesteel
+from firesteel.edge import process
+from firesteel.edge.home import Home
+from firesteel.errors import DoesNotFit
+from firesteel.launch import Ask
+from firesteel.rules import Proposal
+from firesteel.run import Manner, Ready, Report, all_services, bring_up
+from firesteel.run.manner import make_spec
+from firesteel.run.service import folder_of, write_spec
+from firesteel.run.start import start_keeper
+
+SLEEPS = (sys.executable, "-c", "import time; time.sleep(600)")
+
+
+@pytest.fixture
+def too_large() -> Proposal:
+    """A model for which nothing is left: it, or another, holds the memory."""
+    host = replace(firesteel.host("gb10"), memory_available_bytes=2**20)
+    best = firesteel.propose(Ask("smollm2"), host)[0]
+    assert not best.plan.fits
+    return best
+
+
+def serve(proposal: Proposal, home: Home) -> process.Pid:
+    """A keeper of a process that stands in for the engine, with the report of a good start."""
+    name = proposal.name
+    write_spec(folder_of(home, name), replace(make_spec(proposal, home, Manner()), start=SLEEPS))
+    start_keeper(folder_of(home, name))
+    report = Report(name, "", name, "llamacpp", None, (), (), 1.0, 1.0, "")
+    (folder_of(home, name) / "report.json").write_text(json.dumps(asdict(report)))
+    for _ in range(200):
+        found = all_services(home)
+        if found and found[0].phase == "ready" and found[0].state:
+            return found[0].state.keeper
+        time.sleep(0.05)
+    raise AssertionError("it is not ready")
+
+
+async def test_what_runs_is_up_already(too_large: Proposal, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    keeper = serve(too_large, home)
+    try:
+        last = [event async for event in bring_up(too_large, home)][-1]
+    finally:
+        process.send(keeper, signal.SIGTERM)
+    assert isinstance(last, Ready) and last.already
+
+
+async def test_what_does_not_fit_names_what_runs(too_large: Proposal, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    keeper = serve(too_large, home)
+    launch = replace(too_large.plan.launch, name="another")
+    another = replace(too_large, plan=replace(too_large.plan, launch=launch))
+    try:
+        with pytest.raises(DoesNotFit, match="smollm2 runs here") as refused:
+            async for _ in bring_up(another, home):
+                pass
+    finally:
+        process.send(keeper, signal.SIGTERM)
+    assert refused.value.next == "firesteel down smollm2, then the same again"
