@@ -1,0 +1,158 @@
+"""The words that the data plane and the desk exchange. Values and protocols; nothing is decided here.
+
+The plane carries bytes and asks; the desk (`desk.py`) knows keys, models and memory, and answers. Everything
+is a plain call on one loop: a request for a model that is ready is granted before `ask` returns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+Family = Literal["openai", "anthropic"]
+"""Whose envelope an error wears."""
+Policy = Literal["cancel", "drain"]
+"""A client that goes: close the engine's connection, or read its answer to the end and throw it away."""
+HowItEnded = Literal["whole", "left", "broke", "refused"]
+"""whole: all bytes of an answer, whatever its status; left: the client went; broke: the engine did; refused:
+by us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Whose request it is."""
+
+    name: str = ""
+    """The key's name; empty where no keys are in use."""
+    is_admin: bool = False
+    models: frozenset[str] | None = None
+    """Which it may ask for; None: all."""
+    priority: int = 0
+    """Higher goes first among those who wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer that the gateway gives itself. What to type next is part of `why`, as a second sentence."""
+
+    status: int
+    kind: str
+    """A word for programs: `unknown_model`, `queue_full`, `load_failed`, `bad_request`, `invalid_api_key`."""
+    why: str
+    retry_after_s: float | None = None
+    src: str = "gateway"
+    """`gateway`, or `engine:NAME` when the engine is to blame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a granted request goes."""
+
+    model: str
+    address: tuple[str, int] | str
+    """Host and port, or the path of a unix socket."""
+    authority: bytes = b"127.0.0.1"
+    """The `Host` that the engine is told."""
+    is_tls: bool = False
+    path: bytes = b""
+    """What the engine's URL has before `/v1`."""
+    headers: bytes = b""
+    """Head lines to add, each with its CRLF: the engine's own key, for instance."""
+    served_name: bytes | None = None
+    """What the engine calls the model, where that is not what the client calls it."""
+    policy: Policy = "cancel"
+    replica: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """As the engine counted."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+@dataclass(slots=True)
+class End:
+    """How a request went. Seconds are from the head's arrival."""
+
+    how: HowItEnded
+    status: int = 0
+    usage: Usage | None = None
+    is_stream: bool = False
+    bytes_in: int = 0
+    bytes_out: int = 0
+    waited_s: float = 0.0
+    """Until it was granted or refused."""
+    first_s: float | None = None
+    """Until the first byte of the answer's body."""
+    total_s: float = 0.0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a waiting client is told."""
+
+    words: str
+    """`loading coder: weights 43 %`, `3 requests before yours`."""
+    eta_s: float | None = None
+
+
+class Tally(Protocol):
+    """Where a request's times are counted; made once for a model and a key: a chunk costs one call."""
+
+    def first(self, seconds: float) -> None:
+        """To the first byte of the answer's body."""
+
+    def gap(self, seconds: float) -> None:
+        """Between two chunks of a stream."""
+
+
+class Caller(Protocol):
+    """A request, as the desk sees it. The plane's exchange is one."""
+
+    model: str
+    path: bytes
+    """As asked for, without the query."""
+    who: Who
+    prefix: int
+    """A hash of how the prompt begins, for replicas; 0: unknown."""
+    body: bytes
+    """As it was sent; for a log that was asked to keep it."""
+
+    def granted(self, seat: Seat, tally: Tally | None) -> None: ...
+
+    def refused(self, refusal: Refusal) -> None: ...
+
+    def told(self, news: News) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A small answer of the gateway's own, such as the list of models."""
+
+    status: int
+    body: bytes
+    content_type: bytes = b"application/json"
+    headers: tuple[tuple[bytes, bytes], ...] = field(default=())
+
+
+class Desk(Protocol):
+    """Who may, where to, and what became of it. Called by the plane, on its loop; never blocks."""
+
+    def admit(self, token: bytes | None) -> Who | Refusal:
+        """Whose token that is. Called with the head, before any of the body is read."""
+
+    def ask(self, caller: Caller) -> None:
+        """Answers with `granted` or `refused`, now or later; until then with `told`."""
+
+    def leave(self, caller: Caller, waited_s: float) -> None:
+        """The client went while it waited: it is owed no answer any more."""
+
+    def finish(self, caller: Caller, end: End) -> None:
+        """A granted or refused request is over, once for each; also one that left while it was served."""
+
+    def own(self, method: bytes, path: bytes, who: Who) -> Reply | Refusal | Seat | None:
+        """For paths that no engine answers: an answer, or where it is made. None: it is an engine's."""

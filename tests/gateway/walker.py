@@ -1,0 +1,701 @@
+"""Random walks through everything that can happen to the schedule, with an account of its own beside it.
+
+A `World` plays the driver: it answers every `Load` and `Unload`, finishes requests, crashes, reloads, reads
+the memory. It keeps its own books from what it told and what it was told, and never looks into the
+schedule. The invariants are questions about those books.
+
+    walk(random.Random(7)).counts
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from firesteel.gateway.schedule import Schedule
+from firesteel.gateway.schedule_words import (
+    Asked,
+    Changed,
+    Crashed,
+    Effect,
+    Event,
+    Failed,
+    Finished,
+    Gone,
+    Grant,
+    Left,
+    Limits,
+    Load,
+    Loaded,
+    Memory,
+    Model,
+    Refuse,
+    Ticked,
+    Unload,
+    Wanted,
+)
+
+NAMES = ("a", "b", "c", "d", "e")
+HOST_BYTES = 130
+KEEP_BYTES = 5
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+    def __init__(self, invariant: str, why: str) -> None:
+        super().__init__(f"{invariant}: {why}")
+        self.invariant = invariant
+
+
+@dataclass
+class Entry:
+    """One model in our own books."""
+
+    model: Model
+    phase: str = "off"
+    since_s: float = 0.0
+    identity: str = ""
+    held: int = 0
+    truly: float = 1.0
+    """Which part of it is in memory: less and less while it is unloading."""
+    measured: dict[str, int] = field(default_factory=dict)
+    is_ours: bool = True
+    is_returning: bool = False
+    is_crashed: bool = False
+    is_unwanted: bool = False
+    is_removed: bool = False
+    wanted_s: float | None = None
+    idle_s: float = 0.0
+    failed_s: float | None = None
+    """When its last load failed, if nobody did anything about it since."""
+
+    @property
+    def need(self) -> int:
+        """For its next load."""
+        return self.measured.get(self.model.identity, self.model.bytes)
+
+    @property
+    def bytes(self) -> int:
+        return self.need if self.phase == "off" or not self.is_ours else self.held
+
+    @property
+    def holds(self) -> bool:
+        return self.phase != "off" or not self.is_ours
+
+    @property
+    def in_memory(self) -> int:
+        return math.ceil(self.bytes * self.truly) if self.holds else 0
+
+    @property
+    def is_stale(self) -> bool:
+        return self.model.is_outside or self.identity != self.model.identity
+
+
+class World:
+    def __init__(self, rnd: random.Random, make: Callable[..., Schedule] = Schedule) -> None:
+        self.rnd = rnd
+        self.now_s = rnd.choice((0.0, 1000.0))
+        self.limits = _limits(rnd)
+        models = _models(rnd)
+        self.schedule = make(models, self.limits, self.now_s)
+        self.entries: dict[str, Entry] = {}
+        self.waiting: dict[int, tuple[str, float]] = {}
+        """Who is owed an answer: which model, since when."""
+        self.busy: dict[int, str] = {}
+        self.strangers = 0
+        self.read_strangers: int | None = None
+        """What the strangers held at the last reading, if that reading tells the truth of now."""
+        self.claim_s: float | None = None
+        """Since when the model of the last load had been wanted."""
+        self.asked = 0
+        self.counts: Counter[str] = Counter()
+        self.trail: list[tuple[float, Event, list[Effect]]] = []
+        self._take_models(models)
+
+    # -- the books --
+
+    def tell(self, event: Event) -> list[Effect]:
+        self.counts[type(event).__name__] += 1
+        self._note(event)
+        effects = self.schedule.tell(event, self.now_s)
+        self.trail.append((self.now_s, event, effects))
+        for effect in effects:
+            for check in EACH_EFFECT:
+                check(self, effect)
+            self._take(effect)
+        for check_after in AFTER_EACH_STEP:
+            check_after(self, effects)
+        return effects
+
+    def off(self, name: str) -> None:
+        entry = self.entries[name]
+        entry.phase, entry.since_s, entry.truly = "off", self.now_s, 1.0
+        entry.is_returning = entry.is_crashed = entry.is_unwanted = False
+        if entry.is_removed:
+            del self.entries[name]
+        elif entry.model.is_outside:
+            entry.is_ours, entry.phase = False, "ready"
+
+    def served_by(self, name: str) -> list[int]:
+        return [request for request, model in self.busy.items() if model == name]
+
+    def waiters(self, name: str) -> list[int]:
+        return [request for request, (model, _) in self.waiting.items() if model == name]
+
+    def first_s(self, name: str) -> float | None:
+        """Since when somebody waits for it, by name or by request."""
+        entry = self.entries[name]
+        times = [came for model, came in self.waiting.values() if model == name]
+        if entry.wanted_s is not None:
+            times.append(entry.wanted_s)
+        if entry.model.pinned:
+            times.append(entry.since_s)
+        return min(times, default=None)
+
+    def are_apart(self, one: str, other: str) -> bool:
+        return one != other and any({one, other} <= group for group in self.limits.never_together)
+
+    def _take_models(self, models: tuple[Model, ...]) -> None:
+        names = {model.name for model in models}
+        for name, entry in list(self.entries.items()):
+            if name not in names:
+                entry.is_removed, entry.wanted_s = True, None
+                if not entry.is_ours or entry.phase == "off":
+                    self._drop(name)
+                    del self.entries[name]
+        for model in models:
+            self._take_model(model)
+
+    def _take_model(self, model: Model) -> None:
+        entry = self.entries.get(model.name)
+        if entry is None:
+            self.entries[model.name] = Entry(model, since_s=self.now_s)
+            self.off(model.name)
+            return
+        was, entry.model, entry.is_removed = entry.model, model, False
+        if model.identity != was.identity:
+            entry.failed_s = None
+        if model.pinned:
+            entry.is_unwanted = False
+        if not entry.is_ours and not model.is_outside:
+            self._drop(model.name)
+            entry.is_ours, entry.phase, entry.since_s = True, "off", self.now_s
+        elif not entry.is_ours and was.identity != model.identity:
+            entry.phase = "ready"
+        elif entry.is_ours and entry.phase == "off" and model.is_outside:
+            self.off(model.name)
+
+    def _drop(self, name: str) -> None:
+        for request in self.served_by(name):
+            del self.busy[request]
+
+    def _note(self, event: Event) -> None:
+        """What the event itself says about the world."""
+        match event:
+            case Asked():
+                assert isinstance(event.request, int)
+                self.waiting[event.request] = (event.model, self.now_s)
+            case Left() | Finished():
+                assert isinstance(event.request, int)
+                self.waiting.pop(event.request, None)
+                model = self.busy.pop(event.request, None)
+                if model is not None and not self.served_by(model):
+                    self.entries[model].idle_s = self.now_s
+            case Changed():
+                self.limits = event.limits
+                self._take_models(event.models)
+            case Memory():
+                is_loading = any(entry.phase == "loading" for entry in self.entries.values())
+                self.read_strangers = None if is_loading else self.strangers
+            case Loaded() | Failed() | Gone() | Crashed() | Wanted() if event.model in self.entries:
+                self._note_of(self.entries[event.model], event)
+            case _:
+                pass
+
+    def _note_of(self, entry: Entry, event: Loaded | Failed | Gone | Crashed | Wanted) -> None:
+        name = event.model
+        match event:
+            case Loaded() if entry.phase != "unloading":
+                self._up(entry, event.bytes)
+            case Failed() | Gone() if not entry.is_ours:
+                pass
+            case Failed() | Gone() if entry.phase == "loading":
+                self._load_failed(entry)
+                self.off(name)
+            case Gone() if entry.phase != "off":
+                self._drop(name)
+                self.off(name)
+            case Crashed() if not entry.is_ours:
+                entry.phase = "off"
+            case Crashed() | Failed() if entry.phase == "ready" or (
+                isinstance(event, Crashed) and event.is_returning and entry.phase == "off"
+            ):
+                self._drop(name)
+                if isinstance(event, Crashed) and event.is_returning:
+                    if entry.phase == "off":
+                        entry.identity, entry.held = entry.model.identity, entry.need
+                    entry.phase, entry.is_returning = "loading", True
+                else:
+                    entry.is_crashed = True
+            case Crashed() if entry.phase == "loading" and not event.is_returning:
+                self._load_failed(entry)
+                entry.is_crashed = True
+            case Wanted() if entry.is_ours and not entry.is_removed:
+                self._want(entry, event.is_loaded)
+            case _:
+                pass
+
+    def _load_failed(self, entry: Entry) -> None:
+        if not entry.is_stale:
+            entry.wanted_s, entry.failed_s = None, self.now_s
+
+    def _up(self, entry: Entry, measured: int | None) -> None:
+        if not entry.is_ours:
+            if measured is not None:
+                entry.measured[entry.model.identity] = measured
+        else:
+            if entry.phase == "off":
+                entry.identity, entry.held = entry.model.identity, entry.need
+            if measured is not None:
+                entry.held = entry.measured[entry.identity] = measured
+            if entry.phase != "ready" and not entry.is_stale:
+                entry.wanted_s = None
+        entry.truly = 1.0
+        if entry.phase != "ready":
+            entry.since_s = entry.idle_s = self.now_s
+        entry.phase, entry.is_returning = "ready", False
+        entry.measured = (
+            {entry.identity: entry.measured[entry.identity]}
+            if (entry.is_ours and entry.identity in entry.measured)
+            else entry.measured
+        )
+
+    def _want(self, entry: Entry, is_loaded: bool) -> None:
+        if entry.model.pinned and not is_loaded:
+            return
+        if entry.phase in ("off", "unloading"):
+            entry.wanted_s = self.now_s if is_loaded else None
+            entry.failed_s = None if is_loaded else entry.failed_s
+        else:
+            entry.is_unwanted = not is_loaded
+            entry.idle_s = self.now_s
+
+    def _take(self, effect: Effect) -> None:
+        self.counts[type(effect).__name__] += 1
+        match effect:
+            case Grant():
+                assert isinstance(effect.request, int)
+                del self.waiting[effect.request]
+                self.busy[effect.request] = effect.model
+            case Refuse():
+                assert isinstance(effect.request, int)
+                self.counts[f"refused: {effect.kind}"] += 1
+                del self.waiting[effect.request]
+            case Load():
+                entry = self.entries[effect.model]
+                self.claim_s = self.first_s(effect.model)
+                entry.identity, entry.held = entry.model.identity, entry.need
+                entry.phase, entry.since_s = "loading", self.now_s
+            case Unload():
+                entry = self.entries[effect.model]
+                if self.in_phase("unloading"):
+                    self.read_strangers = None  # two on their way: no reading tells them apart
+                self.counts[f"unloaded: {self._why_unloaded(entry)}"] += 1
+                entry.phase, entry.since_s = "unloading", self.now_s
+
+    def _why_unloaded(self, entry: Entry) -> str:
+        if entry.is_crashed:
+            return "after a crash"
+        if entry.is_stale or entry.is_removed:
+            return "the file changed"
+        if entry.is_unwanted:
+            return "by name"
+        ttl_s = entry.model.ttl_s
+        is_expired = ttl_s is not None and self.now_s >= entry.idle_s + ttl_s
+        return "idle too long" if is_expired else "for another"
+
+    # -- what can happen --
+
+    def step(self) -> None:
+        self.now_s += self.rnd.choice(_PAUSES)
+        move = self.rnd.choices(_MOVES, _WEIGHTS)[0]
+        move(self)
+
+    def ask(self, name: str | None = None) -> None:
+        self.asked += 1
+        names = [*self.entries, "nobody"] if self.rnd.random() < 0.05 else [*self.entries]
+        self.tell(Asked(self.asked, name or self.rnd.choice(names), self.rnd.choice((0, 0, 0, 1, 5))))
+
+    def leave(self) -> None:
+        if self.waiting:
+            self.tell(Left(self.rnd.choice([*self.waiting])))
+
+    def finish(self) -> None:
+        if self.busy:
+            self.tell(Finished(self.rnd.choice([*self.busy])))
+
+    def in_phase(self, phase: str) -> list[str]:
+        return [name for name, entry in self.entries.items() if entry.phase == phase and entry.is_ours]
+
+    def load_ends(self) -> None:
+        loading = self.in_phase("loading")
+        for name in [self.rnd.choice(loading)] if loading else []:
+            if self.rnd.random() < 0.25:
+                ways: tuple[Event, ...] = (Failed(name, "no memory"), Crashed(name, "died early"), Gone(name))
+                self.tell(self.rnd.choice(ways))
+            else:
+                held = self.entries[name].held
+                self.tell(Loaded(name, self.rnd.choice((None, None, held + 3, max(1, held - 4)))))
+
+    def unload_ends(self) -> None:
+        going = self.in_phase("unloading")
+        if going:
+            if self.rnd.random() < 0.6:
+                self.read()
+            self.tell(Gone(self.rnd.choice(going)))
+
+    def crash(self) -> None:
+        ready = [name for name, entry in self.entries.items() if entry.phase == "ready"]
+        if ready:
+            self.tell(Crashed(self.rnd.choice(ready), "it died", self.rnd.random() < 0.4))
+
+    def stray(self) -> None:
+        """Words that come late, twice, or about what is not there."""
+        name = self.rnd.choice([*self.entries, "nobody"])
+        entry = self.entries.get(name)
+        strays: list[Event] = [Finished(self.asked + 1000), Left(0), Gone("nobody"), Crashed("nobody", "x")]
+        if entry is not None and entry.phase == "unloading":
+            strays += [Loaded(name, 7), Failed(name, "late"), Crashed(name, "late", True)]
+        if entry is not None and entry.phase == "off" and entry.is_ours:
+            strays += [Gone(name), Failed(name, "late"), Crashed(name, "late")]
+            strays += [Crashed(name, "its keeper is at it", True)]
+        if entry is not None and entry.phase == "ready":
+            strays += [Gone(name), Loaded(name, None), Failed(name, "late")]
+        self.tell(self.rnd.choice(strays))
+
+    def find(self) -> None:
+        """Found running, or an outside one that answers again."""
+        off = [name for name, entry in self.entries.items() if entry.phase == "off"]
+        if off:
+            self.tell(Loaded(self.rnd.choice(off), self.rnd.choice((None, 20))))
+
+    def tick(self) -> None:
+        """Either when one is due, or a little before: then it must change nothing."""
+        due_s = self.schedule.next_tick_s(self.now_s)
+        if due_s is None:
+            self.now_s += 1000.0
+        elif self.rnd.random() < 0.5 and due_s > self.now_s:
+            self.now_s += (due_s - self.now_s) * 0.99
+        else:
+            self.now_s = due_s
+            self.tell(Ticked())
+            return
+        effects = self.tell(Ticked())
+        if effects:
+            raise Broken("no_polling_needed", f"{effects} before {due_s}")
+
+    def want(self) -> None:
+        name = self.rnd.choice([*self.entries])
+        self.tell(Wanted(name, self.rnd.random() < 0.6))
+
+    def read(self) -> None:
+        if self.rnd.random() < 0.5:
+            self.strangers = self.rnd.choice((0, 0, 0, 20, 60, 110))
+        held = 0
+        for entry in self.entries.values():
+            if entry.phase == "loading":
+                entry.truly = self.rnd.random()
+            elif entry.phase == "unloading":
+                entry.truly *= self.rnd.random()
+            held += entry.in_memory
+        self.tell(Memory(HOST_BYTES - self.strangers - held, KEEP_BYTES))
+
+    def change(self) -> None:
+        models = {name: entry.model for name, entry in self.entries.items() if not entry.is_removed}
+        for _ in range(self.rnd.choice((1, 1, 2, 3))):
+            self._edit(models)
+        limits = self.limits if self.rnd.random() < 0.7 else _limits(self.rnd)
+        order = [*models.values()]
+        if self.rnd.random() < 0.2:
+            self.rnd.shuffle(order)
+        self.tell(Changed(tuple(order), limits))
+
+    def _edit(self, models: dict[str, Model]) -> None:
+        name = self.rnd.choice(NAMES)
+        what = self.rnd.randrange(7)
+        if name not in models or what == 0:
+            models[name] = _model(self.rnd, name)
+        elif what == 1 and len(models) > 1:
+            del models[name]
+        elif what == 2:
+            models[name] = replace(models[name], pinned=not models[name].pinned)
+        elif what == 3:
+            models[name] = replace(models[name], identity=self.rnd.choice(("", "v2", "v3")))
+        elif what == 4:
+            models[name] = replace(models[name], bytes=self.rnd.choice(_SIZES))
+        else:
+            models[name] = replace(models[name], ttl_s=self.rnd.choice((None, 0.0, 50.0)))
+
+    # -- the end --
+
+    def wind_up(self, *, is_crowded: bool) -> None:
+        """Everything ends: loads come up, unloads end, requests finish, time passes as `next_tick_s` says.
+
+        A crowd keeps every model busy meanwhile; those who waited before it came must still be answered.
+        """
+        before = {*self.waiting}
+        for _ in range(_ROUNDS):
+            if not before & self.waiting.keys():
+                return
+            if is_crowded:
+                self._crowd()
+            elif not self._end_one() and not self._end_request():
+                self._pass_time()
+        raise Broken("no_hang", f"{sorted(before & self.waiting.keys())} wait after {_ROUNDS} rounds")
+
+    def _end_one(self) -> bool:
+        for name in self.in_phase("loading")[:1]:
+            self.tell(Loaded(name))
+            return True
+        for name in self.in_phase("unloading")[:1]:
+            self.tell(Gone(name))
+            return True
+        return False
+
+    def _end_request(self) -> bool:
+        for request in [*self.busy][:1]:
+            self.tell(Finished(request))
+            return True
+        return False
+
+    def _crowd(self) -> None:
+        """At every model that is up, the next request comes before the last one ends: it is never idle."""
+        self.now_s += 5.0
+        due_s = self.schedule.next_tick_s(self.now_s)
+        if due_s is not None and due_s <= self.now_s:
+            self.tell(Ticked())
+        self._end_one()
+        for name in self.in_phase("ready"):
+            served = self.served_by(name)
+            self.ask(name)
+            for request in served:
+                self.tell(Finished(request))
+
+    def _pass_time(self) -> None:
+        due_s = self.schedule.next_tick_s(self.now_s)
+        if due_s is None:
+            raise Broken("no_hang", f"{sorted(self.waiting)} wait, and no time is due")
+        self.now_s = due_s
+        self.tell(Ticked())
+
+
+# -- the invariants: by these names in DESIGN.md --
+
+
+def never_over_the_ceiling(world: World, effect: Effect) -> None:
+    if isinstance(effect, Load):
+        entry = world.entries[effect.model]
+        held = sum(other.bytes for other in world.entries.values() if other.holds)
+        if held + entry.need > world.limits.ceiling_bytes:
+            raise Broken("never_over_the_ceiling", f"{effect}: {held} + {entry.need}")
+
+
+def room_is_left_to_strangers(world: World, effect: Effect) -> None:
+    """A load starts only into what the host has free, if the last reading told how much that is."""
+    if isinstance(effect, Load) and world.read_strangers == world.strangers:
+        held = sum(other.in_memory for other in world.entries.values())
+        free = HOST_BYTES - world.strangers - held - KEEP_BYTES
+        if world.entries[effect.model].need > free:
+            raise Broken("room_is_left_to_strangers", f"{effect}: {free} free")
+
+
+def busy_is_never_unloaded(world: World, effect: Effect) -> None:
+    if isinstance(effect, Unload):
+        if world.served_by(effect.model):
+            raise Broken("busy_is_never_unloaded", str(effect))
+        entry = world.entries[effect.model]
+        if not entry.is_ours or (entry.phase != "ready" and not entry.is_crashed):
+            raise Broken("busy_is_never_unloaded", f"{effect} while {entry.phase}")
+
+
+def nothing_lost_nothing_doubled(world: World, effect: Effect) -> None:
+    if isinstance(effect, (Grant, Refuse)):
+        owed = world.waiting.get(effect.request)  # type: ignore[call-overload]
+        if owed is None:
+            raise Broken("nothing_lost_nothing_doubled", f"{effect} was not owed")
+        if isinstance(effect, Grant):
+            entry = world.entries.get(effect.model)
+            if owed[0] != effect.model or entry is None or entry.phase != "ready":
+                raise Broken("nothing_lost_nothing_doubled", f"{effect} where nothing runs")
+
+
+def the_stale_serve_nobody_new(world: World, effect: Effect) -> None:
+    """What the file no longer says is not served to anybody who asks."""
+    if isinstance(effect, Grant):
+        entry = world.entries[effect.model]
+        if entry.is_ours and (entry.is_stale or entry.is_removed):
+            raise Broken("the_stale_serve_nobody_new", str(effect))
+
+
+def full_means_full(world: World, effect: Effect) -> None:
+    """Who left takes up no room in the queue."""
+    if isinstance(effect, Refuse) and effect.kind == "full":
+        others = len(world.waiting) - 1
+        if others < world.limits.queue:
+            raise Broken("full_means_full", f"{effect} with {others} waiting")
+
+
+def a_failed_load_waits(world: World, effect: Effect) -> None:
+    """Before it is tried again; unless somebody says so, or changed it."""
+    if isinstance(effect, Load):
+        failed_s = world.entries[effect.model].failed_s
+        if failed_s is not None and world.now_s < failed_s + 5.0:
+            raise Broken("a_failed_load_waits", f"{effect} {world.now_s - failed_s} s after it failed")
+
+
+def nothing_is_forgotten(world: World, effects: list[Effect]) -> None:
+    """The other half of it: whoever is owed an answer is still known, and so is whoever is served."""
+    known = sum(map(world.schedule.waiting, world.entries))
+    served = sum(map(world.schedule.busy, world.entries))
+    if known != len(world.waiting) or served != len(world.busy):
+        says = f"{known} wait of {len(world.waiting)}, {served} served of {len(world.busy)}"
+        raise Broken("nothing_lost_nothing_doubled", says)
+
+
+def no_load_for_the_departed(world: World, effect: Effect) -> None:
+    if isinstance(effect, Load):
+        entry = world.entries[effect.model]
+        if not world.waiters(effect.model) and entry.wanted_s is None and not entry.model.pinned:
+            raise Broken("no_load_for_the_departed", str(effect))
+
+
+def bounded_wait(world: World, effects: list[Effect]) -> None:
+    for effect in effects:
+        if isinstance(effect, Load):
+            mine_s = world.claim_s
+            for model, came_s in world.waiting.values():
+                entry = world.entries[model]
+                is_overdue = world.now_s >= came_s + world.limits.max_wait_s
+                is_passed = model != effect.model and entry.phase == "off" and is_overdue
+                if is_passed and (mine_s is None or mine_s > came_s):
+                    raise Broken("bounded_wait", f"{effect} goes before {model}, waited for since {came_s}")
+
+
+def never_together_never_meet(world: World, effect: Effect) -> None:
+    if isinstance(effect, Load):
+        for name, other in world.entries.items():
+            if other.holds and world.are_apart(effect.model, name):
+                raise Broken("never_together_never_meet", f"{effect} beside {name}")
+
+
+def one_load_at_a_time(world: World, effect: Effect) -> None:
+    if isinstance(effect, Load):
+        entry = world.entries[effect.model]
+        if world.in_phase("loading") or entry.phase != "off" or not entry.is_ours:
+            raise Broken("one_load_at_a_time", f"{effect} while {world.in_phase('loading')} load")
+
+
+def pinned_stay(world: World, effect: Effect) -> None:
+    if isinstance(effect, Unload):
+        entry = world.entries[effect.model]
+        may_go = entry.is_stale or entry.is_removed or entry.is_crashed
+        if entry.model.pinned and not may_go:
+            raise Broken("pinned_stay", str(effect))
+
+
+def dwell_is_kept(world: World, effect: Effect) -> None:
+    """What was just loaded goes only for one that has waited too long, or because somebody says so."""
+    if not isinstance(effect, Unload):
+        return
+    entry, now_s = world.entries[effect.model], world.now_s
+    is_told = entry.is_stale or entry.is_removed or entry.is_crashed or entry.is_unwanted
+    is_expired = entry.model.ttl_s is not None and now_s >= entry.idle_s + entry.model.ttl_s
+    meets = any(world.are_apart(effect.model, name) and other.holds for name, other in world.entries.items())
+    firsts = [world.first_s(name) for name, other in world.entries.items() if other.phase == "off"]
+    is_owed = any(each is not None and now_s >= each + world.limits.max_wait_s for each in firsts)
+    has_dwelt = now_s >= entry.since_s + world.limits.min_dwell_s
+    if not (is_told or is_expired or meets or is_owed or has_dwelt):
+        raise Broken("dwell_is_kept", f"{effect} after {now_s - entry.since_s} s")
+
+
+def ticks_do_not_spin(world: World, effects: list[Effect]) -> None:
+    """After a tick the next one lies ahead."""
+    if isinstance(world.trail[-1][1], Ticked):
+        due_s = world.schedule.next_tick_s(world.now_s)
+        if due_s is not None and due_s <= world.now_s:
+            raise Broken("no_polling_needed", f"a tick at {world.now_s} asks for another at {due_s}")
+
+
+EACH_EFFECT = (
+    never_over_the_ceiling,
+    room_is_left_to_strangers,
+    busy_is_never_unloaded,
+    nothing_lost_nothing_doubled,
+    the_stale_serve_nobody_new,
+    full_means_full,
+    a_failed_load_waits,
+    no_load_for_the_departed,
+    never_together_never_meet,
+    one_load_at_a_time,
+    pinned_stay,
+    dwell_is_kept,
+)
+AFTER_EACH_STEP = (nothing_is_forgotten, bounded_wait, ticks_do_not_spin)
+
+_ROUNDS = 600
+_SIZES = (10, 10, 25, 25, 25, 40, 40, 40, 60, 60, 85, 120)
+_PAUSES = (0.0, 0.0, 0.5, 3.0, 20.0, 70.0)
+_MOVES = (
+    World.ask,
+    World.leave,
+    World.finish,
+    World.load_ends,
+    World.unload_ends,
+    World.crash,
+    World.stray,
+    World.find,
+    World.tick,
+    World.want,
+    World.read,
+    World.change,
+)
+_WEIGHTS = (30, 5, 16, 14, 14, 3, 2, 1, 8, 3, 4, 3)
+
+
+def _limits(rnd: random.Random) -> Limits:
+    together = tuple(
+        frozenset(rnd.sample(NAMES, rnd.choice((2, 2, 3)))) for _ in range(rnd.choice((0, 0, 1, 2)))
+    )
+    return Limits(
+        rnd.choice((100, 100, 100, 60)), together, rnd.choice((0.0, 30.0, 100.0)),
+        rnd.choice((0.0, 40.0, 150.0)), rnd.choice((3, 50)), rnd.choice((60.0, 400.0)),
+    )  # fmt: skip
+
+
+def _model(rnd: random.Random, name: str) -> Model:
+    return Model(
+        name, rnd.choice(_SIZES), rnd.choice((5.0, 60.0)), rnd.random() < 0.08,
+        rnd.choice((None, None, 40.0)), rnd.random() < 0.06, rnd.choice(("", "v2")),
+    )  # fmt: skip
+
+
+def _models(rnd: random.Random) -> tuple[Model, ...]:
+    return tuple(_model(rnd, name) for name in NAMES[: rnd.choice((2, 3, 4, 5))])
+
+
+def walk(rnd: random.Random, steps: int = 40, make: Callable[..., Schedule] = Schedule) -> World:
+    """One walk, to its end. Raises `Broken` where an invariant does not hold."""
+    world = World(rnd, make)
+    wind(world, steps)
+    return world
+
+
+def wind(world: World, steps: int) -> None:
+    for _ in range(steps):
+        world.step()
+    world.wind_up(is_crowded=world.rnd.random() < 0.5)
+    world.counts["walks"] += 1
