@@ -1,0 +1,282 @@
+"""Keys: hashed at rest, never open by accident, and no inference key is an admin."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firesteel.errors import FiresteelError, UsageError
+from firesteel.gateway.keys import (
+    KeyRing,
+    add_key,
+    insist_keys,
+    is_loopback,
+    may_ask,
+    may_control,
+    read_keys,
+    revoke_key,
+)
+from firesteel.gateway.rates import Limits, Rate
+from firesteel.gateway.talk import Refusal, Who
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "keys.json"
+
+
+def token_of(path: Path, name: str, **more: object) -> bytes:
+    return add_key(path, name, **more)[1].encode()  # type: ignore[arg-type]
+
+
+def test_a_key_says_who_it_is(path: Path) -> None:
+    token = token_of(path, "laptop", models=("coder",), priority=7)
+    assert KeyRing.read(path).who(token) == Who("laptop", False, frozenset({"coder"}), 7)
+
+
+def test_the_token_is_nowhere_in_the_file_and_nobody_else_reads_it(path: Path) -> None:
+    token = token_of(path, "laptop")
+    assert token.startswith(b"fs-") and len(token) == 46, "256 random bits"
+    text = path.read_bytes()
+    assert token not in text and token[3:] not in text
+    assert hashlib.sha256(token).hexdigest().encode() in text
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [file.name for file in path.parent.iterdir() if "lock" not in file.name] == ["keys.json"]
+
+
+@pytest.mark.parametrize("token", [None, b"", b"fs-", b"fs-" + b"A" * 43, b"x" * 100_000, b"\xff\x00"])
+def test_a_wrong_key_is_401(path: Path, token: bytes | None) -> None:
+    token_of(path, "laptop")
+    refusal = KeyRing.read(path).who(token)
+    assert isinstance(refusal, Refusal) and (refusal.status, refusal.kind) == (401, "invalid_api_key")
+
+
+def test_every_change_of_a_token_is_another_token(path: Path) -> None:
+    token = token_of(path, "laptop")
+    ring = KeyRing.read(path)
+    near = [token[:at] + bytes([token[at] ^ 1]) + token[at + 1 :] for at in range(len(token))]
+    near += [token[:-1], token + b"A", token + b"\0", token + b" " * 600, token.swapcase(), token[3:]]
+    assert not any(isinstance(ring.who(each), Who) for each in near)
+    assert isinstance(ring.who(token), Who)
+
+
+def test_without_keys_this_machine_may_do_all(path: Path) -> None:
+    ring = KeyRing.read(path)
+    assert ring.who(None) == Who(is_admin=True) and ring.who(b"whatever") == Who(is_admin=True)
+
+
+@pytest.mark.parametrize(
+    ("listen", "is_ours"),
+    [
+        ("127.0.0.1:8080", True),
+        ("127.0.0.1", True),
+        ("127.9.9.9:1", True),
+        ("[::1]:8080", True),
+        ("::1", True),
+        ("localhost:8080", True),
+        ("/run/x.sock", True),
+        ("0.0.0.0:8080", False),
+        ("[::]:8080", False),
+        ("::", False),
+        ("192.168.1.2:80", False),
+        ("spark.local:80", False),
+        ("localhost.example.org:80", False),
+        ("127.0.0.1.example.org:80", False),
+        ("", False),
+    ],
+)
+def test_beyond_loopback_only_with_keys(path: Path, listen: str, is_ours: bool) -> None:
+    assert is_loopback(listen) == is_ours
+    if not is_ours:
+        with pytest.raises(FiresteelError, match="no keys") as refused:
+            insist_keys(listen, KeyRing.read(path))
+        assert refused.value.next == "firesteel key add NAME"
+    else:
+        insist_keys(listen, KeyRing.read(path))
+    token_of(path, "laptop")
+    insist_keys(listen, KeyRing.read(path))
+
+
+def test_an_inference_key_never_opens_admin(path: Path) -> None:
+    plain, admin = token_of(path, "plain"), token_of(path, "boss", scope="admin")
+    ring = KeyRing.read(path)
+    low, high = ring.who(plain), ring.who(admin)
+    assert isinstance(low, Who) and isinstance(high, Who)
+    refusal = may_control(low)
+    assert refusal is not None and (refusal.status, refusal.kind) == (403, "permission_denied")
+    assert may_control(high) is None
+
+
+def test_a_model_that_is_not_for_the_key_is_not_there(path: Path) -> None:
+    who = Who("a", models=frozenset({"small"}))
+    assert may_ask(who, "small") is None and may_ask(Who(), "anything") is None
+    forbidden, unknown = may_ask(who, "coder"), may_ask(who, "no-such")
+    assert forbidden is not None and unknown is not None
+    assert (forbidden.status, forbidden.kind) == (unknown.status, unknown.kind) == (404, "unknown_model")
+    assert forbidden.why.replace("coder", "no-such") == unknown.why
+
+
+def test_a_change_is_seen_while_it_runs(path: Path) -> None:
+    ring = KeyRing.read(path)
+    assert ring.refresh() is None and ring.is_open
+    token = token_of(path, "laptop")
+    assert ring.refresh() == "keys: added laptop"
+    assert ring.who(token) == Who("laptop") and isinstance(ring.who(None), Refusal)
+    assert ring.refresh() is None, "once for a change"
+    revoke_key(path, "laptop")
+    assert ring.refresh() == "keys: revoked laptop"
+    assert isinstance(ring.who(token), Refusal)
+
+
+@pytest.mark.parametrize("how", ["revoked", "removed", "emptied"])
+def test_a_gateway_that_has_seen_keys_never_opens(path: Path, how: str) -> None:
+    token_of(path, "laptop")
+    ring = KeyRing.read(path)
+    if how == "revoked":
+        revoke_key(path, "laptop")
+    elif how == "removed":
+        path.unlink()
+    else:
+        path.write_text("")
+    assert ring.refresh() is not None
+    assert isinstance(ring.who(None), Refusal) and not ring.is_open
+
+
+DAMAGE = [
+    "",
+    "[]",
+    "{}",
+    '{"document": "firesteel.keys/2", "keys": []}',
+    '{"document": "firesteel.keys/1"}',
+    '{"document": "firesteel.keys/1", "keys": {}}',
+    '{"document": "firesteel.keys/1", "keys": [{}]}',
+    '{"document": "firesteel.keys/1", "keys": ["a"]}',
+    '{"document": "firesteel.keys/1", "keys": [{"name": "a", "sha256": "ab", "scope": "admin"}]}',
+    "[" * 100_000,
+    '"' + "a" * 2_000_000 + '"',
+]
+
+
+def row(**changed: object) -> str:
+    good = {"name": "a", "sha256": "0" * 64, "scope": "inference", **changed}
+    return json.dumps({"document": "firesteel.keys/1", "keys": [good]})
+
+
+DAMAGE += [
+    row(scope="root"),
+    row(name="a\nb"),
+    row(name=["a"]),
+    row(models=["../x"]),
+    row(models="coder"),
+    row(priority="9"),
+    row(priority=True),
+    row(requests="many"),
+    row(sha256="0" * 63 + "g"),
+    json.dumps({"document": "firesteel.keys/1", "keys": [json.loads(row())["keys"][0]] * 2}),
+    json.dumps({"document": "firesteel.keys/1", "keys": [json.loads(row(name=n))["keys"][0] for n in "ab"]}),
+]
+
+
+@pytest.mark.parametrize("text", DAMAGE, ids=range(len(DAMAGE)))
+def test_a_file_that_is_no_list_of_keys_is_an_error_and_no_open_door(path: Path, text: str) -> None:
+    token = token_of(path, "laptop")
+    ring = KeyRing.read(path)
+    path.write_text(text)
+    with pytest.raises(FiresteelError, match="is not a list of keys"):
+        KeyRing.read(path)
+    said = ring.refresh()
+    assert said is not None and said.endswith("the keys stay as they were")
+    assert ring.who(token) == Who("laptop") and isinstance(ring.who(b"fs-no"), Refusal)
+    with pytest.raises(FiresteelError):
+        add_key(path, "other")
+    assert path.read_text() == text, "nothing is written over it"
+
+
+def test_the_good_row_is_good() -> None:
+    """What the damage above is damage of."""
+    assert json.loads(row())["keys"][0].keys() == {"name", "sha256", "scope"}
+
+
+def test_a_row_with_only_what_must_be(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text(row())
+    path.chmod(0o600)
+    assert read_keys(path)["a"].who == Who("a")
+
+
+@pytest.mark.parametrize("mode", [0o660, 0o602, 0o666])
+def test_a_file_that_others_may_write_is_refused(path: Path, mode: int) -> None:
+    token_of(path, "laptop")
+    path.chmod(mode)
+    with pytest.raises(FiresteelError, match="may write") as refused:
+        KeyRing.read(path)
+    assert refused.value.next.startswith("chmod 600 ")
+
+
+def test_limits_come_back(path: Path) -> None:
+    limits = Limits(Rate(60, 60), Rate(5, 1))
+    add_key(path, "a", limits=limits)
+    add_key(path, "b")
+    assert KeyRing.read(path).limits() == {"a": limits, "b": Limits()}
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a b", "a/b", "-a", ".a", "a" * 64, "ä", "a\n", "a\r\nX-Firesteel-Admin: 1"]
+)
+def test_names_that_are_none(path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="is no name"):
+        add_key(path, name)
+    with pytest.raises(UsageError, match="is no name"):
+        add_key(path, "good", models=(name,))
+    assert not path.exists()
+
+
+def test_one_name_once(path: Path) -> None:
+    add_key(path, "a")
+    with pytest.raises(UsageError, match="already") as refused:
+        add_key(path, "a")
+    assert refused.value.next == "firesteel key revoke a"
+    with pytest.raises(UsageError, match="there is a"):
+        revoke_key(path, "b")
+
+
+def test_many_at_once_all_get_theirs(path: Path) -> None:
+    """Threads and processes: each addition reads, changes and writes under one lock."""
+    code = "import sys; from pathlib import Path; from firesteel.gateway.keys import add_key\n"
+    code += "for n in range(5): add_key(Path(sys.argv[1]), f'p{sys.argv[2]}-{n}')"
+    others = [subprocess.Popen([sys.executable, "-c", code, str(path), str(at)]) for at in range(2)]
+    with ThreadPoolExecutor(4) as pool:
+        tokens = list(pool.map(lambda at: token_of(path, f"t{at}"), range(12)))
+    assert [other.wait(60) for other in others] == [0, 0]
+    ring = KeyRing.read(path)
+    assert len(ring.keys) == 22
+    assert {ring.who(token) for token in tokens} == {Who(f"t{at}") for at in range(12)}
+
+
+def test_an_older_time_is_a_change_too(path: Path) -> None:
+    """A backup that is put back has an old time, and another inode."""
+    token = token_of(path, "old")
+    kept = path.read_text()
+    revoke_key(path, "old")
+    ring = KeyRing.read(path)
+    path.write_text(kept)
+    os.utime(path, (1, 1))
+    assert ring.refresh() is not None and ring.who(token) == Who("old")
+
+
+@given(st.binary(max_size=600))
+def test_no_bytes_are_a_key(token: bytes) -> None:
+    ring = KeyRing(Path("nowhere"), {}, None)
+    assert isinstance(ring.who(token), Who), "open"
+    ring._was_closed = True
+    assert isinstance(ring.who(token), Refusal), "shut"
