@@ -15,7 +15,8 @@ import pytest
 
 import firesteel
 from firesteel.edge import process
-from firesteel.edge.home import Home, is_locked, lock
+from firesteel.edge.home import Home, is_locked, lock, write_text
+from firesteel.edge.memory import meminfo
 from firesteel.errors import FiresteelError
 from firesteel.run import keeper, stop
 from firesteel.run.service import Service, Spec, all_services, death, load, write_spec
@@ -122,6 +123,28 @@ def test_the_guard_stops_an_engine_below_the_floor(home: Home, start: Callable[.
     start(SLEEPS, floor=2**60)
     until(lambda: now(home).phase == "dead")
     assert "the memory guard stopped it" in death(now(home).state)
+
+
+def test_the_guard_spares_a_model_that_serves_while_another_one_loads(
+    home: Home, start: Callable[..., Service]
+) -> None:
+    """Which then goes first: it is what takes the memory, and its own keeper watches it."""
+    left = meminfo().available_bytes
+    loads = Spec("two", "http://127.0.0.1:9", "two", SLEEPS)
+    write_spec(home.services / "two", loads)
+    start_keeper(home.services / "two")
+    until(lambda: (found := load(home, "two")) is not None and found.phase == "starting")
+    write_text(home.services / "one" / "report.json", '{"name": "one"}')
+    start(SLEEPS, floor=left + left // 2)  # below the floor, well above half of it
+    time.sleep(4)  # four looks; two would do
+    found = load(home, "one")
+    assert found is not None and found.phase == "ready", found
+    two = load(home, "two")
+    assert two is not None and two.state is not None
+    process.send(two.state.keeper, signal.SIGKILL)
+    until(lambda: (found := load(home, "one")) is not None and found.phase == "dead")
+    found = load(home, "one")
+    assert found is not None and "floor" in death(found.state)
 
 
 def test_an_engine_that_is_not_there(home: Home, start: Callable[..., Service]) -> None:

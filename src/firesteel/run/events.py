@@ -17,6 +17,8 @@ class Doing:
 
     phase: PhaseName
     text: str
+    eta_s: float | None = None
+    """How long the launch will still take, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,15 @@ class Watch:
         return replace(seen, stop=_reason(seen), notes=_notes(seen))
 
 
+    def spared(self) -> Watch:
+        """For a model that serves while another one loads: that one takes the memory, and its own keeper
+        stops it first. Only where hosts stop, and where the kernel kills already, is nobody spared."""
+        now = _available(self)[-1]
+        if not self.stop or self.stop.kind == "oom" or now is None or now <= self.limits.danger_bytes:
+            return self
+        return replace(self, stop=None)
+
+
 def _reason(watch: Watch) -> Stop | None:
     rules = (_killing, _driver, _floor, _rate, _pressure, _swap)
     return next((stop for rule in rules if (stop := rule(watch))), None)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.edge.containers import container_runs, said_since
-from firesteel.edge.home import Locked, lock
+from firesteel.edge.home import Home, Locked, lock
 from firesteel.edge.kernel_log import KernelLog
 from firesteel.edge.memory import sample
 from firesteel.edge.poll import Poll
@@ -31,7 +31,7 @@ from firesteel.edge.secrets import read_secrets
 from firesteel.engines.metrics import activity
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.run import guard, hang, restart
-from firesteel.run.service import Spec, State, death, read_spec, read_state, write_state
+from firesteel.run.service import Spec, State, all_services, death, read_spec, read_state, write_state
 
 _POLL_S = 0.1
 _LOOK_S = 1.0
@@ -231,6 +231,8 @@ class _Watcher:
     def _look(self) -> _Why | None:
         said = len(self._guard.notes)
         self._guard = self._guard.after(sample(self._kernel))
+        if self._guard.stop and self._another_loads():
+            self._guard = self._guard.spared()
         for note in self._guard.notes[said:]:
             print(f"guard: {note}", flush=True)
         if stop := self._guard.stop:
@@ -238,6 +240,12 @@ class _Watcher:
         if (self.folder / "report.json").exists() and (stuck := self._stuck()):
             return _Why("stuck", stuck)
         return None if self.state.is_proved else self._prove()
+
+    def _another_loads(self) -> bool:
+        if not (self.folder / "report.json").exists():
+            return False
+        services = all_services(Home(self.folder.parent.parent))
+        return any(each.phase == "starting" and each.name != self.spec.name for each in services)
 
     def _stuck(self) -> str | None:
         """Only of an engine that was proved: while it starts it may be silent for long."""

@@ -54,8 +54,8 @@ async def until_healthy(
     began, told = process.uptime(), Telling(home, spec, plan)
     while process.uptime() - began < limit_s:
         keeper_ended = has_ended()
-        for words in told.news(process.uptime() - began):
-            yield Doing("launch", words)
+        for words, left_s in told.news(process.uptime() - began):
+            yield Doing("launch", words, left_s)
         if keeper_ended:
             raise failed_start(home, spec)
         service = load(home, spec.name)
@@ -80,7 +80,8 @@ class Telling:
         self._way = eta.Way(spec.engine)
         self._said_s = 0.0
 
-    def news(self, now_s: float) -> Iterator[str]:
+    def news(self, now_s: float) -> Iterator[tuple[str, float | None]]:
+        """In words, and the seconds that are left."""
         text, self._read_bytes = _news(self._log, self._read_bytes)
         for line in text.replace("\r", "\n").splitlines():
             if found := engines.mark(self._spec.engine, line):
@@ -89,9 +90,11 @@ class Telling:
         if now_s - self._said_s > _SAY_S:
             yield self._words(now_s)
 
-    def _words(self, now_s: float) -> str:
+    def _words(self, now_s: float) -> tuple[str, float | None]:
         self._said_s = now_s
-        return eta.words(self._way, self._planned, self._earlier, now_s)
+        left = eta.left(self._way, self._planned, self._earlier, now_s)
+        words = eta.words(self._way, self._planned, self._earlier, now_s)
+        return words, left.expected if left else None
 
     def remember(self, now_s: float) -> None:
         seconds = self._way.seconds(now_s)

@@ -19,7 +19,7 @@ def plan_all(
 ) -> list[Proposal]:
     """The best way for each, in the file's order, each in the room that those before it leave."""
     up = {service.name for service in running if service.phase == "ready"}
-    outside = sum(entry.memory or 0 for entry in file.models.values() if entry.url)
+    outside = sum(entry.memory or 0 for entry in file.models.values() if entry.addresses)
     ceiling = file.memory.ceiling
     room = host.room_bytes if ceiling is None else min(host.room_bytes, max(0, ceiling - outside))
     found: list[Proposal] = []
