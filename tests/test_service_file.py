@@ -16,6 +16,13 @@ models:
   small: {recipe: smollm2, ttl: 10m, port: 8001}
   third: {recipe: smollm2}
   other: {url: "http://127.0.0.1:9000", memory: 20GiB}
+  pair:
+    urls: ["http://127.0.0.1:9001/v1", "https://[::1]:9002"]
+    route: prefix
+    model: org/name
+    key: PAIR_KEY
+    cancel: drain
+queue: {size: 8, max_wait: 90s}
 never_together: [[coder, small]]
 """
 
@@ -26,6 +33,22 @@ def test_the_shape_in_the_manual() -> None:
     assert file.models["coder"].pinned and file.models["coder"].context == 131072
     assert file.models["small"].ttl == 600
     assert file.models["other"].memory == 20 * GIB
+    assert file.models["other"].addresses == ("http://127.0.0.1:9000",)
+    assert file.models["pair"].addresses == ("http://127.0.0.1:9001/v1", "https://[::1]:9002")
+    assert file.models["coder"].addresses == ()
+    assert (file.models["pair"].cancel, file.models["coder"].cancel) == ("drain", "cancel")
+
+
+def test_a_queue_of_which_nothing_is_said() -> None:
+    said = read_service_file("f", GOOD).queue
+    assert (said.size, said.max_wait, said.min_dwell) == (8, 90, 120)
+    unsaid = read_service_file("f", "models:\n  a: {recipe: x}").queue
+    assert (unsaid.size, unsaid.max_wait, unsaid.min_dwell) == (256, 300, 120)
+
+
+def test_no_model_gets_the_gateways_own_port() -> None:
+    file = read_service_file("f", "listen: 127.0.0.1:8000\nmodels:\n  a: {recipe: x}")
+    assert asks(file)["a"].port == 8001
 
 
 def test_every_model_of_ours_has_a_port_of_its_own() -> None:
@@ -78,9 +101,40 @@ def test_what_cannot_be_started(names: tuple[str, ...], says: str) -> None:
         ("models:\n  a: {}\n  b: {}", "f:2: .*\nf:3: "),
         ("listen: everywhere:80\nmodels:\n  a: {recipe: x}", "f:1: .*write it like 127.0.0.1:8080"),
         ("listen: 0.0.0.0\nmodels:\n  a: {recipe: x}", "f:1: .*write it like"),
+        ("models:\n  a: {recipe: x, url: 'http://127.0.0.1:1'}", "one of them"),
+        ("models:\n  a: {url: 'http://127.0.0.1:1', urls: ['http://127.0.0.1:2']}", "f:2: .*one of them"),
+        ("models:\n  a:\n    urls: []", "f:3"),
+        (
+            "models:\n  a:\n    urls:\n      - http://127.0.0.1:1\n      - ftp://x",
+            "f:5: .*not an http address",
+        ),
+        ("models:\n  a:\n    urls: ['http://a:1',\n      'http://a:1']", "f:4: .*twice"),
+        ("models:\n  a:\n    url: 'http://127.0.0.1:1'\n    route: prefix", "f:4: .*chooses among `urls`"),
+        ("models:\n  a:\n    url: 'http://127.0.0.1:1'\n    route: random", "f:4"),
+        ("models:\n  a:\n    url: 'http://x:1'\n    key: sk-1234", "f:4: .*neither the name of a variable"),
+        ("models:\n  a:\n    url: 'http://me:secret@x:1'", "f:3: .*has a name or a password"),
+        ("models:\n  a:\n    url: 'http://x:1/?key=1'", "f:3: .*ends with a query"),
+        ("models:\n  a:\n    url: 'http://x:1/ HTTP'", "f:3: .*not an http address"),
+        ("models:\n  a:\n    url: 'http://x:1'\n    pinned: true", "f:4: .*takes no `pinned`"),
+        ("models:\n  a:\n    url: 'http://x:1'\n    preload: true", "f:4: .*takes no `preload`"),
+        ("models:\n  a:\n    url: 'http://x:1'\n    ttl: 5m", "f:4: .*has no `ttl`"),
+        ("models:\n  a:\n    recipe: x\n    key: A_KEY", "f:4: .*`key` is for a model at a `url`"),
+        ("models:\n  a:\n    recipe: x\n    model: y", "f:4: .*`model` is for a model at a `url`"),
+        ("models:\n  a:\n    recipe: x\n    cancel: never", "f:4"),
+        ("queue: {size: 0}\nmodels:\n  a: {recipe: x}", "f:1"),
+        ("queue: {max_wait: 5}\nmodels:\n  a: {recipe: x}", "f:1: .*is not a time"),
+        ("listen: 127.0.0.1:9\nmodels:\n  a: {recipe: x, port: 9}", "f:3: .*the port of `listen`"),
         ("memory: {ceiling: much}\nmodels:\n  a: {recipe: x}", "f:1: .*is not a size"),
     ],
 )
 def test_mistakes_are_named_with_their_line(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         read_service_file("f", text)
+
+
+def test_what_may_be_a_secret_is_not_repeated() -> None:
+    for line in ("key: sk-hunter2", "url: 'http://me:hunter2@x:1'", "url: 'http://x:1/?key=hunter2'"):
+        text = f"models:\n  a:\n    {line}" + ("\n    url: http://x:1" if line.startswith("key") else "")
+        with pytest.raises(UsageError) as refused:
+            read_service_file("f", text)
+        assert "hunter2" not in str(refused.value)

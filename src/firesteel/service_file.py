@@ -2,15 +2,18 @@
 
     listen: 127.0.0.1:8080
     memory: {ceiling: 110GiB}
+    queue: {size: 256, max_wait: 5m, min_dwell: 2m}
     models:
       coder: {recipe: qwen3.6-35b-a3b-nvfp4, context: 131072, pinned: true}
-      small: {recipe: gpt-oss-20b, ttl: 10m}
+      small: {recipe: gpt-oss-20b, ttl: 10m, preload: true, cancel: drain}
       other: {url: "http://127.0.0.1:9000", memory: 20GiB}
+      pair: {urls: ["http://10.0.0.2:8000", "http://10.0.0.3:8000"], route: prefix, key: PAIR_KEY}
     never_together: [[small, other]]
 
-`up -f`, `ps -f`, `render -f` and `down -f` read it, and the gateway will. Pure: text in, values out; whether
-a recipe exists and fits is the catalog's and the planner's answer. Keys are held against one another after
-the schema has taken the file (`_faults`), so that each mistake has the line where it stands.
+`up -f`, `ps -f`, `render -f`, `down -f` and `serve` read it. Pure: text in, values out; whether a recipe
+exists and fits is the catalog's and the planner's answer. Keys are held against one another after the schema
+has taken the file (`_faults`), so that each mistake has the line where it stands. An API key itself never
+stands here: `key` names the variable or the file that has it.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from ipaddress import ip_address
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PositiveInt
@@ -30,7 +33,12 @@ from firesteel.units import parse_size
 
 FIRST_PORT = 8000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}\Z")
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+MAX_REPLICAS = 32
+
+Route = Literal["least-busy", "prefix"]
+Cancel = Literal["cancel", "drain"]
 
 
 def _seconds(text: object) -> object:
@@ -68,11 +76,31 @@ class Memory(sheets.Sheet):
     """All models together; without it, what the host can give."""
 
 
+class Queue(sheets.Sheet):
+    """Whom the gateway lets wait, and for how long. A load on a Spark takes 2 to 15 minutes."""
+
+    size: Annotated[int, Field(ge=1, le=10_000)] = 256
+    """Requests that may wait, all models together: a house full of agents, and little memory."""
+    max_wait: Seconds = 300
+    """From then on a waiter's model is owed its turn. About a load's own time: with less, a host that is
+    asked for two models in turns would load for most of the day; with more, people give up."""
+    min_dwell: Seconds = 120
+    """For so long what was just loaded stays, whoever else waits: what a load cost is used for a while."""
+
+
 class Entry(sheets.Sheet):
-    """One model: started by us from a `recipe`, or running already at a `url`; one of them."""
+    """One model: started by us from a `recipe`, or running already at a `url` or several; one of them."""
 
     recipe: str | None = None
     url: str | None = None
+    urls: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_REPLICAS)] | None = None
+    """Replicas: servers of the same model."""
+    route: Route | None = None
+    """Among replicas: the least busy, or the one that has seen how the prompt begins."""
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """What the server at a URL calls it, where that is not the name here."""
+    key: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    """Where the API key of a server at a URL is: a variable's name, or the path of a file that holds it."""
     context: PositiveInt | None = None
     users: PositiveInt | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
@@ -82,11 +110,21 @@ class Entry(sheets.Sheet):
     """Never evicted."""
     ttl: Seconds | None = None
     """Unused for this long, it is stopped."""
+    preload: bool = False
+    """Loaded when the gateway starts; it may be evicted later, unlike a pinned one."""
+    cancel: Cancel = "cancel"
+    """A client that goes: its request is cancelled, or (`drain`, for engines that a cancel harms) let run."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where it runs already; empty for one of ours."""
+        return self.urls or ((self.url,) if self.url else ())
 
 
 class ServiceFile(sheets.Sheet):
     listen: Address = "127.0.0.1:8080"
     memory: Memory = Memory()
+    queue: Queue = Queue()
     models: Annotated[dict[str, Entry], Field(min_length=1, max_length=100)]
     never_together: tuple[tuple[str, ...], ...] = ()
 
@@ -118,34 +156,74 @@ def _faults(file: ServiceFile) -> Iterator[Fault]:
 
 def _kind_faults(name: str, entry: Entry) -> Iterator[Fault]:
     here = ("models", name)
-    if (entry.recipe is None) == (entry.url is None):
-        yield here, f"`{name}` needs `recipe` or `url`, one of them"
-    elif entry.url is not None:
-        if not _is_http(entry.url):
-            yield (*here, "url"), f"`{name}`: `url` is not an http address"
-        for key in ("context", "users", "port"):
+    if sum(kind is not None for kind in (entry.recipe, entry.url, entry.urls)) != 1:
+        yield here, f"`{name}` needs `recipe` or `url` (`urls` for replicas), one of them"
+    elif entry.recipe is not None:
+        for key in ("route", "model", "key"):
             if getattr(entry, key) is not None:
-                yield (*here, key), f"`{name}`: a model at a `url` has no `{key}` of ours"
+                yield (*here, key), f"`{name}`: `{key}` is for a model at a `url`"
+    else:
+        yield from _outside_faults(name, entry)
 
 
-def _is_http(url: str) -> bool:
+def _outside_faults(name: str, entry: Entry) -> Iterator[Fault]:
+    here = ("models", name)
+    if entry.url is not None and (wrong := _wrong_url(entry.url)):
+        yield (*here, "url"), f"`{name}`: `url` {wrong}"
+    for at, url in enumerate(entry.urls or ()):
+        if wrong := _wrong_url(url):
+            yield (*here, "urls", at), f"`{name}`: `urls` {wrong}"
+        elif url in (entry.urls or ())[:at]:
+            yield (*here, "urls", at), f"`{name}`: `urls` has this address twice"
+    for key in ("context", "users", "port", "ttl"):
+        if getattr(entry, key) is not None:
+            yield (*here, key), f"`{name}`: a model at a `url` has no `{key}` of ours"
+    for key in ("pinned", "preload"):
+        if getattr(entry, key):
+            yield (*here, key), f"`{name}`: a model at a `url` runs already; it takes no `{key}`"
+    if entry.route and len(entry.addresses) < 2:
+        yield (*here, "route"), f"`{name}`: `route` chooses among `urls`, and there is one"
+    if entry.key and not ("/" in entry.key or _VARIABLE.match(entry.key)):
+        # Not repeated: what stands there may be the key.
+        says = (
+            "is neither the name of a variable, like CODER_KEY, nor a path; the key itself never stands here"
+        )
+        yield (*here, "key"), f"`{name}`: `key` {says}"
+
+
+def _wrong_url(url: str) -> str | None:
+    """A sentence's end, that does not repeat the address: somebody may have put a password into it."""
     try:
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port past 65535, half an IPv6 address
-        return False
+        good = False
+    if not good or re.search(r"[\x00-\x20\x7f]", url):
+        return "is not an http address"
+    if parts.username is not None or parts.password is not None:
+        return "has a name or a password in it; `key` says where an API key is"
+    if parts.query or parts.fragment:
+        return "ends with a query; write the address only"
+    return None
 
 
 def _port_faults(file: ServiceFile) -> Iterator[Fault]:
     first: dict[int, str] = {}
+    own = _port_of(file.listen) if "listen" in file.model_fields_set else None
     for name, entry in file.models.items():
         if entry.port and first.setdefault(entry.port, name) != name:
             yield ("models", name, "port"), f"`{name}` has the same port as `{first[entry.port]}`"
+        elif entry.port and entry.port == own:
+            yield ("models", name, "port"), f"`{name}` has the port of `listen`"
+
+
+def _port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
 
 
 def asks(file: ServiceFile) -> dict[str, Ask]:
     """What to start, by name, each on a port that it has every time."""
-    taken = {entry.port for entry in file.models.values()}
+    taken = {_port_of(file.listen), *(entry.port for entry in file.models.values())}
     free = (port for port in range(FIRST_PORT, FIRST_PORT + 1000) if port not in taken)
     return {
         name: Ask(entry.recipe, entry.context, entry.users, entry.port or next(free), name=name)

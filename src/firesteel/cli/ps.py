@@ -53,7 +53,7 @@ def command(path: Path | None, as_json: bool) -> None:
 def _beside(path: Path, rows: list[ServiceJson]) -> list[ServiceJson]:
     """In the file's order; what runs and is not in it comes last."""
     file = read_service_file(str(path), texts.open_text(path, next="firesteel ps, for all that runs"))
-    urls = {name: entry.url for name, entry in file.models.items() if entry.url}
+    urls = {name: entry.addresses[0] for name, entry in file.models.items() if entry.addresses}
     elsewhere = asyncio.run(_ask(urls)) if urls else {}
     ours = {
         name: _not_running(name, f"http://127.0.0.1:{ask.port}/v1", path) for name, ask in asks(file).items()

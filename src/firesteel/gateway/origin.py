@@ -15,6 +15,7 @@ second is asked only where there are no keys.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from ipaddress import ip_address
 
 from firesteel.gateway.talk import Refusal
@@ -45,6 +46,7 @@ def refuse_page(
     return None
 
 
+@lru_cache(256)
 def is_plain_host(host: str) -> bool:
     """An address, or `localhost` and what is under it, which no name server is asked for."""
     found = _AUTHORITY.fullmatch(host.lower())

@@ -42,6 +42,8 @@ class Refusal:
     retry_after_s: float | None = None
     src: str = "gateway"
     """`gateway`, or `engine:NAME` when the engine is to blame."""
+    allow: bytes = b""
+    """With 405: the methods that it may be asked with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,9 @@ class Desk(Protocol):
 
     def admit(self, token: bytes | None) -> Who | Refusal:
         """Whose token that is. Called with the head, before any of the body is read."""
+
+    def public(self, method: bytes, path: bytes) -> Reply | None:
+        """What a stranger is told all the same: whether we are here."""
 
     def ask(self, caller: Caller) -> None:
         """Answers with `granted` or `refused`, now or later; until then with `told`."""

@@ -136,7 +136,45 @@ _MODEL = _Key("model")
 _STREAM = _Key("stream")
 
 
+_FLAT = rb'"[^"\\]*"|[-+.0-9A-Za-z]+'
+_LAST = re.compile(
+    rb'"model"' + _SPACE + rb":" + _SPACE + rb'"([^"\\\x00-\x1f]{1,510})"'
+    rb'(?:' + _SPACE + rb"," + _SPACE + rb'"[^"\\]*"' + _SPACE + rb":" + _SPACE
+    + rb"(?:" + _FLAT + rb"|\{(?:[^\"\\{}\[\]]|\"[^\"\\]*\")*\}))*" + _SPACE + rb"\}" + _SPACE + rb"\Z"
+)  # fmt: skip
+"""`model` with nothing behind it but plain members and the end of the object that it is in: which is then the
+outermost one, and this the last `model` in it. So most clients write it, after the messages."""
+
+
+_FIRST = re.compile(
+    _SPACE + rb"\{" + _SPACE + rb'"model"' + _SPACE + b":" + _SPACE + rb'"([^"\\\x00-\x1f]{1,510})"'
+)
+_LAST_BYTES = 4096
+_ESCAPED_LETTER = rb"\u006"
+"""How every letter of `model` begins when it is escaped."""
+
+
+def _plainly(body: bytes) -> Found | None:
+    """As clients write it: `model` last, or first and nowhere else. A third of the time of a real search."""
+    at = body.rfind(b'"model"')
+    if at < 1 or body[at - 1] == _BACKSLASH:
+        return None
+    if len(body) - at < _LAST_BYTES and (match := _LAST.match(body, at)):
+        is_sure = body.find(b'"model"', 0, min(at, _LAST_BYTES)) < 0 and _OBJECT.match(body) is not None
+    else:
+        match = _FIRST.match(body)
+        is_sure = match is not None and match.start(1) > at and body.rfind(_ESCAPED_LETTER) < 0
+    if not is_sure or match is None:
+        return None
+    try:
+        return Found(match[1].decode(), match.start(1), match.end(1))
+    except UnicodeDecodeError:
+        return None
+
+
 def _in_json(body: bytes) -> Found:
+    if found := _plainly(body):
+        return found
     if not _OBJECT.match(body):
         raise _Refused("bad_body", 'The body is not a JSON object in UTF-8. Send {"model": ..., ...}.')
     value = _value_of(body, _MODEL)

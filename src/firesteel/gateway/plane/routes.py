@@ -134,4 +134,5 @@ def _is_plain(name: bytes) -> bool:
 def _wrong_method(method: bytes, path: bytes, allowed: str) -> Refusal:
     asked = method.decode("ascii", "replace")
     where = path.decode("ascii", "replace")
-    return Refusal(405, "method_not_allowed", f"{where} does not answer {asked}. Send {allowed}.")
+    why = f"{where} does not answer {asked}. Send {allowed}."
+    return Refusal(405, "method_not_allowed", why, allow=allowed.encode())

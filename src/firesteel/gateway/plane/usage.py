@@ -40,6 +40,9 @@ _DEPTHS = {False: (1,), True: (1, 2)}
 
 def find_usage(tail: bytes, is_stream: bool, head: bytes = b"") -> Usage | None:
     """What the last `TAIL_BYTES` of an answer say, and what only the first `HEAD_BYTES` do. None: nothing."""
+    plain = _plain(tail, is_stream)
+    if plain is not None:
+        return plain
     counts: dict[str, int] = {}
     for found in _objects(tail, b'"usage"', is_stream):
         _add(counts, _from_usage(found))
@@ -50,6 +53,26 @@ def find_usage(tail: bytes, is_stream: bool, head: bytes = b"") -> Usage | None:
         for found in _early_objects(head, b'"usage"', is_stream):
             _add(counts, _from_usage(found))
     return Usage(**counts) if counts else None
+
+
+def _plain(tail: bytes, is_stream: bool) -> Usage | None:
+    """OpenAI's at the end, in a third of the time: what follows `"usage"` up to the end is, behind a `{`, a
+    whole object only if the key lies at the top."""
+    at = tail.rfind(b'"usage"')
+    end = tail.find(b"\n", at) if is_stream else len(tail)
+    if at < 1 or end < 0 or tail[at - 1] == _BACKSLASH:
+        return None
+    try:
+        usage = _DECODER.decode("{" + tail[at:end].decode())["usage"]
+        prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if _count(prompt) is None or _count(completion) is None:
+        return None
+    details = usage.get("prompt_tokens_details")
+    return Usage(
+        prompt, completion, _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    )
 
 
 def _add(counts: dict[str, int], more: dict[str, int | None]) -> None:

@@ -1,0 +1,106 @@
+"""The listening side: takes connections, looks at their deadlines, and goes in peace."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from time import monotonic
+
+from firesteel.gateway.plane.client import Client
+from firesteel.gateway.plane.limits import PlaneLimits
+from firesteel.gateway.plane.pool import Pool
+from firesteel.gateway.talk import Desk
+
+_BACKLOG = 1024
+_CUT_S = 5.0
+"""The loop needs a turn for each connection that it cuts; it never needs so long."""
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's, where it is installed."""
+    try:
+        import uvloop  # not on every platform
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class Server:
+    """Serves what a desk says on any number of addresses."""
+
+    def __init__(self, desk: Desk, limits: PlaneLimits | None = None) -> None:
+        self.desk = desk
+        self.limits = limits or PlaneLimits()
+        self.pool = Pool(self.limits)
+        self.is_draining = False
+        self._clients: set[Client] = set()
+        self._listeners: list[asyncio.Server] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._empty = asyncio.Event()
+
+    async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
+        """Listens, and says on which port (0 takes a free one)."""
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(self._client, host, port, ssl=ssl_context, backlog=_BACKLOG)
+        self._opened(listener)
+        return int(listener.sockets[0].getsockname()[1])
+
+    async def start_unix(self, path: str) -> None:
+        self._opened(
+            await asyncio.get_running_loop().create_unix_server(self._client, path, backlog=_BACKLOG)
+        )
+
+    async def drain(self, grace_s: float) -> None:
+        """Takes no new connection and closes the idle ones; requests under way may end within the grace."""
+        self.is_draining = True
+        for listener in self._listeners:
+            listener.close()
+        for client in tuple(self._clients):
+            client.drain()
+        if self._clients:
+            self._empty.clear()
+            try:
+                async with asyncio.timeout(grace_s):
+                    await self._empty.wait()
+            except TimeoutError:
+                await self._cut()
+        self._stop()
+
+    def joined(self, client: Client) -> None:
+        self._clients.add(client)
+
+    def left(self, client: Client) -> None:
+        self._clients.discard(client)
+        if not self._clients:
+            self._empty.set()
+
+    def connections(self) -> int:
+        return len(self._clients)
+
+    def _client(self) -> Client:
+        return Client(self)
+
+    def _opened(self, listener: asyncio.Server) -> None:
+        self._listeners.append(listener)
+        if self._sweeper is None:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        now = monotonic()
+        for client in [client for client in self._clients if client.deadline <= now]:
+            client.expire()
+        self.pool.sweep(now)
+        self._sweeper = asyncio.get_running_loop().call_later(self.limits.sweep_s, self._sweep)
+
+    async def _cut(self) -> None:
+        for client in tuple(self._clients):
+            client.abort()
+        if self._clients:
+            async with asyncio.timeout(_CUT_S):
+                await self._empty.wait()
+
+    def _stop(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        self.pool.close()

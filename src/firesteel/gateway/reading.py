@@ -1,0 +1,135 @@
+"""What a service file came to: the values that the gateway holds, and their way through a line of JSON.
+
+A child process (`loader.py`) reads, plans and writes the line; the gateway has neither YAML nor a planner and
+takes it from there. What is not such a line is a `BadLine`, whatever it is instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar
+
+from firesteel.gateway.talk import Policy
+
+T = TypeVar("T")
+
+
+class BadLine(ValueError):
+    """A child said something that it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """A reason, as a FiresteelError has it."""
+
+    what: str
+    next: str = ""
+    kind: str = "failed"
+
+    def __str__(self) -> str:
+        return f"{self.what}. To try: {self.next}" if self.next else self.what
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One model of the file: ours to start, or outside, at URLs of somebody else's."""
+
+    name: str
+    identity: str
+    """The same for as long as nothing changes that would need another start."""
+    urls: tuple[str, ...]
+    """Without `/v1`. One for ours."""
+    bytes: int = 0
+    """Planned; of an outside one what the file says."""
+    load_s: float = 60.0
+    is_outside: bool = False
+    engine: str | None = None
+    context: int | None = None
+    users: int | None = None
+    pinned: bool = False
+    preload: bool = False
+    ttl_s: float | None = None
+    cancel: Policy = "cancel"
+    route: Literal["least-busy", "prefix"] = "least-busy"
+    model: str | None = None
+    """What an outside server calls it; None: as here."""
+    key: str | None = None
+    """Where an outside server's key is: a variable, or a path."""
+    ask: Mapping[str, Any] = field(default_factory=dict)
+    """For `loader load`: what to start, in the file's own words."""
+    why_not: Why | None = None
+    """Why it cannot be served: it does not fit, a rule stops it, no such recipe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A whole file."""
+
+    path: str
+    listen: str
+    ceiling_bytes: int
+    keep_free_bytes: int
+    models: tuple[Served, ...]
+    never_together: tuple[tuple[str, ...], ...] = ()
+    queue: int = 256
+    max_wait_s: float = 300.0
+    min_dwell_s: float = 120.0
+
+    @property
+    def named(self) -> dict[str, Served]:
+        return {model.name: model for model in self.models}
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """A model that runs, and was proved."""
+
+    url: str
+    bytes: int | None
+    bytes_are: str = "planned"
+    """`host`: what the host lost by it; `process`: what its processes hold; `planned`: nobody measured."""
+    key: str | None = None
+    """Of an engine that answers only to whoever has it."""
+    is_found: bool = False
+    """It ran before anybody here started it."""
+
+
+def read_why(said: object) -> Why:
+    got = _fields(Why, said)
+    return Why(*(str(got.get(name, "")) for name in ("what", "next", "kind")))
+
+
+def read_up(said: object) -> Up:
+    return _made(Up, _fields(Up, said))
+
+
+def read_reading(said: object) -> Reading:
+    got = _fields(Reading, said)
+    models = got.get("models")
+    apart = got.get("never_together", ())
+    if not isinstance(models, list) or not isinstance(apart, (list, tuple)):
+        raise BadLine("no list of models")
+    got["models"] = tuple(_served(each) for each in models)
+    got["never_together"] = tuple(tuple(group) for group in apart)
+    return _made(Reading, got)
+
+
+def _served(said: object) -> Served:
+    got = _fields(Served, said)
+    got["urls"] = tuple(got.get("urls", ()))
+    got["why_not"] = read_why(got["why_not"]) if got.get("why_not") else None
+    return _made(Served, got)
+
+
+def _fields(kind: type, said: object) -> dict[str, Any]:
+    if not isinstance(said, dict):
+        raise BadLine(f"not a {kind.__name__}: {said!r:.100}")
+    return {each.name: said[each.name] for each in fields(kind) if each.name in said}
+
+
+def _made(kind: type[T], got: dict[str, Any]) -> T:
+    try:
+        return kind(**got)
+    except TypeError as error:
+        raise BadLine(str(error)) from None

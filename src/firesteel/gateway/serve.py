@@ -1,0 +1,236 @@
+"""The gateway as a whole: reads the file, finds what runs, listens, and goes in peace.
+
+    async for told in serve_file(Manner(Path("firesteel.yaml")), home, ends):
+        print(told.words)
+
+It ends when `ends` is set: no new connections, requests under way are finished, models are stopped (or left
+running, `keeps`), the log is written out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from firesteel.edge.home import Home, Locked, lock
+from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
+from firesteel.gateway.children import ChildFailed, Hands, LoaderHands
+from firesteel.gateway.desk import FrontDesk
+from firesteel.gateway.health import Health
+from firesteel.gateway.keys import KeyRing, insist_keys, keys_path
+from firesteel.gateway.plane.limits import PlaneLimits
+from firesteel.gateway.plane.server import Server
+from firesteel.gateway.reading import Reading
+from firesteel.gateway.request_log import RequestLog, log_path
+from firesteel.gateway.swap import Swap
+from firesteel.gateway.talk import Seat
+from firesteel.gateway.watch import Watch, mark
+
+_DRAIN_S = 30.0
+_REFRESH_S = 1.0
+_MAX_TOLD = 1000
+_ERRORS = {kind.kind: kind for kind in (FiresteelError, UsageError, Stopped, DoesNotFit, HostNotReady)}
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How to serve a file, beyond what it says."""
+
+    file: Path
+    listen: str | None = None
+    """Instead of the file's."""
+    cert: Path | None = None
+    cert_key: Path | None = None
+    keeps: bool = False
+    """Models run on when the gateway ends."""
+    logs_prompts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What happened, for whoever looks on."""
+
+    what: Literal["reading", "listening", "model", "keys", "log", "file", "draining", "ended"]
+    words: str
+    url: str = ""
+    models: tuple[str, ...] = ()
+
+
+async def serve_file(manner: Manner, home: Home, ends: asyncio.Event) -> AsyncIterator[Told]:
+    context = _tls(manner)
+    yield Told("reading", str(manner.file))
+    hands = LoaderHands()
+    read_as = mark(str(manner.file))
+    reading = await _read(hands, manner.file)
+    listen = manner.listen or reading.listen
+    ring = KeyRing.read(keys_path(home))
+    insist_keys(listen, ring)
+    news: asyncio.Queue[Told] = asyncio.Queue(_MAX_TOLD)
+    async with AsyncExitStack() as stack:
+        _be_alone(stack, home)
+        desk = await _opened(stack, home, ring, news, manner)
+        swap = Swap(reading, hands, desk, home)
+        health = Health(swap, hands, home)
+        desk.attach(swap, health.answers)
+        stack.push_async_callback(swap.close, keep=manner.keeps)
+        server = Server(desk, PlaneLimits(keeps_bodies=manner.logs_prompts))
+        stack.push_async_callback(_drain, server, desk)
+        stack.push_async_callback(health.close)
+        await health.start()
+        await swap.start()
+        url = await _listen(server, listen, context)
+        watch = Watch(
+            str(manner.file),
+            hands,
+            lambda changed: _change(swap, desk, changed, news),
+            lambda why: _put(news, Told("file", str(why))),
+            read_as,
+        )
+        watch.start()
+        stack.push_async_callback(watch.close)
+        refreshing = asyncio.ensure_future(_refresh_keys(ring, desk, news))
+        stack.callback(refreshing.cancel)
+        yield _listening(url, reading, ring)
+        async for told in _until(ends, news):
+            yield told
+        yield Told("draining", "no new connections; requests under way are finished")
+    yield Told("ended", "models run on" if manner.keeps else "what was started is stopped")
+
+
+async def _opened(
+    stack: AsyncExitStack, home: Home, ring: KeyRing, news: asyncio.Queue[Told], manner: Manner
+) -> FrontDesk:
+    """The desk with its log and its control side; closed in the other order."""
+    loop = asyncio.get_running_loop()
+
+    def say(words: str) -> None:
+        loop.call_soon_threadsafe(_put, news, Told("log", words))
+
+    log = RequestLog(log_path(home), say=say)
+    stack.push_async_callback(asyncio.to_thread, log.close)
+    desk = FrontDesk(
+        home,
+        ring,
+        log,
+        lambda model, words: _put(news, Told("model", words)),
+        logs_prompts=manner.logs_prompts,
+    )
+    desk.control = await _control(stack, desk, home)
+    return desk
+
+
+async def _control(stack: AsyncExitStack, desk: FrontDesk, home: Home) -> Seat:
+    """On a socket in our own folder, reached through the folder's number: paths of sockets are short."""
+    from firesteel.gateway import control  # brings aiohttp
+
+    folder = home.root / "gateway"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    stack.callback(os.close, number)
+    path = Path(f"/proc/{os.getpid()}/fd/{number}/control.sock")
+    path.unlink(missing_ok=True)
+    runner = await control.start(desk, path)
+    stack.push_async_callback(runner.cleanup)
+    return Seat("", str(path), authority=b"control")
+
+
+def _be_alone(stack: AsyncExitStack, home: Home) -> None:
+    """One gateway a home: two would load and evict the same models."""
+    try:
+        stack.enter_context(lock(home.root / "gateway" / "serve.lock"))
+    except Locked:
+        raise FiresteelError(
+            "another gateway serves from this FIRESTEEL_HOME",
+            next="stop it first, or give this one another FIRESTEEL_HOME",
+        ) from None
+
+
+async def _read(hands: Hands, file: Path) -> Reading:
+    try:
+        return await hands.read(str(file))
+    except ChildFailed as error:
+        kind = _ERRORS.get(error.why.kind, FiresteelError)
+        raise kind(error.why.what, next=error.why.next) from None
+
+
+async def _listen(server: Server, listen: str, context: ssl.SSLContext | None) -> str:
+    host, _, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        bound = await server.start(host, int(port), context)
+    except ValueError:
+        raise UsageError(f"`{listen}` is no address and port", next="--listen 127.0.0.1:8080") from None
+    except OSError as error:
+        raise HostNotReady(
+            f"nobody can listen at {listen} ({error.strerror or error})", next="--listen 127.0.0.1:8081"
+        ) from None
+    named = f"[{host}]" if ":" in host else host
+    return f"{'https' if context else 'http'}://{named}:{bound}"
+
+
+def _tls(manner: Manner) -> ssl.SSLContext | None:
+    if manner.cert is None:
+        if manner.cert_key is not None:
+            raise UsageError("a key without its certificate", next="--cert FILE")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(manner.cert, manner.cert_key)
+    except (OSError, ssl.SSLError) as error:
+        said = getattr(error, "strerror", None) or str(error)
+        what = f"{manner.cert} is no certificate with its key: {said}"
+        raise UsageError(what, next="--cert PEM --cert-key PEM") from None
+    return context
+
+
+def _listening(url: str, reading: Reading, ring: KeyRing) -> Told:
+    names = tuple(each.name for each in reading.models)
+    keys = "no keys are in use" if ring.is_open else f"{len(ring.keys)} keys"
+    return Told("listening", f"{url}/v1 serves {', '.join(names)}; {keys}", url, names)
+
+
+def _change(swap: Swap, desk: FrontDesk, reading: Reading, news: asyncio.Queue[Told]) -> None:
+    swap.change(reading)
+    desk.changed()
+    _put(news, Told("file", f"{reading.path} was read again"))
+
+
+async def _refresh_keys(ring: KeyRing, desk: FrontDesk, news: asyncio.Queue[Told]) -> None:
+    while True:
+        await asyncio.sleep(_REFRESH_S)
+        if said := ring.refresh():
+            desk.rates.change(ring.limits(), asyncio.get_running_loop().time())
+            _put(news, Told("keys", said))
+
+
+async def _drain(server: Server, desk: FrontDesk) -> None:
+    desk.is_draining = True
+    await server.drain(_DRAIN_S)
+
+
+async def _until(ends: asyncio.Event, news: asyncio.Queue[Told]) -> AsyncIterator[Told]:
+    ending = asyncio.ensure_future(ends.wait())
+    try:
+        while not ends.is_set():
+            coming = asyncio.ensure_future(news.get())
+            await asyncio.wait({coming, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if coming.done():
+                yield coming.result()
+            else:
+                coming.cancel()
+    finally:
+        ending.cancel()
+
+
+def _put(news: asyncio.Queue[Told], told: Told) -> None:
+    """What nobody reads is forgotten."""
+    with suppress(asyncio.QueueFull):
+        news.put_nowait(told)

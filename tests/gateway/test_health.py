@@ -1,0 +1,316 @@
+"""What really runs: engines that come, go and come back without the gateway, and servers at a URL."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firesteel.edge import process
+from firesteel.edge.home import Home
+from firesteel.gateway.children import LoaderHands
+from firesteel.gateway.found import identity, identity_of, measured
+from firesteel.gateway.health import Health, Seen, Verdict, is_answering, judge
+from firesteel.gateway.reading import Reading, Served
+from firesteel.gateway.schedule_words import Asked, Crashed, Failed, Gone, Loaded, Wanted
+from firesteel.run.service import Service, Spec, folder_of, load, write_spec
+from firesteel.run.start import start_keeper
+from firesteel.units import MIB
+from tests.conftest import run_firesteel
+from tests.gateway.test_swap import READING, Bench, bench
+
+OURS = Seen("ready", is_ours=True, url="http://127.0.0.1:1")
+OTHER = Seen("ready", url="http://127.0.0.1:2")
+GONE = Seen(None)
+
+
+@pytest.mark.parametrize(
+    ("believed", "seen", "event"),
+    [
+        ("off", GONE, None),
+        ("off", OURS, Loaded("m")),
+        ("off", replace(OURS, phase="unkept"), Loaded("m")),
+        ("off", OTHER, None),
+        ("off", replace(OURS, phase="starting"), None),
+        ("off", replace(OURS, phase="dead"), None),
+        ("ready", OURS, None),
+        ("ready", replace(OURS, phase="unkept"), None),
+        ("ready", GONE, Gone("m")),
+        ("ready", OTHER, Gone("m")),
+        ("ready", replace(OURS, phase="stopping", was_told=True), Crashed("m", "it was stopped by hand")),
+        ("ready", replace(OURS, phase="stopping", why="stuck"), Crashed("m", "stuck", True)),
+        ("ready", replace(OURS, phase="starting", why="died"), Crashed("m", "died", True)),
+        ("ready", replace(OURS, phase="dead", why="no memory"), Crashed("m", "no memory")),
+        ("loading", replace(OURS, phase="starting"), None),
+        ("loading", OURS, Loaded("m")),
+        ("loading", OTHER, Failed("m", "something else runs under its name now")),
+        ("loading", replace(OURS, phase="dead", why="gave up"), Failed("m", "gave up")),
+        ("loading", GONE, Failed("m", "it was stopped by hand")),
+        ("unloading", OURS, None),
+        ("unloading", GONE, None),
+    ],
+)
+def test_what_a_look_means(believed: str, seen: Seen, event: object) -> None:
+    assert judge("m", believed, seen).event == event
+
+
+def test_what_needs_no_event_may_need_words() -> None:
+    assert "not as the file says" in judge("m", "off", OTHER).note
+    assert judge("m", "ready", OURS) == Verdict()
+
+
+SLEEPS = (sys.executable, "-c", "import time; time.sleep(600)")
+URL = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
+    """Keepers of a process that stands in for an engine; ended after."""
+    home, keepers = Home(tmp_path / "home"), []
+
+    def start(launch: str) -> Service:
+        folder = folder_of(home, "one")
+        write_spec(folder, Spec("one", URL, "one", SLEEPS, launch=launch, expected_bytes=70 * MIB))
+        (folder / "report.json").write_text('{"stands": "in"}')
+        start_keeper(folder)
+        for _ in range(400):
+            found = load(home, "one")
+            if found and found.phase == "ready" and found.state:
+                keepers.append(found.state.keeper)
+                return found
+            time.sleep(0.05)
+        raise AssertionError("it is not ready")
+
+    yield start
+    for keeper in keepers:
+        process.send(keeper, signal.SIGTERM)
+
+
+def watched(tmp_path: Path, launch: str = "as the file says") -> tuple[Bench, Health]:
+    one = replace(READING.models[0], identity=identity(launch, URL, False))
+    it = bench(tmp_path, replace(READING, models=(one, READING.models[1])))
+    return it, Health(it.swap, LoaderHands(), Home(tmp_path / "home"))
+
+
+async def until(health: Health, is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not is_so():
+            await health.look_around()
+            await asyncio.sleep(0.05)
+
+
+async def test_what_runs_already_is_found(serve: Callable[[str], Service], tmp_path: Path) -> None:
+    serve("as the file says")
+    it, health = watched(tmp_path)
+    await health.look_around()
+    assert it.swap.phase("one") == "ready"
+    up = it.swap.up("one")
+    assert up and (up.url, up.bytes, up.bytes_are) == (URL, 70 * MIB, "planned")
+    it.swap.tell(Asked(1, "one"))
+    assert it.front.granted_ == [(1, "one")]
+    await it.swap.close(keep=False)
+    assert it.calls == [], "who did not start it does not stop it"
+
+
+async def test_an_engine_that_dies_comes_back_by_itself_or_fails(
+    serve: Callable[[str], Service], tmp_path: Path
+) -> None:
+    service = serve("as the file says")
+    it, health = watched(tmp_path)
+    await health.look_around()
+    assert service.state and service.state.engine
+    process.send(service.state.engine, signal.SIGKILL)
+    await until(health, lambda: it.swap.phase("one") == "loading")
+    assert it.swap.up("one") is None
+    assert any("coming back by itself" in words for _, words in it.front.notes)
+    it.swap.tell(Asked(1, "one"))
+    assert not it.front.granted_ and not it.front.refused_, "who asks meanwhile waits"
+    process.send(service.state.keeper, signal.SIGTERM)
+    await until(health, lambda: bool(it.front.refused_))
+    assert "stopped by hand" in it.front.refused_[0].why
+    assert it.calls == []
+    await it.swap.close(keep=False)
+
+
+async def test_down_typed_by_hand_is_respected(serve: Callable[[str], Service], tmp_path: Path) -> None:
+    serve("as the file says")
+    it, health = watched(tmp_path)
+    await health.look_around()
+    down = await asyncio.to_thread(run_firesteel, tmp_path / "home", "down", "one")
+    assert down.code == 0, down.err
+    await until(health, lambda: it.swap.phase("one") == "off")
+    for _ in range(3):
+        await health.look_around()
+    assert "load one" not in it.calls, "nobody asked for it"
+    await it.swap.close(keep=False)
+
+
+async def test_another_under_the_name_is_shown_and_stopped_before_ours_is_loaded(
+    serve: Callable[[str], Service], tmp_path: Path
+) -> None:
+    service = serve("otherwise")
+    it, health = watched(tmp_path)
+    await health.look_around()
+    assert it.swap.phase("one") == "off"
+    assert "not as the file says" in it.swap.shown()[0].note
+    assert service.phase == "ready" and it.calls == [], "left alone until its place is needed"
+    it.swap.tell(Asked(1, "one"))
+    await it.front.until(lambda: it.front.granted_)
+    assert it.calls == ["unload one", "load one"]
+    await it.swap.close(keep=True)
+
+
+async def test_a_child_that_breaks_leaves_nothing_half(
+    serve: Callable[[str], Service], tmp_path: Path
+) -> None:
+    """As if the loader had started it, and died before it was proved."""
+    serve("as the file says")
+    it, _ = watched(tmp_path)
+    it.behave("load one", "sys.exit(1)")
+    it.swap.tell(Asked(1, "one"))
+    await it.front.until(lambda: it.front.refused_)
+    assert it.calls == ["load one", "unload one"]
+    await it.swap.close(keep=True)
+
+
+async def test_what_somebody_put_in_our_place_is_not_ours_to_stop(
+    serve: Callable[[str], Service], tmp_path: Path
+) -> None:
+    service = serve("as the file says")
+    it, health = watched(tmp_path)
+    await health.look_around()
+    write_spec(service.folder, replace(service.spec, launch="otherwise"))
+    it.swap.tell(Wanted("one", False))
+    await it.front.until(lambda: it.swap.phase("one") == "off")
+    assert it.calls == []
+    await it.swap.close(keep=True)
+
+
+async def test_a_look_from_before_a_load_counts_for_nothing(tmp_path: Path) -> None:
+    it, health = watched(tmp_path)
+    looking = asyncio.ensure_future(health.look_around())
+    await asyncio.sleep(0)  # it has asked, and has no answer yet
+    it.swap.tell(Asked(1, "one"))
+    await looking
+    await it.front.until(lambda: it.front.granted_ or it.front.refused_)
+    assert it.front.granted_ == [(1, "one")]
+    await it.swap.close(keep=True)
+
+
+async def test_what_a_start_took_is_read_without_the_planner(
+    serve: Callable[[str], Service], tmp_path: Path
+) -> None:
+    service = serve("0" * 32)
+    home = Home(tmp_path / "home")
+    rows = [{"key": "1" * 32, "process_bytes": 1}, {"key": "0" * 32, "process_bytes": 5 * MIB}]
+    (home.root / "realised.json").write_text(json.dumps(rows))
+    assert measured(home, service) == (5 * MIB, "process")
+    boxed = replace(service, spec=replace(service.spec, stop=("docker", "stop", "one")))
+    assert measured(home, boxed) == (5 * MIB, "host")
+    for broken in (
+        "",
+        "[]",
+        "{}",
+        "[5]",
+        "[" * 100_000,
+        '[{"key": "%s", "process_bytes": "x"}]' % ("0" * 32),
+    ):
+        (home.root / "realised.json").write_text(broken)
+        assert measured(home, service) == (70 * MIB, "planned")
+    assert identity_of(service.spec) == identity("0" * 32, URL, False)
+
+
+# --- servers at a URL ---
+
+
+class Server:
+    """A real one, that answers with the status that it is told."""
+
+    def __init__(self, statuses: dict[str, str]) -> None:
+        self.statuses, self.asked = statuses, list[str]()
+        self.url = ""
+
+    async def __aenter__(self) -> Server:
+        self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        self.asked.append(path)
+        writer.write(self.statuses.get(path, "HTTP/1.1 404 Not Found\r\n\r\n").encode())
+        writer.close()
+
+
+OK = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "is_good"),
+    [
+        ({"/health": OK}, True),
+        ({"/v1/models": OK}, True),
+        ({"/v1/models": "HTTP/1.1 401 Who?\r\n\r\n"}, True),
+        ({"/health": "HTTP/1.1 503 Loading\r\n\r\n", "/v1/models": OK}, False),
+        ({}, False),
+        ({"/health": "SSH-2.0\r\n"}, False),
+        ({"/health": "HTTP/1.1 nonsense\r\n\r\n"}, False),
+        ({"/health": "x" * 100_000}, False),
+        ({"/health": ""}, False),
+    ],
+)
+async def test_who_answers(statuses: dict[str, str], is_good: bool) -> None:
+    async with Server(statuses) as server:
+        assert await is_answering(server.url) is is_good
+    assert not await is_answering(server.url), "nobody is there any more"
+
+
+def outside(*urls: str) -> Reading:
+    return replace(READING, models=(Served("far", "1", urls, 0, is_outside=True),))
+
+
+async def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
+    def ask(it: Bench, request: Any) -> str:
+        it.swap.tell(Asked(request, "far"))
+        return "granted" if (request, "far") in it.front.granted_ else it.front.refused_[-1].why
+
+    async with Server({"/health": OK}) as first, Server({"/health": OK}) as second:
+        it = bench(tmp_path, outside(first.url, second.url))
+        health = Health(it.swap, LoaderHands(), Home(tmp_path / "home"))
+        await health.ask_around()
+        assert ask(it, 1) == "granted" and health.answers("far") == (True, True)
+        first.statuses.clear()
+        await health.ask_around()
+        assert health.answers("far") == (True, True), "one miss is none"
+        await health.ask_around()
+        assert health.answers("far") == (False, True) and ask(it, 2) == "granted"
+        second.statuses.clear()
+        for _ in range(2):
+            await health.ask_around()
+        assert "does not answer" in ask(it, 3) and first.url in it.front.refused_[-1].why
+        second.statuses["/health"] = OK
+        await health.ask_around()
+        assert ask(it, 4) == "granted" and health.answers("far") == (False, True)
+    await it.swap.close(keep=True)
+
+
+async def test_a_server_that_was_never_there(tmp_path: Path, free_port: int) -> None:
+    it = bench(tmp_path, outside(f"http://127.0.0.1:{free_port}"))
+    health = Health(it.swap, LoaderHands(), Home(tmp_path / "home"))
+    await health.start()
+    it.swap.tell(Asked(1, "far"))
+    assert "does not answer" in it.front.refused_[0].why
+    await health.close()
+    await it.swap.close(keep=True)
