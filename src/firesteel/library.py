@@ -22,12 +22,13 @@ from firesteel import reads, rules, run
 from firesteel.catalog import Catalog, Images
 from firesteel.edge.home import Home, catalog_files, find_home
 from firesteel.edge.meant import is_hub_id, is_path
+from firesteel.edge.own_runs import read_own_runs
 from firesteel.edge.realised import read_realised
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint, Host
 from firesteel.facts.hardware import hardware, host_at_rest
 from firesteel.launch import Ask, EngineName
-from firesteel.planner import Realised
+from firesteel.planner import OwnRun, Realised
 from firesteel.reads import Reading, nothing_started
 from firesteel.rules import Finding, Lint, Proposal
 
@@ -68,15 +69,20 @@ def plan(
 
 def propose(ask: Ask, on: Host) -> tuple[Proposal, ...]:
     """What the ask means: a path is read, a name looked up, a Hub id looked up and then read."""
-    known, took = catalog(), _realised(on)
+    known, took, own = catalog(), _realised(on), _own_runs(on)
     if ask.model and (is_path(ask.model) or (is_hub_id(ask.model) and not _is_known(known, ask.model))):
-        return (rules.propose_checkpoint(_opened(ask.model, ask.quant), known.images, on, ask, took),)
-    return rules.propose(known, on, ask, took)
+        return (rules.propose_checkpoint(_opened(ask.model, ask.quant), known.images, on, ask, took, own),)
+    return rules.propose(known, on, ask, took, own)
 
 
 def _realised(on: Host) -> Mapping[str, Realised]:
     """What earlier starts took here; of a machine from the data nothing is known."""
     return read_realised(home()) if on.name == "local" else {}
+
+
+def _own_runs(on: Host) -> Mapping[str, tuple[OwnRun, ...]]:
+    """What the user's own benches came to here; they say nothing of a machine from the data."""
+    return read_own_runs(home()) if on.name == "local" else {}
 
 
 def _opened(model: str, quant: str | None) -> Checkpoint:

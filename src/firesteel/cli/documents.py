@@ -124,7 +124,7 @@ class SpeedJson(Document):
     bound_tokens_per_s: float
     bytes_per_token: int
     bandwidth_bytes_per_s: float
-    rung: Literal["measured recipe", "measured model", "fitted", "roofline"]
+    rung: Literal["measured here", "measured recipe", "measured model", "fitted", "roofline"]
     why: str
     sources: list[str]
     parts_ms: dict[str, float]
@@ -550,6 +550,288 @@ class DiagnosisJson(Document):
     suspect: SuspectJson | None
 
 
+class KeyJson(Document):
+    name: str
+    id: str
+    """How the sha256 of its token begins."""
+    scope: Literal["inference", "admin"]
+    models: list[str] | None
+    """Null: all."""
+    requests: str | None
+    """At most this many: `60/m`."""
+    tokens: str | None
+    priority: int
+    created: str
+
+
+class KeyAddedJson(Document):
+    """`firesteel key add NAME --json`"""
+
+    document: Literal["firesteel.key-added/1"] = "firesteel.key-added/1"
+    token: str
+    """Told here once, and kept nowhere."""
+    key: KeyJson
+    path: str
+
+
+class KeysJson(Document):
+    """`firesteel key list --json`"""
+
+    document: Literal["firesteel.keys-listed/1"] = "firesteel.keys-listed/1"
+    keys: list[KeyJson]
+
+
+class KeyRevokedJson(Document):
+    """`firesteel key revoke NAME --json`"""
+
+    document: Literal["firesteel.key-revoked/1"] = "firesteel.key-revoked/1"
+    key: KeyJson
+
+
+class PointJson(Document):
+    shape: str
+    text: Literal["code", "prose", "json", "math"]
+    users: int
+    prompt_tokens: int
+    """New ones in each request, after the shared prefix."""
+    answer_tokens: int
+    shared_tokens: int
+    turns: int
+    rate_per_s: float | None
+
+
+class FigureJson(Document):
+    """A measured number with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+class FiguresJson(Document):
+    point: PointJson
+    samples: int
+    wrong: dict[str, int]
+    """Requests that went wrong, by kind; none of them is in a figure."""
+    decode_tps: FigureJson | None
+    total_tps: FigureJson | None
+    prefill_tps: FigureJson | None
+    ttft_ms: dict[str, float]
+    inter_token_ms: dict[str, float]
+    time_per_output_token_ms: dict[str, float]
+    goodput_per_s: float | None
+    bandwidth_share: float | None
+    joules_per_token: float | None
+    cached_share: float | None
+    accepted_per_step: float | None
+    ttft_mean_ms: FigureJson | None
+    visits: int
+    cold: dict[str, float]
+    server: dict[str, float]
+    kv_usage: float | None
+    preemptions: int | None
+    notes: list[str]
+
+
+class SubjectJson(Document):
+    url: str
+    model: str
+    engine: str | None
+    version: str | None
+    launch_key: str | None
+    launch: dict[str, object]
+    image_digest: str | None
+    host: dict[str, object]
+    plan: dict[str, object]
+
+
+class SettingsJson(Document):
+    temperature: float | None
+    thinking: bool | None
+    max_num_seqs: int | None
+    seed: int
+    ignores_eos: bool
+    target: dict[str, float]
+
+
+class BenchJson(Document):
+    """`firesteel bench --json`"""
+
+    document: Literal["firesteel.bench/1"] = "firesteel.bench/1"
+    id: str
+    began: str
+    subject: SubjectJson
+    settings: SettingsJson
+    points: list[PointJson]
+    figures: list[FiguresJson]
+    is_whole: bool
+    client: dict[str, float]
+    beside: dict[str, object]
+    notes: list[str]
+    html: str | None
+    """Where the report was written."""
+
+
+class DifferenceJson(Document):
+    """The second over the first, with its interval; `p`: how often chance alone shows as much."""
+
+    ratio: float
+    low: float
+    high: float
+    p: float
+    verdict: Literal["faster", "slower", "no difference seen", "too few"]
+
+
+class ComparedRowJson(Document):
+    point: PointJson
+    measure: Literal["decode", "total", "prefill", "TTFT"]
+    unit: str
+    first: FigureJson
+    second: FigureJson
+    difference: DifferenceJson
+
+
+class WhyNotJson(Document):
+    setting: str
+    says: str
+
+
+class AnswersJson(Document):
+    compared: int
+    equal: int
+
+
+class RunsComparedJson(Document):
+    """`firesteel compare RUN RUN --json` and `firesteel compare --ab`"""
+
+    document: Literal["firesteel.compared/1"] = "firesteel.compared/1"
+    first: str
+    second: str
+    is_comparable: bool
+    why_not: list[WhyNotJson]
+    is_interleaved: bool
+    apart: list[str]
+    rows: list[ComparedRowJson]
+    only_first: list[PointJson]
+    only_second: list[PointJson]
+    answers: AnswersJson | None
+    notes: list[str]
+
+
+class HeldJson(Document):
+    point: PointJson
+    measure: Literal["decode", "total", "prefill", "TTFT"]
+    measured: FigureJson
+    planned: BandJson
+    off: float
+    """Measured over expected."""
+    verdict: Literal["inside the band", "faster than planned", "slower than planned"]
+
+
+class AgainstPlanJson(Document):
+    """`firesteel compare RUN --plan --json`"""
+
+    document: Literal["firesteel.against_plan/1"] = "firesteel.against_plan/1"
+    run: str
+    planned_from: str | None
+    rows: list[HeldJson]
+
+
+class BesideJson(Document):
+    point: PointJson
+    measured: FigureJson
+    published_tps: float
+    depth: int | None
+    version: str
+    ratio: float
+    verdict: str
+    source: str
+    note: str
+
+
+class AgainstPublishedJson(Document):
+    """`firesteel compare RUN --published --json`"""
+
+    document: Literal["firesteel.against_published/1"] = "firesteel.against_published/1"
+    run: str
+    rows: list[BesideJson]
+
+
+class HistoryLineJson(Document):
+    id: str
+    began: str
+    model: str
+    engine: str | None
+    version: str | None
+    origin: Literal["measured here", "reported"]
+    is_whole: bool
+    points: int
+    samples: int
+
+
+class HistoryJson(Document):
+    """`firesteel history --json`"""
+
+    document: Literal["firesteel.history/1"] = "firesteel.history/1"
+    runs: list[HistoryLineJson]
+    notes: list[str]
+
+
+class TrialJson(Document):
+    role: Literal["search", "confirm", "twin", "start"]
+    changes: dict[str, str]
+    run: str | None
+    failed: str | None
+    tokens_per_s: float | None
+    low: float | None
+    high: float | None
+    rounds: int
+    was_beaten: bool
+    start_s: float | None
+    took_s: float
+
+
+class RefusedSettingJson(Document):
+    changes: dict[str, str]
+    why: str
+
+
+class DraftingJson(Document):
+    text: str
+    users: int
+    drafting_tps: float
+    plain_tps: float
+    ratio: float
+    verdict: str
+
+
+class TuneJson(Document):
+    """`firesteel tune --json`"""
+
+    document: Literal["firesteel.tune/1"] = "firesteel.tune/1"
+    id: str
+    model: str
+    goal: Literal["latency", "throughput"]
+    users: int | None
+    settings_in_all: int
+    is_better: bool
+    changes: dict[str, str]
+    words: str
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    verdict: str
+    recipe: str | None
+    recipe_path: str | None
+    running: str | None
+    trials: list[TrialJson]
+    refused: list[RefusedSettingJson]
+    drafting: list[DraftingJson]
+    advice: list[str]
+    notes: list[str]
+
+
 class ErrorJson(Document):
     """Any command that failed, with the exit code that it left with"""
 
@@ -563,5 +845,7 @@ class ErrorJson(Document):
 DOCUMENTS: tuple[type[Document], ...] = (
     WelcomeJson, ModelsJson, PlanJson, CompareJson, CheckJson, RuleJson, FactsJson, UpJson, VerifyJson,
     StepsJson, PsJson, LogsJson, DoneJson, PruneJson, RenderJson, ClientJson, LearnJson, LearnImageJson,
-    KnownJson, DiagnosisJson, ErrorJson,
+    KnownJson, DiagnosisJson, KeyAddedJson, KeysJson, KeyRevokedJson, BenchJson,
+    RunsComparedJson, AgainstPlanJson, AgainstPublishedJson, HistoryJson,
+    TuneJson, ErrorJson,
 )  # fmt: skip

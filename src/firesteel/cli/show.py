@@ -33,6 +33,7 @@ _FILLS = {"weights": ("█", "cyan"), "KV cache": ("▓", "green")}
 _REST = ("▒", "yellow")
 _ONE_LINE = {"name", "memory", "fits", "needs", "phase", "pid", "check", "figure"}
 _RUNGS = {
+    "measured here": "measured here",
     "measured recipe": "from measured runs of this recipe",
     "measured model": "from measured runs of this model",
     "fitted": "estimated",

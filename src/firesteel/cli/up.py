@@ -140,7 +140,8 @@ def _run(proposals: Iterable[Proposal], manner: Manner) -> list[Ready]:
     try:
         return asyncio.run(_up(proposals, manner))
     except (asyncio.CancelledError, KeyboardInterrupt):
-        raise KeyboardInterrupt("what was started is stopped again, and its memory is back") from None
+        # click would turn a KeyboardInterrupt into an Abort without words
+        raise click.Abort("what was started is stopped again, and its memory is back") from None
 
 
 async def _up(proposals: Iterable[Proposal], manner: Manner) -> list[Ready]:

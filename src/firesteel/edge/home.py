@@ -5,6 +5,8 @@ services/  one folder a running model         catalog/   the user's own recipes,
 hub/       what was fetched from the Hub      secrets/   keys and tokens, one file a service
 compiled/  what engines compiled              starts/    how long earlier starts took
 wheels/    packages that recipes add          cache/     answers kept: see edge/kept.py
+gateway/   what `serve` started, its socket   tune/      journals of `tune`
+keys.json  the gateway's keys, hashed         requests.db, history.db: requests served, runs measured
 """
 
 from __future__ import annotations

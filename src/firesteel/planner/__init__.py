@@ -8,6 +8,7 @@ from firesteel.planner.band import Band
 from firesteel.planner.doubt import Doubt, doubt
 from firesteel.planner.measured_here import Realised, launch_key
 from firesteel.planner.memory import Memory, Part, Verdict
+from firesteel.planner.own_runs import OwnRun
 from firesteel.planner.plan import Cache, Plan, between, largest_context, longest_context, plan
 from firesteel.planner.speculation import Drafted
 from firesteel.planner.speed import Crowd, Prefill, Speed
@@ -20,6 +21,7 @@ __all__ = [
     "Doubt",
     "Drafted",
     "Memory",
+    "OwnRun",
     "Part",
     "Phase",
     "Plan",

@@ -173,6 +173,10 @@ def past_bytes(shape: Architecture, depth: int, width: float) -> float:
     return sum(many * _layer_past(shape, layer, depth, width) for layer, many in alike.items())
 
 
+def past_at(shape: Architecture, depth: int, kv_dtype: str) -> float:
+    return past_bytes(shape, depth, _KV_WIDTH.get(kv_dtype, 2.0))
+
+
 def _layer_past(shape: Architecture, layer: Layer, depth: int, width: float) -> float:
     if isinstance(layer, NoCache):
         return 0

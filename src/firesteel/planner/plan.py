@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -14,6 +15,7 @@ from firesteel.planner.loaded import Loaded, loaded
 from firesteel.planner.measured_here import Realised, as_realised
 from firesteel.planner.memory import Memory, account
 from firesteel.planner.middle import memory_between, speed_between
+from firesteel.planner.own_runs import OwnRun, as_measured
 from firesteel.planner.pool import Pool, pool
 from firesteel.planner.speed import Speed, decode_speed
 from firesteel.planner.split import insist_on_even_parts, split_shape, split_weights
@@ -57,16 +59,20 @@ def plan(
     host: Host,
     realised: Realised | None = None,
     heavier: Weights | None = None,
+    own: Sequence[OwnRun] = (),
 ) -> Plan:
     """`realised`: what an earlier start of this launch took on this host, instead of what is estimated.
 
-    `heavier`: the most that the weights may be, where only a label is known of them.
+    `heavier`: the most that the weights may be, where only a label is known of them. `own`: what the user's
+    benches of this launch on this host came to.
     """
     found = _plan(launch, shape, weights, host)
     if heavier:
         found = between(found, _plan(launch, shape, heavier, host))
     if realised:
         found = _as_realised(found, realised)
+    if own and found.speed:
+        found = replace(found, speed=as_measured(found.speed, launch, shape, found.cache, own))
     return replace(found, launch=_with_memory_flags(launch, found.memory, found.cache))
 
 

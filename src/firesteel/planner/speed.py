@@ -1,5 +1,6 @@
 """How fast a launch will be, and how we know: the best rung of the ladder that holds.
 
+    measured here     the user's own benches of this launch on this machine: `own_runs.py`, laid over the rest
     measured recipe   runs of this checkpoint in this engine and version, with this KV cache
     measured model    runs of this checkpoint in this engine, other versions or settings
     fitted            the class model of `decode.py`, with the errors it had on models left out of its fit
@@ -40,8 +41,8 @@ from firesteel.planner.roofline import share
 from firesteel.planner.speculation import Drafted, drafted
 from firesteel.planner.startup import StartUp, start_up
 
-Rung = Literal["measured recipe", "measured model", "fitted", "roofline"]
-_DEPTH = 1024
+Rung = Literal["measured here", "measured recipe", "measured model", "fitted", "roofline"]
+DEPTH = 1024
 """Tokens already in the sequence, for which the figure is given."""
 _FEW = 3
 """Runs of a checkpoint below which their agreement is chance."""
@@ -224,7 +225,7 @@ def _model(
 
 
 def _fitted(model: _Model, kv: Cache, found: ConstantsSheet) -> Speed:
-    depth = min(_DEPTH, kv.context)
+    depth = min(DEPTH, kv.context)
     read = model.reading(depth)
     bound = model.bandwidth * model.launch.sparks / read.bytes()
     low, high = _doubts(model, read)
@@ -401,7 +402,7 @@ def _slower(crowd: Crowd | None, alone: Band) -> Crowd | None:
 def _crowd(model: _Model, kv: Cache, found: ConstantsSheet) -> Crowd | None:
     if kv.users < 2:
         return None
-    depth = min(_DEPTH, kv.context)
+    depth = min(DEPTH, kv.context)
     crowd = found.engines[_costed(model.launch)].crowd
     many = replace(model, costs={**model.costs, **crowd.costs})
 
@@ -448,7 +449,7 @@ def _prefill(model: _Model, kv: Cache, found: ConstantsSheet) -> Prefill | None:
 def _roofline(
     launch: Launch, shape: Architecture, weights: Weights, parts: Stored, kv: Cache, bandwidth: float
 ) -> Speed:
-    depth = min(_DEPTH, kv.context)
+    depth = min(DEPTH, kv.context)
     read = reading(_costed(launch), shape, parts, weights.tied_head, depth, kv.dtype).bytes()
     bound, row = bandwidth / read, share(launch.engine)
     return Speed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from firesteel import catalog as catalog_room
@@ -15,6 +15,7 @@ from firesteel.facts import Checkpoint, Host, Weights
 from firesteel.facts.source import one_line
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Goal, Launch
 from firesteel.planner import (
+    OwnRun,
     Plan,
     Realised,
     largest_context,
@@ -74,11 +75,15 @@ class Proposal:
 
 
 def propose(
-    catalog: Catalog, host: Host, ask: Ask, realised: Mapping[str, Realised] | None = None
+    catalog: Catalog,
+    host: Host,
+    ask: Ask,
+    realised: Mapping[str, Realised] | None = None,
+    own: Mapping[str, Sequence[OwnRun]] | None = None,
 ) -> tuple[Proposal, ...]:
     """Every recipe that the ask means, best first; without a model's name, every recipe there is.
 
-    `realised`: by `launch_key`, what earlier starts took on this host.
+    By `launch_key`, `realised`: what earlier starts took on this host; `own`: how fast benches found it here.
     """
     recipes = catalog_room.find(catalog, ask.model) if ask.model else tuple(catalog.recipes.values())
     recipes = tuple(recipe for recipe in recipes if ask.engine in (None, recipe.engine))
@@ -88,7 +93,7 @@ def propose(
         raise UsageError(f"no recipe runs {ask.model or 'anything'} so", next="firesteel models")
     if ask.quant:
         recipes = _stored_as(catalog, recipes, ask.quant)
-    found = (_proposal(catalog, recipe, host, ask, realised or {}) for recipe in recipes)
+    found = (_proposal(catalog, recipe, host, ask, realised or {}, own or {}) for recipe in recipes)
     return tuple(sorted(found, key=lambda proposal: _rank(proposal, ask.goal)))
 
 
@@ -134,12 +139,18 @@ def _insist_on_no_label(checkpoint: Checkpoint, ask: Ask) -> None:
 
 
 def _proposal(
-    catalog: Catalog, recipe: Recipe, host: Host, ask: Ask, realised: Mapping[str, Realised]
+    catalog: Catalog,
+    recipe: Recipe,
+    host: Host,
+    ask: Ask,
+    realised: Mapping[str, Realised],
+    own: Mapping[str, Sequence[OwnRun]],
 ) -> Proposal:
     model, image = catalog.models[recipe.model], catalog.images.named[recipe.image]
     launch = overruled(catalog_room.launch(catalog, recipe, ask), ask)
     weights = _weights(catalog_room.weights(catalog, recipe), ask)
-    planned = plan(launch, model.architecture, weights, host, realised.get(launch_key(launch)))
+    key = launch_key(launch)
+    planned = plan(launch, model.architecture, weights, host, realised.get(key), own=own.get(key, ()))
     findings = check(planned.launch, hardware=host.hardware, images=catalog.images)
     return Proposal(planned, findings, image, recipe, model)
 
@@ -150,6 +161,7 @@ def propose_checkpoint(
     host: Host,
     ask: Ask,
     realised: Mapping[str, Realised] | None = None,
+    own: Mapping[str, Sequence[OwnRun]] | None = None,
 ) -> Proposal:
     """A checkpoint that is in no catalog, on the engine that reads its format, with no flag but its sizes.
 
@@ -180,9 +192,12 @@ def propose_checkpoint(
     if image and image.reference:
         launch = catalog_room.contain(launch, image)
     launch = overruled(launch, ask)
-    seen = (realised or {}).get(launch_key(launch))
+    key = launch_key(launch)
     heavier = checkpoint.heavier if ask.weights_bytes is None else None
-    planned = plan(launch, shape, _weights(checkpoint.weights, ask), host, seen, heavier)
+    planned = plan(
+        launch, shape, _weights(checkpoint.weights, ask), host, (realised or {}).get(key), heavier,
+        (own or {}).get(key, ()),
+    )  # fmt: skip
     notes = tuple(f"not counted: {words}" for words in checkpoint.unknown)
     planned = replace(planned, notes=(*planned.notes, *notes))
     return Proposal(

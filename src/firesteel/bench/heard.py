@@ -1,0 +1,253 @@
+"""What a stream said, and whether it can be believed: bytes with times -> `Sample`. Pure.
+
+A sample that went wrong has a kind and a sentence, and no figure is made of it. What can be seen to be a
+lie: more tokens than were allowed, fewer than there were chunks with words (a chunk holds one token or
+several, never less), another prompt than the tokenizer made, more from the cache than there was. What a lie
+it may be when the words themselves are counted, `count_is_off` says; for that the answer must be tokenized
+again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from firesteel.bench.client import Raw
+from firesteel.bench.values import Sample, Wrong
+
+_MAX_SAID = 300
+_SPLIT = 2
+"""Chunks that may hold half a token: where thought ends and the answer begins."""
+_STALL_S, _STALL_TIMES = 1.0, 25.0
+_FIELDS = (b"event:", b"id:", b"retry:", b":")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a sample is held against."""
+
+    point: int
+    repetition: int
+    started_s: float
+    max_tokens: int
+    prompt_tokens: int | None = None
+    """As it should be counted; None: not known beforehand."""
+    slack: int = 0
+    """How far off that may be."""
+    goes_on: bool = True
+    """It was told not to end before `max_tokens`, and is known to obey."""
+    late_s: float = 0.0
+    is_cold: bool = False
+    longest_wait_s: float = 0.0
+    """The longest that anybody waited for a first word here: other prompts may hold up a stream so long."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """A stream, read."""
+
+    times: list[float] = field(default_factory=list)
+    """Of every chunk with words, in seconds from when the request was sent."""
+    text: str = ""
+    finish: str | None = None
+    usage: dict[str, Any] = field(default_factory=dict)
+    timings: dict[str, Any] = field(default_factory=dict)
+    is_done: bool = False
+    error: str = ""
+    garbage: str = ""
+
+
+def hear(raw: Raw) -> Heard:
+    heard = Heard()
+    said: list[str] = []
+    for at, line in _lines(raw):
+        if not line.startswith(b"data:"):
+            if line and not line.startswith(_FIELDS):
+                heard.garbage = f"not an event stream: {_quoted(line)}"
+                break
+            continue
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            heard.is_done = True
+            break
+        if not _take(heard, data, at - raw.sent, said):
+            break
+    heard.text = "".join(said)
+    return heard
+
+
+def _lines(raw: Raw) -> Iterator[tuple[float, bytes]]:
+    """Each with the time at which its end came."""
+    begun: list[bytes] = []
+    at = raw.ended
+    for at, piece in raw.pieces:
+        first, *more = piece.split(b"\n")
+        begun.append(first)
+        for line in more:
+            yield at, b"".join(begun).strip()
+            begun = [line]
+    if rest := b"".join(begun).strip():
+        yield at, rest
+
+
+def _take(heard: Heard, data: bytes, at: float, said: list[str]) -> bool:
+    """False: nothing after this can be read."""
+    try:
+        chunk = json.loads(data)
+        if not isinstance(chunk, dict):
+            raise ValueError("not an object")
+    except (ValueError, RecursionError):
+        heard.garbage = f"not JSON: {_quoted(data)}"
+        return False
+    if chunk.get("error"):
+        heard.error = _quoted(json.dumps(chunk["error"]).encode())
+        return False
+    heard.usage = _map(chunk.get("usage")) or heard.usage
+    heard.timings = _map(chunk.get("timings")) or heard.timings
+    choices = chunk.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        words = _words(_map(_map(choice).get("delta")))
+        if words:
+            heard.times.append(at)
+            said.append(words)
+        finish = _map(choice).get("finish_reason")
+        heard.finish = finish if isinstance(finish, str) else heard.finish
+    return True
+
+
+def _words(delta: dict[str, Any]) -> str:
+    """Thought and answer; vLLM calls thought `reasoning`, before that `reasoning_content`, or sends both."""
+    thought = delta.get("reasoning") or delta.get("reasoning_content")
+    parts = (thought, delta.get("content"))
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+def _map(found: Any) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}
+
+
+def _quoted(data: bytes) -> str:
+    text = data.decode("utf-8", "replace")
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in text[:_MAX_SAID])
+    return shown + ("…" if len(text) > _MAX_SAID else "")
+
+
+def count(found: dict[str, Any], name: str) -> int | None:
+    value = found.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def sample(raw: Raw, heard: Heard, asked: Asked) -> Sample:
+    """The request as a value: right, or wrong with its kind and why."""
+    kind, why = _wrong(raw, heard, asked) or (None, "")
+    times = heard.times
+    return Sample(
+        point=asked.point,
+        repetition=asked.repetition,
+        started_s=asked.started_s,
+        first_s=times[0] if times else None,
+        last_s=times[-1] if times else None,
+        total_s=raw.ended - raw.sent,
+        gaps_s=tuple(b - a for a, b in pairwise(times)),
+        prompt_tokens=count(heard.usage, "prompt_tokens"),
+        completion_tokens=count(heard.usage, "completion_tokens"),
+        cached_tokens=_cached(heard),
+        is_cold=asked.is_cold,
+        wrong=kind,
+        why=why,
+        finish=heard.finish,
+        text_hash=sha256(heard.text.encode("utf-8", "replace")).hexdigest()[:16] if heard.text else "",
+        server_decode_tps=_rate(heard, "predicted_per_second"),
+        server_prefill_tps=_rate(heard, "prompt_per_second"),
+        late_s=asked.late_s,
+    )
+
+
+def _cached(heard: Heard) -> int | None:
+    told = count(_map(heard.usage.get("prompt_tokens_details")), "cached_tokens")
+    return told if told is not None else count(heard.timings, "cache_n")
+
+
+def _rate(heard: Heard, name: str) -> float | None:
+    value = heard.timings.get(name)
+    return float(value) if isinstance(value, int | float) and 0 < value < 1e9 else None
+
+
+Verdict = tuple[Wrong, str] | None
+
+
+def _wrong(raw: Raw, heard: Heard, asked: Asked) -> Verdict:
+    return (
+        _of_connection(raw)
+        or _of_stream(raw, heard)
+        or _of_usage(heard, asked)
+        or _of_time(heard, asked)
+        or (("late", f"sent {asked.late_s:.3f} s after its time") if asked.late_s > 0.05 else None)
+    )
+
+
+def _of_connection(raw: Raw) -> Verdict:
+    if raw.end == "refused":
+        return "refused", raw.why
+    if raw.end in ("not HTTP", "endless"):
+        return "garbled", raw.why
+    if raw.status is not None and raw.status != 200:
+        return "http", f"HTTP {raw.status}: {_quoted(b''.join(piece for _, piece in raw.pieces))}"
+    return None
+
+
+def _of_stream(raw: Raw, heard: Heard) -> Verdict:
+    if heard.error:
+        return "dropped", f"an error came in the stream: {heard.error}"
+    if heard.garbage and raw.end != "closed":
+        return "garbled", heard.garbage
+    if heard.is_done:
+        return None
+    if raw.end == "stalled":
+        return "stalled", raw.why
+    if heard.garbage or raw.end == "closed" or heard.finish is None:
+        return "dropped", raw.why or "it ended without `finish_reason` and `[DONE]`"
+    return None
+
+
+def _of_usage(heard: Heard, asked: Asked) -> Verdict:
+    prompt, made = count(heard.usage, "prompt_tokens"), count(heard.usage, "completion_tokens")
+    if prompt is None or made is None:
+        return "no usage", "it tells no count of tokens, and chunks are no tokens"
+    chunks, cached = len(heard.times), _cached(heard)
+    if made > asked.max_tokens:
+        return "wrong usage", f"says {made} tokens where {asked.max_tokens} were allowed"
+    if chunks > made + _SPLIT:
+        return "wrong usage", f"says {made} tokens, and {chunks} chunks had words in them"
+    if asked.prompt_tokens is not None and abs(prompt - asked.prompt_tokens) > asked.slack:
+        return "wrong usage", f"says a prompt of {prompt} tokens; its tokenizer makes {asked.prompt_tokens}"
+    if cached is not None and cached > prompt:
+        return "wrong usage", f"says {cached} of {prompt} prompt tokens came from its cache"
+    if made and not chunks:
+        return "garbled", f"says {made} tokens, and no word came"
+    if not made or (asked.goes_on and made < asked.max_tokens):
+        return "short", f"{made} of {asked.max_tokens} tokens, finish_reason {heard.finish}"
+    return None
+
+
+def _of_time(heard: Heard, asked: Asked) -> Verdict:
+    """A pause that no other request's prompt explains."""
+    gaps = [b - a for a, b in pairwise(heard.times)]
+    if len(gaps) < 4:
+        return None
+    usual, longest = median(gaps), max(gaps)
+    if longest > max(_STALL_S, _STALL_TIMES * usual, 1.5 * max(asked.longest_wait_s, heard.times[0])):
+        return "stalled", f"nothing came for {longest:.1f} s in the middle; {1000 * usual:.0f} ms is usual"
+    return None
+
+
+def count_is_off(told: int, recounted: int, chunks: int) -> bool:
+    """Do the words themselves say otherwise than `usage`? Made again, a text may be some tokens shorter, and
+    special tokens show no words; a chunk for every token speaks for `usage`."""
+    slack = 8 + 0.15 * told
+    return recounted - told > slack or (told - recounted > slack and told - chunks > slack)

@@ -1,0 +1,263 @@
+"""One visit to a point: its prompts made, its load put on, its streams turned into samples.
+
+Prompts are made and tokenized before the load begins, streams are read after it has ended: while it lasts
+nothing of ours runs but the clock and the sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from firesteel.bench.client import Endpoint, Patience, Raw, chat_body, exchange
+from firesteel.bench.figures import usual_gap_s
+from firesteel.bench.heard import Asked, Heard, count_is_off, hear, sample
+from firesteel.bench.prepare import Prepared
+from firesteel.bench.texts import Prompt, Writer
+from firesteel.bench.values import Point, Sample
+from firesteel.edge.process import uptime
+
+T = TypeVar("T")
+_AT_ONCE = 8
+_RECOUNTED = 4
+"""Answers of a visit whose words are counted again, to see whether `usage` lies."""
+_OPEN_LEAST, _OPEN_MOST = 8, 500
+"""Requests of one visit in an open loop."""
+_PREFILL_AT_LEAST = 20.0
+"""Tokens a second: slower than any machine that somebody would measure."""
+_LONGEST_S = 1800.0
+Messages = list[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Everything that visits of a run share."""
+
+    endpoint: Endpoint
+    model: str
+    prepared: Prepared
+    salt: str
+    """What makes this run's prompts differ from those of the last."""
+    seed: int
+    began: float
+    """The run's zero, by `time.perf_counter`."""
+    prefill_tps: float | None = None
+    """The least that the plan expects."""
+    patience: Patience | None = None
+    """None: from the plan, and from what was seen before."""
+    open_s: float = 20.0
+    """How long requests arrive in one visit of an open loop."""
+
+
+@dataclass(slots=True)
+class _Said:
+    """One request and what came of it."""
+
+    asked: Asked
+    raw: Raw
+    heard: Heard | None = None
+
+
+@dataclass(slots=True)
+class Visit:
+    load: Load
+    at: int
+    point: Point
+    repetition: int
+    is_cold: bool
+    before: Sequence[Sample] = ()
+    """Of this point, earlier: they say how long is too long."""
+    said: list[_Said] = field(default_factory=list)
+    window: tuple[float, float] = (0.0, 0.0)
+    """When the load was on, by `uptime`."""
+    unsent: list[Sample] = field(default_factory=list)
+    crowded: int = 0
+    """Requests of an open loop that found as many open as may be, and had to wait."""
+
+    async def run(self) -> list[Sample]:
+        prompts = await self._prompts()
+        began = uptime()
+        if self._is_open_loop:
+            await self._open_loop(prompts)
+        else:
+            await asyncio.gather(*(self._talk(each) for each in prompts))
+        self.window = began, uptime()
+        return await self._samples()
+
+    @property
+    def _is_open_loop(self) -> bool:
+        return self.point.rate_per_s is not None
+
+    # --- words ---
+
+    @property
+    def _writer(self) -> Writer:
+        return self.load.prepared.writers[self.point.text]
+
+    def _seed(self, *more: object) -> str:
+        return "/".join(str(each) for each in (self.load.seed, self.at, *more))
+
+    async def _prompts(self) -> list[list[Prompt]]:
+        """For each conversation the words of each turn."""
+        shared = await self._shared() if self.point.shared_tokens else Prompt("", 0)
+        many = self._arrivals if self._is_open_loop else self.point.users
+        talks = (self._turns(stream, shared) for stream in range(many))
+        return await _few_at_once(talks)
+
+    async def _shared(self) -> Prompt:
+        """The same for every visit of the point."""
+        point, tag = self.point, f"Shared by all of part {self.at} in {self.load.salt}"
+        made = await self._writer.prompt(point.text, point.shared_tokens, self._seed("shared"), tag)
+        return Prompt(f"{made.text}\n", made.tokens)
+
+    async def _turns(self, stream: int, shared: Prompt) -> list[Prompt]:
+        found = []
+        for turn in range(self.point.turns):
+            tag = f"Part {self.load.salt}-{self.at}-{self.repetition}-{stream}-{turn}"
+            before = shared.text if turn == 0 else ""
+            size = self.point.prompt_tokens + (self.point.shared_tokens if turn == 0 else 0)
+            seed = self._seed(self.repetition, stream, turn)
+            found.append(await self._writer.prompt(self.point.text, size, seed, tag, before))
+        return found
+
+    # --- load ---
+
+    async def _talk(self, turns: Sequence[Prompt], due: float | None = None) -> None:
+        """A conversation: every turn carries all before it."""
+        messages: Messages = []
+        last: int | None = 0
+        for prompt in turns:
+            messages.append({"role": "user", "content": prompt.text})
+            expected = self._expected(prompt) if len(messages) == 1 else None
+            said = await self._ask(messages, expected, due)
+            if len(turns) == 1:
+                return
+            said.heard = hear(said.raw)
+            told = said.heard.usage.get("prompt_tokens")
+            if not said.heard.is_done or not isinstance(told, int) or last is None:
+                return
+            if told < last + prompt.tokens // 2:
+                said.asked = replace(said.asked, prompt_tokens=last + prompt.tokens, slack=prompt.tokens // 2)
+            last = told
+            messages.append({"role": "assistant", "content": said.heard.text})
+
+    def _expected(self, prompt: Prompt) -> int | None:
+        added = self.load.prepared.template_tokens
+        return None if added is None else prompt.tokens + added
+
+    async def _ask(self, messages: Messages, expected: int | None, due: float | None) -> _Said:
+        point, load = self.point, self.load
+        body = chat_body(load.model, messages, point.answer_tokens, load.prepared.extra)
+        raw = await exchange(load.endpoint, body, self.patience, point.answer_tokens)
+        said = _Said(
+            Asked(
+                self.at, self.repetition, raw.sent - load.began, point.answer_tokens, expected,
+                load.prepared.slack(expected or 0), load.prepared.goes_on,
+                max(0.0, raw.sent - due) if due is not None else 0.0, self.is_cold,
+            ),
+            raw,
+        )  # fmt: skip
+        self.said.append(said)
+        return said
+
+    @property
+    def _arrivals(self) -> int:
+        assert self.point.rate_per_s is not None
+        return round(min(_OPEN_MOST, max(_OPEN_LEAST, self.point.rate_per_s * self.load.open_s)))
+
+    async def _open_loop(self, prompts: Sequence[Sequence[Prompt]]) -> None:
+        """Each at its own time, drawn beforehand; nobody waits for an answer to ask."""
+        assert self.point.rate_per_s is not None
+        order = random.Random(self._seed(self.repetition, "arrivals"))
+        room = asyncio.Semaphore(self.point.users)
+        now = time.perf_counter()
+        dues = []
+        for _ in prompts:
+            dues.append(now)
+            now += order.expovariate(self.point.rate_per_s)
+
+        async def arrive(turns: Sequence[Prompt], due: float) -> None:
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            self.crowded += room.locked()
+            try:
+                async with asyncio.timeout(self.load.open_s):
+                    await room.acquire()
+            except TimeoutError:
+                self._leave_out(due)
+                return
+            try:
+                await self._talk(turns, due)
+            finally:
+                room.release()
+
+        await asyncio.gather(*(arrive(*each) for each in zip(prompts, dues, strict=True)))
+
+    def _leave_out(self, due: float) -> None:
+        waited = time.perf_counter() - due
+        why = f"not sent: {self.point.users} were open for {waited:.0f} s"
+        began = due - self.load.began
+        self.unsent.append(
+            Sample(
+                self.at, self.repetition, began, wrong="late", why=why, late_s=waited, is_cold=self.is_cold
+            )
+        )
+
+    @property
+    def patience(self) -> Patience:
+        """What the plan or the requests before make of `too long`."""
+        if self.load.patience is not None:
+            return self.load.patience
+        point, good = self.point, [each for each in self.before if not each.wrong]
+        firsts = [each.first_s for each in good if each.first_s is not None]
+        if len(firsts) >= 2:
+            first, between = (
+                max(10.0, 10 * max(firsts)),
+                max(5.0, 3 * max(firsts), 100 * (usual_gap_s(good) or 0)),
+            )
+        else:
+            rate = max(1.0, (self.load.prefill_tps or _PREFILL_AT_LEAST) / 2)
+            tokens = point.users * (
+                point.depth + (point.turns - 1) * (point.prompt_tokens + point.answer_tokens)
+            )
+            first = between = min(_LONGEST_S, 30 + tokens / rate)
+        gap = 20 * (usual_gap_s(good) or 0.1)
+        return Patience(first, between, min(2 * _LONGEST_S, first + point.answer_tokens * gap + between))
+
+    # --- what came of it ---
+
+    async def _samples(self) -> list[Sample]:
+        heard = [each.heard or hear(each.raw) for each in self.said]
+        longest = max((each.times[0] for each in heard if each.times), default=0.0)
+        asked = [replace(each.asked, longest_wait_s=longest) for each in self.said]
+        found = [
+            sample(each.raw, words, what) for each, words, what in zip(self.said, heard, asked, strict=True)
+        ]
+        await self._recount(found, heard)
+        return found + self.unsent
+
+    async def _recount(self, found: list[Sample], heard: Sequence[Heard]) -> None:
+        """The words themselves, by the server's tokenizer, where `usage` and chunks differ most."""
+        if not self.load.prepared.is_exact:
+            return
+        good = [at for at, each in enumerate(found) if not each.wrong]
+        good.sort(key=lambda at: len(heard[at].times) - (found[at].completion_tokens or 0))
+        for at in good[:_RECOUNTED]:
+            told, chunks = found[at].completion_tokens or 0, len(heard[at].times)
+            counted = await self._writer.count(heard[at].text)
+            if counted and count_is_off(told, counted, chunks):
+                why = f"says {told} tokens; its own tokenizer makes {counted} of the answer"
+                found[at] = replace(found[at], wrong="wrong usage", why=why)
+
+
+async def _few_at_once(every: Iterable[Awaitable[T]]) -> list[T]:
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(each: Awaitable[T]) -> T:
+        async with room:
+            return await each
+
+    return list(await asyncio.gather(*(one(each) for each in every)))

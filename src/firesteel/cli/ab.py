@@ -1,0 +1,90 @@
+"""`firesteel compare --ab`: two servers measured in turns, each kept as a run of its own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from firesteel import library
+from firesteel.bench.ab import in_turns
+from firesteel.bench.compare import TURNS
+from firesteel.bench.measure import Began, Limits, Measured, Order, Progress, Took
+from firesteel.bench.shapes import Sizes, fitting, points
+from firesteel.bench.store import History, fresh_id
+from firesteel.bench.subject import Found, of_url
+from firesteel.bench.values import Settings
+from firesteel.bench.written import Kept
+from firesteel.cli.bench_words import seconds, share
+from firesteel.cli.show import err
+from firesteel.cli.verify import base_of
+from firesteel.errors import FiresteelError, UsageError
+from firesteel.run.prove import key_of
+
+_APART = {"llamacpp": {"cache_prompt": False}}
+"""By engine, what keeps an answer from hanging on what was asked before. Two servers of one llama.cpp build
+gave other words to 4 of 6 prompts while they reused parts of earlier ones, to none without (2026-11-15)."""
+_KEYS = ("FIRESTEEL_API_KEY", "OPENAI_API_KEY")
+
+
+async def measured_ab(history: History, first: str, second: str, asked: dict[str, Any]) -> tuple[Kept, Kept]:
+    found = [await _subject(word, asked["model"]) for word in (first, second)]
+    _insist_on_two(found)
+    orders = _orders(found, asked)
+    names = [order.id for order in orders]
+    orders = [
+        replace(order, notes=(*order.notes, f"{TURNS}{names[1 - at]}")) for at, order in enumerate(orders)
+    ]
+    done: dict[int, Measured] = {}
+    async for side, event in in_turns(orders[0], orders[1]):
+        if isinstance(event, Began):
+            history.begin(event.run)
+        elif isinstance(event, Took):
+            history.add(names[side], event.sample)
+        elif isinstance(event, Progress):
+            err.print(f"{'AB'[side]}       {event.text} ...", markup=False)
+        elif isinstance(event, Measured):
+            history.finish(event.run)
+            done[side] = event
+    if len(done) < 2:
+        raise FiresteelError("one of them could not be measured", next="firesteel bench --url ADDRESS")
+    return Kept(done[0].run, done[0].samples), Kept(done[1].run, done[1].samples)
+
+
+def _insist_on_two(found: list[tuple[Found, str | None]]) -> None:
+    """Both ask the same prompts: one server would answer the second time from its cache."""
+    one, other = (each.subject for each, _ in found)
+    if (one.url, one.model) == (other.url, other.model):
+        raise UsageError(
+            f"both are {one.model} at {one.url}, which would answer the second from its cache of the first",
+            next="two servers; of one, firesteel bench at two times, and then firesteel compare last~1 last",
+        )
+
+
+async def _subject(word: str, model: str | None) -> tuple[Found, str | None]:
+    """An address, or the name of what runs here."""
+    if word.startswith(("http://", "https://")):
+        key = next((os.environ[name] for name in _KEYS if os.environ.get(name)), None)
+        return await of_url(base_of(word), model, key), key
+    for service in library.services():
+        if service.name == word:
+            found = await of_url(base_of(service.spec.url), service.spec.model, key_of(service.spec))
+            return found, key_of(service.spec)
+    raise UsageError(f"`{word[:80]}` is no address and nothing that runs", next="firesteel ps")
+
+
+def _orders(found: list[tuple[Found, str | None]], asked: dict[str, Any]) -> list[Order]:
+    sizes = Sizes(asked["users"], asked["depth"], asked["text"], answer=next(iter(asked["answer"]), None))
+    room = [each.context for each, _ in found if each.context]
+    wanted, notes = fitting(points(asked["shapes"] or ("quick",), sizes), min(room, default=None))
+    if not wanted:
+        raise UsageError(f"none of these points fits: {notes[0]}", next="another --shape")
+    limits = Limits(seconds(asked["budget"]) / 2, share(asked["precision"]))
+    settings = Settings(temperature=0.0, seed=asked["seed"])
+    return [
+        Order(
+            each.subject, wanted, settings, limits, key, fresh_id(),
+            requests=_APART.get(each.subject.engine or "", {}), notes=tuple(notes),
+        )
+        for each, key in found
+    ]  # fmt: skip

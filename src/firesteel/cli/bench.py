@@ -1,0 +1,296 @@
+"""`firesteel bench [NAME]`, `firesteel bench --url http://host:8000/v1`"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+
+from firesteel import library
+from firesteel.bench.measure import Began, Event, Limits, Measured, Order, Progress, Took, measure
+from firesteel.bench.shapes import Sizes, fitting, points, shapes
+from firesteel.bench.store import History, fresh_id, open_history
+from firesteel.bench.subject import Found, of_service, of_url
+from firesteel.bench.values import Point, Settings
+from firesteel.bench.written import Kept
+from firesteel.cli import bench_words, words
+from firesteel.cli.bench_page import write_page
+from firesteel.cli.bench_view import document, view
+from firesteel.cli.show import err, out, table
+from firesteel.cli.typed import typed
+from firesteel.cli.up import command as up_command
+from firesteel.cli.verify import base_of
+from firesteel.edge.http import is_healthy
+from firesteel.edge.process import uptime
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.launch import Ask
+from firesteel.planner import Plan, launch_key
+from firesteel.run import Service, kept_expect, pick
+from firesteel.run.prove import key_of
+from firesteel.units import show_seconds
+
+_KEYS = ("FIRESTEEL_API_KEY", "OPENAI_API_KEY")
+_QUIET_S = 10.0
+
+
+@click.command("bench")
+@click.argument("name", required=False)
+@click.option("--url", help="Any OpenAI endpoint, http://host:8000/v1, in place of a service of ours.")
+@click.option("--model", help="With --url: which of its models, where it has several.")
+@click.option("--shape", "names", multiple=True, metavar="NAME", help="Load shape; `--shape list` names all.")
+@click.option(
+    "--users", callback=bench_words.several(bench_words.count), metavar="1,4,16", help="Streams at once."
+)
+@click.option(
+    "--depth",
+    callback=bench_words.several(bench_words.tokens),
+    metavar="1k,8k",
+    help="Tokens of each prompt.",
+)
+@click.option(
+    "--answer", callback=bench_words.several(bench_words.tokens), metavar="N", help="Tokens of each answer."
+)
+@click.option(
+    "--text", callback=bench_words.several(bench_words.kind), metavar="KIND", help="prose, code, json, math."
+)
+@click.option(
+    "--rate",
+    callback=bench_words.several(bench_words.rate),
+    metavar="0.5,2",
+    help="Requests a second, open loop.",
+)
+@click.option(
+    "--budget",
+    default="2m",
+    callback=bench_words.one(bench_words.seconds),
+    metavar="TIME",
+    help="2m unless told.",
+)
+@click.option(
+    "--precision",
+    default="2%",
+    callback=bench_words.one(bench_words.share),
+    help="Stop when intervals are so narrow.",
+)
+@click.option(
+    "--target",
+    callback=bench_words.several(bench_words.goal),
+    metavar="ttft=500ms,token=50ms",
+    help="For goodput.",
+)
+@click.option("--thinking", type=click.Choice(["on", "off"]), help="Pin it; else as the server has it.")
+@click.option("--temperature", type=click.FloatRange(0, 2), default=0.0, help="0 unless told.")
+@click.option("--cold", is_flag=True, help="Show the first, cold visits too.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Of texts and order.")
+@click.option("--resume", metavar="RUN", help="Go on with a run that was cut off.")
+@click.option("--key-env", metavar="VAR", help="The variable that has the key of --url.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a report to read.")
+@words.json_option
+def command(
+    name: str | None, url: str | None, model: str | None, names: tuple[str, ...], cold: bool,
+    resume: str | None, key_env: str | None, html: Path | None, as_json: bool, **asked: Any,
+) -> int:  # fmt: skip
+    """Measure how fast NAME is, with intervals.
+
+    Without words: the running service, one and four users, in about two minutes. Every run is kept;
+    `firesteel history` lists them, `firesteel compare` holds two against each other.
+
+    \b
+    Exits 0  measured; requests that went wrong are counted and named
+          1  nothing could be measured
+    """
+    if names == ("list",):
+        return _list_shapes(as_json)
+    _insist(name, url, model, names, resume, html)
+    found, key = asyncio.run(_subject(name, url, model, key_env))
+    with open_history(library.home()) as history:
+        order = _resumed(history, resume, found, key, asked) if resume else _order(found, key, names, asked)
+        done = _run(order, history)
+        if html:
+            write_page(html, Kept(done.run, done.samples), history)
+    return _show(done, cold, html, as_json)
+
+
+def _insist(
+    name: str | None,
+    url: str | None,
+    model: str | None,
+    names: tuple[str, ...],
+    resume: str | None,
+    html: Path | None,
+) -> None:
+    if url and name:
+        raise UsageError("NAME is a service of ours, --url any other; give one of them", next="firesteel ps")
+    if model and not url:
+        raise UsageError(
+            "--model goes with --url", next="firesteel bench --url http://host:8000/v1 --model M"
+        )
+    if resume and names:
+        raise UsageError(
+            "a run that goes on has its shapes already", next=f"firesteel bench --resume {resume}"
+        )
+    if html and not html.absolute().parent.is_dir():
+        raise UsageError(f"there is no folder {html.parent} to write to", next="another path for --html")
+
+
+def _list_shapes(as_json: bool) -> int:
+    rows = [(name, shape.about) for name, shape in shapes().items()]
+    if as_json:
+        raise UsageError("the list of shapes is for people", next="firesteel bench --shape list")
+    out.print(table(("name", "load"), rows))
+    return 0
+
+
+async def _subject(
+    name: str | None, url: str | None, model: str | None, key_env: str | None
+) -> tuple[Found, str | None]:
+    if url:
+        key = _key(key_env, os.environ)
+        return await of_url(base_of(url), model, key), key
+    service = _picked(name)
+    if not await is_healthy(service.spec.url, timeout_s=10):
+        raise HostNotReady(f"{service.name} does not answer at {service.spec.url}", next="firesteel ps")
+    plan = await asyncio.to_thread(_plan_of, service)
+    host = await asyncio.to_thread(library.host)
+    return of_service(service, kept_expect(service.folder), plan, host), key_of(service.spec)
+
+
+def _key(variable: str | None, environ: Mapping[str, str]) -> str | None:
+    """Never from the command line, which others on the machine can read."""
+    if variable is None:
+        return next((environ[name] for name in _KEYS if environ.get(name)), None)
+    if not environ.get(variable):
+        raise UsageError(f"the variable {variable} is not set", next=f"export {variable}=...")
+    return environ[variable]
+
+
+def _picked(name: str | None) -> Service:
+    try:
+        return pick(library.home(), name)
+    except UsageError:
+        raise
+    except FiresteelError as error:
+        raise HostNotReady(error.what, next=error.next) from error
+
+
+def _plan_of(service: Service) -> Plan | None:
+    """The plan of the very launch that runs: what was typed for it, planned again."""
+    try:
+        typed_words = shlex.split(service.spec.again)[2:]
+        given = up_command.make_context("up", typed_words, resilient_parsing=True).params
+        ask = Ask(
+            next(iter(given["models"]), None), given["context"], given["users"], given["port"],
+            engine=given["engine"], version=given["version"],
+        )  # fmt: skip
+        every = library.propose(ask, library.host())
+    except (FiresteelError, ValueError, KeyError, click.ClickException):
+        return None
+    return next((each.plan for each in every if launch_key(each.plan.launch) == service.spec.launch), None)
+
+
+def _order(found: Found, key: str | None, names: tuple[str, ...], asked: Mapping[str, Any]) -> Order:
+    sizes = Sizes(
+        asked["users"], asked["depth"], asked["text"], asked["rate"], next(iter(asked["answer"]), None)
+    )
+    wanted, notes = fitting(points(names or ("quick",), sizes), found.context)
+    if not wanted:
+        raise UsageError(f"none of these points fits: {notes[0]}", next="--depth with fewer tokens")
+    settings = Settings(
+        temperature=asked["temperature"],
+        thinking={"on": True, "off": False, None: None}[asked["thinking"]],
+        max_num_seqs=found.users,
+        seed=asked["seed"],
+        target=dict(asked["target"]),
+    )
+    limits = Limits(asked["budget"], asked["precision"])
+    return Order(
+        found.subject, wanted, settings, limits, key, fresh_id(), notes=(*notes, *_crowded(wanted, found))
+    )
+
+
+def _crowded(wanted: Iterable[Point], found: Found) -> Iterable[str]:
+    most = max((point.users for point in wanted if point.rate_per_s is None), default=0)
+    if found.users and most > found.users:
+        yield f"it serves {found.users} at once: of {most} users the others wait"
+
+
+def _resumed(history: History, word: str, found: Found, key: str | None, asked: Mapping[str, Any]) -> Order:
+    """The same points and settings; the budget is that of this stretch."""
+    run, samples = (kept := history.resume(word)).run, kept.samples
+    if run.subject.model != found.subject.model:
+        what = f"run {run.id} is of {run.subject.model}, not of {found.subject.model}"
+        raise UsageError(what, next="firesteel bench")
+    spent = max((each.started_s + each.total_s for each in samples), default=0.0) + 1
+    limits = Limits(spent + asked["budget"], asked["precision"])
+    return Order(found.subject, run.points, run.settings, limits, key, run.id, kept=samples)
+
+
+# --- the run ---
+
+
+def _run(order: Order, history: History) -> Measured:
+    try:
+        return _with_fast_loop(_measured(order, history))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        again = typed(f"firesteel bench --resume {order.id}")
+        # click turns a KeyboardInterrupt into an Abort without words, and lets an Abort pass as it is.
+        raise click.Abort(f"what was measured is kept; to go on: {again}") from None
+
+
+def _with_fast_loop(work: Any) -> Measured:
+    """uvloop takes less time for each chunk; without it the client is only a little slower."""
+    try:
+        import uvloop  # where there is none, asyncio's own loop does
+
+        loop: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
+    except ImportError:
+        loop = None
+    with asyncio.Runner(loop_factory=loop) as runner:
+        found: Measured = runner.run(work)
+        return found
+
+
+async def _measured(order: Order, history: History) -> Measured:
+    last: Measured | None = None
+    async for event in _followed(measure(order)):
+        if isinstance(event, Began) and not order.kept:
+            history.begin(event.run)
+        elif isinstance(event, Took):
+            history.add(order.id, event.sample)
+        elif isinstance(event, Measured):
+            last = event
+    assert last is not None
+    history.finish(last.run)
+    return last
+
+
+async def _followed(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """What is under way, on stderr: one moving line on a terminal, else one every ten seconds."""
+    status = err.status("bench") if err.is_terminal else None
+    told = -_QUIET_S
+    with status or nullcontext():
+        async for event in events:
+            if isinstance(event, Progress):
+                left = f", at most {show_seconds(event.left_s)} more" if event.left_s else ""
+                if status:
+                    status.update(f"bench: {event.text}{left}")
+                elif uptime() - told >= _QUIET_S:
+                    told = uptime()
+                    err.print(f"bench   {event.text}{left} ...", markup=False)
+            yield event
+
+
+def _show(done: Measured, cold: bool, html: Path | None, as_json: bool) -> int:
+    if as_json:
+        words.print_json(document(done.run, html))
+    else:
+        out.print(view(done.run, cold))
+        if html:
+            err.print(f"report  {html}", markup=False)
+    return 0 if any(each.samples for each in done.run.figures) else 1

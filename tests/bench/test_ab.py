@@ -1,0 +1,58 @@
+"""Two real servers whose speed is known, measured in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firesteel.bench.ab import Side, in_turns
+from firesteel.bench.compare import compare
+from firesteel.bench.measure import Event, Limits, Measured, Order, Took
+from firesteel.bench.values import Point, Subject
+from firesteel.bench.written import Kept
+from tests.bench.liar import MODEL, Liar, serving
+
+POINTS = (Point("single", prompt_tokens=60, answer_tokens=40), Point("single", "code", 2, 60, 40))
+LIMITS = Limits(budget_s=8, precision=0.001, least_visits=4, most_visits=5)
+
+
+async def measured(first: Liar, second: Liar) -> tuple[list[tuple[Side, Event]], tuple[Kept, Kept]]:
+    async with serving(first) as one, serving(second) as other:
+        orders = [Order(Subject(url, MODEL), POINTS, limits=LIMITS) for url in (one, other)]
+        events = [each async for each in in_turns(orders[0], orders[1])]
+    done = {side: event for side, event in events if isinstance(event, Measured)}
+    a, b = (Kept(done[side].run, done[side].samples) for side in (0, 1))
+    return events, (a, b)
+
+
+async def test_in_turns_with_the_same_words() -> None:
+    first, second = Liar(token_s=0.004), Liar(token_s=0.008)
+    events, (a, b) = await measured(first, second)
+    said = [[each["messages"] for each in liar.asked] for liar in (first, second)]
+    assert sorted(map(str, said[0])) == sorted(map(str, said[1])), "both were asked the same"
+    assert len({str(each) for each in said[0]}) == len(said[0]), "and never the same twice"
+    sides = [side for side, event in events if isinstance(event, Took)]
+    most = max(len(run) for run in _stretches(sides))
+    assert most <= 4, "no one goes on for more than two visits, of one or two streams"
+    found = compare(a, b, is_interleaved=True)
+    decode = [row for row in found.rows if row.measure == "decode"]
+    assert [row.difference.verdict for row in decode] == ["slower", "slower"]
+    assert all(
+        0.3 < row.difference.ratio < 0.9 for row in decode
+    )  # half as fast; the machine may be busy
+    assert found.answers is not None and found.answers.changed == 0 and found.answers.compared > 10
+
+
+def _stretches(sides: Sequence[int]) -> list[list[int]]:
+    found: list[list[int]] = [[]]
+    for side in sides:
+        if found[-1] and found[-1][-1] != side:
+            found.append([])
+        found[-1].append(side)
+    return found
+
+
+async def test_one_that_is_gone_does_not_hold_up_the_other() -> None:
+    _, (a, b) = await measured(Liar(token_s=0.004), Liar(lie="500"))
+    found = compare(a, b, is_interleaved=True)
+    assert found.rows == () and found.answers is None
+    assert len(a.samples) >= 10

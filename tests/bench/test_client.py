@@ -1,0 +1,164 @@
+"""The client, and what it makes of bytes: times as they came, words whole however they were cut, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firesteel.bench.client import Endpoint, Patience, Raw, chat_body, exchange
+from firesteel.bench.heard import Asked, count_is_off, hear, sample
+from firesteel.errors import UsageError
+from tests.bench.liar import MODEL, Liar, serving, speaking
+
+ASKED = Asked(0, 0, 0.0, 4)
+PATIENCE = Patience(2, 2, 5)
+
+
+def event(**said: Any) -> bytes:
+    return b"data: " + json.dumps(said).encode() + b"\n\n"
+
+
+def word(text: str, **more: Any) -> bytes:
+    return event(choices=[{"index": 0, "delta": {"content": text}, **more}])
+
+
+WHOLE = (
+    event(choices=[{"delta": {"role": "assistant", "content": None}}])
+    + word("Grüße")
+    + event(choices=[{"delta": {"reasoning": " so", "reasoning_content": " so"}}])
+    + word(" du")
+    + word(" 🙂")
+    + event(choices=[{"delta": {}, "finish_reason": "length"}])
+    + event(
+        choices=[],
+        usage={"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 2}},
+        timings={"predicted_per_second": 51.5, "prompt_per_second": 700},
+    )
+    + b"data: [DONE]\n\n"
+)
+
+
+def raw(data: bytes, cuts: list[int] | None = None) -> Raw:
+    """Cut at these places; each piece comes a second after the one before."""
+    places = [0, *sorted(cuts or []), len(data)]
+    pieces = [data[a:b] for a, b in pairwise(places)]
+    timed = tuple((float(at), piece) for at, piece in enumerate(pieces, 1) if piece)
+    return Raw(0.0, 99.0, "whole", 200, timed)
+
+
+@given(st.lists(st.integers(0, len(WHOLE)), max_size=12))
+def test_words_are_whole_however_the_bytes_were_cut(cuts: list[int]) -> None:
+    heard = hear(raw(WHOLE, cuts))
+    assert heard.text == "Grüße so du 🙂" and heard.is_done and heard.finish == "length"
+    assert len(heard.times) == 4 and heard.times == sorted(heard.times)
+    found = sample(raw(WHOLE, cuts), heard, ASKED)
+    assert (found.wrong, found.prompt_tokens, found.completion_tokens, found.cached_tokens) == (None, 9, 4, 2)
+    assert (found.server_decode_tps, found.server_prefill_tps) == (51.5, 700.0)
+
+
+def test_a_chunk_has_the_time_at_which_its_last_byte_came() -> None:
+    first = WHOLE.index(b"so")  # in the middle of the second chunk with words
+    heard = hear(raw(WHOLE, [first]))
+    assert heard.times == [1.0, 2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"data: [1, 2]\n\n", "not JSON"),
+        (b"data: " + b"[" * 100_000 + b"\n\n", "not JSON"),
+        (b"data: {\n", "not JSON"),
+        (b"\xff\xfe\x00binary\n", "not an event stream"),
+        (b"Internal Server Error\n", "not an event stream: Internal"),
+    ],
+)
+def test_garbage_is_a_sentence(data: bytes, says: str) -> None:
+    found = sample(raw(data), hear(raw(data)), ASKED)
+    assert found.wrong == "garbled" and says in found.why and len(found.why) < 400
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        event(choices=5), event(choices=[5]), event(choices=[{"delta": 5}]),
+        event(choices=[{"delta": {"content": 7}}]),
+        event(usage=[]), event(usage={"prompt_tokens": -4, "completion_tokens": True}), event(timings=3),
+        b": keep-alive\n\n", b"event: ping\n", b"id: 7\nretry: 5\n\n",
+    ],
+)  # fmt: skip
+def test_what_is_odd_and_harmless_is_passed_over(piece: bytes) -> None:
+    found = sample(raw(piece + WHOLE), hear(raw(piece + WHOLE)), ASKED)
+    assert found.wrong is None, found.why
+
+
+def test_the_words_themselves_are_counted_against_usage() -> None:
+    assert not count_is_off(128, 128, 128)
+    assert not count_is_off(128, 118, 40), "a text made again may be some tokens shorter"
+    assert not count_is_off(128, 20, 128), "a chunk for every token: some had no letters"
+    assert count_is_off(128, 64, 64) and count_is_off(128, 64, 16)
+    assert count_is_off(40, 128, 30)
+
+
+async def ask(url: str, max_tokens: int = 8, patience: Patience = PATIENCE, **more: Any) -> Raw:
+    body = chat_body(MODEL, [{"role": "user", "content": "go"}], max_tokens, {"ignore_eos": True})
+    return await exchange(Endpoint.at(url, **more), body, patience, max_tokens)
+
+
+async def test_an_answer_with_its_times() -> None:
+    async with serving(Liar(token_s=0.02, first_s=0.05)) as url:
+        found = await ask(url)
+    heard = hear(found)
+    assert found.end == "whole" and found.status == 200 and len(heard.times) == 8
+    assert heard.times[0] >= 0.05 and heard.times[-1] - heard.times[0] == pytest.approx(0.14, abs=0.05)
+
+
+async def test_a_key_is_sent_and_never_shown() -> None:
+    endpoint = Endpoint.at("http://[::1]:80/base", "secret-key")
+    said = endpoint.request(b"{}")
+    assert b"Authorization: Bearer secret-key\r\n" in said and b"Host: [::1]:80\r\n" in said
+    assert said.startswith(b"POST /base/v1/chat/completions HTTP/1.1\r\n")
+    assert "secret-key" not in repr(endpoint)
+    with pytest.raises(UsageError):
+        Endpoint.at("nonsense")
+
+
+async def test_memory_is_bounded_by_the_answer_that_was_asked_for() -> None:
+    flood = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + b"data: {}\n\n" * 200_000
+    async with speaking(flood) as url:
+        found = await ask(url, max_tokens=1)
+    assert found.end == "endless" and sum(len(piece) for _, piece in found.pieces) < 2**20
+
+
+async def test_small_pieces_are_bounded_too() -> None:
+    drops = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n:\r\n" * 50_000
+    async with speaking(drops) as url:
+        found = await ask(url, max_tokens=1)
+    assert found.end == "endless" and len(found.pieces) < 10_000
+
+
+async def test_silence_ends() -> None:
+    async with serving(Liar("stalls")) as url:
+        began = asyncio.get_running_loop().time()
+        found = await ask(url, patience=Patience(0.5, 0.2, 5))
+        assert asyncio.get_running_loop().time() - began < 3
+    assert found.end == "stalled" and hear(found).times
+
+
+async def test_an_answer_without_end_ends() -> None:
+    """One that always says a little more, in time."""
+    async with serving(Liar(token_s=0.05)) as url:
+        found = await ask(url, max_tokens=10_000, patience=Patience(1, 1, 0.4))
+    assert found.end == "stalled" and "had not ended" in found.why
+
+
+async def test_a_connection_that_ends_its_answer_by_closing() -> None:
+    async with speaking(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + WHOLE) as url:
+        found = await ask(url)
+    assert found.end == "closed"
+    assert sample(found, hear(found), ASKED).wrong is None

@@ -1,0 +1,249 @@
+"""Made-up runs whose truth is known: a difference that is there is seen, one that is not is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from firesteel.bench import compare as room
+from firesteel.bench.against import against_plan, against_published
+from firesteel.bench.compare import between, compare
+from firesteel.bench.stats import is_real, mean_interval
+from firesteel.bench.values import Figure, Figures, Point, Settings, Subject
+from firesteel.planner import measured
+from tests.bench.runs import POINT, SUBJECT, kept, rates
+
+
+def decode(found: room.Comparison) -> room.Row:
+    return next(row for row in found.rows if row.measure == "decode")
+
+
+def test_a_real_difference_and_none() -> None:
+    before, after = kept("a", rates(50, seed=1)), kept("b", rates(55, seed=2))
+    row = decode(compare(before, after))
+    assert row.difference.verdict == "faster"
+    assert row.difference.low < 1.1 < row.difference.high
+    assert (row.first.n, row.unit) == (8, "tok/s")
+    again = decode(compare(before, kept("c", rates(50, seed=3))))
+    assert again.difference.verdict == "no difference seen"
+
+
+def test_the_first_word_is_a_time() -> None:
+    found = compare(kept("a", rates(50)), kept("b", rates(50, seed=1)))
+    row = next(row for row in found.rows if row.measure == "TTFT")
+    assert row.first.value == pytest.approx(500) and row.difference.verdict == "no difference seen"
+
+
+def test_how_many_were_judged_is_said() -> None:
+    found = compare(kept("a", rates(50)), kept("b", rates(50, seed=1)))
+    judged = [row for row in found.rows if row.difference.verdict != "too few"]
+    assert len(judged) > 1
+    assert any(note.startswith(f"{len(judged)} figures are judged") for note in found.notes)
+
+
+def test_two_values_are_too_few() -> None:
+    assert decode(compare(kept("a", [50, 51]), kept("b", [90, 91]))).difference.verdict == "too few"
+
+
+def _settings(name: str, value: object) -> Settings:
+    return Settings(**{name: value})  # type: ignore[arg-type]  # a table of fields
+
+
+@pytest.mark.parametrize(
+    ("setting", "one", "other"),
+    [
+        ("thinking", True, False),
+        ("thinking", None, True),
+        ("temperature", 0.0, 0.6),
+        ("max_num_seqs", 4, 256),
+        ("ignores_eos", True, False),
+    ],
+)
+def test_other_settings_are_no_number(setting: str, one: object, other: object) -> None:
+    a, b = (kept("a", rates(50), settings=_settings(setting, value)) for value in (one, other))
+    found = compare(a, b)
+    assert [name for name, _ in found.why_not] == [setting] and not found.rows
+    assert compare(a, b, despite=[setting]).rows
+
+
+def test_what_is_not_known_of_a_file_is_a_note() -> None:
+    ours = kept("a", rates(50), settings=Settings(max_num_seqs=4, thinking=False))
+    theirs = replace(
+        kept("b", rates(50), settings=Settings(temperature=None), has_samples=False),
+        origin="reported",
+        source="x.json",
+    )
+    found = compare(ours, theirs)
+    assert found.rows and not found.why_not
+    assert any("`max_num_seqs` is known of only one" in note for note in found.notes)
+    assert any("`temperature` is known of only one" in note for note in found.notes)
+    assert any("reported, from x.json" in note for note in found.notes)
+
+
+def test_points_of_one_run_only_are_named() -> None:
+    deep = replace(POINT, prompt_tokens=8000)
+    found = compare(kept("a", rates(50)), kept("b", rates(50), point=deep))
+    assert (found.rows, found.only_first, found.only_second) == ((), (POINT,), (deep,))
+
+
+def test_the_name_of_a_shape_is_no_part_of_the_load() -> None:
+    assert compare(kept("a", rates(50)), kept("b", rates(50), point=replace(POINT, shape="sweep"))).rows
+
+
+def test_what_differs_of_the_launch_is_said() -> None:
+    other = replace(SUBJECT, version="0.30.0", launch={"flags": {"kv-cache-dtype": "fp8", "x": True}})
+    found = compare(kept("a", rates(50)), kept("b", rates(50), subject=other))
+    assert found.apart == ("version: 0.28.0, 0.30.0", "kv-cache-dtype: not set, fp8", "x: not set, True")
+
+
+def test_in_turns_sees_through_drift() -> None:
+    """Both lose a third as they warm up, and are four per cent apart all the time."""
+    drift = [60.0, 55.0, 50.0, 46.0, 43.0, 40.0]
+    noise = (1.04, 1.038, 1.042, 1.041, 1.039, 1.04)
+    first = kept("a", drift)
+    second = kept("b", [rate * factor for rate, factor in zip(drift, noise, strict=True)])
+    assert decode(compare(first, second)).difference.verdict == "no difference seen"
+    found = compare(first, second, is_interleaved=True)
+    assert decode(found).difference.verdict == "faster"
+    assert not any("at two times" in note for note in found.notes)
+
+
+def test_cold_and_wrong_visits_do_not_count() -> None:
+    first, second = kept("a", rates(50)), kept("b", rates(50))
+    spoilt = (
+        replace(second.samples[0], last_s=100.0, is_cold=True),
+        replace(second.samples[1], last_s=100.0, wrong="stalled"),
+        *second.samples[2:],
+    )
+    row = decode(compare(first, replace(second, samples=spoilt)))
+    assert row.second.n == 6 and row.second.value == pytest.approx(50, rel=0.02)
+
+
+def test_streams_side_by_side_are_one_observation() -> None:
+    crowd = replace(POINT, users=4)
+    made = kept("a", rates(50, n=12), point=crowd)
+    samples = tuple(replace(each, repetition=at // 4) for at, each in enumerate(made.samples))
+    row = decode(compare(replace(made, samples=samples), replace(made, samples=samples)))
+    assert row.first.n == 3
+
+
+def test_a_fuller_cache_is_no_faster_reading() -> None:
+    """Seen for real: the second server had the prompts in its cache, and its TTFT was a fiftieth."""
+    first, second = kept("a", rates(50)), kept("b", rates(50))
+    cached = replace(second.run.figures[0], cached_share=0.9)
+    new = replace(first.run.figures[0], cached_share=0.0)
+    first = replace(first, run=replace(first.run, figures=(new,)))
+    second = replace(second, run=replace(second.run, figures=(cached,)))
+    found = compare(first, second)
+    assert [row.measure for row in found.rows] == ["decode"]
+    assert any("in its cache" in note for note in found.notes)
+
+
+def test_without_samples_the_figures_do() -> None:
+    """The interval of a mean and its n give back what Welch's test needs."""
+    one, other = rates(50, n=9, seed=4), rates(51, n=7, seed=5)
+    a, b = mean_interval(one), mean_interval(other)
+    assert a and b
+    found, whole = between(b, a), is_real(other, one)
+    assert found.verdict == whole.verdict
+    assert found.ratio == pytest.approx(whole.ratio, rel=1e-3)
+    assert found.p == pytest.approx(whole.p, rel=0.05)
+    row = decode(compare(kept("a", one, has_samples=False), kept("b", other, has_samples=False)))
+    assert row.difference == found
+
+
+@pytest.mark.parametrize(
+    ("theirs", "equal"),
+    [("abcdefgh", 8), ("abcdeXYh", 6), ("XXXXXXXX", 0)],
+)
+def test_answers_at_temperature_0(theirs: str, equal: int) -> None:
+    first, second = (kept(name, rates(50), answers=said) for name, said in (("a", "abcdefgh"), ("b", theirs)))
+    found = compare(first, second, is_interleaved=True).answers
+    assert found is not None and (found.compared, found.equal) == (8, equal)
+    assert compare(first, second).answers is None, "other runs have other prompts"
+
+
+def test_answers_of_streams_have_no_order() -> None:
+    first, second = kept("a", rates(50, n=3), answers="xyz"), kept("b", rates(50, n=3), answers="zxQ")
+    sides = (
+        replace(each, samples=tuple(replace(s, repetition=0) for s in each.samples))
+        for each in (first, second)
+    )
+    found = compare(*sides, is_interleaved=True).answers
+    assert found is not None and (found.compared, found.equal, found.changed) == (3, 2, 1)
+
+
+@pytest.mark.parametrize("settings", [Settings(temperature=0.7), Settings(seed=9)])
+def test_answers_that_may_differ_are_not_compared(settings: Settings) -> None:
+    second = kept("b", rates(50), settings=settings)
+    assert compare(kept("a", rates(50)), second, despite=["temperature"], is_interleaved=True).answers is None
+
+
+PLAN = {
+    "decode_tps": {"low": 45.0, "expected": 50.0, "high": 55.0},
+    "prefill_tps": {"low": 900.0, "expected": 1000.0, "high": 1100.0},
+    "ttft_ms": {"low": 900.0, "expected": 1000.0, "high": 1100.0},
+    "prompt_tokens": 1000,
+    "crowd": {"users": 4, "each_tps": {"low": 20.0, "expected": 25.0, "high": 30.0}},
+}
+
+
+@pytest.mark.parametrize(
+    ("rate", "verdict", "off"),
+    [(52, "inside the band", 1.04), (60, "faster than planned", 1.2), (30, "slower than planned", 0.6)],
+)
+def test_against_the_plan(rate: float, verdict: str, off: float) -> None:
+    run = kept("a", [rate] * 3, subject=replace(SUBJECT, plan=PLAN)).run
+    held = against_plan(run)
+    assert [(each.measure, each.verdict) for each in held] == [("decode", verdict)]
+    assert held[0].off == pytest.approx(off)
+
+
+def test_a_plan_is_held_only_against_what_it_is_about() -> None:
+    subject = replace(SUBJECT, plan=PLAN)
+    for point in (
+        replace(POINT, prompt_tokens=64_000),
+        replace(POINT, users=8),
+        replace(POINT, rate_per_s=2.0),
+    ):
+        assert not against_plan(kept("a", [50.0] * 3, point=point, subject=subject).run)
+    deep = replace(SUBJECT, plan={**PLAN, "at_depth": [[1024, {}], [65536, PLAN["prefill_tps"]]]})
+    held = against_plan(kept("a", [50.0] * 3, point=replace(POINT, prompt_tokens=64_000), subject=deep).run)
+    assert [each.planned.expected for each in held] == [1000.0]
+    crowd = kept("a", [33.0] * 3, point=replace(POINT, users=4), subject=subject).run
+    assert [each.verdict for each in against_plan(crowd)] == ["faster than planned"]
+    drafts = replace(SUBJECT, plan={**PLAN, "drafts": True, "drafted": {"code": PLAN["decode_tps"]}})
+    assert not against_plan(kept("a", [80.0] * 3, subject=drafts).run)
+    code = kept("a", [80.0] * 3, point=replace(POINT, text="code"), subject=drafts).run
+    assert [each.verdict for each in against_plan(code)] == ["faster than planned"]
+    timed = Figures(POINT, 3, prefill_tps=Figure(800, 790, 810, 3), ttft_mean_ms=Figure(1200, 1190, 1210, 3))
+    run = replace(kept("a", [50.0] * 3, subject=subject).run, figures=(timed,))
+    assert [(each.measure, each.verdict) for each in against_plan(run)] == [
+        ("prefill", "slower than planned"),
+        ("TTFT", "slower than planned"),
+    ]
+
+
+@pytest.mark.parametrize("plan", [{}, {"decode_tps": "fast"}, {"decode_tps": {"low": 1}}, {"crowd": 3}])
+def test_a_plan_that_is_none(plan: dict[str, object]) -> None:
+    assert against_plan(kept("a", [50.0] * 3, subject=replace(SUBJECT, plan=plan)).run) == ()
+
+
+def test_against_what_others_published() -> None:
+    rows = measured.runs_of("ggml-org/gpt-oss-20b-GGUF", "llamacpp")
+    first = next(row for row in rows if row.depth == 512)
+    assert first.decode_tps
+    subject = Subject("", "gpt-oss-20b", "llamacpp", launch={"model": "ggml-org/gpt-oss-20b-GGUF"})
+    point = Point("single", prompt_tokens=512, answer_tokens=32)
+    urls = {name: origin.url for name, origin in measured.origins().items()}
+
+    def verdicts(rate: float) -> set[str]:
+        run = kept("a", [rate * each for each in (0.99, 1.0, 1.01)], point=point, subject=subject).run
+        found = [each for each in against_published(run, rows, urls, (0.9, 1.1)) if each.published == first]
+        assert all(each.source.startswith("https://") for each in found)
+        return {each.verdict for each in found}
+
+    assert verdicts(first.decode_tps) == {"no more apart than two hands are"}
+    assert verdicts(1.5 * first.decode_tps) == {"faster"}
+    assert verdicts(0.5 * first.decode_tps) == {"slower"}

@@ -1,0 +1,118 @@
+"""What goes out comes in again, as reported; nothing private goes out; nothing odd comes in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from firesteel.bench import exchange
+from firesteel.bench.values import Subject
+from firesteel.errors import UsageError
+from firesteel.planner import measured
+from tests.bench.runs import POINT, kept, rates
+
+SUBJECT = Subject(
+    "http://secret-host:8000/v1",
+    "coder",
+    "vllm",
+    "0.28.0",
+    launch_key="f" * 32,
+    launch={
+        "model": "org/Coder-FP8",
+        "flags": {"kv-cache-dtype": "fp8", "speculative-config": {"method": "mtp"}},
+        "env": {"HF_TOKEN": "hf_secret"},
+        "sparks": 2,
+    },
+    host={"title": "NVIDIA DGX Spark", "name": "secret-name"},
+)
+MADE = kept("a-run", rates(50), subject=SUBJECT)
+
+
+def test_out_and_in_again() -> None:
+    text = exchange.export_text(exchange.rows_of(MADE))
+    (found,) = exchange.import_text(text, "theirs.json")
+    assert (found.origin, found.source) == ("reported", "theirs.json")
+    assert found.run.points == (POINT,)
+    ours, theirs = MADE.run.figures[0].decode_tps, found.run.figures[0].decode_tps
+    assert ours == theirs
+    assert found.run.subject.launch == {"model": "org/Coder-FP8", "sparks": 2}
+    assert found.run.subject.launch_key is None, "it says nothing of a launch here"
+    assert (found.run.subject.engine, found.run.subject.version) == ("vllm", "0.28.0")
+    assert exchange.import_text(text, "again.json")[0].run.id == found.run.id
+
+
+def test_nothing_private_goes_out() -> None:
+    text = exchange.export_text(exchange.rows_of(MADE))
+    assert "secret" not in text and "f" * 32 not in text
+    theirs = replace(MADE, origin="reported", source="/home/somebody/private/x.json")
+    assert "somebody" not in exchange.export_text(exchange.rows_of(theirs))
+
+
+def test_the_columns_of_the_measured_data_are_all_there() -> None:
+    columns = set(measured._lines()[0].split(","))
+    assert columns <= set(exchange.ExchangeRow.model_fields)
+    (row,) = exchange.rows_of(MADE)
+    assert (row.depth, row.generated, row.users, row.sparks) == (1000, 100, 1, 2)
+    assert row.speculation == '{"method": "mtp"}' and row.kv_dtype == "fp8"
+    assert (row.date, row.host, row.n) == ("2026-11-15", "NVIDIA DGX Spark", 8)
+
+
+def test_loads_that_have_no_such_row_stay_behind() -> None:
+    open_loop = kept("a", rates(50), point=replace(POINT, rate_per_s=2.0))
+    turns = kept("b", rates(50), point=replace(POINT, turns=4))
+    assert exchange.rows_of(open_loop) == () == exchange.rows_of(turns)
+
+
+def _document(**lie: Any) -> str:
+    good = exchange.rows_of(MADE)[0].model_dump()
+    return json.dumps({"firesteel_rows": 1, "rows": [{**good, **lie}]})
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"decode_tps": -1},
+        {"decode_tps": "NaN"},
+        {"decode_tps": 1e300},
+        {"users": 0},
+        {"users": 10**9},
+        {"depth": 1.5},
+        {"run": "../../etc"},
+        {"run": ""},
+        {"text": "poem"},
+        {"date": "soon"},
+        {"surprise": 1},
+        {"model": "x" * 1000},
+        {"model": None},
+    ],
+)
+def test_a_row_that_cannot_be_names_its_place(lie: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=rf"theirs.json: `rows.0.{next(iter(lie))}") as told:
+        exchange.import_text(_document(**lie), "theirs.json")
+    assert told.value.next
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "",
+        "[]",
+        "{}",
+        "7",
+        "[" * 99_999,
+        '{"firesteel_rows": 2, "rows": []}',
+        '{"firesteel_rows": 1, "rows": 7}',
+    ],
+)
+def test_what_is_no_document(hostile: str) -> None:
+    with pytest.raises(UsageError, match=r"theirs.json"):
+        exchange.import_text(hostile, "theirs.json")
+
+
+def test_an_interval_that_is_none_is_not_believed() -> None:
+    (found,) = exchange.import_text(_document(decode_tps=50, decode_tps_low=60), "a")
+    decode = found.run.figures[0].decode_tps
+    assert decode is not None and (decode.value, decode.n) == (50, 1)

@@ -1,0 +1,153 @@
+"""Samples -> figures, by hand: what counts, what does not, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firesteel.bench.figures import Around, decode_tps, figures
+from firesteel.bench.values import Point, Sample, Wrong
+
+POINT = Point("single", "prose", 1, 512, 101)
+PLAN = {"bytes_per_token": 1_000_000_000, "bandwidth_bytes_per_s": 100e9}
+
+
+def took(repetition: int = 1, tps: float = 50.0, first: float = 0.5, **more: Any) -> Sample:
+    """101 tokens at so many a second after the first."""
+    gap = 1 / tps
+    plain: dict[str, Any] = {
+        "point": 0, "repetition": repetition, "started_s": 10.0 * repetition, "first_s": first,
+        "last_s": first + 100 * gap, "total_s": first + 100 * gap + 0.01, "gaps_s": (gap,) * 100,
+        "prompt_tokens": 520, "completion_tokens": 101, "cached_tokens": 20,
+    }  # fmt: skip
+    return Sample(**{**plain, **more})
+
+
+def test_the_figures_of_one_user() -> None:
+    found = figures(POINT, [took(at, tps) for at, tps in enumerate((48, 50, 52), 1)])
+    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(50)
+    assert found.decode_tps.n == 3 and found.decode_tps.low < 48 < 52 < found.decode_tps.high
+    assert found.prefill_tps is not None and found.prefill_tps.value == pytest.approx(1000)
+    assert found.ttft_ms["p50"] == pytest.approx(500)
+    assert found.inter_token_ms["p50"] == pytest.approx(20)
+    assert found.time_per_output_token_ms["mean"] == pytest.approx(20, rel=0.01)
+    assert found.total_tps is None, (
+        "of one user it is decode and waiting in one: no figure that anybody wants"
+    )
+    assert found.cached_share == pytest.approx(20 / 520)
+    assert found.goodput_per_s is found.bandwidth_share is found.joules_per_token is None
+
+
+def test_the_first_token_is_the_prompts_and_not_a_decoded_one() -> None:
+    assert decode_tps(took(tps=50)) == pytest.approx(50)
+    assert decode_tps(replace(took(), completion_tokens=1)) is None
+
+
+def test_streams_side_by_side_are_one_observation() -> None:
+    point = replace(POINT, users=4)
+    samples = [took(visit, 20 + visit) for visit in (1, 2, 3) for _ in range(4)]
+    found = figures(point, samples)
+    assert found.samples == 12 and found.visits == 3
+    assert found.decode_tps is not None and found.decode_tps.n == 3
+    assert found.total_tps is not None
+    each = [4 * 101 / (0.5 + 100 / (20 + visit)) for visit in (1, 2, 3)]
+    assert found.total_tps.value == pytest.approx(sum(each) / 3)
+    assert found.prefill_tps is None
+
+
+def test_cold_ones_are_kept_apart() -> None:
+    found = figures(POINT, [took(0, 10, 5.0, is_cold=True), took(1), took(2)])
+    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(50)
+    assert found.cold == {"ttft_ms": pytest.approx(5000), "decode_tps": pytest.approx(10)}
+
+
+@given(st.lists(st.sampled_from(["stalled", "wrong usage", "http", "short", None]), min_size=1, max_size=30))
+def test_no_wrong_sample_ever_moves_a_figure(kinds: list[Wrong | None]) -> None:
+    samples = [
+        took(at, 5.0, 9.0, wrong=kind, why="x") if kind else took(at) for at, kind in enumerate(kinds, 1)
+    ]
+    found, good = figures(POINT, samples), [each for each in samples if not each.wrong]
+    assert found.samples == len(good) and sum(found.wrong.values()) == len(samples) - len(good)
+    if good:
+        assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(50)
+        assert found.ttft_ms["p99"] == pytest.approx(500)
+    else:
+        assert found.decode_tps is None and found.ttft_ms == {} and found.ttft_mean_ms is None
+
+
+def test_a_stream_beside_a_wrong_one_had_more_than_its_share() -> None:
+    point = replace(POINT, users=2)
+    samples = [took(1, 30), took(1, 30), took(2, 60), took(2, wrong="dropped", why="gone")]
+    found = figures(point, samples)
+    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(30)
+    assert found.notes[:2] == (
+        "1 of 4 requests dropped: gone",
+        "1 good requests ran beside wrong ones and are left out too",
+    )
+
+
+@pytest.mark.parametrize(
+    ("tps", "share", "says"), [(60, 0.6, ""), (40, 0.4, "under 0.45"), (99, 0.99, "above 0.95")]
+)
+def test_the_share_of_the_bandwidth_warns_outside_its_range(tps: float, share: float, says: str) -> None:
+    found = figures(POINT, [took(1, tps), took(2, tps)], Around(plan=PLAN))
+    assert found.bandwidth_share == pytest.approx(share)
+    assert bool(found.notes) == bool(says) and says in " ".join(found.notes)
+
+
+def test_drafts_make_several_tokens_of_one_step() -> None:
+    around = Around(plan=PLAN, drafts=True, accepted_per_step=2.0)
+    assert figures(POINT, [took(1, 120)], around).bandwidth_share == pytest.approx(0.6)
+    unknown = figures(POINT, [took(1, 120)], Around(plan=PLAN, drafts=True))
+    assert unknown.bandwidth_share is None and "does not tell how many are taken" in unknown.notes[0]
+
+
+def test_nobody_knows_the_share_of_a_crowd_or_of_a_deep_prompt() -> None:
+    crowd = replace(POINT, users=2)
+    assert figures(crowd, [took(1), took(1)], Around(plan=PLAN)).bandwidth_share is None
+    deep = replace(POINT, prompt_tokens=30_000)
+    assert figures(deep, [took(1)], Around(plan=PLAN)).bandwidth_share is None
+
+
+def test_goodput_counts_what_met_the_target() -> None:
+    samples = [took(1, 50, 0.5), took(2, 50, 2.0), took(3, 10, 0.5)]
+    around = Around(target={"ttft_ms": 1000, "inter_token_ms": 30})
+    found = figures(POINT, samples, around)
+    seconds = (0.5 + 2) + (2 + 2) + (0.5 + 10)
+    assert found.goodput_per_s == pytest.approx(1 / seconds)
+    none = figures(POINT, samples, Around(target={"ttft_ms": 1}))
+    assert none.goodput_per_s == 0
+
+
+def test_joules_where_power_is_known() -> None:
+    found = figures(POINT, [took(1, 50, 0.5)], Around(watts=50.0))
+    assert found.joules_per_token == pytest.approx(50 * 2.5 / 101)
+
+
+def test_an_engine_that_counts_otherwise_is_said() -> None:
+    found = figures(POINT, [took(1, 50, server_decode_tps=70.0), took(2, 50, server_decode_tps=70.0)])
+    assert found.server == {"decode_tps": 70.0} and "counts 70.0 tok/s" in found.notes[0]
+    near = figures(POINT, [took(1, 50, server_decode_tps=51.0)])
+    assert not near.notes
+
+
+def test_prompts_that_were_cached_though_new_are_said() -> None:
+    found = figures(POINT, [took(1, cached_tokens=400)])
+    assert found.notes == ("77% of the prompts came from the cache, though each was new",)
+    agent = replace(POINT, shared_tokens=400)
+    assert not figures(agent, [took(1, cached_tokens=400)]).notes
+
+
+def test_what_came_in_one_piece_tells_nothing_of_decode() -> None:
+    found = figures(POINT, [took(1, gaps_s=(1e-6,) * 100, last_s=0.5001)])
+    assert found.decode_tps is None and found.time_per_output_token_ms == {}
+    assert "1 answers came in one piece" in found.notes[0]
+
+
+def test_of_nothing_comes_nothing() -> None:
+    found = figures(POINT, [])
+    assert found.samples == found.visits == 0 and found.decode_tps is None and not found.notes

@@ -1,0 +1,287 @@
+"""Runs against servers that are right, or wrong in one way: every lie is named, and no figure is made of
+it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+
+from firesteel.bench.client import Patience
+from firesteel.bench.measure import Began, Limits, Measured, Order, Progress, Took, measure
+from firesteel.bench.values import Point, Settings, Subject
+from firesteel.edge.sim import Truth, World
+from firesteel.edge.sim.batch import Pace
+from firesteel.edge.sim.order import order as order_of
+from firesteel.edge.sim.world import Text as PretendText
+from tests.bench.liar import MODEL, TEMPLATE, Liar, serving, speaking
+from tests.edge.spark import VLLM, Spark, spark
+
+POINT = Point("single", "prose", 1, 40, 24)
+QUICK = Limits(budget_s=3, precision=0.5, least_visits=2, most_visits=3)
+
+
+async def run(url: str, point: Point = POINT, **more: Any) -> Measured:
+    given = {"limits": QUICK, "patience": Patience(0.6, 0.4, 5), **more}
+    order = Order(Subject(url, MODEL), (point,), **given)
+    last: Measured | None = None
+    async for event in measure(order):
+        last = event if isinstance(event, Measured) else last
+    assert last is not None
+    return last
+
+
+async def test_an_honest_server_is_measured() -> None:
+    liar = Liar(token_s=0.005)
+    async with serving(liar) as url:
+        done = await run(url, limits=Limits(3, 0.02, 3, 4))
+    (found,) = done.run.figures
+    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(200, rel=0.1)
+    assert not found.wrong and found.visits == found.samples >= 3
+    assert found.ttft_mean_ms is not None and 10 <= found.ttft_mean_ms.value < 60
+    assert found.cold["ttft_ms"] >= 10
+    assert done.run.is_whole and done.run.client["p99_lag_ms"] > 0
+    for sample in done.samples:
+        assert sample.prompt_tokens == POINT.prompt_tokens + TEMPLATE
+        assert sample.completion_tokens == 24 and len(sample.gaps_s) == 23
+
+
+async def test_every_prompt_is_new_and_the_same_for_the_same_salt() -> None:
+    liar = Liar(token_s=0)
+    async with serving(liar) as url:
+        await run(url, salt="a")
+        first = [each["messages"][0]["content"] for each in liar.asked]
+        liar.asked.clear()
+        await run(url, salt="a")
+        again = [each["messages"][0]["content"] for each in liar.asked]
+        liar.asked.clear()
+        await run(url, salt="b")
+        other = [each["messages"][0]["content"] for each in liar.asked]
+    assert len(set(first)) == len(first) >= 3
+    assert first[:3] == again[:3]
+    assert not {text[:12] for text in first} & {text[:12] for text in other}
+    assert all(each["temperature"] == 0 and each["ignore_eos"] is True for each in liar.asked)
+
+
+LIES = {
+    "500": ("http", "CUDA error"),
+    "page": ("garbled", "not an event stream: <html>"),
+    "breaks off": ("dropped", "without `finish_reason`"),
+    "hangs up": ("dropped", ""),
+    "error": ("dropped", "EngineCore died"),
+    "garbage": ("garbled", "not JSON: {this is no JSON"),
+    "stalls": ("stalled", "nothing came for 0."),
+    "pauses": ("stalled", "nothing came for 1.2 s in the middle"),
+    "endless": ("garbled", "and it went on"),
+    "no usage": ("no usage", "chunks are no tokens"),
+    "not a number": ("no usage", ""),
+    "half the tokens": ("wrong usage", "says 12 tokens, and 24 chunks"),
+    "twice the tokens": ("wrong usage", "says 48 tokens where 24 were allowed"),
+    "says more than it wrote": ("wrong usage", "its own tokenizer makes"),
+    "another prompt": ("wrong usage", "its tokenizer makes 47"),
+    "all from a cache": ("wrong usage", "from its cache"),
+    "short": ("short", "12 of 24 tokens"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_a_lie_is_named_and_no_figure_is_made_of_it(lie: str) -> None:
+    kind, why = LIES[lie]
+    more: dict[str, Any] = {"patience": Patience(5, 5, 10)} if lie == "pauses" else {}
+    point = replace(POINT, answer_tokens=64) if lie == "says more than it wrote" else POINT
+    async with serving(Liar(lie)) as url:
+        done = await run(url, point, **more)
+    (found,) = done.run.figures
+    assert set(found.wrong) == {kind}, [each.why for each in done.samples]
+    assert why in done.samples[-1].why
+    assert found.samples == 0 and found.decode_tps is None and found.ttft_ms == {} and found.total_tps is None
+    assert any("nothing but wrong answers" in note for note in done.run.notes)
+    assert len(done.samples) == 2, "it is given up after two visits"
+
+
+async def test_a_server_that_lies_now_and_then_is_measured_by_the_rest() -> None:
+    async with serving(Liar("twice the tokens", every=3, token_s=0.005)) as url:
+        done = await run(url, limits=Limits(4, 0.001, 5, 6))
+    (found,) = done.run.figures
+    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(200, rel=0.1)
+    assert found.wrong == {"wrong usage": 2} and found.samples == 4
+    assert found.notes[0] == "2 of 6 requests wrong usage: says 48 tokens where 24 were allowed"
+
+
+async def test_streams_beside_a_wrong_one_do_not_count() -> None:
+    async with serving(Liar("half the tokens", every=4)) as url:
+        done = await run(url, replace(POINT, users=2))
+    (found,) = done.run.figures
+    good = sum(not each.wrong and not each.is_cold for each in done.samples)
+    assert found.samples < good and any("left out too" in note for note in found.notes)
+
+
+async def test_an_answer_in_one_piece_has_no_decode_figure() -> None:
+    async with serving(Liar("one piece")) as url:
+        done = await run(url)
+    (found,) = done.run.figures
+    assert found.samples > 0 and found.decode_tps is None and found.ttft_mean_ms is not None
+    assert "came in one piece" in found.notes[0]
+
+
+async def test_tokens_come_from_usage_and_not_from_chunks() -> None:
+    async with serving(Liar(tokens_a_chunk=4, token_s=0.004)) as url:
+        done = await run(url, replace(POINT, answer_tokens=65), limits=Limits(4, 0.05, 3, 4))
+    (found,) = done.run.figures
+    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(250, rel=0.1)
+    assert len(done.samples[0].gaps_s) == 16
+
+
+@pytest.mark.parametrize(
+    "data", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"]
+)
+async def test_what_is_not_http_is_garbled(data: bytes) -> None:
+    async with speaking(data) as url:
+        done = await run(url)
+    assert set(done.run.figures[0].wrong) == {"garbled"}
+
+
+async def test_a_server_that_is_gone_is_refused(free_port: int) -> None:
+    done = await run(f"http://127.0.0.1:{free_port}")
+    assert set(done.run.figures[0].wrong) == {"refused"}
+
+
+async def test_without_a_tokenizer_lengths_are_near_and_it_says_so() -> None:
+    liar = Liar(has_tokenizer=False)
+    async with serving(liar) as url:
+        done = await run(url, replace(POINT, prompt_tokens=400))
+    assert any("no /tokenize" in note for note in done.run.notes)
+    for sample in done.samples:
+        assert not sample.wrong, sample.why
+        assert sample.prompt_tokens == pytest.approx(400 + TEMPLATE, rel=0.1)
+
+
+@pytest.mark.parametrize("liar", [Liar(obeys=False), Liar("refuses ignore_eos")])
+async def test_answers_that_end_by_themselves_are_no_fault(liar: Liar) -> None:
+    async with serving(liar) as url:
+        done = await run(url)
+    (found,) = done.run.figures
+    assert not found.wrong and found.samples > 0
+    assert any("ignore_eos" in note for note in done.run.notes)
+
+
+async def test_a_conversation_carries_all_before_it() -> None:
+    liar = Liar(token_s=0)
+    async with serving(liar) as url:
+        done = await run(
+            url, replace(POINT, turns=3, shared_tokens=60), limits=replace(QUICK, least_visits=1)
+        )
+    sizes = [len(each["messages"]) for each in liar.asked]
+    assert sizes[:3] == [1, 3, 5]
+    first, second = (each["messages"][0]["content"] for each in (liar.asked[0], liar.asked[3]))
+    assert first[:200] == second[:200] and first != second
+    prompts = [each.prompt_tokens for each in done.samples[:3]]
+    assert prompts[0] == 100 + TEMPLATE
+    assert prompts[1] == 100 + 24 + 40 + 3 * TEMPLATE
+
+
+async def test_an_open_loop_does_not_wait_for_answers() -> None:
+    liar = Liar(first_s=0.3, token_s=0)
+    async with serving(liar) as url:
+        done = await run(
+            url,
+            replace(POINT, users=64, rate_per_s=40.0, answer_tokens=2),
+            limits=replace(QUICK, least_visits=1),
+        )
+    warm = [each for each in done.samples if each.repetition == 1]
+    assert len(warm) >= 30
+    began = sorted(each.started_s for each in warm)
+    assert began[-1] - began[0] > 0.3
+    busiest = max(sum(a.started_s <= b.started_s < a.started_s + a.total_s for a in warm) for b in warm)
+    assert busiest > 5
+    assert (began[-1] - began[0]) / (len(began) - 1) == pytest.approx(1 / 40, rel=0.4)
+
+
+async def test_an_open_loop_that_is_too_much_says_so() -> None:
+    async with serving(Liar(first_s=0.3, token_s=0)) as url:
+        point = replace(POINT, users=2, rate_per_s=40.0, answer_tokens=2)
+        done = await run(url, point, limits=replace(QUICK, least_visits=1, most_visits=1))
+    assert done.run.figures[0].wrong["late"] > 10
+    assert "not sent: 2 were open" in done.samples[-1].why
+    assert any("sent late: the load is too much" in note for note in done.run.notes)
+
+
+async def test_points_are_visited_in_an_order_that_the_seed_gives() -> None:
+    async def order(seed: int) -> list[str]:
+        points = tuple(replace(POINT, prompt_tokens=size, answer_tokens=2) for size in (30, 35, 40, 45))
+        seen = []
+        async with serving(Liar(token_s=0)) as url:
+            asked = Order(Subject(url, MODEL), points, Settings(seed=seed), limits=QUICK)
+            async for event in measure(asked):
+                if isinstance(event, Progress):
+                    seen.append(event.text.split(":")[0])
+        return seen[1:9]
+
+    first, again, other = await order(1), await order(1), await order(2)
+    assert first == again != other
+    assert sorted(first[:4]) == sorted(first[4:]) and first[:4] != first[4:]
+
+
+async def test_a_run_goes_on_where_it_was() -> None:
+    liar = Liar(token_s=0)
+    async with serving(liar) as url:
+        order = Order(Subject(url, MODEL), (POINT,), limits=replace(QUICK, precision=1e-9))
+        kept, begun = [], []
+        events = measure(order)
+        async for event in events:
+            if isinstance(event, Began):
+                begun.append(event.run)
+            if isinstance(event, Took):
+                kept.append(event.sample)
+                if len(kept) == 2:
+                    break
+        await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+        assert not begun[0].figures and not begun[0].is_whole
+        done: Measured | None = None
+        async for event in measure(replace(order, kept=tuple(kept))):
+            done = event if isinstance(event, Measured) else done
+    assert done is not None and list(done.samples[:2]) == kept
+    assert [each.repetition for each in done.samples] == list(range(len(done.samples)))
+    assert [each.is_cold for each in done.samples[:3]] == [True, False, False]
+    assert len({each["messages"][0]["content"] for each in liar.asked}) == len(liar.asked)
+
+
+# --- the pretend Spark, whose speed is known ---
+
+
+DRAFTS = ("--speculative-config", '{"method": "eagle3", "num_speculative_tokens": 3}')
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
+    truth = Truth("openai/*", decode_tokens_per_s=150.0, prefill_tokens_per_s=4000.0)
+    taken: dict[PretendText, float] = dict.fromkeys(get_args(PretendText), 0.7)
+    world = World(faster=500, images=("*",), truths=(truth,), jitter=0.01, acceptance=taken)
+    made = spark(tmp_path_factory.mktemp("truth"), world)
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("more", [(), DRAFTS], ids=["plain", "drafts"])
+async def test_a_pretend_spark_shows_the_speed_that_it_was_given(host: Spark, more: tuple[str, ...]) -> None:
+    """Drafted tokens come several to a chunk: whoever counts chunks finds half."""
+    launch = (*VLLM, *more)
+    pace = Pace.read(order_of([*launch], host.folder, "id", {})["pace"])
+    engine = host.start(*launch, name="drafts" if more else "plain").until_ready()
+    alone, four = Point("single", "code", 1, 64, 160), Point("sweep", "code", 4, 32, 160)
+    order = Order(
+        Subject(engine.url, "oss", "vllm"), (alone,) if more else (alone, four), limits=Limits(9, 0.001, 2, 2)
+    )
+    last: Measured | None = None
+    async for event in measure(order):
+        last = event if isinstance(event, Measured) else last
+    assert last is not None
+    for found in last.run.figures:
+        assert not found.wrong and found.decode_tps is not None
+        truth = pace.decode_tokens_per_s(found.point.users, "code")
+        assert found.decode_tps.value == pytest.approx(truth, rel=0.02), found
+    first = last.run.figures[0]
+    assert (first.accepted_per_step or 1.0) == pytest.approx(pace.tokens_a_step("code"), rel=0.02)
+    assert first.kv_usage is not None and first.preemptions == 0

@@ -1,0 +1,123 @@
+"""What is seen beside a run: unknown is None, never zero."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from firesteel.bench.sampler import (
+    Counters,
+    Look,
+    Sampler,
+    added,
+    during,
+    mean_watts,
+    parse_gpu,
+    read_counters,
+    summary,
+)
+from firesteel.edge.sim import World, environment, make
+
+RECORDED = Path(__file__).parent.parent / "engines/metrics/llamacpp-11549.txt"
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("2400, 60.50, 52, 90\n", Look(1, 2400, 60.5, 52, 90)),
+        ("208, [N/A], 38, 0\n", Look(1, 208, None, 38, 0)),
+        ("[N/A], [N/A], [N/A], [N/A]\n", Look(1)),
+        ("2400, 60, 52, 90\n1200, 40, 70, 10\n", Look(1, 1200, 100, 70, 90)),
+        ("2400, 60, 52, 90\n1200, [N/A], 70, 10\n", Look(1, 1200, None, 70, 90)),
+        ("", Look(1)),
+        ("Failed to initialize NVML: Driver/library version mismatch\n", Look(1)),
+        ("nan, inf, -3, 1e99\n", Look(1)),
+    ],
+)
+def test_nvidia_smi(text: str, seen: Look) -> None:
+    assert parse_gpu(1, text) == seen
+
+
+async def test_the_pretend_spark_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, World())
+    for name, value in environment(tmp_path, {"PATH": "/usr/bin:/bin"}).items():
+        monkeypatch.setenv(name, value)
+    async with Sampler("http://127.0.0.1:9", None) as sampler:
+        async with asyncio.timeout(20):
+            while not sampler.looks:
+                await asyncio.sleep(0.01)
+    (first, *_) = sampler.looks
+    assert (first.clock_mhz, first.power_w, first.temperature_c) == (208, 8, 38)
+    assert first.memory_available_bytes is not None and first.memory_available_bytes > 100 * 2**30
+    assert first.kv_usage is None
+
+
+async def test_of_another_machine_nothing_is_known() -> None:
+    async with Sampler("http://127.0.0.1:9", None, is_here=False) as sampler:
+        async with asyncio.timeout(20):
+            while not sampler.looks:
+                await asyncio.sleep(0.01)
+    assert summary(sampler.looks) == {} and mean_watts(sampler.looks) is None
+
+
+def test_a_summary_leaves_out_what_nobody_saw() -> None:
+    looks = [Look(1, clock_mhz=200), Look(2, clock_mhz=2400, temperature_c=50)]
+    found = summary(looks)
+    assert found["clock_mhz"] == {"least": 200, "mean": 1300, "most": 2400}
+    assert found["temperature_c"]["mean"] == 50 and "power_w" not in found
+
+
+def test_power_counts_while_there_is_load() -> None:
+    looks = [Look(float(at), power_w=60 if 10 <= at <= 13 else 8) for at in range(20)]
+    assert mean_watts(during(looks, [(10, 11), (12.5, 13.5)])) == 60
+    assert mean_watts(during(looks, [(10, 11)])) is None, "twice is too seldom"
+
+
+VLLM = """
+vllm:num_preemptions_total{engine="0"} 3.0
+vllm:kv_cache_usage_perc{engine="0"} 0.25
+vllm:prefix_cache_queries_total{engine="0"} 1000.0
+vllm:prefix_cache_hits_total{engine="0"} 250.0
+vllm:spec_decode_num_drafts_total{engine="0"} 100.0
+vllm:spec_decode_num_draft_tokens_total{engine="0"} 300.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0"} 150.0
+"""
+
+
+def test_counters_of_vllm() -> None:
+    found = read_counters("vllm", VLLM)
+    assert (found.accepted_per_step, found.cached_share, found.preemptions) == (2.5, 0.25, 3)
+    assert found.kv_usage == 0.25
+    more = read_counters("vllm", VLLM.replace(" 100.0", " 110.0").replace(" 150.0", " 180.0"))
+    assert more.since(found).accepted_per_step == 4.0
+    assert more.since(found).cached_share is None and more.since(found).preemptions == 0
+
+
+def test_counters_of_llama_cpp() -> None:
+    text = "llamacpp:prompt_tokens_total 75\nllamacpp:prompt_tokens_cached_total 25\n"
+    text += "llamacpp:spec_decode_num_drafts_total 0\n"
+    found = read_counters("llamacpp", text)
+    assert (found.cache_asked, found.cache_hit, found.cached_share) == (100, 25, 0.25)
+    assert found.accepted_per_step is None and found.preemptions is None
+
+
+def test_a_counter_that_went_back_is_unknown() -> None:
+    before, after = Counters(preemptions=5, drafts=10, accepted_tokens=9), Counters(preemptions=1, drafts=12)
+    assert after.since(before) == Counters(drafts=2)
+
+
+def test_stretches_add_up_where_all_are_known() -> None:
+    assert added([Counters(drafts=1, preemptions=2), Counters(drafts=3)]) == Counters(drafts=4)
+    assert added([]) == Counters()
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
+def test_another_programs_page_tells_nothing(engine: str) -> None:
+    assert read_counters(engine, "<html>it works</html>") == Counters()  # type: ignore[arg-type]
+
+
+def test_a_page_that_was_recorded_is_read() -> None:
+    found = read_counters("llamacpp", RECORDED.read_text())
+    assert found.cache_asked is not None and found.drafts is not None

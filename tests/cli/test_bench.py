@@ -1,0 +1,182 @@
+"""`firesteel bench`: the words, the table, the document, what is kept; and the real engine's own clock."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from firesteel.bench.store import open_history
+from firesteel.edge.home import Home
+from tests.bench.liar import Liar, serving
+from tests.cli.inside import inside
+from tests.conftest import Firesteel, run_firesteel
+from tests.edge.spark import until
+
+QUICK = ("--budget", "1s", "--users", "1", "--depth", "64", "--answer", "16", "--text", "prose")
+
+
+@contextmanager
+def lying(liar: Liar) -> Iterator[str]:
+    """Its server in a thread of its own; the command under test has a loop of its own."""
+    found: list[str] = []
+    ready, over = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        async with serving(liar) as url:
+            found.append(url)
+            ready.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield found[0]
+    finally:
+        over.set()
+        thread.join(10)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firesteel:
+    return inside(tmp_path / "home", monkeypatch, capsys)
+
+
+def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> None:
+    with lying(Liar(token_s=0.004)) as url:
+        ran = here("bench", "--url", f"{url}/v1", *QUICK, "--json")
+        assert ran.code == 0, ran.err
+        shown = here("bench", "--url", url, *QUICK, "--cold", "--target", "ttft=1s,token=20ms")
+    (figures,) = ran.json["figures"]
+    assert ran.json["document"] == "firesteel.bench/1"
+    assert figures["decode_tps"]["value"] == pytest.approx(250, rel=0.15)
+    assert figures["point"]["prompt_tokens"] == 64 and not figures["wrong"]
+    assert ran.json["settings"]["seed"] == 0 and ran.json["subject"]["plan"] == {}
+    assert "bench   asking how it counts tokens" in ran.err
+    with open_history(Home(tmp_path / "home")) as history:
+        kept = history.run(ran.json["id"])
+        assert len(history.runs()) == 2
+    assert len(kept.samples) >= figures["samples"] and kept.run.is_whole
+    assert kept.run.figures[0].decode_tps is not None
+    assert shown.code == 0 and "decode tok/s" in shown.out and "±" in shown.out, shown.out
+    assert "cold TTFT ms" in shown.out and "requests/s within the target" in shown.out
+    assert "client  at most" in shown.out
+
+
+@pytest.mark.parametrize("lie", ["500", "no usage", "garbage"])
+def test_a_server_that_gives_nothing_is_told_by_exit_1(here: Firesteel, lie: str) -> None:
+    with lying(Liar(lie)) as url:
+        ran = here("bench", "--url", url, *QUICK)
+    assert ran.code == 1
+    assert "nothing but wrong answers" in ran.out and "2 wrong" in ran.out, ran.out
+
+
+def test_a_run_that_was_cut_off_goes_on(here: Firesteel, tmp_path: Path) -> None:
+    with lying(Liar(token_s=0)) as url:
+        first = here("bench", "--url", url, *QUICK, "--json").json
+        with open_history(Home(tmp_path / "home")) as history:
+            whole = history.run(first["id"])
+            history.delete(first["id"])
+        assert first["is_whole"]
+        with open_history(Home(tmp_path / "home")) as history:
+            history.begin(replace(whole.run, figures=(), is_whole=False))
+            history.add(first["id"], *whole.samples[:2])
+        again = here("bench", "--url", url, "--resume", first["id"], "--json")
+        assert again.code == 0, again.err
+        assert again.json["id"] == first["id"] and again.json["is_whole"]
+        with open_history(Home(tmp_path / "home")) as history:
+            kept = history.run(first["id"])
+        assert kept.samples[:2] == whole.samples[:2] and len(kept.samples) > 2
+        done = here("bench", "--url", url, "--resume", first["id"])
+        assert done.code == 2 and "is whole" in done.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--users", "0"), ("--users", "1,x"), ("--users", "9" * 400), ("--users", ",".join(["1"] * 1000)),
+        ("--depth", "8q"), ("--depth", "99m"), ("--budget", "soon"), ("--budget", "0s"), ("--budget", "1e9h"),
+        ("--precision", "200%"), ("--precision", "nan"), ("--text", "poetry"), ("--shape", "nonsense"),
+        ("--rate", "0"), ("--rate", "-1"), ("--target", "speed=3"), ("--target", "ttft=soon"),
+        ("--seed", "-1"),
+        ("--key-env", "NO_SUCH_VARIABLE"), ("--html", "/no/such/folder/x.html"), ("--resume", "../../x"),
+        ("--temperature", "9"), ("--thinking", "maybe"), ("--resume", "x", "--shape", "single"),
+    ],
+)  # fmt: skip
+def test_words_that_make_no_sense(here: Firesteel, words: tuple[str, ...]) -> None:
+    with lying(Liar(token_s=0)) as url:
+        ran = here("bench", "--url", url, *words)
+    assert ran.code == 2 and ran.err.count("\n") <= 4 and "next: " in ran.err, ran.err
+    assert len(ran.err) < 900
+
+
+def test_words_that_do_not_go_together(here: Firesteel) -> None:
+    assert here("bench", "x", "--url", "http://127.0.0.1:9").code == 2
+    assert here("bench", "--model", "x").code == 2
+    assert here("bench", "--url", "ftp://x").code == 2
+    assert here("bench", "--url", "http://user:pw@127.0.0.1:9").code == 2
+
+
+def test_nothing_to_measure(here: Firesteel, free_port: int) -> None:
+    nothing = here("bench")
+    assert nothing.code == 5 and "nothing is running" in nothing.err
+    silent = here("bench", "--url", f"http://127.0.0.1:{free_port}")
+    assert silent.code == 5 and "does not answer" in silent.err
+
+
+def test_the_shapes_are_listed(here: Firesteel) -> None:
+    ran = here("bench", "--shape", "list")
+    assert ran.code == 0 and all(name in ran.out for name in ("single", "agent", "rag", "burst", "open"))
+
+
+def test_points_that_do_not_fit_the_context(here: Firesteel) -> None:
+    with lying(Liar(token_s=0)) as url:
+        ran = here("bench", "--url", url, "--shape", "single", "--depth", "64k")
+        assert ran.code == 2 and "8,192 are served" in ran.err
+        some = here(
+            "bench", "--url", url, "--shape", "single", "--depth", "64,64k", "--answer", "8", "--budget", "1s"
+        )
+    assert some.code == 0 and "left out: points that need" in some.out
+
+
+@pytest.mark.real
+def test_the_real_engine_by_its_own_clock(engine_home: Home, free_port: int) -> None:
+    up = run_firesteel(engine_home.root, "up", "smollm2", "--port", str(free_port))
+    assert up.code == 0, up.err
+    words = ("--users", "1", "--depth", "200", "--answer", "40", "--text", "prose", "--budget", "12s")
+    ran = run_firesteel(engine_home.root, "bench", *words, "--json")
+    assert ran.code == 0, ran.err
+    (found,) = ran.json["figures"]
+    ours, theirs = found["decode_tps"]["value"], found["server"]["decode_tps"]
+    assert ours == pytest.approx(theirs, rel=0.1)
+    assert found["prefill_tps"]["value"] == pytest.approx(found["server"]["prefill_tps"], rel=0.25)
+    assert not found["wrong"] and found["bandwidth_share"] > 0
+    subject = ran.json["subject"]
+    assert subject["engine"] == "llamacpp" and subject["plan"]["bytes_per_token"] > 50_000_000
+    assert subject["launch_key"] and ran.json["settings"]["max_num_seqs"] == 2
+
+
+def test_whoever_stops_it_is_told_how_to_go_on(tmp_path: Path) -> None:
+    liar = Liar(token_s=0.01)
+    with lying(liar) as url:
+        words = [sys.executable, "-m", "firesteel", "bench", "--url", url, *QUICK[2:], "--budget", "60s"]
+        env = {**os.environ, "FIRESTEEL_HOME": str(tmp_path), "FIRESTEEL_COMMAND": "firesteel"}
+        with subprocess.Popen([*words, "--precision", "0.01%"], env=env, stderr=subprocess.PIPE) as ran:
+            until(lambda: liar.streams >= 3)
+            ran.send_signal(signal.SIGINT)
+            _, said = ran.communicate(timeout=30)
+    assert ran.returncode == 130
+    assert b"what was measured is kept; to go on: firesteel bench --resume 2" in said
+    with open_history(Home(tmp_path)) as history:
+        (line,) = history.runs()
+    assert line.samples >= 2 and not line.is_whole

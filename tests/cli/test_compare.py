@@ -1,0 +1,187 @@
+"""`firesteel compare` and `firesteel history`, as typed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from firesteel.bench.compare import compare, were_in_turns
+from firesteel.bench.store import open_history
+from firesteel.bench.values import Settings, Subject
+from firesteel.bench.written import Kept
+from firesteel.cli import documents
+from firesteel.cli.ab import measured_ab
+from firesteel.edge.home import Home
+from firesteel.errors import UsageError
+from tests.bench.liar import Liar, serving
+from tests.bench.runs import POINT, SUBJECT, kept, rates
+from tests.cli.inside import inside
+from tests.conftest import Firesteel
+
+FOREIGN = Path(__file__).parents[1] / "bench" / "foreign"
+PLAN = {"decode_tps": {"low": 45.0, "expected": 50.0, "high": 55.0}, "why": "fitted to runs"}
+
+
+def keep(home: Path, made: Kept, at: int) -> None:
+    with open_history(Home(home)) as history:
+        history.begin(replace(made.run, began=f"2026-11-15T10:00:0{at}+00:00"))
+        history.add(made.run.id, *made.samples)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firesteel:
+    home = tmp_path / "home"
+    keep(home, kept("slow", rates(50, seed=1), answers="abcdefgh"), 0)
+    planned = replace(SUBJECT, plan=PLAN, launch={"flags": {"kv-cache-dtype": "fp8"}})
+    keep(home, kept("fast", rates(60, seed=2), answers="abcdefgX", subject=planned), 1)
+    keep(home, kept("thinks", rates(60), settings=Settings(thinking=True)), 2)
+    return inside(home, monkeypatch, capsys)
+
+
+def test_two_runs(run: Firesteel) -> None:
+    done = run("compare", "slow", "fast")
+    assert done.code == 0
+    assert "faster by 2" in done.out and "p < 0.001" in done.out
+    assert "kv-cache-dtype: not set, fp8" in done.out
+    assert "measured at two times" in done.out
+
+
+def test_two_runs_as_json(run: Firesteel) -> None:
+    found = run("compare", "last~2", "last~1", "--json").json
+    jsonschema.validate(found, documents.RunsComparedJson.model_json_schema())
+    decode = next(row for row in found["rows"] if row["measure"] == "decode")
+    assert (found["first"], found["second"]) == ("slow", "fast")
+    assert decode["difference"]["verdict"] == "faster"
+    assert decode["difference"]["low"] < 1.2 < decode["difference"]["high"]
+    assert found["answers"] is None, "two runs of themselves have other prompts"
+
+
+def test_not_comparable_and_despite(run: Firesteel) -> None:
+    done = run("compare", "slow", "thinks")
+    assert done.code == 1
+    assert "not comparable because thinking differs: as the model has it and on" in done.out
+    assert "tok/s" not in done.out
+    assert run("compare", "slow", "thinks", "--despite", "thinking").code == 0
+    assert run("compare", "slow", "thinks", "--json").json["why_not"][0]["setting"] == "thinking"
+
+
+def test_against_the_plan(run: Firesteel) -> None:
+    done = run("compare", "fast", "--plan")
+    assert done.code == 0 and "faster than planned" in done.out and "fitted to runs" in done.out
+    found = run("compare", "fast", "--plan", "--json").json
+    assert found["rows"][0]["planned"] == PLAN["decode_tps"]
+    refused = run("compare", "slow", "--plan")
+    assert refused.code == 2 and "no plan was kept with it" in refused.err
+
+
+def test_against_published_runs(run: Firesteel, tmp_path: Path) -> None:
+    subject = Subject("", "x", "llamacpp", launch={"model": "ggml-org/gpt-oss-20b-GGUF", "sparks": 1})
+    point = replace(POINT, prompt_tokens=512, answer_tokens=32)
+    keep(tmp_path / "home", kept("oss", rates(80), point=point, subject=subject), 3)
+    done = run("compare", "oss", "--published")
+    assert done.code == 0 and "https://" in done.out and "two hands" in done.out
+    assert run("compare", "oss", "--published", "--json").json["rows"]
+    assert "no published run" in run("compare", "slow", "--published").err
+
+
+def test_a_file_of_another_tool(run: Firesteel) -> None:
+    name = str(FOREIGN / "llama-benchy-0.4.0.json")
+    done = run("compare", name, name)
+    assert done.code == 0 and "no difference seen" in done.out
+    assert run("compare", "slow", name).code == 1, "no point is in both"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("compare",), "2 RUNs here, not 0"),
+        (("compare", "slow"), "2 RUNs here, not 1"),
+        (("compare", "slow", "fast", "--plan"), "1 RUN here, not 2"),
+        (("compare", "slow", "--plan", "--published"), "one of"),
+        (("compare", "slow", "nothing"), "no run nothing"),
+        (("compare", "slow", "./nothing.json"), "no id"),
+        (("compare", "slow", "a\nb"), "no id"),
+        (("compare", "slow", __file__), "is no result of"),
+        (("compare", "slow", "/"), "not a file"),
+        (("compare", "--ab", "slow", "fast"), "nothing that runs"),
+        (("history", "show", "x y"), "no id"),
+        (("history", "delete", "%"), "no id"),
+        (("history", "import", "/nothing/there"), "not a file"),
+        (("history", "export", "--samples"), "one RUN"),
+    ],
+)
+def test_words_that_make_no_sense(run: Firesteel, words: tuple[str, ...], says: str) -> None:
+    done = run(*words)
+    assert done.code == 2 and says in done.err and "next:" in done.err
+
+
+def test_the_history(run: Firesteel) -> None:
+    assert [line.split()[0] for line in run("history").out.splitlines()] == ["name", "thinks", "fast", "slow"]
+    found = run("history", "list", "--json").json
+    jsonschema.validate(found, documents.HistoryJson.model_json_schema())
+    assert [each["samples"] for each in found["runs"]] == [8, 8, 8]
+    assert "1,000 + 100" in run("history", "show", "slow").out
+    assert run("history", "show", "slow", "--json").json["id"] == "slow"
+    assert "slow is gone" in run("history", "delete", "slow").out
+    assert "slow" not in run("history").out
+
+
+def test_an_empty_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    firesteel = inside(tmp_path, monkeypatch, capsys)
+    assert "nothing was measured yet; next: firesteel bench" in firesteel("history").out
+
+
+def test_out_and_in_again(run: Firesteel, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.json"
+    assert run("history", "export", "slow", "fast", "--file", str(rows)).code == 0
+    assert len(json.loads(rows.read_text())["rows"]) == 2
+    assert run("history", "import", str(rows)).out.count("reported") == 2
+    assert run("history", "import", str(rows)).out.count("already") == 2
+    whole = tmp_path / "whole.json"
+    whole.write_text(run("history", "export", "slow", "--samples").out)
+    assert run("compare", "slow", str(whole)).code == 0
+    origins = [each["origin"] for each in run("history", "--json").json["runs"]]
+    assert sorted(origins) == ["measured here"] * 3 + ["reported"] * 2
+
+
+ASKED = {
+    "model": None,
+    "shapes": ("single",),
+    "users": (),
+    "depth": (60,),
+    "answer": (40,),
+    "text": (),
+    "budget": "10s",
+    "precision": "20%",
+    "seed": 0,
+}
+
+
+async def test_two_servers_in_turns_are_two_runs(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    async with serving(Liar(token_s=0.004)) as one, serving(Liar(token_s=0.006)) as other:
+        with open_history(home) as history:
+            first, second = await measured_ab(history, one, other, ASKED)
+            with pytest.raises(UsageError, match="from its cache of the first"):
+                await measured_ab(history, one, f"{one}/v1/", ASKED)
+    with open_history(home) as history:
+        again = [history.run(each.run.id) for each in (first, second)]
+    assert again == [first, second]
+    assert were_in_turns(*again)
+    found = compare(*again, is_interleaved=True)
+    assert found.rows[0].difference.verdict == "slower"
+    assert found.answers is not None and found.answers.changed == 0
+    assert not list((tmp_path / "locks").iterdir())
+
+
+def test_what_bench_printed_can_be_compared(run: Firesteel, tmp_path: Path) -> None:
+    printed = tmp_path / "printed.json"
+    printed.write_text(run("history", "show", "slow", "--json").out)
+    done = run("compare", "slow", str(printed))
+    assert done.code == 0 and "no difference seen" in done.out

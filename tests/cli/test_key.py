@@ -1,0 +1,90 @@
+"""`firesteel key`: the token alone on stdout, once; words on stderr."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from firesteel.cli.documents import KeyAddedJson, KeyRevokedJson, KeysJson
+from firesteel.gateway.keys import KeyRing
+from firesteel.gateway.talk import Refusal, Who
+from tests.cli.inside import inside
+from tests.conftest import Firesteel
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def firesteel(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firesteel:
+    return inside(home, monkeypatch, capsys)
+
+
+def test_added_listed_revoked(firesteel: Firesteel, home: Path) -> None:
+    ran = firesteel("key", "add", "laptop", "--model", "coder", "--model", "small", "--rate", "60/m")
+    assert ran.code == 0 and ran.out.startswith("fs-") and ran.out.count("\n") == 1
+    assert "only time" in ran.err and ran.out.strip() not in ran.err
+    token = ran.out.strip().encode()
+    assert KeyRing.read(home / "keys.json").who(token) == Who("laptop", False, frozenset({"coder", "small"}))
+
+    listed = firesteel("key", "list")
+    assert all(word in listed.out for word in ("laptop", "inference", "coder, small", "60/m"))
+    assert token.decode() not in listed.out
+
+    gone = firesteel("key", "revoke", "laptop")
+    assert (gone.code, gone.out) == (0, "") and "revoked" in gone.err
+    assert "firesteel key add NAME" in firesteel("key", "list").out
+    assert isinstance(KeyRing.read(home / "keys.json").who(b"x"), Who), (
+        "a gateway that starts now has no keys"
+    )
+
+
+def test_as_json(firesteel: Firesteel, home: Path) -> None:
+    words = ("--admin", "--tokens-rate", "5000/h", "--priority", "-3", "--json")
+    added = firesteel("key", "add", "boss", *words).json
+    jsonschema.validate(added, KeyAddedJson.model_json_schema())
+    who = KeyRing.read(home / "keys.json").who(added["token"].encode())
+    assert who == Who("boss", True, None, -3)
+    assert added["key"]["tokens"] == "5000/h" and added["key"]["models"] is None
+    listed = firesteel("--json", "key", "list").json
+    jsonschema.validate(listed, KeysJson.model_json_schema())
+    assert listed["keys"] == [added["key"]] and added["token"] not in json.dumps(listed)
+    gone = firesteel("key", "revoke", "boss", "--json").json
+    jsonschema.validate(gone, KeyRevokedJson.model_json_schema())
+    assert gone["key"]["id"] == added["key"]["id"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("add",), "Missing argument"),
+        (("add", "a/b"), "is no name"),
+        (("add", "a", "--rate", "often"), "is no rate"),
+        (("add", "a", "--priority", "1000"), "not in the range"),
+        (("add", "a", "--model", "../x"), "is no name"),
+        (("revoke", "nobody"), "no key called"),
+        (("lose",), "No such command"),
+    ],
+)
+def test_refused(firesteel: Firesteel, home: Path, words: tuple[str, ...], said: str) -> None:
+    ran = firesteel("key", *words)
+    assert ran.code == 2 and said in ran.err and ran.out == ""
+    assert not (home / "keys.json").exists()
+
+
+def test_bare_it_says_what_there_is(firesteel: Firesteel) -> None:
+    ran = firesteel("key")
+    assert ran.code == 2 and all(word in ran.err for word in ("add", "list", "revoke"))
+
+
+def test_twice_the_same_name(firesteel: Firesteel, home: Path) -> None:
+    first = firesteel("key", "add", "a").out.strip().encode()
+    ran = firesteel("key", "add", "a")
+    assert ran.code == 2 and "next: firesteel key revoke a" in ran.err and ran.out == ""
+    ring = KeyRing.read(home / "keys.json")
+    assert ring.who(first) == Who("a") and isinstance(ring.who(b"fs-x"), Refusal)
