@@ -1,0 +1,139 @@
+"""The search finds the best in few runs, the same each time, and asks for nothing that is forbidden."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import product
+from math import exp
+
+import pytest
+
+from firesteel.bench.search import Axis, Search
+from firesteel.bench.space import Setting
+
+AXES = (Axis(4, True), Axis(3, True), Axis(4, True), Axis(2), Axis(4))
+START = (3, 1, 2, 0, 1)
+GRID = list(product(*(range(axis.size) for axis in AXES)))
+Truth = Callable[[Setting], float]
+
+
+def truth(seed: int) -> Truth:
+    """Each choice has its factor, ladders a peak, and some pairs one of their own."""
+    lot = random.Random(seed)
+    main = [[lot.gauss(0, 0.1) for _ in range(axis.size)] for axis in AXES]
+    peaks = [lot.uniform(0, axis.size - 1) for axis in AXES]
+    pairs = {(k, a, m, b): lot.gauss(0, 0.03) for k, a, m, b in ((0, 1, 3, 1), (2, 0, 4, 2), (0, 0, 4, 3))}
+
+    def score(setting: Setting) -> float:
+        total = 0.0
+        for k, (axis, at) in enumerate(zip(AXES, setting, strict=True)):
+            total += -0.06 * abs(at - peaks[k]) if axis.is_ladder else main[k][at]
+        total += sum(gain for (k, a, m, b), gain in pairs.items() if (setting[k], setting[m]) == (a, b))
+        return 100 * exp(total)
+
+    return score
+
+
+def run(search: Search, score: Truth, noise: float = 0.01, seed: int = 0) -> Search:
+    lot = random.Random(seed)
+    while (setting := search.ask()) is not None:
+        search.tell(setting, [score(setting) * exp(lot.gauss(0, noise)) for _ in range(4)])
+    return search
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_near_the_best_in_a_third_of_the_grid(seed: int) -> None:
+    score = truth(seed)
+    search = run(Search(AXES, START, most=len(GRID)), score, seed=seed)
+    assert search.best is not None
+    assert score(search.best.setting) >= 0.98 * max(map(score, GRID))
+    assert len(search.told) <= len(GRID) / 3
+    assert len({each.setting for each in search.told}) == len(search.told)
+
+
+def test_far_fewer_than_by_lot() -> None:
+    """How many drawn by lot come as near as often: the search must be worth its code."""
+    ours, lots = [], []
+    for seed in range(6):
+        score = truth(seed)
+        near = 0.98 * max(map(score, GRID))
+        search = run(Search(AXES, START, most=len(GRID)), score, seed=seed)
+        ours.append(next(at for at, each in enumerate(search.told, 1) if score(each.setting) >= near))
+        good = sum(score(setting) >= near for setting in GRID)
+        lots.append((len(GRID) + 1) / (good + 1))  # the mean place of the first good one
+    assert sum(ours) < 0.5 * sum(lots), (ours, lots)
+
+
+def test_the_setting_as_it_is_comes_first() -> None:
+    assert Search(AXES, START).ask() == START
+
+
+def test_the_same_each_time() -> None:
+    first, second = (run(Search(AXES, START, seed=3), truth(3)) for _ in range(2))
+    assert [each.setting for each in first.told] == [each.setting for each in second.told]
+
+
+def test_told_again_it_goes_on_where_it_was() -> None:
+    """What a journal has is all that there is to know."""
+    whole = run(Search(AXES, START), truth(4))
+    for cut in (1, 5, len(whole.told) - 1):
+        again = Search(AXES, START)
+        for each in whole.told[:cut]:
+            again.tell(each.setting, each.values)
+        assert again.ask() == whole.told[cut].setting
+
+
+def test_what_is_barred_is_never_asked_for() -> None:
+    search = run(Search(AXES, START, barred=lambda setting: setting[3] == 1), truth(5))
+    assert len(search.told) > 3 and all(each.setting[3] == 0 for each in search.told)
+
+
+def test_no_more_runs_than_it_may() -> None:
+    assert len(run(Search(AXES, START, most=4), truth(6)).told) == 4
+
+
+def test_a_choice_that_never_comes_up_is_left_alone() -> None:
+    score = truth(7)
+    search = Search(AXES, START, most=len(GRID))
+    while (setting := search.ask()) is not None:
+        search.tell(setting, () if setting[4] == 2 else [score(setting)] * 4)
+    failed = [each for each in search.told if not each.values]
+    assert len(failed) <= 2
+    assert search.best is not None and search.best.setting[4] != 2
+
+
+def test_where_nothing_matters_it_ends_soon() -> None:
+    search = run(Search(AXES, START, most=len(GRID)), lambda setting: 50.0)
+    assert len(search.told) < 30
+
+
+def test_the_plan_goes_first() -> None:
+    """What is expected to be far better is tried before the rest."""
+    search = Search(AXES, START, worth=lambda setting: 300.0 if setting[3] == 1 else 100.0)
+    search.tell(START, [100.0] * 4)
+    asked = search.ask()
+    assert asked is not None and asked[3] == 1
+
+
+def test_clearly_beaten() -> None:
+    search = Search(AXES, START)
+    assert not search.is_beaten([1.0, 1.0, 1.0])  # nothing to be beaten by
+    search.tell(START, [100.0, 101.0, 99.0, 100.0])
+    assert search.is_beaten([80.0, 81.0, 79.0])
+    assert not search.is_beaten([80.0, 120.0, 60.0])  # too wide to say
+    assert not search.is_beaten([99.0, 101.0, 100.0])
+    assert not search.is_beaten([50.0, 50.0])  # two may agree by chance
+
+
+def test_values_that_are_no_rates_are_a_failure() -> None:
+    search = Search(AXES, START)
+    search.tell(START, [0.0, -1.0])
+    assert search.best is None and search.ask() is None
+
+
+def test_a_very_large_space_is_drawn_from() -> None:
+    axes = tuple(Axis(10) for _ in range(6))
+    search = Search(axes, (0,) * 6, most=4)
+    found = run(search, lambda setting: 100.0 + sum(setting))
+    assert len(found.told) == 4 and all(len(each.setting) == 6 for each in found.told)

@@ -1,0 +1,167 @@
+"""What tune may change: only what the release takes, what fits, and what no rule stops."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from firesteel import library
+from firesteel.bench.space import AS_IT_IS, OFF, Around, Goal, Space, make_space
+from firesteel.edge import embedded_server
+from firesteel.engines.schema import schema
+from firesteel.facts.hardware import hardware, host_at_rest
+from firesteel.launch import Ask
+from firesteel.planner import Band
+from firesteel.rules import Proposal
+
+GB10 = host_at_rest(hardware("gb10"))
+MTP = "qwen3.6-35b-a3b-nvfp4"
+
+
+def proposed(model: str, version: str | None = None, context: int | None = None) -> Proposal:
+    return library.propose(Ask(model, context, 4, version=version), GB10)[0]
+
+
+def around() -> Around:
+    known = library.catalog()
+    return Around(known.images, recipes=tuple(known.recipes.values()))
+
+
+def spaced(base: Proposal, users: int = 4, goal: Goal = "latency") -> Space:
+    return make_space(base, goal, users, around())
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    return spaced(proposed(MTP, context=8192))
+
+
+def labels(space: Space, knob: str) -> tuple[str, ...]:
+    at = space.at(knob)
+    return space.knobs[at].labels if at is not None else ()
+
+
+def test_the_start_is_the_launch_as_it_is(space: Space) -> None:
+    assert space.changes(space.start) == {}
+    assert space.proposal(space.start).plan.launch == space.base.plan.launch
+
+
+def test_labels_and_settings_are_inverse(space: Space) -> None:
+    lot = random.Random(1)
+    for _ in range(100):
+        setting = tuple(lot.randrange(len(knob.choices)) for knob in space.knobs)
+        assert space.setting(space.labels(setting)) == setting
+
+
+def test_what_a_release_has_not_is_never_offered() -> None:
+    """`--attention-backend` came with 0.13.0."""
+    now, old = spaced(proposed("gpt-oss-20b", "0.24.0")), spaced(proposed("gpt-oss-20b", "0.11.0"))
+    assert labels(now, "attention-backend") and not labels(old, "attention-backend")
+
+
+@pytest.mark.parametrize("model", [MTP, "qwen3.5-27b-dflash", "gpt-oss-20b", "mistral-small-4-nvfp4"])
+def test_every_choice_is_of_the_release(model: str) -> None:
+    space = spaced(proposed(model))
+    launch = space.base.plan.launch
+    assert launch.version is not None
+    known = schema("vllm", launch.version)
+    assert known is not None
+    for knob in space.knobs:
+        for choice in knob.choices:
+            for flag, value in choice.flags.items():
+                assert flag in known.flags, flag
+                assert not isinstance(value, str) or known.flags[flag].value.accepts(value), (flag, value)
+
+
+def test_what_does_not_fit_is_listed_with_its_reason() -> None:
+    refused = spaced(library.propose(Ask("qwen3.6-27b-nvfp4"), GB10)[0], users=8).refused()
+    why = [why for changes, why in refused if changes == {"kv-cache-dtype": "auto"}]
+    assert len(why) == 1 and "does not fit" in why[0]
+
+
+def test_what_a_rule_stops_is_listed_with_its_rule() -> None:
+    space = spaced(proposed("gpt-oss-20b", "0.26.0"))
+    why = [why for changes, why in space.refused() if changes == {"attention-backend": "FLASHINFER"}]
+    assert len(why) == 1 and ": " in why[0] and "does not fit" not in why[0]
+    at = space.at("attention-backend")
+    assert at is not None
+    barred = space.moved(space.start, at, labels(space, "attention-backend").index("FLASHINFER"))
+    assert space.barred(barred) and not space.barred(space.start)
+
+
+def test_only_ways_to_draft_that_the_model_has() -> None:
+    assert labels(spaced(proposed(MTP)), "speculation") == (OFF, "mtp 1", "mtp 2", "mtp 3")
+    assert labels(spaced(proposed(f"{MTP}-plain")), "speculation") == (OFF, "mtp 1", "mtp 2", "mtp 3")
+    assert labels(spaced(proposed("gpt-oss-20b")), "speculation") == ()
+    assert "dflash 15" in labels(spaced(proposed("qwen3.5-27b-dflash")), "speculation")
+
+
+def test_turning_drafting_off_takes_the_flag_away(space: Space) -> None:
+    at = space.at("speculation")
+    assert at is not None
+    plain = space.proposal(space.moved(space.start, at, 0)).plan
+    assert "speculative-config" not in plain.launch.flags
+    assert plain.memory.needed.expected < space.base.plan.memory.needed.expected  # its drafter is not loaded
+
+
+def test_more_sequences_are_planned_anew(space: Space) -> None:
+    at = space.at("max-num-seqs")
+    assert at is not None and labels(space, "max-num-seqs") == ("4", "8")
+    more = space.proposal(space.moved(space.start, at, 1)).plan.launch.flags
+    assert more["max-num-seqs"] == "8"
+    now, then = (int(str(f["kv-cache-memory-bytes"])) for f in (space.base.plan.launch.flags, more))
+    assert then > 1.5 * now
+
+
+def test_fewer_sequences_than_users_only_for_throughput() -> None:
+    base = proposed(MTP, context=8192)
+    assert "2" in labels(spaced(base, goal="throughput"), "max-num-seqs")
+    assert "2" not in labels(spaced(base, goal="latency"), "max-num-seqs")
+
+
+def test_the_embedded_engine_is_offered_what_it_takes() -> None:
+    space = spaced(library.plan("smollm2")[0], users=1)
+    assert {"threads", "flash-attn", "ubatch-size"} <= {knob.name for knob in space.knobs}
+    flags = {flag for knob in space.knobs for choice in knob.choices for flag in choice.flags}
+    assert flags <= embedded_server.TAKES_VALUE.keys()
+    assert labels(space, "ubatch-size") == ("256", AS_IT_IS, "1024", "2048")  # 512 is what it is anyway
+
+
+def test_a_way_to_load_is_no_matter_of_speed(space: Space) -> None:
+    at = space.at("load-format")
+    assert at is not None and space.knobs[at].moves == "start"
+    assert space.size * 2 == _grid(space)
+
+
+def _grid(space: Space) -> int:
+    found = 1
+    for knob in space.knobs:
+        found *= len(knob.choices)
+    return found
+
+
+def test_what_a_bench_found_here_does_not_decide_the_ranking(space: Space) -> None:
+    """A start that was measured at ten times its plan must not make all others look slow."""
+    speed = space.base.plan.speed
+    assert speed is not None
+    band = speed.decode_tokens_per_s
+    faster = Band(10 * band.low, 10 * band.expected, 10 * band.high)
+    fast = replace(speed, rung="measured here", decode_tokens_per_s=faster)
+    base = replace(space.base, plan=replace(space.base.plan, speed=fast))
+    at = space.at("max-num-batched-tokens")
+    assert at is not None
+    biased = spaced(base)
+    settings = (biased.start, biased.moved(biased.start, at, 0))
+    now, then = (biased.worth(each, "latency", ("code",), 1) for each in settings)
+    assert now is not None and then is not None and then > 0.5 * now
+
+
+def test_the_plan_ranks_what_it_knows(space: Space) -> None:
+    """One user: more of the past to read with a wider cache, so fp8 is expected to be faster."""
+    at = space.at("kv-cache-dtype")
+    assert at is not None
+    wider = space.moved(space.start, at, labels(space, "kv-cache-dtype").index("auto"))
+    now, then = (space.worth(each, "latency", ("code",), 1) for each in (space.start, wider))
+    assert now is not None and then is not None and now != then

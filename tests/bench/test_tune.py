@@ -1,0 +1,388 @@
+"""A whole tune, on the pretend Spark's truth: what it finds, what it leaves, and what survives a kill."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firesteel import catalog, library
+from firesteel.bench import tune_journal as journals
+from firesteel.bench.space import Around
+from firesteel.bench.stats import is_real
+from firesteel.bench.store import open_history
+from firesteel.bench.tune import Place, Tried, Tuned, tune
+from firesteel.bench.tune_journal import Before, Journal, Trial, Wish
+from firesteel.bench.tune_measure import rounds
+from firesteel.bench.tune_words import drafting, drafting_words
+from firesteel.bench.values import Point, Sample
+from firesteel.edge.home import Home, catalog_files
+from firesteel.edge.sim import Truth, World
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.facts.hardware import hardware, host_at_rest
+from firesteel.launch import Ask
+from firesteel.planner import launch_key
+from firesteel.rules import Proposal
+from firesteel.run import LOOPBACK
+from tests.bench.pretend_tune import PretendHands, true_score
+
+GB10 = host_at_rest(hardware("gb10"))
+MODEL = "qwen3.6-35b-a3b-nvfp4"
+ASK = Ask(MODEL, 8192, 4, 8123)
+KNOBS = ("speculation", "attention-backend", "max-num-batched-tokens")
+WISH = Wish(texts=("code",), users=1, answer_tokens=64, prompt_tokens=128, only=KNOBS)
+RAN = Before((MODEL, "--port", "8123"), ASK, "0.0.0.0", False, True)
+
+KERNELS = (
+    Truth(when={"attention-backend": "TRITON_ATTN"}, decode_times=1.25),
+    Truth(when={"max-num-batched-tokens": "4096"}, decode_times=1.04),
+)
+BETTER = World(truths=KERNELS)
+AS_GOOD = World(truths=(Truth(when={"attention-backend": "flashinfer"}, decode_times=1.6),), draft_cost=0.05)
+"""The setting as it is has the best kernel, and three drafted tokens are best."""
+
+
+@cache
+def around() -> Around:
+    known = library.catalog()
+    return Around(known.images, recipes=tuple(known.recipes.values()))
+
+
+@cache
+def proposed(ask: Ask) -> tuple[Proposal, ...]:
+    return library.propose(ask, GB10)
+
+
+class Bench:
+    """A home, hands and a journal."""
+
+    def __init__(
+        self, root: Path, world: World = BETTER, wish: Wish = WISH, before: Before | None = None
+    ) -> None:
+        self.home = Home(root)
+        self.history = open_history(self.home)
+        self.hands = PretendHands(self.home, self.history, lambda: GB10, world)
+        self.journal = Journal("t1", "2026-11-15", MODEL, ASK, wish, before)
+
+    @property
+    def place(self) -> Place:
+        return Place(self.home, proposed, around, self.hands)
+
+    async def run(self, until: int = 10_000) -> Tuned | None:
+        """None: dropped after so many runs, as a caller that goes away does."""
+        events, done, seen = tune(self.journal, self.place), None, 0
+        async for event in events:
+            done = event if isinstance(event, Tuned) else done
+            seen += isinstance(event, Tried)
+            if seen >= until:
+                await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+                return None
+        return done
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Any]:
+    made: list[Bench] = []
+
+    def make(**more: Any) -> Bench:
+        made.append(Bench(tmp_path / "home", **more))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.history.close()
+
+
+async def test_it_finds_the_best_and_writes_it_down(bench: Any) -> None:
+    one: Bench = bench()
+    done = await one.run()
+    assert done is not None and done.is_better and done.difference.low > 1.1
+    space, points = done.space, (Point("single", "code", 1, 128, 64),)
+    grid = [each for each in product(*(range(len(k.choices)) for k in space.knobs)) if not space.barred(each)]
+    best = max(true_score(space.proposal(each), BETTER, points, "latency") for each in grid)
+    found = next(each for each in grid if space.changes(each) == done.changes)
+    assert true_score(space.proposal(found), BETTER, points, "latency") >= 0.98 * best
+    assert len(one.journal.of("search")) <= len(grid) / 3
+    # the recipe: read by the catalog, and the same launch
+    known = catalog.overlay(catalog.shipped(), catalog_files(one.home))
+    recipe = known.recipes[f"{MODEL}-tuned"]
+    assert recipe.status == "measured" and all(
+        str(each.run) in str(recipe.note) for each in one.journal.trials
+    )
+    again = catalog.launch(known, recipe, Ask(port=8123, name=MODEL))
+    assert launch_key(again) == launch_key(space.proposal(found).plan.launch)
+    # nothing ran before, so nothing runs now
+    assert not one.hands.running and done.running is None
+    assert journals.read(one.home, "t1").ended == "done"
+
+
+async def test_where_nothing_is_better_nothing_changes(bench: Any) -> None:
+    one: Bench = bench(world=AS_GOOD, before=RAN)
+    done = await one.run()
+    assert done is not None and not done.is_better and "nothing is changed" in done.words
+    assert not one.home.catalog.exists() and done.recipe is None
+    (running,) = one.hands.running
+    assert launch_key(running) == launch_key(proposed(ASK)[0].plan.launch)
+    assert one.hands.manners[-1].words == RAN.words
+
+
+async def test_what_ran_before_runs_again_as_the_best(bench: Any) -> None:
+    one: Bench = bench(before=RAN)
+    done = await one.run()
+    assert done is not None and done.running == MODEL
+    (running,) = one.hands.running
+    assert running.flags["attention-backend"] == "TRITON_ATTN" and running.name == MODEL
+    last = one.hands.manners[-1]
+    assert (last.listen, last.at_boot, last.words[0]) == ("0.0.0.0", True, f"{MODEL}-tuned")
+    assert all(each.listen == LOOPBACK and not each.at_boot for each in one.hands.manners[:-1])
+
+
+async def test_what_fails_its_proof_is_out_with_the_reason(bench: Any) -> None:
+    one: Bench = bench()
+    one.hands.broken["TRITON_ATTN"] = FiresteelError("it came up, but its answers are wrong (facts)")
+    done = await one.run()
+    assert done is not None
+    failed = [each for each in one.journal.trials if each.failed]
+    assert failed and all("answers are wrong" in str(each.failed) and not each.values for each in failed)
+    assert done.changes.get("attention-backend") != "TRITON_ATTN"
+    assert len(failed) <= 2  # a choice that never comes up is left alone
+
+
+async def test_a_setting_that_cannot_be_measured_as_it_is_ends_it(bench: Any) -> None:
+    one: Bench = bench(before=RAN)
+    one.hands.broken["flashinfer"] = FiresteelError("CUDA out of memory")
+    with pytest.raises(FiresteelError, match=r"did not come up again: .*CUDA out of memory") as failed:
+        await one.run()
+    assert failed.value.next == f"firesteel up {MODEL} --port 8123"
+
+
+async def test_what_cannot_be_planned_leaves_what_ran(bench: Any) -> None:
+    """It was stopped to see the memory free; a wish that does not fit must not cost the service."""
+    one: Bench = bench(before=RAN)
+    one.journal.ask = replace(ASK, context=131072, users=64)
+    one.hands.running.append(proposed(ASK)[0].plan.launch)
+    with pytest.raises(FiresteelError, match="does not fit"):
+        await one.run()
+    (running,) = one.hands.running
+    assert launch_key(running) == launch_key(proposed(ASK)[0].plan.launch)
+
+
+async def test_a_host_that_is_not_ready_is_no_fault_of_a_candidate(bench: Any) -> None:
+    one: Bench = bench()
+    one.hands.broken["TRITON_ATTN"] = HostNotReady("the docker daemon does not answer")
+    with pytest.raises(HostNotReady, match="docker"):
+        await one.run()
+    assert not one.hands.running and not any(each.failed for each in one.journal.trials)
+    one.hands.broken.clear()
+    one.journal = journals.read(one.home, "t1")
+    done = await one.run()
+    assert done is not None and done.is_better
+
+
+async def test_told_to_end_it_puts_back_what_ran(bench: Any) -> None:
+    one: Bench = bench(world=AS_GOOD, before=RAN)
+    assert await one.run(until=2) is None
+    (running,) = one.hands.running
+    assert launch_key(running) == launch_key(proposed(ASK)[0].plan.launch)
+    kept = journals.read(one.home, "t1")
+    assert kept.ended is None and kept.is_restored and len(kept.trials) == 2
+    assert journals.cut_off(one.home, MODEL) is not None and journals.cut_off(one.home, "other") is None
+
+
+async def test_cancelled_in_the_middle_of_a_start(bench: Any) -> None:
+    one: Bench = bench(before=RAN)
+    events = tune(one.journal, one.place)
+
+    async def go() -> None:
+        async for _ in events:
+            if len(one.hands.ups) == 3:
+                await asyncio.sleep(3600)
+
+    task = asyncio.create_task(go())
+    async with asyncio.timeout(60):
+        while len(one.hands.ups) < 3:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+    assert len(one.hands.running) == 1 and len(journals.read(one.home, "t1").trials) == 2
+
+
+async def test_killed_it_goes_on_and_repeats_nothing(bench: Any) -> None:
+    whole: Bench = bench()
+    first = await whole.run()
+    assert first is not None
+    settings = [dict(each.labels) for each in whole.journal.trials]
+    assert len(settings) > 5
+    for cut in (1, len(settings) - 1):
+        again: Bench = bench()
+        again.journal = journals.read(whole.home, "t1")
+        again.journal.ended = None
+        again.journal.trials = again.journal.trials[:cut]
+        again.hands.running.append(again.place.propose(ASK)[0].plan.launch)  # a candidate that nobody stopped
+        done = await again.run()
+        assert done is not None and done.changes == first.changes
+        assert [dict(each.labels) for each in again.journal.trials] == settings
+        assert len(again.hands.ups) == len(settings) - cut and not again.hands.running
+
+
+async def test_no_more_starts_than_allowed(bench: Any) -> None:
+    one: Bench = bench(wish=replace(WISH, max_runs=5))
+    done = await one.run()
+    assert done is not None and len(one.hands.ups) <= 5
+    assert {each.role for each in one.journal.trials} == {"search", "confirm", "twin"}
+
+
+async def test_no_more_time_than_allowed(bench: Any) -> None:
+    one: Bench = bench(wish=replace(WISH, budget_s=1e-6))
+    done = await one.run()
+    assert done is not None and len(one.journal.of("search")) == 1 and "time was over" in done.notes[0]
+
+
+async def test_every_run_that_is_over_is_on_the_disk(bench: Any) -> None:
+    """Whoever kills it after this event finds it there."""
+    one: Bench = bench(wish=replace(WISH, max_runs=4))
+    async for event in tune(one.journal, one.place):
+        if isinstance(event, Tried):
+            assert journals.read(one.home, "t1").trials[-1] == event.trial
+            assert len(journals.read(one.home, "t1").trials) == event.number
+    assert len(one.journal.trials) == 4
+
+
+async def test_only_one_at_a_time(bench: Any) -> None:
+    one: Bench = bench()
+    events = tune(one.journal, one.place)
+    await anext(events)
+    with pytest.raises(FiresteelError, match="another tune"):
+        await one.run()
+    await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+
+async def test_where_drafting_loses(bench: Any) -> None:
+    """By text and by how many: the truth is known, so each row can be held against it."""
+    world = replace(BETTER, acceptance={**World().acceptance, "prose": 0.15, "code": 0.9}, draft_cost=0.2)
+    one: Bench = bench(world=world, wish=replace(WISH, texts=("code", "prose"), users=8))
+    one.journal.ask = replace(ASK, users=8)
+    done = await one.run()
+    assert done is not None and done.drafts
+    assert {(row.text, row.users) for row in done.drafts} >= {
+        ("code", 1),
+        ("prose", 1),
+        ("code", 8),
+        ("prose", 4),
+    }
+    prose, code = done.advice[1], done.advice[0]
+    assert prose.startswith("prose: drafting loses from one user on"), done.advice
+    assert code.startswith("code: drafting") and "loses from one user" not in code
+    alone = next(row for row in done.drafts if (row.text, row.users) == ("code", 1))
+    assert alone.difference.ratio > 1.2
+
+
+async def test_a_way_to_load_is_chosen_by_its_start(bench: Any) -> None:
+    one: Bench = bench(wish=replace(WISH, only=(*KNOBS, "load-format")))
+    one.hands.start_s.update({"fastsafetensors": 60.0, "auto": 40.0})
+    done = await one.run()
+    assert done is not None and done.changes["load-format"] == "auto" and "one start each" in done.notes[0]
+    assert all(each.labels["load-format"] == "fastsafetensors" for each in one.journal.of("search"))
+
+
+async def test_an_unknown_knob_is_named(bench: Any) -> None:
+    one: Bench = bench(wish=replace(WISH, only=("nonsense",)))
+    with pytest.raises(UsageError, match="no knob `nonsense`"):
+        await one.run()
+
+
+async def test_a_best_that_does_not_come_up_again_is_none(bench: Any) -> None:
+    """It was the best of the search; when measured afresh it failed, so nothing changes."""
+    one: Bench = bench()
+    searched = await one.run()
+    assert searched is not None and searched.is_better
+    again: Bench = bench()
+    again.journal = journals.read(one.home, "t1")
+    again.journal.ended, again.journal.trials = None, again.journal.of("search")
+    again.hands.broken["TRITON_ATTN"] = FiresteelError("illegal memory access")
+    done = await again.run()
+    assert done is not None and not done.is_better and "nothing is changed" in done.words
+    (confirm,) = again.journal.of("confirm")
+    assert confirm.failed == "illegal memory access"
+
+
+# --- what a round comes to ---
+
+
+def sample(point: int, visit: int, total_s: float, **more: Any) -> Sample:
+    return Sample(point, visit, 10.0 * visit, 0.1, total_s, total_s, completion_tokens=100, **more)
+
+
+def test_a_round_is_over_all_texts() -> None:
+    points = (Point("single", "code"), Point("single", "prose"))
+    samples = [sample(0, 1, 1.0), sample(1, 1, 4.0), sample(0, 2, 2.0), sample(1, 2, 2.0)]
+    assert rounds(samples, points, "latency") == pytest.approx((50.0, 50.0))
+
+
+def test_what_went_wrong_or_was_cold_makes_no_round() -> None:
+    points = (Point("single", "code"), Point("single", "prose"))
+    cold = [sample(0, 0, 9.0, is_cold=True), sample(1, 0, 9.0, is_cold=True)]
+    wrong = [sample(0, 1, 1.0), sample(1, 1, 1.0, wrong="stalled"), sample(0, 2, 1.0), sample(1, 2, 1.0)]
+    assert rounds([*cold, *wrong], points, "latency") == pytest.approx((100.0,))
+    silent = [sample(0, 1, 1.0), replace(sample(1, 1, 1.0), completion_tokens=None)]
+    assert rounds(silent, points, "latency") == ()
+
+
+def test_throughput_is_of_all_users_together() -> None:
+    visit = [sample(0, 1, 2.0), sample(0, 1, 4.0)]
+    assert rounds(visit, (Point("sweep", "code", 2),), "throughput") == pytest.approx((50.0,))
+    assert rounds(visit, (Point("sweep", "code", 2),), "latency") == pytest.approx(((50 * 25) ** 0.5,))
+
+
+# --- the journal and the words ---
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"form": 2}', '{"form": 1}', '{"form": 1, "id": 3}', "[" * 100_000, "\x00"]
+)
+def test_a_journal_that_is_none_is_a_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tune" / "x" / "journal.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(UsageError, match="cannot be read"):
+        journals.read(Home(tmp_path), "x")
+
+
+def test_a_journal_comes_back_as_it_was(tmp_path: Path) -> None:
+    trial = Trial({"a": "b"}, "twin", (1.0, 2.0), "r", None, 3.0, True, 4.0, (("code", 2, (1.0, 1.5)),))
+    kept = Journal("x", "2026-11-15", "m", ASK, WISH, RAN, [trial], 7.0)
+    journals.keep(Home(tmp_path), kept)
+    assert journals.read(Home(tmp_path), "x") == kept
+
+
+def _swept(**rows: tuple[float, ...]) -> Trial:
+    said = [(name.split("_")[0], int(name.split("_")[1]), values) for name, values in rows.items()]
+    return Trial({}, "twin", rows=tuple(said))
+
+
+@pytest.mark.parametrize(
+    ("drafting_at", "says"),
+    [
+        ({1: 200.0, 4: 150.0, 8: 80.0}, "loses from 8 users on (0.80 x there), and gains up to 4"),
+        ({1: 90.0, 4: 80.0, 8: 70.0}, "loses from one user on"),
+        ({1: 200.0, 4: 150.0, 8: 120.0}, "gains up to 8 users, the most that was tried (1.20 to 2.00 x)"),
+        ({1: 100.0, 4: 100.0, 8: 100.0}, "no difference seen"),
+    ],
+)
+def test_what_is_said_of_drafting(drafting_at: dict[int, float], says: str) -> None:
+    def around(value: float) -> tuple[float, ...]:
+        return tuple(value * each for each in (0.999, 1.0, 1.001, 1.0))
+
+    with_it = _swept(**{f"code_{users}": around(rate) for users, rate in drafting_at.items()})
+    without = _swept(**{f"code_{users}": around(100.0) for users in drafting_at})
+    (words,) = drafting_words(drafting(with_it, without))
+    assert says in words
+    assert is_real(around(100.0), around(100.0)).verdict == "no difference seen"

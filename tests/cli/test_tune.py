@@ -1,0 +1,179 @@
+"""`firesteel tune` as a user types it: on the pretend Spark, killed and resumed; and on the real engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firesteel.edge.home import Home
+from firesteel.edge.process import port_is_free
+from firesteel.edge.sim import Truth
+from firesteel.edge.sim.ledger import holders
+from firesteel.edge.sim.world import read_world, write_world
+from tests.cli.inside import inside
+from tests.conftest import Firesteel, Ran, run_firesteel
+
+MODEL = "gpt-oss-120b-llamacpp"
+QUICK = {"FIRESTEEL_SIM_SPEED": "1000"}
+TRUTHS = (
+    Truth(decode_tokens_per_s=500.0, prefill_tokens_per_s=50_000.0),
+    Truth(when={"cache-type-k": "q8_0"}, decode_times=1.5),
+    Truth(when={"flash-attn": "off"}, decode_times=0.6),
+)
+"""As it is: 500 tok/s; with a cache of q8_0 half as fast again."""
+SMALL = ("--context", "4096", "--users", "1")
+SEARCH = (
+    *SMALL,
+    "--only",
+    "cache-type",
+    "--text",
+    "code",
+    "--answer",
+    "32",
+    "--depth",
+    "64",
+    "--max-runs",
+    "4",
+)
+
+
+@pytest.fixture
+def sim(tmp_path: Path) -> Iterator[Firesteel]:
+    home = tmp_path / "home"
+
+    def run(*words: str, **more: Any) -> Ran:
+        return run_firesteel(home, "--sim", *words, env=QUICK, **more)
+
+    assert run("idle", "ps").code == 0
+    write_world(home / "sim", replace(read_world(home / "sim"), truths=TRUTHS))
+    yield run
+    run("down", "--all")
+
+
+def journal(home: Path) -> dict[str, Any]:
+    (path,) = (home / "sim/home/tune").glob("*/journal.json")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def test_killed_and_resumed_and_the_best_runs_in_the_end(
+    sim: Firesteel, free_port: int, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    up = sim("up", MODEL, *SMALL, "--port", str(free_port))
+    assert up.code == 0, up.err
+    words = ("tune", MODEL, *SEARCH)
+    killed = subprocess.Popen(
+        [sys.executable, "-m", "firesteel", "--sim", *words],
+        env={**os.environ, "FIRESTEEL_HOME": str(home), **QUICK},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 120
+    while not _has_run(home):
+        assert killed.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait(timeout=30)
+    first = journal(home)["trials"][0]
+    again = sim(*words)
+    assert again.code == 2 and "was cut off after" in again.err and "--resume" in again.err
+    done = sim(*words, "--resume", "--json")
+    assert done.code == 0, done.err
+    found = done.json
+    assert journal(home)["trials"][0] == first  # not measured again
+    assert found["is_better"] and found["changes"] == {"cache-type": "q8_0"}, found["words"]
+    assert found["ratio"] == pytest.approx(1.5, rel=0.08)
+    assert found["recipe"] == f"{MODEL}-tuned" and found["running"] == MODEL
+    (service,) = sim("ps", "--json").json["services"]
+    assert (service["name"], service["phase"]) == (MODEL, "ready")
+    spec = json.loads((home / "sim/home/services" / MODEL / "spec.json").read_text())
+    assert "q8_0" in spec["start"] and f"up {MODEL}-tuned" in spec["again"]
+    planned = sim("plan", f"{MODEL}-tuned", *SMALL, "--host", "gb10", "--json")
+    assert planned.code == 0 and "q8_0" in planned.out
+    listed = {row["id"] for row in sim("history", "--json").json["runs"]}
+    assert {each["run"] for each in found["trials"] if each["run"]} <= listed
+
+
+def _has_run(home: Path) -> bool:
+    found = list((home / "sim/home/tune").glob("*/journal.json"))
+    return bool(found) and bool(json.loads(found[0].read_text())["trials"])
+
+
+def test_interrupted_it_leaves_what_it_found(sim: Firesteel, tmp_path: Path, free_port: int) -> None:
+    """Nothing ran before, so nothing runs after Ctrl-C."""
+    home = tmp_path / "home"
+    words = ["--sim", "tune", MODEL, *SEARCH, "--port", str(free_port)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "firesteel", *words],
+        env={**os.environ, "FIRESTEEL_HOME": str(home), **QUICK},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        deadline = time.monotonic() + 60
+        while port_is_free(free_port):
+            assert running.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    assert running.returncode == 130 and "--resume" in err, err
+    assert not holders(home / "sim") and port_is_free(free_port)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("smollm2", "--goal", "speed"), "speed"),
+        (("smollm2", "--budget", "soon"), "no span of time"),
+        (("smollm2", "--text", "poems"), "no kind of text"),
+        (("smollm2", "--max-runs", "1"), "max-runs"),
+        (("nonsense-9b",), "nonsense-9b"),
+        (("smollm2", "--resume"), "no tune of smollm2 was cut off"),
+    ],
+)
+def test_words_that_are_wrong(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    says: str,
+) -> None:
+    ran = inside(tmp_path, monkeypatch, capsys)("tune", *words)
+    assert ran.code == 2 and says in ran.err, ran.err
+
+
+def test_a_dry_run_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = inside(tmp_path, monkeypatch, capsys)("tune", "smollm2", "--dry-run")
+    assert ran.code == 0 and "flash-attn" in ran.out and "threads" in ran.out
+    assert not (tmp_path / "tune").exists() and not (tmp_path / "services").exists()
+
+
+@pytest.mark.real
+def test_on_the_real_engine(engine_home: Home, free_port: int) -> None:
+    """Two settings, each started, verified and measured; which is faster hangs on the machine."""
+    ran = run_firesteel(
+        engine_home.root, "tune", "smollm2", "--context", "1024", "--users", "1", "--port", str(free_port),
+        "--only", "flash-attn", "--text", "prose", "--answer", "24", "--depth", "64", "--max-runs", "3",
+        "--budget", "60s", "--json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    found = ran.json
+    assert found["trials"][0]["changes"] == {} and found["trials"][0]["tokens_per_s"] > 0
+    tried = [each for each in found["trials"] if each["role"] == "search"]
+    assert all(each["failed"] is None and each["rounds"] >= 1 for each in tried), found["trials"]
+    assert found["is_better"] == (found["recipe"] is not None)
+    assert run_firesteel(engine_home.root, "ps", "--json").json["services"] == []
+    assert port_is_free(free_port)
