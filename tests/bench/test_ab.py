@@ -32,13 +32,11 @@ async def test_in_turns_with_the_same_words() -> None:
     assert len({str(each) for each in said[0]}) == len(said[0]), "and never the same twice"
     sides = [side for side, event in events if isinstance(event, Took)]
     most = max(len(run) for run in _stretches(sides))
-    assert most <= 4, "no one goes on for more than two visits, of one or two streams"
+    assert most <= 12, "no one goes on for more than two visits, of two streams that ask three times"
     found = compare(a, b, is_interleaved=True)
     decode = [row for row in found.rows if row.measure == "decode"]
     assert [row.difference.verdict for row in decode] == ["slower", "slower"]
-    assert all(
-        0.3 < row.difference.ratio < 0.9 for row in decode
-    )  # half as fast; the machine may be busy
+    assert all(0.3 < row.difference.ratio < 0.9 for row in decode)  # half as fast; the machine may be busy
     assert found.answers is not None and found.answers.changed == 0 and found.answers.compared > 10
 
 

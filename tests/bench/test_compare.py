@@ -247,3 +247,29 @@ def test_against_what_others_published() -> None:
     assert verdicts(first.decode_tps) == {"no more apart than two hands are"}
     assert verdicts(1.5 * first.decode_tps) == {"faster"}
     assert verdicts(0.5 * first.decode_tps) == {"slower"}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "is_near"),
+    [(1000, 100, True), (1016, 97, True), (1049, 105, True), (1100, 100, False), (1000, 90, False)],
+)
+def test_a_load_of_another_tool_may_be_a_little_off(prompt: int, answer: int, is_near: bool) -> None:
+    """Its prompts have what the chat template adds, and its answers end where they end."""
+    point = replace(POINT, prompt_tokens=prompt, answer_tokens=answer)
+    made = kept("b", rates(50), point=point, has_samples=False)
+    theirs = replace(made, origin="reported", source="x.json")
+    found = compare(kept("a", rates(50)), theirs)
+    assert bool(found.rows) == is_near and bool(found.only_second) != is_near
+    noted = [note for note in found.notes if "are held against" in note]
+    assert bool(noted) == (is_near and point != POINT)
+    if point != POINT:
+        assert not compare(kept("a", rates(50)), made).rows, "two of ours have exact lengths"
+
+
+def test_an_exact_load_goes_before_a_near_one() -> None:
+    near = replace(POINT, prompt_tokens=1010)
+    ours, theirs = kept("a", rates(50)), kept("b", rates(50), has_samples=False)
+    figures = (replace(theirs.run.figures[0], point=near), *theirs.run.figures)
+    both = replace(theirs.run, points=(near, POINT), figures=figures)
+    found = compare(ours, replace(theirs, run=both, origin="reported"))
+    assert found.only_second == (near,) and not any("are held against" in note for note in found.notes)

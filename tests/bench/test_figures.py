@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.bench.figures import Around, decode_tps, figures
-from firesteel.bench.values import Point, Sample, Wrong
+from firesteel.bench.values import Figure, Point, Sample, Wrong
+from firesteel.bench.verdict import verdict
+from tests.bench.made_up import made_up
 
 POINT = Point("single", "prose", 1, 512, 101)
 PLAN = {"bytes_per_token": 1_000_000_000, "bandwidth_bytes_per_s": 100e9}
@@ -151,3 +153,63 @@ def test_what_came_in_one_piece_tells_nothing_of_decode() -> None:
 def test_of_nothing_comes_nothing() -> None:
     found = figures(POINT, [])
     assert found.samples == found.visits == 0 and found.decode_tps is None and not found.notes
+
+
+def looped(user: int, started: float, tps: float = 50.0, **more: Any) -> Sample:
+    return took(1, tps, started_s=started, stream=user, **more)
+
+
+def test_a_loop_counts_what_lies_while_all_are_at_it() -> None:
+    """Alone a stream is three times as fast; only from the second user's coming is it two users' load."""
+    point = replace(POINT, users=2)
+    first = [looped(0, 0.0, 150, first=0.1), looped(0, 1.0, 50, first=1.0), looped(0, 4.0, 50, first=1.0)]
+    second = [looped(1, 1.0, 50, first=1.0), looped(1, 4.01, 50, first=1.0), looped(1, 7.02, 150, first=0.1)]
+    found = figures(point, first + second)
+    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(50, rel=0.01)
+    assert found.ttft_ms["p99"] == pytest.approx(1000)
+    assert found.total_tps is not None and found.total_tps.value == pytest.approx(4 * 101 / 6, rel=0.02)
+
+
+def test_one_failure_in_ten_does_not_spoil_a_loop() -> None:
+    point = replace(POINT, users=2)
+    every = [looped(user, at * 2.51) for user in range(2) for at in range(5)]
+    every[3] = replace(every[3], wrong="http", why="HTTP 500")
+    assert figures(point, every).decode_tps is not None
+    every[4] = replace(every[4], wrong="http", why="HTTP 500")
+    assert figures(point, every).decode_tps is None
+
+
+def test_goodput_counts_failures_and_the_time_that_they_took() -> None:
+    around = Around(target={"ttft_ms": 1000})
+    every = [took(1), took(2, wrong="dropped", why="gone"), took(3), took(4, wrong="http", why="500")]
+    assert figures(POINT, every, around).goodput_per_s == pytest.approx(2 / (4 * 2.5))
+    crowd = replace(POINT, users=2)
+    beside = [took(1), took(1, wrong="dropped", why="gone")]
+    assert figures(crowd, beside, around).goodput_per_s == pytest.approx(1 / 2.51, rel=0.01)
+    assert figures(POINT, every[1:2], around).goodput_per_s == 0
+
+
+def test_goodput_is_never_above_what_was_offered() -> None:
+    point = replace(POINT, users=512, rate_per_s=2.0)
+    every = [took(1, 1000, 0.1, started_s=at / 2) for at in range(8)]
+    assert figures(point, every, Around(target={"ttft_ms": 1000})).goodput_per_s == pytest.approx(2.0)
+
+
+def test_the_wait_for_a_first_word_begins_when_it_was_due() -> None:
+    point = replace(POINT, users=512, rate_per_s=2.0)
+    found = figures(point, [took(1, late_s=3.0, queued_s=3.0)], Around(target={"ttft_ms": 1000}))
+    assert found.ttft_ms["p50"] == pytest.approx(3500) and found.goodput_per_s == 0
+
+
+def test_users_keep_their_pace_over_all_that_they_wait_for() -> None:
+    """25 tok/s while it writes, but 40 for four together: a user has ten."""
+    kept = made_up()
+    one, four = (replace(kept.run.figures[0], point=replace(POINT, users=many)) for many in (1, 4))
+    speed = Figure(25.0, 24.0, 26.0, 5)
+    found = (
+        replace(one, decode_tps=speed, total_tps=None),
+        replace(four, decode_tps=speed, total_tps=Figure(40.0, 39.0, 41.0, 5)),
+    )
+    target = replace(kept.run.settings, target={"inter_token_ms": 50.0})
+    said = " ".join(each.text for each in verdict(replace(kept.run, figures=found, settings=target)))
+    assert "1 at 20 tok/s or more. Tried were 1 and 4" in said

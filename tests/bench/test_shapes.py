@@ -71,6 +71,6 @@ def test_points_that_do_not_fit_are_left_out_and_named() -> None:
 def test_rates_are_for_open_loops() -> None:
     rag, open_ = points(["rag", "open"], Sizes(users=(1,), rates=(2.0,)))
     assert rag.rate_per_s is None and rag.users == 1
-    assert open_.rate_per_s == 2.0 and open_.users == 64
+    assert open_.rate_per_s == 2.0 and open_.users == 512
     (alone,) = points(["rag"], Sizes(users=(1,), rates=(2.0,)))
-    assert alone.rate_per_s == 2.0 and alone.users == 64
+    assert alone.rate_per_s == 2.0 and alone.users == 512

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.bench.store import open_history
+from firesteel.bench.measure import Order
+from firesteel.bench.store import History, open_history
 from firesteel.edge.home import Home
+from firesteel.errors import UsageError
 from tests.bench.liar import Liar, serving
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
@@ -166,17 +168,65 @@ def test_the_real_engine_by_its_own_clock(engine_home: Home, free_port: int) -> 
     assert subject["launch_key"] and ran.json["settings"]["max_num_seqs"] == 2
 
 
-def test_whoever_stops_it_is_told_how_to_go_on(tmp_path: Path) -> None:
+def _cut_off(home: Path, how: signal.Signals, *more: str) -> tuple[int, bytes]:
+    """Long before its budget of ten minutes."""
     liar = Liar(token_s=0.01)
     with lying(liar) as url:
-        words = [sys.executable, "-m", "firesteel", "bench", "--url", url, *QUICK[2:], "--budget", "60s"]
-        env = {**os.environ, "FIRESTEEL_HOME": str(tmp_path), "FIRESTEEL_COMMAND": "firesteel"}
-        with subprocess.Popen([*words, "--precision", "0.01%"], env=env, stderr=subprocess.PIPE) as ran:
-            until(lambda: liar.streams >= 3)
-            ran.send_signal(signal.SIGINT)
+        words = [sys.executable, "-m", "firesteel", "bench", "--url", url, *QUICK[2:], "--budget", "10m"]
+        env = {**os.environ, "FIRESTEEL_HOME": str(home), "FIRESTEEL_COMMAND": "firesteel"}
+        words += ["--precision", "0.01%", *more]
+        with subprocess.Popen(words, env=env, stderr=subprocess.PIPE) as ran:
+            until(lambda: liar.streams >= 5)
+            ran.send_signal(how)
             _, said = ran.communicate(timeout=30)
-    assert ran.returncode == 130
+    return ran.returncode, said
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_stops_it_is_told_how_to_go_on(tmp_path: Path, how: signal.Signals) -> None:
+    code, said = _cut_off(tmp_path, how)
+    assert code == 130
     assert b"what was measured is kept; to go on: firesteel bench --resume 2" in said
     with open_history(Home(tmp_path)) as history:
         (line,) = history.runs()
     assert line.samples >= 2 and not line.is_whole
+
+
+def test_a_killed_run_shows_what_it_had(here: Firesteel, tmp_path: Path) -> None:
+    _cut_off(tmp_path / "home", signal.SIGKILL)
+    shown = here("history", "show", "last", "--json").json
+    assert shown["figures"][0]["decode_tps"]["value"] == pytest.approx(100, rel=0.2)
+    assert any("cut off" in note for note in shown["notes"]) and not shown["is_whole"]
+    refused = here("compare", "last", "--plan")
+    assert refused.code == 2 and "no plan was kept" in refused.err
+
+
+def test_a_run_goes_on_with_its_own_budget(
+    here: Firesteel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _cut_off(tmp_path / "home", signal.SIGKILL)
+    orders: list[Order] = []
+
+    def note(order: Order, history: History) -> None:
+        orders.append(order)
+        raise UsageError("only looked at", next="nothing")
+
+    monkeypatch.setattr("firesteel.cli.bench._run", note)
+    with lying(Liar(token_s=0)) as url:
+        here("bench", "--url", url, "--resume", "last")
+        here("bench", "--url", url, "--resume", "last", "--budget", "30s", "--precision", "5%")
+    own, told = (order.limits for order in orders)
+    assert 600 <= own.budget_s < 630 and own.precision == pytest.approx(0.0001)
+    assert 30 <= told.budget_s < 60 and told.precision == pytest.approx(0.05)
+
+
+def test_a_run_that_was_cut_off_before_its_first_answer_goes_on(here: Firesteel, tmp_path: Path) -> None:
+    with lying(Liar(token_s=0)) as url:
+        first = here("bench", "--url", url, *QUICK, "--json").json
+        with open_history(Home(tmp_path / "home")) as history:
+            whole = history.run(first["id"])
+            history.delete(first["id"])
+        with open_history(Home(tmp_path / "home")) as history:
+            history.begin(replace(whole.run, figures=(), is_whole=False))
+        again = here("bench", "--url", url, "--resume", first["id"], "--json")
+    assert again.code == 0 and again.json["is_whole"], again.err

@@ -78,6 +78,17 @@ def test_against_the_plan(run: Firesteel) -> None:
     assert refused.code == 2 and "no plan was kept with it" in refused.err
 
 
+def test_against_a_plan_where_nothing_was_measured(run: Firesteel, tmp_path: Path) -> None:
+    planned = kept("none", rates(50), subject=replace(SUBJECT, plan=PLAN))
+    bare = replace(planned.run, figures=(), is_whole=False)
+    keep(tmp_path / "home", Kept(bare), 4)
+    refused = run("compare", "none", "--plan")
+    assert refused.code == 2 and "was cut off before anything was measured" in refused.err
+    assert "bench --resume none" in refused.err
+    keep(tmp_path / "home", Kept(replace(bare, id="some"), planned.samples), 5)
+    assert "inside the band" in run("compare", "some", "--plan").out
+
+
 def test_against_published_runs(run: Firesteel, tmp_path: Path) -> None:
     subject = Subject("", "x", "llamacpp", launch={"model": "ggml-org/gpt-oss-20b-GGUF", "sparks": 1})
     point = replace(POINT, prompt_tokens=512, answer_tokens=32)

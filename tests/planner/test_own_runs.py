@@ -60,6 +60,19 @@ def test_without_any_nothing_changes() -> None:
     assert planned([]) == plan(PLAIN, BEFORE.shape, BEFORE.weights, GB10)
 
 
+@pytest.mark.parametrize(("n", "says"), [(1, "benched once"), (2, "benched twice")])
+def test_a_bench_that_is_not_enough_is_named(n: int, says: str) -> None:
+    speed = planned([row(60.0, n=n, off=1.0)]).speed
+    assert speed is not None and speed.rung != "measured here"
+    assert f"{says} on 2026-11-15; 3 visits are needed: firesteel bench --shape single" in speed.why
+
+
+def test_a_bench_of_a_crowd_alone_is_named() -> None:
+    speed = planned([row(60.0, users=4)]).speed
+    assert speed is not None and speed.rung != "measured here"
+    assert "not for one user: firesteel bench --shape single" in speed.why
+
+
 def test_several_runs_are_taken_together() -> None:
     speed = planned([row(60.0), row(66.0, run="other", seen="2026-11-14")]).speed
     assert speed is not None

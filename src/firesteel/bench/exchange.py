@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from firesteel.bench.values import Figure, Figures, Point, Run, Settings, Subject
 from firesteel.bench.written import Kept, loaded
+from firesteel.edge.printable import printable
 from firesteel.errors import UsageError
 
 FORM = 1
@@ -172,7 +173,9 @@ def _reported(name: str, rows: Sequence[ExchangeRow], where: str) -> Kept:
         is_whole=True,
         notes=(first.note,) if first.note else (),
     )  # fmt: skip
-    return Kept(run, (), "reported", first.source if first.source not in ("", "firesteel") else where)
+    return Kept(
+        run, (), "reported", first.source if first.source not in ("", "firesteel") else printable(where)
+    )
 
 
 def _figures(row: ExchangeRow) -> Figures:

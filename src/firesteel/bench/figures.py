@@ -1,13 +1,19 @@
 """Samples -> figures. Pure.
 
-    decode     (completion_tokens - 1) / (last - first): tokens after the first, by the time they took
+    decode     tokens after the first chunk's, by the time from that chunk to the last
     total      all tokens of a visit, by the time from the first request to the last word
+    TTFT       from when a request was due: in an open loop what it waited for room is part of it
+    loops      where users ask again and again, decode, total and TTFT are of the window in which all of them
+               were at it: while they come and go it is another load
+    goodput    of all requests, wrong and unsent ones too; of an open loop by the time in which they arrived
     prefill    prompt tokens that were not cached, by the time to the first word; one user only, since with
                several a prompt waits for others
+    hidden     tokens that were counted and never shown have no times: above a fifth there is no decode
     intervals  over visits: streams that ran side by side are one observation, not many
 
 A figure is made of samples that went right, and of visits in which all did: where one of four streams
-failed, the other three had more than their share.
+failed, the other three had more than their share. Users of a loop ask again at once, so that one failure
+in ten is borne there.
 """
 
 from __future__ import annotations
@@ -32,7 +38,11 @@ _BATCHED_S = 0.0005
 """Chunks closer than that came in one piece."""
 _APART = 0.1
 _TEMPLATE = 64
-Visits = list[list[Sample]]
+_HIDDEN = 0.2
+"""Of an answer's tokens, how many may be unseen before its times say nothing of the rest."""
+_BORNE = 10
+"""One wrong of so many does not spoil a visit in which everybody asks again."""
+_KEEPS_UP = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +63,26 @@ class Around:
 
 
 def decode_tps(sample: Sample) -> float | None:
-    """None where the answer came in one piece, or was one token."""
-    made, first, last = sample.completion_tokens, sample.first_s, sample.last_s
-    if made is None or made < 2 or first is None or last is None or is_in_one_piece(sample):
+    """None where the answer came in one piece, was one token, or was mostly hidden."""
+    first, last, after = sample.first_s, sample.last_s, _after_first(sample)
+    if first is None or last is None or after < 1 or is_in_one_piece(sample) or is_hidden(sample):
         return None
-    return (made - 1) / (last - first)
+    return after / (last - first)
+
+
+def _after_first(sample: Sample) -> int:
+    """Tokens that were shown after the first chunk."""
+    return (sample.completion_tokens or 0) - sample.hidden_tokens - sample.first_tokens
+
+
+def is_hidden(sample: Sample) -> bool:
+    """More was made than was shown: when it was made nobody knows."""
+    return sample.hidden_tokens > _HIDDEN * (sample.completion_tokens or 0)
+
+
+def ttft_s(sample: Sample) -> float | None:
+    """From when it was due."""
+    return None if sample.first_s is None else sample.first_s + sample.late_s
 
 
 def is_in_one_piece(sample: Sample) -> bool:
@@ -68,64 +93,154 @@ def is_in_one_piece(sample: Sample) -> bool:
 
 def prefill_tps(sample: Sample) -> float | None:
     new = (sample.prompt_tokens or 0) - (sample.cached_tokens or 0)
-    return new / sample.first_s if sample.first_s and new >= _LEAST_PROMPT else None
+    if is_hidden(sample) or not sample.first_s or new < _LEAST_PROMPT:
+        return None
+    return new / sample.first_s
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What one visit to a point gave."""
+
+    every: Sequence[Sample]
+    is_loop: bool
+    window: tuple[float, float]
+    """When all of its users were at it, on the run's clock."""
+
+    @classmethod
+    def of(cls, every: Sequence[Sample]) -> Visit:
+        by_user: dict[int | None, list[Sample]] = defaultdict(list)
+        for each in every:
+            by_user[each.stream].append(each)
+        users = by_user.values()
+        low = max(min(each.started_s for each in user) for user in users)
+        high = min(max(each.started_s + each.total_s for each in user) for user in users)
+        return cls(every, None not in by_user, (low, high))
+
+    @property
+    def good(self) -> list[Sample]:
+        return [each for each in self.every if not each.wrong]
+
+    @property
+    def counted(self) -> list[Sample]:
+        """Those that were asked under the whole load."""
+        low, high = self.window
+        return [each for each in self.good if not self.is_loop or low <= each.started_s <= high]
+
+    def counts(self, point: Point) -> bool:
+        wrong = len(self.every) - len(self.good)
+        if point.rate_per_s is not None or point.users == 1:
+            return wrong < len(self.every)
+        return wrong * _BORNE <= len(self.every) if self.is_loop else not wrong
+
+    def mean(self, rate: Callable[[Sample], float | None]) -> float | None:
+        rates = [found for each in self.counted if (found := rate(each)) is not None]
+        return fmean(rates) if rates else None
+
+    def decode_tps(self) -> float | None:
+        """Of a loop, what was written within the window by the time that it took: an answer that began or
+        ended outside of it counts with its part."""
+        if not self.is_loop:
+            return self.mean(decode_tps)
+        told = [_written(each, *self.window) for each in self.good if decode_tps(each) is not None]
+        tokens, took = (sum(each) for each in zip(*told, strict=True)) if told else (0.0, 0.0)
+        return tokens / took if took > 0 else None
+
+    def total_tps(self) -> float | None:
+        low, high = self.window if self.is_loop else (0.0, _load_s(self.every))
+        if high <= low:
+            return None
+        if not self.is_loop:
+            return _tokens(self.good) / (high - low)
+        if any(is_hidden(each) or is_in_one_piece(each) for each in self.good):
+            return None
+        firsts = sum(
+            each.first_tokens for each in self.good if low <= each.started_s + (each.first_s or 0) <= high
+        )
+        return (firsts + sum(_written(each, low, high)[0] for each in self.good)) / (high - low)
+
+
+Visits = Sequence[Visit]
+
+
+def _written(sample: Sample, low: float, high: float) -> tuple[float, float]:
+    """Tokens after the first chunk that came between these times, and how long it wrote there."""
+    at = sample.started_s + (sample.first_s or 0.0)
+    share = _after_first(sample) / len(sample.gaps_s) if sample.gaps_s else 0.0
+    tokens = took = 0.0
+    for gap in sample.gaps_s:
+        inside = min(at + gap, high) - max(at, low)
+        if gap > 0 and inside > 0:
+            tokens, took = tokens + share * inside / gap, took + inside
+        elif gap <= 0 and low <= at <= high:
+            tokens += share
+        at += gap
+    return tokens, took
+
+
+def by_visit(point: Point, samples: Iterable[Sample]) -> dict[int, Visit]:
+    """Warm ones, by repetition, those that count."""
+    return {at: visit for at, visit in _every(samples).items() if visit.counts(point)}
+
+
+def _every(samples: Iterable[Sample]) -> dict[int, Visit]:
+    found: dict[int, list[Sample]] = defaultdict(list)
+    for each in samples:
+        if not each.is_cold:
+            found[each.repetition].append(each)
+    return {at: Visit.of(every) for at, every in found.items()}
 
 
 def figures(point: Point, samples: Sequence[Sample], around: Around | None = None) -> Figures:
     known = around or Around()
     warm = [each for each in samples if not each.is_cold]
-    visits = _visits(point, warm)
-    good = [sample for visit in visits for sample in visit]
-    decode = _over(visits, decode_tps)
-    tokens = [rate for sample in good if (rate := decode_tps(sample))]
+    visits = list(by_visit(point, warm).values())
+    good = [sample for visit in visits for sample in visit.good]
+    counted = [sample for visit in visits for sample in visit.counted]
+    decode = _over(visit.decode_tps() for visit in visits)
+    tokens = [rate for sample in counted if (rate := decode_tps(sample))]
     return Figures(
         point=point,
         samples=len(good),
         wrong=dict(Counter(str(each.wrong) for each in samples if each.wrong)),
         decode_tps=decode,
         total_tps=_total(point, visits),
-        prefill_tps=_over(visits, prefill_tps) if point.users == 1 and point.rate_per_s is None else None,
-        ttft_ms=_spread([1000 * each.first_s for each in good if each.first_s is not None]),
-        inter_token_ms=_spread([1000 * gap for each in good for gap in each.gaps_s]),
+        prefill_tps=_prefill(point, visits),
+        ttft_ms=_spread([wait for each in counted if (wait := _ttft_ms(each)) is not None]),
+        inter_token_ms=_spread([1000 * gap for each in counted for gap in each.gaps_s]),
         time_per_output_token_ms=_spread([1000 / rate for rate in tokens]),
-        goodput_per_s=_goodput(visits, known.target),
+        goodput_per_s=_goodput(point, list(_every(warm).values()), known.target),
         bandwidth_share=_share(point, decode, known),
         joules_per_token=_joules(visits, known.watts),
         cached_share=_cached(good) if _cached(good) is not None else known.cached_share,
         accepted_per_step=known.accepted_per_step,
-        ttft_mean_ms=_over(visits, lambda each: 1000 * each.first_s if each.first_s else None),
+        ttft_mean_ms=_over(visit.mean(_ttft_ms) for visit in visits),
         visits=len(visits),
         cold=_cold(samples),
-        server=_server(good),
+        server=_server(counted),
         kv_usage=known.kv_usage,
         preemptions=known.preemptions,
         notes=tuple(_notes(point, warm, visits, decode, known)),
     )
 
 
-def _visits(point: Point, samples: Iterable[Sample]) -> Visits:
-    """By repetition, those that count: without wrong samples. Of open loops the good samples of each."""
-    by_visit: dict[int, list[Sample]] = defaultdict(list)
-    for each in samples:
-        by_visit[each.repetition].append(each)
-    if point.rate_per_s is not None or point.users == 1:
-        found = [[each for each in visit if not each.wrong] for visit in by_visit.values()]
-        return [visit for visit in found if visit]
-    return [visit for visit in by_visit.values() if not any(each.wrong for each in visit)]
+def _over(means: Iterable[float | None]) -> Figure | None:
+    return mean_interval([each for each in means if each is not None])
 
 
-def _over(visits: Visits, rate: Callable[[Sample], float | None]) -> Figure | None:
-    means = []
-    for visit in visits:
-        rates = [found for each in visit if (found := rate(each)) is not None]
-        if rates:
-            means.append(fmean(rates))
-    return mean_interval(means)
+def _prefill(point: Point, visits: Visits) -> Figure | None:
+    if point.users > 1 or point.rate_per_s is not None:
+        return None
+    return _over(visit.mean(prefill_tps) for visit in visits)
+
+
+def _ttft_ms(sample: Sample) -> float | None:
+    wait = ttft_s(sample)
+    return None if wait is None else 1000 * wait
 
 
 def _total(point: Point, visits: Visits) -> Figure | None:
-    rates = [_tokens(visit) / took for visit in visits if (took := _load_s(visit)) > 0]
-    return mean_interval(rates) if point.users > 1 or point.turns > 1 else None
+    return _over(visit.total_tps() for visit in visits) if point.users > 1 or point.turns > 1 else None
 
 
 def _tokens(visit: Sequence[Sample]) -> int:
@@ -144,19 +259,32 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
     return {**shares, "mean": fmean(values)}
 
 
-def _goodput(visits: Visits, target: Mapping[str, float]) -> float | None:
-    """Requests a second that met the target; None where none was stated."""
-    took = sum(_load_s(visit) for visit in visits)
+def _goodput(point: Point, visits: Visits, target: Mapping[str, float]) -> float | None:
+    """Requests a second that met the target, of all that there were; None where none was stated."""
+    asked = [each for visit in visits for each in _ended(visit)]
+    if point.rate_per_s is not None:
+        took = len(asked) / point.rate_per_s
+    else:
+        took = sum(_goodput_s(visit) for visit in visits)
     if not target or took <= 0:
         return None
-    return sum(_meets(each, target) for visit in visits for each in visit) / took
+    return sum(_meets(each, target) for each in asked) / took
+
+
+def _ended(visit: Visit) -> Sequence[Sample]:
+    low, high = visit.window
+    return [each for each in visit.every if not visit.is_loop or low < each.started_s + each.total_s <= high]
+
+
+def _goodput_s(visit: Visit) -> float:
+    low, high = visit.window
+    return max(0.0, high - low) if visit.is_loop else _load_s(visit.every)
 
 
 def _meets(sample: Sample, target: Mapping[str, float]) -> bool:
-    rate = decode_tps(sample)
-    first = sample.first_s is not None and 1000 * sample.first_s <= target.get("ttft_ms", float("inf"))
-    limit = target.get("inter_token_ms")
-    return first and (limit is None or (rate is not None and 1000 / rate <= limit))
+    rate, wait, limit = decode_tps(sample), _ttft_ms(sample), target.get("inter_token_ms")
+    is_soon = not sample.wrong and wait is not None and wait <= target.get("ttft_ms", float("inf"))
+    return is_soon and (limit is None or (rate is not None and 1000 / rate <= limit))
 
 
 def _share(point: Point, decode: Figure | None, known: Around) -> float | None:
@@ -170,7 +298,7 @@ def _share(point: Point, decode: Figure | None, known: Around) -> float | None:
 
 
 def _joules(visits: Visits, watts: float | None) -> float | None:
-    tokens, took = sum(map(_tokens, visits)), sum(map(_load_s, visits))
+    tokens, took = sum(_tokens(each.good) for each in visits), sum(_load_s(each.every) for each in visits)
     return watts * took / tokens if watts is not None and tokens and took > 0 else None
 
 
@@ -209,11 +337,13 @@ def _server(good: Sequence[Sample]) -> dict[str, float]:
 def _notes(
     point: Point, warm: Sequence[Sample], visits: Visits, decode: Figure | None, known: Around
 ) -> Iterable[str]:
-    good = [sample for visit in visits for sample in visit]
+    good = [sample for visit in visits for sample in visit.good]
+    yield from _behind(point, list(_every(warm).values()))
     yield from _wrong_words(warm, len(good))
     gathered = sum(map(is_in_one_piece, good))
     if gathered:
         yield f"{gathered} answers came in one piece: something gathers them, and decode cannot be told"
+    yield from _unseen(good)
     share = _share(point, decode, known)
     if share is not None and share > SHARE_HIGH:
         yield f"decode is {share:.2f} of the bandwidth bound, above {SHARE_HIGH}: it reads less than planned"
@@ -226,6 +356,44 @@ def _notes(
         yield f"{_cached(good) or 0:.0%} of the prompts came from the cache, though each was new"
     if known.preemptions:
         yield f"{known.preemptions} requests lost their cache and began again: its cache is too small"
+
+
+def _unseen(good: Sequence[Sample]) -> Iterable[str]:
+    hidden = [each for each in good if is_hidden(each)]
+    if hidden:
+        share = sum(each.hidden_tokens for each in hidden) / _tokens(hidden)
+        yield (
+            f"{len(hidden)} answers hold {share:.0%} of tokens that were never shown (thoughts): when "
+            "they were made nobody knows, so decode and prefill cannot be told"
+        )
+
+
+def _behind(point: Point, visits: Visits) -> Iterable[str]:
+    """An open loop that is too much: the longer it lasts, the longer everybody waits."""
+    asked = sum(len(visit.every) for visit in visits)
+    if point.rate_per_s is None or not asked:
+        return
+    share = sum(_in_time(visit) for visit in visits) / asked
+    if share < _KEEPS_UP:
+        served = share * point.rate_per_s
+        yield (
+            f"served {served:.2f} of {point.rate_per_s:g} a second: it does not keep up, TTFT has no steady "
+            "value"
+        )
+
+
+def _in_time(visit: Visit) -> int:
+    """How many were answered soon after arrivals ended: as soon as the first that came, twice over."""
+    good = sorted(visit.good, key=_due)
+    if not good:
+        return 0
+    early = [each.late_s + each.total_s for each in good[: max(2, len(good) // 4)]]
+    until = max(map(_due, visit.every)) + 2 * median(early)
+    return sum(each.started_s + each.total_s <= until for each in good)
+
+
+def _due(sample: Sample) -> float:
+    return sample.started_s - sample.late_s
 
 
 def _wrong_words(warm: Sequence[Sample], used: int) -> Iterable[str]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from firesteel.bench import written
 from firesteel.bench.stats import mean_interval, percentile, student_quantile
 from firesteel.bench.values import Figure, Figures, Point, Run, Settings, Subject
 from firesteel.bench.written import Kept
+from firesteel.edge.printable import printable
 from firesteel.errors import UsageError
 
 MAX_ENTRIES = 10_000
@@ -115,13 +115,13 @@ def _not_known(where: str) -> UsageError:
 
 
 def _kept(run: Run, where: str) -> Kept:
-    return Kept(run, origin="reported", source=where)
+    return Kept(run, origin="reported", source=printable(where))
 
 
 def _documents(text: str, where: str) -> list[_Place]:
     """One JSON text, or one a line, as `--append-result` leaves them."""
     try:
-        return [_Place(json.loads(text), where)]
+        return [_Place(written.parsed(text), where)]
     except (ValueError, RecursionError):
         lines = [line for line in text.splitlines() if line.strip()]
         if not 1 < len(lines) <= MAX_ENTRIES or not all(line.startswith("{") for line in lines):
@@ -223,7 +223,7 @@ def _benchy_csv(text: str, where: str) -> Run:
         named = _TEST.fullmatch(line.get("test_name") or "")
         if not named:
             raise UsageError(f"{where}:{at} has no test that is known", next="the file as the tool wrote it")
-        model = model or (line.get("model") or "")[:500]
+        model = model or printable((line.get("model") or "")[:500])
         key = (named[1].startswith("ctx"), int(named[3] or 0), int(named[4] or 1))
         kind = named[1][-2:]
         sizes[key][kind] = int(named[2] or 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import pairwise
 from statistics import median
@@ -24,6 +24,10 @@ _MAX_SAID = 300
 _SPLIT = 2
 """Chunks that may hold half a token: where thought ends and the answer begins."""
 _STALL_S, _STALL_TIMES = 1.0, 25.0
+_LAG_S = 0.05
+_MISSING, _MISSING_ABOUT = 0.2, 0.4
+"""Of an answer's tokens: the share that is not accounted for by its words, counted or estimated."""
+_ONE_EACH = 1.3
 _FIELDS = (b"event:", b"id:", b"retry:", b":")
 
 
@@ -42,6 +46,9 @@ class Asked:
     goes_on: bool = True
     """It was told not to end before `max_tokens`, and is known to obey."""
     late_s: float = 0.0
+    queued_s: float = 0.0
+    """Of that, for want of room, which is no fault of the client's."""
+    stream: int | None = None
     is_cold: bool = False
     longest_wait_s: float = 0.0
     """The longest that anybody waited for a first word here: other prompts may hold up a stream so long."""
@@ -54,6 +61,10 @@ class Heard:
     times: list[float] = field(default_factory=list)
     """Of every chunk with words, in seconds from when the request was sent."""
     text: str = ""
+    first_words: str = ""
+    """Those of the first such chunk."""
+    has_thought: bool = False
+    """Thought came as words of its own."""
     finish: str | None = None
     usage: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, Any] = field(default_factory=dict)
@@ -78,6 +89,7 @@ def hear(raw: Raw) -> Heard:
         if not _take(heard, data, at - raw.sent, said):
             break
     heard.text = "".join(said)
+    heard.first_words = said[0] if said else ""
     return heard
 
 
@@ -111,8 +123,9 @@ def _take(heard: Heard, data: bytes, at: float, said: list[str]) -> bool:
     heard.timings = _map(chunk.get("timings")) or heard.timings
     choices = chunk.get("choices")
     for choice in choices if isinstance(choices, list) else ():
-        words = _words(_map(_map(choice).get("delta")))
-        if words:
+        delta = _map(_map(choice).get("delta"))
+        heard.has_thought = heard.has_thought or bool(_thought(delta))
+        if words := _words(delta):
             heard.times.append(at)
             said.append(words)
         finish = _map(choice).get("finish_reason")
@@ -122,9 +135,12 @@ def _take(heard: Heard, data: bytes, at: float, said: list[str]) -> bool:
 
 def _words(delta: dict[str, Any]) -> str:
     """Thought and answer; vLLM calls thought `reasoning`, before that `reasoning_content`, or sends both."""
-    thought = delta.get("reasoning") or delta.get("reasoning_content")
-    parts = (thought, delta.get("content"))
+    parts = (_thought(delta), delta.get("content"))
     return "".join(part for part in parts if isinstance(part, str))
+
+
+def _thought(delta: dict[str, Any]) -> Any:
+    return delta.get("reasoning") or delta.get("reasoning_content")
 
 
 def _map(found: Any) -> dict[str, Any]:
@@ -165,7 +181,38 @@ def sample(raw: Raw, heard: Heard, asked: Asked) -> Sample:
         server_decode_tps=_rate(heard, "predicted_per_second"),
         server_prefill_tps=_rate(heard, "prompt_per_second"),
         late_s=asked.late_s,
+        queued_s=asked.queued_s,
+        stream=asked.stream,
+        first_tokens=first_tokens(heard),
+        hidden_tokens=_hidden(heard),
     )
+
+
+def first_tokens(heard: Heard, counted: int | None = None) -> int:
+    """By its share of the characters, or as a tokenizer counted them; every later chunk held one at least."""
+    made = (count(heard.usage, "completion_tokens") or 0) - _hidden(heard)
+    share = len(heard.first_words) / len(heard.text) if heard.text else 0.0
+    most = 1 + made - len(heard.times)
+    return max(1, min(most, round(share * made) if counted is None else counted))
+
+
+def _hidden(heard: Heard) -> int:
+    """Thoughts that `usage` counts and nobody was shown."""
+    thought = count(_map(heard.usage.get("completion_tokens_details")), "reasoning_tokens") or 0
+    unseen = (count(heard.usage, "completion_tokens") or 0) - len(heard.times)
+    return 0 if heard.has_thought else max(0, min(thought, unseen))
+
+
+def unseen(sample: Sample, heard: Heard, counted: int, *, is_exact: bool = True) -> Sample:
+    """With what `usage` counts beyond the words that came, where that is too much for chance: a text made
+    again is a little shorter, and one that is only estimated may be much. Where the estimate is about one
+    token for each chunk, chunks are tokens, and both say the same."""
+    made, chunks = sample.completion_tokens or 0, len(heard.times)
+    missing = made - sample.hidden_tokens - max(counted, chunks)
+    is_sure = is_exact or counted <= _ONE_EACH * chunks
+    if sample.wrong or missing <= (_MISSING if is_sure else _MISSING_ABOUT) * made:
+        return sample
+    return replace(sample, hidden_tokens=sample.hidden_tokens + missing)
 
 
 def _cached(heard: Heard) -> int | None:
@@ -187,8 +234,13 @@ def _wrong(raw: Raw, heard: Heard, asked: Asked) -> Verdict:
         or _of_stream(raw, heard)
         or _of_usage(heard, asked)
         or _of_time(heard, asked)
-        or (("late", f"sent {asked.late_s:.3f} s after its time") if asked.late_s > 0.05 else None)
+        or _of_client(asked)
     )
+
+
+def _of_client(asked: Asked) -> Verdict:
+    lag = asked.late_s - asked.queued_s
+    return ("late", f"sent {lag:.3f} s after its time, though there was room") if lag > _LAG_S else None
 
 
 def _of_connection(raw: Raw) -> Verdict:

@@ -5,7 +5,10 @@ ends.
 
 Rounds are shuffled by the seed, so that what drifts (clocks, heat, a neighbour) falls on all points alike.
 The first visit of each point is cold and kept apart. A point is done when the intervals of decode and of
-the first word are narrow enough; one that gives nothing but wrong samples is given up. Each sample is
+the first word are narrow enough, which is looked for from the sixth visit on: whoever looks after the third
+stops where chance made them narrow. A point that gives nothing but wrong samples is given up. Where the
+budget cannot give every point of `quick` three visits, it gives some points three and the others none, and
+says which: one visit is no measurement. Each sample is
 handed out as it is known, for whoever keeps it: the run may be cut off at any time, and goes on from the
 samples that were kept.
 """
@@ -28,12 +31,20 @@ from firesteel.bench.figures import Around, figures
 from firesteel.bench.prepare import Prepared, prepare
 from firesteel.bench.sampler import Counters, Look, Sampler, added, during, mean_watts, summary
 from firesteel.bench.values import Figures, Point, Run, Sample, Settings, Subject
-from firesteel.bench.visit import Load, Visit
+from firesteel.bench.visit import Load, Visit, is_loop
 from firesteel.launch import EngineName
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _GIVE_UP = 2
 """Visits with no good sample, one after the other."""
+_SPARED = "quick"
+"""The shape whose points nobody named one by one: some may be left out."""
+_ENOUGH = 3
+"""Warm visits, below which a point is not worth its time."""
+_OVER = 0.25
+"""Of the budget, how far beyond it visits that are begun may go."""
+_ROUNDS = (3, 2)
+"""Answers that each user of a loop has; fewer where the budget would not last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,8 @@ class Limits:
     """Half the width of an interval, as a share of its figure."""
     least_visits: int = 3
     most_visits: int = 100
+    sure_from: int = 6
+    """Warm visits from which on the precision is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +142,11 @@ class _State:
     windows: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     counted: dict[int, list[Counters]] = field(default_factory=dict)
     crowded: int = 0
+    took_s: dict[int, list[float]] = field(default_factory=dict)
+    """How long visits were, prompts and counting and all; the first is the cold one's."""
+    loops: dict[int, int] = field(default_factory=dict)
+    """Answers of each user in one visit."""
+    dropped: set[int] = field(default_factory=set)
     sampler: Sampler = field(init=False)
 
     def __post_init__(self) -> None:
@@ -151,27 +169,83 @@ class _State:
 
     def next(self) -> int | None:
         """Which point; None: all are sure, or the budget is spent."""
+        self._drop()
+        self.todo = [at for at in self.todo if at not in self.dropped]
         while not self.todo:
             open_ = [at for at in range(len(self.order.points)) if self._is_open(at)]
             if not open_:
                 return None
             random.Random(f"{self.order.settings.seed}/{self.rounds}").shuffle(open_)
+            if not self.rounds and any(self._is_spared(at) for at in open_):
+                open_ = sorted(open_, key=self._worth, reverse=True)  # what may be left out comes last
             self.rounds += 1
             self.todo = open_
         at = self.todo.pop()
         return at if self.left_s > 0 or self._is_owed(at) else self.next() if self.todo else None
 
+    # --- what the budget cannot give ---
+
+    def _is_spared(self, at: int) -> bool:
+        return self.order.points[at].shape == _SPARED
+
+    def _worth(self, at: int) -> tuple[bool, bool, int, int]:
+        """The less, the more it is worth: another kind of text goes first, then the crowd."""
+        points = self.order.points
+        return self._is_spared(at), points[at].text != points[0].text, points[at].users, at
+
+    def _drop(self) -> None:
+        """Which points can have their visits within the budget; the first always has what there is."""
+        if not self.samples or not any(map(self._is_spared, range(len(self.order.points)))):
+            return
+        left = self.left_s
+        for many, at in enumerate(sorted(range(len(self.order.points)), key=self._worth)):
+            warm = max(0, self._visits(at) - 1)
+            owed = self._cold_s(at) * (not self._visits(at)) + max(0, _ENOUGH - warm) * self._warm_s(at)
+            if at in self.dropped or not self._is_spared(at):
+                continue
+            over = _OVER * self.order.limits.budget_s if warm else 0.0  # what has begun may end
+            if many and warm < _ENOUGH and owed > left + over:
+                self.dropped.add(at)
+            else:
+                left -= owed
+
+    def _cold_s(self, at: int) -> float:
+        """As it was, or as others of so many users were; a crowd takes longer than one."""
+        if at in self.took_s:
+            return self.took_s[at][0]
+        points = self.order.points
+        alike = [each[0] for of, each in self.took_s.items() if points[of].users == points[at].users]
+        return min(alike or [each[0] for each in self.took_s.values()], default=0.0)
+
+    def _warm_s(self, at: int) -> float:
+        warm = self.took_s.get(at, [])[1:]
+        loops = min(_ROUNDS) + 1 if is_loop(self.order.points[at]) else 1
+        return sum(warm) / len(warm) if warm else self._cold_s(at) * loops
+
+    def _rounds_of(self, at: int) -> int:
+        """The same for all visits of a point: as the first of them found the budget."""
+        most, least = _ROUNDS
+        needed = _ENOUGH * (most + 1) * self._cold_s(at) * len(self.order.points)
+        return (
+            self.loops.setdefault(at, most if needed <= self.left_s else least) if at in self.took_s else most
+        )
+
     def _is_owed(self, at: int) -> bool:
-        """Each point gets one warm visit, though not at more than twice the budget."""
-        return self._visits(at) < 2 and self.spent_s < 2 * self.order.limits.budget_s
+        """Each point gets one warm visit, though not at more than twice the budget. What was not dropped may
+        end its visits a little after it."""
+        budget, visits = self.order.limits.budget_s, self._visits(at)
+        few = self._is_spared(at) and visits <= _ENOUGH and self.spent_s < (1 + _OVER) * budget
+        return few or (visits < 2 and self.spent_s < 2 * budget)
 
     def _is_open(self, at: int) -> bool:
         limits, visits = self.order.limits, self._visits(at)
+        if at in self.dropped:
+            return False
         if self.left_s <= 0 and not self._is_owed(at):
             return False
         if self.lost.get(at, 0) >= _GIVE_UP or visits > limits.most_visits:
             return False
-        return visits <= limits.least_visits or not self._is_sure(at)
+        return visits <= max(limits.least_visits, limits.sure_from) or not self._is_sure(at)
 
     def _visits(self, at: int) -> int:
         return len({each.repetition for each in self.samples if each.point == at})
@@ -199,8 +273,9 @@ class _State:
         load = Load(
             Endpoint.at(order.subject.url, order.key), order.subject.model, self.prepared,
             order.salt or order.id, order.settings.seed, self.began,
-            _low(order.subject.plan.get("prefill_tps")), order.patience, _open_s(order),
+            _low(order.subject.plan.get("prefill_tps")), order.patience, _open_s(order), self._rounds_of(at),
         )  # fmt: skip
+        began = time.perf_counter()
         repetition = 1 + max((each.repetition for each in before), default=-1)
         visit = Visit(
             load,
@@ -217,6 +292,7 @@ class _State:
         if counted and after and before:
             self.counted.setdefault(at, []).append(after.since(counted))
         self.samples += found
+        self.took_s.setdefault(at, []).append(time.perf_counter() - began)
         self.crowded += visit.crowded
         is_lost = all(each.wrong for each in found)
         self.lost[at] = self.lost.get(at, 0) + 1 if is_lost else 0
@@ -265,8 +341,14 @@ class _State:
         )
 
     def _is_wanting(self, at: int) -> bool:
-        """It was never visited when warm, and not because it gave nothing."""
-        return self._visits(at) < 2 and self.lost.get(at, 0) < _GIVE_UP
+        """It was never visited when warm, and not because it gave nothing, or was left out."""
+        return at not in self.dropped and self._visits(at) < 2 and self.lost.get(at, 0) < _GIVE_UP
+
+    @property
+    def _left_out(self) -> str:
+        points = [self.order.points[at] for at in sorted(self.dropped)]
+        words = (f"{each.text} with {each.users} user{'s' if each.users > 1 else ''}" for each in points)
+        return f"{', '.join(words)} (a larger --budget measures them)"
 
     def _notes(self) -> list[str]:
         told = self.cost.told() if self.samples else {}
@@ -275,7 +357,10 @@ class _State:
         if lag > 1.0:
             found.append(f"the client itself ran up to {lag:.1f} ms late (p99): this machine was busy")
         if self.crowded:
-            found.append(f"{self.crowded} requests found no room and were sent late: the load is too much")
+            found.append(f"{self.crowded} requests had to wait for room, which their figures count")
+        if self.dropped:
+            why = f"{_ENOUGH} visits of each would not fit the budget"
+            found.append(f"left out or cut short, since {why}: {self._left_out}")
         given = [at for at, many in self.lost.items() if many >= _GIVE_UP]
         if given:
             found.append(f"{len(given)} of {len(self.order.points)} points gave nothing but wrong answers")

@@ -18,8 +18,8 @@ from firesteel.sheets import Sheet, load
 MAX_POINTS = 200
 MAX_USERS = 1024
 MAX_TOKENS = 2**21
-_OPEN_USERS = 64
-"""Open at once in an open loop: as many as arrive, within reason."""
+_OPEN_USERS = 512
+"""Open at once in an open loop: all that arrive in one visit, so that too much waits at the server."""
 _ROOM = 64
 """Tokens of the context that a chat template may take."""
 

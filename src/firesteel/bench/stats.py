@@ -8,7 +8,8 @@ distribution is. Nothing here draws lots: the same values give the same figure.
 
 Two sets of values are held against each other by their ratio, so in logarithms: Welch's test where they were
 taken apart, the paired one where they were taken in turns. The interval and the verdict come from the same
-test, and so never contradict each other.
+test, and so never contradict each other. Values that hang on the ones before (heat, clocks) count for fewer:
+`effective_n`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import comb, exp, floor, fsum, isfinite, lgamma, log, log1p, sqrt
 from typing import Literal
 
@@ -25,6 +27,9 @@ Verdict = Literal["faster", "slower", "no difference seen", "too few"]
 _SURE = 0.95
 _FEWEST = 3
 """Values on each side below which nothing is said: two may agree by chance."""
+_LAGGED = 6
+"""Values from which on it can be told whether each hangs on the one before."""
+_MOST_LAG = 0.95
 _MOST_STEPS = 300
 _TINY = 1e-300
 
@@ -134,12 +139,12 @@ def _ratio(a: Sequence[float], b: Sequence[float]) -> float:
 
 def _paired(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
     apart = [x - y for x, y in zip(a, b, strict=True)]
-    return fsum(apart) / len(apart), sqrt(_variance(apart) / len(apart)), len(apart) - 1
+    return fsum(apart) / len(apart), sqrt(_variance(apart) / effective_n(apart)), len(apart) - 1
 
 
 def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
     """The difference of the means, its error, and Satterthwaite's degrees of freedom."""
-    va, vb = _variance(a) / len(a), _variance(b) / len(b)
+    va, vb = _variance(a) / effective_n(a), _variance(b) / effective_n(b)
     difference = fsum(a) / len(a) - fsum(b) / len(b)
     under = va**2 / (len(a) - 1) + vb**2 / (len(b) - 1)
     return difference, sqrt(va + vb), (va + vb) ** 2 / under if under > _TINY else len(a) + len(b) - 2
@@ -148,6 +153,25 @@ def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]
 def _variance(values: Sequence[float]) -> float:
     mean = fsum(values) / len(values)
     return fsum((each - mean) ** 2 for each in values) / (len(values) - 1)
+
+
+def effective_n(values: Sequence[float]) -> float:
+    """How many values there are as good as, where each hangs on the one before: n (1 - r) / (1 + r).
+
+    r is the correlation of neighbours, with what it is short by on average (1 / n) added back. Where values
+    swing to and fro they are not taken for more than they are; of few of them nothing is known.
+    """
+    n = len(values)
+    if n < _LAGGED:
+        return n
+    mean = fsum(values) / n
+    off = [each - mean for each in values]
+    whole = fsum(each * each for each in off)
+    if whole <= _TINY:
+        return n
+    r = fsum(one * other for one, other in pairwise(off)) / whole + 1 / n
+    r = min(_MOST_LAG, max(0.0, r))
+    return max(2.0, n * (1 - r) / (1 + r))
 
 
 def _not_under_zero(low: float, values: Sequence[float]) -> float:

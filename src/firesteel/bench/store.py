@@ -21,12 +21,15 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from firesteel.bench import written
+from firesteel.bench.cut_off import with_figures
 from firesteel.bench.values import Run, Sample
 from firesteel.bench.written import Kept
 from firesteel.edge.home import Home, Locked, lock, writing
 from firesteel.edge.own_runs import SCHEMA, history_path
+from firesteel.edge.printable import printable
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 
 _MARK = 0x46495245
@@ -122,6 +125,10 @@ class History:
             file.executemany("INSERT INTO points VALUES (?, ?, ?)", points)
             self._keep_figures(file, run)
 
+    def is_begun(self, run_id: str) -> bool:
+        """By this process: begun, or gone on with."""
+        return run_id in self._writing
+
     def add(self, run_id: str, *samples: Sample) -> None:
         """They are kept when this returns."""
         self._need_claim(run_id)
@@ -156,6 +163,8 @@ class History:
                 f"run {found.run.id} {why}; there is nothing to go on with", next="firesteel bench"
             )
         self._claim(found.run.id)
+        with self._change() as file:  # they will be older than its samples
+            file.execute("DELETE FROM figures WHERE run = ?", (found.run.id,))
         return self.run(found.run.id)  # what the other process did before it let go is in it
 
     def runs(self, limit: int = 50) -> tuple[Line, ...]:
@@ -168,7 +177,7 @@ class History:
                 " FROM runs ORDER BY began DESC, rowid DESC LIMIT ?",
                 (limit,),
             ).fetchall()
-        return tuple(Line(*row) for row in rows)
+        return tuple(Line(*(_shown(each) for each in row)) for row in rows)
 
     def run(self, word: str) -> Kept:
         """By id, the beginning of one, `last`, or `last~1`: the one before."""
@@ -196,7 +205,8 @@ class History:
             "points": [written.loaded(text, where) for text in points],
             "figures": [written.loaded(text, where) for text in figures],
         }
-        return Kept(written.run_from(said, where), written.of_samples(samples, where), origin, source)
+        run, kept = written.run_from(said, where), written.of_samples(samples, where)
+        return Kept(with_figures(run, kept), kept, origin, printable(source))
 
     def find(self, word: str) -> str:
         """The whole id."""
@@ -375,6 +385,11 @@ def _in_words(path: Path) -> Iterator[None]:
         raise FiresteelError(
             f"{path} is damaged: {error}", next="firesteel history, which sets it aside"
         ) from error
+
+
+def _shown(value: Any) -> Any:
+    """Of a row that may hold what an older firesteel took in as it was."""
+    return printable(value) if isinstance(value, str) else value
 
 
 def _about(run: Run) -> str:

@@ -28,6 +28,7 @@ WRONG_WORDS: Mapping[str, str] = {
     "wrong usage": "a count of tokens that cannot be",
     "short": "fewer tokens than were asked for",
     "late": "sent after its time",
+    "unsent": "its turn never came: as many as may be were open",
 }
 
 

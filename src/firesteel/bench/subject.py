@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from firesteel import engines
 from firesteel.bench.values import Subject
 from firesteel.edge.http import offered, status
 from firesteel.edge.poll import get
+from firesteel.edge.printable import printable
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.facts import Host
 from firesteel.launch import Launch
@@ -122,6 +124,11 @@ async def of_url(base: str, model: str | None, key: str | None = None) -> Found:
     chosen = model or (names[0] if len(names) == 1 else None)
     if chosen is None:
         raise await _no_model(base, names, key)
+    if chosen in names and not chosen.isprintable():  # it must be sent as it is, and cannot be shown so
+        raise UsageError(
+            f"{base} serves a model whose name cannot be shown: {printable(chosen)[:80]}",
+            next="another name for it there (of vLLM and SGLang --served-model-name, of llama.cpp --alias)",
+        )
     row: Mapping[str, Any] = next((each for each in rows if each.get("id") == chosen), {})
     engine, version = _engine(base, row, key)
     subject = Subject(base, chosen, engine, version)
@@ -130,8 +137,10 @@ async def of_url(base: str, model: str | None, key: str | None = None) -> Found:
 
 async def _no_model(base: str, names: list[str], key: str | None) -> UsageError | HostNotReady:
     if names:
-        shown = ", ".join(names[:8])
-        return UsageError(f"{base} serves several models: {shown}", next=f"add --model {names[0]}")
+        shown = [printable(name)[:80] for name in names[:8]]
+        return UsageError(
+            f"{base} serves several models: {', '.join(shown)}", next=f"add --model {shlex.quote(shown[0])}"
+        )
     seen = await status(f"{base}/v1/models", timeout_s=10, key=key)
     if seen in (401, 403):
         return HostNotReady(
@@ -151,7 +160,7 @@ def _engine(base: str, row: Mapping[str, Any], key: str | None) -> tuple[str | N
         return engine, None
     code, text = get(f"{base}/version", key)
     version = text.partition('"version"')[2].split('"')[1:2] if code == 200 else []
-    return engine, version[0][:40] if version else None
+    return engine, printable(version[0][:40]) if version else None
 
 
 def _count(row: Mapping[str, Any], *names: str) -> int | None:

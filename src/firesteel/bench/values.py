@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 Text = Literal["code", "prose", "json", "math"]
 Wrong = Literal[
-    "http", "refused", "dropped", "stalled", "garbled", "no usage", "wrong usage", "short", "late"
+    "http", "refused", "dropped", "stalled", "garbled", "no usage", "wrong usage", "short", "late", "unsent"
 ]
 """http: a status that is not 200. refused: no connection. dropped: it ended without its end. stalled: nothing
 came for too long. garbled: not the protocol. wrong usage: a count that cannot be. short: fewer tokens than
 were asked for, though it was told to go on. late: it began after its time in an open-loop load because the
-client was behind."""
+client itself was behind. unsent: so many were open that its turn never came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Point:
     """Of `data/bench/shapes.yaml`: `single`, `sweep`, `depth`, `agent`, `rag`, `burst`, `open`."""
     text: Text = "prose"
     users: int = 1
-    """Streams at once; in an open-loop load, the most that may be."""
+    """Streams at once, each asking again when it is answered; in an open-loop load, the most that may be."""
     prompt_tokens: int = 512
     """New ones in each request, after the shared prefix."""
     answer_tokens: int = 128
@@ -70,7 +70,16 @@ class Sample:
     server_prefill_tps: float | None = None
     """The engine's own (`timings` of llama.cpp), to hold ours against."""
     late_s: float = 0.0
-    """How much later than meant it was sent: the client's own doing."""
+    """How much later than meant it was sent; who waits for a first word waits this long too."""
+    queued_s: float = 0.0
+    """Of that, what it waited for room among as many as may be open, and for a connection: the server's
+    doing, not the client's."""
+    stream: int | None = None
+    """Which of the users asked; None: each asked once."""
+    first_tokens: int = 1
+    """In the first chunk with words. More than one where an engine gathers, or hides its first thoughts."""
+    hidden_tokens: int = 0
+    """Counted by `usage` and never shown: thoughts without words of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,3 +181,5 @@ class Run:
     beside: Mapping[str, Any] = field(default_factory=dict)
     """What the sampler saw: clocks, power, heat, memory, engine metrics, as summaries."""
     notes: tuple[str, ...] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """`budget_s` and `precision` as they were asked for, to go on with; empty: not known."""

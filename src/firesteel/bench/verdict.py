@@ -78,7 +78,7 @@ def _together(run: Run) -> Iterator[Line]:
         point = each.point
         if each.decode_tps and point.rate_per_s is None:
             load = (point.text, point.prompt_tokens, point.shared_tokens, point.answer_tokens, point.turns)
-            loads[load][point.users] = each.decode_tps.value
+            loads[load][point.users] = _pace(each, each.decode_tps.value)
     text, rates = max(
         ((key[0], rates) for key, rates in loads.items()), key=lambda one: len(one[1]), default=("", {})
     )
@@ -98,6 +98,11 @@ def _together(run: Run) -> Iterator[Line]:
 def _paces(target: Mapping[str, float]) -> Sequence[float]:
     gap = target.get("inter_token_ms", 0)
     return (round(1000 / gap, 1),) if gap > 0 else PACES
+
+
+def _pace(found: Figures, decode: float) -> float:
+    """Of one user over all that it waits for: with what all get together no more than their share is had."""
+    return min(decode, found.total_tps.value / found.point.users) if found.total_tps else decode
 
 
 def _keepers(rates: Mapping[int, float], pace: float) -> str:
@@ -121,9 +126,10 @@ def _as_planned(run: Run) -> Iterator[Line]:
         return
     outside = [each for each in held if each.verdict != "inside the band"]
     if not outside:
-        one = f"It is inside its plan's band: {_against(held[0])}."
-        many = f"All {len(held)} figures that the plan speaks of are inside its band."
-        yield Line("good", many if len(held) > 1 else one)
+        one = f"It is inside its plan's band: {_against(held[0])}"
+        many = f"All {len(held)} figures that the plan speaks of are inside its band"
+        once = sum(each.measured.n < 2 for each in held)
+        yield _praise(many if len(held) > 1 else one, once, len(held))
         return
     for verdict_ in ("slower than planned", "faster than planned"):
         those = [each for each in outside if each.verdict == verdict_]
@@ -137,21 +143,31 @@ def _as_planned(run: Run) -> Iterator[Line]:
             )
 
 
+def _praise(words: str, once: int, of: int) -> Line:
+    """Good only where it was seen again: once says nothing of the next time."""
+    if not once:
+        return Line("good", f"{words}.")
+    return Line("fact", f"{words}, but {f'{once} of them were' if of > 1 else 'that was'} seen once.")
+
+
 def _against(held: Held) -> str:
     return f"{held.measure} {said.figure(held.measured)}, planned {said.band(held.planned)}"
 
 
 def _bound(run: Run) -> Iterator[Line]:
-    shares = [each.bandwidth_share for each in run.figures if each.bandwidth_share is not None]
+    found = [each for each in run.figures if each.bandwidth_share is not None]
+    shares = [each.bandwidth_share for each in found if each.bandwidth_share is not None]
     if not shares:
         return
+    once = sum(each.decode_tps is None or each.decode_tps.n < 2 for each in found)
     low, high = min(shares), max(shares)
     told = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
     words = f"Decode of one user is {told} of what the memory's bandwidth allows"
-    if low >= SHARE_LOW and high <= SHARE_HIGH:
-        yield Line("good", f"{words}, as is usual.")
-    elif high <= SHARE_HIGH and has_no_gpu(run):
-        yield Line("fact", f"{words}; without a GPU arithmetic is the limit, so that is no sign of a fault.")
+    if high <= SHARE_HIGH and has_no_gpu(run):  # what is usual is known of GB10s alone
+        few = "; without a GPU arithmetic is the limit, so that is no sign of a fault"
+        yield Line("fact", f"{words}{few if low < SHARE_LOW else ''}.")
+    elif low >= SHARE_LOW and high <= SHARE_HIGH:
+        yield _praise(f"{words}, as is usual on a GB10", once, len(found))
     else:
         yield Line("warning", f"{words}, where {SHARE_LOW} to {SHARE_HIGH} is usual on a GB10.")
 

@@ -1,7 +1,8 @@
 """Runs and samples as JSON text and back: what the history keeps, and what a file of one run holds.
 
 A document is `{"firesteel_run": 1, "run": {...}, "samples": [...]}`. Fields that a newer firesteel added are
-passed over; one that is not of its kind is a UsageError that names the place.
+passed over; one that is not of its kind is a UsageError that names the place. What is read here may be shown:
+its words are made printable.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from firesteel.bench.values import Figures, Point, Run, Sample
+from firesteel.edge.printable import cleaned, printable
 from firesteel.errors import UsageError
 
 FORM = 1
@@ -55,7 +57,7 @@ def is_document(said: object) -> bool:
 
 def from_document(said: Mapping[str, Any], where: str) -> Kept:
     if said.get("document") == _PRINTED:
-        return Kept(run_from(said, where), (), "reported", where)
+        return Kept(run_from(said, where), (), "reported", printable(where))
     if said.get("firesteel_run") != FORM:
         raise UsageError(
             f"{where}: a run in the form {str(said.get('firesteel_run'))[:20]}; this firesteel reads {FORM}",
@@ -69,7 +71,7 @@ def from_document(said: Mapping[str, Any], where: str) -> Kept:
     run = run_from(said.get("run"), where)
     return Kept(
         run, tuple(sample_from(each, f"{where}: samples[{at}]") for at, each in enumerate(samples)),
-        "reported", where,
+        "reported", printable(where),
     )  # fmt: skip
 
 
@@ -92,10 +94,16 @@ def figures_from(said: object, where: str) -> Figures:
 def loaded(text: str, where: str) -> Any:
     """JSON that may be anybody's: too deep or broken is a sentence."""
     try:
-        return json.loads(text)
+        return parsed(text)
     except (ValueError, RecursionError) as error:
         at = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
         raise UsageError(f"{where} is no JSON{at}", next=f"head -c 300 {where}") from error
+
+
+def parsed(text: str) -> Any:
+    """As `json.loads`, with words that can be shown. Most texts have no letter that could be otherwise."""
+    said = json.loads(text)
+    return said if text.isascii() and "\\" not in text and "\x7f" not in text else cleaned(said)
 
 
 def _checked(kind: TypeAdapter[T], said: object, where: str) -> T:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import nullcontext
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from firesteel import library
+from firesteel.bench.crowd import watched
 from firesteel.bench.measure import Began, Event, Limits, Measured, Order, Progress, Took, measure
 from firesteel.bench.shapes import Sizes, fitting, points, shapes
 from firesteel.bench.store import History, fresh_id, open_history
 from firesteel.bench.subject import Found, of_service, of_url
-from firesteel.bench.values import Point, Settings
+from firesteel.bench.values import Point, Run, Sample, Settings
 from firesteel.bench.written import Kept
 from firesteel.cli import bench_words, words
 from firesteel.cli.bench_page import write_page
@@ -221,14 +226,28 @@ def _crowded(wanted: Iterable[Point], found: Found) -> Iterable[str]:
 
 
 def _resumed(history: History, word: str, found: Found, key: str | None, asked: Mapping[str, Any]) -> Order:
-    """The same points and settings; the budget is that of this stretch."""
+    """The same points and settings; this stretch has as much time as the run had, unless it is told."""
     run, samples = (kept := history.resume(word)).run, kept.samples
     if run.subject.model != found.subject.model:
         what = f"run {run.id} is of {run.subject.model}, not of {found.subject.model}"
         raise UsageError(what, next="firesteel bench")
-    spent = max((each.started_s + each.total_s for each in samples), default=0.0) + 1
-    limits = Limits(spent + asked["budget"], asked["precision"])
+    spent = _spent(samples)
+    budget_s, precision = (
+        asked[name] if _is_told(name) else run.limits.get(key, asked[name])
+        for name, key in (("budget", "budget_s"), ("precision", "precision"))
+    )
+    limits = Limits(spent + budget_s, precision)
     return Order(found.subject, run.points, run.settings, limits, key, run.id, kept=samples)
+
+
+def _spent(samples: Iterable[Sample]) -> float:
+    """Seconds of the run's clock that earlier stretches took; as `measure` counts them."""
+    ends = [each.started_s + each.total_s for each in samples]
+    return max(ends) + 1.0 if ends else 0.0
+
+
+def _is_told(name: str) -> bool:
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 # --- the run ---
@@ -236,11 +255,25 @@ def _resumed(history: History, word: str, found: Found, key: str | None, asked: 
 
 def _run(order: Order, history: History) -> Measured:
     try:
-        return _with_fast_loop(_measured(order, history))
+        with _stoppable():
+            return _with_fast_loop(_measured(order, history))
     except (asyncio.CancelledError, KeyboardInterrupt):
         again = typed(f"firesteel bench --resume {order.id}")
         # click turns a KeyboardInterrupt into an Abort without words, and lets an Abort pass as it is.
         raise click.Abort(f"what was measured is kept; to go on: {again}") from None
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Whoever ends it politely (SIGTERM) is told the same as who presses Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _with_fast_loop(work: Any) -> Measured:
@@ -258,16 +291,24 @@ def _with_fast_loop(work: Any) -> Measured:
 
 async def _measured(order: Order, history: History) -> Measured:
     last: Measured | None = None
-    async for event in _followed(measure(order)):
-        if isinstance(event, Began) and not order.kept:
-            history.begin(event.run)
-        elif isinstance(event, Took):
-            history.add(order.id, event.sample)
-        elif isinstance(event, Measured):
-            last = event
+    with watched(library.home(), order.subject.url, order.id) as others:
+        async for event in _followed(measure(order)):
+            if isinstance(event, Began) and not history.is_begun(order.id):
+                history.begin(_noted(event.run, order, others()))
+            elif isinstance(event, Took):
+                history.add(order.id, event.sample)
+            elif isinstance(event, Measured):
+                last = replace(event, run=_noted(event.run, order, others()))
     assert last is not None
     history.finish(last.run)
     return last
+
+
+def _noted(run: Run, order: Order, notes: tuple[str, ...]) -> Run:
+    """With its limits, to go on with: of a run that goes on, what was asked for this stretch of it."""
+    limits, spent = order.limits, _spent(order.kept)
+    run = replace(run, notes=(*run.notes, *notes))
+    return replace(run, limits={"budget_s": limits.budget_s - spent, "precision": limits.precision})
 
 
 async def _followed(events: AsyncIterator[Event]) -> AsyncIterator[Event]:

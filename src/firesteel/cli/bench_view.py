@@ -14,10 +14,11 @@ from firesteel.bench.against import against_plan
 from firesteel.bench.values import Figure, Figures, Run
 from firesteel.cli.documents import BenchJson
 from firesteel.cli.show import table
+from firesteel.edge.printable import printable
 
 
 def document(run: Run, html: Path | None = None) -> BenchJson:
-    told = {**asdict(run), "is_whole": run.is_whole}
+    told = {name: value for name, value in asdict(run).items() if name != "limits"}
     return BenchJson.model_validate({**told, "html": str(html) if html else None})
 
 
@@ -38,7 +39,7 @@ def view(run: Run, cold: bool = False) -> Group:
         "n",
     )
     parts: list[Any] = [table((*columns, "cold TTFT ms", "cold tok/s") if cold else columns, rows), Words()]
-    parts += [Words(line) for line in _lines(run)]
+    parts += [Words(printable(line)) for line in _lines(run)]
     return Group(*parts)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.markup import escape
 
 from firesteel.bench import foreign
 from firesteel.bench.against import Beside, Held, against_plan, against_published
@@ -35,6 +36,7 @@ from firesteel.cli.documents import (
 from firesteel.cli.history import opened, read_file
 from firesteel.cli.show import out, table
 from firesteel.cli.typed import typed
+from firesteel.edge.printable import printable
 from firesteel.errors import UsageError
 from firesteel.planner import measured
 from firesteel.planner.constants import constants
@@ -127,11 +129,10 @@ def _show(found: Comparison, as_json: bool) -> int:
 
 def _print(found: Comparison) -> None:
     for line in found.apart:
-        out.print(f"differs  {line}", markup=False)
+        out.print(printable(f"differs  {line}"), markup=False)
     if found.rows:
-        out.print(
-            table(("point", "figure", found.first, found.second, "ratio", "verdict"), list(_cells(found)))
-        )
+        names = (escape(found.first), escape(found.second))  # of a file they may be anything
+        out.print(table(("point", "figure", *names, "ratio", "verdict"), list(_cells(found))))
     for name, only in ((found.first, found.only_first), (found.second, found.only_second)):
         for point in only:
             out.print(f"only in {name}: {said(point)}", markup=False)
@@ -140,7 +141,7 @@ def _print(found: Comparison) -> None:
     if found.answers:
         out.print(_answers(found.answers), markup=False)
     for note in found.notes:
-        out.print(f"note     {note}", markup=False)
+        out.print(printable(f"note     {note}"), markup=False)
 
 
 def _cells(found: Comparison) -> Iterator[tuple[str, ...]]:
@@ -246,15 +247,27 @@ def _show_plan(run: Run, as_json: bool) -> int:
         words.print_json(AgainstPlanJson(run=run.id, planned_from=str(why) if why else None, rows=rows))
         return 0
     if not held:
-        what = (
-            "no plan was kept with it" if not run.subject.plan else "its plan speaks of none of its figures"
-        )
-        raise UsageError(f"run {run.id}: {what}", next="firesteel bench NAME, of a service that `up` started")
+        raise _not_held(run)
     columns = ("point", "figure", "measured", "planned", "off", "verdict")
     out.print(table(columns, [_held_cells(each) for each in held]))
     if why:
-        out.print(f"planned  {why}", markup=False)
+        out.print(printable(f"planned  {why}"), markup=False)
     return 0
+
+
+def _not_held(run: Run) -> UsageError:
+    """The true reason: nothing planned, nothing measured, or two things that do not meet."""
+    other = "firesteel bench NAME, of a service that `up` started"
+    if not run.subject.plan:
+        return UsageError(f"run {run.id}: no plan was kept with it", next=other)
+    if any(each.samples for each in run.figures):
+        return UsageError(f"run {run.id}: its plan speaks of none of its figures", next=other)
+    if run.is_whole:
+        return UsageError(
+            f"run {run.id}: no request of it went right", next=f"firesteel history show {run.id}"
+        )
+    what = f"run {run.id} was cut off before anything was measured"
+    return UsageError(what, next=f"firesteel bench --resume {run.id}")
 
 
 def _held_cells(held: Held) -> tuple[str, ...]:

@@ -360,11 +360,20 @@ class ServiceJson(Document):
     log: str | None
 
 
+class GatewayJson(Document):
+    url: str
+    models: list[str]
+    has_keys: bool
+    pid: int
+
+
 class PsJson(Document):
     """`firesteel ps --json`"""
 
     document: Literal["firesteel.ps/1"] = "firesteel.ps/1"
     services: list[ServiceJson]
+    gateway: GatewayJson | None = None
+    """Where `firesteel serve` answers, while it runs."""
 
 
 class LogsJson(Document):
@@ -434,6 +443,8 @@ class ClientJson(Document):
     written: bool
     backup: str | None
     """Where the file as it was before is kept."""
+    taken: Literal["gateway", "service", "plan"]
+    """What it is pointed at: `firesteel serve`, a service's own port, or where `up` would serve it."""
     notes: list[str]
     sources: list[SourceJson]
 

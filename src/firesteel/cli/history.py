@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
+from rich.text import Text
 
 from firesteel import library
 from firesteel.bench import exchange, foreign, written
@@ -69,7 +70,8 @@ def _list(is_all: bool, as_json: bool) -> None:
     if not lines:
         out.print(typed("nothing was measured yet; next: firesteel bench"))
         return
-    out.print(table(("name", "when", "model", "engine", "points", "samples", ""), [_cells(x) for x in lines]))
+    columns = ("name", "when", "model", "engine", "points", "samples", "")
+    out.print(table(columns, [[Text(cell) for cell in _cells(line)] for line in lines]))
 
 
 def _cells(line: Line) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.edge.home import Home
+from firesteel.edge.printable import printable
 from firesteel.planner.band import Band
 from firesteel.planner.own_runs import OwnRun
 
@@ -76,7 +77,7 @@ def _own_run(run: object, began: object, version: object, key: object, text: obj
             key=key,
             run=str(run),
             seen=seen,
-            version=str(version) if version else None,
+            version=printable(str(version)) if version else None,
             text=str(point["text"]),
             users=_count(point["users"]),
             prompt_tokens=_count(point["prompt_tokens"]),

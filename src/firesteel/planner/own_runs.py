@@ -86,7 +86,7 @@ def as_measured(
     depth, curve = min(DEPTH, kv.context), _curve(speed, shape, kv)
     told = decode_at(alone, depth, curve)
     if told is None:
-        found = replace(speed, why=speed.why + _stale(runs, launch))
+        found = replace(speed, why=speed.why + (_few(current) or _stale(runs, launch)))
     elif method(launch):  # what was measured has the drafter's work in it, and the plain figure has not
         found = _with_drafted(speed, alone, depth, curve)
     else:
@@ -176,6 +176,18 @@ def _stale(runs: Sequence[OwnRun], launch: Launch) -> str:
     if not old:
         return ""
     return f"; what was measured here on {old[0].seen} was version {old[0].version}, and is not used"
+
+
+def _few(current: Sequence[OwnRun]) -> str:
+    """Of the very launch there are benches, and why they are not enough."""
+    if not current:
+        return ""
+    seen = [run.decode_tps[1] for run in current if run.users == 1 and run.decode_tps]
+    last, again = max(run.seen for run in current), "firesteel bench --shape single"
+    if not seen:
+        return f"; benched on {last}, but not for one user: {again}"
+    times = {1: "once", 2: "twice"}.get(max(seen), f"{max(seen)} times")
+    return f"; benched {times} on {last}; {_FEWEST} visits are needed: {again}"
 
 
 def _with_drafted(speed: Speed, alone: Sequence[OwnRun], depth: int, curve: Curve) -> Speed:

@@ -1,0 +1,120 @@
+"""How often two servers that are the same seem to differ. A run stops when its intervals are narrow, which
+finds narrow ones by luck too: 10 to 20 comparisons in a hundred showed a difference before that was minded.
+
+Simulated with seeds: visits as `measure` makes them, from one truth on both sides.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from math import exp, log, sqrt
+
+import pytest
+
+from firesteel.bench.compare import Comparison, compare
+from firesteel.bench.measure import Limits
+from firesteel.bench.stats import effective_n, is_real, mean_interval
+from firesteel.bench.values import Figures, Run, Sample, Settings
+from firesteel.bench.written import Kept
+from tests.bench.runs import POINT, SUBJECT, kept, rates
+
+_LIMITS = Limits()
+
+
+def simulated(chance: random.Random, spreads: tuple[float, float], most: int, rho: float = 0.0) -> Kept:
+    """Decode about 100 tok/s, the first word after half a second; each visit hangs on the last by `rho`."""
+    at = [chance.gauss(0, 1), chance.gauss(0, 1)]
+    decode: list[float] = []
+    first: list[float] = []
+    samples: list[Sample] = []
+    for visit in range(most):
+        decode.append(100 * exp(spreads[0] * at[0]))
+        first.append(0.5 * exp(spreads[1] * at[1]))
+        last = first[-1] + 99 / decode[-1]
+        gaps = (11 / decode[-1],) * 9
+        samples.append(Sample(0, visit, float(visit), first[-1], last, last, gaps, 1000, 100))
+        at = [rho * each + sqrt(1 - rho**2) * chance.gauss(0, 1) for each in at]
+        seen = [mean_interval(values) for values in (decode, first)]
+        if visit + 1 >= _LIMITS.least_visits and all(
+            each and each.half_width <= _LIMITS.precision for each in seen
+        ):
+            break
+    figures = Figures(POINT, len(samples), decode_tps=mean_interval(decode))
+    run = Run("r", "2026-11-15T10:00:00+00:00", SUBJECT, Settings(), (POINT,), (figures,), is_whole=True)
+    return Kept(run, tuple(samples))
+
+
+def share_that_differs(spreads: tuple[float, float], most: int, rho: float = 0.0, times: int = 150) -> float:
+    chance = random.Random(11)
+    found = (
+        compare(simulated(chance, spreads, most, rho), simulated(chance, spreads, most, rho))
+        for _ in range(times)
+    )
+    return sum(any(row.difference.is_real for row in each.rows) for each in found) / times
+
+
+@pytest.mark.parametrize("most", [6, 24])
+@pytest.mark.parametrize("spreads", [(0.005, 0.01), (0.01, 0.02), (0.02, 0.05), (0.05, 0.1)])
+def test_equal_servers_seldom_seem_to_differ(spreads: tuple[float, float], most: int) -> None:
+    assert share_that_differs(spreads, most) <= 0.05
+
+
+@pytest.mark.parametrize("spreads", [(0.01, 0.02), (0.02, 0.05)])
+def test_visits_that_hang_on_each_other(spreads: tuple[float, float]) -> None:
+    """Half of each visit is the one before: it was 40 to 50 in a hundred."""
+    assert share_that_differs(spreads, 24, rho=0.5) <= 0.15
+
+
+def verdicts(found: Comparison) -> set[str]:
+    return {row.difference.verdict for row in found.rows if row.measure == "decode"}
+
+
+def test_a_difference_that_matters_is_still_seen() -> None:
+    assert verdicts(compare(kept("a", rates(50, seed=1)), kept("b", rates(52.5, seed=2)))) == {"faster"}
+    assert verdicts(compare(kept("a", rates(50, n=4, seed=1)), kept("b", rates(45, n=4)))) == {"slower"}
+
+
+def test_less_than_two_per_cent_is_no_difference() -> None:
+    one, other = rates(50, n=40, spread=0.002, seed=1), rates(50.6, n=40, spread=0.002, seed=2)
+    assert is_real(other, one).p < 1e-6
+    assert verdicts(compare(kept("a", one), kept("b", other))) == {"no difference seen"}
+
+
+def test_of_many_figures_one_must_be_the_surer() -> None:
+    """The same two sets of values, alone and among forty loads in which nothing differs."""
+    one, other = (
+        kept("a", rates(50, n=6, spread=0.03, seed=3)),
+        kept("b", rates(53, n=6, spread=0.03, seed=4)),
+    )
+    assert 1e-4 < next(row for row in compare(one, other).rows if row.measure == "decode").difference.p < 0.01
+    assert verdicts(compare(one, other)) == {"faster"}
+    assert verdicts(compare(_among_equals(one), _among_equals(other))) == {"no difference seen"}
+
+
+def _among_equals(made: Kept) -> Kept:
+    loads = tuple(replace(POINT, prompt_tokens=2000 + at) for at in range(40))
+    points = (POINT, *loads)
+    equal = kept("e", rates(50, n=6, spread=0.03, seed=9)).samples
+    more = tuple(replace(each, point=at) for at in range(1, 41) for each in equal)
+    return Kept(replace(made.run, points=points), (*made.samples, *more))
+
+
+def test_what_is_said_of_chance_is_so() -> None:
+    found = compare(kept("a", rates(50)), kept("b", rates(50, seed=1)))
+    (note,) = (note for note in found.notes if "figures are judged" in note)
+    assert "2 %" in note and "5 of 100" in note
+
+
+@pytest.mark.parametrize(("rho", "low", "high"), [(0.0, 60, 100), (0.5, 20, 50), (0.9, 3, 15)])
+def test_values_that_hang_together_count_for_fewer(rho: float, low: float, high: float) -> None:
+    """Of 100 values with lag-1 correlation r there are about 100 (1 - r) / (1 + r)."""
+    chance, found = random.Random(2), []
+    for _ in range(100):
+        values = [chance.gauss(0, 1)]
+        for _ in range(99):
+            values.append(rho * values[-1] + sqrt(1 - rho**2) * chance.gauss(0, 1))
+        found.append(effective_n(values))
+    assert low <= sum(found) / len(found) <= high
+    assert effective_n([1.0, 2.0, 3.0]) == 3, "of so few nothing can be said"
+    assert log(effective_n([5.0] * 9)) == log(9)

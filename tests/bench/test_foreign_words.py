@@ -1,0 +1,103 @@
+"""What others wrote never reaches the terminal as more than letters: names, notes and ids from files, from
+servers, and from rows that are in the history already."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firesteel.bench import exchange, foreign, written
+from firesteel.bench.store import open_history
+from firesteel.bench.subject import of_url
+from firesteel.edge.home import Home
+from firesteel.edge.printable import cleaned, printable
+from firesteel.errors import UsageError
+from tests.bench.runs import SUBJECT, kept, rates
+from tests.cli.inside import inside
+
+EVIL = "pwn\x1b]0;pwn\x07\x1b[2J\x9b31m\u202egnp.\x7f[/b]"
+FILES = Path(__file__).parent / "foreign"
+
+
+def is_plain(text: str) -> bool:
+    return all(letter.isprintable() or letter == "\n" for letter in text)
+
+
+@given(st.text())
+def test_only_what_can_be_shown_is_left(text: str) -> None:
+    assert printable(text).isprintable() and len(printable(text)) == len(text)
+    assert printable(printable(text)) == printable(text)
+
+
+def test_names_and_values_alike() -> None:
+    found = cleaned({EVIL: [EVIL, {"a": EVIL}, 1, None]})
+    assert is_plain(json.dumps(found, ensure_ascii=False))
+    assert "\x1b" not in str(found) and found[printable(EVIL)][2:] == [1, None]
+
+
+def test_files_of_other_tools() -> None:
+    benchy = json.loads((FILES / "llama-benchy-0.4.0.json").read_text())
+    found = foreign.read(json.dumps({**benchy, "model": EVIL, "version": EVIL}), "a.json").run
+    assert is_plain(found.subject.model) and all(map(is_plain, found.notes))
+    table = (FILES / "llama-benchy-0.4.0.csv").read_text().replace("smollm2", EVIL.replace("\x1b", "\x1b"))
+    assert is_plain(foreign.read(table, "a.csv").run.subject.model)
+
+
+def test_our_own_documents_and_rows() -> None:
+    made = kept("a", rates(50), subject=replace(SUBJECT, model=EVIL, host={"title": EVIL}))
+    whole = replace(made, run=replace(made.run, notes=(EVIL,)))
+    found = foreign.read(json.dumps(written.document(whole)), "a.json").run
+    assert is_plain(found.subject.model) and is_plain(found.notes[0])
+    rows = exchange.export_text(exchange.rows_of(whole))
+    (told,) = exchange.import_text(rows, f"{EVIL}.json")
+    assert is_plain(told.run.subject.model) and is_plain(told.run.notes[0]) and is_plain(told.source)
+    assert is_plain(str(told.run.subject.host["title"]))
+
+
+async def test_a_server_whose_model_cannot_be_named(free_port: int) -> None:
+    async def models(request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": EVIL}]})
+
+    app = web.Application()
+    app.router.add_get("/v1/models", models)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", free_port).start()
+    try:
+        with pytest.raises(UsageError) as refused:
+            await of_url(f"http://127.0.0.1:{free_port}", None)
+    finally:
+        await runner.cleanup()
+    assert is_plain(refused.value.what) and is_plain(refused.value.next)
+
+
+def test_old_rows_are_shown_plain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As an older firesteel has kept them."""
+    with open_history(Home(tmp_path)) as history:
+        for name, rate in (("one", 50), ("two", 60)):
+            subject = replace(SUBJECT, model=EVIL + name, version=EVIL, launch={"flags": {EVIL: name + EVIL}})
+            made = kept(name, rates(rate), subject=subject)
+            history.begin(replace(made.run, notes=(EVIL,)), "reported", EVIL)
+            history.add(name, *made.samples)
+    run = inside(tmp_path, monkeypatch, capsys)
+    for words in (("history",), ("history", "show", "one"), ("compare", "one", "two")):
+        done = run(*words)
+        assert done.code == 0 and "pwn" in done.out and is_plain(done.out + done.err), words
+
+
+def test_the_id_of_a_file_is_no_markup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = kept("a", rates(50))
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(written.document(replace(made, run=replace(made.run, id=f"x{EVIL}")))))
+    done = inside(tmp_path, monkeypatch, capsys)("compare", str(path), str(path))
+    assert done.code == 0 and is_plain(done.out) and "[/b]" in done.out
