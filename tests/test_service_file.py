@@ -46,6 +46,26 @@ def test_a_queue_of_which_nothing_is_said() -> None:
     assert (unsaid.size, unsaid.max_wait, unsaid.min_dwell) == (256, 300, 120)
 
 
+@pytest.mark.parametrize("text", ["models: {smollm2: smollm2}", "models: [smollm2]", "models:\n- smollm2"])
+def test_short_for_a_recipe(text: str) -> None:
+    whole = read_service_file("f", "models: {smollm2: {recipe: smollm2}}")
+    assert read_service_file("f", text) == whole
+    assert read_service_file("f", "models: [openai/gpt-oss-20b]").models["gpt-oss-20b"].recipe
+
+
+def test_what_else_a_model_answers_to() -> None:
+    text = "models:\n  a: {recipe: x, aliases: ['gpt-oss:20b', openai/gpt-oss-20b]}\n  b: x"
+    models = read_service_file("f", text).models
+    assert models["a"].aliases == ("gpt-oss:20b", "openai/gpt-oss-20b") and models["b"].aliases == ()
+
+
+def test_no_mistake_is_told_in_the_words_of_the_schema() -> None:
+    for text in ("", "x", "models: 5", "models: {a: [x]}", "models: {a: x}\nmemory: 1GiB\nqueue: []"):
+        with pytest.raises(UsageError) as refused:
+            read_service_file("f", text)
+        assert not any(word in str(refused.value) for word in ("dictionary", "instance", "tuple", "Entry"))
+
+
 def test_no_model_gets_the_gateways_own_port() -> None:
     file = read_service_file("f", "listen: 127.0.0.1:8000\nmodels:\n  a: {recipe: x}")
     assert asks(file)["a"].port == 8001
@@ -124,6 +144,27 @@ def test_what_cannot_be_started(names: tuple[str, ...], says: str) -> None:
         ("queue: {size: 0}\nmodels:\n  a: {recipe: x}", "f:1"),
         ("queue: {max_wait: 5}\nmodels:\n  a: {recipe: x}", "f:1: .*is not a time"),
         ("listen: 127.0.0.1:9\nmodels:\n  a: {recipe: x, port: 9}", "f:3: .*the port of `listen`"),
+        ("", "f:1: the file is empty; write for example `models: {small: smollm2}`"),
+        ("# nothing yet\n", "f:1: the file is empty"),
+        ("smollm2", "f:1: the file is no map; write for example"),
+        ("memory: 100GiB\nmodels: {a: x}", r"f:1: `memory`: .*write it like `memory: \{ceiling: 100GiB\}`"),
+        ("memory:\nmodels: {a: x}", "f:1: `memory`: .*write it like"),
+        ("queue: 5\nmodels: {a: x}", r"f:1: `queue`: .*write it like `queue: \{size: 256\}`"),
+        ("models: smollm2", r"f:1: `models`: .*write it like `models: \{small: smollm2\}`"),
+        ("models:", "f:1: `models`: .*write it like"),
+        ("models: [{a: b}]", "f:1: `models`: .*write it like"),
+        ("models: [a, b, x/a]", "f:1: `models`: has a name twice"),
+        ("models: ['.hidden']", "f:1: `.hidden` is no name"),
+        ("models:\n  a: [smollm2]", "f:2: `models.a`: needs a recipe; write it like `small: smollm2`"),
+        ("models:\n  a:", "f:2: `models.a`: needs a recipe"),
+        ("models: {a: x, b: x}\nnever_together: [a, b]", r"f:2: .*write it like `never_together: \[\["),
+        ("models:\n  a:\n    urls: http://x:1", "f:3: .*is a list; write it like `urls: "),
+        ("models:\n  a: {recipe: x, aliases: 'g:1'}", "f:2: .*is a list; write it like `aliases: "),
+        ("models:\n  a: {recipe: x, aliases: ['a b']}", "f:2: .*`a b` cannot be asked for"),
+        ("models:\n  a: {recipe: x, aliases: ['']}", "f:2: .*cannot be asked for"),
+        ("models:\n  a: {recipe: x, aliases: [b]}\n  b: x", "f:2: .*`b` is the name of a model"),
+        ("models:\n  a: {recipe: x, aliases: [a]}", "f:2: .*`a` is the name of a model"),
+        ("models:\n  a: {recipe: x, aliases: ['g:1']}\n  b: {recipe: x, aliases: ['g:1']}", "f:3: .*to `a`"),
         ("memory: {ceiling: much}\nmodels:\n  a: {recipe: x}", "f:1: .*is not a size"),
     ],
 )

@@ -5,10 +5,13 @@
     queue: {size: 256, max_wait: 5m, min_dwell: 2m}
     models:
       coder: {recipe: qwen3.6-35b-a3b-nvfp4, context: 131072, pinned: true}
-      small: {recipe: gpt-oss-20b, ttl: 10m, preload: true, cancel: drain}
+      small: {recipe: gpt-oss-20b, ttl: 10m}
       other: {url: "http://127.0.0.1:9000", memory: 20GiB}
-      pair: {urls: ["http://10.0.0.2:8000", "http://10.0.0.3:8000"], route: prefix, key: PAIR_KEY}
     never_together: [[small, other]]
+
+Several of one model: `{urls: [...], route: prefix, key: PAIR_KEY}`. `aliases: ["gpt-oss:20b"]` is what else
+one answers to. `quick: smollm2` is short for `{recipe: smollm2}`, and a list in place of `models` has
+recipes, each by its own name.
 
 `up -f`, `ps -f`, `render -f`, `down -f` and `serve` read it. Pure: text in, values out; whether a recipe
 exists and fits is the catalog's and the planner's answer. Keys are held against one another after the schema
@@ -21,10 +24,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from ipaddress import ip_address
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from firesteel import sheets
 from firesteel.errors import UsageError
@@ -33,9 +36,11 @@ from firesteel.units import parse_size
 
 FIRST_PORT = 8000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}\Z")
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 MAX_REPLICAS = 32
+MAX_ALIASES = 32
 
 Route = Literal["least-busy", "prefix"]
 Cancel = Literal["cancel", "drain"]
@@ -55,10 +60,10 @@ def _size(text: object) -> object:
 
 def _address(text: object) -> object:
     """`127.0.0.1:8080`, `[::1]:8080`: an address and a port, no name that somebody else resolves."""
-    host, colon, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+    host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
     try:
         ip_address(host.removeprefix("[").removesuffix("]"))
-        good = bool(colon) and 0 < int(port) < 65536
+        good = port.isascii() and port.isdigit() and 0 < int(port) < 65536
     except ValueError:
         good = False
     if not good:
@@ -66,9 +71,49 @@ def _address(text: object) -> object:
     return text
 
 
+def _shaped(kind: type, what: str, example: str) -> BeforeValidator:
+    """A map, list or word where another of these belongs: what to write, in place of the schema's types."""
+
+    def shaped(value: object) -> object:
+        if isinstance(value, (str, list, dict, type(None))) and not isinstance(value, kind):
+            raise ValueError(f"{what}; write it like `{example}`")
+        return value
+
+    return BeforeValidator(shaped)
+
+
+def _entry(value: object) -> object:
+    """`smollm2` is short for `{recipe: smollm2}`."""
+    if value is None or isinstance(value, list):
+        raise ValueError("needs a recipe; write it like `small: smollm2` or `small: {recipe: smollm2}`")
+    return {"recipe": value} if isinstance(value, str) else value
+
+
+def _models(value: object) -> object:
+    """`[smollm2, org/Repo]`: each by its own name."""
+    if isinstance(value, dict):
+        return value
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError("gives each model its name; write it like `models: {small: smollm2}`")
+    named = {each.rpartition("/")[2]: each for each in value}
+    if len(named) < len(value):
+        raise ValueError("has a name twice; write it like `models: {one: smollm2, two: smollm2}`")
+    return named
+
+
 Seconds = Annotated[int, BeforeValidator(_seconds)]
 Bytes = Annotated[PositiveInt, BeforeValidator(_size)]
 Address = Annotated[str, BeforeValidator(_address)]
+
+
+Urls = Annotated[
+    tuple[str, ...],
+    Field(min_length=1, max_length=MAX_REPLICAS),
+    _shaped(list, "is a list", 'urls: ["http://10.0.0.2:8000", "http://10.0.0.3:8000"]'),
+]
+Aliases = Annotated[
+    tuple[str, ...], Field(max_length=MAX_ALIASES), _shaped(list, "is a list", 'aliases: ["gpt-oss:20b"]')
+]
 
 
 class Memory(sheets.Sheet):
@@ -93,7 +138,7 @@ class Entry(sheets.Sheet):
 
     recipe: str | None = None
     url: str | None = None
-    urls: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_REPLICAS)] | None = None
+    urls: Urls | None = None
     """Replicas: servers of the same model."""
     route: Route | None = None
     """Among replicas: the least busy, or the one that has seen how the prompt begins."""
@@ -101,6 +146,8 @@ class Entry(sheets.Sheet):
     """What the server at a URL calls it, where that is not the name here."""
     key: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     """Where the API key of a server at a URL is: a variable's name, or the path of a file that holds it."""
+    aliases: Aliases = ()
+    """What else it answers to: clients ask for `gpt-oss:20b`, but a name is a folder's and docker's too."""
     context: PositiveInt | None = None
     users: PositiveInt | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
@@ -121,12 +168,29 @@ class Entry(sheets.Sheet):
         return self.urls or ((self.url,) if self.url else ())
 
 
+Group = Annotated[
+    tuple[str, ...], _shaped(list, "is a list of groups", "never_together: [[coder, small], [coder, big]]")
+]
+
+
 class ServiceFile(sheets.Sheet):
     listen: Address = "127.0.0.1:8080"
-    memory: Memory = Memory()
-    queue: Queue = Queue()
-    models: Annotated[dict[str, Entry], Field(min_length=1, max_length=100)]
-    never_together: tuple[tuple[str, ...], ...] = ()
+    memory: Annotated[Memory, _shaped(dict, "has a ceiling", "memory: {ceiling: 100GiB}")] = Memory()
+    queue: Annotated[Queue, _shaped(dict, "has keys of its own", "queue: {size: 256}")] = Queue()
+    models: Annotated[
+        dict[str, Annotated[Entry, BeforeValidator(_entry)]],
+        Field(min_length=1, max_length=100),
+        BeforeValidator(_models),
+    ]
+    never_together: tuple[Group, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_a_map(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return value
+        what = "the file is empty" if value is None else "the file is no map"
+        raise ValueError(f"{what}; write for example `models: {{small: smollm2}}`")
 
 
 Fault = tuple[sheets.Path, str]
@@ -137,9 +201,16 @@ def read_service_file(name: str, text: str) -> ServiceFile:
     file = sheets.load(name, text, ServiceFile)
     if faults := list(_faults(file)):
         _, lines = sheets.read(name, text)
-        said = "\n".join(f"{name}:{lines[path]}: {what}" for path, what in faults)
+        said = "\n".join(f"{name}:{_line(lines, path)}: {what}" for path, what in faults)
         raise sheets.BadSheet(said, next=f"correct {name}")
     return file
+
+
+def _line(lines: dict[sheets.Path, int], path: sheets.Path) -> int:
+    """Of the place, or of what it is in: what was written short has no line of its own."""
+    while path not in lines:
+        path = path[:-1]
+    return lines[path]
 
 
 def _faults(file: ServiceFile) -> Iterator[Fault]:
@@ -147,6 +218,7 @@ def _faults(file: ServiceFile) -> Iterator[Fault]:
         if not _NAME.match(name):
             yield ("models", name), f"`{name}` is no name: letters, digits, dots, dashes, 63 at most"
         yield from _kind_faults(name, entry)
+    yield from _alias_faults(file)
     yield from _port_faults(file)
     for at, group in enumerate(file.never_together):
         for place, name in enumerate(group):
@@ -164,6 +236,21 @@ def _kind_faults(name: str, entry: Entry) -> Iterator[Fault]:
                 yield (*here, key), f"`{name}`: `{key}` is for a model at a `url`"
     else:
         yield from _outside_faults(name, entry)
+
+
+def _alias_faults(file: ServiceFile) -> Iterator[Fault]:
+    """Whoever asks for one means one model."""
+    whose: dict[str, str] = {}
+    for name, entry in file.models.items():
+        for at, alias in enumerate(entry.aliases):
+            here = ("models", name, "aliases", at)
+            if not _ALIAS.match(alias):
+                yield here, f"`{name}`: `{alias[:80]}` cannot be asked for; write it like `gpt-oss:20b`"
+            elif alias in file.models:
+                yield here, f"`{name}`: the alias `{alias}` is the name of a model here"
+            elif alias in whose:
+                yield here, f"`{name}`: the alias `{alias}` is given already, to `{whose[alias]}`"
+            whose.setdefault(alias, name)
 
 
 def _outside_faults(name: str, entry: Entry) -> Iterator[Fault]:

@@ -388,6 +388,20 @@ async def test_the_end_ends_streams_too(desk: PretendDesk, monkeypatch: pytest.M
         assert len(desk.listeners) == 0
 
 
+@pytest.mark.parametrize("path", ["/api/events", "/api/models/coder/logs?follow=1"])
+async def test_a_drain_ends_streams_as_whole_answers(desk: PretendDesk, path: str) -> None:
+    log = folder_of(desk.home, "coder") / "engine.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("one\n")
+    async with served(desk) as (runner, session), session.get(path, headers=BOSS) as answer:
+        await anext(events(answer))
+        control.end_streams(runner)
+        async with asyncio.timeout(10):
+            await answer.content.read()  # one that broke off would raise
+        status, said = await ask(session, path)
+        assert (status, said["error"]["code"]) == (503, "draining")
+
+
 # What engines print
 
 

@@ -17,7 +17,7 @@ import pytest
 from firesteel.edge import process
 from firesteel.edge.home import Home
 from firesteel.gateway.children import LoaderHands
-from firesteel.gateway.found import identity, identity_of, measured
+from firesteel.gateway.found import Started, identity, identity_of, measured
 from firesteel.gateway.health import Health, Seen, Verdict, is_answering, judge
 from firesteel.gateway.reading import Reading, Served
 from firesteel.gateway.schedule_words import Asked, Crashed, Failed, Gone, Loaded, Wanted
@@ -65,6 +65,13 @@ def test_what_a_look_means(believed: str, seen: Seen, event: object) -> None:
 def test_what_needs_no_event_may_need_words() -> None:
     assert "not as the file says" in judge("m", "off", OTHER).note
     assert judge("m", "ready", OURS) == Verdict()
+
+
+def test_what_comes_back_and_what_an_earlier_gateway_left_have_their_own_words() -> None:
+    assert judge("m", "loading", OURS).note == "m answers again"
+    assert judge("m", "off", OURS).note == "it was started outside the gateway"
+    earlier = "m was running already, started by an earlier gateway"
+    assert judge("m", "off", OURS, is_mine=True).note == earlier
 
 
 SLEEPS = (sys.executable, "-c", "import time; time.sleep(600)")
@@ -118,6 +125,24 @@ async def test_what_runs_already_is_found(serve: Callable[[str], Service], tmp_p
     assert it.front.granted_ == [(1, "one")]
     await it.swap.close(keep=False)
     assert it.calls == [], "who did not start it does not stop it"
+
+
+@pytest.mark.parametrize(
+    ("launch", "words"),
+    [
+        ("as the file says", "one was running already, started by an earlier gateway"),
+        ("otherwise", "it was started outside the gateway"),
+    ],
+)
+async def test_a_killed_gateway_knows_its_own(
+    launch: str, words: str, serve: Callable[[str], Service], tmp_path: Path
+) -> None:
+    Started(Home(tmp_path / "home")).add("one", identity(launch, URL, False))
+    serve("as the file says")
+    it, health = watched(tmp_path)
+    await health.look_around()
+    assert it.front.notes == [("one", words)]
+    await it.swap.close(keep=True)
 
 
 async def test_an_engine_that_dies_comes_back_by_itself_or_fails(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -16,9 +18,10 @@ import pytest
 
 import firesteel
 from firesteel.edge.home import Home
-from firesteel.edge.process import port_is_free
-from firesteel.gateway.children import ChildFailed, LoaderHands, Patience
-from firesteel.gateway.reading import Reading, Served
+from firesteel.edge.process import is_alive, port_is_free
+from firesteel.gateway.children import ChildFailed, LoaderHands, Patience, Progress
+from firesteel.gateway.loader import in_the_file
+from firesteel.gateway.reading import Reading, Served, Why
 from firesteel.launch import Ask
 from firesteel.run import all_services
 from firesteel.units import MIB
@@ -90,6 +93,25 @@ def test_what_fails_is_a_line_with_a_reason(job: str, given: str, says: str, tmp
     assert ended == 2
     assert says in lines[-1]["failed"]["what"]
     assert lines[-1]["failed"]["next"]
+
+
+async def test_what_does_not_fit_is_mended_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path / "home"))
+    file = tmp_path / "service.yaml"
+    file.write_text("memory: {ceiling: 330MiB}\nmodels:\n  bb: {recipe: smollm2, context: 8192}\n")
+    why = (await LoaderHands().read(str(file))).models[0].why_not
+    assert why and why.kind == "does not fit"
+    found = re.fullmatch(r"`context: (\d+)` for `bb` in (.*)", why.next)
+    assert found and found[2] == str(file)
+    file.write_text(file.read_text().replace("8192", found[1]))
+    assert (await LoaderHands().read(str(file))).models[0].why_not is None, "and it helps"
+
+
+@pytest.mark.parametrize("advice", ["--nodes 1", "firesteel models", "--context 5, or so", ""])
+def test_other_advice_stays_as_it_is(advice: str) -> None:
+    assert in_the_file(Why("no", advice), "bb", "file.yaml") == Why("no", advice)
 
 
 def job(port: int) -> str:
@@ -190,6 +212,78 @@ def test_children_are_followed_on_uvloop_too(tmp_path: Path) -> None:
         pytest.raises(ChildFailed, match="exit code 1"),
     ):
         runner.run(_all(hands.load(MODEL)))
+
+
+def loops() -> list[Any]:
+    """As pytest's parameters; uvloop's where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return [pytest.param(asyncio.new_event_loop, id="asyncio")]
+    kinds = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    return [pytest.param(kind, id=name) for name, kind in kinds.items()]
+
+
+@pytest.mark.parametrize("new_loop", loops())
+def test_a_killed_child_is_not_waited_for_while_something_holds_its_pipes(
+    new_loop: Any, tmp_path: Path
+) -> None:
+    text = (
+        "import os, subprocess, sys\n"
+        "held = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        'print(\'{"doing": {"phase": "launch", "words": "%d"}}\' % held.pid, flush=True)\n'
+        "os.kill(os.getpid(), 9)"
+    )
+    said: list[Any] = []
+
+    async def follow() -> float:
+        began = time.monotonic()
+        with pytest.raises(ChildFailed, match="exit code -9"):
+            async for each in LoaderHands(script(tmp_path, text)).load(MODEL):
+                said.append(each)
+                began = time.monotonic()
+        return time.monotonic() - began
+
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            assert runner.run(asyncio.wait_for(follow(), 10)) < 2
+    finally:
+        os.kill(int(said[0].words), signal.SIGKILL)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("new_loop", loops())
+def test_a_killed_loader_is_a_failed_load_at_once(
+    new_loop: Any, engine_home: Home, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keeper runs on, and holds nothing that the gateway waits for."""
+    monkeypatch.setenv("FIRESTEEL_HOME", str(engine_home.root))
+    model = Served("one", "", ("http://127.0.0.1:1",), ask=json.loads(job(free_port)))
+    killed: list[float] = []
+
+    async def follow() -> float:
+        with pytest.raises(ChildFailed, match="exit code -9"):
+            async for said in LoaderHands().load(model):
+                if isinstance(said, Progress) and said.phase == "warm" and not killed:
+                    killed.append(time.monotonic())
+                    os.kill(_the_loader(), signal.SIGKILL)
+        return time.monotonic() - killed[0]
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(asyncio.wait_for(follow(), 60)) < 2
+    service = all_services(engine_home)[0]
+    assert service.state and is_alive(service.state.keeper)
+    held = [str(each.readlink()) for each in Path(f"/proc/{service.state.keeper.number}/fd").iterdir()]
+    assert not [each for each in held if each.startswith(("socket:", "pipe:"))], held
+
+
+def _the_loader() -> int:
+    """By what it was started with, among our own children."""
+    for task in Path("/proc/self/task").iterdir():
+        for number in (task / "children").read_text().split():
+            if b"firesteel.gateway.loader" in Path(f"/proc/{number}/cmdline").read_bytes():
+                return int(number)
+    raise AssertionError("no loader runs")
 
 
 async def test_a_loader_that_is_not_there() -> None:

@@ -78,10 +78,10 @@ def test_who_came_at_the_same_time_came_one_after_the_other() -> None:
     assert play.gone("a") == ["load b"]
 
 
-def test_an_unknown_model_is_refused_with_the_names_there_are() -> None:
+def test_an_unknown_model_is_refused_and_the_desk_says_which_there_are() -> None:
     play = Play(A, B)
     assert play.ask(1, "zebra") == ["refuse 1 unknown"]
-    assert "`a`, `b`" in play.refused[1].why
+    assert play.refused[1].why == "there is no model `zebra` here"
     assert play.refused[1].retry_after_s is None
 
 
@@ -215,6 +215,29 @@ def test_what_was_just_loaded_is_kept_for_its_dwell() -> None:
     assert play.after(1).ask(2, "b") == []
     assert play.schedule.next_tick_s(play.now_s) == 60.0
     assert play.tick_when_due() == ["unload a"]
+
+
+def test_what_nobody_has_asked_for_since_does_not_dwell() -> None:
+    play = Play(A, B, lull_s=10.0)
+    play.ask(1, "a")
+    play.loaded("a")
+    play.after(5).finish(1)
+    assert play.after(1).ask(2, "b") == []
+    assert play.schedule.next_tick_s(play.now_s) == 15.0
+    assert play.tick_when_due() == ["unload a"]
+
+
+def test_what_is_asked_for_again_and_again_dwells() -> None:
+    play = Play(A, B, lull_s=10.0)
+    play.ask(1, "a")
+    play.loaded("a")
+    play.ask(2, "b")
+    for request in range(3, 9):
+        play.finish(1 if request == 3 else request - 1)
+        assert play.after(8).ask(request, "a") == [f"grant {request}"]
+    assert play.finish(8) == []
+    assert play.after(9).tick() == []  # 57 s: in use until 48
+    assert play.after(3).tick() == ["unload a"]
 
 
 def test_from_max_wait_on_a_model_in_the_way_gives_no_new_grants() -> None:

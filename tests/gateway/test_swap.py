@@ -307,6 +307,20 @@ async def _running(home: Home, seen: set[tuple[str, ...]]) -> None:
         await asyncio.sleep(0.1)
 
 
+async def test_a_load_says_what_it_took_and_forgets_what_was_said_before(tmp_path: Path) -> None:
+    it = bench(tmp_path)
+    up = {"up": {"url": "http://127.0.0.1:1", "bytes": 5, "load_s": 12.5}}
+    it.behave("load one", f"print({json.dumps(json.dumps(up))}); time.sleep(0.2); sys.exit()")
+    it.swap.note("one", "it was stopped by hand")
+    it.swap.tell(Asked("a", "one"))
+    await asyncio.sleep(0)
+    assert it.swap.shown()[0].note == ""
+    await it.front.until(lambda: it.front.granted_)
+    assert [each.served.load_s for each in it.swap.shown()] == [12.5, 1.0]
+    await it.swap.close(keep=True)
+
+
+@pytest.mark.slow  # tests/gateway/test_two_models.py has the same through the whole gateway
 @pytest.mark.real
 async def test_two_real_engines_take_turns_and_a_stream_outlives_a_change(
     engine_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

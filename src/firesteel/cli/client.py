@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 import click
@@ -13,6 +17,7 @@ from firesteel import engines, library
 from firesteel.cli import words
 from firesteel.edge import client_files
 from firesteel.errors import UsageError
+from firesteel.gateway.address import Address, read_address
 from firesteel.launch import Ask, Launch
 from firesteel.render import clients
 from firesteel.render.clients import Client, Endpoint, Settings
@@ -21,15 +26,26 @@ from firesteel.run import Service
 
 KEY = "FIRESTEEL_API_KEY"
 """The variable that clients are told to take the key from."""
+_PATIENCE_S = 3
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}\Z", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z", re.ASCII)
 _URL = re.compile(r"https?://[^\s\x00-\x20\"'<>\\^`{|}?#]{1,500}\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a client is pointed at, and why that."""
+
+    endpoint: Endpoint
+    what: Literal["gateway", "service", "plan"]
+    words: str
 
 
 @click.command("client")
 @click.argument("name", type=click.Choice(clients.names()))
 @click.argument("model", required=False)
 @click.option("--url", help="Where the service is, where it is not 127.0.0.1:8000 or what runs here.")
+@click.option("--direct", is_flag=True, help="Past the gateway, to the engine's own port.")
 @click.option(
     "--context", type=click.IntRange(1, 2**30), help="Tokens of its context, in place of the plan's."
 )
@@ -44,6 +60,7 @@ def command(
     name: str,
     model: str | None,
     url: str | None,
+    direct: bool,
     context: int | None,
     key: str | None,
     provider: str,
@@ -53,20 +70,21 @@ def command(
 ) -> None:
     """The configuration of a client: what to paste, or with --write put where the client reads it.
 
-    MODEL is a running service or anything that `firesteel plan` takes; without it, what runs. Keys are named
-    by their variable and never written.
+    MODEL is one of the gateway's while `firesteel serve` runs, a running service, or anything that
+    `firesteel plan` takes; without it, what runs. Keys are named by their variable and never written.
     """
     for said, shape, option in ((provider, _NAME, "--provider"), (key or KEY, _VARIABLE, "--key")):
         if not shape.match(said):
             raise UsageError(f"`{said}` cannot be used for {option}", next=f"{option} {KEY.lower()}")
-    endpoint = replace(_endpoint(model, context), provider=provider)
-    endpoint = replace(endpoint, url=_address(url) if url else endpoint.url, key=key or endpoint.key)
+    taken = _taken(model, context, None if direct else read_address(library.home()), name)
+    endpoint = replace(taken.endpoint, provider=provider, key=key or taken.endpoint.key)
+    endpoint = replace(endpoint, url=_address(url) if url else endpoint.url)
     about = clients.client(name)
     told = clients.settings(name, endpoint)
     place = file or _place(about)
     written, backup = _write(name, about, told, place) if write else (False, None)
     if as_json:
-        _print_json(name, about, endpoint, told, place, written, backup)
+        _print_json(name, about, replace(taken, endpoint=endpoint), told, place, written, backup)
     elif write:
         click.echo(f"written: {place}" if written else f"{place} says so already", err=True)
         for line in [f"the old one is at {backup}"] if backup else []:
@@ -75,11 +93,57 @@ def command(
         click.echo(clients.shown(told, about.format), nl=False)
         if place:
             click.echo(f"belongs into {place}; --write puts it there", err=True)
-    for note in told.notes:
+    for note in (*told.notes, taken.words):
         click.echo(f"note: {note}", err=True)
 
 
-def _endpoint(model: str | None, context: int | None) -> Endpoint:
+def _taken(model: str | None, context: int | None, gateway: Address | None, client: str) -> _Taken:
+    """The gateway before the engines behind it: their ports answer only between two swaps."""
+    if gateway and gateway.models and (model is None or model in gateway.models):
+        return _of_gateway(gateway, model or gateway.models[0], context, client)
+    return _of_engine(model, context)
+
+
+def _of_gateway(gateway: Address, model: str, context: int | None, client: str) -> _Taken:
+    key = KEY if gateway.has_keys else None
+    url = _reached(gateway.url)
+    found = Endpoint(f"{url}/v1", model, context or asyncio.run(_offered(url, model, key)), key=key)
+    service = next((each for each in library.services() if each.name == model), None)
+    if service and service.phase != "dead":
+        its = _of_service(service, context)
+        found = replace(found, tools=its.tools, images=its.images, reasoning=its.reasoning)
+    words = f"this is the gateway, which loads `{model}` when it is asked for"
+    if others := [each for each in gateway.models if each != model]:
+        words += f"; it serves {', '.join(others)} too: firesteel client {client} {others[0]}"
+    if key:
+        words += f"; {KEY} is a key of `firesteel key add NAME`"
+    return _Taken(found, "gateway", words)
+
+
+def _reached(url: str) -> str:
+    """By this machine: one that listens everywhere is at the loopback."""
+    parts = urlsplit(url)
+    try:
+        is_everywhere = ip_address(parts.hostname or "").is_unspecified
+    except ValueError:
+        return url
+    host = "[::1]" if ":" in (parts.hostname or "") else "127.0.0.1"
+    return f"{parts.scheme}://{host}:{parts.port}" if is_everywhere else url
+
+
+async def _offered(url: str, model: str, key: str | None) -> int | None:
+    """The context that the gateway planned it with. Who has no key is not told, and the client neither."""
+    from firesteel.edge import http  # slow to load, and only a gateway needs it
+
+    held = os.environ.get(key) if key else None
+    if key and not held:
+        return None
+    rows = await http.offered(url, timeout_s=_PATIENCE_S, key=held)
+    contexts = [row.get("context") for row in rows if row.get("id") == model]
+    return next((each for each in contexts if type(each) is int and each > 0), None)
+
+
+def _of_engine(model: str | None, context: int | None) -> _Taken:
     """What runs under that name, or what a plan of that name would serve."""
     running = {service.name: service for service in library.services() if service.phase != "dead"}
     if model is None and len(running) == 1:
@@ -89,11 +153,14 @@ def _endpoint(model: str | None, context: int | None) -> Endpoint:
         what = f"several are running: {names}" if running else "nothing is running, so which MODEL?"
         raise UsageError(what, next=f"firesteel client NAME {next(iter(running), 'MODEL')}")
     if model in running:
-        return _of_service(running[model], context)
+        found = _of_service(running[model], context)
+        return _Taken(found, "service", f"this is the service `{model}` itself, at its own port")
     best = library.propose(Ask(model, context=context), library.host("gb10"))[0]
     launch = best.plan.launch
     found = Endpoint(f"http://127.0.0.1:{launch.port}/v1", launch.name, best.plan.cache.context)
-    return _able(found, launch, best)
+    return _Taken(
+        _able(found, launch, best), "plan", f"`{model}` does not run; this is where `up` would serve it"
+    )
 
 
 def _of_service(service: Service, context: int | None) -> Endpoint:
@@ -162,7 +229,7 @@ def _write(name: str, about: Client, told: Settings, place: Path | None) -> tupl
 def _print_json(
     name: str,
     about: Client,
-    endpoint: Endpoint,
+    taken: _Taken,
     told: Settings,
     place: Path | None,
     written: bool,
@@ -170,6 +237,7 @@ def _print_json(
 ) -> None:
     from firesteel.cli.documents import ClientJson, SourceJson
 
+    endpoint = taken.endpoint
     words.print_json(
         ClientJson(
             client=name,
@@ -185,7 +253,8 @@ def _print_json(
             path=str(place) if place else None,
             written=written,
             backup=str(backup) if backup else None,
-            notes=list(told.notes),
+            notes=[*told.notes, taken.words],
+            taken=taken.what,
             sources=[SourceJson(url=source.url, seen=source.seen.isoformat()) for source in about.sources],
         )
     )

@@ -11,11 +11,12 @@ import click
 
 from firesteel import library
 from firesteel.cli import words
-from firesteel.cli.documents import PsJson, ServiceJson
+from firesteel.cli.documents import GatewayJson, PsJson, ServiceJson
 from firesteel.cli.fill import service_json
 from firesteel.cli.show import out, table
 from firesteel.cli.typed import typed
 from firesteel.edge import texts
+from firesteel.gateway.address import Address, read_address
 from firesteel.service_file import asks, read_service_file
 
 _PATIENCE_S = 3
@@ -33,11 +34,15 @@ def command(path: Path | None, as_json: bool) -> None:
     rows = [service_json(service) for service in library.services()]
     if path:
         rows = _beside(path, rows)
+    gateway = read_address(library.home())
     if as_json:
-        words.print_json(PsJson(services=rows))
+        words.print_json(PsJson(services=rows, gateway=_gateway_json(gateway) if gateway else None))
         return
-    if not rows:
+    if gateway:
+        out.print(typed(_gateway_words(gateway)))
+    elif not rows:
         out.print(typed("nothing is running; next: firesteel up"))
+    if not rows:
         return
     out.print(
         table(
@@ -48,6 +53,18 @@ def command(path: Path | None, as_json: bool) -> None:
     for row in rows:
         if row.why:
             out.print(typed(f"{row.name}: {row.why}; next: {row.next}"))
+
+
+def _gateway_json(gateway: Address) -> GatewayJson:
+    return GatewayJson(
+        url=gateway.url, models=list(gateway.models), has_keys=gateway.has_keys, pid=gateway.pid
+    )
+
+
+def _gateway_words(gateway: Address) -> str:
+    """It loads and stops what is below it, so it is named first."""
+    keys = "wants a key" if gateway.has_keys else "wants no key"
+    return f"gateway {gateway.url}/v1 (pid {gateway.pid}) serves {', '.join(gateway.models)}; it {keys}"
 
 
 def _beside(path: Path, rows: list[ServiceJson]) -> list[ServiceJson]:

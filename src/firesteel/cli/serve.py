@@ -7,18 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
 from firesteel.cli import words
 from firesteel.cli.typed import typed
-from firesteel.edge.home import find_home, write_text
+from firesteel.edge.home import Home, find_home, write_text
 from firesteel.errors import UsageError
-from firesteel.gateway import Manner, Told, new_loop, serve_file
+from firesteel.gateway import Manner, Told, freeze, give_back_pages, hold_pages, new_loop, serve_file
+from firesteel.run.service import load
 
 _FILE = "firesteel.yaml"
+_TIDY_S = 5.0
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+"""As the service file has it: what is not is refused there, and has no folder to look into."""
 
 
 @click.command("serve")
@@ -47,10 +55,28 @@ def command(
     """
     if models and path:
         raise UsageError("a service file or names, not both", next=f"firesteel serve -f {path}")
-    file = _written(models) if models else path or _found()
+    if listen is not None:
+        _insist_address(listen)
+    file = _written(models, find_home()) if models else path or _found()
     manner = Manner(file, listen, cert, cert_key, keeps=keep, logs_prompts=log_prompts)
+    hold_pages()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_serve(manner, as_json))
+
+
+def _insist_address(listen: str) -> None:
+    """As the service file's `listen`, whose own parser brings pydantic."""
+    host, _, port = listen.rpartition(":")
+    try:
+        ip_address(host.removeprefix("[").removesuffix("]"))
+        good = port.isascii() and port.isdigit() and 0 < int(port) < 65536
+    except ValueError:
+        good = False
+    if not good:
+        raise UsageError(
+            f"--listen `{listen[:80]}` is not an address and a port; write it like 127.0.0.1:8080",
+            next="--listen 127.0.0.1:8080",
+        )
 
 
 def _found() -> Path:
@@ -60,14 +86,27 @@ def _found() -> Path:
     return file
 
 
-def _written(models: tuple[str, ...]) -> Path:
+def _written(models: tuple[str, ...], home: Home) -> Path:
     """Names as a service file; JSON is YAML too, and quotes what must be."""
-    named = {_plain(each): {"recipe": each} for each in models}
+    named = {_plain(each): _entry(each, home) for each in models}
     if len(named) < len(models):
         raise UsageError("two of these have one name", next="write a service file with a name for each")
-    path = find_home().root / "serve.yaml"
+    path = home.root / "serve.yaml"
     write_text(path, json.dumps({"models": named}, indent=1))
     return path
+
+
+def _entry(model: str, home: Home) -> dict[str, Any]:
+    """What runs by that name stays where it is: on another port it would be another launch, and stopped."""
+    name = _plain(model)
+    service = load(home, name) if _NAME.match(name) else None
+    if service is None or service.phase == "dead":
+        return {"recipe": model}
+    try:
+        port = urlsplit(service.spec.url).port
+    except ValueError:  # a file that something else has written over
+        port = None
+    return {"recipe": model, "port": port} if port else {"recipe": model}
 
 
 def _plain(model: str) -> str:
@@ -81,6 +120,14 @@ async def _serve(manner: Manner, as_json: bool) -> None:
         asyncio.get_running_loop().add_signal_handler(number, ends.set)
     async for told in serve_file(manner, find_home(), ends):
         _show(told, as_json)
+        if told.what == "listening":
+            freeze()
+            _tidy()
+
+
+def _tidy() -> None:
+    give_back_pages()
+    asyncio.get_running_loop().call_later(_TIDY_S, _tidy)
 
 
 def _show(told: Told, as_json: bool) -> None:

@@ -89,14 +89,31 @@ def send(pid: Pid, number: signal.Signals) -> None:
 
 
 def start_detached(argv: list[str], log: Path) -> int:
-    """In a session of its own, so that closing the terminal does not reach it. Returns its number."""
+    """In a session of its own, so that closing the terminal does not reach it. Returns its number.
+
+    It gets nothing of ours that is open: whoever waits for the end of a pipe would wait for it."""
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         actions = [(os.POSIX_SPAWN_DUP2, out, 1), (os.POSIX_SPAWN_DUP2, out, 2)]
         nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
-        return os.posix_spawn(argv[0], argv, os.environ, file_actions=[nothing, *actions], setsid=True)
+        closed = [(os.POSIX_SPAWN_CLOSE, each) for each in _handed_down()]
+        every = [nothing, *actions, *closed]
+        return os.posix_spawn(argv[0], argv, os.environ, file_actions=every, setsid=True)
     finally:
         os.close(out)
+
+
+def _handed_down() -> list[int]:
+    """What a new program would find open above 2. Python opens nothing so; what started us may have: uvloop
+    leaves its children the ends of their pipes under a second number."""
+    found = []
+    for number in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
+        try:
+            if number > 2 and os.get_inheritable(number):
+                found.append(number)
+        except OSError:  # gone by now: the one that listed them, for instance
+            continue
+    return found
 
 
 async def run(*argv: str) -> tuple[int, str]:

@@ -16,9 +16,8 @@ def turned_away(event: Asked, place: Place | None, room: Room, waiting: int) -> 
     """`waiting`: how many wait already, for whatever model."""
     request, now_s = event.request, room.now_s
     if place is None or place.is_removed:
-        names = ", ".join(f"`{each.name}`" for each in room.places if not each.is_removed)
-        why = f"there is no model `{event.model[:200]}` here. There are: {names}"
-        return Refuse(request, "unknown", why)
+        # Which there are is for the desk to say: a key may not see them all.
+        return Refuse(request, "unknown", f"there is no model `{event.model[:200]}` here")
     if place.is_outside and place.phase == "off":
         why = f"`{place.name}` runs outside firesteel and does not answer: {place.why}. Start it there"
         return Refuse(request, "failed", why, _LOOKS_AGAIN_S)

@@ -25,6 +25,8 @@ _MAX_LINE_BYTES = 4 * 2**20
 _MAX_LINES = 10_000
 """That wait to be read."""
 _TAIL_BYTES = 2000
+_LAST_WORDS_S = 0.5
+"""For what stdout still holds of a child that has ended."""
 _BY_ITSELF_S = 2.0
 _END_S = 150.0
 """For taking back what was started: five times an engine's grace is what `down` gives it."""
@@ -167,7 +169,9 @@ class _Child(asyncio.SubprocessProtocol):
             self._lines.put_nowait(b"")
 
     def process_exited(self) -> None:
+        """Its end is the end of its lines, even if something that it started holds its stdout open."""
         self._has_exited.set()
+        asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._lines.put_nowait, b"")
 
     # --- what we call ---
 

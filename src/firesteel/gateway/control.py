@@ -115,12 +115,15 @@ class Refused(Exception):
 
 DESK = web.AppKey("desk", ControlDesk)
 STREAMS = web.AppKey("streams", set[asyncio.Task[object]])
+ENDS = web.AppKey("ends", asyncio.Event)
+"""Set: streams end, and none begins."""
 
 
 def make_app(desk: ControlDesk) -> web.Application:
     app = web.Application(middlewares=[_guarded], client_max_size=64 * 2**10)
     app[DESK] = desk
     app[STREAMS] = set()
+    app[ENDS] = asyncio.Event()
     app.on_shutdown.append(_end_streams)
     app.add_routes(
         [
@@ -152,10 +155,21 @@ async def start(desk: ControlDesk, path: Path) -> web.AppRunner:
     return runner
 
 
+def end_streams(runner: web.AppRunner) -> None:
+    """At the beginning of a drain: a page that listens to events would listen for as long as it is let."""
+    _cut_streams(runner.app)
+
+
 async def _end_streams(app: web.Application) -> None:
-    streams = app[STREAMS]
-    for task in list(streams):
-        task.cancel()
+    _cut_streams(app)
+
+
+def _cut_streams(app: web.Application) -> None:
+    if not app[ENDS].is_set():
+        app[ENDS].set()
+        streams = app[STREAMS]
+        for task in list(streams):
+            task.cancel()
 
 
 # Who may
@@ -310,9 +324,11 @@ async def _gently(steps: Steps[T]) -> T:
 
 @asynccontextmanager
 async def _streaming(request: web.Request) -> AsyncIterator[web.StreamResponse]:
-    """Server-sent events, until the client goes or we do."""
-    streams, task = request.app[STREAMS], asyncio.current_task()
+    """Server-sent events, until the client goes or we do; then the answer is ended as a whole one."""
+    streams, ends, task = request.app[STREAMS], request.app[ENDS], asyncio.current_task()
     assert task is not None
+    if ends.is_set():
+        raise Refused(Refusal(503, "draining", "the gateway is ending.", retry_after_s=10))
     if len(streams) >= MAX_STREAMS:
         raise Refused(Refusal(503, "too_many_listeners", f"{MAX_STREAMS} listen already.", retry_after_s=10))
     headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -320,7 +336,12 @@ async def _streaming(request: web.Request) -> AsyncIterator[web.StreamResponse]:
     streams.add(task)
     try:
         await response.prepare(request)
-        yield response
+        try:
+            yield response
+        except asyncio.CancelledError:
+            if not ends.is_set():
+                raise
+            task.uncancel()
     finally:
         streams.discard(task)
 
@@ -338,6 +359,7 @@ async def _events(request: web.Request) -> web.StreamResponse:
             await _send(response, "state", json.dumps(_whole_state(request)))
             while True:
                 await _next_event(response, queue)
+        return response
     finally:
         desk.unsubscribe(queue)
 
@@ -377,6 +399,7 @@ async def _follow(request: web.Request, tail: Tail, count: int) -> web.StreamRes
                 await response.write(b": still here\n\n")
             await asyncio.sleep(_FOLLOW_S)
             lines = await asyncio.to_thread(tail.more)
+    return response
 
 
 class Tail:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from firesteel.edge.home import Home
@@ -17,11 +18,11 @@ from firesteel.errors import HostNotReady
 from firesteel.gateway import pages
 from firesteel.gateway.keys import KeyRing, may_ask, may_control, unknown_model
 from firesteel.gateway.listeners import Event, Listeners
-from firesteel.gateway.meter import Meter, ModelNow, Now, route_of
+from firesteel.gateway.meter import Meter, ModelNow, ModelTally, Now, route_of
 from firesteel.gateway.prometheus import Family
 from firesteel.gateway.rates import Rates
 from firesteel.gateway.request_log import RequestLog
-from firesteel.gateway.schedule_words import Asked, Finished, Left, Refuse, Wanted
+from firesteel.gateway.schedule_words import Left, Refuse, Wanted
 from firesteel.gateway.seats import Places, places
 from firesteel.gateway.swap import Shown, Swap, Swapped
 from firesteel.gateway.talk import Caller, End, News, Refusal, Reply, Seat, Who
@@ -37,15 +38,21 @@ _HOW_REFUSED = {
 """What asking again cannot mend is no 5xx: clients repeat those by themselves."""
 
 
+_REVOKED = Refusal(401, "invalid_api_key", "this key was revoked.")
+
+
 class Case:
     """One request between `ask` and `finish`; to the schedule it is a name that nobody else has."""
 
-    __slots__ = ("caller", "places", "seat")
+    __slots__ = ("caller", "is_by_alias", "places", "seat", "tally")
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
-        self.places: Places | None = None
+        self.is_by_alias = False
         self.seat: Seat | None = None
+        self.places: Places
+        self.tally: ModelTally
+        """These two are there with the seat."""
 
 
 class FrontDesk:
@@ -66,36 +73,43 @@ class FrontDesk:
         self.listeners = Listeners()
         self.is_draining = False
         self.control: Seat | None = None
-        self._swap: Swap | None = None
+        self.swap: Swap
         self._answers: Callable[[str], tuple[bool, ...]] = lambda model: ()
         self._cases: dict[Caller, Case] = {}
         self._waiting: dict[str, set[Case]] = {}
         self._places: dict[str, Places] = {}
-
-    @property
-    def swap(self) -> Swap:
-        assert self._swap is not None
-        return self._swap
+        self._aliased: dict[str, str] = {}
 
     def attach(self, swap: Swap, answers: Callable[[str], tuple[bool, ...]]) -> None:
         """`answers`: which replicas of an outside model do."""
-        self._swap, self._answers = swap, answers
+        self.swap, self._answers, self._aliased = swap, answers, swap.reading.aliased
         self.meter.know(each.name for each in swap.reading.models)
 
     def changed(self) -> None:
         """Another service file, or other keys: what was worked out from them is worked out anew."""
         self._places.clear()
+        self._aliased = self.swap.reading.aliased
         self.meter.know(each.name for each in self.swap.reading.models)
         self.listeners.tell({"event": "changed"})
+
+    def keys_changed(self) -> None:
+        """Whoever's key is gone is let go, in the middle of what it does."""
+        self.rates.change(self._ring.limits(), time.monotonic())
+        known = {key.name for key in self._ring.keys.values()}
+        for caller in tuple(self._cases):
+            if caller.who.name not in known and not self._ring.is_open:
+                caller.stop(_REVOKED)
 
     # --- for the plane ---
 
     def admit(self, token: bytes | None) -> Who | Refusal:
         who = self._ring.who(token)
-        refusal = who if isinstance(who, Refusal) else self.rates.admit(who.name, time.monotonic())
-        if refusal is not None:
-            self.meter.turned_away(refusal.kind)
-            return refusal
+        if isinstance(who, Who):
+            if who.name not in self.rates.limited:
+                return who
+            who = self.rates.admit(who.name, time.monotonic()) or who
+        if isinstance(who, Refusal):
+            self.meter.turned_away(who.kind)
         return who
 
     def public(self, method: bytes, path: bytes) -> Reply | None:
@@ -112,12 +126,14 @@ class FrontDesk:
         return None
 
     def ask(self, caller: Caller) -> None:
-        if refusal := may_ask(caller.who, caller.model):
-            self._cases[caller] = Case(caller)
+        case = self._cases[caller] = Case(caller)
+        if caller.model in self._aliased:  # from here on it has one name, for keys, the schedule and the log
+            case.is_by_alias, caller.model = True, self._aliased[caller.model]
+        who = caller.who
+        if who.models is not None and (refusal := may_ask(who, caller.model)):
             caller.refused(refusal)
             return
-        case = self._cases[caller] = Case(caller)
-        self.swap.tell(Asked(case, caller.model, caller.who.priority))
+        self.swap.ask(case, caller.model, who.priority)
         if case.seat is None and caller in self._cases:
             self._waiting.setdefault(caller.model, set()).add(case)
             caller.told(self._news(caller.model))
@@ -128,36 +144,41 @@ class FrontDesk:
             return
         self._stop_waiting(case)
         self.swap.tell(Left(case))
-        self._note(caller, End("left", waited_s=waited_s, total_s=waited_s), 0)
+        self._note(caller, End("left", waited_s=waited_s, total_s=waited_s))
 
     def finish(self, caller: Caller, end: End) -> None:
         case = self._cases.pop(caller, None)
         if case is None:
             return
         seat = case.seat
-        if seat is not None:
-            assert case.places is not None
-            case.places.leave(seat)
-            self.swap.tell(Finished(case))
-        if end.usage:
+        if seat is None:
+            self._note(caller, end)
+            return
+        case.places.leave(seat)
+        self.swap.finished(case)
+        if end.usage is not None and caller.who.name in self.rates.limited:
             spent = (end.usage.prompt_tokens or 0) + (end.usage.completion_tokens or 0)
             self.rates.charge(caller.who.name, spent, time.monotonic())
-        self._note(caller, end, seat.replica if seat else 0)
+        self._note(caller, end, seat.replica, case.tally)
 
     # --- for the swap ---
 
     def granted(self, request: Hashable, model: str) -> None:
         assert isinstance(request, Case)
         caller = request.caller
-        self._stop_waiting(request)
+        if self._waiting:
+            self._stop_waiting(request)
         found = self._places.get(model) or self._find_places(model)
-        seat = found.take(lambda: caller.prefix, self._answers(model)) if found else None
+        seat = found.take(caller, self._answers) if found else None
         if seat is None or found is None:
-            self.swap.tell(Finished(request))
+            self.swap.finished(request)
             caller.refused(Refusal(503, "engine_down", f"no server of `{model}` answers", 5.0))
             return
-        request.seat, request.places = seat, found
-        caller.granted(seat, self.meter.tally(model, caller.who.name))
+        if request.is_by_alias and seat.served_name is None:  # the engine knows no alias
+            seat = replace(seat, served_name=model.encode())
+        tally = self.meter.tally(model, caller.who.name)
+        request.seat, request.places, request.tally = seat, found, tally
+        caller.granted(seat, tally)
 
     def refused(self, refusal: Refuse) -> None:
         case = refusal.request
@@ -242,6 +263,7 @@ class FrontDesk:
         if path == b"/v1/models":
             return pages.model_list(shown, who)
         name = path.removeprefix(b"/v1/models/").decode("utf-8", "replace")
+        name = self._aliased.get(name, name)
         found = next((each for each in shown if each.served.name == name), None)
         if found is None or may_ask(who, name):
             return unknown_model(name)
@@ -250,8 +272,9 @@ class FrontDesk:
     def _health(self, path: bytes, who: Who) -> Reply | Refusal:
         shown = self.swap.shown()
         if path == b"/health":
-            return pages.health(shown, self.is_draining)
+            return pages.health(shown, self.is_draining, who)
         name = path.removeprefix(b"/health/").decode("utf-8", "replace")
+        name = self._aliased.get(name, name)
         found = next((each for each in shown if each.served.name == name), None)
         if found is None or may_ask(who, name):
             return unknown_model(name)
@@ -265,22 +288,23 @@ class FrontDesk:
         return found
 
     def _news(self, model: str) -> News:
-        shown = next((each for each in self.swap.shown() if each.served.name == model), None)
-        if shown and shown.news:
-            return shown.news
-        ahead = len(self._waiting.get(model, ())) - 1
-        words = f"waiting for {model}"
-        return News(f"{words}, with {ahead} more" if ahead > 0 else words)
+        shown = self.swap.shown()
+        mine = next((each for each in shown if each.served.name == model), None)
+        loading = next((each for each in shown if pages.state(each) == "loading"), None)
+        return pages.waiting_words(mine, loading) if mine else News(f"waiting for {model}")
 
-    def _note(self, caller: Caller, end: End, replica: int) -> None:
+    def _note(self, caller: Caller, end: End, replica: int = 0, tally: ModelTally | None = None) -> None:
         who, route = caller.who.name, route_of(caller.path)
-        self.meter.tally(caller.model, who).finish(route, end)
+        (tally or self.meter.tally(caller.model, who)).finish(route, end)
         prompt = bytes(caller.body) if self._logs_prompts else None
         self._log.note(time.time(), who, caller.model, route, end, replica, prompt)
 
     def _stop_waiting(self, case: Case) -> None:
-        if waiting := self._waiting.get(case.caller.model):
+        model = case.caller.model
+        if waiting := self._waiting.get(model):
             waiting.discard(case)
+            if not waiting:
+                del self._waiting[model]
 
     def _names(self, who: Who) -> list[str]:
         return [

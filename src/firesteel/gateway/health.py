@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from firesteel.edge.home import Home
 from firesteel.edge.process import uptime
 from firesteel.gateway.children import ChildFailed, Hands
-from firesteel.gateway.found import identity_of, up_of
+from firesteel.gateway.found import Started, identity_of, up_of
 from firesteel.gateway.reading import BadLine, Served
 from firesteel.gateway.schedule_words import Crashed, Failed, Gone, Loaded
 from firesteel.gateway.steady import steadily
@@ -65,18 +65,20 @@ class Verdict:
     note: str = ""
 
 
-def judge(name: str, believed: str, seen: Seen) -> Verdict:
-    """`believed`: the schedule's phase. `loading` without a job of ours: it was to come back by itself."""
+def judge(name: str, believed: str, seen: Seen, *, is_mine: bool = False) -> Verdict:
+    """`believed`: the schedule's phase. `loading` without a job of ours: it was to come back by itself.
+    `is_mine`: a gateway of this home started it."""
     if believed == "off":
-        return _when_off(name, seen)
+        return _when_off(name, seen, is_mine)
     if believed == "ready":
         return _when_ready(name, seen)
     return _when_returning(name, seen) if believed == "loading" else Verdict()
 
 
-def _when_off(name: str, seen: Seen) -> Verdict:
+def _when_off(name: str, seen: Seen, is_mine: bool) -> Verdict:
     if seen.answers:
-        return Verdict(Loaded(name), "it was started outside the gateway")
+        earlier = "was running already, started by an earlier gateway"
+        return Verdict(Loaded(name), f"{name} {earlier}" if is_mine else "it was started outside the gateway")
     if seen.phase in (None, "dead", "stopping"):
         return Verdict()
     return Verdict(note="somebody else is starting it" if seen.is_ours else _stranger(name, seen))
@@ -102,7 +104,7 @@ def _when_returning(name: str, seen: Seen) -> Verdict:
         why = _BY_HAND if seen.phase is None or seen.was_told else seen.why
         return Verdict(Failed(name, why), why)
     if seen.answers:
-        return Verdict(Loaded(name))
+        return Verdict(Loaded(name), f"{name} answers again")
     if seen.phase == "ready":
         return Verdict(Failed(name, "something else runs under its name now"), _stranger(name, seen))
     return Verdict(note=f"coming back by itself: {seen.why}" if seen.why else "coming back by itself")
@@ -151,8 +153,10 @@ class Health:
             await self._adopt()
 
     def _tell(self, name: str, service: Service | None) -> None:
-        believed = self._swap.phase(name)
-        verdict = judge(name, believed, see(service, self._swap.identity(name)))
+        believed, identity = self._swap.phase(name), self._swap.identity(name)
+        seen = see(service, identity)
+        is_mine = believed == "off" and seen.answers and Started(self._home).is_mine(name, identity)
+        verdict = judge(name, believed, seen, is_mine=is_mine)
         self._swap.note(name, verdict.note)
         if isinstance(verdict.event, Loaded) and service:
             self._swap.found(name, up_of(self._home, service))

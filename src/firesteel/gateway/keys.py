@@ -30,7 +30,7 @@ from typing import Any, Literal, get_args
 from firesteel.edge.home import Home, Locked, lock, write_text
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.rates import NO_LIMITS, Limits, Rate, parse_rate
-from firesteel.gateway.talk import Refusal, Who
+from firesteel.gateway.talk import Refusal, Token, Who
 
 Scope = Literal["inference", "admin"]
 MAX_KEYS = 1000
@@ -126,7 +126,11 @@ class KeyRing:
             return _ANYONE
         if not token:
             return _MISSING
-        digest = sha256(token[:_MAX_TOKEN_BYTES]).digest()
+        digest = token.digest if isinstance(token, Token) else None
+        if digest is None:
+            digest = sha256(token[:_MAX_TOKEN_BYTES]).digest()
+            if isinstance(token, Token):
+                token.digest = digest
         held = self._held.get(digest)
         if held is None or not compare_digest(digest, held[0]):
             return _WRONG

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -41,6 +42,7 @@ from firesteel.edge.realised import read_realised
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import Host
 from firesteel.gateway.found import identity, outside_identity, up_of
+from firesteel.gateway.load_time import Clock, took
 from firesteel.gateway.reading import Reading, Served, Why
 from firesteel.launch import Ask
 from firesteel.planner import launch_key
@@ -59,7 +61,6 @@ from firesteel.run import (
     stop,
 )
 from firesteel.run.listen import reached_at
-from firesteel.run.starts import earlier
 from firesteel.service_file import Entry, ServiceFile, asks, read_service_file
 from firesteel.units import show_bytes
 
@@ -148,6 +149,7 @@ def _outside(name: str, entry: Entry) -> Served:
         route=entry.route or "least-busy",
         model=entry.model,
         key=entry.key,
+        aliases=entry.aliases,
     )
 
 
@@ -173,17 +175,18 @@ class _Planner:
             preload=entry.preload,
             ttl_s=entry.ttl,
             cancel=entry.cancel,
+            aliases=entry.aliases,
         )
         try:
             best = self.ways(ask)[0]
         except FiresteelError as error:
-            return replace(bare, why_not=_why(error))
-        launch = best.plan.launch
+            return replace(bare, why_not=in_the_file(_why(error), ask.name, path))
+        launch, objection = best.plan.launch, _objection(best)
         return replace(
             bare,
             identity=_identity(best),
             bytes=round(best.plan.memory.needed.expected),
-            load_s=load_seconds(best, self._home) or _UNKNOWN_LOAD_S,
+            load_s=took(best, self._home).all_s or _UNKNOWN_LOAD_S,
             engine=launch.engine,
             context=best.plan.cache.context,
             users=best.plan.cache.users,
@@ -191,7 +194,7 @@ class _Planner:
                 "name": ask.name, "recipe": ask.model, "context": ask.context, "users": ask.users,
                 "port": ask.port, "path": path, "identity": _identity(best),
             },
-            why_not=_objection(best),
+            why_not=in_the_file(objection, ask.name, path) if objection else None,
         )  # fmt: skip
 
 
@@ -212,13 +215,12 @@ def _why(error: FiresteelError) -> Why:
     return Why(error.what, error.next, error.kind)
 
 
-def load_seconds(proposal: Proposal, home: Home) -> float | None:
-    """As the last start here took, or as planned; None where nobody knows."""
-    launch, speed = proposal.plan.launch, proposal.plan.speed
-    before = earlier(home, proposal.name, launch.engine, launch.version)
-    if before:
-        return sum(before[-1].values())
-    return speed.start_up.seconds.expected if speed and speed.start_up else None
+def in_the_file(why: Why, name: str, path: str) -> Why:
+    """What to type, where that is a file's line: `serve` has none of the options that `up` has."""
+    option = re.fullmatch(r"--(context|users|port) ([0-9]+)", why.next)
+    if not option or not path:
+        return why
+    return replace(why, next=f"`{option[1]}: {option[2]}` for `{name}` in {path}")
 
 
 # --- load ---
@@ -250,18 +252,19 @@ async def load(job: Job, home: Home) -> None:
     ways = _Planner(home, host).ways(Ask(job.recipe, job.context, job.users, job.port, name=job.name))
     chosen = next((way for way in ways if _identity(way) == job.identity), ways[0])
     words = ("-f", job.path, job.name) if job.path else ()
-    clock = _Clock(load_seconds(chosen, home))
+    clock = Clock(took(chosen, home), process.uptime())
     async for event in bring_up(chosen, home, Manner(words=words)):
+        now_s = process.uptime()
         if isinstance(event, (Doing, Done)):
             what = "doing" if isinstance(event, Doing) else "done"
-            left_s = event.eta_s if isinstance(event, Doing) else None
-            left_s = clock.left_s(event.phase) if left_s is None else round(left_s, 1)
-            say({what: {"phase": event.phase, "words": event.text, "eta_s": left_s}})
+            say({what: {"phase": event.phase, "words": event.text, "eta_s": clock.left_s(event, now_s)}})
         elif isinstance(event, Planned):
             needed = show_bytes(round(event.proposal.plan.memory.needed.expected))
-            say({"done": {"phase": "plan", "words": f"{job.name} needs {needed}", "eta_s": clock.whole_s}})
+            left_s = clock.took.all_s
+            say({"done": {"phase": "plan", "words": f"{job.name} needs {needed}", "eta_s": left_s}})
         elif isinstance(event, Ready):
-            say({"up": asdict(replace(_up(job.name, home), is_found=event.already))})
+            load_s = None if event.already else clock.keep(job.name, home, now_s)
+            say({"up": asdict(replace(_up(job.name, home), is_found=event.already, load_s=load_s))})
 
 
 def _up(name: str, home: Home) -> Any:
@@ -269,22 +272,6 @@ def _up(name: str, home: Home) -> Any:
     if service is None:
         raise FiresteelError(f"{name} came up and is gone again", next=f"firesteel logs {name}")
     return up_of(home, service)
-
-
-class _Clock:
-    """How long it will still be: of the launch what the plan says, of a download nothing."""
-
-    def __init__(self, whole_s: float | None) -> None:
-        self.whole_s, self._began_s = whole_s, 0.0
-
-    def left_s(self, phase: str) -> float | None:
-        if phase in ("plan", "check"):
-            return self.whole_s
-        if phase != "launch" or self.whole_s is None:
-            return None
-        self._began_s = self._began_s or process.uptime()
-        left = self.whole_s - (process.uptime() - self._began_s)
-        return round(left, 1) if left > 0 else None
 
 
 async def _after_others(job: Job, home: Home) -> None:
@@ -352,7 +339,11 @@ def _read_job(path: str) -> None:
 def _load_job(text: str) -> None:
     job = read_job(text)
     _end_with_parent()
-    asyncio.run(_cancellable(load(job, find_home())))
+    try:
+        asyncio.run(_cancellable(load(job, find_home())))
+    except FiresteelError as error:
+        why = in_the_file(_why(error), job.name, job.path)
+        raise type(error)(why.what, next=why.next) from None
 
 
 def _unload_job(name: str) -> None:

@@ -83,7 +83,11 @@ class ModelTally:
         gaps.total += seconds
 
     def finish(self, route: str, end: End) -> None:
-        _count(self.requests, (route, end.how, end.status), (OTHER, end.how, 0))
+        kind = (route, end.how, end.status)
+        if kind in self.requests:
+            self.requests[kind] += 1
+        else:
+            _count(self.requests, kind, (OTHER, end.how, 0))
         self.waits.add(end.waited_s)
         if end.how == "whole":
             self.totals.add(end.total_s)

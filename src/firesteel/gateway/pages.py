@@ -12,14 +12,17 @@ from math import ceil
 from typing import Any
 
 from firesteel.gateway.swap import Shown
-from firesteel.gateway.talk import Reply, Who
+from firesteel.gateway.talk import News, Reply, Who
+from firesteel.units import show_seconds
 
 _EPOCH = "1970-01-01T00:00:00Z"
 """Both protocols want a date; a service file has none."""
+_LOOK_AGAIN_S = 5
+"""For whom nobody can say how long it will be."""
 
 
 def model_list(shown: Iterable[Shown], who: Who) -> Reply:
-    rows = [model_row(each) for each in shown if who.models is None or each.served.name in who.models]
+    rows = [model_row(each) for each in shown if _sees(who, each)]
     ends = {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]} if rows else {}
     return _reply(200, {"object": "list", "data": rows, "has_more": False, **ends})
 
@@ -47,21 +50,54 @@ def model_health(shown: Shown) -> Reply:
     """200 for a model that would answer at once; else 503, with how long it may take."""
     phase = state(shown)
     said: dict[str, Any] = {"status": "ok" if phase == "ready" else phase, "model": shown.served.name}
+    said["state"] = phase
     if shown.news:
         said["doing"] = shown.news.words
     if phase == "ready":
         return _reply(200, said)
-    wait_s = shown.news.eta_s if shown.news and shown.news.eta_s else shown.served.load_s
     if phase == "cannot":
         return _reply(503, {**said, "why": str(shown.served.why_not)})
-    return _reply(503, {**said, "eta_s": ceil(wait_s)}, ((b"Retry-After", b"%d" % max(1, ceil(wait_s))),))
+    eta_s = _eta_s(shown, phase)
+    said |= {"eta_s": ceil(eta_s)} if eta_s is not None else {}
+    again_s = _LOOK_AGAIN_S if eta_s is None else max(1, ceil(eta_s))
+    return _reply(503, said, ((b"Retry-After", b"%d" % again_s),))
 
 
-def health(shown: Iterable[Shown], is_draining: bool) -> Reply:
-    """Of the gateway itself: it takes requests, whatever is loaded."""
-    models = {each.served.name: state(each) for each in shown}
+def _eta_s(shown: Shown, phase: str) -> float | None:
+    """Of a load under way what it says itself: one that is later than planned makes no promise."""
+    if phase == "loading":
+        return shown.news.eta_s if shown.news else None
+    return shown.served.load_s
+
+
+def health(shown: Iterable[Shown], is_draining: bool, who: Who | None = None) -> Reply:
+    """Of the gateway itself: it takes requests, whatever is loaded. With the models that `who` may see."""
+    models = {each.served.name: state(each) for each in shown if who is None or _sees(who, each)}
     status = "draining" if is_draining else "ok"
     return _reply(503 if is_draining else 200, {"status": status, "models": models})
+
+
+def waiting_words(shown: Shown, loading: Shown | None) -> News:
+    """For those who wait for a model: how its own load goes, what became of it, or whose load is first.
+
+    `loading`: the model that is being loaded now; None: none is."""
+    name = shown.served.name
+    if shown.news:
+        return shown.news
+    if shown.standing and shown.standing.phase == "loading" and shown.note:
+        return News(f"{name}: {shown.note}")
+    if loading is None or loading.served.name == name:
+        return News(f"waiting for {name}")
+    rest_s = loading.news.eta_s if loading.news else None
+    words = f"{name}: behind the load of {loading.served.name}"
+    if rest_s is None:
+        return News(words)
+    eta_s = rest_s + shown.served.load_s
+    return News(f"{words}, about {show_seconds(eta_s)}", eta_s)
+
+
+def _sees(who: Who, shown: Shown) -> bool:
+    return who.models is None or shown.served.name in who.models
 
 
 def _reply(status: int, said: dict[str, Any], headers: tuple[tuple[bytes, bytes], ...] = ()) -> Reply:

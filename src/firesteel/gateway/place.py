@@ -124,7 +124,8 @@ class Place:
         return min(waits_s, wanted_s)
 
     def dwells_until_s(self, limits: Limits) -> float:
-        return self.since_s + limits.min_dwell_s
+        """A dwell is for what is in use: nobody waits for one that nobody has asked for since."""
+        return min(self.since_s + limits.min_dwell_s, self.idle_s + limits.lull_s)
 
     def expires_s(self) -> float | None:
         """When it will have been idle for too long."""

@@ -87,6 +87,8 @@ class Rates:
         tokens = {name: each.tokens for name, each in limits.items() if each.tokens}
         self._requests = _kept(self._requests, requests, now)
         self._tokens = _kept(self._tokens, tokens, now)
+        self.limited = frozenset((*requests, *tokens))
+        """The keys that have a limit; of others nothing need be asked."""
 
     def admit(self, key: str, now: float) -> Refusal | None:
         """Takes one request out of the bucket, or says when to come again; a refused one costs nothing."""

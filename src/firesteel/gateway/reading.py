@@ -43,6 +43,7 @@ class Served:
     bytes: int = 0
     """Planned; of an outside one what the file says."""
     load_s: float = 60.0
+    """Of a whole load, as the last one took: started, warmed and proved. Else of the start as planned."""
     is_outside: bool = False
     engine: str | None = None
     context: int | None = None
@@ -56,6 +57,8 @@ class Served:
     """What an outside server calls it; None: as here."""
     key: str | None = None
     """Where an outside server's key is: a variable, or a path."""
+    aliases: tuple[str, ...] = ()
+    """What else it is asked for by; no model's name, and no other's alias."""
     ask: Mapping[str, Any] = field(default_factory=dict)
     """For `loader load`: what to start, in the file's own words."""
     why_not: Why | None = None
@@ -80,6 +83,11 @@ class Reading:
     def named(self) -> dict[str, Served]:
         return {model.name: model for model in self.models}
 
+    @property
+    def aliased(self) -> dict[str, str]:
+        """Alias -> name."""
+        return {alias: model.name for model in self.models for alias in model.aliases}
+
 
 @dataclass(frozen=True, slots=True)
 class Up:
@@ -93,6 +101,8 @@ class Up:
     """Of an engine that answers only to whoever has it."""
     is_found: bool = False
     """It ran before anybody here started it."""
+    load_s: float | None = None
+    """What the whole load took, downloads left out; None of a found one."""
 
 
 def read_why(said: object) -> Why:
@@ -118,6 +128,7 @@ def read_reading(said: object) -> Reading:
 def _served(said: object) -> Served:
     got = _fields(Served, said)
     got["urls"] = tuple(got.get("urls", ()))
+    got["aliases"] = tuple(got.get("aliases", ()))
     got["why_not"] = read_why(got["why_not"]) if got.get("why_not") else None
     return _made(Served, got)
 

@@ -17,14 +17,13 @@ class Requests:
         self._where: dict[Hashable, Place] = {}
         self._turns = 0
 
-    def grant(self, place: Place, request: Hashable, now_s: float) -> Grant:
-        """One that did not wait."""
+    def serve(self, place: Place, request: Hashable, now_s: float) -> None:
+        """One that does not wait."""
         if request in self._where:
             raise ValueError(f"request {request!r} was asked before and is not over")
         place.busy.add(request)
         place.use(now_s)
         self._where[request] = place
-        return Grant(request, place.model.name)
 
     def wait(self, place: Place, request: Hashable, priority: int, now_s: float) -> None:
         if request in self._where:
@@ -62,7 +61,8 @@ class Requests:
 
         for request, _ in sorted(place.waiting.items(), key=turn):
             self._forget(place, request)
-            out.append(self.grant(place, request, now_s))
+            self.serve(place, request, now_s)
+            out.append(Grant(request, place.name))
 
     def refuse(
         self, place: Place, kind: RefusedFor, why: str, retry_after_s: float | None, out: list[Effect]

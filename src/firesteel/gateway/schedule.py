@@ -9,7 +9,7 @@ is to be carried out, and what came of it is the next event. A first `Ticked` ge
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from math import inf
 
 from .admission import turned_away, why_failed
@@ -26,6 +26,7 @@ from .schedule_words import (
     Failed,
     Finished,
     Gone,
+    Grant,
     Left,
     Limits,
     Load,
@@ -61,17 +62,28 @@ class Schedule:
     def tell(self, event: Event, now_s: float) -> list[Effect]:
         """What to do, now that this happened."""
         if isinstance(event, Asked):
-            place = self._places.get(event.model)
-            if place is not None and place.is_open:
-                return [self._requests.grant(place, event.request, now_s)]
-        elif isinstance(event, (Finished, Left)):
-            place = self._requests.over(event.request, now_s)
-            if place is None or self._stays_calm(place, now_s):
-                return []
+            if self.grants(event.request, event.model, now_s):
+                return [Grant(event.request, event.model)]
+        elif isinstance(event, (Finished, Left)) and self.ends(event.request, now_s):
+            return []
         out: list[Effect] = []
         self._hear(event, now_s, out)
         self._settle(now_s, out)
         return out
+
+    def grants(self, request: Hashable, model: str, now_s: float) -> bool:
+        """Whether it is served at once, as nearly all are. Else nothing happened, and it is to be `Asked`."""
+        place = self._places.get(model)
+        if place is None or not place.is_open:
+            return False
+        self._requests.serve(place, request, now_s)
+        return True
+
+    def ends(self, request: Hashable, now_s: float) -> bool:
+        """It is over, whether it was served or waited. False: something may follow, and is said to the next
+        event, be it `Ticked`."""
+        place = self._requests.over(request, now_s)
+        return place is None or self._stays_calm(place, now_s)
 
     def next_tick_s(self, now_s: float) -> float | None:
         """The time, by the clock of `now_s` and not before it, at which `Ticked` is due; None: not at all."""
@@ -135,9 +147,8 @@ class Schedule:
 
     def _stays_calm(self, place: Place, now_s: float) -> bool:
         """Whether nothing follows from somebody's end there: it serves on, and nobody needs its room."""
-        if place.model.ttl_s is not None:
-            self._tick_s = min(self._tick_s, now_s + place.model.ttl_s)
-        return self._is_calm and place.is_open
+        ttl_s = place.model.ttl_s
+        return self._is_calm and place.is_open and (ttl_s is None or self._tick_s <= now_s + ttl_s)
 
     def _loaded(self, place: Place, measured_bytes: int | None, now_s: float, out: list[Effect]) -> None:
         if place.phase == "unloading":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from math import inf
 from typing import Literal, TypeAlias
 
 Phase = Literal["off", "loading", "ready", "unloading"]
@@ -45,6 +46,8 @@ class Limits:
     """Requests that may wait, of all models together."""
     stop_s: float = 300.0
     """An unload that takes longer is stuck: nobody is kept waiting for its memory."""
+    lull_s: float = inf
+    """Idle for so long, a model dwells no longer."""
 
 
 @dataclass(slots=True)

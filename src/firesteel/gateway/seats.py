@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from firesteel.gateway.reading import Served, Up
 from firesteel.gateway.routing import Replicas
-from firesteel.gateway.talk import Seat
+from firesteel.gateway.talk import Caller, Seat
 
 _MAX_KEY_BYTES = 4096
 
@@ -28,16 +28,19 @@ class Places:
         self._replicas = Replicas(len(self.seats)) if len(self.seats) > 1 else None
         self.by_prefix = served.route == "prefix" and len(self.seats) > 1
 
-    def take(self, prefix: Callable[[], int], is_up: Sequence[bool]) -> Seat | None:
-        """The prefix is only worked out where it decides something. None: no replica answers."""
-        if self._replicas is None:
-            at: int | None = 0
-        else:
-            at = self._replicas.pick(prefix() if self.by_prefix else 0, self.busy, is_up)
+    def take(self, caller: Caller, answers: Callable[[str], Sequence[bool]]) -> Seat | None:
+        """The prefix, and who answers, are only asked for where they decide something. None: nobody does."""
+        at = 0 if self._replicas is None else self._pick(self._replicas, caller, answers)
         if at is None:
             return None
         self.busy[at] += 1
         return self.seats[at]
+
+    def _pick(
+        self, replicas: Replicas, caller: Caller, answers: Callable[[str], Sequence[bool]]
+    ) -> int | None:
+        prefix = caller.prefix if self.by_prefix else 0
+        return replicas.pick(prefix, self.busy, answers(caller.model))
 
     def leave(self, seat: Seat) -> None:
         self.busy[seat.replica] -= 1

@@ -3,8 +3,8 @@
     async for told in serve_file(Manner(Path("firesteel.yaml")), home, ends):
         print(told.words)
 
-It ends when `ends` is set: no new connections, requests under way are finished, models are stopped (or left
-running, `keeps`), the log is written out.
+It ends when `ends` is set: no new connections, requests under way have a while to finish, models are stopped
+(or left running, `keeps`), the log is written out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,17 +20,19 @@ from typing import Literal
 
 from firesteel.edge.home import Home, Locked, lock
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
+from firesteel.gateway.address import Address, lock_path, write_address
 from firesteel.gateway.children import ChildFailed, Hands, LoaderHands
 from firesteel.gateway.desk import FrontDesk
 from firesteel.gateway.health import Health
 from firesteel.gateway.keys import KeyRing, insist_keys, keys_path
 from firesteel.gateway.plane.limits import PlaneLimits
 from firesteel.gateway.plane.server import Server
-from firesteel.gateway.reading import Reading
+from firesteel.gateway.reading import Reading, Why
 from firesteel.gateway.request_log import RequestLog, log_path
 from firesteel.gateway.swap import Swap
 from firesteel.gateway.talk import Seat
 from firesteel.gateway.watch import Watch, mark
+from firesteel.units import show_seconds
 
 _DRAIN_S = 30.0
 _REFRESH_S = 1.0
@@ -56,7 +58,7 @@ class Manner:
 class Told:
     """What happened, for whoever looks on."""
 
-    what: Literal["reading", "listening", "model", "keys", "log", "file", "draining", "ended"]
+    what: Literal["reading", "listening", "model", "keys", "log", "file", "draining", "drained", "ended"]
     words: str
     url: str = ""
     models: tuple[str, ...] = ()
@@ -68,45 +70,58 @@ async def serve_file(manner: Manner, home: Home, ends: asyncio.Event) -> AsyncIt
     hands = LoaderHands()
     read_as = mark(str(manner.file))
     reading = await _read(hands, manner.file)
+    _insist_on_one(reading)
     listen = manner.listen or reading.listen
     ring = KeyRing.read(keys_path(home))
     insist_keys(listen, ring)
     news: asyncio.Queue[Told] = asyncio.Queue(_MAX_TOLD)
     async with AsyncExitStack() as stack:
         _be_alone(stack, home)
-        desk = await _opened(stack, home, ring, news, manner)
+        desk, end_streams = await _opened(stack, home, ring, news, manner)
         swap = Swap(reading, hands, desk, home)
         health = Health(swap, hands, home)
         desk.attach(swap, health.answers)
         stack.push_async_callback(swap.close, keep=manner.keeps)
         server = Server(desk, PlaneLimits(keeps_bodies=manner.logs_prompts))
-        stack.push_async_callback(_drain, server, desk)
+        stack.push_async_callback(_drain, server, desk, end_streams)
         stack.push_async_callback(health.close)
         await health.start()
         await swap.start()
         url = await _listen(server, listen, context)
+
+        def tell_where() -> None:
+            names = tuple(each.name for each in swap.reading.models)
+            write_address(home, Address(url, names, not ring.is_open, os.getpid()))
+
+        tell_where()
         watch = Watch(
             str(manner.file),
             hands,
-            lambda changed: _change(swap, desk, changed, news),
+            lambda changed: _change(swap, desk, changed, news, tell_where),
             lambda why: _put(news, Told("file", str(why))),
             read_as,
         )
         watch.start()
         stack.push_async_callback(watch.close)
-        refreshing = asyncio.ensure_future(_refresh_keys(ring, desk, news))
+        refreshing = asyncio.ensure_future(_refresh_keys(ring, desk, news, tell_where))
         stack.callback(refreshing.cancel)
         yield _listening(url, reading, ring)
+        for told in _barred(reading):
+            yield told
         async for told in _until(ends, news):
             yield told
-        yield Told("draining", "no new connections; requests under way are finished")
+        yield Told(
+            "draining", f"no new connections; requests under way have {show_seconds(_DRAIN_S)} to finish"
+        )
+        yield _drained(await _drain(server, desk, end_streams))
     yield Told("ended", "models run on" if manner.keeps else "what was started is stopped")
 
 
 async def _opened(
     stack: AsyncExitStack, home: Home, ring: KeyRing, news: asyncio.Queue[Told], manner: Manner
-) -> FrontDesk:
-    """The desk with its log and its control side; closed in the other order."""
+) -> tuple[FrontDesk, Callable[[], None]]:
+    """The desk with its log and its control side, and what ends the streams of that; closed in the other
+    order."""
     loop = asyncio.get_running_loop()
 
     def say(words: str) -> None:
@@ -118,14 +133,14 @@ async def _opened(
         home,
         ring,
         log,
-        lambda model, words: _put(news, Told("model", words)),
+        lambda model, words: _put(news, Told("model", named(model, words))),
         logs_prompts=manner.logs_prompts,
     )
-    desk.control = await _control(stack, desk, home)
-    return desk
+    desk.control, end_streams = await _control(stack, desk, home)
+    return desk, end_streams
 
 
-async def _control(stack: AsyncExitStack, desk: FrontDesk, home: Home) -> Seat:
+async def _control(stack: AsyncExitStack, desk: FrontDesk, home: Home) -> tuple[Seat, Callable[[], None]]:
     """On a socket in our own folder, reached through the folder's number: paths of sockets are short."""
     from firesteel.gateway import control  # brings aiohttp
 
@@ -137,13 +152,13 @@ async def _control(stack: AsyncExitStack, desk: FrontDesk, home: Home) -> Seat:
     path.unlink(missing_ok=True)
     runner = await control.start(desk, path)
     stack.push_async_callback(runner.cleanup)
-    return Seat("", str(path), authority=b"control")
+    return Seat("", str(path), authority=b"control"), lambda: control.end_streams(runner)
 
 
 def _be_alone(stack: AsyncExitStack, home: Home) -> None:
     """One gateway a home: two would load and evict the same models."""
     try:
-        stack.enter_context(lock(home.root / "gateway" / "serve.lock"))
+        stack.enter_context(lock(lock_path(home)))
     except Locked:
         raise FiresteelError(
             "another gateway serves from this FIRESTEEL_HOME",
@@ -155,8 +170,11 @@ async def _read(hands: Hands, file: Path) -> Reading:
     try:
         return await hands.read(str(file))
     except ChildFailed as error:
-        kind = _ERRORS.get(error.why.kind, FiresteelError)
-        raise kind(error.why.what, next=error.why.next) from None
+        raise _error(error.why) from None
+
+
+def _error(why: Why) -> FiresteelError:
+    return _ERRORS.get(why.kind, FiresteelError)(why.what, next=why.next)
 
 
 async def _listen(server: Server, listen: str, context: ssl.SSLContext | None) -> str:
@@ -191,29 +209,65 @@ def _tls(manner: Manner) -> ssl.SSLContext | None:
     return context
 
 
+def _barred(reading: Reading) -> Iterator[Told]:
+    """What the file names and cannot be served."""
+    for each in reading.models:
+        if each.why_not:
+            yield Told("model", f"{each.name} cannot be served: {each.why_not}")
+
+
+def _insist_on_one(reading: Reading) -> None:
+    whys = [each.why_not for each in reading.models]
+    if all(whys) and whys[0]:
+        names = ", ".join(each.name for each in reading.models)
+        raise _error(Why(f"nothing can be served of {names}: {whys[0].what}", whys[0].next, whys[0].kind))
+
+
 def _listening(url: str, reading: Reading, ring: KeyRing) -> Told:
-    names = tuple(each.name for each in reading.models)
+    names = tuple(each.name for each in reading.models if not each.why_not)
     keys = "no keys are in use" if ring.is_open else f"{len(ring.keys)} keys"
     return Told("listening", f"{url}/v1 serves {', '.join(names)}; {keys}", url, names)
 
 
-def _change(swap: Swap, desk: FrontDesk, reading: Reading, news: asyncio.Queue[Told]) -> None:
+def _change(
+    swap: Swap, desk: FrontDesk, reading: Reading, news: asyncio.Queue[Told], tell_where: Callable[[], None]
+) -> None:
     swap.change(reading)
     desk.changed()
+    for told in _barred(reading):
+        _put(news, told)
+    tell_where()
     _put(news, Told("file", f"{reading.path} was read again"))
 
 
-async def _refresh_keys(ring: KeyRing, desk: FrontDesk, news: asyncio.Queue[Told]) -> None:
+async def _refresh_keys(
+    ring: KeyRing, desk: FrontDesk, news: asyncio.Queue[Told], tell_where: Callable[[], None]
+) -> None:
     while True:
         await asyncio.sleep(_REFRESH_S)
         if said := ring.refresh():
-            desk.rates.change(ring.limits(), asyncio.get_running_loop().time())
+            desk.keys_changed()
+            tell_where()
             _put(news, Told("keys", said))
 
 
-async def _drain(server: Server, desk: FrontDesk) -> None:
+def named(model: str, words: str) -> str:
+    """Which model it is about, where the words do not begin with it. Empty: it is of no one model."""
+    return words if not model or words.startswith(f"{model} ") else f"{model}: {words}"
+
+
+async def _drain(server: Server, desk: FrontDesk, end_streams: Callable[[], None]) -> int:
+    """How many requests were cut. Our own streams have no end to wait for; a second time finds nothing."""
     desk.is_draining = True
-    await server.drain(_DRAIN_S)
+    end_streams()
+    return await server.drain(_DRAIN_S)
+
+
+def _drained(cut: int) -> Told:
+    if not cut:
+        return Told("drained", "every request under way was finished")
+    were = "1 request was" if cut == 1 else f"{cut} requests were"
+    return Told("drained", f"{were} cut, unfinished after {show_seconds(_DRAIN_S)}")
 
 
 async def _until(ends: asyncio.Event, news: asyncio.Queue[Told]) -> AsyncIterator[Told]:

@@ -19,7 +19,7 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Hashable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from firesteel.edge.home import Home
@@ -37,6 +37,7 @@ from firesteel.gateway.schedule_words import (
     Effect,
     Event,
     Failed,
+    Finished,
     Gone,
     Grant,
     Limits,
@@ -57,6 +58,8 @@ from firesteel.run.service import load
 
 _MEMORY_S = 2.0
 _STOP_TRIES = 3
+_LULL_S = 10.0
+"""Between two turns of an agent; after it the model is there for whoever waits for another."""
 _NO_RESULT = Why("the loader ended without a result")
 _DOING = {
     "plan": "loading",
@@ -140,6 +143,20 @@ class Swap:
                 self.tell(Wanted(served.name, True))
         self.tell(Ticked())
         self._beat = asyncio.ensure_future(steadily(self._read_if_wanted, _MEMORY_S))
+
+    def ask(self, request: Hashable, model: str, priority: int) -> None:
+        """`Asked`, in a third of its time where the model is open: every request comes by here."""
+        if not self._is_telling and self._schedule.grants(request, model, uptime()):
+            self._front.granted(request, model)
+        else:
+            self.tell(Asked(request, model, priority))
+
+    def finished(self, request: Hashable) -> None:
+        """`Finished`, likewise; where something follows from it, the schedule says so at the next event."""
+        if self._is_telling:
+            self.tell(Finished(request))
+        elif not self._schedule.ends(request, uptime()):
+            self.tell(Ticked())
 
     def tell(self, event: Event) -> None:
         """In order, one after the other: what is told from within an answer comes after it."""
@@ -279,17 +296,20 @@ class Swap:
         outcome: Loaded | Failed = Failed(name, "it was told to stop while it loaded")
         kind, began_s = "stopped", uptime()
         self._loading.add(name)
+        self._notes.pop(name, None)  # what was said of it before is over
         try:
             served = self._named.get(name)
             if served is None:
                 outcome, kind = Failed(name, f"`{name}` is no longer in the service file"), "removed"
                 return
+            self._front.noted(name, f"{name} is loading{self._for_whom(name)}")
             await self._clear(served)
             up = await self._bring_up(served)
             self._ups[name], self._ran[name] = up, served.identity
             self._notes.pop(name, None)
             if not up.is_found:
                 self._started.add(name, served.identity)
+            self._learn(served, up)
             self._front.noted(name, f"{name} answers on {up.url}")
             outcome = Loaded(name, up.bytes)
         except ChildFailed as error:
@@ -317,6 +337,13 @@ class Swap:
                 self._tell_waiters(served.name, said)
         raise ChildFailed(_NO_RESULT, is_sudden=True)
 
+    def _learn(self, served: Served, up: Up) -> None:
+        """What this load took is what the next one is said to take."""
+        if up.load_s is not None:
+            now = replace(served, load_s=up.load_s)
+            models = tuple(now if each is served else each for each in self.reading.models)
+            self._hold(replace(self.reading, models=models))
+
     async def _clear(self, served: Served) -> None:
         """What runs under the name and is not what the file says goes first."""
         service = await asyncio.to_thread(load, self._home, served.name)
@@ -330,8 +357,14 @@ class Swap:
         if service and service.phase != "dead":
             await self._stop(name)
 
+    def _for_whom(self, name: str) -> str:
+        waiting = self._schedule.waiting(name)
+        return f": {waiting} wait for it" if waiting > 1 else ": somebody waits for it" if waiting else ""
+
     async def _unload(self, name: str) -> None:
         began_s = uptime()
+        wanted = [each.name for each in self._standings().values() if each.waiting and each.phase == "off"]
+        self._front.noted(name, f"{name} goes" + (f", for {' and '.join(wanted)}" if wanted else ""))
         try:
             if not await self._is_anothers(name):
                 await self._stop(name)
@@ -430,4 +463,5 @@ def _limits(reading: Reading) -> Limits:
         reading.min_dwell_s,
         reading.max_wait_s,
         reading.queue,
+        lull_s=_LULL_S,
     )

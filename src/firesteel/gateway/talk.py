@@ -18,6 +18,13 @@ HowItEnded = Literal["whole", "left", "broke", "refused"]
 by us."""
 
 
+class Token(bytes):
+    """What a client shows for itself. A connection that says the same head again has the same object, so that
+    its digest is worked out once for all its requests, and forgotten with it."""
+
+    digest: bytes | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Who:
     """Whose request it is."""
@@ -66,9 +73,9 @@ class Seat:
     replica: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Usage:
-    """As the engine counted."""
+    """As the engine counted. Not frozen, as `End` is not: each request has one, and that doubles its time."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -129,6 +136,9 @@ class Caller(Protocol):
     def refused(self, refusal: Refusal) -> None: ...
 
     def told(self, news: News) -> None: ...
+
+    def stop(self, refusal: Refusal) -> None:
+        """Ends it now, whether it waits or is served; it is told why, where that can be said."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,6 @@ class Watch:
         seen = replace(self, limits=limits, samples=(*recent, sample), driver_lines=lines)
         return replace(seen, stop=_reason(seen), notes=_notes(seen))
 
-
     def spared(self) -> Watch:
         """For a model that serves while another one loads: that one takes the memory, and its own keeper
         stops it first. Only where hosts stop, and where the kernel kills already, is nobody spared."""

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from firesteel.edge.home import Home, write_text
 from firesteel.launch import EngineName
@@ -20,10 +21,17 @@ class Start:
     engine: EngineName
     version: str | None
     seconds: Seconds
+    proof_s: float | None = None
+    """From its first answer until it was warmed and proved; None: nobody looked at a clock."""
+    whole_s: float | None = None
+    """From the plan until it was proved, without what was fetched meanwhile."""
 
 
 def remember(home: Home, name: str, start: Start) -> None:
-    known = [*_read(home, name), start][-_KEPT:]
+    _write(home, name, [*_read(home, name), start][-_KEPT:])
+
+
+def _write(home: Home, name: str, known: list[Start]) -> None:
     write_text(home.root / "starts" / f"{name}.json", json.dumps([asdict(each) for each in known], indent=1))
 
 
@@ -36,12 +44,27 @@ def earlier(home: Home, name: str, engine: EngineName, version: str | None) -> t
     )
 
 
+def proved(home: Home, name: str, proof_s: float, whole_s: float) -> None:
+    """The last start came to its end."""
+    if known := _read(home, name):
+        _write(home, name, [*known[:-1], replace(known[-1], proof_s=proof_s, whole_s=whole_s)])
+
+
+def last_proved(home: Home, name: str, engine: EngineName, version: str | None) -> Start | None:
+    """Of the same engine and release, the newest of which the whole is known."""
+    like = (each for each in _read(home, name) if (each.engine, each.version) == (engine, version))
+    return next((each for each in reversed([*like]) if each.whole_s is not None), None)
+
+
 def _read(home: Home, name: str) -> list[Start]:
     try:
         found = json.loads((home.root / "starts" / f"{name}.json").read_text("utf-8"))
-        return [
-            Start(each["engine"], each["version"], {key: float(s) for key, s in each["seconds"].items()})
-            for each in found
-        ]
+        return [_start(each) for each in found]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
+
+
+def _start(each: dict[str, Any]) -> Start:
+    seconds = {key: float(took) for key, took in each["seconds"].items()}
+    ends = (each.get("proof_s"), each.get("whole_s"))
+    return Start(each["engine"], each["version"], seconds, *(None if s is None else float(s) for s in ends))

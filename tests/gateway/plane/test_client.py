@@ -9,7 +9,7 @@ import pytest
 
 from firesteel.gateway.plane.limits import PlaneLimits
 from firesteel.gateway.talk import Refusal, Reply, Seat, Who
-from tests.gateway.plane.kit import House, PretendDesk, chunked, open_house, request
+from tests.gateway.plane.kit import STREAM, House, Line, PretendDesk, chunked, event, open_house, request
 
 
 async def test_request_goes_through(house: House) -> None:
@@ -330,3 +330,35 @@ async def test_a_wrong_method_is_told_the_right_one(house: House) -> None:
     await client.send(b"GET /v1/completions HTTP/1.1\r\nHost: h\r\n\r\n")
     got = await client.get()
     assert (got.status, got.value(b"allow")) == (405, b"POST")
+
+
+async def test_a_flood_of_pipelined_requests_is_let_in_slowly(house: House) -> None:
+    """What is answered at once must not let in more than is answered."""
+    house.desk.owned[b"/v1/models"] = Reply(200, b"x" * 100)
+    client = await house.client()
+    one = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    many = 100_000
+    sending = asyncio.create_task(client.send(one * many))
+    for _ in range(200):
+        assert (await client.get()).body == b"x" * 100
+    held = max(len(each._seen) for each in house.server._clients)
+    assert held < 640 * 1024
+    sending.cancel()
+
+
+async def test_a_revoked_key_ends_what_it_has_under_way(house: House) -> None:
+    async def stall(line: Line) -> None:
+        await line.hear()
+        await line.say(STREAM + event("a"))
+        await line.closed()
+
+    house.engine.script = stall
+    client = await house.client()
+    await client.send(request(b'{"model":"m","stream":true}'))
+    await client.head()
+    await client.chunk()
+    house.desk.asked[0].stop(Refusal(401, "invalid_api_key", "this key was revoked."))
+    said = await client.chunks()
+    assert b"revoked" in said and b"[DONE]" not in said
+    await house.desk.until(lambda: house.desk.ends)
+    assert house.desk.ends[0].how == "refused"

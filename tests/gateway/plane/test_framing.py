@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.gateway.plane.chunks import Chunks, chunk
+from firesteel.gateway.plane.chunks import Chunks, chunk, is_chunk
 from firesteel.gateway.plane.head import Unclear
 
 BODY = b"5\r\nhello\r\nA;x=y\r\n0123456789\r\n00b ; q\r\nhello\r\nyou.\r\n0\r\nX-Sum: 1\r\n\r\n"
@@ -72,14 +72,25 @@ ONE = {
 @pytest.mark.parametrize("data, is_one", ONE.items())
 def test_one_whole_chunk(data: bytes, is_one: bool) -> None:
     for _ in range(2):
-        assert Chunks().is_one(data) is is_one
+        assert is_chunk(data) is is_one
 
 
-def test_one_whole_chunk_within_another_is_none() -> None:
-    for begun in (b"9\r\n", b"9", b"1\r\na", b"1\r\na\r", b"0\r\n"):
+@pytest.mark.parametrize("data", ONE)
+def test_one_whole_chunk_is_what_follow_finds(data: bytes) -> None:
+    chunks = Chunks()
+    assert chunks.is_between()
+    try:
+        is_one = chunks.follow(data) == len(data) > 0 and chunks.is_between() and data.count(b"\r\n") == 2
+    except Unclear:
+        is_one = False
+    assert is_chunk(data) is is_one
+
+
+def test_within_a_chunk_is_not_between_two() -> None:
+    for begun in (b"9\r\n", b"9", b"1\r\na", b"1\r\na\r", b"0\r\n", b"0\r\n\r\n"):
         chunks = Chunks()
         chunks.follow(begun)
-        assert not chunks.is_one(b"5\r\nhello\r\n")
+        assert not chunks.is_between()
 
 
 BAD = {

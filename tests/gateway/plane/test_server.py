@@ -176,10 +176,31 @@ async def test_drain_cuts_what_takes_too_long(house: House) -> None:
     client = await house.client()
     await client.send(request(STREAMING))
     await client.head()
-    await asyncio.wait_for(house.server.drain(0.05), 5)
-    assert house.desk.ends[0].how == "left"
-    with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-        await client.chunks()
+    waiting = await house.client()
+    house.desk.holds = True
+    await waiting.send(request())
+    await house.desk.until(lambda: len(house.desk.asked) == 2)
+    assert await asyncio.wait_for(house.server.drain(0.05), 5) == 2
+    assert house.desk.ends[0].how == "refused"
+    said = await client.chunks()
+    assert b'"stopping"' in said and b"[DONE]" not in said
+    assert (await waiting.get()).status == 503
+    assert len(house.desk.left) == 1
+
+
+async def test_a_broken_stream_is_told_to_a_client_of_http_1_0(house: House) -> None:
+    async def dies(line: Line) -> None:
+        await line.hear()
+        await line.say(STREAM + event("a"))
+        line.reset()
+
+    house.engine.script = dies
+    client = await house.client()
+    body = b'{"model":"m","stream":true}'
+    head = b"POST /v1/chat/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body)
+    await client.send(head + body)
+    said = (await client.get()).body
+    assert b"engine_broke" in said and b"[DONE]" not in said
 
 
 async def test_tls(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ MAX_PART_HEAD_BYTES = 4096
 PREFIX_BYTES = 2048
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Found:
     """The model that a body names, and where: `body[start:end]` is the name as it is spelled there.
 
@@ -160,7 +160,8 @@ def _plainly(body: bytes) -> Found | None:
     if at < 1 or body[at - 1] == _BACKSLASH:
         return None
     if len(body) - at < _LAST_BYTES and (match := _LAST.match(body, at)):
-        is_sure = body.find(b'"model"', 0, min(at, _LAST_BYTES)) < 0 and _OBJECT.match(body) is not None
+        is_object = body.startswith(b"{") or _OBJECT.match(body) is not None
+        is_sure = is_object and body.find(b'"model"', 0, min(at, _LAST_BYTES)) < 0
     else:
         match = _FIRST.match(body)
         is_sure = match is not None and match.start(1) > at and body.rfind(_ESCAPED_LETTER) < 0

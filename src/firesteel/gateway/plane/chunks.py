@@ -25,18 +25,27 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-class _Sizes(dict[bytes, int]):
-    """Plain sizes, each read once: a stream's chunks have about the same few. 0: not plain, or the last."""
+class _Spans(dict[bytes, int]):
+    """Plain sizes, each read once: a stream's chunks have about the same few. As the bytes from the end of
+    the digits to that of the chunk; 0: not plain, or the last."""
 
     def __missing__(self, digits: bytes) -> int:
         match = _SIZE.fullmatch(digits + b"\r\n")
         size = int(match[1], 16) if match else 0
+        span = size + 4 if size else 0
         if len(self) < _MAX_SIZES and len(digits) <= 15:
-            self[digits] = size
-        return size
+            self[digits] = span
+        return span
 
 
-_SIZES = _Sizes()
+_SPANS = _Spans()
+
+
+def is_chunk(data: bytes) -> bool:
+    """Whether this is one whole chunk. It is what `Chunks.follow` would say, sooner: nearly every event comes
+    so."""
+    at = data.find(b"\r\n", 0, 18)
+    return len(data) == at + _SPANS[data[:at]] and data.endswith(b"\r\n")
 
 
 class Chunks:
@@ -53,14 +62,9 @@ class Chunks:
         self.whole = -1
         """In what was followed last: the end of its last whole chunk, or -1."""
 
-    def is_one(self, data: bytes) -> bool:
-        """Whether this is one whole chunk, and we were between two: then we are again. It is what `follow`
-        would say, sooner: nearly every event comes so."""
-        if self._state != _AT_SIZE or self._line:
-            return False
-        at = data.find(b"\r\n", 0, 18)
-        size = _SIZES[data[:at]]
-        return size > 0 and at > 0 and len(data) == at + size + 4 and data.endswith(b"\r\n")
+    def is_between(self) -> bool:
+        """Whether we are between two chunks; then we are again behind data of which `is_chunk` is true."""
+        return self._state == _AT_SIZE and not self._line and not self.is_over
 
     def follow(self, data: bytes, at: int = 0, out: list[bytes] | None = None) -> int:
         """Goes on from `at`, and says how far it came: to the end of `data`, or of the body. The bytes that

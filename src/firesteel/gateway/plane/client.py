@@ -81,7 +81,7 @@ class Client(asyncio.Protocol):
         self._house.joined(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._state == _AT_HEAD and not self._is_stuck:
+        if self._state == _AT_HEAD and not self._is_stuck and len(self._seen) <= _MAX_AHEAD:
             self._take_head(self._seen + data if self._seen else data)
         elif self._state == _AT_BODY:
             self._guarded_body(data)
@@ -132,6 +132,14 @@ class Client(asyncio.Protocol):
         if self._state == _AT_HEAD and not self._seen:
             self.transport.close()
 
+    def stop(self) -> bool:
+        """The grace is over: says so where it can, and goes. Whether a request was cut off."""
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.stop()
+        self.transport.close()
+        return exchange is not None
+
     def abort(self) -> None:
         self._leave()
         self.transport.abort()
@@ -169,15 +177,21 @@ class Client(asyncio.Protocol):
     def _look_ahead(self) -> None:
         """Waits for the next request, or begins with what came before the last one was answered."""
         self.deadline = monotonic() + self.limits.keep_alive_s
-        if self._is_paused:
-            self._is_paused = False
-            self.transport.resume_reading()
+        self._read_on()
         if self._seen:
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
         if self._state == _AT_HEAD and self._seen and not (self._is_stuck or self.transport.is_closing()):
             self._take_head(self._seen)
+            if self._state != _ANSWERING:
+                self._read_on()
+
+    def _read_on(self) -> None:
+        """Not before what is held has been worked off: else a flood is let in faster than it is answered."""
+        if self._is_paused and len(self._seen) <= _MAX_AHEAD:
+            self._is_paused = False
+            self.transport.resume_reading()
 
     def _leave(self) -> None:
         exchange, self._exchange = self._exchange, None

@@ -52,7 +52,8 @@ def error_event(refusal: Refusal, route: Route) -> bytes:
 
 def news_comment(news: News) -> bytes:
     """An SSE comment: `: loading coder: weights 43 %, about 80 s left`. One line, whatever the words hold."""
-    words = news.words if news.eta_s is None else f"{news.words}, {_left(news.eta_s)}"
+    is_said = news.eta_s is None or news.words.endswith(" left")
+    words = news.words if is_said else f"{news.words}, {_left(news.eta_s or 0)}"
     line = " ".join("".join(char if char.isprintable() else " " for char in words).split())
     return b": " + line[:MAX_NEWS_CHARS].encode("utf-8", "replace") + b"\n\n"
 

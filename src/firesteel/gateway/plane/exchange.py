@@ -29,11 +29,14 @@ from firesteel.gateway.plane.pool import Connecting, Pool
 from firesteel.gateway.plane.replies import STREAM_HEAD, refusal_reply
 from firesteel.gateway.plane.routes import Route
 from firesteel.gateway.plane.upstream import Pieces, Upstream
-from firesteel.gateway.plane.usage import HEAD_BYTES, find_usage
+from firesteel.gateway.plane.usage import find_usage
 from firesteel.gateway.talk import Desk, End, HowItEnded, News, Refusal, Reply, Seat, Tally, Usage, Who
 
 _TAIL_BYTES = 4096
 _TAIL_PIECES = 32
+
+
+STOPPING = Refusal(503, "stopping", "the gateway is stopping. Ask again in a moment.", 5.0)
 
 
 class Outlet(Protocol):
@@ -328,6 +331,19 @@ class Exchange:
             self._let_go()
             self._finish("left")
 
+    def stop(self, refusal: Refusal = STOPPING) -> None:
+        """It ends before its answer does: whoever can be told is."""
+        if self._is_over or self.is_leaving:
+            return
+        self._stop_timer()
+        upstream = self._upstream
+        self._encodes = self._encodes or (upstream is not None and upstream.is_between_chunks())
+        if self._asked and self._seat is None:
+            self._is_over = True
+            self._client.desk.leave(self, monotonic() - self._began)
+        self._let_go()
+        self._refuse(refusal, "refused")
+
     def pause(self) -> None:
         if self._upstream is not None:
             self._upstream.pause()
@@ -364,7 +380,8 @@ class Exchange:
 
     def _end_stream(self, refusal: Refusal, how: HowItEnded) -> None:
         """Says it within the answer, if that is an event stream of which the client has no half chunk."""
-        is_sayable = self._is_stream and self._route is not None and (self._encodes or self._has_own_head())
+        is_open = self._encodes or self._has_own_head() or not self._head.is_11
+        is_sayable = self._is_stream and self._route is not None and is_open
         self._finish(how, refusal.why)
         if not is_sayable or self._route is None:
             self._client.cut()
@@ -390,7 +407,8 @@ class Exchange:
         ))  # fmt: skip
 
     def _usage(self) -> Usage | None:
-        if not self._tail:
+        pieces = self._tail
+        if not pieces:
             return None
-        tail = b"".join(self._tail)[-_TAIL_BYTES:]
-        return find_usage(tail, self._is_stream, self._beginning[:HEAD_BYTES])
+        tail = pieces[0] if len(pieces) == 1 else b"".join(pieces)[-_TAIL_BYTES:]
+        return find_usage(tail, self._is_stream, self._beginning)

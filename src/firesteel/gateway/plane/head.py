@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import Generic, TypeVar
 
-from firesteel.gateway.talk import Refusal
+from firesteel.gateway.talk import Refusal, Seat, Token
 
 END = b"\r\n\r\n"
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
@@ -172,13 +172,16 @@ class Head:
 class RequestHead(Head):
     """A request's head."""
 
-    __slots__ = ("expects_continue", "host", "method", "origin", "path", "site", "target", "token")
+    __slots__ = ("expects_continue", "host", "method", "onward", "origin", "path", "site", "target", "token")
 
     def __init__(
         self, line: tuple[bytes, bytes, bytes, bool], kept: list[bytes], found: dict[bytes, bytes]
     ) -> None:
         self.method, self.target, self.path, is_11 = line
         super().__init__(is_11, kept, found)
+        self.onward: tuple[Seat, bytes, bytes] | None = None
+        """What stands before the length and after it when it goes on to that seat: worked out once
+        (`onward.py`)."""
         self.token = _token(found)
         self.host = found.get(b"host", b"")
         self.origin, self.site = found.get(b"origin", b""), found.get(b"sec-fetch-site", b"")
@@ -197,11 +200,12 @@ class RequestHead(Head):
         self.expects_continue = self.is_11
 
 
-def _token(found: dict[bytes, bytes]) -> bytes | None:
+def _token(found: dict[bytes, bytes]) -> Token | None:
     value = found.get(b"authorization")
     if value is not None and value[:7].lower() == b"bearer ":
-        return value[7:].strip(b" ")
-    return found.get(b"x-api-key")
+        return Token(value[7:].strip(b" "))
+    value = found.get(b"x-api-key")
+    return None if value is None else Token(value)
 
 
 def _check_upgrade(value: bytes) -> None:

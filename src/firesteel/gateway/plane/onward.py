@@ -22,11 +22,27 @@ def request_parts(
     head: RequestHead, seat: Seat, body: bytes, lines: bytes, extra: bytes
 ) -> tuple[bytes, ...]:
     """What is written to the engine. `lines`: of the client's, those to pass on; `extra`: of ours."""
+    if body and lines is head.lines and not extra:
+        return _again(head, seat, body)
     length = b"" if not body and head.method in _WITHOUT_BODY else b"Content-Length: %d\r\n" % len(body)
     first = b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b%b%b\r\n" % (
         head.method, seat.path, head.target, seat.authority, lines, length, seat.headers, extra,
     )  # fmt: skip
     return (first + body,) if len(body) <= _JOIN_BYTES else (first, body)
+
+
+def _again(head: RequestHead, seat: Seat, body: bytes) -> tuple[bytes, ...]:
+    """The same for a head of which only the length changes: a connection repeats itself."""
+    onward = head.onward
+    if onward is None or onward[0] is not seat:
+        start = b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: " % (
+            head.method, seat.path, head.target, seat.authority, head.lines,
+        )  # fmt: skip
+        onward = head.onward = (seat, start, b"\r\n%b\r\n" % seat.headers)
+    size = len(body)
+    if size <= _JOIN_BYTES:
+        return (b"%b%d%b%b" % (onward[1], size, onward[2], body),)
+    return b"%b%d%b" % (onward[1], size, onward[2]), body
 
 
 def without_encoding(lines: bytes) -> bytes:

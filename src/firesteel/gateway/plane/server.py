@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import suppress
 from time import monotonic
 
 from firesteel.gateway.plane.client import Client
@@ -12,6 +13,8 @@ from firesteel.gateway.plane.pool import Pool
 from firesteel.gateway.talk import Desk
 
 _BACKLOG = 1024
+_LAST_WORDS_S = 1.0
+"""For those who are cut off to take that in."""
 _CUT_S = 5.0
 """The loop needs a turn for each connection that it cuts; it never needs so long."""
 
@@ -50,8 +53,10 @@ class Server:
             await asyncio.get_running_loop().create_unix_server(self._client, path, backlog=_BACKLOG)
         )
 
-    async def drain(self, grace_s: float) -> None:
-        """Takes no new connection and closes the idle ones; requests under way may end within the grace."""
+    async def drain(self, grace_s: float) -> int:
+        """Takes no new connection and closes the idle ones; requests under way may end within the grace. How
+        many did not."""
+        cut = 0
         self.is_draining = True
         for listener in self._listeners:
             listener.close()
@@ -63,8 +68,9 @@ class Server:
                 async with asyncio.timeout(grace_s):
                     await self._empty.wait()
             except TimeoutError:
-                await self._cut()
+                cut = await self._cut()
         self._stop()
+        return cut
 
     def joined(self, client: Client) -> None:
         self._clients.add(client)
@@ -92,12 +98,21 @@ class Server:
         self.pool.sweep(now)
         self._sweeper = asyncio.get_running_loop().call_later(self.limits.sweep_s, self._sweep)
 
-    async def _cut(self) -> None:
+    async def _cut(self) -> int:
+        cut = sum(client.stop() for client in tuple(self._clients))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self._until_empty()
         for client in tuple(self._clients):
             client.abort()
+        async with asyncio.timeout(_CUT_S):
+            await self._until_empty()
+        return cut
+
+    async def _until_empty(self) -> None:
         if self._clients:
-            async with asyncio.timeout(_CUT_S):
-                await self._empty.wait()
+            self._empty.clear()
+            await self._empty.wait()
 
     def _stop(self) -> None:
         if self._sweeper is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol, cast
 
-from firesteel.gateway.plane.chunks import Chunks
+from firesteel.gateway.plane.chunks import Chunks, is_chunk
 from firesteel.gateway.plane.head import END, AnswerHead, Repeat, Unclear, read_answer
 
 _MAX_HEAD = 64 * 1024
@@ -52,9 +52,9 @@ class Upstream(asyncio.Protocol):
     """The connection. `taker` is None while it is idle."""
 
     __slots__ = (
-        "_chunks", "_give_back", "_heads", "_held", "_is_framed", "_is_fresh", "_is_head_only", "_is_paused",
-        "_keeps", "_last", "_left", "_lost", "_mode", "_pieces", "_seen", "idle_since", "is_sending", "taker",
-        "transport",
+        "_chunks", "_give_back", "_heads", "_held", "_is_even", "_is_framed", "_is_fresh", "_is_head_only",
+        "_is_paused", "_keeps", "_last", "_left", "_lost", "_mode", "_pieces", "_seen", "idle_since",
+        "is_sending", "taker", "transport",
     )  # fmt: skip
 
     def __init__(self, give_back: Callable[[Upstream], None], lost: Callable[[Upstream], None]) -> None:
@@ -62,6 +62,8 @@ class Upstream(asyncio.Protocol):
         self._lost = lost
         self._is_fresh = True
         self._is_paused = False
+        self._is_even = False
+        """A framed body that stands between two chunks, with nothing held back."""
         self._seen = b""
         self._mode = _HEAD
         self._last: Repeat[AnswerHead] | None = None
@@ -76,6 +78,7 @@ class Upstream(asyncio.Protocol):
         """Asks. `is_head_only`: the answer to HEAD has no body, whatever it says."""
         self.taker = taker
         self._mode = _HEAD
+        self._is_even = False
         self._heads = 0
         self._is_head_only = is_head_only
         self._held = b""
@@ -108,11 +111,10 @@ class Upstream(asyncio.Protocol):
             self.drop()  # nobody asked
             return
         try:
-            if mode == _CHUNKED:
-                if self._is_framed and not self._held and self._chunks.is_one(data):
-                    taker.take(data)
-                else:
-                    self._take_chunked(taker, data)
+            if self._is_even and is_chunk(data):
+                taker.take(data)
+            elif mode == _CHUNKED:
+                self._take_chunked(taker, data)
             elif mode == _HEAD:
                 self._take_head(taker, data)
             elif mode == _LENGTH:
@@ -206,6 +208,7 @@ class Upstream(asyncio.Protocol):
             self._take_unframed(taker, data)
             return
         end = chunks.follow(data)
+        self._is_even = chunks.is_between()
         if chunks.is_over:
             piece = data if end == len(data) else data[:end]
             self._end(taker, self._held + piece, is_clean=end == len(data))
@@ -225,6 +228,7 @@ class Upstream(asyncio.Protocol):
         if len(self._held) > _MAX_HELD:
             self._pieces = Pieces.AS_THEY_COME
             piece, self._held = piece + self._held, b""
+        self._is_even = self._is_even and not self._held
         if piece:
             taker.take(piece)
 

@@ -32,6 +32,13 @@ TAIL_BYTES = 4096
 HEAD_BYTES = 2048
 
 _VALUE = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(?=\{)")
+_FLAT = re.compile(
+    rb""""usage":\s*{\s*"prompt_tokens":\s*([0-9]{1,15}),\s*(?:"total_tokens":\s*[0-9]{1,15},\s*)?"""
+    rb""""completion_tokens":\s*([0-9]{1,15})"""
+    rb"""(?:,\s*"(?:total_tokens|prompt_tokens_details)":\s*(?:[0-9]{1,15}|null))*\s*}"""
+    rb"""(?:,\s*"[a-z_]+":\s*null)*\s*}\s*"""
+)
+"""As vLLM writes it, and OpenAI where nothing was cached: then not even this little is parsed."""
 _DECODER = json.JSONDecoder()
 _BACKSLASH = ord("\\")
 _DEPTHS = {False: (1,), True: (1, 2)}
@@ -50,7 +57,7 @@ def find_usage(tail: bytes, is_stream: bool, head: bytes = b"") -> Usage | None:
         for found in _objects(tail, b'"timings"', is_stream):
             _add(counts, _from_timings(found))
     if "prompt_tokens" not in counts:
-        for found in _early_objects(head, b'"usage"', is_stream):
+        for found in _early_objects(head[:HEAD_BYTES], b'"usage"', is_stream):
             _add(counts, _from_usage(found))
     return Usage(**counts) if counts else None
 
@@ -62,6 +69,8 @@ def _plain(tail: bytes, is_stream: bool) -> Usage | None:
     end = tail.find(b"\n", at) if is_stream else len(tail)
     if at < 1 or end < 0 or tail[at - 1] == _BACKSLASH:
         return None
+    if flat := _FLAT.fullmatch(tail, at, end):
+        return Usage(int(flat[1]), int(flat[2]))
     try:
         usage = _DECODER.decode("{" + tail[at:end].decode())["usage"]
         prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]

@@ -1,0 +1,142 @@
+"""The gateway as a whole, over a server at a URL: what it says, and how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from firesteel.edge.home import Home
+from firesteel.gateway import serve
+from firesteel.gateway.serve import Manner, Told, named, serve_file
+
+
+@dataclass
+class Running:
+    url: str
+    ends: asyncio.Event
+    said: list[Told]
+    task: asyncio.Task[None]
+
+    async def ended(self) -> float:
+        """Tells it to end; how long that took."""
+        began = time.monotonic()
+        self.ends.set()
+        await asyncio.wait_for(asyncio.shield(self.task), 60)
+        return time.monotonic() - began
+
+    def words(self, what: str) -> list[str]:
+        return [each.words for each in self.said if each.what == what]
+
+
+@asynccontextmanager
+async def running(folder: Path, engine: str) -> AsyncIterator[Running]:
+    file = folder / "service.yaml"
+    file.write_text(f"listen: 127.0.0.1:1\nmodels:\n  far: {{url: '{engine}', memory: 1MiB}}\n")
+    said: list[Told] = []
+    ends, listens = asyncio.Event(), asyncio.Event()
+
+    async def follow() -> None:
+        async for told in serve_file(Manner(file, listen="127.0.0.1:0"), Home(folder / "home"), ends):
+            said.append(told)
+            if told.what == "listening":
+                listens.set()
+
+    task = asyncio.ensure_future(follow())
+    try:
+        async with asyncio.timeout(30):
+            await listens.wait()
+        yield Running(next(each.url for each in said if each.url), ends, said, task)
+    finally:
+        ends.set()
+        await asyncio.wait_for(task, 60)
+
+
+@dataclass
+class Engine:
+    """Pretend: answers a request once it is let, and is well."""
+
+    began: asyncio.Event = field(default_factory=asyncio.Event)
+    may: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            if b"/v1/chat" in head:
+                self.began.set()
+                await self.may.wait()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+            await writer.drain()
+        writer.close()
+
+
+@asynccontextmanager
+async def an_engine() -> AsyncIterator[tuple[Engine, str]]:
+    engine = Engine()
+    server = await asyncio.start_server(engine.serve, "127.0.0.1", 0)
+    try:
+        yield engine, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        engine.may.set()
+        server.close()
+
+
+ASK = {"model": "far", "messages": []}
+
+
+async def test_whoever_listens_to_events_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    async with (
+        an_engine() as (_, engine),
+        running(tmp_path, engine) as it,
+        aiohttp.ClientSession() as client,
+        client.get(f"{it.url}/api/events") as answer,
+    ):
+        await answer.content.readuntil(b"\n\n")
+        assert await it.ended() < 5
+        await answer.content.read()  # a whole answer: it does not break
+    assert it.words("drained") == ["every request under way was finished"]
+
+
+async def test_a_request_under_way_is_finished_and_then_it_is_said(tmp_path: Path) -> None:
+    async with an_engine() as (engine, url), running(tmp_path, url) as it, aiohttp.ClientSession() as client:
+        asked = asyncio.ensure_future(client.post(f"{it.url}/v1/chat/completions", json=ASK))
+        await asyncio.wait_for(engine.began.wait(), 10)
+        it.ends.set()
+        async with asyncio.timeout(10):
+            while not it.words("draining"):
+                await asyncio.sleep(0.01)
+        assert it.words("drained") == [] and "finished" not in it.words("draining")[0]
+        engine.may.set()
+        assert (await asked).status == 200
+        await it.ended()
+    assert it.words("drained") == ["every request under way was finished"]
+
+
+async def test_requests_that_are_cut_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "_DRAIN_S", 0.3)
+    async with an_engine() as (engine, url), running(tmp_path, url) as it, aiohttp.ClientSession() as client:
+        asked = asyncio.ensure_future(client.post(f"{it.url}/v1/chat/completions", json=ASK))
+        await asyncio.wait_for(engine.began.wait(), 10)
+        await it.ended()
+        with suppress(aiohttp.ClientError):
+            await asked
+    assert it.words("drained") == ["1 request was cut, unfinished after 0.3 s"]
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "said"),
+    [
+        ("one", "it was stopped by hand", "one: it was stopped by hand"),
+        ("one", "one answers on http://127.0.0.1:1", "one answers on http://127.0.0.1:1"),
+        ("one", "one-more is gone", "one: one-more is gone"),
+        ("", "`listen` is another now", "`listen` is another now"),
+    ],
+)
+def test_who_looks_on_sees_which_model(model: str, words: str, said: str) -> None:
+    assert named(model, words) == said
