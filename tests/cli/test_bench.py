@@ -71,9 +71,7 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
     assert len(kept.samples) >= figures["samples"] and kept.run.is_whole
     assert kept.run.figures[0].decode_tps is not None
     assert shown.code == 0 and "tok/s" in shown.out and "±" in shown.out, shown.out
-    assert (
-        "cold" in shown.out and "requests/s within the target" in shown.out
-    )
+    assert "cold" in shown.out and "requests/s within the target" in shown.out
     assert "client  at most" in shown.out
 
 
