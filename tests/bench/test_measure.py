@@ -401,7 +401,9 @@ async def test_a_pretend_spark_shows_the_speed_that_it_was_given(host: Spark, mo
     for found in last.run.figures:
         assert not found.wrong and found.decode_tps is not None
         truth = pace.decode_tokens_per_s(found.point.users, "code")
-        assert found.decode_tps.value == pytest.approx(truth, rel=0.02), found
+        # Two visits; in a loop of four the prompts of the others are read in between, which is no error.
+        near = 0.02 if found.point.users == 1 else 0.05
+        assert found.decode_tps.value == pytest.approx(truth, rel=near), found
     first = last.run.figures[0]
     assert (first.accepted_per_step or 1.0) == pytest.approx(pace.tokens_a_step("code"), rel=0.02)
     assert first.kv_usage is not None and first.preemptions == 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from firesteel.cli import show
 from firesteel.cli.main import main
 from tests.conftest import Firesteel, Ran
 
@@ -15,6 +16,7 @@ def inside(home: Path, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture
         with patch.context() as here, pytest.raises(SystemExit) as left:
             for name, value in {"FIRESTEEL_HOME": str(home), **(env or {})}.items():
                 here.setenv(name, value)
+            here.setattr(show.out, "width", 160)  # as in a pipe, whatever COLUMNS says where the tests run
             main(list(words))
         said = capture.readouterr()
         assert isinstance(left.value.code, int)

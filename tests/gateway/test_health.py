@@ -108,7 +108,7 @@ def watched(tmp_path: Path, launch: str = "as the file says") -> tuple[Bench, He
 
 
 async def until(health: Health, is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while not is_so():
             await health.look_around()
             await asyncio.sleep(0.05)

@@ -23,7 +23,7 @@ _KEPT_BYTES = 4 * 2**20
 _OWN_MAP_BYTES = 2**20
 """A block of this size or larger is mapped by itself, and goes back at once."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-"""https://github.com/bminor/glibc/blob/master/malloc/malloc.h, seen 2026-11-15."""
+"""As in glibc's <malloc.h>; `man 3 mallopt` tells what they do."""
 
 
 def hold_pages() -> None:
