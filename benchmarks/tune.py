@@ -66,8 +66,8 @@ class Truths:
         truths = [each for each in self.world.truths if _applies(each, launch)]
         slower = 1 / _product(each.decode_times for each in truths)
         told = dict(self._plain(setting, launch))
-        told["step_ms"] = [(many, ms * slower) for many, ms in told["step_ms"]]  # type: ignore[union-attr, attr-defined]
-        told["prefill_tokens_per_s"] *= _product(each.prefill_times for each in truths)  # type: ignore[operator]
+        told["step_ms"] = [(many, ms * slower) for many, ms in told["step_ms"]]  # type: ignore[union-attr, attr-defined]  # a JSON document
+        told["prefill_tokens_per_s"] *= _product(each.prefill_times for each in truths)  # type: ignore[operator]  # a JSON document
         more = {"acceptance": dict(self.world.acceptance), "draft_cost": self.world.draft_cost}
         return Pace.read({**told, **more})
 
@@ -130,7 +130,7 @@ def ours(truth: Truths, measured: Callable[[Setting], list[float]], seed: int) -
     space = truth.space
     search = Search(
         axes(space), space.start,
-        lambda setting: space.worth(setting, truth.goal, TEXTS, truth.users),  # type: ignore[arg-type]
+        lambda setting: space.worth(setting, truth.goal, TEXTS, truth.users),  # type: ignore[arg-type]  # TEXTS are Text
         lambda setting: _barred(space, setting), most=space.size, seed=seed,
     )  # fmt: skip
     while (setting := search.ask()) is not None:

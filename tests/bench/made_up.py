@@ -88,7 +88,7 @@ def _with_wrong(samples: list[Sample]) -> list[Sample]:
     told = {3: ("stalled", "nothing came for 12.0 s"), 9: ("dropped", "it ended after <b>7</b> chunks"),
             11: ("http", "HTTP 500: <script>alert(1)</script>")}  # fmt: skip
     return [
-        replace(each, wrong=told[n][0], why=told[n][1]) if n in told else each  # type: ignore[arg-type]
+        replace(each, wrong=told[n][0], why=told[n][1]) if n in told else each  # type: ignore[arg-type]  # `told` is a table of words
         for n, each in enumerate(samples)
     ]
 

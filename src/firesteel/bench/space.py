@@ -181,7 +181,7 @@ class Space:
             return speed.crowd.total_tokens_per_s.expected
         drafted = {each.text: each.decode_tokens_per_s.expected for each in speed.drafted}
         plain = speed.decode_tokens_per_s.expected
-        rates = [drafted.get(_DRAFTED_AS[text], plain) for text in texts]  # type: ignore[call-overload]
+        rates = [drafted.get(_DRAFTED_AS[text], plain) for text in texts]  # type: ignore[call-overload]  # a kind of text is a key, by its Literal
         return float(sum(rates) / len(rates)) if rates else plain
 
 
