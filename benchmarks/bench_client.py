@@ -12,7 +12,7 @@ all clients alike.
 
 The clients take turns in each round:
 
-    ours        firesteel.bench.client on uvloop: httptools, times taken before parsing, JSON read afterwards
+    ours        firesteel.bench.load.client on uvloop: httptools, times before parsing, JSON read afterwards
     ours/plain  the same on asyncio's own loop
     aiohttp     its session and `content.iter_any()`, JSON read as it comes, as most tools do
     floor       a bare asyncio.Protocol on uvloop that takes the time and throws the bytes away
@@ -35,9 +35,9 @@ from statistics import median
 import aiohttp
 import uvloop
 
-from firesteel.bench.client import Endpoint, Patience, chat_body, exchange
-from firesteel.bench.heard import hear
-from firesteel.bench.stats import percentile
+from firesteel.bench.compare.stats import percentile
+from firesteel.bench.load.client import RequestTimeouts, TargetServer, chat_body, exchange
+from firesteel.bench.load.transcript import read_stream
 
 STREAMS, RATE = 64, 100
 BAR_MS = 1.0
@@ -101,12 +101,12 @@ def pin(core: int) -> bool:
 
 
 async def ours(port: int, many: int) -> tuple[list[float], float]:
-    endpoint = Endpoint("127.0.0.1", port)
+    endpoint = TargetServer("127.0.0.1", port)
     body = chat_body("paced", [{"role": "user", "content": "go"}], many)
     spent = time.process_time()
-    raws = await asyncio.gather(*(exchange(endpoint, body, Patience(), many) for _ in range(STREAMS)))
+    raws = await asyncio.gather(*(exchange(endpoint, body, RequestTimeouts(), many) for _ in range(STREAMS)))
     spent = time.process_time() - spent
-    assert all(hear(raw).usage["completion_tokens"] == many for raw in raws)
+    assert all(read_stream(raw).usage["completion_tokens"] == many for raw in raws)
     return [
         at - float(sent) for raw in raws for at, piece in raw.pieces for sent in _SENT.findall(piece)
     ], spent
@@ -146,7 +146,7 @@ class Floor(asyncio.Protocol):
 
 async def floor(port: int, many: int) -> tuple[list[float], float]:
     body = chat_body("paced", [{"role": "user", "content": "go"}], many)
-    request = Endpoint("127.0.0.1", port).request(body)
+    request = TargetServer("127.0.0.1", port).request(body)
 
     async def one() -> Floor:
         transport, stream = await asyncio.get_running_loop().create_connection(Floor, "127.0.0.1", port)

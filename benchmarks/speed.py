@@ -24,10 +24,10 @@ from collections.abc import Callable
 
 from firesteel.facts import Role
 from firesteel.planner import calibration
-from firesteel.planner.accuracy import Errors
-from firesteel.planner.constants import constants
-from firesteel.planner.measured import Run
-from firesteel.planner.measured_models import models
+from firesteel.planner.speed.accuracy import Errors
+from firesteel.planner.speed.constants import constants
+from firesteel.planner.speed.published import PublishedRun
+from firesteel.planner.speed.published_models import models
 
 BARS = (0.05, 0.10)
 GB_PER_S = calibration.BANDWIDTH / 1e9
@@ -39,7 +39,7 @@ WHICHLLM_SHARES = {"BF16": 0.40, "Q8_0": 0.45, "Q4_K_M": 0.55, "Q4_0": 0.53, "NV
 NOMINAL_BITS = {"BF16": 16, "FP8": 8, "NVFP4": 4, "MXFP4": 4, "Q8_0": 8, "Q4_K_M": 4, "Q4_K": 4, "Q4_0": 4}
 
 
-def billions(run: Run) -> tuple[float, float]:
+def billions(run: PublishedRun) -> tuple[float, float]:
     """Parameters in all, and those that a token passes, as a model card counts them."""
     sheet = models().shapes[run.shape]
     total = active = 0.0
@@ -51,15 +51,15 @@ def billions(run: Run) -> tuple[float, float]:
     return total, active
 
 
-def label(run: Run) -> str:
+def label(run: PublishedRun) -> str:
     return run.quant.upper().removeprefix("QAT-")
 
 
-def llmfit(run: Run) -> float:
+def llmfit(run: PublishedRun) -> float:
     return 220 / max(0.1, billions(run)[1]) * LLMFIT_FACTORS.get(label(run), 1.0) * 1.1
 
 
-def whichllm(run: Run) -> float:
+def whichllm(run: PublishedRun) -> float:
     total, active = billions(run)
     size = sum(models().shapes[run.shape].stored(run.layout).values()) / 1e9
     is_moe = bool(models().shapes[run.shape].experts)
@@ -67,11 +67,15 @@ def whichllm(run: Run) -> float:
     return GB_PER_S / (size * ratio) * WHICHLLM_SHARES.get(label(run), 0.45)
 
 
-def nominal(run: Run) -> float:
+def nominal(run: PublishedRun) -> float:
     return 0.72 * GB_PER_S / (billions(run)[1] * NOMINAL_BITS[label(run)] / 8)
 
 
-OTHERS: dict[str, Callable[[Run], float]] = {"llmfit": llmfit, "whichllm": whichllm, "nominal": nominal}
+OTHERS: dict[str, Callable[[PublishedRun], float]] = {
+    "llmfit": llmfit,
+    "whichllm": whichllm,
+    "nominal": nominal,
+}
 
 
 def line(name: str, off: Errors) -> str:

@@ -25,12 +25,12 @@ from itertools import product
 from math import exp, log
 
 from firesteel import library
-from firesteel.bench.search import Axis, Search
-from firesteel.bench.space import Around, Goal, Setting, Space, make_space
-from firesteel.edge.sim import Truth, World
-from firesteel.edge.sim.batch import Answering, Batch, Pace
-from firesteel.edge.sim.order import _applies, _pace, _product
+from firesteel.bench.tune.search import Search, SearchAxis
+from firesteel.bench.tune.space import Goal, PlanningContext, SearchSpace, Setting, make_search_space
 from firesteel.launch import Launch
+from firesteel.sim import SimSpark, TrueSpeed
+from firesteel.sim.docker.run_command import _applies, _pace, _product
+from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
 
 NEAR = 0.02
 PROMPT, ANSWER = 512, 64
@@ -42,10 +42,10 @@ Score = Callable[[Setting], float]
 class Truths:
     """The true figure of each setting of a space in one world."""
 
-    space: Space
+    space: SearchSpace
     goal: Goal
     users: int
-    world: World
+    world: SimSpark
     plain: dict[tuple[object, ...], dict[str, object]]
     """Paces without the world's factors, shared by all worlds: planning is what takes the time."""
     known: dict[Setting, float]
@@ -57,11 +57,11 @@ class Truths:
             self.known[setting] = exp(sum(map(log, rates)) / len(rates))
         return self.known[setting]
 
-    def _rate(self, pace: Pace, text: str) -> float:
+    def _rate(self, pace: EngineSpeed, text: str) -> float:
         users = self.users if self.goal == "throughput" else 1
         return users * ANSWER / asyncio.run(_took(pace, users, text))
 
-    def _pace(self, setting: Setting) -> Pace:
+    def _pace(self, setting: Setting) -> EngineSpeed:
         launch = self.space.proposal(setting).plan.launch
         truths = [each for each in self.world.truths if _applies(each, launch)]
         slower = 1 / _product(each.decode_times for each in truths)
@@ -69,22 +69,22 @@ class Truths:
         told["step_ms"] = [(many, ms * slower) for many, ms in told["step_ms"]]  # type: ignore[union-attr, attr-defined]  # a JSON document
         told["prefill_tokens_per_s"] *= _product(each.prefill_times for each in truths)  # type: ignore[operator]  # a JSON document
         more = {"acceptance": dict(self.world.acceptance), "draft_cost": self.world.draft_cost}
-        return Pace.read({**told, **more})
+        return EngineSpeed.read({**told, **more})
 
     def _plain(self, setting: Setting, launch: Launch) -> dict[str, object]:
         """Backends and sizes of a prompt's steps do not change what the planner says."""
         same = ("max-num-batched-tokens", "attention-backend")
         key = (*(f"{name}={value}" for name, value in launch.flags.items() if name not in same),)
         if key not in self.plain:
-            self.plain[key] = _pace(self.space.proposal(setting).plan, World())
+            self.plain[key] = _pace(self.space.proposal(setting).plan, SimSpark())
         batched = launch.flags.get("max-num-batched-tokens", "2048")
         return {**self.plain[key], "batched_tokens": int(str(batched))}
 
 
-async def _took(pace: Pace, users: int, text: str) -> float:
+async def _took(pace: EngineSpeed, users: int, text: str) -> float:
     """Seconds until all have their answer: the pretend Spark's own steps, added up instead of waited for."""
     batch, took = Batch(replace(pace, caches_prefixes=False)), 0.0
-    asked = [Answering(PROMPT, [("content", "x")] * ANSWER, text) for _ in range(users)]
+    asked = [ActiveAnswer(PROMPT, [("content", "x")] * ANSWER, text) for _ in range(users)]
     for each in asked:
         batch.add(each)
     for _ in range(100_000):
@@ -98,7 +98,7 @@ async def _took(pace: Pace, users: int, text: str) -> float:
     raise AssertionError("it does not end")
 
 
-def draw(space: Space, seed: int) -> World:
+def draw(space: SearchSpace, seed: int) -> SimSpark:
     """A world in which each choice is a little better or worse, alone and beside others."""
     lot = random.Random(seed)
     truths = []
@@ -111,19 +111,19 @@ def draw(space: Space, seed: int) -> World:
             if when:
                 fall = -0.04 * abs(at - peak) if knob.is_ladder else 0.0
                 decode, prefill = (exp(fall + lot.gauss(0, 0.08)) for _ in range(2))
-                truths.append(Truth(when=when, decode_times=decode, prefill_times=prefill))
+                truths.append(TrueSpeed(when=when, decode_times=decode, prefill_times=prefill))
     pairs = [(a, b) for a, b in product(truths, truths) if set(a.when).isdisjoint(b.when)]
     for a, b in lot.sample(pairs, min(12, len(pairs))):
-        truths.append(Truth(when={**a.when, **b.when}, decode_times=exp(lot.gauss(0, 0.04))))
-    taken = {text: lot.uniform(0.3, 0.9) for text in World().acceptance}
-    return World(truths=tuple(truths), acceptance=taken, draft_cost=lot.uniform(0.03, 0.4))
+        truths.append(TrueSpeed(when={**a.when, **b.when}, decode_times=exp(lot.gauss(0, 0.04))))
+    taken = {text: lot.uniform(0.3, 0.9) for text in SimSpark().acceptance}
+    return SimSpark(truths=tuple(truths), acceptance=taken, draft_cost=lot.uniform(0.03, 0.4))
 
 
 # --- searches: each yields the settings that it tries, and is sent nothing: it calls `measured` ---
 
 
-def axes(space: Space) -> list[Axis]:
-    return [Axis(len(knob.choices), knob.is_ladder) for knob in space.knobs]
+def axes(space: SearchSpace) -> list[SearchAxis]:
+    return [SearchAxis(len(knob.choices), knob.is_ladder) for knob in space.knobs]
 
 
 def ours(truth: Truths, measured: Callable[[Setting], list[float]], seed: int) -> Iterator[Setting]:
@@ -175,7 +175,7 @@ def tpe(truth: Truths, measured: Callable[[Setting], list[float]], seed: int) ->
             return
 
 
-def _barred(space: Space, setting: Setting) -> bool:
+def _barred(space: SearchSpace, setting: Setting) -> bool:
     rows = zip(space.knobs, setting, space.start, strict=True)
     moved = any(at != was and knob.moves == "start" for knob, at, was in rows)
     return moved or space.barred(setting) is not None
@@ -184,7 +184,7 @@ def _barred(space: Space, setting: Setting) -> bool:
 _GRIDS: dict[int, list[Setting]] = {}
 
 
-def grid(space: Space) -> list[Setting]:
+def grid(space: SearchSpace) -> list[Setting]:
     if id(space) not in _GRIDS:
         every = product(*(range(len(knob.choices)) for knob in space.knobs))
         _GRIDS[id(space)] = [setting for setting in every if not _barred(space, setting)]
@@ -230,8 +230,8 @@ def main() -> None:
     given = words.parse_args()
     base = library.plan(given.model, host_name="gb10", context=8192, users=given.users)[0]
     known = library.catalog()
-    around = Around(known.images, recipes=tuple(known.recipes.values()))
-    space = make_space(base, given.goal, given.users, around)
+    around = PlanningContext(known.images, recipes=tuple(known.recipes.values()))
+    space = make_search_space(base, given.goal, given.users, around)
     methods: dict[str, Callable[..., Iterator[Setting]]] = {"tune": ours, "random": at_random}
     try:
         import optuna  # noqa: F401  # only to see whether it is there

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from firesteel.edge.home import Home
+from firesteel.edge.files.home import Home
 
 settings.register_profile("firesteel", deadline=None)
 settings.load_profile("firesteel")

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.sheets import BadSheet, Sheet, load, read
+from firesteel.yaml_schema import FileSchema, InvalidFile, load, read
 
 
-class Part(Sheet):
+class Part(FileSchema):
     size: int
 
 
-class Thing(Sheet):
+class Thing(FileSchema):
     version: str
     port: int
     on: bool = False
@@ -52,14 +52,14 @@ def test_a_quoted_null_is_text() -> None:
     ],
 )
 def test_mistakes_have_file_and_line(text: str, says: str) -> None:
-    with pytest.raises(BadSheet) as bad:
+    with pytest.raises(InvalidFile) as bad:
         load("a.yaml", text, Thing)
     assert says in bad.value.what
     assert bad.value.next.startswith(("correct a.yaml", "shorten a.yaml"))
 
 
 def test_all_mistakes_are_told_at_once() -> None:
-    with pytest.raises(BadSheet) as bad:
+    with pytest.raises(InvalidFile) as bad:
         load("a.yaml", "port: x\nnope: 1\n", Thing)
     assert len(bad.value.what.splitlines()) == 3
 
@@ -68,5 +68,5 @@ def test_all_mistakes_are_told_at_once() -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         read("a.yaml", text)
-    except BadSheet as bad:
+    except InvalidFile as bad:
         assert bad.what.startswith("a.yaml:")

@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, get_args
 from firesteel import catalog as catalog_room
 from firesteel import reads, rules, run
 from firesteel.catalog import Catalog, Images
-from firesteel.edge.home import Home, catalog_files, find_home
-from firesteel.edge.meant import is_hub_id, is_path
-from firesteel.edge.own_runs import read_own_runs
-from firesteel.edge.realised import read_realised
+from firesteel.edge.files.home import Home, catalog_files, find_home
+from firesteel.edge.files.measured_memory import read_measured_memory
+from firesteel.edge.files.own_runs import read_own_runs
+from firesteel.edge.model_reference import is_hub_id, is_path
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint, Host
-from firesteel.facts.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.launch import Ask, EngineName
-from firesteel.planner import OwnRun, Realised
-from firesteel.reads import Reading, nothing_started
+from firesteel.planner import MeasuredMemory, OwnRun
+from firesteel.reads import ReadLaunch, nothing_started
 from firesteel.rules import Finding, Lint, Proposal
 
 if TYPE_CHECKING:  # what runs is loaded by those who run something
-    from firesteel.run import Event, Manner, Service
+    from firesteel.run import Event, RunOptions, Service
 
 
 def home() -> Home:
@@ -49,7 +49,7 @@ def catalog() -> Catalog:
 def host(name: str | None = None) -> Host:
     """The machine at hand, measured; or one from the data (`gb10`), at rest."""
     if name is None or name == "local":
-        from firesteel.edge.machine import local_host  # a named host needs no hands on this one
+        from firesteel.edge.host.machine import local_host  # a named host needs no hands on this one
 
         return local_host(home())
     return host_at_rest(hardware(name))
@@ -75,9 +75,9 @@ def propose(ask: Ask, on: Host) -> tuple[Proposal, ...]:
     return rules.propose(known, on, ask, took, own)
 
 
-def _realised(on: Host) -> Mapping[str, Realised]:
+def _realised(on: Host) -> Mapping[str, MeasuredMemory]:
     """What earlier starts took here; of a machine from the data nothing is known."""
-    return read_realised(home()) if on.name == "local" else {}
+    return read_measured_memory(home()) if on.name == "local" else {}
 
 
 def _own_runs(on: Host) -> Mapping[str, tuple[OwnRun, ...]]:
@@ -86,7 +86,7 @@ def _own_runs(on: Host) -> Mapping[str, tuple[OwnRun, ...]]:
 
 
 def _opened(model: str, quant: str | None) -> Checkpoint:
-    from firesteel.edge import checkpoints  # carries HTTP and TLS, which the catalog does without
+    from firesteel.edge.files import checkpoints  # carries HTTP and TLS, which the catalog does without
 
     return checkpoints.open_path(model, quant) if is_path(model) else checkpoints.open_hub(model)
 
@@ -98,7 +98,7 @@ def _is_known(known: Catalog, name: str) -> bool:
         return False
 
 
-def read(text: str, path: str = "text") -> tuple[Reading, ...]:
+def read(text: str, path: str = "text") -> tuple[ReadLaunch, ...]:
     """The launches in a `docker run` line or any text that has some."""
     return reads.read(text, path, images(text))
 
@@ -116,14 +116,14 @@ def images(text: str | None = None) -> Images:
 
     A mistake in the user's own recipes is no reason not to look at somebody else's command line.
     """
-    from firesteel.edge import engine_data  # carries the readers of engines' sources
+    from firesteel.edge.files import learned_engines  # carries the readers of engines' sources
 
     try:
         known = catalog().images
     except UsageError:
         known = catalog_room.shipped().images
-    books = [book for engine in get_args(EngineName) for book in engine_data.books(home(), engine)]
-    return catalog_room.with_learned(known, engine_data.images(home(), among=text), books)
+    books = [book for engine in get_args(EngineName) for book in learned_engines.books(home(), engine)]
+    return catalog_room.with_learned(known, learned_engines.images(home(), among=text), books)
 
 
 def docker(proposal: Proposal) -> str:
@@ -133,9 +133,9 @@ def docker(proposal: Proposal) -> str:
     return render.docker(proposal.plan.launch)
 
 
-def up(proposal: Proposal, manner: Manner | None = None) -> AsyncIterator[Event]:
+def up(proposal: Proposal, manner: RunOptions | None = None) -> AsyncIterator[Event]:
     """Launches and proves it. The last event is `Ready`, with the report."""
-    return run.bring_up(proposal, home(), manner or run.Manner())
+    return run.bring_up(proposal, home(), manner or run.RunOptions())
 
 
 def down(service: Service) -> AsyncIterator[Event]:

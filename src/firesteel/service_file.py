@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from firesteel import sheets
+from firesteel import yaml_schema
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.units import parse_size
@@ -116,12 +116,12 @@ Aliases = Annotated[
 ]
 
 
-class Memory(sheets.Sheet):
+class MemorySettings(yaml_schema.FileSchema):
     ceiling: Bytes | None = None
     """All models together; without it, what the host can give."""
 
 
-class Queue(sheets.Sheet):
+class QueueSettings(yaml_schema.FileSchema):
     """Whom the gateway lets wait, and for how long. A load on a Spark takes 2 to 15 minutes."""
 
     size: Annotated[int, Field(ge=1, le=10_000)] = 256
@@ -133,7 +133,7 @@ class Queue(sheets.Sheet):
     """For so long what was just loaded stays, whoever else waits: what a load cost is used for a while."""
 
 
-class Entry(sheets.Sheet):
+class ModelEntry(yaml_schema.FileSchema):
     """One model: started by us from a `recipe`, or running already at a `url` or several; one of them."""
 
     recipe: str | None = None
@@ -173,12 +173,16 @@ Group = Annotated[
 ]
 
 
-class ServiceFile(sheets.Sheet):
+class ServiceFile(yaml_schema.FileSchema):
     listen: Address = "127.0.0.1:8080"
-    memory: Annotated[Memory, _shaped(dict, "has a ceiling", "memory: {ceiling: 100GiB}")] = Memory()
-    queue: Annotated[Queue, _shaped(dict, "has keys of its own", "queue: {size: 256}")] = Queue()
+    memory: Annotated[MemorySettings, _shaped(dict, "has a ceiling", "memory: {ceiling: 100GiB}")] = (
+        MemorySettings()
+    )
+    queue: Annotated[QueueSettings, _shaped(dict, "has keys of its own", "queue: {size: 256}")] = (
+        QueueSettings()
+    )
     models: Annotated[
-        dict[str, Annotated[Entry, BeforeValidator(_entry)]],
+        dict[str, Annotated[ModelEntry, BeforeValidator(_entry)]],
         Field(min_length=1, max_length=100),
         BeforeValidator(_models),
     ]
@@ -193,20 +197,20 @@ class ServiceFile(sheets.Sheet):
         raise ValueError(f"{what}; write for example `models: {{small: smollm2}}`")
 
 
-Fault = tuple[sheets.Path, str]
+Fault = tuple[yaml_schema.Path, str]
 """Where in the file, and what is wrong there."""
 
 
 def read_service_file(name: str, text: str) -> ServiceFile:
-    file = sheets.load(name, text, ServiceFile)
+    file = yaml_schema.load(name, text, ServiceFile)
     if faults := list(_faults(file)):
-        _, lines = sheets.read(name, text)
+        _, lines = yaml_schema.read(name, text)
         said = "\n".join(f"{name}:{_line(lines, path)}: {what}" for path, what in faults)
-        raise sheets.BadSheet(said, next=f"correct {name}")
+        raise yaml_schema.InvalidFile(said, next=f"correct {name}")
     return file
 
 
-def _line(lines: dict[sheets.Path, int], path: sheets.Path) -> int:
+def _line(lines: dict[yaml_schema.Path, int], path: yaml_schema.Path) -> int:
     """Of the place, or of what it is in: what was written short has no line of its own."""
     while path not in lines:
         path = path[:-1]
@@ -226,7 +230,7 @@ def _faults(file: ServiceFile) -> Iterator[Fault]:
                 yield ("never_together", at, place), f"`never_together`: `{name}` is not in `models`"
 
 
-def _kind_faults(name: str, entry: Entry) -> Iterator[Fault]:
+def _kind_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
     here = ("models", name)
     if sum(kind is not None for kind in (entry.recipe, entry.url, entry.urls)) != 1:
         yield here, f"`{name}` needs `recipe` or `url` (`urls` for replicas), one of them"
@@ -253,7 +257,7 @@ def _alias_faults(file: ServiceFile) -> Iterator[Fault]:
             whose.setdefault(alias, name)
 
 
-def _outside_faults(name: str, entry: Entry) -> Iterator[Fault]:
+def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
     here = ("models", name)
     if entry.url is not None and (wrong := _wrong_url(entry.url)):
         yield (*here, "url"), f"`{name}`: `url` {wrong}"

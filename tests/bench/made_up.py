@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from firesteel.bench.figures import Around, figures
-from firesteel.bench.values import Point, Run, Sample, Settings, Subject, Text
-from firesteel.bench.written import Kept
+from firesteel.bench.results.figures import PointContext, figures
+from firesteel.bench.results.serialize import StoredRun
+from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings, Subject, Text
 
 PLAN = {
     "decode_tps": {"low": 44.0, "expected": 52.0, "high": 60.0},
@@ -66,7 +66,7 @@ def _rate(point: Point, repetition: int) -> float:
     return alone * crowd * (1 - point.depth / 120_000) * (1 + wave)
 
 
-def _samples(at: int, point: Point) -> list[Sample]:
+def _samples(at: int, point: Point) -> list[RequestSample]:
     found = []
     for repetition in range(6):
         for stream in range(min(point.users, 16)):
@@ -75,7 +75,7 @@ def _samples(at: int, point: Point) -> list[Sample]:
             gaps = tuple((0.6 + 0.05 * (n * 7 % 17)) / rate for n in range(point.answer_tokens - 1))
             last = first + (point.answer_tokens - 1) / rate
             found.append(
-                Sample(
+                RequestSample(
                     at, repetition, 20.0 * repetition + at + 0.001 * stream, first, last, last, gaps,
                     point.depth, point.answer_tokens, is_cold=repetition == 0,
                 )
@@ -83,7 +83,7 @@ def _samples(at: int, point: Point) -> list[Sample]:
     return found
 
 
-def _with_wrong(samples: list[Sample]) -> list[Sample]:
+def _with_wrong(samples: list[RequestSample]) -> list[RequestSample]:
     """Some of the open loop stall and drop, and the markup of one must not become the page's."""
     told = {3: ("stalled", "nothing came for 12.0 s"), 9: ("dropped", "it ended after <b>7</b> chunks"),
             11: ("http", "HTTP 500: <script>alert(1)</script>")}  # fmt: skip
@@ -93,16 +93,16 @@ def _with_wrong(samples: list[Sample]) -> list[Sample]:
     ]
 
 
-def made_up(name: str = "made-up-1", model: str = SUBJECT.model) -> Kept:
+def made_up(name: str = "made-up-1", model: str = SUBJECT.model) -> StoredRun:
     every = [_samples(at, point) for at, point in enumerate(POINTS)]
     every[-1] = _with_wrong(every[-1])
-    around = Around(PLAN, {"ttft_ms": 1000.0, "inter_token_ms": 50.0}, watts=62.0, kv_usage=0.31)
+    around = PointContext(PLAN, {"ttft_ms": 1000.0, "inter_token_ms": 50.0}, watts=62.0, kv_usage=0.31)
     found = tuple(figures(point, samples, around) for point, samples in zip(POINTS, every, strict=True))
-    run = Run(
+    run = BenchRun(
         name,
         "2026-11-15T10:00:00+00:00",
         replace(SUBJECT, model=model),
-        Settings(max_num_seqs=16, target={"ttft_ms": 1000.0, "inter_token_ms": 50.0}),
+        RequestSettings(max_num_seqs=16, target={"ttft_ms": 1000.0, "inter_token_ms": 50.0}),
         POINTS,
         found,
         is_whole=True,
@@ -110,7 +110,7 @@ def made_up(name: str = "made-up-1", model: str = SUBJECT.model) -> Kept:
         beside=_beside(),
         notes=("every figure here is made up, for a test",),
     )
-    return Kept(run, tuple(sample for samples in every for sample in samples))
+    return StoredRun(run, tuple(sample for samples in every for sample in samples))
 
 
 def _beside() -> dict[str, object]:
@@ -128,10 +128,10 @@ def _beside() -> dict[str, object]:
     }
 
 
-def of_texts(*texts: Text) -> Kept:
+def of_texts(*texts: Text) -> StoredRun:
     """One point for each, one user, without a plan, without samples."""
     kept = made_up()
     points = tuple(Point("single", text) for text in texts)
     found = tuple(replace(kept.run.figures[0], point=point, bandwidth_share=None) for point in points)
     subject = replace(kept.run.subject, plan={}, launch={}, host={}, engine=None, version=None)
-    return Kept(replace(kept.run, subject=subject, points=points, figures=found, beside={}))
+    return StoredRun(replace(kept.run, subject=subject, points=points, figures=found, beside={}))

@@ -6,28 +6,28 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from firesteel.bench.measure import Progress
-from firesteel.bench.store import fresh_id
-from firesteel.bench.tune_hands import Asked, Hands
-from firesteel.bench.tune_measure import Scored, rounds
-from firesteel.bench.values import Point, Run, Sample, Settings, Subject
-from firesteel.edge.sim import World
-from firesteel.edge.sim.batch import Answering, Batch, Pace
-from firesteel.edge.sim.order import _pace
+from firesteel.bench.load.measure import RunProgress
+from firesteel.bench.results.history import new_run_id
+from firesteel.bench.tune.candidate import CandidateOrder, CandidateRunner
+from firesteel.bench.tune.measure import CandidateScore, rounds
+from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings, Subject
 from firesteel.errors import FiresteelError
 from firesteel.launch import Launch
 from firesteel.rules import Proposal
-from firesteel.run import Doing, Manner, Ready, Report
 from firesteel.run import Event as RunEvent
+from firesteel.run import PhaseProgress, Report, RunOptions, ServiceReady
+from firesteel.sim import SimSpark
+from firesteel.sim.docker.run_command import _pace
+from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
 
 _TEXTS = {"code": "code", "prose": "prose", "json": "structured", "math": "reasoning"}
 
 
 @dataclass(frozen=True)
-class PretendHands(Hands):
-    world: World = field(default_factory=World)
+class PretendHands(CandidateRunner):
+    world: SimSpark = field(default_factory=SimSpark)
     ups: list[Launch] = field(default_factory=list)
-    manners: list[Manner] = field(default_factory=list)
+    manners: list[RunOptions] = field(default_factory=list)
     running: list[Launch] = field(default_factory=list)
     """Empty, or the one."""
     broken: dict[str, FiresteelError] = field(default_factory=dict)
@@ -36,24 +36,26 @@ class PretendHands(Hands):
     """By `load-format`."""
     noise: float = 0.002
 
-    async def up(self, proposal: Proposal, manner: Manner) -> AsyncIterator[RunEvent]:
+    async def up(self, proposal: Proposal, manner: RunOptions) -> AsyncIterator[RunEvent]:
         launch = proposal.plan.launch
         assert not self.running, "two at once"
         self.ups.append(launch)
         self.manners.append(manner)
-        yield Doing("launch", "starting")
+        yield PhaseProgress("launch", "starting")
         if (error := self.broken.get(str(launch.flags.get("attention-backend")))) is not None:
             raise error
         self.running.append(launch)
         took = self.start_s.get(str(launch.flags.get("load-format")), 30.0)
         url = f"http://127.0.0.1:{launch.port}/v1"
-        yield Ready(Report(launch.name, url, launch.model, launch.engine, None, (), (), took, 1.0, ""))
+        yield ServiceReady(Report(launch.name, url, launch.model, launch.engine, None, (), (), took, 1.0, ""))
 
-    async def measured(self, proposal: Proposal, asked: Asked) -> AsyncIterator[Progress | Scored]:
+    async def measured(
+        self, proposal: Proposal, asked: CandidateOrder
+    ) -> AsyncIterator[RunProgress | CandidateScore]:
         assert self.running == [proposal.plan.launch], "what is measured is not what runs"
-        yield Progress("measuring")
+        yield RunProgress("measuring")
         pace = true_pace(proposal, self.world)
-        samples: list[Sample] = []
+        samples: list[RequestSample] = []
         for many in (3, 6):  # a short look, then a better one
             samples = [
                 each for at, point in enumerate(asked.points) for each in self._samples(pace, at, point, many)
@@ -61,10 +63,12 @@ class PretendHands(Hands):
             values = rounds(samples, asked.points[: asked.counted], asked.goal)
             if asked.is_beaten(values):
                 break
-        run = Run(fresh_id(), "2026-11-15", Subject("http://pretend", "m"), Settings(), asked.points)
-        yield Scored(run, tuple(samples), values, asked.is_beaten(values))
+        run = BenchRun(
+            new_run_id(), "2026-11-15", Subject("http://pretend", "m"), RequestSettings(), asked.points
+        )
+        yield CandidateScore(run, tuple(samples), values, asked.is_beaten(values))
 
-    def _samples(self, pace: Pace, at: int, point: Point, many: int) -> list[Sample]:
+    def _samples(self, pace: EngineSpeed, at: int, point: Point, many: int) -> list[RequestSample]:
         took = took_s(pace, point)
         found = []
         for visit in range(many):
@@ -72,32 +76,34 @@ class PretendHands(Hands):
             for user in range(point.users):
                 each = took[user] * wobble
                 found.append(
-                    Sample(at, visit, 100.0 * visit, 0.01, each, each, completion_tokens=point.answer_tokens)
+                    RequestSample(
+                        at, visit, 100.0 * visit, 0.01, each, each, completion_tokens=point.answer_tokens
+                    )
                 )
         return found
 
     async def clear(self, name: str) -> AsyncIterator[RunEvent]:
         if self.running:
             self.running.clear()
-            yield Doing("stop", f"stopping {name}")
+            yield PhaseProgress("stop", f"stopping {name}")
 
 
-_PACES: dict[str, Pace] = {}
+_PACES: dict[str, EngineSpeed] = {}
 
 
-def true_pace(proposal: Proposal, world: World) -> Pace:
+def true_pace(proposal: Proposal, world: SimSpark) -> EngineSpeed:
     """Kept: the pretend Spark plans a launch ten times for it."""
     key = f"{proposal.plan.launch.flags} {world}"
     if key not in _PACES:
-        _PACES[key] = Pace.read(_pace(proposal.plan, world))
+        _PACES[key] = EngineSpeed.read(_pace(proposal.plan, world))
     return _PACES[key]
 
 
-def took_s(pace: Pace, point: Point) -> list[float]:
+def took_s(pace: EngineSpeed, point: Point) -> list[float]:
     """Seconds until each user has an answer: the pretend Spark's own steps, added up and not waited for."""
     batch, now = Batch(replace(pace, caches_prefixes=False, jitter=0.0)), 0.0
     asked = [
-        Answering(point.prompt_tokens, [("content", "x")] * point.answer_tokens, _TEXTS[point.text])
+        ActiveAnswer(point.prompt_tokens, [("content", "x")] * point.answer_tokens, _TEXTS[point.text])
         for _ in range(point.users)
     ]
     batch.waiting.extend(asked)
@@ -114,10 +120,10 @@ def took_s(pace: Pace, point: Point) -> list[float]:
     raise AssertionError("it does not end")
 
 
-def true_score(proposal: Proposal, world: World, points: tuple[Point, ...], goal: Any) -> float:
+def true_score(proposal: Proposal, world: SimSpark, points: tuple[Point, ...], goal: Any) -> float:
     pace = true_pace(proposal, world)
     samples = []
     for at, point in enumerate(points):
         for each in took_s(pace, point):
-            samples.append(Sample(at, 0, 0.0, 0.01, each, each, completion_tokens=point.answer_tokens))
+            samples.append(RequestSample(at, 0, 0.0, 0.01, each, each, completion_tokens=point.answer_tokens))
     return rounds(samples, points, goal)[0]

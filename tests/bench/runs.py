@@ -6,18 +6,20 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from firesteel.bench.stats import mean_interval
-from firesteel.bench.values import Figures, Point, Run, Sample, Settings, Subject
-from firesteel.bench.written import Kept
+from firesteel.bench.compare.stats import mean_interval
+from firesteel.bench.results.serialize import StoredRun
+from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample, RequestSettings, Subject
 
 POINT = Point("single", users=1, prompt_tokens=1000, answer_tokens=100)
 SUBJECT = Subject("http://127.0.0.1:1/v1", "pretend", engine="vllm", version="0.28.0")
 
 
-def sample(point: int, repetition: int, tps: float, *, text: str = "same", wrong: bool = False) -> Sample:
+def sample(
+    point: int, repetition: int, tps: float, *, text: str = "same", wrong: bool = False
+) -> RequestSample:
     """A hundred tokens at that rate, half a second after they were asked for."""
     last = 0.5 + 99 / tps
-    return Sample(
+    return RequestSample(
         point, repetition, float(repetition), first_s=0.5, last_s=last, total_s=last, prompt_tokens=1000,
         completion_tokens=100, gaps_s=(11 / tps,) * 9, text_hash=text, wrong="dropped" if wrong else None,
     )  # fmt: skip
@@ -28,18 +30,18 @@ def kept(
     rates: Sequence[float],
     *,
     point: Point = POINT,
-    settings: Settings | None = None,
+    settings: RequestSettings | None = None,
     subject: Subject = SUBJECT,
     answers: Sequence[str] = (),
     has_samples: bool = True,
-) -> Kept:
-    figures = Figures(point, len(rates), decode_tps=mean_interval(rates), ttft_ms={"p50": 500.0})
+) -> StoredRun:
+    figures = PointFigures(point, len(rates), decode_tps=mean_interval(rates), ttft_ms={"p50": 500.0})
     began = "2026-11-15T10:00:00+00:00"
-    run = Run(name, began, subject, settings or Settings(), (point,), (figures,), is_whole=True)
+    run = BenchRun(name, began, subject, settings or RequestSettings(), (point,), (figures,), is_whole=True)
     samples = tuple(
         sample(0, at, rate, text=answers[at] if answers else "same") for at, rate in enumerate(rates)
     )
-    return Kept(run, samples if has_samples else ())
+    return StoredRun(run, samples if has_samples else ())
 
 
 def rates(mean: float, n: int = 8, spread: float = 0.01, seed: int = 0) -> list[float]:
@@ -47,7 +49,7 @@ def rates(mean: float, n: int = 8, spread: float = 0.01, seed: int = 0) -> list[
     return [mean * (1 + chance.gauss(0, spread)) for _ in range(n)]
 
 
-def unfinished(name: str, points: int = 2) -> Run:
+def unfinished(name: str, points: int = 2) -> BenchRun:
     whole = kept(name, [50.0, 51.0, 52.0]).run
     several = tuple(replace(POINT, prompt_tokens=1000 + at) for at in range(points))
     return replace(whole, points=several, figures=(), is_whole=False)

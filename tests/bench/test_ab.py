@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firesteel.bench.ab import Side, in_turns
-from firesteel.bench.compare import compare
-from firesteel.bench.measure import Event, Limits, Measured, Order, Took
+from firesteel.bench.compare.ab import Side, in_turns
+from firesteel.bench.compare.runs import compare
+from firesteel.bench.load.measure import Event, RunFinished, RunLimits, RunOrder, SampleTaken
+from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import Point, Subject
-from firesteel.bench.written import Kept
 from tests.bench.liar import MODEL, Liar, serving
 
 POINTS = (Point("single", prompt_tokens=60, answer_tokens=40), Point("single", "code", 2, 60, 40))
-LIMITS = Limits(budget_s=8, precision=0.001, least_visits=4, most_visits=5)
+LIMITS = RunLimits(budget_s=8, precision=0.001, least_visits=4, most_visits=5)
 
 
-async def measured(first: Liar, second: Liar) -> tuple[list[tuple[Side, Event]], tuple[Kept, Kept]]:
+async def measured(first: Liar, second: Liar) -> tuple[list[tuple[Side, Event]], tuple[StoredRun, StoredRun]]:
     async with serving(first) as one, serving(second) as other:
-        orders = [Order(Subject(url, MODEL), POINTS, limits=LIMITS) for url in (one, other)]
+        orders = [RunOrder(Subject(url, MODEL), POINTS, limits=LIMITS) for url in (one, other)]
         events = [each async for each in in_turns(orders[0], orders[1])]
-    done = {side: event for side, event in events if isinstance(event, Measured)}
-    a, b = (Kept(done[side].run, done[side].samples) for side in (0, 1))
+    done = {side: event for side, event in events if isinstance(event, RunFinished)}
+    a, b = (StoredRun(done[side].run, done[side].samples) for side in (0, 1))
     return events, (a, b)
 
 
@@ -30,7 +30,7 @@ async def test_in_turns_with_the_same_words() -> None:
     said = [[each["messages"] for each in liar.asked] for liar in (first, second)]
     assert sorted(map(str, said[0])) == sorted(map(str, said[1])), "both were asked the same"
     assert len({str(each) for each in said[0]}) == len(said[0]), "and never the same twice"
-    sides = [side for side, event in events if isinstance(event, Took)]
+    sides = [side for side, event in events if isinstance(event, SampleTaken)]
     most = max(len(run) for run in _stretches(sides))
     assert most <= 12, "no one goes on for more than two visits, of two streams that ask three times"
     found = compare(a, b, is_interleaved=True)

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.bench.client import Endpoint, Patience, Raw, chat_body, exchange
-from firesteel.bench.heard import Asked, count_is_off, hear, sample
+from firesteel.bench.load.client import RawResponse, RequestTimeouts, TargetServer, chat_body, exchange
+from firesteel.bench.load.transcript import ExpectedSample, count_is_off, read_stream, sample
 from firesteel.errors import UsageError
 from tests.bench.liar import MODEL, Liar, serving, speaking
 
-ASKED = Asked(0, 0, 0.0, 4)
-PATIENCE = Patience(2, 2, 5)
+ASKED = ExpectedSample(0, 0, 0.0, 4)
+PATIENCE = RequestTimeouts(2, 2, 5)
 
 
 def event(**said: Any) -> bytes:
@@ -44,17 +44,17 @@ WHOLE = (
 )
 
 
-def raw(data: bytes, cuts: list[int] | None = None) -> Raw:
+def raw(data: bytes, cuts: list[int] | None = None) -> RawResponse:
     """Cut at these places; each piece comes a second after the one before."""
     places = [0, *sorted(cuts or []), len(data)]
     pieces = [data[a:b] for a, b in pairwise(places)]
     timed = tuple((float(at), piece) for at, piece in enumerate(pieces, 1) if piece)
-    return Raw(0.0, 99.0, "whole", 200, timed)
+    return RawResponse(0.0, 99.0, "whole", 200, timed)
 
 
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=12))
 def test_words_are_whole_however_the_bytes_were_cut(cuts: list[int]) -> None:
-    heard = hear(raw(WHOLE, cuts))
+    heard = read_stream(raw(WHOLE, cuts))
     assert heard.text == "Grüße so du 🙂" and heard.is_done and heard.finish == "length"
     assert len(heard.times) == 4 and heard.times == sorted(heard.times)
     found = sample(raw(WHOLE, cuts), heard, ASKED)
@@ -64,7 +64,7 @@ def test_words_are_whole_however_the_bytes_were_cut(cuts: list[int]) -> None:
 
 def test_a_chunk_has_the_time_at_which_its_last_byte_came() -> None:
     first = WHOLE.index(b"so")  # in the middle of the second chunk with words
-    heard = hear(raw(WHOLE, [first]))
+    heard = read_stream(raw(WHOLE, [first]))
     assert heard.times == [1.0, 2.0, 2.0, 2.0]
 
 
@@ -79,7 +79,7 @@ def test_a_chunk_has_the_time_at_which_its_last_byte_came() -> None:
     ],
 )
 def test_garbage_is_a_sentence(data: bytes, says: str) -> None:
-    found = sample(raw(data), hear(raw(data)), ASKED)
+    found = sample(raw(data), read_stream(raw(data)), ASKED)
     assert found.wrong == "garbled" and says in found.why and len(found.why) < 400
 
 
@@ -93,7 +93,7 @@ def test_garbage_is_a_sentence(data: bytes, says: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_odd_and_harmless_is_passed_over(piece: bytes) -> None:
-    found = sample(raw(piece + WHOLE), hear(raw(piece + WHOLE)), ASKED)
+    found = sample(raw(piece + WHOLE), read_stream(raw(piece + WHOLE)), ASKED)
     assert found.wrong is None, found.why
 
 
@@ -105,27 +105,29 @@ def test_the_words_themselves_are_counted_against_usage() -> None:
     assert count_is_off(40, 128, 30)
 
 
-async def ask(url: str, max_tokens: int = 8, patience: Patience = PATIENCE, **more: Any) -> Raw:
+async def ask(
+    url: str, max_tokens: int = 8, patience: RequestTimeouts = PATIENCE, **more: Any
+) -> RawResponse:
     body = chat_body(MODEL, [{"role": "user", "content": "go"}], max_tokens, {"ignore_eos": True})
-    return await exchange(Endpoint.at(url, **more), body, patience, max_tokens)
+    return await exchange(TargetServer.at(url, **more), body, patience, max_tokens)
 
 
 async def test_an_answer_with_its_times() -> None:
     async with serving(Liar(token_s=0.02, first_s=0.05)) as url:
         found = await ask(url)
-    heard = hear(found)
+    heard = read_stream(found)
     assert found.end == "whole" and found.status == 200 and len(heard.times) == 8
     assert heard.times[0] >= 0.05 and heard.times[-1] - heard.times[0] == pytest.approx(0.14, abs=0.05)
 
 
 async def test_a_key_is_sent_and_never_shown() -> None:
-    endpoint = Endpoint.at("http://[::1]:80/base", "secret-key")
+    endpoint = TargetServer.at("http://[::1]:80/base", "secret-key")
     said = endpoint.request(b"{}")
     assert b"Authorization: Bearer secret-key\r\n" in said and b"Host: [::1]:80\r\n" in said
     assert said.startswith(b"POST /base/v1/chat/completions HTTP/1.1\r\n")
     assert "secret-key" not in repr(endpoint)
     with pytest.raises(UsageError):
-        Endpoint.at("nonsense")
+        TargetServer.at("nonsense")
 
 
 async def test_memory_is_bounded_by_the_answer_that_was_asked_for() -> None:
@@ -145,15 +147,15 @@ async def test_small_pieces_are_bounded_too() -> None:
 async def test_silence_ends() -> None:
     async with serving(Liar("stalls")) as url:
         began = asyncio.get_running_loop().time()
-        found = await ask(url, patience=Patience(0.5, 0.2, 5))
+        found = await ask(url, patience=RequestTimeouts(0.5, 0.2, 5))
         assert asyncio.get_running_loop().time() - began < 3
-    assert found.end == "stalled" and hear(found).times
+    assert found.end == "stalled" and read_stream(found).times
 
 
 async def test_an_answer_without_end_ends() -> None:
     """One that always says a little more, in time."""
     async with serving(Liar(token_s=0.05)) as url:
-        found = await ask(url, max_tokens=10_000, patience=Patience(1, 1, 0.4))
+        found = await ask(url, max_tokens=10_000, patience=RequestTimeouts(1, 1, 0.4))
     assert found.end == "stalled" and "had not ended" in found.why
 
 
@@ -161,4 +163,4 @@ async def test_a_connection_that_ends_its_answer_by_closing() -> None:
     async with speaking(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + WHOLE) as url:
         found = await ask(url)
     assert found.end == "closed"
-    assert sample(found, hear(found), ASKED).wrong is None
+    assert sample(found, read_stream(found), ASKED).wrong is None

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from firesteel.bench import compare as room
-from firesteel.bench.against import against_plan, against_published
-from firesteel.bench.compare import between, compare
-from firesteel.bench.stats import is_real, mean_interval
-from firesteel.bench.values import Figure, Figures, Point, Settings, Subject
-from firesteel.planner import measured
+from firesteel.bench.compare import runs as room
+from firesteel.bench.compare.against import against_plan, against_published
+from firesteel.bench.compare.runs import between, compare
+from firesteel.bench.compare.stats import is_real, mean_interval
+from firesteel.bench.values import MeasuredFigure, Point, PointFigures, RequestSettings, Subject
+from firesteel.planner.speed import published
 from tests.bench.runs import POINT, SUBJECT, kept, rates
 
 
-def decode(found: room.Comparison) -> room.Row:
+def decode(found: room.Comparison) -> room.ComparedFigure:
     return next(row for row in found.rows if row.measure == "decode")
 
 
@@ -46,8 +46,8 @@ def test_two_values_are_too_few() -> None:
     assert decode(compare(kept("a", [50, 51]), kept("b", [90, 91]))).difference.verdict == "too few"
 
 
-def _settings(name: str, value: object) -> Settings:
-    return Settings(**{name: value})  # type: ignore[arg-type]  # a table of fields
+def _settings(name: str, value: object) -> RequestSettings:
+    return RequestSettings(**{name: value})  # type: ignore[arg-type]  # a table of fields
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_other_settings_are_no_number(setting: str, one: object, other: object) 
 
 
 def test_what_is_not_known_of_a_file_is_a_note() -> None:
-    ours = kept("a", rates(50), settings=Settings(max_num_seqs=4, thinking=False))
+    ours = kept("a", rates(50), settings=RequestSettings(max_num_seqs=4, thinking=False))
     theirs = replace(
-        kept("b", rates(50), settings=Settings(temperature=None), has_samples=False),
+        kept("b", rates(50), settings=RequestSettings(temperature=None), has_samples=False),
         origin="reported",
         source="x.json",
     )
@@ -174,8 +174,8 @@ def test_answers_of_streams_have_no_order() -> None:
     assert found is not None and (found.compared, found.equal, found.changed) == (3, 2, 1)
 
 
-@pytest.mark.parametrize("settings", [Settings(temperature=0.7), Settings(seed=9)])
-def test_answers_that_may_differ_are_not_compared(settings: Settings) -> None:
+@pytest.mark.parametrize("settings", [RequestSettings(temperature=0.7), RequestSettings(seed=9)])
+def test_answers_that_may_differ_are_not_compared(settings: RequestSettings) -> None:
     second = kept("b", rates(50), settings=settings)
     assert compare(kept("a", rates(50)), second, despite=["temperature"], is_interleaved=True).answers is None
 
@@ -217,7 +217,12 @@ def test_a_plan_is_held_only_against_what_it_is_about() -> None:
     assert not against_plan(kept("a", [80.0] * 3, subject=drafts).run)
     code = kept("a", [80.0] * 3, point=replace(POINT, text="code"), subject=drafts).run
     assert [each.verdict for each in against_plan(code)] == ["faster than planned"]
-    timed = Figures(POINT, 3, prefill_tps=Figure(800, 790, 810, 3), ttft_mean_ms=Figure(1200, 1190, 1210, 3))
+    timed = PointFigures(
+        POINT,
+        3,
+        prefill_tps=MeasuredFigure(800, 790, 810, 3),
+        ttft_mean_ms=MeasuredFigure(1200, 1190, 1210, 3),
+    )
     run = replace(kept("a", [50.0] * 3, subject=subject).run, figures=(timed,))
     assert [(each.measure, each.verdict) for each in against_plan(run)] == [
         ("prefill", "slower than planned"),
@@ -231,12 +236,12 @@ def test_a_plan_that_is_none(plan: dict[str, object]) -> None:
 
 
 def test_against_what_others_published() -> None:
-    rows = measured.runs_of("ggml-org/gpt-oss-20b-GGUF", "llamacpp")
+    rows = published.runs_of("ggml-org/gpt-oss-20b-GGUF", "llamacpp")
     first = next(row for row in rows if row.depth == 512)
     assert first.decode_tps
     subject = Subject("", "gpt-oss-20b", "llamacpp", launch={"model": "ggml-org/gpt-oss-20b-GGUF"})
     point = Point("single", prompt_tokens=512, answer_tokens=32)
-    urls = {name: origin.url for name, origin in measured.origins().items()}
+    urls = {name: origin.url for name, origin in published.origins().items()}
 
     def verdicts(rate: float) -> set[str]:
         run = kept("a", [rate * each for each in (0.99, 1.0, 1.01)], point=point, subject=subject).run

@@ -12,37 +12,39 @@ from math import exp, log, sqrt
 
 import pytest
 
-from firesteel.bench.compare import Comparison, compare
-from firesteel.bench.measure import Limits
-from firesteel.bench.stats import effective_n, is_real, mean_interval
-from firesteel.bench.values import Figures, Run, Sample, Settings
-from firesteel.bench.written import Kept
+from firesteel.bench.compare.runs import Comparison, compare
+from firesteel.bench.compare.stats import effective_n, is_real, mean_interval
+from firesteel.bench.load.measure import RunLimits
+from firesteel.bench.results.serialize import StoredRun
+from firesteel.bench.values import BenchRun, PointFigures, RequestSample, RequestSettings
 from tests.bench.runs import POINT, SUBJECT, kept, rates
 
-_LIMITS = Limits()
+_LIMITS = RunLimits()
 
 
-def simulated(chance: random.Random, spreads: tuple[float, float], most: int, rho: float = 0.0) -> Kept:
+def simulated(chance: random.Random, spreads: tuple[float, float], most: int, rho: float = 0.0) -> StoredRun:
     """Decode about 100 tok/s, the first word after half a second; each visit hangs on the last by `rho`."""
     at = [chance.gauss(0, 1), chance.gauss(0, 1)]
     decode: list[float] = []
     first: list[float] = []
-    samples: list[Sample] = []
+    samples: list[RequestSample] = []
     for visit in range(most):
         decode.append(100 * exp(spreads[0] * at[0]))
         first.append(0.5 * exp(spreads[1] * at[1]))
         last = first[-1] + 99 / decode[-1]
         gaps = (11 / decode[-1],) * 9
-        samples.append(Sample(0, visit, float(visit), first[-1], last, last, gaps, 1000, 100))
+        samples.append(RequestSample(0, visit, float(visit), first[-1], last, last, gaps, 1000, 100))
         at = [rho * each + sqrt(1 - rho**2) * chance.gauss(0, 1) for each in at]
         seen = [mean_interval(values) for values in (decode, first)]
         if visit + 1 >= _LIMITS.least_visits and all(
             each and each.half_width <= _LIMITS.precision for each in seen
         ):
             break
-    figures = Figures(POINT, len(samples), decode_tps=mean_interval(decode))
-    run = Run("r", "2026-11-15T10:00:00+00:00", SUBJECT, Settings(), (POINT,), (figures,), is_whole=True)
-    return Kept(run, tuple(samples))
+    figures = PointFigures(POINT, len(samples), decode_tps=mean_interval(decode))
+    run = BenchRun(
+        "r", "2026-11-15T10:00:00+00:00", SUBJECT, RequestSettings(), (POINT,), (figures,), is_whole=True
+    )
+    return StoredRun(run, tuple(samples))
 
 
 def share_that_differs(spreads: tuple[float, float], most: int, rho: float = 0.0, times: int = 150) -> float:
@@ -92,12 +94,12 @@ def test_of_many_figures_one_must_be_the_surer() -> None:
     assert verdicts(compare(_among_equals(one), _among_equals(other))) == {"no difference seen"}
 
 
-def _among_equals(made: Kept) -> Kept:
+def _among_equals(made: StoredRun) -> StoredRun:
     loads = tuple(replace(POINT, prompt_tokens=2000 + at) for at in range(40))
     points = (POINT, *loads)
     equal = kept("e", rates(50, n=6, spread=0.03, seed=9)).samples
     more = tuple(replace(each, point=at) for at in range(1, 41) for each in equal)
-    return Kept(replace(made.run, points=points), (*made.samples, *more))
+    return StoredRun(replace(made.run, points=points), (*made.samples, *more))
 
 
 def test_what_is_said_of_chance_is_so() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from firesteel.bench import exchange
+from firesteel.bench.results import exchange
 from firesteel.bench.values import Subject
 from firesteel.errors import UsageError
-from firesteel.planner import measured
+from firesteel.planner.speed import published
 from tests.bench.runs import POINT, kept, rates
 
 SUBJECT = Subject(
@@ -52,8 +52,8 @@ def test_nothing_private_goes_out() -> None:
 
 
 def test_the_columns_of_the_measured_data_are_all_there() -> None:
-    columns = set(measured._lines()[0].split(","))
-    assert columns <= set(exchange.ExchangeRow.model_fields)
+    columns = set(published._lines()[0].split(","))
+    assert columns <= set(exchange.ExportRow.model_fields)
     (row,) = exchange.rows_of(MADE)
     assert (row.depth, row.generated, row.users, row.sparks) == (1000, 100, 1, 2)
     assert row.speculation == '{"method": "mtp"}' and row.kv_dtype == "fp8"

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.bench.figures import Around, decode_tps, figures
-from firesteel.bench.values import Figure, Point, Sample, Wrong
-from firesteel.bench.verdict import verdict
+from firesteel.bench.compare.verdict import verdict
+from firesteel.bench.results.figures import PointContext, decode_tps, figures
+from firesteel.bench.values import MeasuredFigure, Point, RequestSample, Wrong
 from tests.bench.made_up import made_up
 
 POINT = Point("single", "prose", 1, 512, 101)
 PLAN = {"bytes_per_token": 1_000_000_000, "bandwidth_bytes_per_s": 100e9}
 
 
-def took(repetition: int = 1, tps: float = 50.0, first: float = 0.5, **more: Any) -> Sample:
+def took(repetition: int = 1, tps: float = 50.0, first: float = 0.5, **more: Any) -> RequestSample:
     """101 tokens at so many a second after the first."""
     gap = 1 / tps
     plain: dict[str, Any] = {
@@ -26,7 +26,7 @@ def took(repetition: int = 1, tps: float = 50.0, first: float = 0.5, **more: Any
         "last_s": first + 100 * gap, "total_s": first + 100 * gap + 0.01, "gaps_s": (gap,) * 100,
         "prompt_tokens": 520, "completion_tokens": 101, "cached_tokens": 20,
     }  # fmt: skip
-    return Sample(**{**plain, **more})
+    return RequestSample(**{**plain, **more})
 
 
 def test_the_figures_of_one_user() -> None:
@@ -96,37 +96,37 @@ def test_a_stream_beside_a_wrong_one_had_more_than_its_share() -> None:
     ("tps", "share", "says"), [(60, 0.6, ""), (40, 0.4, "under 0.45"), (99, 0.99, "above 0.95")]
 )
 def test_the_share_of_the_bandwidth_warns_outside_its_range(tps: float, share: float, says: str) -> None:
-    found = figures(POINT, [took(1, tps), took(2, tps)], Around(plan=PLAN))
+    found = figures(POINT, [took(1, tps), took(2, tps)], PointContext(plan=PLAN))
     assert found.bandwidth_share == pytest.approx(share)
     assert bool(found.notes) == bool(says) and says in " ".join(found.notes)
 
 
 def test_drafts_make_several_tokens_of_one_step() -> None:
-    around = Around(plan=PLAN, drafts=True, accepted_per_step=2.0)
+    around = PointContext(plan=PLAN, drafts=True, accepted_per_step=2.0)
     assert figures(POINT, [took(1, 120)], around).bandwidth_share == pytest.approx(0.6)
-    unknown = figures(POINT, [took(1, 120)], Around(plan=PLAN, drafts=True))
+    unknown = figures(POINT, [took(1, 120)], PointContext(plan=PLAN, drafts=True))
     assert unknown.bandwidth_share is None and "does not tell how many are taken" in unknown.notes[0]
 
 
 def test_nobody_knows_the_share_of_a_crowd_or_of_a_deep_prompt() -> None:
     crowd = replace(POINT, users=2)
-    assert figures(crowd, [took(1), took(1)], Around(plan=PLAN)).bandwidth_share is None
+    assert figures(crowd, [took(1), took(1)], PointContext(plan=PLAN)).bandwidth_share is None
     deep = replace(POINT, prompt_tokens=30_000)
-    assert figures(deep, [took(1)], Around(plan=PLAN)).bandwidth_share is None
+    assert figures(deep, [took(1)], PointContext(plan=PLAN)).bandwidth_share is None
 
 
 def test_goodput_counts_what_met_the_target() -> None:
     samples = [took(1, 50, 0.5), took(2, 50, 2.0), took(3, 10, 0.5)]
-    around = Around(target={"ttft_ms": 1000, "inter_token_ms": 30})
+    around = PointContext(target={"ttft_ms": 1000, "inter_token_ms": 30})
     found = figures(POINT, samples, around)
     seconds = (0.5 + 2) + (2 + 2) + (0.5 + 10)
     assert found.goodput_per_s == pytest.approx(1 / seconds)
-    none = figures(POINT, samples, Around(target={"ttft_ms": 1}))
+    none = figures(POINT, samples, PointContext(target={"ttft_ms": 1}))
     assert none.goodput_per_s == 0
 
 
 def test_joules_where_power_is_known() -> None:
-    found = figures(POINT, [took(1, 50, 0.5)], Around(watts=50.0))
+    found = figures(POINT, [took(1, 50, 0.5)], PointContext(watts=50.0))
     assert found.joules_per_token == pytest.approx(50 * 2.5 / 101)
 
 
@@ -155,7 +155,7 @@ def test_of_nothing_comes_nothing() -> None:
     assert found.samples == found.visits == 0 and found.decode_tps is None and not found.notes
 
 
-def looped(user: int, started: float, tps: float = 50.0, **more: Any) -> Sample:
+def looped(user: int, started: float, tps: float = 50.0, **more: Any) -> RequestSample:
     return took(1, tps, started_s=started, stream=user, **more)
 
 
@@ -180,7 +180,7 @@ def test_one_failure_in_ten_does_not_spoil_a_loop() -> None:
 
 
 def test_goodput_counts_failures_and_the_time_that_they_took() -> None:
-    around = Around(target={"ttft_ms": 1000})
+    around = PointContext(target={"ttft_ms": 1000})
     every = [took(1), took(2, wrong="dropped", why="gone"), took(3), took(4, wrong="http", why="500")]
     assert figures(POINT, every, around).goodput_per_s == pytest.approx(2 / (4 * 2.5))
     crowd = replace(POINT, users=2)
@@ -192,12 +192,12 @@ def test_goodput_counts_failures_and_the_time_that_they_took() -> None:
 def test_goodput_is_never_above_what_was_offered() -> None:
     point = replace(POINT, users=512, rate_per_s=2.0)
     every = [took(1, 1000, 0.1, started_s=at / 2) for at in range(8)]
-    assert figures(point, every, Around(target={"ttft_ms": 1000})).goodput_per_s == pytest.approx(2.0)
+    assert figures(point, every, PointContext(target={"ttft_ms": 1000})).goodput_per_s == pytest.approx(2.0)
 
 
 def test_the_wait_for_a_first_word_begins_when_it_was_due() -> None:
     point = replace(POINT, users=512, rate_per_s=2.0)
-    found = figures(point, [took(1, late_s=3.0, queued_s=3.0)], Around(target={"ttft_ms": 1000}))
+    found = figures(point, [took(1, late_s=3.0, queued_s=3.0)], PointContext(target={"ttft_ms": 1000}))
     assert found.ttft_ms["p50"] == pytest.approx(3500) and found.goodput_per_s == 0
 
 
@@ -205,10 +205,10 @@ def test_users_keep_their_pace_over_all_that_they_wait_for() -> None:
     """25 tok/s while it writes, but 40 for four together: a user has ten."""
     kept = made_up()
     one, four = (replace(kept.run.figures[0], point=replace(POINT, users=many)) for many in (1, 4))
-    speed = Figure(25.0, 24.0, 26.0, 5)
+    speed = MeasuredFigure(25.0, 24.0, 26.0, 5)
     found = (
         replace(one, decode_tps=speed, total_tps=None),
-        replace(four, decode_tps=speed, total_tps=Figure(40.0, 39.0, 41.0, 5)),
+        replace(four, decode_tps=speed, total_tps=MeasuredFigure(40.0, 39.0, 41.0, 5)),
     )
     target = replace(kept.run.settings, target={"inter_token_ms": 50.0})
     said = " ".join(each.text for each in verdict(replace(kept.run, figures=found, settings=target)))

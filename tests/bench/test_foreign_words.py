@@ -12,12 +12,12 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.bench import exchange, foreign, written
-from firesteel.bench.store import open_history
-from firesteel.bench.subject import of_url
-from firesteel.edge.home import Home
-from firesteel.edge.printable import cleaned, printable
+from firesteel.bench.load.subject import of_url
+from firesteel.bench.results import exchange, other_tools, serialize
+from firesteel.bench.results.history import open_history
+from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
+from firesteel.printable import cleaned, printable
 from tests.bench.runs import SUBJECT, kept, rates
 from tests.cli.inside import inside
 
@@ -43,16 +43,16 @@ def test_names_and_values_alike() -> None:
 
 def test_files_of_other_tools() -> None:
     benchy = json.loads((FILES / "llama-benchy-0.4.0.json").read_text())
-    found = foreign.read(json.dumps({**benchy, "model": EVIL, "version": EVIL}), "a.json").run
+    found = other_tools.read(json.dumps({**benchy, "model": EVIL, "version": EVIL}), "a.json").run
     assert is_plain(found.subject.model) and all(map(is_plain, found.notes))
     table = (FILES / "llama-benchy-0.4.0.csv").read_text().replace("smollm2", EVIL.replace("\x1b", "\x1b"))
-    assert is_plain(foreign.read(table, "a.csv").run.subject.model)
+    assert is_plain(other_tools.read(table, "a.csv").run.subject.model)
 
 
 def test_our_own_documents_and_rows() -> None:
     made = kept("a", rates(50), subject=replace(SUBJECT, model=EVIL, host={"title": EVIL}))
     whole = replace(made, run=replace(made.run, notes=(EVIL,)))
-    found = foreign.read(json.dumps(written.document(whole)), "a.json").run
+    found = other_tools.read(json.dumps(serialize.document(whole)), "a.json").run
     assert is_plain(found.subject.model) and is_plain(found.notes[0])
     rows = exchange.export_text(exchange.rows_of(whole))
     (told,) = exchange.import_text(rows, f"{EVIL}.json")
@@ -98,6 +98,6 @@ def test_the_id_of_a_file_is_no_markup(
 ) -> None:
     made = kept("a", rates(50))
     path = tmp_path / "a.json"
-    path.write_text(json.dumps(written.document(replace(made, run=replace(made.run, id=f"x{EVIL}")))))
+    path.write_text(json.dumps(serialize.document(replace(made, run=replace(made.run, id=f"x{EVIL}")))))
     done = inside(tmp_path, monkeypatch, capsys)("compare", str(path), str(path))
     assert done.code == 0 and is_plain(done.out) and "[/b]" in done.out

@@ -9,27 +9,35 @@ from typing import Any, get_args
 
 import pytest
 
-from firesteel.bench.client import Patience
-from firesteel.bench.measure import Began, Limits, Measured, Order, Progress, Took, measure
-from firesteel.bench.values import Point, Settings, Subject
-from firesteel.edge.sim import Truth, World
-from firesteel.edge.sim.batch import Pace
-from firesteel.edge.sim.order import order as order_of
-from firesteel.edge.sim.world import Text as PretendText
+from firesteel.bench.load.client import RequestTimeouts
+from firesteel.bench.load.measure import (
+    RunFinished,
+    RunLimits,
+    RunOrder,
+    RunProgress,
+    RunStarted,
+    SampleTaken,
+    measure,
+)
+from firesteel.bench.values import Point, RequestSettings, Subject
+from firesteel.sim import SimSpark, TrueSpeed
+from firesteel.sim.docker.run_command import engine_config as order_of
+from firesteel.sim.engine.batch import EngineSpeed
+from firesteel.sim.spark import Text as PretendText
 from tests.bench.liar import MODEL, TEMPLATE, Liar, serving, speaking
 from tests.bench.paced import Paced, pacing
-from tests.edge.spark import VLLM, Spark, spark
+from tests.sim.spark import VLLM, Spark, spark
 
 POINT = Point("single", "prose", 1, 40, 24)
-QUICK = Limits(budget_s=3, precision=0.5, least_visits=2, most_visits=3)
+QUICK = RunLimits(budget_s=3, precision=0.5, least_visits=2, most_visits=3)
 
 
-async def run(url: str, point: Point = POINT, **more: Any) -> Measured:
-    given = {"limits": QUICK, "patience": Patience(0.6, 0.4, 5), **more}
-    order = Order(Subject(url, MODEL), (point,), **given)
-    last: Measured | None = None
+async def run(url: str, point: Point = POINT, **more: Any) -> RunFinished:
+    given = {"limits": QUICK, "patience": RequestTimeouts(0.6, 0.4, 5), **more}
+    order = RunOrder(Subject(url, MODEL), (point,), **given)
+    last: RunFinished | None = None
     async for event in measure(order):
-        last = event if isinstance(event, Measured) else last
+        last = event if isinstance(event, RunFinished) else last
     assert last is not None
     return last
 
@@ -37,7 +45,7 @@ async def run(url: str, point: Point = POINT, **more: Any) -> Measured:
 async def test_an_honest_server_is_measured() -> None:
     liar = Liar(token_s=0.005)
     async with serving(liar) as url:
-        done = await run(url, limits=Limits(3, 0.02, 3, 4))
+        done = await run(url, limits=RunLimits(3, 0.02, 3, 4))
     (found,) = done.run.figures
     assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(200, rel=0.1)
     assert not found.wrong and found.visits == found.samples >= 3
@@ -90,7 +98,7 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 async def test_a_lie_is_named_and_no_figure_is_made_of_it(lie: str) -> None:
     kind, why = LIES[lie]
-    more: dict[str, Any] = {"patience": Patience(5, 5, 10)} if lie == "pauses" else {}
+    more: dict[str, Any] = {"patience": RequestTimeouts(5, 5, 10)} if lie == "pauses" else {}
     point = replace(POINT, answer_tokens=64) if lie == "says more than it wrote" else POINT
     async with serving(Liar(lie)) as url:
         done = await run(url, point, **more)
@@ -104,7 +112,7 @@ async def test_a_lie_is_named_and_no_figure_is_made_of_it(lie: str) -> None:
 
 async def test_a_server_that_lies_now_and_then_is_measured_by_the_rest() -> None:
     async with serving(Liar("twice the tokens", every=3, token_s=0.005)) as url:
-        done = await run(url, limits=Limits(4, 0.001, 5, 6))
+        done = await run(url, limits=RunLimits(4, 0.001, 5, 6))
     (found,) = done.run.figures
     assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(200, rel=0.1)
     assert found.wrong == {"wrong usage": 2} and found.samples == 4
@@ -129,7 +137,7 @@ async def test_an_answer_in_one_piece_has_no_decode_figure() -> None:
 
 async def test_tokens_come_from_usage_and_not_from_chunks() -> None:
     async with serving(Liar(tokens_a_chunk=4, token_s=0.004)) as url:
-        done = await run(url, replace(POINT, answer_tokens=65), limits=Limits(4, 0.05, 3, 4))
+        done = await run(url, replace(POINT, answer_tokens=65), limits=RunLimits(4, 0.05, 3, 4))
     (found,) = done.run.figures
     assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(250, rel=0.1)
     assert len(done.samples[0].gaps_s) == 16
@@ -205,9 +213,9 @@ async def test_points_are_visited_in_an_order_that_the_seed_gives() -> None:
         points = tuple(replace(POINT, prompt_tokens=size, answer_tokens=2) for size in (30, 35, 40, 45))
         seen = []
         async with serving(Liar(token_s=0)) as url:
-            asked = Order(Subject(url, MODEL), points, Settings(seed=seed), limits=QUICK)
+            asked = RunOrder(Subject(url, MODEL), points, RequestSettings(seed=seed), limits=QUICK)
             async for event in measure(asked):
-                if isinstance(event, Progress):
+                if isinstance(event, RunProgress):
                     seen.append(event.text.split(":")[0])
         return seen[1:9]
 
@@ -219,21 +227,21 @@ async def test_points_are_visited_in_an_order_that_the_seed_gives() -> None:
 async def test_a_run_goes_on_where_it_was() -> None:
     liar = Liar(token_s=0)
     async with serving(liar) as url:
-        order = Order(Subject(url, MODEL), (POINT,), limits=replace(QUICK, precision=1e-9))
+        order = RunOrder(Subject(url, MODEL), (POINT,), limits=replace(QUICK, precision=1e-9))
         kept, begun = [], []
         events = measure(order)
         async for event in events:
-            if isinstance(event, Began):
+            if isinstance(event, RunStarted):
                 begun.append(event.run)
-            if isinstance(event, Took):
+            if isinstance(event, SampleTaken):
                 kept.append(event.sample)
                 if len(kept) == 2:
                     break
         await events.aclose()  # type: ignore[attr-defined]  # it is a generator
         assert not begun[0].figures and not begun[0].is_whole
-        done: Measured | None = None
+        done: RunFinished | None = None
         async for event in measure(replace(order, kept=tuple(kept))):
-            done = event if isinstance(event, Measured) else done
+            done = event if isinstance(event, RunFinished) else done
     assert done is not None and list(done.samples[:2]) == kept
     assert [each.repetition for each in done.samples] == list(range(len(done.samples)))
     assert [each.is_cold for each in done.samples[:3]] == [True, False, False]
@@ -253,8 +261,8 @@ async def test_what_waits_in_an_open_loop_stays_in_its_figures(room: int) -> Non
             url,
             point,
             limits=replace(QUICK, most_visits=1),
-            patience=Patience(20, 20, 20),
-            settings=Settings(target={"ttft_ms": 200}),
+            patience=RequestTimeouts(20, 20, 20),
+            settings=RequestSettings(target={"ttft_ms": 200}),
         )
     (found,) = done.run.figures
     warm = sorted((each.started_s - each.late_s, each) for each in done.samples if not each.is_cold)
@@ -276,20 +284,24 @@ async def test_an_open_loop_that_is_borne_is_not_said_to_be_behind() -> None:
     async with pacing(Paced(prefill_s=0.005, step_s=0.002)) as url:
         point = replace(POINT, users=512, rate_per_s=40.0, answer_tokens=8)
         limits = replace(QUICK, most_visits=2)
-        done = await run(url, point, limits=limits, settings=Settings(target={"ttft_ms": 5000}))
+        done = await run(url, point, limits=limits, settings=RequestSettings(target={"ttft_ms": 5000}))
     (found,) = done.run.figures
     assert not any("keep up" in note for note in found.notes)
     assert found.goodput_per_s == pytest.approx(40), "all are met, and no more than arrive"
 
 
 async def test_what_finds_no_room_is_unsent_and_misses_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firesteel.bench.visit._DRAIN_S", 0.3)
-    monkeypatch.setattr("firesteel.bench.visit._DRAIN_TIMES", 0.0)
+    monkeypatch.setattr("firesteel.bench.load.repetition._DRAIN_S", 0.3)
+    monkeypatch.setattr("firesteel.bench.load.repetition._DRAIN_TIMES", 0.0)
     async with pacing(Paced(prefill_s=0.1, step_s=0.005, slots=1)) as url:
         point = replace(POINT, users=1, rate_per_s=40.0, answer_tokens=3)
-        settings = Settings(target={"ttft_ms": 60_000})
+        settings = RequestSettings(target={"ttft_ms": 60_000})
         done = await run(
-            url, point, limits=replace(QUICK, most_visits=1), patience=Patience(20, 20, 20), settings=settings
+            url,
+            point,
+            limits=replace(QUICK, most_visits=1),
+            patience=RequestTimeouts(20, 20, 20),
+            settings=settings,
         )
     (found,) = done.run.figures
     assert found.wrong["unsent"] > 5
@@ -302,7 +314,7 @@ async def test_users_who_ask_again_are_measured_while_all_are_at_it() -> None:
     users, made, prefill, step = 4, 24, 0.03, 0.006
     async with pacing(Paced(prefill, step)) as url:
         point = replace(POINT, shape="sweep", users=users, answer_tokens=made)
-        done = await run(url, point, limits=Limits(12, 0.001, 3, 3), patience=Patience(9, 9, 9))
+        done = await run(url, point, limits=RunLimits(12, 0.001, 3, 3), patience=RequestTimeouts(9, 9, 9))
     (found,) = done.run.figures
     cycle = users * prefill + (made - 1) * step
     assert not found.wrong and found.decode_tps is not None and found.total_tps is not None
@@ -325,7 +337,7 @@ async def test_a_burst_comes_at_once() -> None:
 
 async def test_a_first_chunk_of_many_tokens_does_not_make_it_fast() -> None:
     async with pacing(Paced(0.02, 0.005, held=20)) as url:
-        done = await run(url, replace(POINT, answer_tokens=50), limits=Limits(3, 0.05, 2, 3))
+        done = await run(url, replace(POINT, answer_tokens=50), limits=RunLimits(3, 0.05, 2, 3))
     (found,) = done.run.figures
     assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(200, rel=0.05)
     assert done.samples[-1].first_tokens == 20
@@ -351,10 +363,10 @@ async def test_thoughts_that_are_not_shown_leave_decode_unknown(
 async def test_a_budget_that_is_short_drops_points_and_not_repetitions() -> None:
     points = tuple(Point("quick", text, users, 40, 40) for users in (1, 4) for text in ("prose", "code"))
     async with serving(Liar(first_s=0.2, token_s=0.005)) as url:
-        order = Order(Subject(url, MODEL), points, limits=Limits(2.5, 0.001))
-        done: Measured | None = None
+        order = RunOrder(Subject(url, MODEL), points, limits=RunLimits(2.5, 0.001))
+        done: RunFinished | None = None
         async for event in measure(order):
-            done = event if isinstance(event, Measured) else done
+            done = event if isinstance(event, RunFinished) else done
     assert done is not None and done.run.is_whole
     visits = {(each.point.text, each.point.users): each.visits for each in done.run.figures}
     assert visits["prose", 1] >= 3 and visits["code", 4] == 0
@@ -364,7 +376,7 @@ async def test_a_budget_that_is_short_drops_points_and_not_repetitions() -> None
 
 async def test_the_precision_is_looked_for_from_the_sixth_visit_on() -> None:
     async with serving(Liar(token_s=0.001)) as url:
-        done = await run(url, limits=Limits(20, 0.9))
+        done = await run(url, limits=RunLimits(20, 0.9))
     assert done.run.figures[0].visits == 6
 
 
@@ -376,9 +388,9 @@ DRAFTS = ("--speculative-config", '{"method": "eagle3", "num_speculative_tokens"
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    truth = Truth("openai/*", decode_tokens_per_s=150.0, prefill_tokens_per_s=4000.0)
+    truth = TrueSpeed("openai/*", decode_tokens_per_s=150.0, prefill_tokens_per_s=4000.0)
     taken: dict[PretendText, float] = dict.fromkeys(get_args(PretendText), 0.7)
-    world = World(faster=500, images=("*",), truths=(truth,), jitter=0.01, acceptance=taken)
+    world = SimSpark(faster=500, images=("*",), truths=(truth,), jitter=0.01, acceptance=taken)
     made = spark(tmp_path_factory.mktemp("truth"), world)
     yield made
     made.end()
@@ -388,15 +400,17 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
 async def test_a_pretend_spark_shows_the_speed_that_it_was_given(host: Spark, more: tuple[str, ...]) -> None:
     """Drafted tokens come several to a chunk: whoever counts chunks finds half."""
     launch = (*VLLM, *more)
-    pace = Pace.read(order_of([*launch], host.folder, "id", {})["pace"])
+    pace = EngineSpeed.read(order_of([*launch], host.folder, "id", {})["pace"])
     engine = host.start(*launch, name="drafts" if more else "plain").until_ready()
     alone, four = Point("single", "code", 1, 64, 160), Point("sweep", "code", 4, 32, 96)
-    order = Order(
-        Subject(engine.url, "oss", "vllm"), (alone,) if more else (alone, four), limits=Limits(9, 0.001, 2, 2)
+    order = RunOrder(
+        Subject(engine.url, "oss", "vllm"),
+        (alone,) if more else (alone, four),
+        limits=RunLimits(9, 0.001, 2, 2),
     )
-    last: Measured | None = None
+    last: RunFinished | None = None
     async for event in measure(order):
-        last = event if isinstance(event, Measured) else last
+        last = event if isinstance(event, RunFinished) else last
     assert last is not None
     for found in last.run.figures:
         assert not found.wrong and found.decode_tps is not None

@@ -15,19 +15,20 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from firesteel.bench import said
-from firesteel.bench.plot import Dot, thinned
-from firesteel.bench.report import published_rows, report_page
-from firesteel.bench.rows import binned
-from firesteel.bench.stats import mean_interval
-from firesteel.bench.store import open_history
-from firesteel.bench.values import Figure, Figures, Point, Run
-from firesteel.bench.verdict import verdict
-from firesteel.bench.written import Kept
-from firesteel.cli import bench_view, compare
-from firesteel.cli.bench_page import before, write_page
-from firesteel.edge.home import Home
-from firesteel.planner.measured import Run as Published
+from firesteel.bench.compare.stats import mean_interval
+from firesteel.bench.compare.verdict import verdict
+from firesteel.bench.report import format
+from firesteel.bench.report.plot import Dot, thinned
+from firesteel.bench.report.report import published_rows, report_page
+from firesteel.bench.report.row_chart import binned
+from firesteel.bench.results.history import open_history
+from firesteel.bench.results.serialize import StoredRun
+from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
+from firesteel.cli import compare
+from firesteel.cli.output import bench
+from firesteel.cli.output.bench_page import before, write_page
+from firesteel.edge.files.home import Home
+from firesteel.planner.speed.published import PublishedRun as Published
 from tests.bench.made_up import POINTS, made_up, of_texts
 
 GOLDEN = Path(__file__).parent / "golden" / "report.html"
@@ -107,7 +108,7 @@ def test_what_is_not_known_is_left_out_and_said() -> None:
 
 def test_a_run_of_nothing_says_so() -> None:
     kept = made_up()
-    text = words(parsed(report_page(Kept(replace(kept.run, figures=(), beside={}, client={})))))
+    text = words(parsed(report_page(StoredRun(replace(kept.run, figures=(), beside={}, client={})))))
     assert "Nothing could be measured" in text
     assert "Every figure There are none" in text
 
@@ -130,7 +131,7 @@ def tags(page: str) -> list[tuple[str, tuple[str, ...]]]:
     return parser.seen
 
 
-def hostile(word: str) -> Kept:
+def hostile(word: str) -> StoredRun:
     kept = made_up("made-up-1", word)
     subject = replace(
         kept.run.subject, engine=word, version=word, launch_key=word, image_digest=word, url=word,
@@ -142,7 +143,7 @@ def hostile(word: str) -> Kept:
     )
     run = replace(kept.run, id=word, subject=subject, figures=found, notes=(word,), began=word)
     samples = tuple(replace(each, why=word) for each in kept.samples)
-    return Kept(run, samples, word, word)
+    return StoredRun(run, samples, word, word)
 
 
 def test_no_word_of_others_becomes_markup() -> None:
@@ -182,19 +183,19 @@ COUNTS = st.one_of(st.integers(-2, 20), st.sampled_from([0, 10**9, 10**40]))
 
 
 @st.composite
-def wild_runs(draw: st.DrawFn) -> Kept:
+def wild_runs(draw: st.DrawFn) -> StoredRun:
     kept = made_up()
 
-    def figure() -> Figure | None:
-        return draw(st.none() | st.builds(Figure, NUMBERS, NUMBERS, NUMBERS, COUNTS))
+    def figure() -> MeasuredFigure | None:
+        return draw(st.none() | st.builds(MeasuredFigure, NUMBERS, NUMBERS, NUMBERS, COUNTS))
 
     def some(*names: str) -> dict[str, Any]:
         return {name: draw(NUMBERS) for name in names}
 
-    def one() -> Figures:
+    def one() -> PointFigures:
         users, prompt, answer, shared, turns = (draw(COUNTS) for _ in range(5))
         point = Point("x", "prose", users, prompt, answer, shared, turns, draw(st.none() | st.floats()))
-        return Figures(
+        return PointFigures(
             point, draw(COUNTS), {"late": draw(COUNTS)}, figure(), figure(), figure(),
             some("p50", "p90", "p99"), some("p50", "p90", "p99"), some("p50"), draw(st.none() | st.floats()),
             draw(st.none() | st.floats()), draw(st.none() | st.floats()), ttft_mean_ms=figure(),
@@ -226,12 +227,12 @@ def wild_runs(draw: st.DrawFn) -> Kept:
         replace(each, point=2, gaps_s=tuple(float(draw(st.floats())) for _ in range(3)))
         for each in kept.samples[:4]
     )
-    return Kept(run, samples, "reported", "a file")
+    return StoredRun(run, samples, "reported", "a file")
 
 
 @settings(max_examples=40, phases=(Phase.explicit, Phase.generate))
 @given(wild_runs())
-def test_whatever_numbers_a_file_holds_the_page_is_whole(kept: Kept) -> None:
+def test_whatever_numbers_a_file_holds_the_page_is_whole(kept: StoredRun) -> None:
     page = report_page(kept, [published(44.0)], kept.run)
     root = parsed(page)
     places = [
@@ -260,7 +261,9 @@ def test_thousands_of_samples_and_points_make_a_page_of_bounded_size() -> None:
         beside={**kept.run.beside, "over_time": {"at_s": looks, "power_w": looks}},
     )  # fmt: skip
     samples = tuple(replace(kept.samples[1], gaps_s=(0.02,) * 500, repetition=at) for at in range(2000))
-    page = report_page(Kept(run, samples), [published(40.0 + at / 100, 1024 + at) for at in range(500)], run)
+    page = report_page(
+        StoredRun(run, samples), [published(40.0 + at / 100, 1024 + at) for at in range(500)], run
+    )
     parsed(page)
     assert len(page) < 700_000
     assert "more rows are left out" in page
@@ -288,15 +291,15 @@ def test_bins_hold_every_value_once() -> None:
 )
 def test_figures_are_worded_as_in_the_table(values: list[float]) -> None:
     found = mean_interval(values)
-    assert said.figure(found) == bench_view.figure(found)
+    assert format.figure(found) == bench.figure(found)
 
 
 @pytest.mark.parametrize("point", POINTS[:-1])
 def test_loads_are_worded_as_compare_words_them(point: Point) -> None:
-    assert said.load(point) == compare.said(point)
+    assert format.load(point) == compare.said(point)
 
 
-def told(run: Run) -> str:
+def told(run: BenchRun) -> str:
     return "\n".join(f"{line.kind}: {line.text}" for line in verdict(run))
 
 
@@ -338,7 +341,7 @@ def test_without_a_gpu_a_small_share_is_no_fault() -> None:
     odd = replace(run.figures[0], bandwidth_share=0.3)
     here = replace(run, figures=(odd,), subject=replace(run.subject, host={"title": "a CPU", "gpus": []}))
     assert "fact: Decode of one user is 0.30" in told(here)
-    assert "0.30, not unusual without a GPU" in words(parsed(report_page(Kept(here))))
+    assert "0.30, not unusual without a GPU" in words(parsed(report_page(StoredRun(here))))
     high = replace(here, figures=(replace(odd, bandwidth_share=1.2),))
     assert "warning: Decode of one user is 1.20" in told(high)
 
@@ -377,9 +380,11 @@ def test_a_dot_lies_where_its_figure_is() -> None:
     slow, fast = (
         replace(kept.run.figures[0], point=Point("depth", prompt_tokens=tokens)) for tokens in (1000, 3000)
     )
-    slow, fast = (replace(each, decode_tps=Figure(v, v, v, 3)) for each, v in ((slow, 20.0), (fast, 40.0)))
+    slow, fast = (
+        replace(each, decode_tps=MeasuredFigure(v, v, v, 3)) for each, v in ((slow, 20.0), (fast, 40.0))
+    )
     run = replace(kept.run, points=(slow.point, fast.point), figures=(slow, fast))
-    found = chart(parsed(report_page(Kept(run))), "Decode against depth")
+    found = chart(parsed(report_page(StoredRun(run))), "Decode against depth")
     heights = [294 - float(each.attrib["cy"]) for each in found.iter(f"{SVG}circle")][:2]
     assert heights[1] == pytest.approx(2 * heights[0], rel=0.01)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.bench.sampler import (
+from firesteel.bench.load.sampler import (
     Counters,
-    Look,
+    HostReading,
     Sampler,
     added,
     during,
@@ -18,7 +18,7 @@ from firesteel.bench.sampler import (
     read_counters,
     summary,
 )
-from firesteel.edge.sim import World, environment, make
+from firesteel.sim import SimSpark, environment, make
 
 RECORDED = Path(__file__).parent.parent / "engines/metrics/llamacpp-11549.txt"
 
@@ -26,22 +26,22 @@ RECORDED = Path(__file__).parent.parent / "engines/metrics/llamacpp-11549.txt"
 @pytest.mark.parametrize(
     ("text", "seen"),
     [
-        ("2400, 60.50, 52, 90\n", Look(1, 2400, 60.5, 52, 90)),
-        ("208, [N/A], 38, 0\n", Look(1, 208, None, 38, 0)),
-        ("[N/A], [N/A], [N/A], [N/A]\n", Look(1)),
-        ("2400, 60, 52, 90\n1200, 40, 70, 10\n", Look(1, 1200, 100, 70, 90)),
-        ("2400, 60, 52, 90\n1200, [N/A], 70, 10\n", Look(1, 1200, None, 70, 90)),
-        ("", Look(1)),
-        ("Failed to initialize NVML: Driver/library version mismatch\n", Look(1)),
-        ("nan, inf, -3, 1e99\n", Look(1)),
+        ("2400, 60.50, 52, 90\n", HostReading(1, 2400, 60.5, 52, 90)),
+        ("208, [N/A], 38, 0\n", HostReading(1, 208, None, 38, 0)),
+        ("[N/A], [N/A], [N/A], [N/A]\n", HostReading(1)),
+        ("2400, 60, 52, 90\n1200, 40, 70, 10\n", HostReading(1, 1200, 100, 70, 90)),
+        ("2400, 60, 52, 90\n1200, [N/A], 70, 10\n", HostReading(1, 1200, None, 70, 90)),
+        ("", HostReading(1)),
+        ("Failed to initialize NVML: Driver/library version mismatch\n", HostReading(1)),
+        ("nan, inf, -3, 1e99\n", HostReading(1)),
     ],
 )
-def test_nvidia_smi(text: str, seen: Look) -> None:
+def test_nvidia_smi(text: str, seen: HostReading) -> None:
     assert parse_gpu(1, text) == seen
 
 
 async def test_the_pretend_spark_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make(tmp_path, World())
+    make(tmp_path, SimSpark())
     for name, value in environment(tmp_path, {"PATH": "/usr/bin:/bin"}).items():
         monkeypatch.setenv(name, value)
     async with Sampler("http://127.0.0.1:9", None) as sampler:
@@ -63,14 +63,14 @@ async def test_of_another_machine_nothing_is_known() -> None:
 
 
 def test_a_summary_leaves_out_what_nobody_saw() -> None:
-    looks = [Look(1, clock_mhz=200), Look(2, clock_mhz=2400, temperature_c=50)]
+    looks = [HostReading(1, clock_mhz=200), HostReading(2, clock_mhz=2400, temperature_c=50)]
     found = summary(looks)
     assert found["clock_mhz"] == {"least": 200, "mean": 1300, "most": 2400}
     assert found["temperature_c"]["mean"] == 50 and "power_w" not in found
 
 
 def test_power_counts_while_there_is_load() -> None:
-    looks = [Look(float(at), power_w=60 if 10 <= at <= 13 else 8) for at in range(20)]
+    looks = [HostReading(float(at), power_w=60 if 10 <= at <= 13 else 8) for at in range(20)]
     assert mean_watts(during(looks, [(10, 11), (12.5, 13.5)])) == 60
     assert mean_watts(during(looks, [(10, 11)])) is None, "twice is too seldom"
 

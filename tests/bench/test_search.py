@@ -9,10 +9,10 @@ from math import exp
 
 import pytest
 
-from firesteel.bench.search import Axis, Search
-from firesteel.bench.space import Setting
+from firesteel.bench.tune.search import Search, SearchAxis
+from firesteel.bench.tune.space import Setting
 
-AXES = (Axis(4, True), Axis(3, True), Axis(4, True), Axis(2), Axis(4))
+AXES = (SearchAxis(4, True), SearchAxis(3, True), SearchAxis(4, True), SearchAxis(2), SearchAxis(4))
 START = (3, 1, 2, 0, 1)
 GRID = list(product(*(range(axis.size) for axis in AXES)))
 Truth = Callable[[Setting], float]
@@ -133,7 +133,7 @@ def test_values_that_are_no_rates_are_a_failure() -> None:
 
 
 def test_a_very_large_space_is_drawn_from() -> None:
-    axes = tuple(Axis(10) for _ in range(6))
+    axes = tuple(SearchAxis(10) for _ in range(6))
     search = Search(axes, (0,) * 6, most=4)
     found = run(search, lambda setting: 100.0 + sum(setting))
     assert len(found.told) == 4 and all(len(each.setting) == 6 for each in found.told)

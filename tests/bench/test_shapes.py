@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.bench.shapes import MAX_POINTS, Sizes, fitting, longest, points, shapes
+from firesteel.bench.load.shapes import MAX_POINTS, Sizes, fitting, longest, points, shapes
 from firesteel.bench.values import Point
 from firesteel.errors import UsageError
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from firesteel import library
-from firesteel.bench.space import AS_IT_IS, OFF, Around, Goal, Space, make_space
-from firesteel.edge import embedded_server
-from firesteel.engines.schema import schema
-from firesteel.facts.hardware import hardware, host_at_rest
+from firesteel.bench.tune.space import AS_IT_IS, OFF, Goal, PlanningContext, SearchSpace, make_search_space
+from firesteel.edge.embedded import server
+from firesteel.engines.schema.releases import schema
+from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.launch import Ask
 from firesteel.planner import Band
 from firesteel.rules import Proposal
@@ -24,31 +24,31 @@ def proposed(model: str, version: str | None = None, context: int | None = None)
     return library.propose(Ask(model, context, 4, version=version), GB10)[0]
 
 
-def around() -> Around:
+def around() -> PlanningContext:
     known = library.catalog()
-    return Around(known.images, recipes=tuple(known.recipes.values()))
+    return PlanningContext(known.images, recipes=tuple(known.recipes.values()))
 
 
-def spaced(base: Proposal, users: int = 4, goal: Goal = "latency") -> Space:
-    return make_space(base, goal, users, around())
+def spaced(base: Proposal, users: int = 4, goal: Goal = "latency") -> SearchSpace:
+    return make_search_space(base, goal, users, around())
 
 
 @pytest.fixture(scope="module")
-def space() -> Space:
+def space() -> SearchSpace:
     return spaced(proposed(MTP, context=8192))
 
 
-def labels(space: Space, knob: str) -> tuple[str, ...]:
+def labels(space: SearchSpace, knob: str) -> tuple[str, ...]:
     at = space.at(knob)
     return space.knobs[at].labels if at is not None else ()
 
 
-def test_the_start_is_the_launch_as_it_is(space: Space) -> None:
+def test_the_start_is_the_launch_as_it_is(space: SearchSpace) -> None:
     assert space.changes(space.start) == {}
     assert space.proposal(space.start).plan.launch == space.base.plan.launch
 
 
-def test_labels_and_settings_are_inverse(space: Space) -> None:
+def test_labels_and_settings_are_inverse(space: SearchSpace) -> None:
     lot = random.Random(1)
     for _ in range(100):
         setting = tuple(lot.randrange(len(knob.choices)) for knob in space.knobs)
@@ -98,7 +98,7 @@ def test_only_ways_to_draft_that_the_model_has() -> None:
     assert "dflash 15" in labels(spaced(proposed("qwen3.5-27b-dflash")), "speculation")
 
 
-def test_turning_drafting_off_takes_the_flag_away(space: Space) -> None:
+def test_turning_drafting_off_takes_the_flag_away(space: SearchSpace) -> None:
     at = space.at("speculation")
     assert at is not None
     plain = space.proposal(space.moved(space.start, at, 0)).plan
@@ -106,7 +106,7 @@ def test_turning_drafting_off_takes_the_flag_away(space: Space) -> None:
     assert plain.memory.needed.expected < space.base.plan.memory.needed.expected  # its drafter is not loaded
 
 
-def test_more_sequences_are_planned_anew(space: Space) -> None:
+def test_more_sequences_are_planned_anew(space: SearchSpace) -> None:
     at = space.at("max-num-seqs")
     assert at is not None and labels(space, "max-num-seqs") == ("4", "8")
     more = space.proposal(space.moved(space.start, at, 1)).plan.launch.flags
@@ -125,24 +125,24 @@ def test_the_embedded_engine_is_offered_what_it_takes() -> None:
     space = spaced(library.plan("smollm2")[0], users=1)
     assert {"threads", "flash-attn", "ubatch-size"} <= {knob.name for knob in space.knobs}
     flags = {flag for knob in space.knobs for choice in knob.choices for flag in choice.flags}
-    assert flags <= embedded_server.TAKES_VALUE.keys()
+    assert flags <= server.TAKES_VALUE.keys()
     assert labels(space, "ubatch-size") == ("256", AS_IT_IS, "1024", "2048")  # 512 is what it is anyway
 
 
-def test_a_way_to_load_is_no_matter_of_speed(space: Space) -> None:
+def test_a_way_to_load_is_no_matter_of_speed(space: SearchSpace) -> None:
     at = space.at("load-format")
     assert at is not None and space.knobs[at].moves == "start"
     assert space.size * 2 == _grid(space)
 
 
-def _grid(space: Space) -> int:
+def _grid(space: SearchSpace) -> int:
     found = 1
     for knob in space.knobs:
         found *= len(knob.choices)
     return found
 
 
-def test_what_a_bench_found_here_does_not_decide_the_ranking(space: Space) -> None:
+def test_what_a_bench_found_here_does_not_decide_the_ranking(space: SearchSpace) -> None:
     """A start that was measured at ten times its plan must not make all others look slow."""
     speed = space.base.plan.speed
     assert speed is not None
@@ -158,7 +158,7 @@ def test_what_a_bench_found_here_does_not_decide_the_ranking(space: Space) -> No
     assert now is not None and then is not None and then > 0.5 * now
 
 
-def test_the_plan_ranks_what_it_knows(space: Space) -> None:
+def test_the_plan_ranks_what_it_knows(space: SearchSpace) -> None:
     """One user: more of the past to read with a wider cache, so fp8 is expected to be faster."""
     at = space.at("kv-cache-dtype")
     assert at is not None

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.bench import stats
-from firesteel.bench.values import Figure
+from firesteel.bench.compare import stats
+from firesteel.bench.values import MeasuredFigure
 
 _RATES = st.lists(st.floats(0.01, 1e6), min_size=1, max_size=40)
 
@@ -72,7 +72,9 @@ def test_intervals_hold_the_truth_as_often_as_they_say(n: int, spread: float) ->
     assert _held(draws, stats.median_interval, median) >= least
 
 
-def _held(draws: list[list[float]], interval: Callable[[list[float]], Figure | None], truth: float) -> float:
+def _held(
+    draws: list[list[float]], interval: Callable[[list[float]], MeasuredFigure | None], truth: float
+) -> float:
     found = [interval(values) for values in draws]
     held = [figure for figure in found if figure and figure.low <= truth <= figure.high]
     return len(held) / len(draws)

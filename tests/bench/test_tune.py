@@ -13,45 +13,47 @@ from typing import Any
 import pytest
 
 from firesteel import catalog, library
-from firesteel.bench import tune_journal as journals
-from firesteel.bench.space import Around
-from firesteel.bench.stats import is_real
-from firesteel.bench.store import open_history
-from firesteel.bench.tune import Place, Tried, Tuned, tune
-from firesteel.bench.tune_journal import Before, Journal, Trial, Wish
-from firesteel.bench.tune_measure import rounds
-from firesteel.bench.tune_words import drafting, drafting_words
-from firesteel.bench.values import Point, Sample
-from firesteel.edge.home import Home, catalog_files
-from firesteel.edge.sim import Truth, World
+from firesteel.bench.compare.stats import is_real
+from firesteel.bench.results.history import open_history
+from firesteel.bench.tune import journal as journals
+from firesteel.bench.tune.journal import Journal, RunningBefore, Trial, TuneOptions
+from firesteel.bench.tune.measure import rounds
+from firesteel.bench.tune.space import PlanningContext
+from firesteel.bench.tune.summary import drafting, drafting_text
+from firesteel.bench.tune.tune import TrialFinished, TuneEnvironment, TuneResult, tune
+from firesteel.bench.values import Point, RequestSample
+from firesteel.edge.files.home import Home, catalog_files
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.facts.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.launch import Ask
 from firesteel.planner import launch_key
 from firesteel.rules import Proposal
 from firesteel.run import LOOPBACK
+from firesteel.sim import SimSpark, TrueSpeed
 from tests.bench.pretend_tune import PretendHands, true_score
 
 GB10 = host_at_rest(hardware("gb10"))
 MODEL = "qwen3.6-35b-a3b-nvfp4"
 ASK = Ask(MODEL, 8192, 4, 8123)
 KNOBS = ("speculation", "attention-backend", "max-num-batched-tokens")
-WISH = Wish(texts=("code",), users=1, answer_tokens=64, prompt_tokens=128, only=KNOBS)
-RAN = Before((MODEL, "--port", "8123"), ASK, "0.0.0.0", False, True)
+WISH = TuneOptions(texts=("code",), users=1, answer_tokens=64, prompt_tokens=128, only=KNOBS)
+RAN = RunningBefore((MODEL, "--port", "8123"), ASK, "0.0.0.0", False, True)
 
 KERNELS = (
-    Truth(when={"attention-backend": "TRITON_ATTN"}, decode_times=1.25),
-    Truth(when={"max-num-batched-tokens": "4096"}, decode_times=1.04),
+    TrueSpeed(when={"attention-backend": "TRITON_ATTN"}, decode_times=1.25),
+    TrueSpeed(when={"max-num-batched-tokens": "4096"}, decode_times=1.04),
 )
-BETTER = World(truths=KERNELS)
-AS_GOOD = World(truths=(Truth(when={"attention-backend": "flashinfer"}, decode_times=1.6),), draft_cost=0.05)
+BETTER = SimSpark(truths=KERNELS)
+AS_GOOD = SimSpark(
+    truths=(TrueSpeed(when={"attention-backend": "flashinfer"}, decode_times=1.6),), draft_cost=0.05
+)
 """The setting as it is has the best kernel, and three drafted tokens are best."""
 
 
 @cache
-def around() -> Around:
+def around() -> PlanningContext:
     known = library.catalog()
-    return Around(known.images, recipes=tuple(known.recipes.values()))
+    return PlanningContext(known.images, recipes=tuple(known.recipes.values()))
 
 
 @cache
@@ -63,7 +65,11 @@ class Bench:
     """A home, hands and a journal."""
 
     def __init__(
-        self, root: Path, world: World = BETTER, wish: Wish = WISH, before: Before | None = None
+        self,
+        root: Path,
+        world: SimSpark = BETTER,
+        wish: TuneOptions = WISH,
+        before: RunningBefore | None = None,
     ) -> None:
         self.home = Home(root)
         self.history = open_history(self.home)
@@ -71,15 +77,15 @@ class Bench:
         self.journal = Journal("t1", "2026-11-15", MODEL, ASK, wish, before)
 
     @property
-    def place(self) -> Place:
-        return Place(self.home, proposed, around, self.hands)
+    def place(self) -> TuneEnvironment:
+        return TuneEnvironment(self.home, proposed, around, self.hands)
 
-    async def run(self, until: int = 10_000) -> Tuned | None:
+    async def run(self, until: int = 10_000) -> TuneResult | None:
         """None: dropped after so many runs, as a caller that goes away does."""
         events, done, seen = tune(self.journal, self.place), None, 0
         async for event in events:
-            done = event if isinstance(event, Tuned) else done
-            seen += isinstance(event, Tried)
+            done = event if isinstance(event, TuneResult) else done
+            seen += isinstance(event, TrialFinished)
             if seen >= until:
                 await events.aclose()  # type: ignore[attr-defined]  # it is a generator
                 return None
@@ -250,7 +256,7 @@ async def test_every_run_that_is_over_is_on_the_disk(bench: Any) -> None:
     """Whoever kills it after this event finds it there."""
     one: Bench = bench(wish=replace(WISH, max_runs=4))
     async for event in tune(one.journal, one.place):
-        if isinstance(event, Tried):
+        if isinstance(event, TrialFinished):
             assert journals.read(one.home, "t1").trials[-1] == event.trial
             assert len(journals.read(one.home, "t1").trials) == event.number
     assert len(one.journal.trials) == 4
@@ -267,7 +273,7 @@ async def test_only_one_at_a_time(bench: Any) -> None:
 
 async def test_where_drafting_loses(bench: Any) -> None:
     """By text and by how many: the truth is known, so each row can be held against it."""
-    world = replace(BETTER, acceptance={**World().acceptance, "prose": 0.15, "code": 0.9}, draft_cost=0.2)
+    world = replace(BETTER, acceptance={**SimSpark().acceptance, "prose": 0.15, "code": 0.9}, draft_cost=0.2)
     one: Bench = bench(world=world, wish=replace(WISH, texts=("code", "prose"), users=8))
     one.journal.ask = replace(ASK, users=8)
     done = await one.run()
@@ -317,8 +323,8 @@ async def test_a_best_that_does_not_come_up_again_is_none(bench: Any) -> None:
 # --- what a round comes to ---
 
 
-def sample(point: int, visit: int, total_s: float, **more: Any) -> Sample:
-    return Sample(point, visit, 10.0 * visit, 0.1, total_s, total_s, completion_tokens=100, **more)
+def sample(point: int, visit: int, total_s: float, **more: Any) -> RequestSample:
+    return RequestSample(point, visit, 10.0 * visit, 0.1, total_s, total_s, completion_tokens=100, **more)
 
 
 def test_a_round_is_over_all_texts() -> None:
@@ -383,6 +389,6 @@ def test_what_is_said_of_drafting(drafting_at: dict[int, float], says: str) -> N
 
     with_it = _swept(**{f"code_{users}": around(rate) for users, rate in drafting_at.items()})
     without = _swept(**{f"code_{users}": around(100.0) for users in drafting_at})
-    (words,) = drafting_words(drafting(with_it, without))
+    (words,) = drafting_text(drafting(with_it, without))
     assert says in words
     assert is_real(around(100.0), around(100.0)).verdict == "no difference seen"

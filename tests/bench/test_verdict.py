@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from firesteel.bench.stats import mean_interval
-from firesteel.bench.values import Figures, Run
-from firesteel.bench.verdict import verdict
+from firesteel.bench.compare.stats import mean_interval
+from firesteel.bench.compare.verdict import verdict
+from firesteel.bench.values import BenchRun, PointFigures
 from tests.bench.made_up import made_up
 
 
-def _alone(n: int, *, gpus: list[str] | None = None, share: float = 0.7) -> Run:
+def _alone(n: int, *, gpus: list[str] | None = None, share: float = 0.7) -> BenchRun:
     run = made_up().run
-    found: Figures = replace(
+    found: PointFigures = replace(
         run.figures[0], decode_tps=mean_interval([51.0 + 0.1 * at for at in range(n)]), bandwidth_share=share,
         prefill_tps=None, ttft_mean_ms=None,
     )  # fmt: skip
@@ -21,7 +21,7 @@ def _alone(n: int, *, gpus: list[str] | None = None, share: float = 0.7) -> Run:
     return replace(run, subject=subject, points=run.points[:1], figures=(found,))
 
 
-def _said(run: Run, word: str) -> list[tuple[str, str]]:
+def _said(run: BenchRun, word: str) -> list[tuple[str, str]]:
     return [(line.kind, line.text) for line in verdict(run) if word in line.text]
 
 

@@ -6,12 +6,12 @@ import pytest
 from firesteel import engines
 from firesteel.catalog import Catalog, Images, contain, find, launch, overlay, shipped
 from firesteel.catalog.catalog import weights
+from firesteel.catalog.lazy_dict import LazyDict
 from firesteel.catalog.recipe import Asset
-from firesteel.catalog.shelf import Shelf
 from firesteel.errors import UsageError
 from firesteel.facts import Role
 from firesteel.launch import Ask, Container, Launch, Mount
-from firesteel.sheets import BadSheet
+from firesteel.yaml_schema import InvalidFile
 
 CATALOG = shipped()
 CACHE = Mount("~/.cache/huggingface", "/hub")
@@ -95,7 +95,7 @@ def test_a_name_opens_one_file() -> None:
     assert "gpt-oss-20b" in fresh.recipes and "openai/gpt-oss-20b" in fresh.models
     (recipe,) = find(overlay(fresh, []), "gpt-oss-20b")
     launch(fresh, recipe, Ask())
-    assert isinstance(fresh.recipes, Shelf) and isinstance(fresh.models, Shelf)
+    assert isinstance(fresh.recipes, LazyDict) and isinstance(fresh.models, LazyDict)
     assert fresh.recipes.opened == {"gpt-oss-20b"}
     assert fresh.models.opened == {"openai/gpt-oss-20b"}
 
@@ -242,7 +242,7 @@ def test_assets_need_a_container() -> None:
         .replace("engine: vllm", "engine: llamacpp")
         .replace("vllm-openai-0.24", "xllamacpp")
     )
-    with pytest.raises(BadSheet, match=r"x\.yaml:8: `xllamacpp` is no container"):
+    with pytest.raises(InvalidFile, match=r"x\.yaml:8: `xllamacpp` is no container"):
         overlay(CATALOG, [("recipes/x.yaml", embedded + asset)])
     (recipe,) = find(CATALOG, "smollm2")
     with pytest.raises(UsageError, match="smollm2 needs scipy beside its engine"):
@@ -329,7 +329,7 @@ def test_overlay_overrides_by_name_and_adds() -> None:
     ],
 )  # fmt: skip
 def test_mistakes_have_a_file_and_a_line(path: str, text: str, says: str) -> None:
-    with pytest.raises(BadSheet) as error:
+    with pytest.raises(InvalidFile) as error:
         overlay(CATALOG, [(path, text)])
     assert says in str(error.value)
 
@@ -342,7 +342,7 @@ def test_mistakes_have_a_file_and_a_line(path: str, text: str, says: str) -> Non
     ],
 )
 def test_one_name_twice_in_a_folder(one: str, other: str, text: str, what: str) -> None:
-    with pytest.raises(BadSheet, match=f"{other}:1: {what} is also in {one}"):
+    with pytest.raises(InvalidFile, match=f"{other}:1: {what} is also in {one}"):
         overlay(CATALOG, [(one, text), (other, text)])
 
 
@@ -374,7 +374,7 @@ def test_a_model_on_disk_is_mounted(model: str, inside: str, mount: Mount) -> No
     "path", ["recipes/...yaml", "recipes/a b;c.yaml", "recipes/-rm.yaml", "recipes/ü.yaml"]
 )
 def test_a_name_that_no_command_could_take(path: str) -> None:
-    with pytest.raises(BadSheet) as caught:
+    with pytest.raises(InvalidFile) as caught:
         overlay(CATALOG, [(path, RECIPE)])
     assert caught.value.what.startswith(f"{path}:1: ") and "cannot be a recipe's name" in caught.value.what
     assert caught.value.next == f"rename {path}"

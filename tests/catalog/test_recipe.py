@@ -2,11 +2,11 @@ import pytest
 
 from firesteel import engines
 from firesteel.catalog import Recipe, shipped
-from firesteel.catalog.recipe import Asset, FlagSheet, read_recipe
-from firesteel.facts.hardware import hardware, host_at_rest
+from firesteel.catalog.recipe import Asset, FlagSchema, read_recipe
+from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.launch import Ask
 from firesteel.rules import propose
-from firesteel.sheets import BadSheet
+from firesteel.yaml_schema import InvalidFile
 
 RECIPES = shipped().recipes
 MEMORY_FLAGS = {"gpu-memory-utilization", "kv-cache-memory-bytes", "mem-fraction-static"}
@@ -108,14 +108,14 @@ def test_the_rest_of_a_recipe() -> None:
     ],
 )
 def test_mistakes_have_a_line(was: str, now: str, says: str) -> None:
-    with pytest.raises(BadSheet) as error:
+    with pytest.raises(InvalidFile) as error:
         good(was, now)
     assert says in str(error.value)
 
 
 def test_a_flag_without_a_value_is_told_how_to_write_true() -> None:
     with pytest.raises(ValueError, match="write true for a flag that takes none"):
-        FlagSheet.model_validate({"value": None, "why": "x"})
+        FlagSchema.model_validate({"value": None, "why": "x"})
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.cli import show
 from firesteel.cli.main import main
+from firesteel.cli.output import show
 from tests.conftest import Firesteel, Ran
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.bench.measure import Order
-from firesteel.bench.store import History, open_history
-from firesteel.edge.home import Home
+from firesteel.bench.load.measure import RunOrder
+from firesteel.bench.results.history import History, open_history
+from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from tests.bench.liar import Liar, serving
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
-from tests.edge.spark import until
+from tests.sim.spark import until
 
 QUICK = ("--budget", "1s", "--users", "1", "--depth", "64", "--answer", "16", "--text", "prose")
 
@@ -206,9 +206,9 @@ def test_a_run_goes_on_with_its_own_budget(
     here: Firesteel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _cut_off(tmp_path / "home", signal.SIGKILL)
-    orders: list[Order] = []
+    orders: list[RunOrder] = []
 
-    def note(order: Order, history: History) -> None:
+    def note(order: RunOrder, history: History) -> None:
         orders.append(order)
         raise UsageError("only looked at", next="nothing")
 

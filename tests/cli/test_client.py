@@ -10,10 +10,10 @@ import openai
 import pytest
 
 from firesteel.cli.client import _of_service
-from firesteel.edge.home import Home
+from firesteel.edge.files.home import Home
 from firesteel.launch import EngineName
 from firesteel.render.clients import names
-from firesteel.run.service import Service, Spec, folder_of, write_spec
+from firesteel.run.service import Service, ServiceSpec, folder_of, write_spec
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
 
@@ -112,9 +112,9 @@ def test_addresses(firesteel: Firesteel, given: str, expected: str) -> None:
     assert firesteel("client", "openai", "smollm2", "--url", given, "--json").json["url"] == expected
 
 
-def spec_of(name: str, engine: EngineName, start: str) -> Spec:
+def spec_of(name: str, engine: EngineName, start: str) -> ServiceSpec:
     words = tuple(start.split())
-    return Spec(name, "http://127.0.0.1:9123", name, words, engine=engine, is_guarded_by_key=True)
+    return ServiceSpec(name, "http://127.0.0.1:9123", name, words, engine=engine, is_guarded_by_key=True)
 
 
 def test_a_dead_service_is_no_service(firesteel: Firesteel, tmp_path: Path) -> None:

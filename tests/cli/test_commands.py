@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from firesteel.cli.documents import DOCUMENTS
 from firesteel.cli.main import COMMANDS
+from firesteel.cli.output.documents import DOCUMENTS
 from tests.conftest import Firesteel, Ran
 
 SCHEMAS = {schema.model_fields["document"].default: schema.model_json_schema() for schema in DOCUMENTS}

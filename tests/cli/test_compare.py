@@ -9,13 +9,13 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from firesteel.bench.compare import compare, were_in_turns
-from firesteel.bench.store import open_history
-from firesteel.bench.values import Settings, Subject
-from firesteel.bench.written import Kept
-from firesteel.cli import documents
+from firesteel.bench.compare.runs import compare, were_in_turns
+from firesteel.bench.results.history import open_history
+from firesteel.bench.results.serialize import StoredRun
+from firesteel.bench.values import RequestSettings, Subject
 from firesteel.cli.ab import measured_ab
-from firesteel.edge.home import Home
+from firesteel.cli.output import documents
+from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from tests.bench.liar import Liar, serving
 from tests.bench.runs import POINT, SUBJECT, kept, rates
@@ -26,7 +26,7 @@ FOREIGN = Path(__file__).parents[1] / "bench" / "foreign"
 PLAN = {"decode_tps": {"low": 45.0, "expected": 50.0, "high": 55.0}, "why": "fitted to runs"}
 
 
-def keep(home: Path, made: Kept, at: int) -> None:
+def keep(home: Path, made: StoredRun, at: int) -> None:
     with open_history(Home(home)) as history:
         history.begin(replace(made.run, began=f"2026-11-15T10:00:0{at}+00:00"))
         history.add(made.run.id, *made.samples)
@@ -38,7 +38,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     keep(home, kept("slow", rates(50, seed=1), answers="abcdefgh"), 0)
     planned = replace(SUBJECT, plan=PLAN, launch={"flags": {"kv-cache-dtype": "fp8"}})
     keep(home, kept("fast", rates(60, seed=2), answers="abcdefgX", subject=planned), 1)
-    keep(home, kept("thinks", rates(60), settings=Settings(thinking=True)), 2)
+    keep(home, kept("thinks", rates(60), settings=RequestSettings(thinking=True)), 2)
     return inside(home, monkeypatch, capsys)
 
 
@@ -52,7 +52,7 @@ def test_two_runs(run: Firesteel) -> None:
 
 def test_two_runs_as_json(run: Firesteel) -> None:
     found = run("compare", "last~2", "last~1", "--json").json
-    jsonschema.validate(found, documents.RunsComparedJson.model_json_schema())
+    jsonschema.validate(found, documents.RunComparisonJson.model_json_schema())
     decode = next(row for row in found["rows"] if row["measure"] == "decode")
     assert (found["first"], found["second"]) == ("slow", "fast")
     assert decode["difference"]["verdict"] == "faster"
@@ -81,11 +81,11 @@ def test_against_the_plan(run: Firesteel) -> None:
 def test_against_a_plan_where_nothing_was_measured(run: Firesteel, tmp_path: Path) -> None:
     planned = kept("none", rates(50), subject=replace(SUBJECT, plan=PLAN))
     bare = replace(planned.run, figures=(), is_whole=False)
-    keep(tmp_path / "home", Kept(bare), 4)
+    keep(tmp_path / "home", StoredRun(bare), 4)
     refused = run("compare", "none", "--plan")
     assert refused.code == 2 and "was cut off before anything was measured" in refused.err
     assert "bench --resume none" in refused.err
-    keep(tmp_path / "home", Kept(replace(bare, id="some"), planned.samples), 5)
+    keep(tmp_path / "home", StoredRun(replace(bare, id="some"), planned.samples), 5)
     assert "inside the band" in run("compare", "some", "--plan").out
 
 

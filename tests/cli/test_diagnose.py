@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from firesteel.cli.documents import DiagnosisJson
+from firesteel.cli.output.documents import DiagnosisJson
 from tests.conftest import Firesteel
 
 LOGS = Path(__file__).parent.parent / "engines" / "logs"

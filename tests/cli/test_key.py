@@ -8,9 +8,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from firesteel.cli.documents import KeyAddedJson, KeyRevokedJson, KeysJson
+from firesteel.cli.output.documents import KeyAddedJson, KeyRevokedJson, KeysJson
+from firesteel.gateway.interfaces import Identity, Refusal
 from firesteel.gateway.keys import KeyRing
-from firesteel.gateway.talk import Refusal, Who
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
 
@@ -30,7 +30,9 @@ def test_added_listed_revoked(firesteel: Firesteel, home: Path) -> None:
     assert ran.code == 0 and ran.out.startswith("fs-") and ran.out.count("\n") == 1
     assert "only time" in ran.err and ran.out.strip() not in ran.err
     token = ran.out.strip().encode()
-    assert KeyRing.read(home / "keys.json").who(token) == Who("laptop", False, frozenset({"coder", "small"}))
+    assert KeyRing.read(home / "keys.json").who(token) == Identity(
+        "laptop", False, frozenset({"coder", "small"})
+    )
 
     listed = firesteel("key", "list")
     assert all(word in listed.out for word in ("laptop", "inference", "coder, small", "60/m"))
@@ -39,7 +41,7 @@ def test_added_listed_revoked(firesteel: Firesteel, home: Path) -> None:
     gone = firesteel("key", "revoke", "laptop")
     assert (gone.code, gone.out) == (0, "") and "revoked" in gone.err
     assert "firesteel key add NAME" in firesteel("key", "list").out
-    assert isinstance(KeyRing.read(home / "keys.json").who(b"x"), Who), (
+    assert isinstance(KeyRing.read(home / "keys.json").who(b"x"), Identity), (
         "a gateway that starts now has no keys"
     )
 
@@ -49,7 +51,7 @@ def test_as_json(firesteel: Firesteel, home: Path) -> None:
     added = firesteel("key", "add", "boss", *words).json
     jsonschema.validate(added, KeyAddedJson.model_json_schema())
     who = KeyRing.read(home / "keys.json").who(added["token"].encode())
-    assert who == Who("boss", True, None, -3)
+    assert who == Identity("boss", True, None, -3)
     assert added["key"]["tokens"] == "5000/h" and added["key"]["models"] is None
     listed = firesteel("--json", "key", "list").json
     jsonschema.validate(listed, KeysJson.model_json_schema())
@@ -87,4 +89,4 @@ def test_twice_the_same_name(firesteel: Firesteel, home: Path) -> None:
     ran = firesteel("key", "add", "a")
     assert ran.code == 2 and "next: firesteel key revoke a" in ran.err and ran.out == ""
     ring = KeyRing.read(home / "keys.json")
-    assert ring.who(first) == Who("a") and isinstance(ring.who(b"fs-x"), Refusal)
+    assert ring.who(first) == Identity("a") and isinstance(ring.who(b"fs-x"), Refusal)

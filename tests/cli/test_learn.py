@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from firesteel.cli.learn import command
-from firesteel.edge import image_sources
-from firesteel.edge.image_sources import Runtime
+from firesteel.edge.docker import image_sources
+from firesteel.edge.docker.image_sources import ContainerRuntime
 from firesteel.errors import HostNotReady, UsageError
 
 
@@ -45,7 +45,7 @@ def test_nothing_said() -> None:
 @pytest.mark.parametrize("image", ["", " ", "-v", "a b", "x" * 500, "a;b"])
 def test_words_that_name_no_image(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is asked of docker."""
-    monkeypatch.setattr(image_sources, "find_runtime", lambda: Runtime("false"))
+    monkeypatch.setattr(image_sources, "find_runtime", lambda: ContainerRuntime("false"))
     ran = CliRunner().invoke(command, ["--image", image])
     assert isinstance(ran.exception, UsageError)
 

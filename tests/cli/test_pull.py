@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from firesteel.cli.documents import DOCUMENTS
 from firesteel.cli.main import main
+from firesteel.cli.output.documents import DOCUMENTS
 from tests.conftest import Ran, run_firesteel
 from tests.edge import hub_server
 from tests.edge.hub_server import COMMIT

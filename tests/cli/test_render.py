@@ -9,7 +9,7 @@ import yaml
 
 from firesteel.catalog import shipped
 from firesteel.cli.render import known
-from firesteel.facts.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.launch import Ask
 from firesteel.reads import read
 from firesteel.rules import propose

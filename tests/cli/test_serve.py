@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from firesteel.edge.home import Home, lock
-from firesteel.edge.sim.folder import environment
+from firesteel.edge.files.home import Home, lock
 from firesteel.gateway.address import Address, lock_path, read_address, write_address
 from firesteel.run.service import load
+from firesteel.sim.setup import environment
 from firesteel.units import GIB
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
-from tests.edge.spark import free_port as other_port
+from tests.sim.spark import free_port as other_port
 
 HERE = os.getpid()
 GATE = Address("http://127.0.0.1:19999", ("coder", "small"), has_keys=False, pid=HERE)
@@ -201,7 +201,7 @@ def test_the_manuals_file_can_serve_all_its_models(tmp_path: Path) -> None:
     file = tmp_path / "firesteel.yaml"
     file.write_text(DOCS.read_text("utf-8").partition("```yaml\n")[2].partition("```\n")[0])
     env = environment(tmp_path / "sim", os.environ)
-    loader = [sys.executable, "-m", "firesteel.gateway.loader", "read", str(file)]
+    loader = [sys.executable, "-m", "firesteel.gateway.loader.job", "read", str(file)]
     with subprocess.Popen(loader, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         said = [json.loads(line) for line in process.stdout]

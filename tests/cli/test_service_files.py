@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 import firesteel.service_file as module
-from firesteel.edge.sim import scenarios
-from firesteel.run.service import Spec, write_spec
+from firesteel.run.service import ServiceSpec, write_spec
+from firesteel.sim import scenarios
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
 
@@ -207,7 +207,7 @@ def test_down_of_a_file_leaves_the_others(firesteel: Firesteel, tmp_path: Path) 
     """Three that are dead: `down` clears away what is left of those that it is meant for."""
     services = tmp_path / "home" / "services"
     for name in ("coder", "small", "stranger"):
-        write_spec(services / name, Spec(name, "http://127.0.0.1:9", name, ("true",)))
+        write_spec(services / name, ServiceSpec(name, "http://127.0.0.1:9", name, ("true",)))
     file = tmp_path / "service.yaml"
     file.write_text(TWO)
     assert firesteel("down", "small", "-f", str(file)).code == 0

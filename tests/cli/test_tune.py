@@ -15,20 +15,20 @@ from typing import Any
 
 import pytest
 
-from firesteel.edge.home import Home
-from firesteel.edge.process import port_is_free
-from firesteel.edge.sim import Truth
-from firesteel.edge.sim.ledger import holders
-from firesteel.edge.sim.world import read_world, write_world
+from firesteel.edge.files.home import Home
+from firesteel.edge.host.process import port_is_free
+from firesteel.sim import TrueSpeed
+from firesteel.sim.memory import holders
+from firesteel.sim.spark import read_spark, write_spark
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, Ran, run_firesteel
 
 MODEL = "gpt-oss-120b-llamacpp"
 QUICK = {"FIRESTEEL_SIM_SPEED": "1000"}
 TRUTHS = (
-    Truth(decode_tokens_per_s=500.0, prefill_tokens_per_s=50_000.0),
-    Truth(when={"cache-type-k": "q8_0"}, decode_times=1.5),
-    Truth(when={"flash-attn": "off"}, decode_times=0.6),
+    TrueSpeed(decode_tokens_per_s=500.0, prefill_tokens_per_s=50_000.0),
+    TrueSpeed(when={"cache-type-k": "q8_0"}, decode_times=1.5),
+    TrueSpeed(when={"flash-attn": "off"}, decode_times=0.6),
 )
 """As it is: 500 tok/s; with a cache of q8_0 half as fast again."""
 SMALL = ("--context", "4096", "--users", "1")
@@ -55,7 +55,7 @@ def sim(tmp_path: Path) -> Iterator[Firesteel]:
         return run_firesteel(home, "--sim", *words, env=QUICK, **more)
 
     assert run("idle", "ps").code == 0
-    write_world(home / "sim", replace(read_world(home / "sim"), truths=TRUTHS))
+    write_spark(home / "sim", replace(read_spark(home / "sim"), truths=TRUTHS))
     yield run
     run("down", "--all")
 

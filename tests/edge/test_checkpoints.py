@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from firesteel.edge import checkpoints
-from firesteel.edge.fetch import Patience, get
-from firesteel.edge.sources import FileSource, UrlSource
+from firesteel.edge.files import checkpoints
+from firesteel.edge.files.byte_sources import FileSource, UrlSource
+from firesteel.edge.http.download import Deadline, get
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.facts.source import BadHeader
-from firesteel.facts.tensors import Role
+from firesteel.facts.formats.byte_source import BadHeader
+from firesteel.facts.model.tensors import Role
 
 CONFIG = {
     "model_type": "llama",
@@ -79,7 +79,7 @@ def test_a_folder_is_counted_to_the_byte(tmp_path: Path, shards: bool) -> None:
 
 @pytest.mark.real
 def test_the_real_gguf(pulled: object, tmp_path: Path) -> None:
-    from firesteel.edge.home import Home
+    from firesteel.edge.files.home import Home
 
     assert isinstance(pulled, Home)
     path = next(pulled.weights.rglob("*.gguf"))
@@ -272,21 +272,21 @@ def answering(answer: bytes, forever: bytes = b"") -> tuple[str, threading.Threa
 def test_a_server_that_drips_is_given_up() -> None:
     url, thread, _ = answering(b"HTTP/1.1 200 OK\r\n\r\n", forever=b"x")
     with pytest.raises(FiresteelError, match="is too slow"):
-        get(f"{url}/x", {}, limit_bytes=10**6, patience=Patience(seconds=0.5))
+        get(f"{url}/x", {}, limit_bytes=10**6, patience=Deadline(seconds=0.5))
     thread.join()
 
 
 def test_an_endless_body_is_cut() -> None:
     url, thread, _ = answering(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 10_000)
     with pytest.raises(FiresteelError, match="is longer than 1,000 bytes"):
-        get(f"{url}/x", {}, limit_bytes=1000, patience=Patience())
+        get(f"{url}/x", {}, limit_bytes=1000, patience=Deadline())
     thread.join()
 
 
 def test_a_range_that_is_not_what_was_asked_for() -> None:
     url, thread, _ = answering(b"HTTP/1.1 206 Partial Content\r\nContent-Length: 3\r\n\r\nabc")
     with pytest.raises(FiresteelError, match="does not serve ranges"):
-        UrlSource(f"{url}/x", {}, Patience())
+        UrlSource(f"{url}/x", {}, Deadline())
     thread.join()
 
 
@@ -294,7 +294,7 @@ def test_the_token_does_not_follow_a_redirect_to_another_host() -> None:
     store, first, heard = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
     moved = f"HTTP/1.1 302 Found\r\nLocation: {store}/blob\r\nContent-Length: 0\r\n\r\n".encode()
     hub, second, asked = answering(moved)
-    got = get(f"{hub}/x", {"Authorization": "Bearer hf_SECRET"}, limit_bytes=100, patience=Patience())
+    got = get(f"{hub}/x", {"Authorization": "Bearer hf_SECRET"}, limit_bytes=100, patience=Deadline())
     first.join()
     second.join()
     assert got is not None and got.body == b"{}"
@@ -319,7 +319,7 @@ def test_sources_hand_out_exactly_what_is_asked(hub: Hub) -> None:
     data = bytes(range(256)) * 8192
     (hub.root / "file").write_bytes(data)
     with FileSource(hub.root / "file") as file:
-        for source in (file, UrlSource(f"{hub.url}/file", {}, Patience())):
+        for source in (file, UrlSource(f"{hub.url}/file", {}, Deadline())):
             assert source.size == len(data)
             for start, length in ((0, 0), (0, 5), (1_500_000, 300), (len(data) - 1, 1)):
                 assert source.read(start, length) == data[start : start + length]

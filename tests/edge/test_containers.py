@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge.containers import has_image, pull_image
-from firesteel.edge.sim import Fault, World, environment
+from firesteel.edge.docker.containers import has_image, pull_image
 from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.run.preflight import gpu_trouble
-from tests.edge.spark import Spark, spark
+from firesteel.run.start.preflight import gpu_trouble
+from firesteel.sim import SimFault, SimSpark, environment
+from tests.sim.spark import Spark, spark
 
 IMAGE = "vllm/vllm-openai:v0.28.0"
 
 
-def _with_fault(fault: Fault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Spark:
-    found = spark(folder, World(pull_s=0.0, faults=(fault,)))
+def _with_fault(fault: SimFault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Spark:
+    found = spark(folder, SimSpark(pull_s=0.0, faults=(fault,)))
     for name, value in environment(found.folder, os.environ).items():
         monkeypatch.setenv(name, value)
     return found
@@ -26,7 +26,7 @@ def _with_fault(fault: Fault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 async def test_a_full_disk_while_an_image_is_fetched_is_the_hosts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = _with_fault(Fault(kind="disk-full"), tmp_path / "spark", monkeypatch)
+    host = _with_fault(SimFault(kind="disk-full"), tmp_path / "spark", monkeypatch)
     said = host.docker("pull", IMAGE).stderr
     with pytest.raises(HostNotReady, match="disk under docker is full") as caught:
         await pull_image(IMAGE)
@@ -40,7 +40,7 @@ async def test_a_full_disk_while_an_image_is_fetched_is_the_hosts(
 async def test_any_other_refusal_is_dockers_own_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _with_fault(Fault(kind="pull-fails"), tmp_path / "spark", monkeypatch)
+    _with_fault(SimFault(kind="pull-fails"), tmp_path / "spark", monkeypatch)
     with pytest.raises(FiresteelError, match="Error response from daemon") as caught:
         await pull_image(IMAGE)
     assert caught.value.exit_code == 1 and caught.value.next == f"docker pull {IMAGE}"

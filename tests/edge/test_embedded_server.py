@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.edge.embedded_server import BARE, TAKES_VALUE, Refused, main, settings
+from firesteel.edge.embedded.server import BARE, TAKES_VALUE, UnsupportedFlag, main, settings
 
 
 def params() -> Any:
@@ -42,7 +42,7 @@ def test_words_reach_the_parameters() -> None:
     ],
 )
 def test_what_it_does_not_know_is_refused_by_name(words: list[str], says: str) -> None:
-    with pytest.raises(Refused, match=says):
+    with pytest.raises(UnsupportedFlag, match=says):
         settings(words)
 
 

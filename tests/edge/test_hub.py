@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from firesteel.edge import hub, hub_store
-from firesteel.edge.home import Home
-from firesteel.edge.hub_store import HubFile, Listing, Store
-from firesteel.edge.moving import Moved
+from firesteel.edge.files.home import Home
+from firesteel.edge.hub import cache, client
+from firesteel.edge.hub.cache import HubFile, Listing, Store
+from firesteel.edge.hub.transfer import TransferProgress
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from tests.edge import hub_server
 from tests.edge.hub_server import COMMIT, SIGNED, Trouble
@@ -44,10 +44,10 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store", tmp_path / "notes")
 
 
-async def _fetch(served: hub_server.Hub, store: Store, token: str | None = None) -> list[Moved]:
-    at = hub.Hub(served.url, token)
-    listing = await hub.list_files(at, NAME, "main")
-    return [moved async for moved in hub.fetch(at, store, listing, listing.files)]
+async def _fetch(served: hub_server.Hub, store: Store, token: str | None = None) -> list[TransferProgress]:
+    at = client.Hub(served.url, token)
+    listing = await client.list_files(at, NAME, "main")
+    return [moved async for moved in client.fetch(at, store, listing, listing.files)]
 
 
 def _place(store: Store, path: str) -> Path:
@@ -69,7 +69,7 @@ def _place(store: Store, path: str) -> Path:
     ],
 )
 def test_which_store(environ: dict[str, str], root: str) -> None:
-    assert hub_store.find_store(Home(Path("/fs")), environ).root == Path(root)
+    assert cache.find_store(Home(Path("/fs")), environ).root == Path(root)
     if "FIRESTEEL_HOME" in environ:
         return
     words = [sys.executable, "-c", "from huggingface_hub.constants import HF_HUB_CACHE as c; print(c)"]
@@ -95,7 +95,7 @@ def test_a_name_that_is_no_repository_becomes_no_folder(store: Store, name: str)
 )
 def test_a_listed_path_that_leads_out_or_fits_on_no_disk_is_refused(path: str) -> None:
     with pytest.raises(FiresteelError, match="cannot be kept") as caught:
-        hub_store.check_listing(Listing(NAME, COMMIT, (HubFile(path, 1, "0" * 40),)))
+        cache.check_listing(Listing(NAME, COMMIT, (HubFile(path, 1, "0" * 40),)))
     assert caught.value.what.isprintable() and len(caught.value.what) < 1000 and caught.value.next
 
 
@@ -105,8 +105,8 @@ def test_a_listed_path_that_leads_out_or_fits_on_no_disk_is_refused(path: str) -
 def test_a_listed_path_that_is_only_unusual_is_kept(store: Store, path: str) -> None:
     file = HubFile(path, 1, "0" * 40)
     listing = Listing(NAME, COMMIT, (file,))
-    hub_store.check_listing(listing)
-    hub_store.link(store, listing, file)
+    cache.check_listing(listing)
+    cache.link(store, listing, file)
     assert store.place(listing, file).is_symlink()
 
 
@@ -123,7 +123,7 @@ def test_listed_files_that_cannot_both_be_kept(two: tuple[HubFile, HubFile]) -> 
     between = HubFile("a!", 1, "2" * 40), HubFile("a.b", 1, "3" * 40)
     for files in ((*two, *between), (*between, *two[::-1])):
         with pytest.raises(FiresteelError, match="cannot be kept"):
-            hub_store.check_listing(Listing(NAME, COMMIT, files))
+            cache.check_listing(Listing(NAME, COMMIT, files))
 
 
 async def test_a_name_that_fits_on_no_disk_is_a_sentence_before_a_byte(
@@ -140,7 +140,7 @@ def test_a_link_that_cannot_be_made_leaves_nothing_behind(store: Store) -> None:
     listing = Listing(NAME, COMMIT, (file,))
     (store.place(listing, file) / "in the way").mkdir(parents=True)
     with pytest.raises(HostNotReady, match=r"config\.json cannot be made"):
-        hub_store.link(store, listing, file)
+        cache.link(store, listing, file)
     assert list(store.snapshot(NAME, COMMIT).iterdir()) == [store.place(listing, file)]
 
 
@@ -149,7 +149,7 @@ def test_a_broken_note_is_no_note(store: Store, text: str) -> None:
     note = store.notes / "models--org--model" / f"{COMMIT}.json"
     note.parent.mkdir(parents=True)
     note.write_text(text)
-    assert hub_store.noted(store, NAME, COMMIT) is None
+    assert cache.noted(store, NAME, COMMIT) is None
 
 
 # --- fetching ---
@@ -161,8 +161,8 @@ async def test_files_arrive_where_huggingface_hub_looks_for_them(
     served.page_files = 2
     moved = await _fetch(served, store)
     assert moved[-1].done_bytes == moved[-1].total_bytes == sum(map(len, FILES.values()))
-    listing = await hub.list_files(hub.Hub(served.url), NAME, "main")
-    hub_store.write_note(store, listing, "main")
+    listing = await client.list_files(client.Hub(served.url), NAME, "main")
+    cache.write_note(store, listing, "main")
     program = f"""
 from huggingface_hub import hf_hub_download, snapshot_download
 for path in {list(FILES)!r}:
@@ -181,11 +181,11 @@ async def test_what_huggingface_hub_fetched_is_used(served: hub_server.Hub, stor
     words = f"from huggingface_hub import snapshot_download as s; s({NAME!r}, cache_dir={str(store.root)!r})"
     subprocess.run([sys.executable, "-c", words], env={**os.environ, **served.environ()}, check=True)
     served.forget()
-    listing = hub_store.noted(store, NAME, "main")
+    listing = cache.noted(store, NAME, "main")
     assert listing is not None and listing.commit == COMMIT
-    assert all(hub_store.is_there(store, listing, file) for file in listing.files)
+    assert all(cache.is_there(store, listing, file) for file in listing.files)
     assert {file.path: file.bytes for file in listing.files} == {k: len(v) for k, v in FILES.items()}
-    found = [each async for each in hub.find_wrong(store, listing, listing.files)]
+    found = [each async for each in client.find_wrong(store, listing, listing.files)]
     assert found[-1] == () and served.log == []
 
 
@@ -204,7 +204,7 @@ async def test_a_server_without_ranges_starts_over(served: hub_server.Hub, store
 
 
 async def test_a_part_from_before_is_not_fetched_again(served: hub_server.Hub, store: Store) -> None:
-    listing = await hub.list_files(hub.Hub(served.url), NAME, "main")
+    listing = await client.list_files(client.Hub(served.url), NAME, "main")
     file = next(file for file in listing.files if file.path == "model.safetensors")
     part = store.part(NAME, file)
     part.parent.mkdir(parents=True)
@@ -218,7 +218,7 @@ async def test_a_part_from_before_is_not_fetched_again(served: hub_server.Hub, s
 async def test_a_part_with_other_bytes_is_thrown_away(
     served: hub_server.Hub, store: Store, part: bytes
 ) -> None:
-    listing = await hub.list_files(hub.Hub(served.url), NAME, "main")
+    listing = await client.list_files(client.Hub(served.url), NAME, "main")
     file = next(file for file in listing.files if file.path == "model.safetensors")
     path = store.part(NAME, file)
     path.parent.mkdir(parents=True)
@@ -249,16 +249,16 @@ async def test_wrong_bytes_for_ever_are_a_sentence(served: hub_server.Hub, store
 
 async def test_a_corrupted_file_is_found(served: hub_server.Hub, store: Store) -> None:
     await _fetch(served, store)
-    listing = await hub.list_files(hub.Hub(served.url), NAME, "main")
-    hub_store.note_checked(store, listing, listing.files)
-    assert all(hub_store.is_checked(store, listing, file) for file in listing.files)
+    listing = await client.list_files(client.Hub(served.url), NAME, "main")
+    cache.note_checked(store, listing, listing.files)
+    assert all(cache.is_checked(store, listing, file) for file in listing.files)
     blob = _place(store, "model.safetensors").resolve()
     with blob.open("r+b") as file:
         file.seek(1000)
         file.write(b"\0\0\0")
-    unread = [file for file in listing.files if not hub_store.is_checked(store, listing, file)]
+    unread = [file for file in listing.files if not cache.is_checked(store, listing, file)]
     assert [file.path for file in unread] == ["model.safetensors"]
-    found = [each async for each in hub.find_wrong(store, listing, unread)]
+    found = [each async for each in client.find_wrong(store, listing, unread)]
     assert found[-1] == tuple(unread)
 
 
@@ -280,14 +280,14 @@ async def test_the_same_bytes_under_many_names_are_fetched_once(served: hub_serv
     assert {path: _place(store, path).read_bytes() for path in files} == files
     assert served.sent_bytes == len(WEIGHTS) + len(b"{}")
     assert moved[-1].done_bytes == moved[-1].total_bytes == len(WEIGHTS) + len(b"{}")
-    assert not list(store.folder(NAME).rglob(f"*{hub_store.PART}"))
+    assert not list(store.folder(NAME).rglob(f"*{cache.PART}"))
 
 
 async def test_whoever_stops_waiting_stops_the_fetch(served: hub_server.Hub, store: Store) -> None:
     served.repositories[NAME].trouble["model.safetensors"] = Trouble(bytes_per_s=1_000_000)
-    at = hub.Hub(served.url)
-    listing = await hub.list_files(at, NAME, "main")
-    fetching = hub.fetch(at, store, listing, listing.files)
+    at = client.Hub(served.url)
+    listing = await client.list_files(at, NAME, "main")
+    fetching = client.fetch(at, store, listing, listing.files)
     first = await anext(fetching)
     assert isinstance(fetching, AsyncGenerator)
     await fetching.aclose()
@@ -300,19 +300,19 @@ async def test_whoever_stops_waiting_stops_the_fetch(served: hub_server.Hub, sto
 
 
 def test_progress_says_rate_and_what_is_left() -> None:
-    assert str(Moved(2**30, 3 * 2**30, 2**28)) == "1.0 GiB of 3.0 GiB, 256.0 MiB/s, 8.0 s left"
-    assert str(Moved(0, 3 * 2**30)) == "0 B of 3.0 GiB"
+    assert str(TransferProgress(2**30, 3 * 2**30, 2**28)) == "1.0 GiB of 3.0 GiB, 256.0 MiB/s, 8.0 s left"
+    assert str(TransferProgress(0, 3 * 2**30)) == "0 B of 3.0 GiB"
 
 
 async def test_a_snapshot_is_held_when_nothing_is_missing(served: hub_server.Hub, store: Store) -> None:
-    assert hub_store.held(store, NAME) is None
+    assert cache.held(store, NAME) is None
     await _fetch(served, store)
-    assert hub_store.held(store, NAME) is None  # no branch says so yet
-    listing = await hub.list_files(hub.Hub(served.url), NAME, "main")
-    hub_store.write_note(store, listing, "main")
-    assert hub_store.held(store, NAME) == store.snapshot(NAME, COMMIT)
+    assert cache.held(store, NAME) is None  # no branch says so yet
+    listing = await client.list_files(client.Hub(served.url), NAME, "main")
+    cache.write_note(store, listing, "main")
+    assert cache.held(store, NAME) == store.snapshot(NAME, COMMIT)
     _place(store, "model.safetensors").unlink()
-    assert hub_store.held(store, NAME) is None
+    assert cache.held(store, NAME) is None
 
 
 # --- tokens and refusals ---
@@ -323,14 +323,14 @@ async def test_the_token_goes_to_the_hub_alone(served: hub_server.Hub, store: St
     await _fetch(served, store, TOKEN)
     assert {asked.token for asked in served.log if asked.at_store} == {None}
     assert {asked.token for asked in served.log if not asked.at_store} == {TOKEN}
-    assert TOKEN not in repr(hub.Hub(served.url, TOKEN))
+    assert TOKEN not in repr(client.Hub(served.url, TOKEN))
 
 
 async def _refusal(served: hub_server.Hub, token: str | None, name: str, revision: str) -> FiresteelError:
-    at = hub.Hub(served.url, token)
+    at = client.Hub(served.url, token)
     with pytest.raises(FiresteelError) as caught:
-        listing = await hub.list_files(at, name, revision)
-        await hub.need_access(at, listing, listing.files[0])
+        listing = await client.list_files(at, name, revision)
+        await client.need_access(at, listing, listing.files[0])
     for text in (caught.value.what, caught.value.next):
         assert TOKEN not in text and SIGNED not in text
     return caught.value
@@ -350,28 +350,28 @@ async def test_refusals_say_what_to_type(served: hub_server.Hub) -> None:
 
 
 async def test_a_file_that_is_gone_is_named(served: hub_server.Hub, store: Store) -> None:
-    at = hub.Hub(served.url)
-    listing = await hub.list_files(at, NAME, "main")
+    at = client.Hub(served.url)
+    listing = await client.list_files(at, NAME, "main")
     del served.repositories[NAME].files["config.json"]
     with pytest.raises(FiresteelError, match=r"no file config\.json"):
-        _ = [moved async for moved in hub.fetch(at, store, listing, listing.files)]
+        _ = [moved async for moved in client.fetch(at, store, listing, listing.files)]
 
 
 async def test_nobody_there() -> None:
     with pytest.raises(FiresteelError, match="cannot be reached"):
-        await hub.list_files(hub.Hub("http://127.0.0.1:9"), NAME, "main")
+        await client.list_files(client.Hub("http://127.0.0.1:9"), NAME, "main")
 
 
 async def test_something_else_at_the_address(served: hub_server.Hub) -> None:
     with pytest.raises(FiresteelError):
-        await hub.list_files(hub.Hub(f"{served.url}/elsewhere"), NAME, "main")
+        await client.list_files(client.Hub(f"{served.url}/elsewhere"), NAME, "main")
 
 
 def test_an_endpoint_with_a_password_is_not_shown() -> None:
-    found = hub.find_hub({"HF_ENDPOINT": "https://me:secret@mirror.example:8443/", "HF_TOKEN": TOKEN})
+    found = client.find_hub({"HF_ENDPOINT": "https://me:secret@mirror.example:8443/", "HF_TOKEN": TOKEN})
     assert found.page == "https://mirror.example:8443"
     with pytest.raises(UsageError):
-        hub.find_hub({"HF_ENDPOINT": "file:///etc/passwd"})
+        client.find_hub({"HF_ENDPOINT": "file:///etc/passwd"})
 
 
 # --- may we ---
@@ -379,7 +379,7 @@ def test_an_endpoint_with_a_password_is_not_shown() -> None:
 
 def test_no_room_says_so_before_a_byte(store: Store) -> None:
     with pytest.raises(HostNotReady, match=r"needs 8192\.0 TiB more") as caught:
-        hub_store.need_room(store, 2**53, NAME)
+        cache.need_room(store, 2**53, NAME)
     assert "HF_HOME" in caught.value.next
 
 
@@ -409,6 +409,6 @@ except HostNotReady as error:
 
 
 def test_own_folders_are_fine(store: Store) -> None:
-    hub_store.need_own(store, NAME)
+    cache.need_own(store, NAME)
     (store.folder(NAME) / "blobs").mkdir(parents=True)
-    hub_store.need_own(store, NAME)
+    cache.need_own(store, NAME)

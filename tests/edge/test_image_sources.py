@@ -19,16 +19,24 @@ from click.testing import CliRunner, Result
 
 from firesteel import reads, rules
 from firesteel.catalog import shipped
-from firesteel.catalog.image import Seen, identify, with_learned
+from firesteel.catalog.image import InspectedImage, identify, with_learned
 from firesteel.cli.learn import command
-from firesteel.edge import engine_data, image_sources
-from firesteel.edge.home import Home
-from firesteel.edge.image_sources import Runtime, Server, Tree, find_runtime, inspect, read
-from firesteel.engines.schema import schema
-from firesteel.engines.symbols import Flag, Schema, Value
+from firesteel.edge.docker import image_sources
+from firesteel.edge.docker.image_sources import (
+    ContainerRuntime,
+    LlamaServerInfo,
+    PackageSources,
+    find_container_runtime,
+    inspect,
+    read,
+)
+from firesteel.edge.files import learned_engines
+from firesteel.edge.files.home import Home
+from firesteel.engines.schema.releases import schema
+from firesteel.engines.schema.symbols import Flag, Schema, Value
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.launch import EngineName
-from tests.engines.test_learn_vllm import FILES
+from tests.engines.test_vllm_learn import FILES
 
 PACKAGES = "usr/local/lib/python3.12/dist-packages"
 LLAMA = schema("llamacpp", "11549")
@@ -118,8 +126,8 @@ def everything(path: str) -> bool:
     return path.endswith(".py")
 
 
-def get(image: str) -> Tree | Server:
-    runtime = find_runtime()
+def get(image: str) -> PackageSources | LlamaServerInfo:
+    runtime = find_container_runtime()
     return read(runtime, inspect(runtime, image), {"vllm": everything, "sglang": everything})
 
 
@@ -133,7 +141,7 @@ def test_an_image_is_learned_and_then_checked_by_what_it_holds(make: Make, tmp_p
     assert all(digest.startswith("sha256:") for digest in said["digests"])
     again = learn(tmp_path, "--image", image)
     assert again.stdout.startswith("me/vllm:1: vllm 0.99.0, ") and again.stdout.endswith("known already\n")
-    images = with_learned(shipped().images, engine_data.images(Home(tmp_path)))
+    images = with_learned(shipped().images, learned_engines.images(Home(tmp_path)))
     line = "docker run --gpus all me/vllm:1 vllm serve m/x --own-7 1 --nonsense 2 --moe-backend marlin"
     launch = reads.read(line, "line", images)[0].launch
     assert launch.version == "0.99.0"
@@ -148,7 +156,7 @@ def test_an_image_of_the_makers_tells_of_its_release(make: Make, tmp_path: Path)
     image = make("vllm/vllm-openai:v0.99.0", files, 'ENTRYPOINT ["vllm", "serve"]')
     said = learn(tmp_path, "vllm", "v0.99.0", "--image", image)
     assert said.exit_code == 0 and (tmp_path / "engines-data/vllm/0.99.0.json").is_file()
-    seen = engine_data.images(Home(tmp_path))[0]
+    seen = learned_engines.images(Home(tmp_path))[0]
     assert seen.entrypoint == ("vllm", "serve")
     wrong = learn(tmp_path, "sglang", "--image", image)
     assert isinstance(wrong.exception, UsageError) and "holds vllm 0.99.0, not sglang" in str(wrong.exception)
@@ -160,7 +168,7 @@ def test_a_tag_that_was_pulled_again_is_read_again(make: Make, tmp_path: Path) -
     assert "vllm 0.98.0" in learn(tmp_path, "--image", image).stdout
     make("me/moves:latest", under(PACKAGES, vllm_tree("0.99.0")))
     assert "vllm 0.99.0" in learn(tmp_path, "--image", image).stdout
-    assert [seen.version for seen in engine_data.images(Home(tmp_path))] == ["0.99.0"]
+    assert [seen.version for seen in learned_engines.images(Home(tmp_path))] == ["0.99.0"]
 
 
 @pytest.mark.real
@@ -178,7 +186,7 @@ def test_where_the_package_lies(make: Make, root: str, changes: tuple[str, ...],
     marks = {"vllm": "vllm/engine/arg_utils.py", "sglang": "sglang/srt/server_args.py"}
     other = f"{root}/{marks[engine].partition('/')[0]}/_C.so"
     image = make("me/place:1", {f"{root}/{marks[engine]}": b"x = 1\n", other: b"\0" * 100}, *changes)
-    assert get(image) == Tree(engine, f"/{root}", {marks[engine]: "x = 1\n"})
+    assert get(image) == PackageSources(engine, f"/{root}", {marks[engine]: "x = 1\n"})
 
 
 @pytest.mark.real
@@ -211,7 +219,7 @@ def test_llama_server_is_asked(make: Make, tmp_path: Path) -> None:
     assert LLAMA is not None
     image = make("me/llama:1", llama_image(printed(LLAMA)), 'ENTRYPOINT ["/app/llama-server"]')
     assert "llamacpp 11549, 252 flags" in learn(tmp_path, "--image", image).stdout
-    seen = engine_data.images(Home(tmp_path))[0]
+    seen = learned_engines.images(Home(tmp_path))[0]
     assert seen.schema == LLAMA and seen.entrypoint == ("/app/llama-server",)
 
 
@@ -221,7 +229,7 @@ def test_a_fork_of_llama_cpp_is_taken_at_its_word(make: Make, tmp_path: Path) ->
     forked = replace(LLAMA, flags={**LLAMA.flags, "my-own": Flag("my-own", Value("bool"), "nothing")})
     image = make("me/fork:1", llama_image(printed(forked)))
     assert "253 flags" in learn(tmp_path, "--image", image).stdout
-    assert "my-own" in engine_data.images(Home(tmp_path))[0].schema.flags
+    assert "my-own" in learned_engines.images(Home(tmp_path))[0].schema.flags
 
 
 @pytest.mark.real
@@ -237,25 +245,25 @@ def test_images_that_cannot_be_learned(make: Make, tmp_path: Path) -> None:
 @pytest.mark.real
 def test_more_text_than_an_engine_has(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     image = make("me/big:1", under(PACKAGES, vllm_tree()))
-    monkeypatch.setattr("firesteel.edge.wheels._MAX_TEXT_BYTES", 1000)
+    monkeypatch.setattr("firesteel.edge.embedded.wheels._MAX_TEXT_BYTES", 1000)
     with pytest.raises(FiresteelError, match="more than an engine has"):
         get(image)
 
 
 def test_no_answer_and_too_much_of_one() -> None:
     with pytest.raises(FiresteelError, match=r"`sleep 30` gave no answer in 0 s"):
-        Runtime("sleep").ask("30", patience_s=0.2)
-    code, said = Runtime("yes").ask("x")
+        ContainerRuntime("sleep").ask("30", patience_s=0.2)
+    code, said = ContainerRuntime("yes").ask("x")
     assert code and len(said) == image_sources._MAX_SAID_BYTES
 
 
 def test_neither_docker_nor_podman(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(HostNotReady, match="neither docker nor podman is installed"):
-        find_runtime()
+        find_container_runtime()
 
 
-SEEN = Seen(
+SEEN = InspectedImage(
     reference="vllm/vllm-openai:nightly",
     digests=("sha256:" + "a" * 64,),
     engine="vllm",
@@ -268,12 +276,12 @@ SEEN = Seen(
 
 
 def test_what_was_seen_is_kept_and_found_again(tmp_path: Path) -> None:
-    path = engine_data.keep_image(Home(tmp_path), SEEN)
+    path = learned_engines.save_image(Home(tmp_path), SEEN)
     assert path.parent == tmp_path / "engines-data/images"
-    assert engine_data.images(Home(tmp_path)) == (SEEN,)
+    assert learned_engines.images(Home(tmp_path)) == (SEEN,)
     path.write_text('{"book": 1}')
     with pytest.raises(FiresteelError, match="is not what firesteel wrote there"):
-        engine_data.images(Home(tmp_path))
+        learned_engines.images(Home(tmp_path))
 
 
 def test_what_was_seen_lies_over_what_the_tag_says() -> None:
@@ -313,4 +321,4 @@ def test_an_image_without_a_tag_is_its_latest() -> None:
 def test_what_an_entrypoint_starts(
     entrypoint: tuple[str, ...], engine: EngineName, style: tuple[str, ...] | None
 ) -> None:
-    assert engine_data._style(entrypoint, engine) == style
+    assert learned_engines._style(entrypoint, engine) == style

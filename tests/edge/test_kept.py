@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.edge import kept
-from firesteel.edge.home import Home
+from firesteel.edge.files.home import Home
 from firesteel.edge.kept import Answer
 
 WORDS = {"models": ("smollm2",), "host_name": "gb10", "context": None}

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge import smi
-from firesteel.edge.kernel_log import KernelLog
-from firesteel.edge.memory import Evicted, evict, gpu_users, sample, shm
-from firesteel.facts import GpuUser
+from firesteel.edge.host import nvidia_smi
+from firesteel.edge.host.kernel_log import KernelLog
+from firesteel.edge.host.memory import Evicted, evict, gpu_users, sample, shm
+from firesteel.facts import GpuProcess
 from firesteel.units import KIB, MIB
 
 NO_MEMORY = (
@@ -47,7 +47,7 @@ def test_what_is_not_there_is_not_known(tmp_path: Path) -> None:
 
 
 def test_the_kernels_log_tells_what_came_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firesteel.edge.kernel_log.machine_file", lambda name: tmp_path / name)
+    monkeypatch.setattr("firesteel.edge.host.kernel_log.machine_file", lambda name: tmp_path / name)
     kmsg = tmp_path / "dev" / "kmsg"
     kmsg.parent.mkdir()
     kmsg.write_text(f"3,1,1,-;{NO_MEMORY}\n")
@@ -71,7 +71,7 @@ def test_the_kernels_log_tells_what_came_since(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_log_that_cannot_be_read_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firesteel.edge.kernel_log.machine_file", lambda name: tmp_path / name)
+    monkeypatch.setattr("firesteel.edge.host.kernel_log.machine_file", lambda name: tmp_path / name)
     monkeypatch.setenv("PATH", str(tmp_path))
     log = KernelLog()
     assert not log.is_readable
@@ -80,7 +80,7 @@ def test_a_log_that_cannot_be_read_is_unknown(tmp_path: Path, monkeypatch: pytes
 
 def test_the_journal_is_read_where_kmsg_may_not_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pretend journalctl: an old line when asked for the last, a new one when followed."""
-    monkeypatch.setattr("firesteel.edge.kernel_log.machine_file", lambda name: tmp_path / name)
+    monkeypatch.setattr("firesteel.edge.host.kernel_log.machine_file", lambda name: tmp_path / name)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     new, shown = tmp_path / "new", tmp_path / "shown"
     new.write_text(NO_MEMORY + "\n")
@@ -105,7 +105,7 @@ def test_the_journal_is_read_where_kmsg_may_not_be(tmp_path: Path, monkeypatch: 
 def test_a_journal_that_shows_nothing_is_not_ours_to_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("firesteel.edge.kernel_log.machine_file", lambda name: tmp_path / name)
+    monkeypatch.setattr("firesteel.edge.host.kernel_log.machine_file", lambda name: tmp_path / name)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     program(tmp_path, "journalctl", "exit 0")
     assert not KernelLog().is_readable
@@ -160,14 +160,14 @@ def test_shared_memory_has_a_size() -> None:
 @pytest.mark.parametrize(
     ("says", "users"),
     [
-        ("echo '4242, VLLM::EngineCore, 80123 MiB'", (GpuUser(4242, "VLLM::EngineCore", 80123 * MIB),)),
-        ("echo '4242, python3, [N/A]'", (GpuUser(4242, "python3"),)),
+        ("echo '4242, VLLM::EngineCore, 80123 MiB'", (GpuProcess(4242, "VLLM::EngineCore", 80123 * MIB),)),
+        ("echo '4242, python3, [N/A]'", (GpuProcess(4242, "python3"),)),
         ("", ()),
         ("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", None),
     ],
 )
 def test_gpu_users(
-    says: str, users: tuple[GpuUser, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    says: str, users: tuple[GpuProcess, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     program(tmp_path, "nvidia-smi", says)
@@ -181,7 +181,7 @@ def test_no_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_nvidia_smi_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(smi, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(nvidia_smi, "_PATIENCE_S", 0.1)
     program(tmp_path, "nvidia-smi", "exec sleep 30")
     start = time.monotonic()
     assert gpu_users() is None

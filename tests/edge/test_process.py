@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from firesteel.edge import process
+from firesteel.edge.host import process
 
 
 def test_a_detached_process_gets_nothing_of_ours(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge import engine_data
-from firesteel.edge.home import Home
-from firesteel.edge.wheels import read_sdist, read_wheel
-from firesteel.engines.schema import schema, versions
-from firesteel.engines.symbols import Flag, Schema, Value
+from firesteel.edge.embedded.wheels import read_sdist, read_wheel
+from firesteel.edge.files import learned_engines
+from firesteel.edge.files.home import Home
+from firesteel.engines.schema.releases import schema, versions
+from firesteel.engines.schema.symbols import Flag, Schema, Value
 from firesteel.errors import FiresteelError
 
 
@@ -51,12 +51,12 @@ def test_what_is_no_archive_is_a_sentence(
 def test_what_was_learned_is_kept_and_found_again(tmp_path: Path) -> None:
     home = Home(tmp_path)
     mine = Schema("vllm", "0.99.0", {"port": Flag("port", Value("int"))})
-    path = engine_data.keep(home, mine)
+    path = learned_engines.save_schema(home, mine)
     assert path == tmp_path / "engines-data/vllm/0.99.0.json"
-    books = engine_data.books(home, "vllm")
+    books = learned_engines.books(home, "vllm")
     assert versions("vllm", books)[-1] == "0.99.0"
     assert schema("vllm", "0.99.0", books) == mine
-    assert engine_data.books(home, "sglang") == ()
+    assert learned_engines.books(home, "sglang") == ()
 
 
 def test_a_damaged_file_names_itself(tmp_path: Path) -> None:
@@ -64,4 +64,4 @@ def test_a_damaged_file_names_itself(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("{")
     with pytest.raises(FiresteelError, match=r"1\.json is not what firesteel wrote"):
-        engine_data.books(Home(tmp_path), "vllm")
+        learned_engines.books(Home(tmp_path), "vllm")

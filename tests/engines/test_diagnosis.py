@@ -8,17 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel import sheets
+from firesteel import yaml_schema
 from firesteel.engines import Diagnosis, diagnose
-from firesteel.engines.log_data import (
-    CauseRow,
-    CausesSheet,
-    NoiseRow,
-    cause_rows,
-    engine_rows,
-    noise_rows,
-)
-from firesteel.engines.log_lines import MAX_LINE
+from firesteel.engines.logs.data import CauseRow, CausesSchema, NoiseRow, cause_rows, engine_rows, noise_rows
+from firesteel.engines.logs.lines import MAX_LINE
 
 LOGS = Path(__file__).parent / "logs"
 HITS = [
@@ -245,5 +238,5 @@ causes:
     ],
 )
 def test_a_bad_row_is_refused(pattern: str, next: str, says: str) -> None:
-    with pytest.raises(sheets.BadSheet, match=says):
-        sheets.load("x.yaml", ROW.format(pattern=pattern, next=next), CausesSheet)
+    with pytest.raises(yaml_schema.InvalidFile, match=says):
+        yaml_schema.load("x.yaml", ROW.format(pattern=pattern, next=next), CausesSchema)

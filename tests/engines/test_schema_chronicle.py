@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.engines.chronicle import Chronicle, ages, at, chronicle, dump, load, order
-from firesteel.engines.schema import schema, versions
-from firesteel.engines.symbols import Config, Flag, Schema, Value
+from firesteel.engines.schema.chronicle import EngineHistory, ages, at, dump, engine_history, load, order
+from firesteel.engines.schema.releases import schema, versions
+from firesteel.engines.schema.symbols import Config, Flag, Schema, Value
 from firesteel.errors import FiresteelError
 
 
@@ -29,8 +29,8 @@ RELEASES = [
 ]
 
 
-def book() -> Chronicle:
-    return chronicle(reversed(RELEASES))
+def book() -> EngineHistory:
+    return engine_history(reversed(RELEASES))
 
 
 @pytest.mark.parametrize("one", RELEASES, ids=lambda one: one.version)
@@ -54,7 +54,7 @@ def test_a_line_a_symbol() -> None:
 
 def test_a_new_release_that_changes_nothing_changes_only_the_list_of_releases() -> None:
     before = dump(book()).splitlines()
-    after = dump(chronicle([*RELEASES, release("0.13.0", dtypes=("auto", "fp8"))])).splitlines()
+    after = dump(engine_history([*RELEASES, release("0.13.0", dtypes=("auto", "fp8"))])).splitlines()
     assert [line for line in after if line not in before] == [
         '"versions":["0.9.0","0.10.0","0.11.0","0.12.0","0.13.0"],'
     ]
@@ -71,7 +71,7 @@ def test_a_damaged_file_is_a_sentence(text: str) -> None:
 
 
 def test_learned_releases_join_the_shipped() -> None:
-    mine = chronicle([release("0.99.0")])
+    mine = engine_history([release("0.99.0")])
     assert versions("vllm", [mine])[-1] == "0.99.0"
     assert schema("vllm", "0.99.0", [mine]) == release("0.99.0")
     near = schema("vllm", "0.99.1", [mine])

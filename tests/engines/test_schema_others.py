@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.engines.schema import around, lived, schema, versions
+from firesteel.engines.schema.releases import around, lived, schema, versions
 from firesteel.launch import EngineName
 
 

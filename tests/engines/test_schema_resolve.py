@@ -4,9 +4,9 @@ import argparse
 
 import pytest
 
-from firesteel.engines.resolve import Ambiguous, Resolved, key, resolve
-from firesteel.engines.schema import newest
-from firesteel.engines.symbols import Config, Flag, Schema, Value
+from firesteel.engines.schema.releases import newest
+from firesteel.engines.schema.resolve import Ambiguous, Resolved, key, resolve
+from firesteel.engines.schema.symbols import Config, Flag, Schema, Value
 from firesteel.launch import EngineName
 
 VLLM = Schema(

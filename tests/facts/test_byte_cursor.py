@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from firesteel.facts import BadHeader, MemorySource
-from firesteel.facts.byte_cursor import ByteCursor
+from firesteel.facts.formats.byte_cursor import ByteCursor
 
 from .header_bytes import BigSource, text
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.facts.architecture import (
+from firesteel.facts.model.architecture import (
     Architecture,
     ChunkedAttention,
     CompressedAttention,
@@ -25,7 +25,7 @@ from firesteel.facts.architecture import (
     SparseAttention,
     UnknownArchitecture,
 )
-from firesteel.facts.config import architecture as architecture_of_config
+from firesteel.facts.model.config import architecture as architecture_of_config
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 CONFIGS = Path(__file__).parent / "configs"

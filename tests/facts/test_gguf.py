@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.facts import ArrayInfo, BadHeader, GgufHeader, MemorySource, Role
-from firesteel.facts.ggml_types import GGML_TYPES
-from firesteel.facts.gguf import MAX_KEYS, read_header, read_split
+from firesteel.facts.formats.ggml_types import GGML_TYPES
+from firesteel.facts.formats.gguf import MAX_KEYS, read_header, read_split
 
 from .header_bytes import BigSource, array, gguf_file, key, refusal, tensor, text
 

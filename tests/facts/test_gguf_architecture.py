@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.facts import ArrayInfo, GgufHeader, architecture_of_gguf, gguf_architecture
-from firesteel.facts.architecture import (
+from firesteel.facts import ArrayInfo, GgufHeader, architecture_of_gguf
+from firesteel.facts.formats import gguf_architecture
+from firesteel.facts.formats.gguf import Value
+from firesteel.facts.model.architecture import (
     Architecture,
     ChunkedAttention,
     CompressedAttention,
@@ -25,7 +27,6 @@ from firesteel.facts.architecture import (
     SparseAttention,
     UnknownArchitecture,
 )
-from firesteel.facts.gguf import Value
 
 from .test_config import kinds
 

@@ -13,21 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.facts.gguf_labels import MOST, stored
-from firesteel.facts.parameters import Parameters, parameters
+from firesteel.facts.formats.gguf_labels import MOST, stored_type
+from firesteel.facts.model.parameters import ParameterGroups, parameters
 
 HERE = Path(__file__).parent
 RECORDED = json.loads((HERE / "gguf_quants.json").read_text())["models"]
 
 
-def sizes(name: str) -> Parameters:
+def sizes(name: str) -> ParameterGroups:
     return parameters(json.loads((HERE / "configs" / f"{name}.json").read_text()))
 
 
-def by_type(model: Parameters, label: str, with_imatrix: bool) -> dict[str, int]:
+def by_type(model: ParameterGroups, label: str, with_imatrix: bool) -> dict[str, int]:
     """Of the language model; the recorded files leave out the vectors, which are all F32."""
     found: Counter[str] = Counter()
-    for tensor in stored(model, label, with_imatrix):
+    for tensor in stored_type(model, label, with_imatrix):
         if tensor.group.is_of_model and tensor.type != "F32":
             found[tensor.type] += tensor.bytes
     return dict(found)
@@ -46,8 +46,8 @@ def test_every_label_is_what_the_quantizer_makes(name: str) -> None:
 
 def test_rows_of_2880_fall_back() -> None:
     """No multiple of 256: attention of gpt-oss cannot be Q4_K nor Q6_K; its experts stay MXFP4."""
-    types = {tensor.group.part: set[str]() for tensor in stored(sizes("openai--gpt-oss-20b"), "q4_k_m")}
-    for tensor in stored(sizes("openai--gpt-oss-20b"), "q4_k_m"):
+    types = {tensor.group.part: set[str]() for tensor in stored_type(sizes("openai--gpt-oss-20b"), "q4_k_m")}
+    for tensor in stored_type(sizes("openai--gpt-oss-20b"), "q4_k_m"):
         types[tensor.group.part].add(tensor.type)
     assert types["attention"] == {"F32", "Q5_0", "Q8_0", "Q4_K"}  # the output's rows are 4096
     assert types["routed_experts"] == {"F32", "MXFP4"} and types["head"] == {"Q8_0"}

@@ -1,9 +1,9 @@
 import pytest
 
 from firesteel.errors import UsageError
-from firesteel.facts.hardware import hardware, read_hardware
-from firesteel.sheets import BadSheet
+from firesteel.facts.host.hardware import hardware, read_hardware
 from firesteel.units import GB, GIB
+from firesteel.yaml_schema import InvalidFile
 
 GOOD = """\
 title: A box
@@ -67,6 +67,6 @@ def test_a_spread_is_the_value_where_none_is_given() -> None:
 )  # fmt: skip
 def test_mistakes_have_a_line(was: str, now: str, says: str) -> None:
     assert was in GOOD
-    with pytest.raises(BadSheet) as error:
+    with pytest.raises(InvalidFile) as error:
         read_hardware("box", "hw.yaml", GOOD.replace(was, now))
     assert says in str(error.value)

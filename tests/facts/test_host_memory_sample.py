@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.facts.memory_sample import (
-    GpuUser,
+from firesteel.facts.host.memory_sample import (
+    GpuProcess,
     Pressure,
-    Stalls,
+    StallPressure,
     parse_buddyinfo,
     parse_gpu_users,
     parse_kernel_log,
@@ -70,14 +70,14 @@ def test_free_memory_in_large_blocks(text: str, page: int, free: int | None) -> 
     [
         (
             "nr_free_pages 5\nallocstall_normal 7\nallocstall_movable 3\ncompact_stall 4\noom_kill 2\n",
-            Stalls(10, 4, 2),
+            StallPressure(10, 4, 2),
         ),
-        ("allocstall 7\noom_kill 0\n", Stalls(7, 0, 0)),
+        ("allocstall 7\noom_kill 0\n", StallPressure(7, 0, 0)),
         ("nr_free_pages 5\n", None),
         ("", None),
     ],
 )
-def test_stalls(text: str, seen: Stalls | None) -> None:
+def test_stalls(text: str, seen: StallPressure | None) -> None:
     assert parse_vmstat(text) == seen
 
 
@@ -114,17 +114,17 @@ def test_an_event_has_the_kernels_words_without_their_head_and_not_without_end()
 @pytest.mark.parametrize(
     ("text", "users"),
     [
-        ("4242, VLLM::EngineCore, 80123 MiB\n", (GpuUser(4242, "VLLM::EngineCore", 80123 * MIB),)),
-        ("4242, python3, [N/A]\n", (GpuUser(4242, "python3"),)),
+        ("4242, VLLM::EngineCore, 80123 MiB\n", (GpuProcess(4242, "VLLM::EngineCore", 80123 * MIB),)),
+        ("4242, python3, [N/A]\n", (GpuProcess(4242, "python3"),)),
         (
             "7, /opt/a, b/run, 5 MiB\n8, x, [Not Supported]\n",
-            (GpuUser(7, "/opt/a, b/run", 5 * MIB), GpuUser(8, "x")),
+            (GpuProcess(7, "/opt/a, b/run", 5 * MIB), GpuProcess(8, "x")),
         ),
         ("No running processes found\n", ()),
         ("", ()),
     ],
 )
-def test_who_uses_the_gpu(text: str, users: tuple[GpuUser, ...]) -> None:
+def test_who_uses_the_gpu(text: str, users: tuple[GpuProcess, ...]) -> None:
     assert parse_gpu_users(text) == users
 
 

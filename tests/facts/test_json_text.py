@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.facts import BadHeader, MemorySource
-from firesteel.facts.json_text import JsonText, text_pieces
+from firesteel.facts.formats.json_text import JsonText, text_pieces
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(0, 2**64 - 1) | st.text(st.characters(exclude_categories=["Cs"])),

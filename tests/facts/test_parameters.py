@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.facts import Role, UnknownArchitecture, role_of
-from firesteel.facts.config import architecture
-from firesteel.facts.parameters import Parameters, parameters
+from firesteel.facts.model.config import architecture
+from firesteel.facts.model.parameters import ParameterGroups, parameters
 
 from .test_config import CONFIGS, anything, config, small
 
@@ -156,7 +156,7 @@ TOWERS = {
 """The vision towers of those classes, with their projectors."""
 
 
-def of(name: str) -> Parameters:
+def of(name: str) -> ParameterGroups:
     return parameters(config(name))
 
 

@@ -5,9 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.facts import Role, UnknownArchitecture
-from firesteel.facts.groups import linear
-from firesteel.facts.parameters import parameters
-from firesteel.facts.quantization import (
+from firesteel.facts.model.parameters import parameters
+from firesteel.facts.model.quantization import (
     BNB_INT8,
     FP8,
     FP8_ROWS,
@@ -25,6 +24,7 @@ from firesteel.facts.quantization import (
     plain,
     quantization,
 )
+from firesteel.facts.model.tensor_groups import linear
 
 from .test_config import CONFIGS, anything, config
 

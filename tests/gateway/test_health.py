@@ -14,51 +14,62 @@ from typing import Any
 
 import pytest
 
-from firesteel.edge import process
-from firesteel.edge.home import Home
-from firesteel.gateway.children import LoaderHands
-from firesteel.gateway.found import Started, identity, identity_of, measured
-from firesteel.gateway.health import Health, Seen, Verdict, is_answering, judge
-from firesteel.gateway.reading import Reading, Served
-from firesteel.gateway.schedule_words import Asked, Crashed, Failed, Gone, Loaded, Wanted
-from firesteel.run.service import Service, Spec, folder_of, load, write_spec
-from firesteel.run.start import start_keeper
+from firesteel.edge.files.home import Home
+from firesteel.edge.host import process
+from firesteel.gateway.discovery import OwnServices, identity, identity_of, measured
+from firesteel.gateway.health import Health, ServiceObservation, Verdict, is_answering, judge
+from firesteel.gateway.loader.process import ProcessLoader
+from firesteel.gateway.scheduler.events import (
+    LoadFailed,
+    LoadRequested,
+    ModelCrashed,
+    ModelLoaded,
+    ModelUnloaded,
+    RequestArrived,
+)
+from firesteel.gateway.service_config import ModelConfig, ServiceConfig
+from firesteel.run.service import Service, ServiceSpec, folder_of, load, write_spec
+from firesteel.run.start.start import start_supervisor
 from firesteel.units import MIB
 from tests.conftest import run_firesteel
-from tests.gateway.test_swap import READING, Bench, bench
+from tests.gateway.test_executor import READING, Bench, bench
 
-OURS = Seen("ready", is_ours=True, url="http://127.0.0.1:1")
-OTHER = Seen("ready", url="http://127.0.0.1:2")
-GONE = Seen(None)
+OURS = ServiceObservation("ready", is_ours=True, url="http://127.0.0.1:1")
+OTHER = ServiceObservation("ready", url="http://127.0.0.1:2")
+GONE = ServiceObservation(None)
 
 
 @pytest.mark.parametrize(
     ("believed", "seen", "event"),
     [
         ("off", GONE, None),
-        ("off", OURS, Loaded("m")),
-        ("off", replace(OURS, phase="unkept"), Loaded("m")),
+        ("off", OURS, ModelLoaded("m")),
+        ("off", replace(OURS, phase="unkept"), ModelLoaded("m")),
         ("off", OTHER, None),
         ("off", replace(OURS, phase="starting"), None),
         ("off", replace(OURS, phase="dead"), None),
         ("ready", OURS, None),
         ("ready", replace(OURS, phase="unkept"), None),
-        ("ready", GONE, Gone("m")),
-        ("ready", OTHER, Gone("m")),
-        ("ready", replace(OURS, phase="stopping", was_told=True), Crashed("m", "it was stopped by hand")),
-        ("ready", replace(OURS, phase="stopping", why="stuck"), Crashed("m", "stuck", True)),
-        ("ready", replace(OURS, phase="starting", why="died"), Crashed("m", "died", True)),
-        ("ready", replace(OURS, phase="dead", why="no memory"), Crashed("m", "no memory")),
+        ("ready", GONE, ModelUnloaded("m")),
+        ("ready", OTHER, ModelUnloaded("m")),
+        (
+            "ready",
+            replace(OURS, phase="stopping", was_told=True),
+            ModelCrashed("m", "it was stopped by hand"),
+        ),
+        ("ready", replace(OURS, phase="stopping", why="stuck"), ModelCrashed("m", "stuck", True)),
+        ("ready", replace(OURS, phase="starting", why="died"), ModelCrashed("m", "died", True)),
+        ("ready", replace(OURS, phase="dead", why="no memory"), ModelCrashed("m", "no memory")),
         ("loading", replace(OURS, phase="starting"), None),
-        ("loading", OURS, Loaded("m")),
-        ("loading", OTHER, Failed("m", "something else runs under its name now")),
-        ("loading", replace(OURS, phase="dead", why="gave up"), Failed("m", "gave up")),
-        ("loading", GONE, Failed("m", "it was stopped by hand")),
+        ("loading", OURS, ModelLoaded("m")),
+        ("loading", OTHER, LoadFailed("m", "something else runs under its name now")),
+        ("loading", replace(OURS, phase="dead", why="gave up"), LoadFailed("m", "gave up")),
+        ("loading", GONE, LoadFailed("m", "it was stopped by hand")),
         ("unloading", OURS, None),
         ("unloading", GONE, None),
     ],
 )
-def test_what_a_look_means(believed: str, seen: Seen, event: object) -> None:
+def test_what_a_look_means(believed: str, seen: ServiceObservation, event: object) -> None:
     assert judge("m", believed, seen).event == event
 
 
@@ -85,9 +96,9 @@ def serve(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
 
     def start(launch: str) -> Service:
         folder = folder_of(home, "one")
-        write_spec(folder, Spec("one", URL, "one", SLEEPS, launch=launch, expected_bytes=70 * MIB))
+        write_spec(folder, ServiceSpec("one", URL, "one", SLEEPS, launch=launch, expected_bytes=70 * MIB))
         (folder / "report.json").write_text('{"stands": "in"}')
-        start_keeper(folder)
+        start_supervisor(folder)
         for _ in range(400):
             found = load(home, "one")
             if found and found.phase == "ready" and found.state:
@@ -104,7 +115,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
 def watched(tmp_path: Path, launch: str = "as the file says") -> tuple[Bench, Health]:
     one = replace(READING.models[0], identity=identity(launch, URL, False))
     it = bench(tmp_path, replace(READING, models=(one, READING.models[1])))
-    return it, Health(it.swap, LoaderHands(), Home(tmp_path / "home"))
+    return it, Health(it.swap, ProcessLoader(), Home(tmp_path / "home"))
 
 
 async def until(health: Health, is_so: Callable[[], bool]) -> None:
@@ -121,7 +132,7 @@ async def test_what_runs_already_is_found(serve: Callable[[str], Service], tmp_p
     assert it.swap.phase("one") == "ready"
     up = it.swap.up("one")
     assert up and (up.url, up.bytes, up.bytes_are) == (URL, 70 * MIB, "planned")
-    it.swap.tell(Asked(1, "one"))
+    it.swap.tell(RequestArrived(1, "one"))
     assert it.front.granted_ == [(1, "one")]
     await it.swap.close(keep=False)
     assert it.calls == [], "who did not start it does not stop it"
@@ -137,7 +148,7 @@ async def test_what_runs_already_is_found(serve: Callable[[str], Service], tmp_p
 async def test_a_killed_gateway_knows_its_own(
     launch: str, words: str, serve: Callable[[str], Service], tmp_path: Path
 ) -> None:
-    Started(Home(tmp_path / "home")).add("one", identity(launch, URL, False))
+    OwnServices(Home(tmp_path / "home")).add("one", identity(launch, URL, False))
     serve("as the file says")
     it, health = watched(tmp_path)
     await health.look_around()
@@ -156,7 +167,7 @@ async def test_an_engine_that_dies_comes_back_by_itself_or_fails(
     await until(health, lambda: it.swap.phase("one") == "loading")
     assert it.swap.up("one") is None
     assert any("coming back by itself" in words for _, words in it.front.notes)
-    it.swap.tell(Asked(1, "one"))
+    it.swap.tell(RequestArrived(1, "one"))
     assert not it.front.granted_ and not it.front.refused_, "who asks meanwhile waits"
     process.send(service.state.keeper, signal.SIGTERM)
     await until(health, lambda: bool(it.front.refused_))
@@ -187,7 +198,7 @@ async def test_another_under_the_name_is_shown_and_stopped_before_ours_is_loaded
     assert it.swap.phase("one") == "off"
     assert "not as the file says" in it.swap.shown()[0].note
     assert service.phase == "ready" and it.calls == [], "left alone until its place is needed"
-    it.swap.tell(Asked(1, "one"))
+    it.swap.tell(RequestArrived(1, "one"))
     await it.front.until(lambda: it.front.granted_)
     assert it.calls == ["unload one", "load one"]
     await it.swap.close(keep=True)
@@ -200,7 +211,7 @@ async def test_a_child_that_breaks_leaves_nothing_half(
     serve("as the file says")
     it, _ = watched(tmp_path)
     it.behave("load one", "sys.exit(1)")
-    it.swap.tell(Asked(1, "one"))
+    it.swap.tell(RequestArrived(1, "one"))
     await it.front.until(lambda: it.front.refused_)
     assert it.calls == ["load one", "unload one"]
     await it.swap.close(keep=True)
@@ -213,7 +224,7 @@ async def test_what_somebody_put_in_our_place_is_not_ours_to_stop(
     it, health = watched(tmp_path)
     await health.look_around()
     write_spec(service.folder, replace(service.spec, launch="otherwise"))
-    it.swap.tell(Wanted("one", False))
+    it.swap.tell(LoadRequested("one", False))
     await it.front.until(lambda: it.swap.phase("one") == "off")
     assert it.calls == []
     await it.swap.close(keep=True)
@@ -223,7 +234,7 @@ async def test_a_look_from_before_a_load_counts_for_nothing(tmp_path: Path) -> N
     it, health = watched(tmp_path)
     looking = asyncio.ensure_future(health.look_around())
     await asyncio.sleep(0)  # it has asked, and has no answer yet
-    it.swap.tell(Asked(1, "one"))
+    it.swap.tell(RequestArrived(1, "one"))
     await looking
     await it.front.until(lambda: it.front.granted_ or it.front.refused_)
     assert it.front.granted_ == [(1, "one")]
@@ -302,18 +313,18 @@ async def test_who_answers(statuses: dict[str, str], is_good: bool) -> None:
     assert not await is_answering(server.url), "nobody is there any more"
 
 
-def outside(*urls: str) -> Reading:
-    return replace(READING, models=(Served("far", "1", urls, 0, is_outside=True),))
+def outside(*urls: str) -> ServiceConfig:
+    return replace(READING, models=(ModelConfig("far", "1", urls, 0, is_outside=True),))
 
 
 async def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
     def ask(it: Bench, request: Any) -> str:
-        it.swap.tell(Asked(request, "far"))
+        it.swap.tell(RequestArrived(request, "far"))
         return "granted" if (request, "far") in it.front.granted_ else it.front.refused_[-1].why
 
     async with Server({"/health": OK}) as first, Server({"/health": OK}) as second:
         it = bench(tmp_path, outside(first.url, second.url))
-        health = Health(it.swap, LoaderHands(), Home(tmp_path / "home"))
+        health = Health(it.swap, ProcessLoader(), Home(tmp_path / "home"))
         await health.ask_around()
         assert ask(it, 1) == "granted" and health.answers("far") == (True, True)
         first.statuses.clear()
@@ -333,9 +344,9 @@ async def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
 
 async def test_a_server_that_was_never_there(tmp_path: Path, free_port: int) -> None:
     it = bench(tmp_path, outside(f"http://127.0.0.1:{free_port}"))
-    health = Health(it.swap, LoaderHands(), Home(tmp_path / "home"))
+    health = Health(it.swap, ProcessLoader(), Home(tmp_path / "home"))
     await health.start()
-    it.swap.tell(Asked(1, "far"))
+    it.swap.tell(RequestArrived(1, "far"))
     assert "does not answer" in it.front.refused_[0].why
     await health.close()
     await it.swap.close(keep=True)

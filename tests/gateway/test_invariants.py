@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from firesteel.gateway import schedule, schedule_words
-from firesteel.gateway.schedule import Schedule
+from firesteel.gateway.scheduler import events, scheduler
+from firesteel.gateway.scheduler.scheduler import Scheduler
 
 from .walker import Broken, walk
 
@@ -247,11 +247,11 @@ def test_finds_a_bug(sown: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.fail(f"{MOST_WALKS} walks did not find: {sown.name}")
 
 
-def _with_edits(edits: tuple[Edit, ...], monkeypatch: pytest.MonkeyPatch) -> type[Schedule]:
+def _with_edits(edits: tuple[Edit, ...], monkeypatch: pytest.MonkeyPatch) -> type[Scheduler]:
     """The schedule's own source with these edits, as modules of another package; its words stay the same."""
-    folder, package = Path(schedule.__file__).parent, "sown"
+    folder, package = Path(scheduler.__file__).parent, "sown"
     monkeypatch.setitem(sys.modules, package, ModuleType(package))
-    monkeypatch.setitem(sys.modules, f"{package}.schedule_words", schedule_words)
+    monkeypatch.setitem(sys.modules, f"{package}.schedule_words", events)
     made = ModuleType(package)
     for name in ("place", "requests", "room", "host", "admission", "schedule"):
         source = (folder / f"{name}.py").read_text()
@@ -262,5 +262,5 @@ def _with_edits(edits: tuple[Edit, ...], monkeypatch: pytest.MonkeyPatch) -> typ
         made.__package__ = package
         monkeypatch.setitem(sys.modules, made.__name__, made)
         exec(compile(source, f"{name}.py, edited", "exec"), made.__dict__)
-    edited: type[Schedule] = made.__dict__["Schedule"]
+    edited: type[Scheduler] = made.__dict__["Schedule"]
     return edited

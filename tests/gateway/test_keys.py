@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.gateway.interfaces import Identity, Refusal
 from firesteel.gateway.keys import (
     KeyRing,
     add_key,
@@ -26,8 +27,7 @@ from firesteel.gateway.keys import (
     read_keys,
     revoke_key,
 )
-from firesteel.gateway.rates import Limits, Rate
-from firesteel.gateway.talk import Refusal, Who
+from firesteel.gateway.rate_limits import KeyLimits, RateLimit
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def token_of(path: Path, name: str, **more: object) -> bytes:
 
 def test_a_key_says_who_it_is(path: Path) -> None:
     token = token_of(path, "laptop", models=("coder",), priority=7)
-    assert KeyRing.read(path).who(token) == Who("laptop", False, frozenset({"coder"}), 7)
+    assert KeyRing.read(path).who(token) == Identity("laptop", False, frozenset({"coder"}), 7)
 
 
 def test_the_token_is_nowhere_in_the_file_and_nobody_else_reads_it(path: Path) -> None:
@@ -66,13 +66,13 @@ def test_every_change_of_a_token_is_another_token(path: Path) -> None:
     ring = KeyRing.read(path)
     near = [token[:at] + bytes([token[at] ^ 1]) + token[at + 1 :] for at in range(len(token))]
     near += [token[:-1], token + b"A", token + b"\0", token + b" " * 600, token.swapcase(), token[3:]]
-    assert not any(isinstance(ring.who(each), Who) for each in near)
-    assert isinstance(ring.who(token), Who)
+    assert not any(isinstance(ring.who(each), Identity) for each in near)
+    assert isinstance(ring.who(token), Identity)
 
 
 def test_without_keys_this_machine_may_do_all(path: Path) -> None:
     ring = KeyRing.read(path)
-    assert ring.who(None) == Who(is_admin=True) and ring.who(b"whatever") == Who(is_admin=True)
+    assert ring.who(None) == Identity(is_admin=True) and ring.who(b"whatever") == Identity(is_admin=True)
 
 
 @pytest.mark.parametrize(
@@ -111,15 +111,15 @@ def test_an_inference_key_never_opens_admin(path: Path) -> None:
     plain, admin = token_of(path, "plain"), token_of(path, "boss", scope="admin")
     ring = KeyRing.read(path)
     low, high = ring.who(plain), ring.who(admin)
-    assert isinstance(low, Who) and isinstance(high, Who)
+    assert isinstance(low, Identity) and isinstance(high, Identity)
     refusal = may_control(low)
     assert refusal is not None and (refusal.status, refusal.kind) == (403, "permission_denied")
     assert may_control(high) is None
 
 
 def test_a_model_that_is_not_for_the_key_is_not_there(path: Path) -> None:
-    who = Who("a", models=frozenset({"small"}))
-    assert may_ask(who, "small") is None and may_ask(Who(), "anything") is None
+    who = Identity("a", models=frozenset({"small"}))
+    assert may_ask(who, "small") is None and may_ask(Identity(), "anything") is None
     forbidden, unknown = may_ask(who, "coder"), may_ask(who, "no-such")
     assert forbidden is not None and unknown is not None
     assert (forbidden.status, forbidden.kind) == (unknown.status, unknown.kind) == (404, "unknown_model")
@@ -131,7 +131,7 @@ def test_a_change_is_seen_while_it_runs(path: Path) -> None:
     assert ring.refresh() is None and ring.is_open
     token = token_of(path, "laptop")
     assert ring.refresh() == "keys: added laptop"
-    assert ring.who(token) == Who("laptop") and isinstance(ring.who(None), Refusal)
+    assert ring.who(token) == Identity("laptop") and isinstance(ring.who(None), Refusal)
     assert ring.refresh() is None, "once for a change"
     revoke_key(path, "laptop")
     assert ring.refresh() == "keys: revoked laptop"
@@ -196,7 +196,7 @@ def test_a_file_that_is_no_list_of_keys_is_an_error_and_no_open_door(path: Path,
         KeyRing.read(path)
     said = ring.refresh()
     assert said is not None and said.endswith("the keys stay as they were")
-    assert ring.who(token) == Who("laptop") and isinstance(ring.who(b"fs-no"), Refusal)
+    assert ring.who(token) == Identity("laptop") and isinstance(ring.who(b"fs-no"), Refusal)
     with pytest.raises(FiresteelError):
         add_key(path, "other")
     assert path.read_text() == text, "nothing is written over it"
@@ -211,7 +211,7 @@ def test_a_row_with_only_what_must_be(path: Path) -> None:
     path.parent.mkdir()
     path.write_text(row())
     path.chmod(0o600)
-    assert read_keys(path)["a"].who == Who("a")
+    assert read_keys(path)["a"].who == Identity("a")
 
 
 @pytest.mark.parametrize("mode", [0o660, 0o602, 0o666])
@@ -224,10 +224,10 @@ def test_a_file_that_others_may_write_is_refused(path: Path, mode: int) -> None:
 
 
 def test_limits_come_back(path: Path) -> None:
-    limits = Limits(Rate(60, 60), Rate(5, 1))
+    limits = KeyLimits(RateLimit(60, 60), RateLimit(5, 1))
     add_key(path, "a", limits=limits)
     add_key(path, "b")
-    assert KeyRing.read(path).limits() == {"a": limits, "b": Limits()}
+    assert KeyRing.read(path).limits() == {"a": limits, "b": KeyLimits()}
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_many_at_once_all_get_theirs(path: Path) -> None:
     assert [other.wait(60) for other in others] == [0, 0]
     ring = KeyRing.read(path)
     assert len(ring.keys) == 22
-    assert {ring.who(token) for token in tokens} == {Who(f"t{at}") for at in range(12)}
+    assert {ring.who(token) for token in tokens} == {Identity(f"t{at}") for at in range(12)}
 
 
 def test_an_older_time_is_a_change_too(path: Path) -> None:
@@ -271,12 +271,12 @@ def test_an_older_time_is_a_change_too(path: Path) -> None:
     ring = KeyRing.read(path)
     path.write_text(kept)
     os.utime(path, (1, 1))
-    assert ring.refresh() is not None and ring.who(token) == Who("old")
+    assert ring.refresh() is not None and ring.who(token) == Identity("old")
 
 
 @given(st.binary(max_size=600))
 def test_no_bytes_are_a_key(token: bytes) -> None:
     ring = KeyRing(Path("nowhere"), {}, None)
-    assert isinstance(ring.who(token), Who), "open"
+    assert isinstance(ring.who(token), Identity), "open"
     ring._was_closed = True
     assert isinstance(ring.who(token), Refusal), "shut"

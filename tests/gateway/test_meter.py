@@ -11,21 +11,23 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from firesteel.gateway.meter import Histogram, Meter, ModelNow, Now, route_of
-from firesteel.gateway.plane.routes import ROUTES
-from firesteel.gateway.prometheus import page
-from firesteel.gateway.talk import End, Usage
+from firesteel.gateway.admin.meter import GatewayGauges, Histogram, Meter, ModelGauges, route_of
+from firesteel.gateway.admin.prometheus import page
+from firesteel.gateway.http.routes import ROUTES
+from firesteel.gateway.interfaces import RequestOutcome, Usage
 
-WHOLE = End("whole", 200, Usage(10, 20, 4), True, 100, 900, waited_s=0.002, first_s=0.1, total_s=1.5)
-NOTHING = Now()
+WHOLE = RequestOutcome(
+    "whole", 200, Usage(10, 20, 4), True, 100, 900, waited_s=0.002, first_s=0.1, total_s=1.5
+)
+NOTHING = GatewayGauges()
 
 
-def samples(meter: Meter, now: Now = NOTHING) -> Iterator[Sample]:
+def samples(meter: Meter, now: GatewayGauges = NOTHING) -> Iterator[Sample]:
     for family in text_string_to_metric_families(page(meter.families(now)).decode()):
         yield from family.samples
 
 
-def value(meter: Meter, name: str, now: Now = NOTHING, /, **labels: str) -> float:
+def value(meter: Meter, name: str, now: GatewayGauges = NOTHING, /, **labels: str) -> float:
     found = [each.value for each in samples(meter, now) if each.name == name and each.labels == labels]
     assert len(found) == 1, (name, labels)
     return found[0]
@@ -35,7 +37,7 @@ def test_a_request_is_counted_by_model_key_route_and_end() -> None:
     meter = Meter(["coder"])
     meter.tally("coder", "laptop").finish("chat", WHOLE)
     meter.tally("coder", "laptop").finish("chat", WHOLE)
-    meter.tally("coder", "laptop").finish("chat", End("broke", 502))
+    meter.tally("coder", "laptop").finish("chat", RequestOutcome("broke", 502))
     whose = {"model": "coder", "key": "laptop"}
     counted = {"route": "chat", "how": "whole", "status": "200", **whose}
     assert value(meter, "firesteel_requests_total", **counted) == 2
@@ -80,17 +82,17 @@ def test_names_that_somebody_made_up_take_no_room(monkeypatch: pytest.MonkeyPatc
     meter = Meter(["coder"])
     before = sum(1 for _ in samples(meter))
     for at in range(1000):
-        meter.tally(f"made-up-{at}", "laptop").finish("chat", End("refused", 404))
+        meter.tally(f"made-up-{at}", "laptop").finish("chat", RequestOutcome("refused", 404))
         meter.turned_away(f"kind-{at}")
         meter.load_failed(f"made-up-{at}", f"reason-{at}")
         meter.unloaded(f"made-up-{at}")
         meter.loaded(f"made-up-{at}", 1.0)
-        meter.tally("coder", "laptop").finish(f"route-{at}", End("whole", at))
+        meter.tally("coder", "laptop").finish(f"route-{at}", RequestOutcome("whole", at))
     assert sum(1 for _ in samples(meter)) < before + 600
     unknown = {"model": "unknown", "key": "laptop", "route": "chat", "how": "refused", "status": "404"}
     assert value(meter, "firesteel_requests_total", **unknown) == 1000
     assert sum(each.value for each in samples(meter) if each.name == "firesteel_turned_away_total") == 1000
-    monkeypatch.setattr("firesteel.gateway.meter.MAX_KEYS", 50)
+    monkeypatch.setattr("firesteel.gateway.admin.meter.MAX_KEYS", 50)
     for at in range(200):
         meter.tally("coder", f"key-{at}").first(1)
     assert len({each.labels["key"] for each in samples(meter) if "key" in each.labels}) == 51
@@ -108,8 +110,8 @@ def test_swaps() -> None:
 
 
 def test_what_is_so_now() -> None:
-    models = {"coder": ModelNow("ready", 3, 2, 40 * 2**30), "small": ModelNow("off", waiting=1)}
-    now = Now(models, ceiling_bytes=110 * 2**30, available_bytes=None, log_rows=7, log_dropped=2)
+    models = {"coder": ModelGauges("ready", 3, 2, 40 * 2**30), "small": ModelGauges("off", waiting=1)}
+    now = GatewayGauges(models, ceiling_bytes=110 * 2**30, available_bytes=None, log_rows=7, log_dropped=2)
     meter = Meter(models)
     assert value(meter, "firesteel_model_busy", now, model="coder") == 3
     assert value(meter, "firesteel_model_bytes", now, model="coder") == 40 * 2**30
@@ -141,7 +143,7 @@ def test_a_page_that_is_written_while_it_counts_is_whole() -> None:
     for at in range(20):
         meter.tally(f"m{at}", "a").finish("chat", WHOLE)
     lines: list[str] = []
-    for at, family in enumerate(meter.families(Now())):
+    for at, family in enumerate(meter.families(GatewayGauges())):
         for sample in family.samples:
             meter.tally(f"m{20 + at % 20}", "a").finish("chat", WHOLE)
             meter.tally("m1", "a").finish(f"route{len(lines)}", WHOLE)

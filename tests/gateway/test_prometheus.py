@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from firesteel.gateway import prometheus
-from firesteel.gateway.prometheus import Family, Sample, merge, page
+from firesteel.gateway.admin import prometheus
+from firesteel.gateway.admin.prometheus import MetricFamily, MetricSample, merge, page
 
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -68,9 +68,11 @@ def test_ours() -> None:
     hard = 'a"b\\c\nd{e="f"},'
     text = page(
         [
-            Family("x_total", "counter", "all \\ of\nthem", [Sample("", (("model", hard),), 3)]),
-            Family("y", "gauge", "", [Sample("", (), 1.5), Sample("", (("a", ""),), float("inf"))]),
-            Family("none", "gauge", "nothing yet", []),
+            MetricFamily("x_total", "counter", "all \\ of\nthem", [MetricSample("", (("model", hard),), 3)]),
+            MetricFamily(
+                "y", "gauge", "", [MetricSample("", (), 1.5), MetricSample("", (("a", ""),), float("inf"))]
+            ),
+            MetricFamily("none", "gauge", "nothing yet", []),
         ]
     )
     assert sound(text) == {
@@ -99,7 +101,7 @@ def test_helps_and_types_come_along() -> None:
 
 
 def test_two_engines_are_one_family_with_all_samples() -> None:
-    own = page([Family("firesteel_x", "gauge", "ours", [Sample("", (), 1)])])
+    own = page([MetricFamily("firesteel_x", "gauge", "ours", [MetricSample("", (), 1)])])
     one, both = sound(merge(own, {"a": vllm_like()})), sound(merge(own, {"a": vllm_like(), "b": vllm_like()}))
     assert len(both) - 1 == 2 * (len(one) - 1)
     assert merge(own, {"a": vllm_like()}).startswith(own)
@@ -174,7 +176,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_page_gives_a_comment_and_breaks_nothing(text: str) -> None:
-    own = page([Family("firesteel_requests_total", "counter", "ours", [Sample("", (), 1)])])
+    own = page([MetricFamily("firesteel_requests_total", "counter", "ours", [MetricSample("", (), 1)])])
     merged = merge(own, {"bad": text, "good": "y 5\n"})
     found = sound(merged)
     assert found["firesteel_requests_total", ()] == 1

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from firesteel.gateway import request_log
-from firesteel.gateway.request_log import MAX_PROMPT_BYTES, RequestLog, recent
-from firesteel.gateway.talk import End, Usage
+from firesteel.gateway.admin import request_log
+from firesteel.gateway.admin.request_log import MAX_PROMPT_BYTES, RequestLog, recent
+from firesteel.gateway.interfaces import RequestOutcome, Usage
 
-WHOLE = End(
+WHOLE = RequestOutcome(
     "whole",
     200,
     Usage(10, 20, None),
@@ -57,7 +57,7 @@ def test_a_row_says_what_happened(path: Path) -> None:
     log = RequestLog(path)
     now = time.time()
     log.note(now, "laptop", "coder", "chat", WHOLE, replica=2)
-    log.note(now + 1, "", "coder", "chat", End("refused", 503, waited_s=3.0))
+    log.note(now + 1, "", "coder", "chat", RequestOutcome("refused", 503, waited_s=3.0))
     log.close()
     first, second = rows(path)
     assert first == {
@@ -84,7 +84,7 @@ def test_many_rows_in_few_transactions_and_in_order(path: Path) -> None:
     log = RequestLog(path)
     began = time.time()
     for at in range(5000):
-        log.note(began, "", "coder", "chat", End("whole", bytes_in=at))
+        log.note(began, "", "coder", "chat", RequestOutcome("whole", bytes_in=at))
     log.close()
     assert [row["bytes_in"] for row in rows(path)] == list(range(5000))
 
@@ -237,13 +237,15 @@ def test_a_file_that_is_taken_away_is_begun_again(path: Path) -> None:
 @pytest.mark.parametrize(
     ("end", "is_kept"),
     [
-        (End("whole", 200, Usage(2**80, -(2**80), 2**63)), True),
-        (End("whole", 200, why="\ud800" * 10_000), True),
-        (End("whole", 200, waited_s=float("nan")), False),
-        (End("whole", 2**70), False),
+        (RequestOutcome("whole", 200, Usage(2**80, -(2**80), 2**63)), True),
+        (RequestOutcome("whole", 200, why="\ud800" * 10_000), True),
+        (RequestOutcome("whole", 200, waited_s=float("nan")), False),
+        (RequestOutcome("whole", 2**70), False),
     ],
 )
-def test_a_row_that_no_table_takes_does_not_end_the_log(path: Path, end: End, is_kept: bool) -> None:
+def test_a_row_that_no_table_takes_does_not_end_the_log(
+    path: Path, end: RequestOutcome, is_kept: bool
+) -> None:
     log = RequestLog(path)
     log.note(time.time(), "", "half a pair \udfff", "chat", end)
     until(lambda: log.written + log.dropped == 1)
@@ -296,8 +298,8 @@ def test_a_path_with_signs_that_mean_something_in_an_address(tmp_path: Path) -> 
 WRITER = """
 import sys, time
 from pathlib import Path
-from firesteel.gateway.request_log import RequestLog
-from firesteel.gateway.talk import End
+from firesteel.gateway.admin.request_log import RequestLog
+from firesteel.gateway.interfaces import End
 log = RequestLog(Path(sys.argv[1]))
 print("on", flush=True)
 for at in range(10**9):

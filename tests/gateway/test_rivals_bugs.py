@@ -5,12 +5,12 @@ Where a thread asks for something that nobody had, the story is of somebody who 
 
 from __future__ import annotations
 
-from firesteel.gateway.schedule_words import Model
+from firesteel.gateway.scheduler.events import ScheduledModel
 
 from .play import Play
 
-A, B, C = Model("a", 60), Model("b", 60), Model("c", 60)
-EMBED = Model("embed", 10)
+A, B, C = ScheduledModel("a", 60), ScheduledModel("b", 60), ScheduledModel("c", 60)
+EMBED = ScheduledModel("embed", 10)
 
 
 def swap(play: Play, out: str, into: str) -> list[str]:
@@ -27,7 +27,7 @@ def test_llama_swap_946_ttl_against_a_request() -> None:
 
     A request came a second after an unload for its TTL began, and no model was ever started again.
     """
-    play = Play(Model("a", 60, ttl_s=120.0), B).up("a")
+    play = Play(ScheduledModel("a", 60, ttl_s=120.0), B).up("a")
     assert play.after(60).tick() == ["unload a"]
     assert play.after(1).ask(1, "a") == []
     assert play.gone("a") == ["load a"]
@@ -40,7 +40,7 @@ def test_llama_swap_946_ttl_against_a_request() -> None:
 
 def test_llama_swap_946_a_request_in_the_very_turn_of_the_ttl() -> None:
     """https://github.com/mostlygeek/llama-swap/issues/946: whichever is heard first, nobody is lost."""
-    play = Play(Model("a", 60, ttl_s=120.0)).up("a")
+    play = Play(ScheduledModel("a", 60, ttl_s=120.0)).up("a")
     play.after(60)
     assert play.ask(1, "a") == ["grant 1"]
     assert play.tick() == []
@@ -83,7 +83,7 @@ def test_llama_swap_281_edits_in_quick_succession_load_one_instance() -> None:
     play = Play(A)
     assert play.want("a") == ["load a"]
     for edit in range(5):
-        assert play.change(Model("a", 60, ttl_s=100.0 + edit)) == []
+        assert play.change(ScheduledModel("a", 60, ttl_s=100.0 + edit)) == []
         assert play.want("a") == []
     assert play.loaded("a") == []
     assert play.want("a") == []
@@ -94,7 +94,7 @@ def test_llama_swap_281_edits_of_what_is_started_replace_it_one_by_one() -> None
     play = Play(A)
     play.want("a")
     for edit in range(3):
-        assert play.change(Model("a", 60, identity=f"edit {edit}")) == []
+        assert play.change(ScheduledModel("a", 60, identity=f"edit {edit}")) == []
     assert play.loaded("a") == ["unload a"]
     assert play.want("a") == []
     assert play.gone("a") == ["load a"]
@@ -191,7 +191,7 @@ def test_ollama_14407_a_changed_model_under_load_is_reloaded() -> None:
     """
     play = Play(A, EMBED).up("a")
     play.ask(1, "a")
-    play.change(Model("a", 60, identity="larger context"), EMBED)
+    play.change(ScheduledModel("a", 60, identity="larger context"), EMBED)
     assert play.ask(2, "a") == []
     assert play.ask(3, "embed") == ["load embed"]
     assert play.loaded("embed") == ["grant 3"]
@@ -308,7 +308,7 @@ def test_llama_swap_588_a_long_job_is_not_swapped_out() -> None:
 
     Twenty minutes of work, and a chat comes between.
     """
-    play = Play(Model("image", 90), Model("chat", 30)).up("image")
+    play = Play(ScheduledModel("image", 90), ScheduledModel("chat", 30)).up("image")
     play.ask(1, "image")
     play.ask(2, "chat")
     for _ in range(20):
@@ -323,7 +323,7 @@ def test_llama_swap_588_a_batch_is_not_broken_up() -> None:
 
     Of twenty queued, ten were turned away, and after the first of those left the model was swapped.
     """
-    play = Play(Model("image", 90), Model("chat", 30))
+    play = Play(ScheduledModel("image", 90), ScheduledModel("chat", 30))
     for request in range(20):
         play.ask(request, "image")
     assert len(play.loaded("image")) == 20
@@ -347,7 +347,12 @@ def test_llmkube_516_requests_are_held_and_coalesced() -> None:
 
 def test_llama_swap_158_eviction_by_memory_and_use() -> None:
     """https://github.com/mostlygeek/llama-swap/issues/158: keep what is pinned, then what is used most."""
-    play = Play(Model("fim", 10, pinned=True), Model("slm", 30), Model("llm1", 50), Model("llm2", 60))
+    play = Play(
+        ScheduledModel("fim", 10, pinned=True),
+        ScheduledModel("slm", 30),
+        ScheduledModel("llm1", 50),
+        ScheduledModel("llm2", 60),
+    )
     play.loaded("fim")
     play.up("slm", "llm1")
     for request in range(3):
@@ -360,19 +365,21 @@ def test_llama_swap_158_eviction_by_memory_and_use() -> None:
 
 def test_llama_swap_319_models_coexist_as_far_as_they_fit() -> None:
     """https://github.com/mostlygeek/llama-swap/issues/319: without a group for every combination."""
-    play = Play(Model("x", 30), Model("y", 30), Model("z", 30), Model("w", 30)).up("x", "y", "z")
+    play = Play(
+        ScheduledModel("x", 30), ScheduledModel("y", 30), ScheduledModel("z", 30), ScheduledModel("w", 30)
+    ).up("x", "y", "z")
     assert play.ask(1, "w") == ["unload x"]
 
 
 def test_nix_ai_925_the_next_load_waits_for_the_memory() -> None:
     """https://github.com/dryvist/nix-ai/issues/925: memory decides what is evicted, not a count of models."""
-    play = Play(EMBED, Model("e2", 10), Model("e3", 10), A).up("embed", "e2", "e3")
+    play = Play(EMBED, ScheduledModel("e2", 10), ScheduledModel("e3", 10), A).up("embed", "e2", "e3")
     assert play.ask(1, "a") == ["load a"]
 
 
 def test_llama_cpp_21231_small_models_live_together_until_a_large_one_needs_room() -> None:
     """https://github.com/ggml-org/llama.cpp/pull/21231"""
-    play = Play(EMBED, Model("e2", 10), Model("big", 95)).up("embed", "e2")
+    play = Play(EMBED, ScheduledModel("e2", 10), ScheduledModel("big", 95)).up("embed", "e2")
     assert play.ask(1, "big") == ["unload embed", "unload e2"]
     assert play.gone("embed") == []
     assert play.gone("e2") == ["load big"]
@@ -383,7 +390,7 @@ def test_llama_cpp_25326_one_large_resident_makes_way() -> None:
 
     By count there was room, and every load ran out of memory.
     """
-    play = Play(Model("moe", 80), Model("dense", 29)).up("moe")
+    play = Play(ScheduledModel("moe", 80), ScheduledModel("dense", 29)).up("moe")
     assert play.ask(1, "dense") == ["unload moe"]
     assert swap(play, "moe", "dense") == ["grant 1"]
 
@@ -393,7 +400,7 @@ def test_llama_cpp_19631_what_was_measured_decides() -> None:
 
     A plan that was too small is put right by what ran.
     """
-    play = Play(Model("a", 40), Model("b", 40))
+    play = Play(ScheduledModel("a", 40), ScheduledModel("b", 40))
     play.want("a")
     play.loaded("a", 75)
     assert play.after(60).ask(1, "b") == ["unload a"]
@@ -404,7 +411,7 @@ def test_llama_cpp_23668_a_switch_does_not_load_into_what_is_not_free_yet() -> N
 
     A model that fits alone ran out of memory on a switch: the other one's was not back.
     """
-    play = Play(Model("gemma", 50), Model("qwen", 90)).up("gemma")
+    play = Play(ScheduledModel("gemma", 50), ScheduledModel("qwen", 90)).up("gemma")
     assert play.ask(1, "qwen") == ["unload gemma"]
     assert play.after(1).tick() == []
     assert play.schedule.used_bytes() == 50
@@ -414,7 +421,7 @@ def test_llama_cpp_23668_a_switch_does_not_load_into_what_is_not_free_yet() -> N
 
 def test_localai_6068_the_least_valuable_goes_when_memory_is_short() -> None:
     """https://github.com/mudler/LocalAI/issues/6068"""
-    play = Play(Model("x", 45), Model("y", 45), Model("z", 45)).up("x", "y")
+    play = Play(ScheduledModel("x", 45), ScheduledModel("y", 45), ScheduledModel("z", 45)).up("x", "y")
     play.ask(1, "x")
     play.finish(1)
     assert play.ask(2, "z") == ["unload y"]
@@ -426,7 +433,7 @@ def test_localai_9375_a_busy_model_is_not_reclaimed() -> None:
     On unified memory the reclaimer went by how full the host is. A reading here only takes room away, and
     what serves is let be.
     """
-    play = Play(Model("x", 30), Model("y", 30)).up("x", "y")
+    play = Play(ScheduledModel("x", 30), ScheduledModel("y", 30)).up("x", "y")
     play.ask(1, "x")
     play.ask(2, "y")
     assert play.memory(1, keep=10) == []
@@ -443,7 +450,7 @@ def test_localai_7269_room_is_made_without_being_asked() -> None:
 
 def test_localai_5352_models_do_not_stay_for_ever() -> None:
     """https://github.com/mudler/LocalAI/issues/5352: they age, and they can be unloaded by name."""
-    play = Play(Model("x", 30, ttl_s=600.0), Model("y", 30)).up("x", "y")
+    play = Play(ScheduledModel("x", 30, ttl_s=600.0), ScheduledModel("y", 30)).up("x", "y")
     assert play.unwant("y") == ["unload y"]
     assert play.after(600).tick() == ["unload x"]
 
@@ -568,7 +575,7 @@ def test_llama_swap_89_streams_outlive_an_edit() -> None:
     """
     play = Play(A, EMBED).up("a", "embed")
     play.ask(1, "a")
-    assert play.change(A, Model("embed", 20, identity="edited")) == ["unload embed"]
+    assert play.change(A, ScheduledModel("embed", 20, identity="edited")) == ["unload embed"]
     assert play.schedule.busy("a") == 1
 
 
@@ -585,8 +592,8 @@ def test_llama_swap_392_who_waits_is_not_lost_by_an_edit() -> None:
 def test_llama_swappo_12_running_models_survive() -> None:
     """https://github.com/kooshi/llama-swappo/pull/12: only what differs is touched."""
     play = Play(A, EMBED).up("a", "embed")
-    assert play.change(Model("a", 60, ttl_s=900.0), EMBED, min_dwell_s=5.0, max_wait_s=60.0) == []
-    assert play.change(EMBED, Model("a", 60, ttl_s=900.0)) == []
+    assert play.change(ScheduledModel("a", 60, ttl_s=900.0), EMBED, min_dwell_s=5.0, max_wait_s=60.0) == []
+    assert play.change(EMBED, ScheduledModel("a", 60, ttl_s=900.0)) == []
     assert play.ask(1, "a") == ["grant 1"]
     assert play.ask(2, "embed") == ["grant 2"]
 
@@ -598,7 +605,7 @@ def test_no_second_set_is_loaded_beside_the_first_on_a_reload() -> None:
     """
     play = Play(A, B).up("a")
     play.ask(1, "a")
-    assert play.change(Model("new", 60)) == []
+    assert play.change(ScheduledModel("new", 60)) == []
     assert play.want("new") == []
     assert play.finish(1) == ["unload a"]
     assert play.gone("a") == ["load new"]

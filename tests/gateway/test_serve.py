@@ -12,16 +12,16 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from firesteel.edge.home import Home
+from firesteel.edge.files.home import Home
 from firesteel.gateway import serve
-from firesteel.gateway.serve import Manner, Told, named, serve_file
+from firesteel.gateway.serve import ServeEvent, ServeOptions, named, serve_file
 
 
 @dataclass
 class Running:
     url: str
     ends: asyncio.Event
-    said: list[Told]
+    said: list[ServeEvent]
     task: asyncio.Task[None]
 
     async def ended(self) -> float:
@@ -39,11 +39,11 @@ class Running:
 async def running(folder: Path, engine: str) -> AsyncIterator[Running]:
     file = folder / "service.yaml"
     file.write_text(f"listen: 127.0.0.1:1\nmodels:\n  far: {{url: '{engine}', memory: 1MiB}}\n")
-    said: list[Told] = []
+    said: list[ServeEvent] = []
     ends, listens = asyncio.Event(), asyncio.Event()
 
     async def follow() -> None:
-        async for told in serve_file(Manner(file, listen="127.0.0.1:0"), Home(folder / "home"), ends):
+        async for told in serve_file(ServeOptions(file, listen="127.0.0.1:0"), Home(folder / "home"), ends):
             said.append(told)
             if told.what == "listening":
                 listens.set()

@@ -21,7 +21,7 @@ import anthropic
 import openai
 import pytest
 
-from firesteel.edge.home import Home
+from firesteel.edge.files.home import Home
 from tests.conftest import run_firesteel
 
 pytestmark = pytest.mark.real

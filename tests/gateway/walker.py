@@ -15,28 +15,28 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from firesteel.gateway.schedule import Schedule
-from firesteel.gateway.schedule_words import (
-    Asked,
-    Changed,
-    Crashed,
+from firesteel.gateway.scheduler.events import (
+    ConfigChanged,
     Effect,
-    Event,
-    Failed,
-    Finished,
-    Gone,
-    Grant,
-    Left,
-    Limits,
-    Load,
-    Loaded,
-    Memory,
-    Model,
-    Refuse,
-    Ticked,
-    Unload,
-    Wanted,
+    GrantRequest,
+    LoadFailed,
+    LoadModel,
+    LoadRequested,
+    MemoryReading,
+    ModelCrashed,
+    ModelLoaded,
+    ModelUnloaded,
+    RefuseRequest,
+    RequestAbandoned,
+    RequestArrived,
+    RequestFinished,
+    ScheduledModel,
+    SchedulerEvent,
+    SchedulerLimits,
+    TimePassed,
+    UnloadModel,
 )
+from firesteel.gateway.scheduler.scheduler import Scheduler
 
 NAMES = ("a", "b", "c", "d", "e")
 HOST_BYTES = 130
@@ -55,7 +55,7 @@ class Broken(AssertionError):
 class Entry:
     """One model in our own books."""
 
-    model: Model
+    model: ScheduledModel
     phase: str = "off"
     since_s: float = 0.0
     identity: str = ""
@@ -96,7 +96,7 @@ class Entry:
 
 
 class World:
-    def __init__(self, rnd: random.Random, make: Callable[..., Schedule] = Schedule) -> None:
+    def __init__(self, rnd: random.Random, make: Callable[..., Scheduler] = Scheduler) -> None:
         self.rnd = rnd
         self.now_s = rnd.choice((0.0, 1000.0))
         self.limits = _limits(rnd)
@@ -113,12 +113,12 @@ class World:
         """Since when the model of the last load had been wanted."""
         self.asked = 0
         self.counts: Counter[str] = Counter()
-        self.trail: list[tuple[float, Event, list[Effect]]] = []
+        self.trail: list[tuple[float, SchedulerEvent, list[Effect]]] = []
         self._take_models(models)
 
     # -- the books --
 
-    def tell(self, event: Event) -> list[Effect]:
+    def tell(self, event: SchedulerEvent) -> list[Effect]:
         self.counts[type(event).__name__] += 1
         self._note(event)
         effects = self.schedule.tell(event, self.now_s)
@@ -159,7 +159,7 @@ class World:
     def are_apart(self, one: str, other: str) -> bool:
         return one != other and any({one, other} <= group for group in self.limits.never_together)
 
-    def _take_models(self, models: tuple[Model, ...]) -> None:
+    def _take_models(self, models: tuple[ScheduledModel, ...]) -> None:
         names = {model.name for model in models}
         for name, entry in list(self.entries.items()):
             if name not in names:
@@ -170,7 +170,7 @@ class World:
         for model in models:
             self._take_model(model)
 
-    def _take_model(self, model: Model) -> None:
+    def _take_model(self, model: ScheduledModel) -> None:
         entry = self.entries.get(model.name)
         if entry is None:
             self.entries[model.name] = Entry(model, since_s=self.now_s)
@@ -193,58 +193,62 @@ class World:
         for request in self.served_by(name):
             del self.busy[request]
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: SchedulerEvent) -> None:
         """What the event itself says about the world."""
         match event:
-            case Asked():
+            case RequestArrived():
                 assert isinstance(event.request, int)
                 self.waiting[event.request] = (event.model, self.now_s)
-            case Left() | Finished():
+            case RequestAbandoned() | RequestFinished():
                 assert isinstance(event.request, int)
                 self.waiting.pop(event.request, None)
                 model = self.busy.pop(event.request, None)
                 if model is not None and not self.served_by(model):
                     self.entries[model].idle_s = self.now_s
-            case Changed():
+            case ConfigChanged():
                 self.limits = event.limits
                 self._take_models(event.models)
-            case Memory():
+            case MemoryReading():
                 is_loading = any(entry.phase == "loading" for entry in self.entries.values())
                 self.read_strangers = None if is_loading else self.strangers
-            case Loaded() | Failed() | Gone() | Crashed() | Wanted() if event.model in self.entries:
+            case ModelLoaded() | LoadFailed() | ModelUnloaded() | ModelCrashed() | LoadRequested() if (
+                event.model in self.entries
+            ):
                 self._note_of(self.entries[event.model], event)
             case _:
                 pass
 
-    def _note_of(self, entry: Entry, event: Loaded | Failed | Gone | Crashed | Wanted) -> None:
+    def _note_of(
+        self, entry: Entry, event: ModelLoaded | LoadFailed | ModelUnloaded | ModelCrashed | LoadRequested
+    ) -> None:
         name = event.model
         match event:
-            case Loaded() if entry.phase != "unloading":
+            case ModelLoaded() if entry.phase != "unloading":
                 self._up(entry, event.bytes)
-            case Failed() | Gone() if not entry.is_ours:
+            case LoadFailed() | ModelUnloaded() if not entry.is_ours:
                 pass
-            case Failed() | Gone() if entry.phase == "loading":
+            case LoadFailed() | ModelUnloaded() if entry.phase == "loading":
                 self._load_failed(entry)
                 self.off(name)
-            case Gone() if entry.phase != "off":
+            case ModelUnloaded() if entry.phase != "off":
                 self._drop(name)
                 self.off(name)
-            case Crashed() if not entry.is_ours:
+            case ModelCrashed() if not entry.is_ours:
                 entry.phase = "off"
-            case Crashed() | Failed() if entry.phase == "ready" or (
-                isinstance(event, Crashed) and event.is_returning and entry.phase == "off"
+            case ModelCrashed() | LoadFailed() if entry.phase == "ready" or (
+                isinstance(event, ModelCrashed) and event.is_returning and entry.phase == "off"
             ):
                 self._drop(name)
-                if isinstance(event, Crashed) and event.is_returning:
+                if isinstance(event, ModelCrashed) and event.is_returning:
                     if entry.phase == "off":
                         entry.identity, entry.held = entry.model.identity, entry.need
                     entry.phase, entry.is_returning = "loading", True
                 else:
                     entry.is_crashed = True
-            case Crashed() if entry.phase == "loading" and not event.is_returning:
+            case ModelCrashed() if entry.phase == "loading" and not event.is_returning:
                 self._load_failed(entry)
                 entry.is_crashed = True
-            case Wanted() if entry.is_ours and not entry.is_removed:
+            case LoadRequested() if entry.is_ours and not entry.is_removed:
                 self._want(entry, event.is_loaded)
             case _:
                 pass
@@ -287,20 +291,20 @@ class World:
     def _take(self, effect: Effect) -> None:
         self.counts[type(effect).__name__] += 1
         match effect:
-            case Grant():
+            case GrantRequest():
                 assert isinstance(effect.request, int)
                 del self.waiting[effect.request]
                 self.busy[effect.request] = effect.model
-            case Refuse():
+            case RefuseRequest():
                 assert isinstance(effect.request, int)
                 self.counts[f"refused: {effect.kind}"] += 1
                 del self.waiting[effect.request]
-            case Load():
+            case LoadModel():
                 entry = self.entries[effect.model]
                 self.claim_s = self.first_s(effect.model)
                 entry.identity, entry.held = entry.model.identity, entry.need
                 entry.phase, entry.since_s = "loading", self.now_s
-            case Unload():
+            case UnloadModel():
                 entry = self.entries[effect.model]
                 if self.in_phase("unloading"):
                     self.read_strangers = None  # two on their way: no reading tells them apart
@@ -328,15 +332,17 @@ class World:
     def ask(self, name: str | None = None) -> None:
         self.asked += 1
         names = [*self.entries, "nobody"] if self.rnd.random() < 0.05 else [*self.entries]
-        self.tell(Asked(self.asked, name or self.rnd.choice(names), self.rnd.choice((0, 0, 0, 1, 5))))
+        self.tell(
+            RequestArrived(self.asked, name or self.rnd.choice(names), self.rnd.choice((0, 0, 0, 1, 5)))
+        )
 
     def leave(self) -> None:
         if self.waiting:
-            self.tell(Left(self.rnd.choice([*self.waiting])))
+            self.tell(RequestAbandoned(self.rnd.choice([*self.waiting])))
 
     def finish(self) -> None:
         if self.busy:
-            self.tell(Finished(self.rnd.choice([*self.busy])))
+            self.tell(RequestFinished(self.rnd.choice([*self.busy])))
 
     def in_phase(self, phase: str) -> list[str]:
         return [name for name, entry in self.entries.items() if entry.phase == phase and entry.is_ours]
@@ -345,43 +351,52 @@ class World:
         loading = self.in_phase("loading")
         for name in [self.rnd.choice(loading)] if loading else []:
             if self.rnd.random() < 0.25:
-                ways: tuple[Event, ...] = (Failed(name, "no memory"), Crashed(name, "died early"), Gone(name))
+                ways: tuple[SchedulerEvent, ...] = (
+                    LoadFailed(name, "no memory"),
+                    ModelCrashed(name, "died early"),
+                    ModelUnloaded(name),
+                )
                 self.tell(self.rnd.choice(ways))
             else:
                 held = self.entries[name].held
-                self.tell(Loaded(name, self.rnd.choice((None, None, held + 3, max(1, held - 4)))))
+                self.tell(ModelLoaded(name, self.rnd.choice((None, None, held + 3, max(1, held - 4)))))
 
     def unload_ends(self) -> None:
         going = self.in_phase("unloading")
         if going:
             if self.rnd.random() < 0.6:
                 self.read()
-            self.tell(Gone(self.rnd.choice(going)))
+            self.tell(ModelUnloaded(self.rnd.choice(going)))
 
     def crash(self) -> None:
         ready = [name for name, entry in self.entries.items() if entry.phase == "ready"]
         if ready:
-            self.tell(Crashed(self.rnd.choice(ready), "it died", self.rnd.random() < 0.4))
+            self.tell(ModelCrashed(self.rnd.choice(ready), "it died", self.rnd.random() < 0.4))
 
     def stray(self) -> None:
         """Words that come late, twice, or about what is not there."""
         name = self.rnd.choice([*self.entries, "nobody"])
         entry = self.entries.get(name)
-        strays: list[Event] = [Finished(self.asked + 1000), Left(0), Gone("nobody"), Crashed("nobody", "x")]
+        strays: list[SchedulerEvent] = [
+            RequestFinished(self.asked + 1000),
+            RequestAbandoned(0),
+            ModelUnloaded("nobody"),
+            ModelCrashed("nobody", "x"),
+        ]
         if entry is not None and entry.phase == "unloading":
-            strays += [Loaded(name, 7), Failed(name, "late"), Crashed(name, "late", True)]
+            strays += [ModelLoaded(name, 7), LoadFailed(name, "late"), ModelCrashed(name, "late", True)]
         if entry is not None and entry.phase == "off" and entry.is_ours:
-            strays += [Gone(name), Failed(name, "late"), Crashed(name, "late")]
-            strays += [Crashed(name, "its keeper is at it", True)]
+            strays += [ModelUnloaded(name), LoadFailed(name, "late"), ModelCrashed(name, "late")]
+            strays += [ModelCrashed(name, "its keeper is at it", True)]
         if entry is not None and entry.phase == "ready":
-            strays += [Gone(name), Loaded(name, None), Failed(name, "late")]
+            strays += [ModelUnloaded(name), ModelLoaded(name, None), LoadFailed(name, "late")]
         self.tell(self.rnd.choice(strays))
 
     def find(self) -> None:
         """Found running, or an outside one that answers again."""
         off = [name for name, entry in self.entries.items() if entry.phase == "off"]
         if off:
-            self.tell(Loaded(self.rnd.choice(off), self.rnd.choice((None, 20))))
+            self.tell(ModelLoaded(self.rnd.choice(off), self.rnd.choice((None, 20))))
 
     def tick(self) -> None:
         """Either when one is due, or a little before: then it must change nothing."""
@@ -392,15 +407,15 @@ class World:
             self.now_s += (due_s - self.now_s) * 0.99
         else:
             self.now_s = due_s
-            self.tell(Ticked())
+            self.tell(TimePassed())
             return
-        effects = self.tell(Ticked())
+        effects = self.tell(TimePassed())
         if effects:
             raise Broken("no_polling_needed", f"{effects} before {due_s}")
 
     def want(self) -> None:
         name = self.rnd.choice([*self.entries])
-        self.tell(Wanted(name, self.rnd.random() < 0.6))
+        self.tell(LoadRequested(name, self.rnd.random() < 0.6))
 
     def read(self) -> None:
         if self.rnd.random() < 0.5:
@@ -412,7 +427,7 @@ class World:
             elif entry.phase == "unloading":
                 entry.truly *= self.rnd.random()
             held += entry.in_memory
-        self.tell(Memory(HOST_BYTES - self.strangers - held, KEEP_BYTES))
+        self.tell(MemoryReading(HOST_BYTES - self.strangers - held, KEEP_BYTES))
 
     def change(self) -> None:
         models = {name: entry.model for name, entry in self.entries.items() if not entry.is_removed}
@@ -422,9 +437,9 @@ class World:
         order = [*models.values()]
         if self.rnd.random() < 0.2:
             self.rnd.shuffle(order)
-        self.tell(Changed(tuple(order), limits))
+        self.tell(ConfigChanged(tuple(order), limits))
 
-    def _edit(self, models: dict[str, Model]) -> None:
+    def _edit(self, models: dict[str, ScheduledModel]) -> None:
         name = self.rnd.choice(NAMES)
         what = self.rnd.randrange(7)
         if name not in models or what == 0:
@@ -459,16 +474,16 @@ class World:
 
     def _end_one(self) -> bool:
         for name in self.in_phase("loading")[:1]:
-            self.tell(Loaded(name))
+            self.tell(ModelLoaded(name))
             return True
         for name in self.in_phase("unloading")[:1]:
-            self.tell(Gone(name))
+            self.tell(ModelUnloaded(name))
             return True
         return False
 
     def _end_request(self) -> bool:
         for request in [*self.busy][:1]:
-            self.tell(Finished(request))
+            self.tell(RequestFinished(request))
             return True
         return False
 
@@ -477,27 +492,27 @@ class World:
         self.now_s += 5.0
         due_s = self.schedule.next_tick_s(self.now_s)
         if due_s is not None and due_s <= self.now_s:
-            self.tell(Ticked())
+            self.tell(TimePassed())
         self._end_one()
         for name in self.in_phase("ready"):
             served = self.served_by(name)
             self.ask(name)
             for request in served:
-                self.tell(Finished(request))
+                self.tell(RequestFinished(request))
 
     def _pass_time(self) -> None:
         due_s = self.schedule.next_tick_s(self.now_s)
         if due_s is None:
             raise Broken("no_hang", f"{sorted(self.waiting)} wait, and no time is due")
         self.now_s = due_s
-        self.tell(Ticked())
+        self.tell(TimePassed())
 
 
 # -- the invariants: by these names in DESIGN.md --
 
 
 def never_over_the_ceiling(world: World, effect: Effect) -> None:
-    if isinstance(effect, Load):
+    if isinstance(effect, LoadModel):
         entry = world.entries[effect.model]
         held = sum(other.bytes for other in world.entries.values() if other.holds)
         if held + entry.need > world.limits.ceiling_bytes:
@@ -506,7 +521,7 @@ def never_over_the_ceiling(world: World, effect: Effect) -> None:
 
 def room_is_left_to_strangers(world: World, effect: Effect) -> None:
     """A load starts only into what the host has free, if the last reading told how much that is."""
-    if isinstance(effect, Load) and world.read_strangers == world.strangers:
+    if isinstance(effect, LoadModel) and world.read_strangers == world.strangers:
         held = sum(other.in_memory for other in world.entries.values())
         free = HOST_BYTES - world.strangers - held - KEEP_BYTES
         if world.entries[effect.model].need > free:
@@ -514,7 +529,7 @@ def room_is_left_to_strangers(world: World, effect: Effect) -> None:
 
 
 def busy_is_never_unloaded(world: World, effect: Effect) -> None:
-    if isinstance(effect, Unload):
+    if isinstance(effect, UnloadModel):
         if world.served_by(effect.model):
             raise Broken("busy_is_never_unloaded", str(effect))
         entry = world.entries[effect.model]
@@ -523,11 +538,11 @@ def busy_is_never_unloaded(world: World, effect: Effect) -> None:
 
 
 def nothing_lost_nothing_doubled(world: World, effect: Effect) -> None:
-    if isinstance(effect, (Grant, Refuse)):
+    if isinstance(effect, (GrantRequest, RefuseRequest)):
         owed = world.waiting.get(effect.request)  # type: ignore[call-overload]
         if owed is None:
             raise Broken("nothing_lost_nothing_doubled", f"{effect} was not owed")
-        if isinstance(effect, Grant):
+        if isinstance(effect, GrantRequest):
             entry = world.entries.get(effect.model)
             if owed[0] != effect.model or entry is None or entry.phase != "ready":
                 raise Broken("nothing_lost_nothing_doubled", f"{effect} where nothing runs")
@@ -535,7 +550,7 @@ def nothing_lost_nothing_doubled(world: World, effect: Effect) -> None:
 
 def the_stale_serve_nobody_new(world: World, effect: Effect) -> None:
     """What the file no longer says is not served to anybody who asks."""
-    if isinstance(effect, Grant):
+    if isinstance(effect, GrantRequest):
         entry = world.entries[effect.model]
         if entry.is_ours and (entry.is_stale or entry.is_removed):
             raise Broken("the_stale_serve_nobody_new", str(effect))
@@ -543,7 +558,7 @@ def the_stale_serve_nobody_new(world: World, effect: Effect) -> None:
 
 def full_means_full(world: World, effect: Effect) -> None:
     """Who left takes up no room in the queue."""
-    if isinstance(effect, Refuse) and effect.kind == "full":
+    if isinstance(effect, RefuseRequest) and effect.kind == "full":
         others = len(world.waiting) - 1
         if others < world.limits.queue:
             raise Broken("full_means_full", f"{effect} with {others} waiting")
@@ -551,7 +566,7 @@ def full_means_full(world: World, effect: Effect) -> None:
 
 def a_failed_load_waits(world: World, effect: Effect) -> None:
     """Before it is tried again; unless somebody says so, or changed it."""
-    if isinstance(effect, Load):
+    if isinstance(effect, LoadModel):
         failed_s = world.entries[effect.model].failed_s
         if failed_s is not None and world.now_s < failed_s + 5.0:
             raise Broken("a_failed_load_waits", f"{effect} {world.now_s - failed_s} s after it failed")
@@ -567,7 +582,7 @@ def nothing_is_forgotten(world: World, effects: list[Effect]) -> None:
 
 
 def no_load_for_the_departed(world: World, effect: Effect) -> None:
-    if isinstance(effect, Load):
+    if isinstance(effect, LoadModel):
         entry = world.entries[effect.model]
         if not world.waiters(effect.model) and entry.wanted_s is None and not entry.model.pinned:
             raise Broken("no_load_for_the_departed", str(effect))
@@ -575,7 +590,7 @@ def no_load_for_the_departed(world: World, effect: Effect) -> None:
 
 def bounded_wait(world: World, effects: list[Effect]) -> None:
     for effect in effects:
-        if isinstance(effect, Load):
+        if isinstance(effect, LoadModel):
             mine_s = world.claim_s
             for model, came_s in world.waiting.values():
                 entry = world.entries[model]
@@ -586,21 +601,21 @@ def bounded_wait(world: World, effects: list[Effect]) -> None:
 
 
 def never_together_never_meet(world: World, effect: Effect) -> None:
-    if isinstance(effect, Load):
+    if isinstance(effect, LoadModel):
         for name, other in world.entries.items():
             if other.holds and world.are_apart(effect.model, name):
                 raise Broken("never_together_never_meet", f"{effect} beside {name}")
 
 
 def one_load_at_a_time(world: World, effect: Effect) -> None:
-    if isinstance(effect, Load):
+    if isinstance(effect, LoadModel):
         entry = world.entries[effect.model]
         if world.in_phase("loading") or entry.phase != "off" or not entry.is_ours:
             raise Broken("one_load_at_a_time", f"{effect} while {world.in_phase('loading')} load")
 
 
 def pinned_stay(world: World, effect: Effect) -> None:
-    if isinstance(effect, Unload):
+    if isinstance(effect, UnloadModel):
         entry = world.entries[effect.model]
         may_go = entry.is_stale or entry.is_removed or entry.is_crashed
         if entry.model.pinned and not may_go:
@@ -609,7 +624,7 @@ def pinned_stay(world: World, effect: Effect) -> None:
 
 def dwell_is_kept(world: World, effect: Effect) -> None:
     """What was just loaded goes only for one that has waited too long, or because somebody says so."""
-    if not isinstance(effect, Unload):
+    if not isinstance(effect, UnloadModel):
         return
     entry, now_s = world.entries[effect.model], world.now_s
     is_told = entry.is_stale or entry.is_removed or entry.is_crashed or entry.is_unwanted
@@ -624,7 +639,7 @@ def dwell_is_kept(world: World, effect: Effect) -> None:
 
 def ticks_do_not_spin(world: World, effects: list[Effect]) -> None:
     """After a tick the next one lies ahead."""
-    if isinstance(world.trail[-1][1], Ticked):
+    if isinstance(world.trail[-1][1], TimePassed):
         due_s = world.schedule.next_tick_s(world.now_s)
         if due_s is not None and due_s <= world.now_s:
             raise Broken("no_polling_needed", f"a tick at {world.now_s} asks for another at {due_s}")
@@ -666,28 +681,28 @@ _MOVES = (
 _WEIGHTS = (30, 5, 16, 14, 14, 3, 2, 1, 8, 3, 4, 3)
 
 
-def _limits(rnd: random.Random) -> Limits:
+def _limits(rnd: random.Random) -> SchedulerLimits:
     together = tuple(
         frozenset(rnd.sample(NAMES, rnd.choice((2, 2, 3)))) for _ in range(rnd.choice((0, 0, 1, 2)))
     )
-    return Limits(
+    return SchedulerLimits(
         rnd.choice((100, 100, 100, 60)), together, rnd.choice((0.0, 30.0, 100.0)),
         rnd.choice((0.0, 40.0, 150.0)), rnd.choice((3, 50)), rnd.choice((60.0, 400.0)),
     )  # fmt: skip
 
 
-def _model(rnd: random.Random, name: str) -> Model:
-    return Model(
+def _model(rnd: random.Random, name: str) -> ScheduledModel:
+    return ScheduledModel(
         name, rnd.choice(_SIZES), rnd.choice((5.0, 60.0)), rnd.random() < 0.08,
         rnd.choice((None, None, 40.0)), rnd.random() < 0.06, rnd.choice(("", "v2")),
     )  # fmt: skip
 
 
-def _models(rnd: random.Random) -> tuple[Model, ...]:
+def _models(rnd: random.Random) -> tuple[ScheduledModel, ...]:
     return tuple(_model(rnd, name) for name in NAMES[: rnd.choice((2, 3, 4, 5))])
 
 
-def walk(rnd: random.Random, steps: int = 40, make: Callable[..., Schedule] = Schedule) -> World:
+def walk(rnd: random.Random, steps: int = 40, make: Callable[..., Scheduler] = Scheduler) -> World:
     """One walk, to its end. Raises `Broken` where an invariant does not hold."""
     world = World(rnd, make)
     wind(world, steps)

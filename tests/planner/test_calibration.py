@@ -7,11 +7,12 @@ from importlib.resources import files
 
 import pytest
 
-from firesteel.planner import anchors, calibration, measured
-from firesteel.planner.accuracy import Fitted, errors, quantile
-from firesteel.planner.constants import FILE, constants
+from firesteel.planner import anchors, calibration
 from firesteel.planner.fitted_file import calibrated
-from firesteel.planner.measured_models import models
+from firesteel.planner.speed import published
+from firesteel.planner.speed.accuracy import Fitted, errors, quantile
+from firesteel.planner.speed.constants import FILE, constants
+from firesteel.planner.speed.published_models import models
 from firesteel.units import GIB
 
 
@@ -43,7 +44,7 @@ def test_leaving_a_shape_out_leaves_out_all_its_names() -> None:
 def test_there_are_few_figures_and_none_for_a_model(engine: str) -> None:
     names = {unknown.name for unknown in calibration.COSTS[engine]}
     assert len(names) <= 10 < found(engine).fitted.models
-    assert not names & {run.model for run in measured.runs()} and not names & set(models().shapes)
+    assert not names & {run.model for run in published.runs()} and not names & set(models().shapes)
     assert set(constants().engines[engine].decode.costs) == names
 
 
@@ -80,16 +81,16 @@ def test_bytes_of_measured_models_are_those_of_their_files(shape: str, layout: s
 
 
 def test_every_run_has_a_source_and_a_licence() -> None:
-    for run in measured.runs():
-        origin = measured.origins()[run.source]
+    for run in published.runs():
+        origin = published.origins()[run.source]
         assert origin.url.startswith("https://") and origin.licence
-    assert measured.origins()["djangodevreng"].licence == "CC-BY-4.0"
-    assert "Django de Vreng" in (measured.origins()["djangodevreng"].credit or "")
-    assert {measured.origins()[name].licence for name in ("ggml", "ggml-nemotron", "llmfit")} == {"MIT"}
+    assert published.origins()["djangodevreng"].licence == "CC-BY-4.0"
+    assert "Django de Vreng" in (published.origins()["djangodevreng"].credit or "")
+    assert {published.origins()[name].licence for name in ("ggml", "ggml-nemotron", "llmfit")} == {"MIT"}
 
 
 def test_every_run_with_a_layout_can_be_counted() -> None:
-    for run in measured.known():
+    for run in published.known():
         assert calibration.read(run).bytes() > 0, run
         assert run.layout in models().layouts
 

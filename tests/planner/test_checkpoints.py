@@ -9,16 +9,16 @@ import pytest
 
 import firesteel
 from firesteel import library
-from firesteel.engines.schema import versions
+from firesteel.engines.schema.releases import versions
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint
-from firesteel.facts.checkpoint import Format
-from firesteel.facts.config import architecture
-from firesteel.facts.parameters import parameters
-from firesteel.facts.usual import is_gguf, usual_weights
+from firesteel.facts.model.checkpoint import Format
+from firesteel.facts.model.config import architecture
+from firesteel.facts.model.parameters import parameters
+from firesteel.facts.model.typical import is_gguf, typical_weights
 from firesteel.launch import Ask
 from firesteel.planner import Plan
-from firesteel.rules.choose import propose_checkpoint
+from firesteel.rules.propose import propose_checkpoint
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
 GB10 = firesteel.host("gb10")
@@ -26,7 +26,7 @@ GB10 = firesteel.host("gb10")
 
 def planned(name: str, label: str, ask: Ask) -> Plan:
     config = json.loads((CONFIGS / f"{name}.json").read_text())
-    weights = usual_weights(parameters(config), label, "config.json")
+    weights = typical_weights(parameters(config), label, "config.json")
     form: Format = "gguf" if is_gguf(label) else "safetensors"
     checkpoint = Checkpoint(name, name, form, name, architecture(config), weights)
     return propose_checkpoint(checkpoint, library.catalog().images, GB10, ask).plan

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.facts import Architecture, FullAttention, LinearAttention, Role, SlidingAttention, Weights
-from firesteel.facts.architecture import LatentAttention, NoCache, SharedKv
-from firesteel.planner.constants import constants
-from firesteel.planner.decode import (
+from firesteel.facts.model.architecture import LatentAttention, NoCache, SharedKv
+from firesteel.planner.speed.constants import constants
+from firesteel.planner.speed.decode import (
     all_reduces,
     coverage,
     past_bytes,
-    reading,
     step_ms,
+    step_reads,
     stored,
     terms,
 )
@@ -34,7 +34,7 @@ WEIGHTS = {
 
 
 def test_a_step_reads_what_it_uses() -> None:
-    read = reading("vllm", MIXTURE, WEIGHTS, False, 0, "fp8")
+    read = step_reads("vllm", MIXTURE, WEIGHTS, False, 0, "fp8")
     assert read.weights == {"wide": 2e9, "head": 0.6e9}
     assert read.bytes() == pytest.approx(2e9 + 0.6e9 + 16e9 * 8 / 128)
 
@@ -42,7 +42,7 @@ def test_a_step_reads_what_it_uses() -> None:
 def test_a_tied_head_is_its_table_and_not_the_tables_beside_it() -> None:
     """Gemma 4 E2B keeps a table for each layer too, of which a step reads a row."""
     table = 128_256 * 4096 * 2.0
-    read = reading("vllm", DENSE, {(Role.EMBEDDINGS, "BF16"): table + 4.7e9}, True, 0, "auto")
+    read = step_reads("vllm", DENSE, {(Role.EMBEDDINGS, "BF16"): table + 4.7e9}, True, 0, "auto")
     assert read.weights == {"head": table}
 
 
@@ -58,7 +58,7 @@ def test_a_tied_head_is_its_table_and_not_the_tables_beside_it() -> None:
     ],
 )
 def test_llamacpp_has_a_kernel_for_each_kind(dtype: str, kind: str) -> None:
-    read = reading("llamacpp", DENSE, {(Role.DENSE_MLP, dtype): 1e9}, False, 0, "f16")
+    read = step_reads("llamacpp", DENSE, {(Role.DENSE_MLP, dtype): 1e9}, False, 0, "f16")
     assert read.weights == {kind: 1e9}
 
 
@@ -104,7 +104,7 @@ def test_one_token_covers_its_own_experts() -> None:
 
 
 def milliseconds(users: int, depth: int, independence: float = 1.0) -> float:
-    read = reading("vllm", MIXTURE, WEIGHTS, False, depth, "fp8")
+    read = step_reads("vllm", MIXTURE, WEIGHTS, False, depth, "fp8")
     sheet = constants().engines["vllm"]
     costs = {**sheet.decode.costs, **sheet.crowd.costs}
     return step_ms("vllm", terms(read, BANDWIDTH, users, independence), costs)[1]
@@ -123,17 +123,17 @@ def test_users_who_share_experts_step_faster(users: int) -> None:
 
 def test_no_step_is_faster_than_the_bandwidth() -> None:
     for engine, sheet in constants().engines.items():
-        read = reading(engine, MIXTURE, WEIGHTS, False, 4096, "fp8")
+        read = step_reads(engine, MIXTURE, WEIGHTS, False, 4096, "fp8")
         bound = 1000 * read.bytes() / BANDWIDTH
         assert step_ms(engine, terms(read, BANDWIDTH), sheet.decode.costs)[0] >= bound
 
 
 def test_short_rows_cost_one_user_and_not_several() -> None:
-    read = reading("vllm", MIXTURE, WEIGHTS, False, 0, "fp8")
+    read = step_reads("vllm", MIXTURE, WEIGHTS, False, 0, "fp8")
     assert terms(read, BANDWIDTH)["narrow"] > 0
     assert "narrow" not in terms(read, BANDWIDTH, users=2)
     wide = Architecture("wide", (FULL,) * 48, 5120, 151_936, 131_072)
-    assert terms(reading("vllm", wide, WEIGHTS, False, 0, "fp8"), BANDWIDTH)["narrow"] == 0
+    assert terms(step_reads("vllm", wide, WEIGHTS, False, 0, "fp8"), BANDWIDTH)["narrow"] == 0
 
 
 def test_an_unknown_format_spans_every_kind() -> None:
@@ -147,8 +147,8 @@ def test_an_unknown_format_spans_every_kind() -> None:
 
 
 def test_an_unknown_format_may_have_short_rows() -> None:
-    unknown = reading("vllm", MIXTURE, {(Role.ATTENTION, ""): 2e9}, False, 0, "fp8")
-    wide = reading("vllm", MIXTURE, {(Role.ATTENTION, "BF16"): 2e9}, False, 0, "fp8")
+    unknown = step_reads("vllm", MIXTURE, {(Role.ATTENTION, ""): 2e9}, False, 0, "fp8")
+    wide = step_reads("vllm", MIXTURE, {(Role.ATTENTION, "BF16"): 2e9}, False, 0, "fp8")
     costs = constants().engines["vllm"].decode.costs
     most = step_ms("vllm", terms(unknown, BANDWIDTH), costs)[2]
     assert most == pytest.approx(step_ms("vllm", terms(wide, BANDWIDTH), costs)[1])

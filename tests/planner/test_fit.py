@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.planner.fit import Point, Unknown, fit, fit_even
+from firesteel.planner.fit import FitVariable, Point, fit, fit_even
 
 TRUE = {"bytes": 1.25, "layer": 0.05}
-UNKNOWNS = (Unknown("bytes", 1.0, 2.0, 1.0), Unknown("layer", 0.0, 0.3, 0.0))
+UNKNOWNS = (FitVariable("bytes", 1.0, 2.0, 1.0), FitVariable("layer", 0.0, 0.3, 0.0))
 
 
 def made(costs: Mapping[str, float] = TRUE) -> list[Point]:
@@ -32,7 +32,7 @@ def test_bounds_hold_even_where_the_runs_say_otherwise() -> None:
 
 
 def test_what_no_run_tells_stays_at_its_prior() -> None:
-    found = fit(made(), (*UNKNOWNS, Unknown("never seen", 0.0, 9.0, 4.0)))
+    found = fit(made(), (*UNKNOWNS, FitVariable("never seen", 0.0, 9.0, 4.0)))
     assert found["never seen"] == 4.0
 
 
@@ -46,7 +46,7 @@ def test_a_run_that_counts_more_is_met_more_closely() -> None:
 
 def test_half_and_twice_are_equally_wrong_where_asked() -> None:
     points: list[Point] = [({"bytes": 1.0}, 1.0, 1.0), ({"bytes": 1.0}, 4.0, 1.0)]
-    wide = (Unknown("bytes", 0.0, 9.0, 2.0),)
+    wide = (FitVariable("bytes", 0.0, 9.0, 2.0),)
     assert fit(points, wide, pull=0.0)["bytes"] < 1.4  # forgives a time told too short
     assert fit_even(points, wide)["bytes"] == pytest.approx(2.0, rel=0.05)  # between the two, by ratio
 

@@ -6,7 +6,7 @@ import pytest
 
 from firesteel.facts import Architecture, FullAttention, Role, Weights
 from firesteel.launch import EngineName, FlagValue, Launch
-from firesteel.planner.loaded import loaded
+from firesteel.planner.memory.loaded import loaded_weights
 
 SHAPE = Architecture("qwen3", (FullAttention(8, 128, 128),), 4096, 1000, 8192)
 WEIGHTS = Weights(
@@ -31,6 +31,6 @@ MTP: dict[str, FlagValue] = {"speculative-config": {"method": "mtp", "num_specul
 def test_a_drafter_that_is_not_asked_for_is_not_loaded(
     engine: EngineName, flags: dict[str, FlagValue], total: int
 ) -> None:
-    held = loaded(Launch("m", "org/m", engine, flags=flags), SHAPE, WEIGHTS).weights
+    held = loaded_weights(Launch("m", "org/m", engine, flags=flags), SHAPE, WEIGHTS).weights
     assert held.total_bytes == total == sum(held.bytes_by_format.values())
     assert ("not loaded" in held.source) == (total == 100)

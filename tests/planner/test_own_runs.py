@@ -12,10 +12,10 @@ import pytest
 
 import firesteel
 from firesteel import library
-from firesteel.bench.store import open_history
-from firesteel.bench.values import Figure, Figures, Point, Run, Settings, Subject
-from firesteel.edge.home import Home
-from firesteel.edge.own_runs import read_own_runs
+from firesteel.bench.results.history import open_history
+from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, RequestSettings, Subject
+from firesteel.edge.files.home import Home
+from firesteel.edge.files.own_runs import read_own_runs
 from firesteel.launch import Ask
 from firesteel.planner import Band, OwnRun, Plan, launch_key, plan
 from tests.cli.inside import inside
@@ -161,9 +161,13 @@ POINT = Point("single", users=1, prompt_tokens=1000, answer_tokens=100)
 
 
 def measured(home: Home, key: str, rate: float = 61.5, origin: str = "measured here") -> None:
-    figures = Figures(POINT, 5, decode_tps=Figure(rate, rate - 1, rate + 1, 5), ttft_ms={"p50": 400.0})
+    figures = PointFigures(
+        POINT, 5, decode_tps=MeasuredFigure(rate, rate - 1, rate + 1, 5), ttft_ms={"p50": 400.0}
+    )
     subject = Subject("http://127.0.0.1:1/v1", "smollm2", "llamacpp", launch_key=key)
-    run = Run("a-run", "2026-11-15T10:00:00+00:00", subject, Settings(), (POINT,), (figures,), is_whole=True)
+    run = BenchRun(
+        "a-run", "2026-11-15T10:00:00+00:00", subject, RequestSettings(), (POINT,), (figures,), is_whole=True
+    )
     with open_history(home) as history:
         history.begin(run, origin)
 

@@ -12,21 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import firesteel
-from firesteel.engines import Cache
+from firesteel.engines import KvCache
 from firesteel.errors import UsageError
 from firesteel.facts import Architecture, FullAttention, LinearAttention, Role, Weights
-from firesteel.facts.config import architecture
-from firesteel.facts.parameters import parameters
-from firesteel.facts.usual import usual_weights
+from firesteel.facts.model.config import architecture
+from firesteel.facts.model.parameters import parameters
+from firesteel.facts.model.typical import typical_weights
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch
-from firesteel.planner import Speed, measured
-from firesteel.planner.measured_models import models
-from firesteel.planner.pool import Pool
-from firesteel.planner.speed import MAX_CONTEXT, MAX_USERS, decode_speed
+from firesteel.planner import Speed
+from firesteel.planner.memory.pool import MemoryPool
+from firesteel.planner.speed import published
+from firesteel.planner.speed.published_models import models
+from firesteel.planner.speed.speed import MAX_CONTEXT, MAX_USERS, decode_speed
 from firesteel.units import GIB
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
-SPARK = Pool(121 * GIB, 105 * GIB, 16 * GIB, 273e9, "gb10", True)
+SPARK = MemoryPool(121 * GIB, 105 * GIB, 16 * GIB, 273e9, "gb10", True)
 DENSE = Architecture("llama", (FullAttention(8, 128, 128),) * 32, 4096, 128_256, 131_072)
 DENSE_WEIGHTS = Weights(
     {Role.ATTENTION: 2_684_354_560, Role.DENSE_MLP: 11_274_289_152, Role.HEAD: 1_050_673_152},
@@ -46,17 +47,17 @@ def launch(
     return Launch("it", model, engine, version, flags or {}, container=container, sparks=sparks)
 
 
-def cache(users: int = 1, context: int = 32_768, dtype: str = "fp8") -> Cache:
-    return Cache(GIB, 1, 0, context, users, dtype)
+def cache(users: int = 1, context: int = 32_768, dtype: str = "fp8") -> KvCache:
+    return KvCache(GIB, 1, 0, context, users, dtype)
 
 
-def speed(of: Launch, kv: Cache | None = None, pool: Pool = SPARK) -> Speed:
+def speed(of: Launch, kv: KvCache | None = None, pool: MemoryPool = SPARK) -> Speed:
     found = decode_speed(of, DENSE, DENSE_WEIGHTS, kv or cache(), pool)
     assert found is not None
     return found
 
 
-def measured_speed(run: measured.Run, flags: Mapping[str, FlagValue] | None = None) -> Speed:
+def measured_speed(run: published.PublishedRun, flags: Mapping[str, FlagValue] | None = None) -> Speed:
     """A plan of the very checkpoint that was measured."""
     sheet = models().shapes[run.shape]
     by_role: dict[Role, int] = {}
@@ -84,11 +85,11 @@ def test_an_unknown_model_is_fitted() -> None:
 
 def test_a_measured_checkpoint_is_anchored_to_its_runs() -> None:
     runs = [
-        run for run in measured.known("vllm") if run.is_plain and run.checkpoint == "Qwen/Qwen3.6-27B-FP8"
+        run for run in published.known("vllm") if run.is_plain and run.checkpoint == "Qwen/Qwen3.6-27B-FP8"
     ]
     found = measured_speed(runs[0])
     assert found.rung == "measured recipe"
-    assert found.sources == (measured.origins()["djangodevreng"].url,)
+    assert found.sources == (published.origins()["djangodevreng"].url,)
     assert "0.26.0" in found.why
     assert found.decode_tokens_per_s.expected == pytest.approx(7.87, rel=0.02)
     assert sum(found.parts_ms.values()) == pytest.approx(1000 / found.decode_tokens_per_s.expected)
@@ -96,7 +97,7 @@ def test_a_measured_checkpoint_is_anchored_to_its_runs() -> None:
 
 def test_another_version_is_another_rung_and_a_wider_band() -> None:
     run = next(
-        run for run in measured.known("vllm") if run.is_plain and run.checkpoint == "Qwen/Qwen3.6-27B-FP8"
+        run for run in published.known("vllm") if run.is_plain and run.checkpoint == "Qwen/Qwen3.6-27B-FP8"
     )
     same, other = measured_speed(run), measured_speed(replace(run, version="0.30.0"))
     assert (same.rung, other.rung) == ("measured recipe", "measured model")
@@ -107,7 +108,7 @@ def test_another_version_is_another_rung_and_a_wider_band() -> None:
 def test_every_measured_checkpoint_finds_its_own_runs_in_the_band() -> None:
     """At the depths that runs were made at, by the band of the depth next above and below."""
     seen = set()
-    for run in measured.known("vllm"):
+    for run in published.known("vllm"):
         if not (run.is_plain and run.checkpoint and run.depth == 1024 and not run.kind):
             continue
         band = measured_speed(run).decode_tokens_per_s
@@ -119,7 +120,7 @@ def test_every_measured_checkpoint_finds_its_own_runs_in_the_band() -> None:
 
 def test_eager_runs_do_not_pull_down_what_is_expected_with_graphs() -> None:
     """gpt-oss-120b went at 26 tok/s in eager mode and at 33.5 with graphs, once each: the band has both."""
-    run = next(run for run in measured.known("vllm") if "eager" in run.note)
+    run = next(run for run in published.known("vllm") if "eager" in run.note)
     graphs, eager = measured_speed(run), measured_speed(run, {"enforce-eager": True})
     assert eager.decode_tokens_per_s.expected < 27 and graphs.decode_tokens_per_s.expected > 33
     assert eager.decode_tokens_per_s.low < 26 and graphs.decode_tokens_per_s.low < 27
@@ -179,21 +180,21 @@ def test_more_than_two_sparks_say_what_is_known_of_them() -> None:
     four, eight = (speed(launch(sparks=sparks)) for sparks in (4, 8))
     alone = [
         run
-        for run in measured.runs()
+        for run in published.runs()
         if run.sparks == 4 and run.users == 1 and run.speculation == "?" and run.decode_tps
     ]
     assert f"the {len(alone)} runs that are known on 4" in four.why
     assert "no run on 8 Sparks is known: an extrapolation" in eight.why
-    assert not [run for run in measured.runs() if run.sparks > 4]
+    assert not [run for run in published.runs() if run.sparks > 4]
 
 
 def test_runs_on_four_sparks_lie_in_the_band() -> None:
     """They may have drafted, so nothing is fitted to them; 37 tok/s were above all that was said."""
     config = json.loads((CONFIGS / "Qwen--Qwen3.5-397B-A17B.json").read_text())
-    weights = usual_weights(parameters(config), "int4", "config.json")
+    weights = typical_weights(parameters(config), "int4", "config.json")
     kv = cache(context=200_000)
     found = decode_speed(launch(sparks=4), architecture(config), weights, kv, SPARK)
-    runs = [run for run in measured.runs() if run.sparks == 4 and run.users == 1 and "397B" in run.model]
+    runs = [run for run in published.runs() if run.sparks == 4 and run.users == 1 and "397B" in run.model]
     assert found and len(runs) == 9
     band = found.decode_tokens_per_s
     assert all(band.low < (run.decode_tps or 0) < band.high for run in runs)
@@ -212,7 +213,7 @@ def test_eight_sparks_may_be_faster_than_one() -> None:
         (cache(context=MAX_CONTEXT + 1), f"--context {MAX_CONTEXT}"),
     ],
 )
-def test_impossible_asks_are_refused_with_their_limit(kv: Cache, fix: str) -> None:
+def test_impossible_asks_are_refused_with_their_limit(kv: KvCache, fix: str) -> None:
     with pytest.raises(UsageError) as refused:
         speed(launch(), kv)
     assert refused.value.next == fix

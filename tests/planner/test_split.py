@@ -11,20 +11,20 @@ import pytest
 import firesteel
 from firesteel.errors import UsageError
 from firesteel.facts import Architecture, FullAttention, Mamba2, Role, Weights
-from firesteel.facts.architecture import LatentAttention, Layer
-from firesteel.facts.config import architecture
-from firesteel.facts.parameters import parameters
-from firesteel.facts.usual import usual_weights
+from firesteel.facts.model.architecture import LatentAttention, Layer
+from firesteel.facts.model.config import architecture
+from firesteel.facts.model.parameters import parameters
+from firesteel.facts.model.typical import typical_weights
 from firesteel.launch import Ask
-from firesteel.planner.measured import runs_of
-from firesteel.planner.split import insist_on_even_parts, split_weights
+from firesteel.planner.memory.split import insist_on_even_parts, split_weights
+from firesteel.planner.speed.published import runs_of
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
 GB10 = firesteel.host("gb10")
 
 
 def bf16(name: str) -> Weights:
-    return usual_weights(
+    return typical_weights(
         parameters(json.loads((CONFIGS / f"{name}.json").read_text())), "bf16", "config.json"
     )
 
@@ -128,7 +128,7 @@ def test_formats_share_what_is_whole() -> None:
 
 def sizes(name: str, label: str) -> tuple[Architecture, Weights]:
     config = json.loads((CONFIGS / f"{name}.json").read_text())
-    return architecture(config), usual_weights(parameters(config), label, "config.json")
+    return architecture(config), typical_weights(parameters(config), label, "config.json")
 
 
 @pytest.mark.parametrize(

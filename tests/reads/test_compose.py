@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from firesteel.catalog import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.reads import Reading, read
+from firesteel.reads import ReadLaunch, read
 from firesteel.reads.compose import MAX_EXTENDS, starts
-from firesteel.reads.compose_text import Filled, split
+from firesteel.reads.compose_text import ExpandedText, split
+from firesteel.reads.container_start import EngineStart
 from firesteel.reads.nodes import documents
-from firesteel.reads.passage import page
 from firesteel.reads.shell import NOWHERE, Word
-from firesteel.reads.start import Start
+from firesteel.reads.source_text import source_file
 from firesteel.units import GIB
 
 FILE = Path(__file__).parent / "files" / "compose.yaml"
@@ -28,11 +28,11 @@ VLLM = "vllm/vllm-openai:v0.24.0"
 
 
 @pytest.fixture(scope="module")
-def spark(images: Images) -> tuple[Reading, ...]:
+def spark(images: Images) -> tuple[ReadLaunch, ...]:
     return read(FILE.read_text(), "compose.yaml", images)
 
 
-def test_a_stack(spark: tuple[Reading, ...]) -> None:
+def test_a_stack(spark: tuple[ReadLaunch, ...]) -> None:
     chat, coder = spark
     options = (("ulimit", "memlock=-1"), ("ulimit", "stack=67108864:67108864"))
     assert chat.launch == Launch(
@@ -66,7 +66,7 @@ def test_a_stack(spark: tuple[Reading, ...]) -> None:
     assert (coder.launch.flags, coder.launch.port) == ({"max-num-seqs": "8"}, 8001)
 
 
-def test_places(spark: tuple[Reading, ...]) -> None:
+def test_places(spark: tuple[ReadLaunch, ...]) -> None:
     chat, coder = spark
     places = {key: (spot.line, spot.column) for key, spot in chat.spots.items()}
     assert places["image"] == (5, 10)
@@ -81,7 +81,7 @@ def test_places(spark: tuple[Reading, ...]) -> None:
     assert (places["flag:max-num-seqs"], places["model"]) == ((61, 11), (59, 25))
 
 
-def test_spans_hold_the_words(spark: tuple[Reading, ...]) -> None:
+def test_spans_hold_the_words(spark: tuple[ReadLaunch, ...]) -> None:
     text = FILE.read_text()
     words = [word for reading in spark for key in reading.words for word in reading.words[key]]
     bare = [word for word in words if word.text and word.span != NOWHERE and "'" not in _cut(text, word)]
@@ -94,18 +94,18 @@ def _cut(text: str, word: Word) -> str:
     return text[slice(*word.span)]
 
 
-def test_what_a_variable_filled_in_is_not_for_cutting(spark: tuple[Reading, ...]) -> None:
+def test_what_a_variable_filled_in_is_not_for_cutting(spark: tuple[ReadLaunch, ...]) -> None:
     (image,) = spark[0].words["image"]
     assert image.span == NOWHERE
-    whole = page("a ${B:-c} d=$$e f ${G:-} ${H}", "x")
-    words = list(split(Filled(whole.whole), whole))
+    whole = source_file("a ${B:-c} d=$$e f ${G:-} ${H}", "x")
+    words = list(split(ExpandedText(whole.whole), whole))
     assert [word.text for word in words if word.span == NOWHERE] == ["c", "d=$e"]
     assert [_cut(whole.text, word) for word in words if word.span != NOWHERE] == ["a", "f", "${H}"]
 
 
-def service(body: str) -> Start:
+def service(body: str) -> EngineStart:
     text = f"services:\n  one:\n{indent(dedent(body), '    ')}"
-    (document,) = documents(page(text, "compose.yaml"))
+    (document,) = documents(source_file(text, "compose.yaml"))
     (start,) = starts(document) or ()
     return start
 
@@ -204,12 +204,12 @@ def test_commands(body: str, entrypoint: str | None, words: list[str]) -> None:
     ],
 )
 def test_variables(written: str, read_as: str) -> None:
-    assert Filled(page(written, "x").whole).text == read_as
+    assert ExpandedText(source_file(written, "x").whole).text == read_as
 
 
 def words_of(text: str) -> list[str]:
-    whole = page(text, "x")
-    return [word.text for word in split(Filled(whole.whole), whole)]
+    whole = source_file(text, "x")
+    return [word.text for word in split(ExpandedText(whole.whole), whole)]
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_a_service_that_is_built(images: Images) -> None:
     ],
 )
 def test_what_is_no_compose_file(text: str) -> None:
-    (document,) = documents(page(text, "x.yaml"))
+    (document,) = documents(source_file(text, "x.yaml"))
     assert starts(document) is None
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from firesteel.launch import Container, Mount
 from firesteel.reads import docker
-from firesteel.reads.passage import Page
 from firesteel.reads.shell import split
+from firesteel.reads.source_text import SourceFile
 from firesteel.units import GIB
 
 
 def box(line: str) -> Container:
-    page = Page("run.sh", line)
+    page = SourceFile("run.sh", line)
     (command,) = split(page.whole, page)
     given, at = docker.options(command.words)
     return docker.container(command.words[at].text, given, ())
@@ -68,7 +68,7 @@ def test_mounts(option: str, expected: Mount | None) -> None:
 
 def test_environment() -> None:
     line = '-e A=1 -eB=2 --env C --env D="$D" -e E=${E} -e F=$G -e H= -e A=3 img'
-    page = Page("run.sh", line)
+    page = SourceFile("run.sh", line)
     (command,) = split(page.whole, page)
     given, _ = docker.options(command.words)
     assert docker.environment(given) == {
@@ -77,7 +77,7 @@ def test_environment() -> None:
 
 
 def test_a_line_that_ends_early() -> None:
-    page = Page("run.sh", "-d --gpus")
+    page = SourceFile("run.sh", "-d --gpus")
     (command,) = split(page.whole, page)
     given, at = docker.options(command.words)
     assert (given[-1].value, at >= len(command.words)) == (None, True)

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from firesteel.catalog import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.reads import Reading, read
+from firesteel.reads import ReadLaunch, read
+from firesteel.reads.container_start import EngineStart
 from firesteel.reads.kubernetes import quantity, starts
 from firesteel.reads.nodes import documents
-from firesteel.reads.passage import page
 from firesteel.reads.shell import NOWHERE
-from firesteel.reads.start import Start
+from firesteel.reads.source_text import source_file
 from firesteel.units import GIB
 
 FILE = Path(__file__).parent / "files" / "kube.yaml"
@@ -27,11 +27,11 @@ VLLM = "vllm/vllm-openai:v0.24.0"
 
 
 @pytest.fixture(scope="module")
-def cluster(images: Images) -> tuple[Reading, ...]:
+def cluster(images: Images) -> tuple[ReadLaunch, ...]:
     return read(FILE.read_text(), "kube.yaml", images)
 
 
-def test_a_deployment(cluster: tuple[Reading, ...]) -> None:
+def test_a_deployment(cluster: tuple[ReadLaunch, ...]) -> None:
     assert cluster[0].launch == Launch(
         name="Qwen/Qwen3-8B",
         model="Qwen/Qwen3-8B",
@@ -54,7 +54,7 @@ def test_a_deployment(cluster: tuple[Reading, ...]) -> None:
     )
 
 
-def test_a_leader_and_its_worker(cluster: tuple[Reading, ...]) -> None:
+def test_a_leader_and_its_worker(cluster: tuple[ReadLaunch, ...]) -> None:
     _, leader, worker = (reading.launch for reading in cluster)
     assert (leader.engine, leader.flags["node-rank"], worker.flags["node-rank"]) == ("sglang", "0", "1")
     box, other = leader.container, worker.container
@@ -64,7 +64,7 @@ def test_a_leader_and_its_worker(cluster: tuple[Reading, ...]) -> None:
     assert (other.entrypoint, other.program[0], worker.env) == ("/bin/sh", "-c", {"NCCL_DEBUG": "INFO"})
 
 
-def test_places(cluster: tuple[Reading, ...]) -> None:
+def test_places(cluster: tuple[ReadLaunch, ...]) -> None:
     chat, leader, worker = ({key: (at.line, at.column) for key, at in each.spots.items()} for each in cluster)
     assert (chat["image"], chat["model"], chat["env:MODEL"]) == ((27, 18), (29, 15), (39, 21))
     assert (chat["option:shm-size"], chat["option:gpus"], chat["option:pid"]) == ((64, 13), (49, 15), (19, 7))
@@ -72,7 +72,7 @@ def test_places(cluster: tuple[Reading, ...]) -> None:
     assert (worker["flag:node-rank"], worker["env:NCCL_DEBUG"]) == ((100, 37), (97, 24))
 
 
-def test_a_variable_goes_with_its_whole_item(cluster: tuple[Reading, ...]) -> None:
+def test_a_variable_goes_with_its_whole_item(cluster: tuple[ReadLaunch, ...]) -> None:
     text, words = FILE.read_text(), cluster[0].words
     cut = {name: text[slice(*words[f"env:{name}"][0].span)] for name in ("ORG", "API_KEY", "VLLM_USE_V1")}
     assert cut["ORG"] == "name: ORG\n              value: Qwen"
@@ -90,7 +90,7 @@ def test_an_item_ends_where_its_text_does() -> None:
 
 def test_variables_belong_to_one_container() -> None:
     spec = "{containers: [{env: [{name: A, value: b}]}, {args: [$(A)]}]}"
-    (document,) = documents(page(f"apiVersion: v1\nkind: Pod\nspec: {spec}", "pod.yaml"))
+    (document,) = documents(source_file(f"apiVersion: v1\nkind: Pod\nspec: {spec}", "pod.yaml"))
     _, second = starts(document) or ()
     assert second.words[0].text == "$(A)"
 
@@ -100,8 +100,8 @@ def manifest(container: str, pod: str = "") -> str:
     return f"apiVersion: v1\nkind: Pod\nspec:\n{indent(dedent(pod), '  ')}\n  containers:\n    - {inner}\n"
 
 
-def one(text: str) -> Start:
-    (document,) = documents(page(text, "pod.yaml"))
+def one(text: str) -> EngineStart:
+    (document,) = documents(source_file(text, "pod.yaml"))
     (start,) = starts(document) or ()
     return start
 
@@ -222,7 +222,7 @@ def test_kinds(images: Images, kind: str, spec: str) -> None:
 
 @pytest.mark.parametrize("text", ["kind: Pod", "apiVersion: v1", "[]", "a", "kind: {a: b}\napiVersion: v1"])
 def test_what_is_no_manifest(text: str) -> None:
-    (document,) = documents(page(text, "x.yaml"))
+    (document,) = documents(source_file(text, "x.yaml"))
     assert starts(document) is None
 
 
@@ -383,7 +383,7 @@ def test_a_line_a_service_and_a_pod_say_the_same(images: Images, name: str) -> N
     assert found[0].model
 
 
-def _bare(reading: Reading) -> Launch:
+def _bare(reading: ReadLaunch) -> Launch:
     assert reading.launch.container
     return replace(reading.launch, container=replace(reading.launch.container, options=()))
 

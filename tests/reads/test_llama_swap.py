@@ -16,8 +16,8 @@ from firesteel.launch import Container, Launch, Mount
 from firesteel.reads import read
 from firesteel.reads.llama_swap import starts
 from firesteel.reads.nodes import documents
-from firesteel.reads.passage import page
 from firesteel.reads.shell import NOWHERE
+from firesteel.reads.source_text import source_file
 
 FILE = Path(__file__).parent / "files" / "llama-swap.yaml"
 
@@ -60,7 +60,7 @@ def test_places(images: Images) -> None:
 
 
 def commands(text: str) -> list[list[str]]:
-    (document,) = documents(page(text, "config.yaml"))
+    (document,) = documents(source_file(text, "config.yaml"))
     return [[word.text for word in start.words] for start in starts(document) or ()]
 
 
@@ -94,7 +94,7 @@ def test_merge_keys_and_anchors() -> None:
 
 @pytest.mark.parametrize("text", ["models: [a]", "models: {}", "models: {a: {model: b}}", "a: b", "- a"])
 def test_what_is_none(text: str) -> None:
-    (document,) = documents(page(text, "config.yaml"))
+    (document,) = documents(source_file(text, "config.yaml"))
     assert starts(document) is None
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from firesteel.errors import UsageError
 from firesteel.reads import shell
-from firesteel.reads.passage import MAX_CHARACTERS, Page
-from firesteel.reads.shell import Line
+from firesteel.reads.shell import ShellCommand
+from firesteel.reads.source_text import MAX_CHARACTERS, SourceFile
 
 
-def split(text: str) -> tuple[Line, ...]:
-    whole = Page("run.sh", text)
+def split(text: str) -> tuple[ShellCommand, ...]:
+    whole = SourceFile("run.sh", text)
     return shell.split(whole.whole, whole)
 
 
@@ -112,7 +112,9 @@ def test_a_megabyte_of_anything_ends(unit: str) -> None:
 
 
 def test_where_the_whole_cannot_be_read_each_line_is() -> None:
-    page = Page("guide.md", "$ run a \\\n  b\nERROR: can't open\n$ run x\n$ run 'c d'\nvllm serve \"y\n\n'z'")
+    page = SourceFile(
+        "guide.md", "$ run a \\\n  b\nERROR: can't open\n$ run x\n$ run 'c d'\nvllm serve \"y\n\n'z'"
+    )
     lines, problem = shell.split_leniently(page.whole, page)
     assert [line.texts for line in lines] == [("run", "a", "b"), ("run", "x"), ("run", "c d"), ("z",)]
     assert lines[1].words[0].line == 4

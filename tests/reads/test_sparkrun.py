@@ -16,8 +16,8 @@ from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads import read
 from firesteel.reads.nodes import documents
-from firesteel.reads.passage import page
 from firesteel.reads.shell import NOWHERE
+from firesteel.reads.source_text import source_file
 from firesteel.reads.sparkrun import starts
 from firesteel.units import GIB
 
@@ -90,7 +90,7 @@ def test_an_eugr_recipe(images: Images) -> None:
 def command(template: str, defaults: str = "{}", version: str = "2") -> list[str]:
     text = f'recipe_version: "{version}"\nmodel: org/m\ndefaults: {defaults}\ncommand: |\n'
     text += "".join(f"  {line}\n" for line in dedent(template).splitlines())
-    (document,) = documents(page(text, "recipe.yaml"))
+    (document,) = documents(source_file(text, "recipe.yaml"))
     return [word.text for start in starts(document) or () for word in start.words]
 
 
@@ -159,7 +159,7 @@ def test_doubled_braces_are_what_str_format_makes_of_them(pieces: list[str]) -> 
 def test_a_recipe_without_a_command(runtime: str, defaults: str, expected: str) -> None:
     """As sparkrun 0.4.2's runtimes make one, but for the order of the flags."""
     text = f"model: org/m\ncontainer: x\nruntime: {runtime}\ndefaults: {defaults}\n"
-    (document,) = documents(page(text, "recipe.yaml"))
+    (document,) = documents(source_file(text, "recipe.yaml"))
     (start,) = starts(document) or ()
     assert " ".join(word.text for word in start.words) == expected
 
@@ -194,7 +194,7 @@ def test_a_flag_that_is_lost_is_not_read() -> None:
 
 @pytest.mark.parametrize("text", ["model: a", "container: a", "[1]", "x", "model: a\ncontainer: b"])
 def test_what_is_no_recipe(text: str) -> None:
-    (document,) = documents(page(text, "recipe.yaml"))
+    (document,) = documents(source_file(text, "recipe.yaml"))
     assert starts(document) is None
 
 

@@ -14,7 +14,7 @@ from firesteel.catalog import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads import read
-from firesteel.reads.passage import page
+from firesteel.reads.source_text import source_file
 from firesteel.reads.systemd import starts, words
 from firesteel.units import GIB
 
@@ -83,12 +83,12 @@ def test_a_quadlet(images: Images) -> None:
 )
 def test_words_as_systemd_splits_them(text: str, expected: list[str]) -> None:
     """systemd.syntax(7), quoting, and its table of escapes."""
-    whole = page(text, "-")
+    whole = source_file(text, "-")
     assert [word.text for word in words(whole.whole, whole)] == expected
 
 
 def unit(lines: str) -> list[list[str]]:
-    whole = page("[Service]\n" + dedent(lines), "a.service")
+    whole = source_file("[Service]\n" + dedent(lines), "a.service")
     found = starts(whole, whole.whole)
     assert found is not None
     return [[word.text for word in start.words] for start in found]
@@ -178,7 +178,7 @@ def test_one_gpu_of_several(images: Images) -> None:
     ],
 )
 def test_what_is_no_unit(text: str) -> None:
-    whole = page(text, "-")
+    whole = source_file(text, "-")
     assert starts(whole, whole.whole) is None
 
 

@@ -10,23 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.errors import UsageError
-from firesteel.reads.passage import MAX_CHARACTERS, joined, page
 from firesteel.reads.shell import NOWHERE
-from firesteel.reads.template import Filled, Filler, Values
+from firesteel.reads.source_text import MAX_CHARACTERS, joined, source_file
+from firesteel.reads.template import FilledTemplate, Filler, Values
 
 HOLE = re.compile(r"\{(\w+)\}")
-PAGE = page("a {port} b\nport: 8000\n", "recipe.yaml")
+PAGE = source_file("a {port} b\nport: 8000\n", "recipe.yaml")
 
 
 def fill(text: str, known: dict[str, str]) -> str:
     """Names filled from texts that stand nowhere."""
-    whole = page(text, "-")
+    whole = source_file(text, "-")
     filler = Filler(whole)
-    values = Values({name: page(value, "-").whole for name, value in known.items()}, HOLE, filler)
+    values = Values({name: source_file(value, "-").whole for name, value in known.items()}, HOLE, filler)
     return filler.fill(whole.whole, HOLE, lambda found: values.get(found[1])).passage.text
 
 
-def filled() -> Filled:
+def filled() -> FilledTemplate:
     value = PAGE.whole.part(17, 21)
     return Filler(PAGE).fill(PAGE.whole.part(0, 10), HOLE, lambda _: value)
 
@@ -64,7 +64,7 @@ def test_filling(text: str, known: dict[str, str], expected: str) -> None:
 @settings(deadline=None)
 @given(st.lists(st.text("ab\n", max_size=4), max_size=6))
 def test_joining_keeps_every_character(texts: list[str]) -> None:
-    whole = page("".join(texts), "-")
+    whole = source_file("".join(texts), "-")
     at = [sum(map(len, texts[:index])) for index in range(len(texts) + 1)]
     parts = [whole.whole.part(start, end) for start, end in pairwise(at)]
     made = joined(parts)

@@ -7,12 +7,12 @@ from itertools import pairwise
 import pytest
 
 from firesteel.reads import shell, variables
-from firesteel.reads.passage import Page
+from firesteel.reads.source_text import SourceFile
 
 
 def expanded(text: str) -> list[str]:
     """The words of the last command."""
-    page = Page("run.sh", text)
+    page = SourceFile("run.sh", text)
     lines = shell.split(page.whole, page)
     return [word.text for word in variables.expand(lines[-1], variables.values(lines), page).words]
 
@@ -42,7 +42,7 @@ def test_expand(script: str, words: list[str]) -> None:
 
 
 def test_a_value_stands_where_it_was_written() -> None:
-    page = Page("run.sh", 'IMAGE=img\nARGS="--a \\\n  --b"\nrun $IMAGE $ARGS')
+    page = SourceFile("run.sh", 'IMAGE=img\nARGS="--a \\\n  --b"\nrun $IMAGE $ARGS')
     lines = shell.split(page.whole, page)
     line = variables.expand(lines[-1], variables.values(lines), page)
     places = [(word.text, word.line, word.column) for word in line.words]

@@ -9,7 +9,7 @@ from firesteel import catalog, rules
 from firesteel.catalog import Recipe
 from firesteel.launch import Ask, Launch
 from firesteel.reads import read
-from firesteel.render import Known, contained
+from firesteel.render import LaunchFacts, contained
 from firesteel.rules import Lint
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -26,10 +26,10 @@ def launch_of(name: str) -> Launch:
     return catalog.launch(SHIPPED, SHIPPED.recipes[name], Ask())
 
 
-def known_of(name: str) -> Known:
+def known_of(name: str) -> LaunchFacts:
     recipe: Recipe = SHIPPED.recipes[name]
     model = SHIPPED.models[recipe.model]
-    return Known(
+    return LaunchFacts(
         flag_reasons={flag: setting.why for flag, setting in recipe.flags.items()},
         env_reasons={variable: setting.why for variable, setting in recipe.env.items()},
         start_up_s=605.0,

@@ -17,11 +17,21 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
 from firesteel.errors import UsageError
-from firesteel.render.clients import Edit, Endpoint, Settings, client, jsonc, merged, names, settings, shown
+from firesteel.render.clients import (
+    ClientEndpoint,
+    ClientSettings,
+    SettingEdit,
+    client,
+    jsonc,
+    merged,
+    names,
+    settings,
+    shown,
+)
 from firesteel.render.clients.merge import applied
 
-PLAIN = Endpoint("http://127.0.0.1:8000/v1", "small")
-FULL = Endpoint(
+PLAIN = ClientEndpoint("http://127.0.0.1:8000/v1", "small")
+FULL = ClientEndpoint(
     "https://spark.example/v1",
     "coder",
     131_072,
@@ -32,7 +42,7 @@ FULL = Endpoint(
 )
 
 
-def told(name: str, endpoint: Endpoint) -> Any:
+def told(name: str, endpoint: ClientEndpoint) -> Any:
     """As the client itself would read it."""
     text = shown(settings(name, endpoint), client(name).format)
     readers: dict[str, Callable[[str], Any]] = {
@@ -45,7 +55,9 @@ def told(name: str, endpoint: Endpoint) -> Any:
 
 def test_opencode_as_the_seed_has_it() -> None:
     """The facts of seed document 000: a server behind MagicDNS, 131,072 tokens, answers of 16,384."""
-    seed = Endpoint("http://stpetersburg-llama-cpp/v1", "Qwen3-Coder-Next", 131_072, provider="llama-cpp")
+    seed = ClientEndpoint(
+        "http://stpetersburg-llama-cpp/v1", "Qwen3-Coder-Next", 131_072, provider="llama-cpp"
+    )
     assert told("opencode", seed) == {
         "$schema": "https://opencode.ai/config.json",
         "model": "llama-cpp/Qwen3-Coder-Next",
@@ -66,7 +78,7 @@ def test_opencode_as_the_seed_has_it() -> None:
 
 @pytest.mark.parametrize(("context", "output"), [(None, None), (131_072, 16_384), (8192, 2048), (3, 1)])
 def test_the_longest_answer(context: int | None, output: int | None) -> None:
-    assert Endpoint("http://x/v1", "m", context).output == output
+    assert ClientEndpoint("http://x/v1", "m", context).output == output
 
 
 def test_what_is_known_is_said() -> None:
@@ -311,14 +323,14 @@ def with_comments(value: Any, draw: Any) -> str:
 def test_one_value_is_set_and_nothing_else(value: Any, path: list[str], new: Any, data: Any) -> None:
     text = with_comments(value, data.draw)
     assert jsonc.read(text, "-") == value
-    edit = Edit(tuple(path), new)
+    edit = SettingEdit(tuple(path), new)
     try:
         wanted = applied(value, edit)
     except UsageError:
         return
     if not text.strip() or wanted == value:
         return
-    changed = merged(text, Settings((edit,)), "json", "-")
+    changed = merged(text, ClientSettings((edit,)), "json", "-")
     assert jsonc.read(changed, "-") == wanted
     if path[0] not in value:
         assert all(changed.count(mark) >= text.count(mark) for mark in ("// x", "/* } */", '// "a": 1,'))

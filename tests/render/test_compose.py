@@ -12,7 +12,7 @@ import yaml
 
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.render import Known, compose, contained, pinned
+from firesteel.render import LaunchFacts, compose, contained, pinned
 from firesteel.render.compose import settled
 from tests.render.material import (
     ON_ONE,
@@ -75,7 +75,7 @@ def test_every_option_that_it_has_a_word_for() -> None:
 
 
 def test_a_secret_is_nowhere() -> None:
-    text = compose(launch_of("smollm2"), Known(is_gated=True))
+    text = compose(launch_of("smollm2"), LaunchFacts(is_gated=True))
     assert "HF_TOKEN: null" not in text
     launch = replace(contained(launch_of("smollm2")), env={"HF_TOKEN": "$HF_TOKEN"})
     text = compose(launch)
@@ -92,7 +92,7 @@ def test_a_restart_policy_ends(policy: str | None) -> None:
 
 def test_a_reason_stays_a_comment() -> None:
     launch = Launch("m", "org/m", "vllm", flags={"dtype": "auto"}, container=Container("x/vllm"))
-    text = compose(launch, Known(flag_reasons={"dtype": "because\nprivileged: true\u2028x\x85y"}))
+    text = compose(launch, LaunchFacts(flag_reasons={"dtype": "because\nprivileged: true\u2028x\x85y"}))
     assert "# because privileged: true x y" in text
     assert "privileged" not in yaml.safe_load(text)["services"]["m"]
 
@@ -108,7 +108,7 @@ def test_what_it_has_no_word_for_is_refused() -> None:
 def test_an_image_by_its_digest() -> None:
     digest = f"sha256:{'a' * 64}"
     launch = Launch("m", "org/m", "vllm", "0.28.0", container=Container("vllm/vllm-openai:v0.28.0"))
-    text = compose(launch, Known(digest=digest, revision="c" * 40))
+    text = compose(launch, LaunchFacts(digest=digest, revision="c" * 40))
     assert f"vllm/vllm-openai:v0.28.0@{digest}" in text and "--revision" in text
     assert "can move" not in text and "not pinned" not in text
     assert "can move" in compose(launch) and "not pinned" in compose(launch)

@@ -14,7 +14,7 @@ import yaml
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads import read
-from firesteel.render import Cluster, Known, contained, kubernetes, pinned, swap_script
+from firesteel.render import Cluster, LaunchFacts, contained, kubernetes, pinned, swap_script
 from firesteel.render.kubernetes import CLUSTER, dns_name
 from firesteel.units import GIB
 from tests.render.material import (
@@ -118,7 +118,7 @@ def test_nobody_is_on_the_tailnet_unasked() -> None:
 def test_the_startup_probe_outlasts_the_plan(start_s: float | None) -> None:
     launch = launch_of(TWO[0])
     for weights in (None, 85 * 10**9):
-        text = kubernetes([(launch, Known(start_up_s=start_s, weights_bytes=weights))])
+        text = kubernetes([(launch, LaunchFacts(start_up_s=start_s, weights_bytes=weights))])
         (deployment,) = of_kind(text, "Deployment")
         probe = deployment["spec"]["template"]["spec"]["containers"][0]["startupProbe"]
         waits = probe["periodSeconds"] * probe["failureThreshold"]
@@ -211,7 +211,7 @@ def test_names(name: str, expected: str) -> None:
 
 
 def test_what_it_refuses() -> None:
-    two = [(launch_of(TWO[0]), Known()), (launch_of(TWO[0]), Known())]
+    two = [(launch_of(TWO[0]), LaunchFacts()), (launch_of(TWO[0]), LaunchFacts())]
     with pytest.raises(UsageError, match="called the same"):
         kubernetes(two)
     with pytest.raises(UsageError, match="no name of a Service"):
@@ -219,18 +219,18 @@ def test_what_it_refuses() -> None:
     with pytest.raises(UsageError, match="nothing to be swapped"):
         swap_script(two[:1])
     with pytest.raises(UsageError, match="runs on 2 Sparks"):
-        kubernetes([(launch_of("qwen3-235b-gptq-int4-two-sparks"), Known())])
+        kubernetes([(launch_of("qwen3-235b-gptq-int4-two-sparks"), LaunchFacts())])
     box = Container("lmsysorg/sglang:v0.5.9")
     with pytest.raises(UsageError, match="only as a word of its command"):
-        kubernetes([(Launch("m", "org/m", "sglang", container=box), Known())])
+        kubernetes([(Launch("m", "org/m", "sglang", container=box), LaunchFacts())])
     box = Container("x/vllm", options=(("privileged", None),))
     with pytest.raises(UsageError, match="no word for `--privileged`"):
-        kubernetes([(Launch("m", "org/m", "vllm", container=box), Known())])
+        kubernetes([(Launch("m", "org/m", "vllm", container=box), LaunchFacts())])
 
 
 def test_models_on_disk_and_dollars() -> None:
     launch = Launch("m", "/models/x", "vllm", "0.28.0", flags={"seed": "$(HOME) $$ $x"})
-    text = kubernetes([(launch, Known())])
+    text = kubernetes([(launch, LaunchFacts())])
     validate(text)
     found = read_one(text, "m.yaml")
     assert found.flags == launch.flags and found.container is not None

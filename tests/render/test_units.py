@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from firesteel.errors import UsageError
 from firesteel.launch import Container, FlagValue, Launch, Mount
-from firesteel.render import Known, contained, pinned, quadlet, systemd
+from firesteel.render import LaunchFacts, contained, pinned, quadlet, systemd
 from tests.render.material import (
     ON_ONE,
     SHOWN,
@@ -165,7 +165,7 @@ def test_secrets_come_from_a_file() -> None:
 def test_it_gives_up() -> None:
     """A slow start three times over is still inside the time over which starts are counted."""
     launch = Launch("m", "org/m", "vllm", container=Container("x/vllm", restart="always"))
-    text = systemd(launch, Known(start_up_s=3000))
+    text = systemd(launch, LaunchFacts(start_up_s=3000))
     assert "StartLimitBurst=3" in text and "StartLimitIntervalSec=12000" in text
     assert "--restart" not in text and "--restart" not in quadlet(launch)
 

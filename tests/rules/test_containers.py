@@ -11,7 +11,7 @@ from firesteel import catalog
 from firesteel.launch import Container, EngineName, FlagValue, Launch, Mount
 from firesteel.reads import read
 from firesteel.rules import check, containers
-from firesteel.rules.scene import Scene, Sight
+from firesteel.rules.context import Context, Match
 
 VLLM = "vllm/vllm-openai:v0.28.0"
 LLAMA = "ghcr.io/ggml-org/llama.cpp:server-cuda13"
@@ -29,15 +29,15 @@ def scene(
     port: int = 8000,
     image: str = VLLM,
     **box: Any,
-) -> Scene:
+) -> Context:
     launch = Launch(
         "m", model, engine, flags=flags or {}, env=env or {}, port=port, container=Container(image, **box)
     )
-    return Scene(launch, "gb10", None)
+    return Context(launch, "gb10", None)
 
 
-def bare(flags: dict[str, FlagValue], env: dict[str, str] | None = None) -> Scene:
-    return Scene(Launch("m", "org/m", "vllm", flags=flags, env=env or {}), "gb10", None)
+def bare(flags: dict[str, FlagValue], env: dict[str, str] | None = None) -> Context:
+    return Context(Launch("m", "org/m", "vllm", flags=flags, env=env or {}), "gb10", None)
 
 
 RM = (("rm", None),)
@@ -172,7 +172,7 @@ def test_model_not_mounted(given: dict[str, Any], expected: bool) -> None:
         (containers.runs_script_first, {}, False),
     ],
 )
-def test_looks(look: Callable[[Scene], list[Sight]], given: dict[str, Any], expected: bool) -> None:
+def test_looks(look: Callable[[Context], list[Match]], given: dict[str, Any], expected: bool) -> None:
     assert bool(look(scene(**given))) is expected
 
 
@@ -215,7 +215,7 @@ def test_beyond_one_gpu(flags: dict[str, FlagValue], expected: str | None) -> No
         (containers.variable_takes_all_memory, {"GPU_MEMORY_UTILIZATION": "0.9"}, False),
     ],
 )
-def test_variables(look: Callable[[Scene], list[Sight]], env: dict[str, str], expected: bool) -> None:
+def test_variables(look: Callable[[Context], list[Match]], env: dict[str, str], expected: bool) -> None:
     assert bool(look(bare({}, env))) is expected
 
 

@@ -8,6 +8,7 @@ from firesteel import catalog
 from firesteel.launch import Container, FlagValue, Launch
 from firesteel.reads import read
 from firesteel.rules import check
+from firesteel.rules.context import Context, Match
 from firesteel.rules.exposure import (
     developer_mode,
     is_hub_id,
@@ -15,7 +16,6 @@ from firesteel.rules.exposure import (
     tokens_written_out,
     unpinned_remote_code,
 )
-from firesteel.rules.scene import Scene, Sight
 
 HF = "hf_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZ012345"
 SK = "sk-" + "Zq8wJ2kLm4Np6Rt9Vx1Yb3Cd"
@@ -28,11 +28,11 @@ def scene(
     flags: dict[str, FlagValue] | None = None,
     env: dict[str, str] | None = None,
     box: Container | None = None,
-) -> Scene:
-    return Scene(Launch("m", model, "vllm", flags=flags or {}, env=env or {}, container=box), None, None)
+) -> Context:
+    return Context(Launch("m", model, "vllm", flags=flags or {}, env=env or {}, container=box), None, None)
 
 
-def saws(sights: list[Sight]) -> list[str]:
+def saws(sights: list[Match]) -> list[str]:
     return [sight.saw for sight in sights]
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from firesteel.engines.schema import lived, newest, shipped
+from firesteel.engines.schema.releases import lived, newest, shipped
 from firesteel.launch import EngineName, FlagValue, Launch
+from firesteel.rules.context import Context
 from firesteel.rules.kernels import (
     FLAGS,
     PARSERS,
@@ -16,7 +17,6 @@ from firesteel.rules.kernels import (
     experts_without_kernel,
     unregistered_parsers,
 )
-from firesteel.rules.scene import Scene
 
 OTHERS: Mapping[EngineName, tuple[EngineName, ...]] = {
     "vllm": ("sglang", "llamacpp"),
@@ -31,8 +31,8 @@ def scene(
     engine: EngineName = "vllm",
     version: str | None = None,
     model: str = "org/m",
-) -> Scene:
-    return Scene(Launch("m", model, engine, version, flags=flags), "gb10", None)
+) -> Context:
+    return Context(Launch("m", model, engine, version, flags=flags), "gb10", None)
 
 
 def spellings(engine: EngineName) -> set[str]:

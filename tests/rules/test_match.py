@@ -9,9 +9,9 @@ import pytest
 
 from firesteel.catalog import Image
 from firesteel.launch import Container, Launch
-from firesteel.rules.match import sights
+from firesteel.rules.context import Context
+from firesteel.rules.match import matches
 from firesteel.rules.rule import Rule
-from firesteel.rules.scene import Scene
 
 OPENAI = Image("vllm", "0.24.0", entrypoint=("vllm", "serve"), sm=("12.0",))
 MOVING = Image("vllm", None, floating=True)
@@ -37,7 +37,7 @@ def holds(
             **more,
         }
     )
-    return [sight.saw for sight in sights(rule, Scene(launch, hardware, image))]
+    return [sight.saw for sight in matches(rule, Context(launch, hardware, image))]
 
 
 def vllm(version: str | None = "0.24.0", **more: Any) -> Launch:

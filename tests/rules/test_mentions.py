@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.reads import Page, mentions
+from firesteel.reads import SourceFile, mentions
 from firesteel.rules.mentions import check_mentions
 
 DEAD = "--speculative-disable-by-batch-size"
 
 
 def told(text: str, path: str = "guide.md") -> list[tuple[str, int, str]]:
-    found = check_mentions(mentions(Page(path, text)), "gb10")
+    found = check_mentions(mentions(SourceFile(path, text)), "gb10")
     assert all(finding.level == "note" for finding in found)
     return [(finding.saw, finding.spot.line if finding.spot else 0, finding.rule) for finding in found]
 

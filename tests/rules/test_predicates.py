@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from firesteel.launch import Container, FlagValue, Launch
+from firesteel.rules.context import Context
 from firesteel.rules.predicates import asks_for_a_key, drafts_overflow_batch, published_everywhere
-from firesteel.rules.scene import Scene
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from firesteel.rules.scene import Scene
 )
 def test_published_everywhere(publish: tuple[str, ...], expected: bool) -> None:
     launch = Launch("m", "m", "vllm", container=Container("i", publish=publish))
-    assert bool(published_everywhere(Scene(launch, None, None))) is expected
+    assert bool(published_everywhere(Context(launch, None, None))) is expected
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_published_everywhere(publish: tuple[str, ...], expected: bool) -> None:
 )
 def test_published_without_a_port(options: dict[str, Any], expected: str | None) -> None:
     launch = Launch("m", "m", "vllm", container=Container("i", **options))
-    assert [sight.saw for sight in published_everywhere(Scene(launch, None, None))] == [expected][
+    assert [sight.saw for sight in published_everywhere(Context(launch, None, None))] == [expected][
         : bool(expected)
     ]
 
@@ -58,7 +58,7 @@ def test_published_without_a_port(options: dict[str, Any], expected: str | None)
 )
 def test_asks_for_a_key(flags: dict[str, FlagValue], env: dict[str, str], expected: bool) -> None:
     launch = Launch("m", "m", "vllm", flags=flags, env=env)
-    assert bool(asks_for_a_key(Scene(launch, None, None))) is expected
+    assert bool(asks_for_a_key(Context(launch, None, None))) is expected
 
 
 @pytest.mark.parametrize(
@@ -79,4 +79,4 @@ def test_drafts_overflow_batch(tokens: object, users: str | None, batch: str, ex
     if users:
         flags["max-num-seqs"] = users
     launch = Launch("m", "m", "vllm", flags=flags)
-    assert bool(drafts_overflow_batch(Scene(launch, None, None))) is expected
+    assert bool(drafts_overflow_batch(Context(launch, None, None))) is expected

@@ -10,11 +10,11 @@ import pytest
 import firesteel
 from firesteel import reads
 from firesteel.catalog import Images, shipped
-from firesteel.catalog.image import Seen, with_learned
-from firesteel.edge import engine_data
-from firesteel.edge.home import Home
-from firesteel.engines.schema import schema, versions
-from firesteel.engines.symbols import Flag, Value
+from firesteel.catalog.image import InspectedImage, with_learned
+from firesteel.edge.files import learned_engines
+from firesteel.edge.files.home import Home
+from firesteel.engines.schema.releases import schema, versions
+from firesteel.engines.schema.symbols import Flag, Value
 from firesteel.rules import check
 
 RUN = "docker run --gpus all {env} {image} openai/gpt-oss-20b --gpu-memory-utilization 0.8 {words}"
@@ -101,7 +101,7 @@ def own_build(version: str, *without: str) -> Images:
     assert known is not None
     flags = {name: flag for name, flag in known.flags.items() if name not in without}
     mine = replace(known, version=version, flags={**flags, "my-own": Flag("my-own", Value())})
-    seen = Seen("me/mine:1", (), "vllm", version, (), ("arm64",), "2026-11-15", mine)
+    seen = InspectedImage("me/mine:1", (), "vllm", version, (), ("arm64",), "2026-11-15", mine)
     return with_learned(shipped().images, [seen])
 
 
@@ -132,7 +132,9 @@ def learned_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     known = schema("vllm", versions("vllm")[-1])
     assert known is not None
     home = Home(tmp_path)
-    engine_data.keep(home, replace(known, version="9.9.0", flags={"my-own": Flag("my-own", Value())}))
+    learned_engines.save_schema(
+        home, replace(known, version="9.9.0", flags={"my-own": Flag("my-own", Value())})
+    )
     monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path))
     return home
 
@@ -145,6 +147,6 @@ def test_a_release_that_was_learned_is_judged(learned_home: Home) -> None:
 def test_an_image_that_was_learned_is_judged(learned_home: Home) -> None:
     seen = own_build("0.24.0").seen["me/mine:1"]
     assert seen.schema is not None
-    told = Seen("me/mine:1", (), "vllm", "0.24.0", (), (), "2026-11-15", seen.schema)
-    engine_data.keep_image(learned_home, told)
+    told = InspectedImage("me/mine:1", (), "vllm", "0.24.0", (), (), "2026-11-15", seen.schema)
+    learned_engines.save_image(learned_home, told)
     assert "no release since 0.10.1 had it" in rules("--zzz 1", image="me/mine:1 vllm serve")["flag-unknown"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firesteel.rules import read_rules
-from firesteel.sheets import BadSheet
+from firesteel.yaml_schema import InvalidFile
 
 GOOD = """\
 rules:
@@ -53,7 +53,7 @@ def test_a_good_file() -> None:
 )
 def test_a_mistake_has_its_line(old: str, new: str, line: int, says: str) -> None:
     assert old in GOOD
-    with pytest.raises(BadSheet) as caught:
+    with pytest.raises(InvalidFile) as caught:
         read_rules("rules/a.yaml", GOOD.replace(old, new))
     assert f"rules/a.yaml:{line}: " in caught.value.what
     assert says in caught.value.what
@@ -61,5 +61,5 @@ def test_a_mistake_has_its_line(old: str, new: str, line: int, says: str) -> Non
 
 
 def test_two_rules_of_one_name() -> None:
-    with pytest.raises(BadSheet, match=r"rules/a.yaml:11: there are two rules `a-rule`"):
+    with pytest.raises(InvalidFile, match=r"rules/a.yaml:11: there are two rules `a-rule`"):
         read_rules("rules/a.yaml", GOOD + GOOD.removeprefix("rules:\n"))

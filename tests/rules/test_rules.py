@@ -10,9 +10,9 @@ from firesteel import catalog, engines
 from firesteel.errors import UsageError
 from firesteel.reads import read
 from firesteel.rules import Rule, check, explain, rules
-from firesteel.rules.match import sights
+from firesteel.rules.context import Context
+from firesteel.rules.match import matches
 from firesteel.rules.rule import When
-from firesteel.rules.scene import Scene
 
 RULES = rules()
 HITS = [(rule, line) for rule in RULES for line in rule.hits]
@@ -56,7 +56,7 @@ def holds(rule: Rule, line: str) -> bool:
     images = catalog.shipped().images
     (launch,) = (reading.launch for reading in read(line, "line", images))
     image = catalog.identify(launch.container.image, images) if launch.container else None
-    return bool(sights(rule, Scene(launch, "gb10", image)))
+    return bool(matches(rule, Context(launch, "gb10", image)))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RULES])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from firesteel.launch import FlagValue, Launch
-from firesteel.rules.scene import Scene
+from firesteel.rules.context import Context
 from firesteel.rules.speculation import (
     drafts_through_flashinfer,
     method_is_unknown,
@@ -15,8 +15,8 @@ from firesteel.rules.speculation import (
 )
 
 
-def scene(flags: Mapping[str, FlagValue], version: str | None = "0.28.0") -> Scene:
-    return Scene(Launch("m", "org/m", "vllm", version, flags=flags), "gb10", None)
+def scene(flags: Mapping[str, FlagValue], version: str | None = "0.28.0") -> Context:
+    return Context(Launch("m", "org/m", "vllm", version, flags=flags), "gb10", None)
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 import firesteel
-from firesteel.edge import process
-from firesteel.edge.home import Home
+from firesteel.edge.files.home import Home
+from firesteel.edge.host import process
 from firesteel.errors import DoesNotFit
 from firesteel.launch import Ask
 from firesteel.rules import Proposal
-from firesteel.run import Manner, Ready, Report, all_services, bring_up
-from firesteel.run.manner import make_spec
+from firesteel.run import Report, RunOptions, ServiceReady, all_services, bring_up
 from firesteel.run.service import folder_of, write_spec
-from firesteel.run.start import start_keeper
+from firesteel.run.start.options import make_spec
+from firesteel.run.start.start import start_supervisor
 
 SLEEPS = (sys.executable, "-c", "import time; time.sleep(600)")
 
@@ -37,8 +37,8 @@ def too_large() -> Proposal:
 def serve(proposal: Proposal, home: Home) -> process.Pid:
     """A keeper of a process that stands in for the engine, with the report of a good start."""
     name = proposal.name
-    write_spec(folder_of(home, name), replace(make_spec(proposal, home, Manner()), start=SLEEPS))
-    start_keeper(folder_of(home, name))
+    write_spec(folder_of(home, name), replace(make_spec(proposal, home, RunOptions()), start=SLEEPS))
+    start_supervisor(folder_of(home, name))
     report = Report(name, "", name, "llamacpp", None, (), (), 1.0, 1.0, "")
     (folder_of(home, name) / "report.json").write_text(json.dumps(asdict(report)))
     for _ in range(200):
@@ -56,7 +56,7 @@ async def test_what_runs_is_up_already(too_large: Proposal, tmp_path: Path) -> N
         last = [event async for event in bring_up(too_large, home)][-1]
     finally:
         process.send(keeper, signal.SIGTERM)
-    assert isinstance(last, Ready) and last.already
+    assert isinstance(last, ServiceReady) and last.already
 
 
 async def test_what_does_not_fit_names_what_runs(too_large: Proposal, tmp_path: Path) -> None:

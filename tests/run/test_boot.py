@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.conftest import run_firesteel
 
-from firesteel.edge.home import Home
-from firesteel.run.boot import unit_path, unit_text
+from firesteel.edge.files.home import Home
 from firesteel.run.service import all_services
+from firesteel.run.supervise.boot import unit_path, unit_text
 
 RECORDER = '#!/bin/sh\necho "$(basename "$0") $*" >> "$RECORD"\n'
 

@@ -9,13 +9,13 @@ import pytest
 
 from firesteel import render
 from firesteel.catalog import Image, contain, shipped
-from firesteel.edge.home import Home
-from firesteel.engines.schema import schema
-from firesteel.facts.hardware import hardware, host_at_rest
-from firesteel.facts.host import Gpu
+from firesteel.edge.files.home import Home
+from firesteel.engines.schema.releases import schema
+from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.facts.host.host import Gpu
 from firesteel.launch import Ask, EngineName, Mount
 from firesteel.rules import Proposal, propose
-from firesteel.run.caches import (
+from firesteel.run.start.caches import (
     COMPILED_INSIDE,
     STORE_INSIDE,
     cache_name,

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.edge.home import Home
-from firesteel.engines import Mark
-from firesteel.planner import Band, Phase
-from firesteel.run.eta import Seconds, Way, left, words
-from firesteel.run.starts import Start, earlier, remember
+from firesteel.edge.files.home import Home
+from firesteel.engines import StartProgress
+from firesteel.planner import Band, StartPhase
+from firesteel.run.start.eta import Seconds, StartTracker, left, words
+from firesteel.run.start.start_times import StartTimes, earlier, remember
 
 PLANNED = tuple(
-    Phase(name, Band(low, expected, high), first, "", "")
+    StartPhase(name, Band(low, expected, high), first, "", "")
     for name, low, expected, high, first in (
         ("container and imports", 15, 30, 90, False),
         ("weights", 60, 120, 600, False),
@@ -25,26 +25,30 @@ PLANNED = tuple(
         ("kernels built on the spot", 0, 10, 600, True),
     )
 )
-SHARDS = Mark("weights", "loading weights", 9, 20, "shards")
-WEIGHTS = Mark("weights", "loading weights")
-COMPILE = Mark("compile", "compiling")
-AT_WEIGHTS = Way("vllm").met(WEIGHTS, 30)
+SHARDS = StartProgress("weights", "loading weights", 9, 20, "shards")
+WEIGHTS = StartProgress("weights", "loading weights")
+COMPILE = StartProgress("compile", "compiling")
+AT_WEIGHTS = StartTracker("vllm").met(WEIGHTS, 30)
 
 
 @pytest.mark.parametrize(
     ("way", "now_s", "expected"),
     [
-        (Way("vllm"), 0, 240),
-        (Way("vllm"), 10, 230),
+        (StartTracker("vllm"), 0, 240),
+        (StartTracker("vllm"), 10, 230),
         (AT_WEIGHTS, 30, 210),
         (AT_WEIGHTS.met(SHARDS, 40), 120, 110 + 90),  # 9 of 20 took 90 s, so 11 take 110
         (AT_WEIGHTS.met(COMPILE, 150), 160, 50 + 30),
         (AT_WEIGHTS.met(COMPILE, 150), 250, 0 + 30),
-        (Way("vllm").met(Mark("kv", "setting up"), 200), 201, 30),  # nobody planned it: no time to speak of
-        (Way("vllm").met(Mark("listening", "listening"), 240), 240, 0),
+        (
+            StartTracker("vllm").met(StartProgress("kv", "setting up"), 200),
+            201,
+            30,
+        ),  # nobody planned it: no time to speak of
+        (StartTracker("vllm").met(StartProgress("listening", "listening"), 240), 240, 0),
     ],
 )
-def test_what_is_left(way: Way, now_s: float, expected: float) -> None:
+def test_what_is_left(way: StartTracker, now_s: float, expected: float) -> None:
     band = left(way, PLANNED, (), now_s)
     assert band is not None
     assert band.expected == pytest.approx(expected)
@@ -65,24 +69,24 @@ def test_a_late_stage_that_counts_does() -> None:
 @pytest.mark.parametrize(
     ("way", "now_s", "says"),
     [
-        (Way("vllm"), 0, "starting, about 4 min left"),
+        (StartTracker("vllm"), 0, "starting, about 4 min left"),
         (AT_WEIGHTS.met(SHARDS, 40), 60, "loading weights, 9 of 20 shards, about 2 min left"),
-        (Way("vllm").met(Mark("listening", "listening"), 9), 9, "listening"),
+        (StartTracker("vllm").met(StartProgress("listening", "listening"), 9), 9, "listening"),
         (
-            Way("vllm").met(Mark("download", "downloading", 45, 100), 9),
+            StartTracker("vllm").met(StartProgress("download", "downloading", 45, 100), 9),
             20,
             "downloading, 45 %, about 4 min left",
         ),
     ],
 )
-def test_words(way: Way, now_s: float, says: str) -> None:
+def test_words(way: StartTracker, now_s: float, says: str) -> None:
     assert words(way, PLANNED, (), now_s) == says
 
 
 def test_without_a_plan_only_what_is_known_is_said() -> None:
     assert left(AT_WEIGHTS, (), (), 40) is None
     assert words(AT_WEIGHTS, (), (), 40) == "loading weights, 40 s so far"
-    assert words(Way("vllm"), (), (), 1) == "starting"
+    assert words(StartTracker("vllm"), (), (), 1) == "starting"
 
 
 def test_an_earlier_start_is_worth_more_than_the_plan() -> None:
@@ -90,7 +94,7 @@ def test_an_earlier_start_is_worth_more_than_the_plan() -> None:
         {"process": 20.0, "weights": 40.0, "compile": 50.0},
         {"process": 22.0, "weights": 44.0},
     ]
-    band = left(Way("vllm"), PLANNED, before, 0)
+    band = left(StartTracker("vllm"), PLANNED, before, 0)
     assert band is not None
     assert band.expected == 22 + 44 + 0  # the last had its compiled model from the cache
     assert band.high == 1.25 * (22 + 44 + 50)
@@ -98,13 +102,13 @@ def test_an_earlier_start_is_worth_more_than_the_plan() -> None:
 
 def test_what_a_first_start_left_behind_is_not_waited_for_again() -> None:
     first: Seconds = {"process": 20.0, "download": 900.0, "weights": 40.0, "compile": 50.0}
-    band = left(Way("vllm"), PLANNED, [first], 0)
+    band = left(StartTracker("vllm"), PLANNED, [first], 0)
     assert band is not None
     assert band.expected == 20 + 40 and band.high == 1.25 * (20 + 900 + 40 + 50)
 
 
 def test_the_way_goes_forward_only() -> None:
-    graphs = AT_WEIGHTS.met(Mark("graphs", "capturing CUDA graphs"), 100)
+    graphs = AT_WEIGHTS.met(StartProgress("graphs", "capturing CUDA graphs"), 100)
     assert graphs.met(WEIGHTS, 110) == graphs
     assert graphs.seconds(130) == {"process": 30, "weights": 70, "graphs": 30}
     assert sum(graphs.seconds(130).values()) == 130
@@ -114,8 +118,8 @@ def test_the_way_goes_forward_only() -> None:
     st.lists(st.tuples(st.sampled_from([WEIGHTS, SHARDS, COMPILE]), st.floats(0, 500)), max_size=8),
     st.floats(0, 2000),
 )
-def test_never_negative(met: list[tuple[Mark, float]], later_s: float) -> None:
-    way, now_s = Way("vllm"), 0.0
+def test_never_negative(met: list[tuple[StartProgress, float]], later_s: float) -> None:
+    way, now_s = StartTracker("vllm"), 0.0
     for mark, after_s in met:
         now_s += after_s
         way = way.met(mark, now_s)
@@ -133,8 +137,8 @@ def test_without_progress_the_rest_shrinks_as_time_goes() -> None:
 def test_the_last_five_starts_are_kept(tmp_path: Path) -> None:
     home = Home(tmp_path)
     for n in range(7):
-        remember(home, "m", Start("vllm", "0.32.0", {"weights": float(n)}))
-    remember(home, "m", Start("vllm", "0.31.0", {"weights": 99.0}))
+        remember(home, "m", StartTimes("vllm", "0.32.0", {"weights": float(n)}))
+    remember(home, "m", StartTimes("vllm", "0.31.0", {"weights": 99.0}))
     assert [each["weights"] for each in earlier(home, "m", "vllm", "0.32.0")] == [3, 4, 5, 6]
     assert earlier(home, "m", "llamacpp", "0.32.0") == ()
     assert earlier(home, "other", "vllm", "0.32.0") == ()
@@ -148,5 +152,5 @@ def test_a_broken_file_is_no_history(tmp_path: Path, text: str) -> None:
     (tmp_path / "starts").mkdir()
     (tmp_path / "starts" / "m.json").write_text(text)
     assert earlier(home, "m", "vllm", None) == ()
-    remember(home, "m", Start("vllm", None, {"weights": 1.0}))
+    remember(home, "m", StartTimes("vllm", None, {"weights": 1.0}))
     assert earlier(home, "m", "vllm", None) == ({"weights": 1.0},)

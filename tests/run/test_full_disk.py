@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import run_firesteel
 
-from firesteel.edge.home import write_text
+from firesteel.edge.files.home import write_text
 from firesteel.errors import HostNotReady
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")

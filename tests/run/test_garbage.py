@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import firesteel
-from firesteel.run.garbage import Fault, faults, loop_in, quote
+from firesteel.run.verify.garbage import TextFault, faults, loop_in, quote
 
 SAMPLES = Path(__file__).parent / "samples"
 ROOT = Path(firesteel.__file__).parent
@@ -25,7 +25,7 @@ def samples(name: str) -> list[Sample]:
     return found
 
 
-def look(sample: Sample) -> tuple[Fault, ...]:
+def look(sample: Sample) -> tuple[TextFault, ...]:
     options = {key: sample[key] for key in ("script", "is_prose", "was_cut") if key in sample}
     return faults(sample["text"], **options)
 

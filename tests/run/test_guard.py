@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.facts import GpuUser, KernelEvent, Meminfo, MemorySample, Pressure, Shm
-from firesteel.facts.memory_sample import parse_kernel_log
-from firesteel.run.guard import Limits, Need, Watch, may_start, memory_is_back
+from firesteel.facts import GpuProcess, KernelEvent, Meminfo, MemorySample, Pressure, Shm
+from firesteel.facts.host.memory_sample import parse_kernel_log
+from firesteel.run.supervise.guard import GuardLimits, LaunchMemory, MemoryWatch, may_start, memory_is_back
 from firesteel.units import GIB, MIB
 
 SPARK = round(121.69 * GIB)
 FLOOR = 8 * GIB
 DANGER = FLOOR // 2
 BEFORE = 112 * GIB
-PLAN = Limits(FLOOR, expected_bytes=90 * GIB, available_bytes=BEFORE)
+PLAN = GuardLimits(FLOOR, expected_bytes=90 * GIB, available_bytes=BEFORE)
 NO_MEMORY = parse_kernel_log(
     "3,7,81033194223,-;NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] "
     "(0x00000051) returned from _memdescAllocInternal(pMemDesc) @ mem_desc.c:1359\n"
@@ -58,9 +58,11 @@ def look(
     return MemorySample(at_s, memory, Pressure(full, full), sizes, None, kernel)
 
 
-def watch(samples: Iterable[MemorySample], limits: Limits = PLAN) -> tuple[Watch, MemorySample | None]:
+def watch(
+    samples: Iterable[MemorySample], limits: GuardLimits = PLAN
+) -> tuple[MemoryWatch, MemorySample | None]:
     """What the guard thinks at the end, and the sample at which it stopped."""
-    seen = Watch(limits)
+    seen = MemoryWatch(limits)
     for sample in samples:
         seen = seen.after(sample)
         if seen.stop:
@@ -101,12 +103,12 @@ def test_recorded_collapses(samples: list[MemorySample], kind: str | None, at_le
 
 
 def test_a_plan_that_ends_below_the_floor_hides_no_collapse() -> None:
-    seen, at = watch(evenly(29, 2.5, 9), Limits(FLOOR, 111 * GIB, BEFORE))
+    seen, at = watch(evenly(29, 2.5, 9), GuardLimits(FLOOR, 111 * GIB, BEFORE))
     assert seen.stop is not None and seen.stop.kind == "rate" and left_gib(at) > 11
 
 
 def test_a_collapse_says_what_it_saw() -> None:
-    seen, _ = watch(evenly(29, 2.5, 9), Limits(FLOOR))
+    seen, _ = watch(evenly(29, 2.5, 9), GuardLimits(FLOOR))
     assert seen.stop is not None and seen.stop.is_urgent
     assert seen.stop.why == (
         "the memory guard stopped it: 17.2 GiB were left on the host and 2.9 GiB went every second, "
@@ -188,12 +190,12 @@ def test_a_stop_stays() -> None:
 
 
 def test_without_a_floor_nothing_stops_by_memory() -> None:
-    seen, _ = watch([look(at, max(0, 3 - at)) for at in range(6)], Limits(0))
+    seen, _ = watch([look(at, max(0, 3 - at)) for at in range(6)], GuardLimits(0))
     assert seen.stop is None
 
 
 def test_more_lines_of_the_driver_may_be_allowed() -> None:
-    patient = Limits(FLOOR, driver_lines=3)
+    patient = GuardLimits(FLOOR, driver_lines=3)
     few, _ = watch([look(0, 22, free=2, kernel=NO_MEMORY * 2)], patient)
     many, _ = watch(
         [look(0, 22, free=2, kernel=NO_MEMORY * 2), look(1, 22, free=2, kernel=NO_MEMORY)], patient
@@ -232,8 +234,8 @@ def test_any_collapse_slower_than_a_quarter_of_the_floor_a_second_stops_above_th
     About 2 GiB a second on a Spark; an even fall may be faster, see below.
     """
     available = 8 * floor
-    limits = Limits(floor, plan, available)
-    seen, at = Watch(limits), 0
+    limits = GuardLimits(floor, plan, available)
+    seen, at = MemoryWatch(limits), 0
     while available >= limits.danger_bytes:
         seen = seen.after(MemorySample(at, Meminfo(SPARK, available, available), kernel=()))
         if seen.stop:
@@ -251,7 +253,7 @@ def test_an_even_collapse_of_any_speed_stops_before_it(speed_gib: float, start_g
     if seconds < 3:
         return
     falling = [look(at, start_gib - speed_gib * at) for at in range(int(seconds) + 1)]
-    seen, at = watch(falling, Limits(FLOOR))
+    seen, at = watch(falling, GuardLimits(FLOOR))
     assert seen.stop is not None and left_gib(at) * GIB >= DANGER
 
 
@@ -266,7 +268,7 @@ def test_a_calm_host_is_never_stopped(
 ) -> None:
     """Loading what was planned in any steps, then anything above what the plan leaves."""
     end = 117 - plan_gib  # never less than twice the floor
-    limits = Limits(FLOOR, plan_gib * GIB, available_bytes=117 * GIB)
+    limits = GuardLimits(FLOOR, plan_gib * GIB, available_bytes=117 * GIB)
     down = sorted(shares, reverse=True)
     load = [look(at, end + share * plan_gib, full=full, kernel=kernel) for at, share in enumerate(down)]
     serve = [look(100 + at, end + share, full=full) for at, share in enumerate(shares)]
@@ -276,7 +278,7 @@ def test_a_calm_host_is_never_stopped(
 @given(st.floats(0.05, 20), st.integers(10, 60), st.sampled_from([0, 6, 20]))
 def test_a_planned_load_at_any_speed_is_no_collapse(speed_gib: float, plan_gib: int, doubt_gib: int) -> None:
     """Also when the guard is told the high end of the plan, and that lies below the floor."""
-    limits = Limits(FLOOR, (plan_gib + doubt_gib) * GIB, available_bytes=(plan_gib + 16) * GIB)
+    limits = GuardLimits(FLOOR, (plan_gib + doubt_gib) * GIB, available_bytes=(plan_gib + 16) * GIB)
     samples, left, at = [], float(plan_gib), 0
     while left > 0 and at < 2000:
         samples.append(look(at, 16 + left))
@@ -285,7 +287,7 @@ def test_a_planned_load_at_any_speed_is_no_collapse(speed_gib: float, plan_gib: 
     assert watch(samples, limits)[0].stop is None
 
 
-NEED = Need(peak_bytes=90 * GIB, keep_free_bytes=16 * GIB, floor_bytes=FLOOR, is_unified=True)
+NEED = LaunchMemory(peak_bytes=90 * GIB, keep_free_bytes=16 * GIB, floor_bytes=FLOOR, is_unified=True)
 
 
 def test_a_calm_host_may_start_without_a_word() -> None:
@@ -303,7 +305,7 @@ def test_a_calm_host_may_start_without_a_word() -> None:
         ),
         (
             look(0, 97),
-            (GpuUser(7, "python", None), GpuUser(4242, "VLLM::EngineCore", 20 * GIB)),
+            (GpuProcess(7, "python", None), GpuProcess(4242, "VLLM::EngineCore", 20 * GIB)),
             "97.0 GiB are available",
             "kill 4242   # VLLM::EngineCore",
         ),
@@ -311,7 +313,7 @@ def test_a_calm_host_may_start_without_a_word() -> None:
     ],
 )
 def test_a_start_that_is_refused(
-    sample: MemorySample, others: tuple[GpuUser, ...], refusal: str, next_: str
+    sample: MemorySample, others: tuple[GpuProcess, ...], refusal: str, next_: str
 ) -> None:
     start = may_start(sample, NEED, others)
     assert start.refusal is not None and refusal in start.refusal
@@ -332,17 +334,17 @@ def test_a_start_that_is_refused(
         (look(0, 112, swap_used=3), (), None, "3.0 GiB are in swap: sudo swapoff --all"),
         (
             look(0, 112),
-            (GpuUser(9, "ollama", 5 * GIB),),
+            (GpuProcess(9, "ollama", 5 * GIB),),
             None,
             "ollama (pid 9) uses the GPU too and holds 5.0 GiB",
         ),
-        (look(0, 112), (GpuUser(9, "ollama"),), None, "ollama (pid 9) uses the GPU too: kill 9"),
+        (look(0, 112), (GpuProcess(9, "ollama"),), None, "ollama (pid 9) uses the GPU too: kill 9"),
         (look(0, 112), (), Shm(60 * GIB, 40 * GIB), "20.0 GiB lie in /dev/shm"),
         (look(0, 112, kernel=None), (), None, "the kernel's log cannot be read"),
     ],
 )
 def test_a_start_with_a_warning(
-    sample: MemorySample, others: tuple[GpuUser, ...], shm: Shm | None, words: str
+    sample: MemorySample, others: tuple[GpuProcess, ...], shm: Shm | None, words: str
 ) -> None:
     start = may_start(sample, NEED, others, shm)
     assert start.refusal is None
@@ -350,7 +352,7 @@ def test_a_start_with_a_warning(
 
 
 def test_small_shared_memory_and_huge_pages_are_told() -> None:
-    need = Need(0, 0, 0, shm_bytes=10 * GIB)
+    need = LaunchMemory(0, 0, 0, shm_bytes=10 * GIB)
     sample = MemorySample(0, Meminfo(SPARK, SPARK, SPARK, huge_pages_bytes=8 * GIB), kernel=())
     pages, shm = may_start(sample, need, shm=Shm(GIB, GIB)).warnings
     assert "8.0 GiB are set aside as huge pages" in pages
@@ -358,8 +360,8 @@ def test_small_shared_memory_and_huge_pages_are_told() -> None:
 
 
 def test_an_engine_in_a_gpus_own_memory_asks_nothing_of_the_host() -> None:
-    assert may_start(look(0, 3, blocks=0), Need(0, 16 * GIB, 0), others=()) == may_start(
-        look(0, 99), Need(0, 0, 0)
+    assert may_start(look(0, 3, blocks=0), LaunchMemory(0, 16 * GIB, 0), others=()) == may_start(
+        look(0, 99), LaunchMemory(0, 0, 0)
     )
 
 
@@ -367,9 +369,9 @@ def test_an_engine_in_a_gpus_own_memory_asks_nothing_of_the_host() -> None:
 def test_what_may_start_is_not_stopped_for_taking_what_it_said(available: int, peak: int, floor: int) -> None:
     """The two ends of the guard agree: a start that it lets through ends above its own floor."""
     sample = MemorySample(0, Meminfo(SPARK, available, available), kernel=())
-    if may_start(sample, Need(peak, 2 * floor, floor)).refusal:
+    if may_start(sample, LaunchMemory(peak, 2 * floor, floor)).refusal:
         return
-    seen = Watch(Limits(floor, peak, available))
+    seen = MemoryWatch(GuardLimits(floor, peak, available))
     for at in range(1, 5):
         seen = seen.after(MemorySample(at, Meminfo(SPARK, available - peak, available - peak), kernel=()))
     assert seen.stop is None
@@ -387,14 +389,15 @@ def test_memory_is_back(after: int, held: int, is_back: bool) -> None:
 def test_small_hosts_have_a_smaller_line_for_the_driver() -> None:
     """10 GiB free is little on a Spark and everything on a host of 12."""
     memory = Meminfo(12 * GIB, 6 * GIB, 5 * GIB)
-    calm = Watch(Limits(512 * MIB)).after(MemorySample(0, memory, kernel=NO_MEMORY))
+    calm = MemoryWatch(GuardLimits(512 * MIB)).after(MemorySample(0, memory, kernel=NO_MEMORY))
     assert calm.stop is None
 
 
 def test_a_keeper_that_guards_stays_light() -> None:
     """It lives as long as its model."""
     program = (
-        "import sys, firesteel.run.guard, firesteel.run.restart, firesteel.run.hang, firesteel.edge.memory; "
+        "import sys, firesteel.run.supervise.guard, firesteel.run.supervise.restart; "
+        "import firesteel.run.supervise.hang, firesteel.edge.host.memory; "
         "print(*{'pydantic', 'yaml', 'aiohttp', 'rich', 'click'} & set(sys.modules))"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

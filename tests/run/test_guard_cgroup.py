@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge.kernel_log import KernelLog
-from firesteel.edge.memory import sample
+from firesteel.edge.host.kernel_log import KernelLog
+from firesteel.edge.host.memory import sample
 from firesteel.facts import KernelEvent
-from firesteel.run.guard import Limits, Watch
+from firesteel.run.supervise.guard import GuardLimits, MemoryWatch
 from firesteel.units import KIB, MIB
 
 ROOT = Path("/sys/fs/cgroup")
@@ -114,15 +114,15 @@ def start(cgroup: Cgroup, started: list[subprocess.Popen[bytes]], step: int, pau
 
 @dataclass(frozen=True)
 class Seen:
-    watch: Watch
+    watch: MemoryWatch
     kernel: tuple[KernelEvent, ...]
     left_bytes: int
 
 
-def guard(cgroup: Cgroup, eater: subprocess.Popen[bytes], proc: Path, limits: Limits) -> Seen:
+def guard(cgroup: Cgroup, eater: subprocess.Popen[bytes], proc: Path, limits: GuardLimits) -> Seen:
     """As a keeper would, only quicker, because the cgroup is smaller: looks, and kills when told to."""
     said: list[KernelEvent] = []
-    log, watch, left = KernelLog(), Watch(limits), LIMIT
+    log, watch, left = KernelLog(), MemoryWatch(limits), LIMIT
     deadline = time.monotonic() + GIVE_UP_S
     while eater.poll() is None and time.monotonic() < deadline:
         cgroup.write_meminfo(proc)
@@ -144,13 +144,13 @@ def guard(cgroup: Cgroup, eater: subprocess.Popen[bytes], proc: Path, limits: Li
 @pytest.mark.parametrize(
     ("limits", "kind"),
     [
-        (Limits(FLOOR), "rate"),
+        (GuardLimits(FLOOR), "rate"),
         # Planned down to the floor, so that its speed says nothing.
-        (Limits(FLOOR, expected_bytes=LIMIT - FLOOR, available_bytes=LIMIT), "floor"),
+        (GuardLimits(FLOOR, expected_bytes=LIMIT - FLOOR, available_bytes=LIMIT), "floor"),
     ],
 )
 def test_the_guard_is_before_the_oom_killer(
-    cgroup: Cgroup, eat: list[subprocess.Popen[bytes]], tmp_path: Path, limits: Limits, kind: str
+    cgroup: Cgroup, eat: list[subprocess.Popen[bytes]], tmp_path: Path, limits: GuardLimits, kind: str
 ) -> None:
     start(cgroup, eat, 5 * MIB, 0.08)
     seen = guard(cgroup, eat[0], tmp_path, limits)
@@ -167,7 +167,7 @@ def test_without_the_guard_the_oom_killer_kills_it(
     cgroup: Cgroup, eat: list[subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     start(cgroup, eat, 20 * MIB, 0.05)
-    seen = guard(cgroup, eat[0], tmp_path, Limits(floor_bytes=0))
+    seen = guard(cgroup, eat[0], tmp_path, GuardLimits(floor_bytes=0))
     assert seen.watch.stop is None
     assert eat[0].returncode == -signal.SIGKILL and cgroup.oom_kills == 1
     # The kernel's own words, read as they came; another container's limit is no reason to stop.
@@ -189,5 +189,5 @@ def test_an_eater_that_takes_what_was_planned_is_left_alone(
     assert eater.stdin is not None
     eater.stdin.write(b"go\n")
     eater.stdin.flush()
-    seen = guard(cgroup, eater, tmp_path, Limits(FLOOR, expected_bytes=120 * MIB))
+    seen = guard(cgroup, eater, tmp_path, GuardLimits(FLOOR, expected_bytes=120 * MIB))
     assert seen.watch.stop is None and eater.returncode == 0

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.engines.metrics import Activity, activity
-from firesteel.run.hang import QUIET_S, UNREACHABLE_S, Look, Quiet, stuck
+from firesteel.run.supervise.hang import QUIET_S, UNREACHABLE_S, ActivityReading, IdleTime, stuck
 
 IDLE = Activity(0, 0, 900, 5000, 0.0, pulse=(900, 5000, 0.0))
 BUSY = Activity(2, 1, 900, 5000, 0.4, pulse=(900, 5000, 0.4))
 LLAMACPP = (Path(__file__).parents[1] / "engines" / "metrics" / "llamacpp-11549.txt").read_text()
 
 
-def minutes(seen: Activity | None, start_s: float, end_s: float) -> list[Look]:
+def minutes(seen: Activity | None, start_s: float, end_s: float) -> list[ActivityReading]:
     """The same thing seen every five seconds."""
-    return [Look(start_s + at, seen) for at in range(0, int(end_s - start_s) + 1, 5)]
+    return [ActivityReading(start_s + at, seen) for at in range(0, int(end_s - start_s) + 1, 5)]
 
 
 def test_requests_and_no_sign_of_work_is_stuck() -> None:
@@ -36,7 +36,7 @@ def test_requests_and_no_sign_of_work_is_stuck() -> None:
         minutes(BUSY, 0, 170) + minutes(Activity(2, 1, 901, pulse=(901,)), 175, 340),
         # A prompt is read in pieces: no token, but the cache fills.
         [
-            Look(at, Activity(1, 0, 900, 5000, at / 1e4, pulse=(900, 5000, at / 1e4)))
+            ActivityReading(at, Activity(1, 0, 900, 5000, at / 1e4, pulse=(900, 5000, at / 1e4)))
             for at in range(0, 900, 5)
         ],
         # The requests went away.
@@ -45,12 +45,12 @@ def test_requests_and_no_sign_of_work_is_stuck() -> None:
         minutes(None, 0, 10_000),
         minutes(Activity(), 0, 10_000),
         # A short silence.
-        [*minutes(IDLE, 0, 60), *minutes(None, 65, 180), Look(185, IDLE)],
+        [*minutes(IDLE, 0, 60), *minutes(None, 65, 180), ActivityReading(185, IDLE)],
         # Counters begin anew after a restart: that is a change.
         minutes(BUSY, 0, 175) + minutes(Activity(1, 0, 3, pulse=(3, 20)), 180, 350),
     ],
 )
-def test_what_is_not_stuck(history: list[Look]) -> None:
+def test_what_is_not_stuck(history: list[ActivityReading]) -> None:
     assert stuck(history) is None
 
 
@@ -83,8 +83,8 @@ def test_real_pages_of_an_engine_at_work_are_not_stuck_and_frozen_ones_are() -> 
         )
         for step in range(100)
     ]
-    working = [Look(5 * at, activity("llamacpp", page)) for at, page in enumerate(at_work)]
-    frozen = [Look(5 * at, activity("llamacpp", at_work[0])) for at in range(100)]
+    working = [ActivityReading(5 * at, activity("llamacpp", page)) for at, page in enumerate(at_work)]
+    frozen = [ActivityReading(5 * at, activity("llamacpp", at_work[0])) for at in range(100)]
     assert stuck(working) is None
     assert stuck(frozen) is not None
 
@@ -110,18 +110,18 @@ def test_real_pages_of_an_engine_at_work_are_not_stuck_and_frozen_ones_are() -> 
 def test_folding_is_the_same_as_keeping_a_history(
     steps: list[tuple[float, Activity | None]], prefill_s: float
 ) -> None:
-    quiet, at, history = Quiet(), 0.0, []
+    quiet, at, history = IdleTime(), 0.0, []
     for seconds, seen in steps:
         at += seconds
-        history.append(Look(at, seen))
+        history.append(ActivityReading(at, seen))
         quiet = quiet.after(history[-1])
         assert quiet.reason(prefill_s) == stuck(history, prefill_s)
 
 
 @given(st.lists(st.floats(0.1, QUIET_S / 2 - 1), min_size=1, max_size=100))
 def test_an_engine_that_moves_often_enough_is_never_stuck(gaps: list[float]) -> None:
-    at, history = 0.0, [Look(0.0, BUSY)]
+    at, history = 0.0, [ActivityReading(0.0, BUSY)]
     for number, gap in enumerate(gaps):
         at += gap
-        history.append(Look(at, Activity(1, 9, pulse=(float(number // 2),))))
+        history.append(ActivityReading(at, Activity(1, 9, pulse=(float(number // 2),))))
         assert stuck(history) is None

@@ -15,9 +15,9 @@ import time
 import pytest
 from tests.conftest import run_firesteel
 
-from firesteel.edge import process
-from firesteel.edge.home import Home
-from firesteel.run.service import State, all_services
+from firesteel.edge.files.home import Home
+from firesteel.edge.host import process
+from firesteel.run.service import ServiceState, all_services
 
 pytestmark = pytest.mark.real
 PHASES = {"load": "loading weights", "warm": "warm ", "verify": "verify "}
@@ -62,7 +62,7 @@ def test_after(engine_home: Home, free_port: int, victim: str) -> None:
     assert all_services(engine_home) == [] and process.port_is_free(free_port)
 
 
-def known_state(home: Home) -> State:
+def known_state(home: Home) -> ServiceState:
     for _ in range(200):
         services = all_services(home)
         if services and services[0].state and services[0].state.engine:

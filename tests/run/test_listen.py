@@ -11,14 +11,14 @@ import pytest
 from tests.conftest import run_firesteel
 
 import firesteel
-from firesteel.edge import process
-from firesteel.edge.home import Home
-from firesteel.edge.secrets import read_secrets
+from firesteel.edge.files.home import Home
+from firesteel.edge.files.secrets import read_secrets
+from firesteel.edge.host import process
 from firesteel.errors import Stopped, UsageError
 from firesteel.launch import Ask
-from firesteel.run.listen import is_wide, listening, reached_at
-from firesteel.run.manner import Manner, need_trust
 from firesteel.run.service import all_services
+from firesteel.run.start.listen import is_wide, listening, reached_at
+from firesteel.run.start.options import RunOptions, need_trust
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_code_beside_the_weights_needs_a_word() -> None:
     host = firesteel.host("gb10")
     proposal = firesteel.propose(Ask("phi-4-multimodal-nvfp4"), host)[0]
     with pytest.raises(Stopped, match="code that comes with its weights"):
-        need_trust(proposal, Manner())
-    need_trust(proposal, Manner(trusts_code=True))
+        need_trust(proposal, RunOptions())
+    need_trust(proposal, RunOptions(trusts_code=True))
 
 
 @pytest.mark.real

@@ -17,16 +17,16 @@ import pytest
 
 import firesteel
 from firesteel.catalog import shipped
-from firesteel.edge import process
-from firesteel.edge.home import Home
+from firesteel.edge.files.home import Home
+from firesteel.edge.host import process
 from firesteel.errors import HostNotReady
 from firesteel.facts import Gpu
 from firesteel.launch import Ask
-from firesteel.planner import Band, Part
+from firesteel.planner import Band, MemoryPart
 from firesteel.rules import Proposal, propose
-from firesteel.run.events import Done
-from firesteel.run.preflight import driver_trouble, gpu_trouble, preflight
-from firesteel.run.service import Spec, State, write_spec, write_state
+from firesteel.run.events import PhaseDone
+from firesteel.run.service import ServiceSpec, ServiceState, write_spec, write_state
+from firesteel.run.start.preflight import driver_trouble, gpu_trouble, preflight
 from firesteel.units import GIB, TIB
 
 SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"
@@ -223,7 +223,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
 
 
 async def check(proposal: Proposal, home: Home) -> list[str]:
-    return [event.text async for event in preflight(proposal, home) if isinstance(event, Done)]
+    return [event.text async for event in preflight(proposal, home) if isinstance(event, PhaseDone)]
 
 
 async def test_a_host_that_is_ready(proposal: Proposal, home: Home, programs: Programs) -> None:
@@ -294,7 +294,7 @@ async def test_an_old_driver(proposal: Proposal, home: Home, programs: Programs)
 
 
 async def test_too_little_memory_now(proposal: Proposal, home: Home, programs: Programs) -> None:
-    part = Part("weights", Band.exactly(TIB), "counted", "")
+    part = MemoryPart("weights", Band.exactly(TIB), "counted", "")
     large = replace(proposal.plan, memory=replace(proposal.plan.memory, parts=(part,)))
     with pytest.raises(HostNotReady, match=r"it takes 1.0 TiB at its peak") as refused:
         await check(replace(proposal, plan=large), home)
@@ -308,8 +308,8 @@ async def test_others_on_the_gpu_are_named_and_ours_are_not(
         try:
             pid = process.find(ours.pid)
             folder = home.services / "one"
-            write_spec(folder, Spec("one", "http://127.0.0.1:9", "one", ("x",)))
-            write_state(folder, State(pid or process.this_process(), None, 0.0))
+            write_spec(folder, ServiceSpec("one", "http://127.0.0.1:9", "one", ("x",)))
+            write_state(folder, ServiceState(pid or process.this_process(), None, 0.0))
             programs.smi(f"{other.pid}, ollama, 5120 MiB\\n{ours.pid}, vllm, [N/A]\\n")
             said = [words for words in await check(proposal, home) if "uses the GPU too" in words]
         finally:

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from firesteel.catalog import shipped
-from firesteel.edge import embedded
-from firesteel.edge.home import Home, lock
+from firesteel.edge.embedded import install
+from firesteel.edge.files.home import Home, lock
 from firesteel.errors import FiresteelError
-from firesteel.facts.hardware import hardware, host_at_rest
-from firesteel.facts.host import Gpu, Host
+from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.facts.host.host import Gpu, Host
 from firesteel.launch import Ask
 from firesteel.rules import propose
-from firesteel.run import Waste, find_waste, remove
-from firesteel.run.caches import cache_name
-from firesteel.run.service import Spec, folder_of, write_spec
+from firesteel.run import UnusedFile, find_unused, remove
+from firesteel.run.service import ServiceSpec, folder_of, write_spec
+from firesteel.run.start.caches import cache_name
 
 DRIVER = "580.95.05"
 OLD, NEW = "a" * 40, "b" * 40
@@ -58,15 +58,15 @@ def _spark() -> Host:
     return replace(host_at_rest(hardware("gb10")), gpus=(Gpu("NVIDIA GB10", DRIVER, "12.1"),))
 
 
-def _find(home: Home, *named: str) -> dict[str, Waste]:
-    return {str(waste.path.name): waste for waste in find_waste(home, shipped(), _spark(), named)}
+def _find(home: Home, *named: str) -> dict[str, UnusedFile]:
+    return {str(waste.path.name): waste for waste in find_unused(home, shipped(), _spark(), named)}
 
 
 def _runs(home: Home, *words: str) -> None:
     """As far as its files say: a service that is about to start."""
     folder = folder_of(home, "it")
     folder.mkdir(parents=True)
-    write_spec(folder, Spec("it", "http://127.0.0.1:1", "it", words))
+    write_spec(folder, ServiceSpec("it", "http://127.0.0.1:1", "it", words))
 
 
 def test_an_empty_home(home: Home) -> None:
@@ -130,13 +130,13 @@ def test_kernels_of_another_version_or_driver(home: Home) -> None:
 
 def test_engines_that_nothing_pins(home: Home) -> None:
     pinned = next(image.package for image in shipped().images.named.values() if image.package)
-    _write(embedded.engine_folder(home, pinned) / "complete")
+    _write(install.engine_folder(home, pinned) / "complete")
     _write(home.engines / "xllamacpp-2024.1/complete")
     _write(home.engines / ".lock")
     assert set(_find(home)) == {"xllamacpp-2024.1"}
 
 
 def test_what_cannot_be_removed_is_given_back(tmp_path: Path) -> None:
-    gone = Waste("engine", tmp_path / "file/below", 1, "")
+    gone = UnusedFile("engine", tmp_path / "file/below", 1, "")
     _write(tmp_path / "file")
     assert remove([gone]) == (gone,)

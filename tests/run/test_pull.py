@@ -18,13 +18,13 @@ from tests.edge import hub_server
 from tests.edge.hub_server import COMMIT, Trouble
 
 from firesteel.catalog import shipped
-from firesteel.edge.home import Home
-from firesteel.edge.hub_store import find_store
+from firesteel.edge.files.home import Home
+from firesteel.edge.hub.cache import find_store
 from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.facts.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.launch import Ask
 from firesteel.rules import Proposal, propose
-from firesteel.run import Doing, Done, Event, Want, pull_weights, stage
+from firesteel.run import Event, PhaseDone, PhaseProgress, WeightsNeed, pull_weights, stage
 
 NAME = "org/model"
 TOKEN = "hf_never_show_this_one"
@@ -69,19 +69,19 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
         yield Place(hub, home, env)
 
 
-async def _events(place: Place, *wanted: Want) -> list[Event]:
-    return [event async for event in pull_weights(wanted or [Want(NAME, "vllm")], place.home)]
+async def _events(place: Place, *wanted: WeightsNeed) -> list[Event]:
+    return [event async for event in pull_weights(wanted or [WeightsNeed(NAME, "vllm")], place.home)]
 
 
 def _done(events: list[Event]) -> list[str]:
-    return [event.text for event in events if isinstance(event, Done)]
+    return [event.text for event in events if isinstance(event, PhaseDone)]
 
 
 async def test_only_what_is_needed_is_fetched_and_a_second_pull_asks_nobody(place: Place) -> None:
     first = await _events(place)
     assert place.hub.sent == {"config.json": 2, "model.safetensors": len(WEIGHTS)}
     assert _done(first) == [f"{NAME}: 8.6 MiB in 2 files, read and right"]
-    assert any(isinstance(event, Doing) and "/s, " in event.text for event in first)
+    assert any(isinstance(event, PhaseProgress) and "/s, " in event.text for event in first)
     place.hub.forget()
     assert await _events(place) == []
     assert place.hub.log == []
@@ -154,7 +154,7 @@ async def test_reread_trusts_nobody(place: Place) -> None:
     blob.write_bytes(b"\0" * len(WEIGHTS))
     os.utime(blob, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     assert await _events(place) == []
-    again = [event async for event in pull_weights([Want(NAME, "vllm")], place.home, reread=True)]
+    again = [event async for event in pull_weights([WeightsNeed(NAME, "vllm")], place.home, reread=True)]
     assert "model.safetensors was not, and was fetched again" in _done(again)[0]
 
 
@@ -164,19 +164,19 @@ async def test_update_finds_a_new_revision(place: Place) -> None:
     repository.commit, repository.files["config.json"] = "e" * 40, b'{"new": 1}'
     assert await _events(place) == []
     place.hub.forget()
-    _ = [event async for event in pull_weights([Want(NAME, "vllm")], place.home, update=True)]
+    _ = [event async for event in pull_weights([WeightsNeed(NAME, "vllm")], place.home, update=True)]
     assert place.hub.sent == {"config.json": 10}
     reference = place.home.root / "huggingface/hub/models--org--model/refs/main"
     assert reference.read_text() == "e" * 40
 
 
 async def test_a_pinned_revision(place: Place) -> None:
-    await _events(place, Want(NAME, "vllm", revision=COMMIT))
+    await _events(place, WeightsNeed(NAME, "vllm", revision=COMMIT))
     assert place.hub.log[0].path.endswith(f"/revision/{COMMIT}")
     place.hub.forget()
-    assert await _events(place, Want(NAME, "vllm", revision=COMMIT)) == [] and place.hub.log == []
+    assert await _events(place, WeightsNeed(NAME, "vllm", revision=COMMIT)) == [] and place.hub.log == []
     with pytest.raises(FiresteelError, match="no revision"):
-        await _events(place, Want(NAME, "vllm", revision="d" * 40))
+        await _events(place, WeightsNeed(NAME, "vllm", revision="d" * 40))
 
 
 async def test_what_older_tools_fetched_serves_without_network(

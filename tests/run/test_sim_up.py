@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.conftest import Firesteel, Ran
 
-from firesteel.edge.process import port_is_free
-from firesteel.edge.sim.ledger import holders
+from firesteel.edge.host.process import port_is_free
+from firesteel.sim.memory import holders
 
 MODEL = "qwen3.6-35b-a3b-nvfp4"
 SMALL = ("--context", "8192", "--users", "2")

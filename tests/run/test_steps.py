@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import firesteel
-from firesteel.edge.home import Home
+from firesteel.edge.files.home import Home
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Ask, FlagValue
 from firesteel.rules import Proposal

@@ -14,8 +14,8 @@ import openai
 import pytest
 from tests.conftest import Ran, run_firesteel
 
-from firesteel.edge import process
-from firesteel.edge.home import Home
+from firesteel.edge.files.home import Home
+from firesteel.edge.host import process
 from firesteel.run.service import all_services
 
 pytestmark = pytest.mark.real

@@ -18,14 +18,16 @@ import pytest
 
 import firesteel
 from firesteel.catalog import Image, Images
-from firesteel.edge import checkpoints, embedded, process
-from firesteel.edge.home import Home
+from firesteel.edge.embedded import install
+from firesteel.edge.files import checkpoints
+from firesteel.edge.files.home import Home
+from firesteel.edge.host import process
 from firesteel.errors import HostNotReady
-from firesteel.facts.host import Gpu
+from firesteel.facts.host.host import Gpu
 from firesteel.launch import Ask, Mount
 from firesteel.rules import Proposal, propose_checkpoint
-from firesteel.run import Done, Ready, adopt_all, all_services, bring_up, stop
-from firesteel.run.service import State
+from firesteel.run import PhaseDone, ServiceReady, adopt_all, all_services, bring_up, stop
+from firesteel.run.service import ServiceState
 
 pytestmark = pytest.mark.real
 IMAGE = "firesteel-test/llamacpp:1"
@@ -70,7 +72,7 @@ def proposal(docker: str, engine_home: Home, free_port: int, monkeypatch: pytest
     engine = next(engine_home.engines.glob("*/bin/python")).parent.parent
     ours = {"/usr": "/usr", sys.base_prefix: sys.base_prefix, str(engine.resolve()): "/engine"}
     mounts = [Mount(source, target, read_only=True) for source, target in ours.items()]
-    mounts.append(Mount(str(embedded.SERVER), "/server.py", read_only=True))
+    mounts.append(Mount(str(install.SERVER), "/server.py", read_only=True))
     box = replace(launch.container, mounts=(*launch.container.mounts, *mounts))
     flags = {**launch.flags, "threads": "1", "log-verbosity": "4"}
     # Nor is this machine as fast as a Spark: no speed is promised.
@@ -86,13 +88,13 @@ def containers(address: str) -> list[str]:
 async def test_a_container_goes_the_whole_way(proposal: Proposal, docker: str, engine_home: Home) -> None:
     events = [event async for event in bring_up(proposal, engine_home)]
     ready = events[-1]
-    assert isinstance(ready, Ready) and ready.report.is_verified
+    assert isinstance(ready, ServiceReady) and ready.report.is_verified
     assert containers(docker) == [f"firesteel-{proposal.name} firesteel={proposal.name}"]
     compared = {row.what: row for row in ready.report.compared}
     assert compared["KV cache"].is_within and compared["weights"].is_within
     stopped = [event async for event in stop(all_services(engine_home)[0])][-1]
     # Other tests start engines meanwhile: the host's memory alone does not tell whether this one's is back.
-    assert isinstance(stopped, Done) and "MiB" in stopped.text and "back" in stopped.text, stopped
+    assert isinstance(stopped, PhaseDone) and "MiB" in stopped.text and "back" in stopped.text, stopped
     assert containers(docker) == [] and all_services(engine_home) == []
 
 
@@ -108,7 +110,7 @@ async def test_a_container_whose_keeper_was_killed_is_adopted(
     assert after.phase == "ready" and after.state is not None
     assert after.state.keeper != before.keeper and after.state.started_at == before.started_at
     again = [event async for event in bring_up(proposal, engine_home)][-1]
-    assert isinstance(again, Ready) and again.already
+    assert isinstance(again, ServiceReady) and again.already
     words = ["docker", "-H", docker, "kill", f"firesteel-{proposal.name}"]
     subprocess.run(words, check=True, capture_output=True)
     for _ in range(100):
@@ -133,7 +135,7 @@ async def test_a_container_whose_keeper_was_killed_can_be_stopped(
     assert containers(docker) == [] and all_services(engine_home) == []
 
 
-def kill_keeper(home: Home) -> State:
+def kill_keeper(home: Home) -> ServiceState:
     state = all_services(home)[0].state
     assert state is not None
     process.send(state.keeper, signal.SIGKILL)

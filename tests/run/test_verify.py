@@ -14,17 +14,25 @@ from tests.run.garbler import COMPUTER, FAULTS, KEY, MODEL, MUSING, Garbler, ser
 
 from firesteel import library
 from firesteel.cli.verify import base_of
-from firesteel.edge.home import Home
-from firesteel.edge.http import chat, chat_whole, complete, count_tokens, is_healthy, metrics, offered
+from firesteel.edge.files.home import Home
+from firesteel.edge.http.engine_client import (
+    chat,
+    chat_whole,
+    complete,
+    count_tokens,
+    is_healthy,
+    metrics,
+    offered_models,
+)
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.planner import Band
-from firesteel.run.expect import Expect, as_plain, expect, read_expect
-from firesteel.run.judge import Check
-from firesteel.run.prove import _need_good
-from firesteel.run.service import Spec, all_services
-from firesteel.run.verify import Budget, Proof, stop_word, verify
+from firesteel.run.service import ServiceSpec, all_services
+from firesteel.run.verify.checks import CheckResult
+from firesteel.run.verify.expected import Expected, as_plain, expected, read_expected
+from firesteel.run.verify.prove import _need_good
+from firesteel.run.verify.verify import Proof, VerifyBudget, stop_word, verify
 
-PROMISED = Expect(
+PROMISED = Expected(
     engine="vllm",
     parameters=8_000_000_000,
     context=8192,
@@ -74,7 +82,7 @@ CAUGHT_BY: dict[str, set[str]] = {
 }
 
 
-async def prove(garbler: Garbler, promised: Expect, budget: Budget | None = None) -> Proof:
+async def prove(garbler: Garbler, promised: Expected, budget: VerifyBudget | None = None) -> Proof:
     async with serving(garbler) as url:
         async for each in verify(url, MODEL, promised, key=garbler.key, budget=budget):
             if isinstance(each, Proof):
@@ -87,8 +95,10 @@ def failed(proof: Proof) -> set[str]:
 
 
 @pytest.mark.parametrize("key", [None, KEY])
-@pytest.mark.parametrize("promised", [PROMISED, THOUGHTLESS, Expect()], ids=["all", "no thoughts", "nothing"])
-async def test_a_good_server_passes_all(promised: Expect, key: str | None) -> None:
+@pytest.mark.parametrize(
+    "promised", [PROMISED, THOUGHTLESS, Expected()], ids=["all", "no thoughts", "nothing"]
+)
+async def test_a_good_server_passes_all(promised: Expected, key: str | None) -> None:
     thinks = promised.reasoning_parser is not None
     proof = await prove(Garbler(drafts=True, key=key, parses_thoughts=thinks), promised)
     assert failed(proof) == set() and proof.is_good
@@ -111,7 +121,7 @@ async def test_each_fault_is_caught_by_what_should(fault: str) -> None:
         fault, drafts=True, key=KEY if fault == "open to all" else None, parses_thoughts=not knows_nothing
     )
     slow = fault in ("stalls", "endless")
-    proof = await prove(garbler, promised, Budget(60, 1 if slow else 30))
+    proof = await prove(garbler, promised, VerifyBudget(60, 1 if slow else 30))
     assert not proof.is_good
     assert failed(proof) == CAUGHT_BY[fault], proof.checks
 
@@ -125,7 +135,7 @@ async def test_a_note_tells_and_does_not_fail() -> None:
 
 async def test_no_more_is_asked_of_a_server_that_does_not_answer() -> None:
     start = time.monotonic()
-    proof = await prove(Garbler("stalls"), PROMISED, Budget(60, 1))
+    proof = await prove(Garbler("stalls"), PROMISED, VerifyBudget(60, 1))
     assert [check.name for check in proof.checks] == ["speaks"]
     assert "stopped answering" in proof.checks[0].saw
     assert time.monotonic() - start < 10
@@ -133,7 +143,7 @@ async def test_no_more_is_asked_of_a_server_that_does_not_answer() -> None:
 
 async def test_when_the_time_is_over_the_rest_is_named_and_not_asked() -> None:
     garbler = Garbler(drafts=True)
-    proof = await prove(garbler, PROMISED, Budget(total_s=0))
+    proof = await prove(garbler, PROMISED, VerifyBudget(total_s=0))
     assert garbler.asked == [] and proof.is_good
     left_out = [check for check in proof.checks if "the time for it was over" in check.saw]
     assert len(left_out) >= 8 and all(check.level == "note" for check in left_out)
@@ -167,13 +177,13 @@ async def test_kernels_are_held_against_the_log() -> None:
         found = {
             each.name: each
             async for each in verify(url, MODEL, asked, read_log=lambda: log)
-            if isinstance(each, Check)
+            if isinstance(each, CheckResult)
         }
     assert found["moe-backend"].passed and "MARLIN" in found["moe-backend"].saw
     assert not found["attention-backend"].passed and found["attention-backend"].level == "note"
 
 
-def named(proof: Proof, name: str) -> Check:
+def named(proof: Proof, name: str) -> CheckResult:
     return next(check for check in proof.checks if check.name == name)
 
 
@@ -223,7 +233,7 @@ async def test_who_stops_answering_is_not_called_wrong(answers: int) -> None:
 async def test_silence_refusal_and_a_wrong_answer_are_three_things(
     fault: str, cause: str, unanswered: bool
 ) -> None:
-    proof = await prove(Garbler(fault, drafts=True), PROMISED, Budget(60, 1))
+    proof = await prove(Garbler(fault, drafts=True), PROMISED, VerifyBudget(60, 1))
     assert {check.cause for check in proof.checks if check.fails_launch} == {cause}
     assert proof.is_unanswered is unanswered
 
@@ -233,30 +243,30 @@ async def test_silence_refusal_and_a_wrong_answer_are_three_things(
     [
         (
             [
-                Check("speaks", True, "4"),
-                Check("stop", False, "the engine stopped answering: X", cause="silent"),
+                CheckResult("speaks", True, "4"),
+                CheckResult("stop", False, "the engine stopped answering: X", cause="silent"),
             ],
             "came up, and then stopped answering: X (stop); it was stopped",
         ),
         (
-            [Check("speaks", False, "the engine answered HTTP 500: oops", cause="refused")],
+            [CheckResult("speaks", False, "the engine answered HTTP 500: oops", cause="refused")],
             "came up, but answers with errors (speaks: the engine answered HTTP 500: oops); it was stopped",
         ),
         (
             [
-                Check("2+2", False, '"5"'),
-                Check("stop", False, "the engine stopped answering", cause="silent"),
+                CheckResult("2+2", False, '"5"'),
+                CheckResult("stop", False, "the engine stopped answering", cause="silent"),
             ],
             'came up, but its answers are wrong (2+2: "5"; stop: the engine stopped answering)',
         ),
     ],
 )
-def test_up_says_truly_what_happened(checks: list[Check], says: str) -> None:
-    spec = Spec("one", "http://127.0.0.1:9", "one", ("x",))
+def test_up_says_truly_what_happened(checks: list[CheckResult], says: str) -> None:
+    spec = ServiceSpec("one", "http://127.0.0.1:9", "one", ("x",))
     with pytest.raises(FiresteelError) as caught:
         _need_good(spec, Proof(tuple(checks)))
     assert caught.value.what.startswith(f"{spec.name} {says}")
-    _need_good(spec, Proof((Check("facts", False, "2 of 3", "note"),)))
+    _need_good(spec, Proof((CheckResult("facts", False, "2 of 3", "note"),)))
 
 
 def test_a_word_to_stop_at_comes_first_where_it_was_found() -> None:
@@ -277,7 +287,7 @@ async def test_http_says_what_went_wrong_in_a_sentence() -> None:
         assert answer.text == whole.text == "The answer is 4." and answer.completion_tokens == 4
         assert await count_tokens(url, MODEL, "one two three", key=KEY) == 3
         assert await count_tokens(url, MODEL, "one two three") is None is await metrics(url)
-        assert [row["id"] for row in await offered(url, key=KEY)] == [MODEL]
+        assert [row["id"] for row in await offered_models(url, key=KEY)] == [MODEL]
         with pytest.raises(FiresteelError, match="HTTP 404"):
             await complete(url, MODEL, "Once", max_tokens=4, key=KEY)
     assert not await is_healthy(url)
@@ -287,18 +297,18 @@ async def test_http_says_what_went_wrong_in_a_sentence() -> None:
 
 def test_what_is_expected_survives_its_file() -> None:
     for proposal in library.models("gb10"):
-        made = expect(proposal)
-        assert read_expect(json.loads(json.dumps(as_plain(made)))) == made
-    assert read_expect({"parameters": "many"}) == Expect()
+        made = expected(proposal)
+        assert read_expected(json.loads(json.dumps(as_plain(made)))) == made
+    assert read_expected({"parameters": "many"}) == Expected()
 
 
 def test_expectations_follow_the_recipe() -> None:
-    made = expect(library.plan("qwen3.6-27b-nvfp4-unsloth-mtp", host_name="gb10")[0])
+    made = expected(library.plan("qwen3.6-27b-nvfp4-unsloth-mtp", host_name="gb10")[0])
     assert (made.size, made.tool_parser, made.reasoning_parser) == ("able", "qwen3_coder", "qwen3")
     assert made.drafts == "mtp" and made.drafted_tokens_per_s and made.kv_tokens and not made.is_cpu
-    small = expect(library.plan("smollm2")[0])
+    small = expected(library.plan("smollm2")[0])
     assert small.size == "tiny" and small.is_cpu and small.context == 4096 and small.drafts is None
-    oss = expect(library.plan("gpt-oss-120b", host_name="gb10")[0])
+    oss = expected(library.plan("gpt-oss-120b", host_name="gb10")[0])
     assert oss.requests == {"temperature": 1.0, "top_p": 1.0} and oss.parameters and oss.parameters > 1e11
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from firesteel.catalog import shipped
-from firesteel.edge.hub_store import HubFile
+from firesteel.edge.hub.cache import HubFile
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.facts.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.launch import Ask, EngineName
 from firesteel.rules import propose
-from firesteel.run.weights import Want, needed, packages, read_name, wants
+from firesteel.run.fetch.weights import WeightsNeed, needed, packages, read_name, weights_needed
 
 MODEL = "config.json tokenizer.json model-00001-of-00002.safetensors model-00002-of-00002.safetensors"
 INDEX = f"{MODEL} model.safetensors.index.json"
@@ -20,12 +20,14 @@ def files(names: str) -> list[HubFile]:
     return [HubFile(name, 1 + place, f"{place:040x}") for place, name in enumerate(names.split())]
 
 
-def chosen(names: str, want: Want) -> set[str]:
+def chosen(names: str, want: WeightsNeed) -> set[str]:
     return {file.path for file in needed(files(names), want)}
 
 
-def want(engine: EngineName | None = "vllm", label: str | None = None, load_format: str = "auto") -> Want:
-    return Want("o/n", engine, label=label, load_format=load_format)
+def want(
+    engine: EngineName | None = "vllm", label: str | None = None, load_format: str = "auto"
+) -> WeightsNeed:
+    return WeightsNeed("o/n", engine, label=label, load_format=load_format)
 
 
 @pytest.mark.parametrize(
@@ -95,18 +97,18 @@ def test_a_projector_of_the_nearest_width() -> None:
         (GGUFS, want("llamacpp", "Q5_K_M"), "no GGUF called Q5_K_M; it has"),
         ("n-Q4_0-00001-of-00002.gguf", want("llamacpp", "Q4_0"), "lacks part 2 of 2"),
         ("README.md", want(), "no weights that vllm reads"),
-        ("README.md", Want("o/n", patterns=("*.gguf",)), r"no file like \*\.gguf; it has README\.md"),
+        ("README.md", WeightsNeed("o/n", patterns=("*.gguf",)), r"no file like \*\.gguf; it has README\.md"),
         (GGUFS, want(None), "has 4 GGUF models: Q3_K_M, Q4_K_M, Q4_K_XL, Q8_0"),
     ],
 )
-def test_what_is_not_there_is_said(names: str, meant: Want, says: str) -> None:
+def test_what_is_not_there_is_said(names: str, meant: WeightsNeed, says: str) -> None:
     with pytest.raises(FiresteelError, match=says) as caught:
         needed(files(names), meant)
     assert caught.value.next
 
 
 def test_patterns_are_a_shells() -> None:
-    assert chosen(GGUFS, Want("o/n", patterns=("*Q8_0*",))) == {"n-Q8_0.gguf", "imatrix-Q8_0.gguf"}
+    assert chosen(GGUFS, WeightsNeed("o/n", patterns=("*Q8_0*",))) == {"n-Q8_0.gguf", "imatrix-Q8_0.gguf"}
 
 
 @pytest.mark.parametrize("name", ["nothing", "a/b/c", "a/b c", "", "/etc/passwd", "a/b:" * 1000])
@@ -116,7 +118,7 @@ def test_a_name_that_is_none(name: str) -> None:
 
 
 def test_a_name_with_label_and_revision() -> None:
-    assert read_name("o/n:Q4_0@v2", ()) == Want("o/n", None, "v2", "Q4_0")
+    assert read_name("o/n:Q4_0@v2", ()) == WeightsNeed("o/n", None, "v2", "Q4_0")
 
 
 def test_every_recipe_says_what_it_wants() -> None:
@@ -124,13 +126,15 @@ def test_every_recipe_says_what_it_wants() -> None:
     spark = host_at_rest(hardware("gb10"))
     by_name = {each.name: each for each in propose(shipped(), spark, Ask())}
     for name, proposal in by_name.items():
-        found = wants(proposal)
+        found = weights_needed(proposal)
         assert (found == ()) == proposal.is_embedded, name
-    nano = wants(by_name["nemotron-3-nano-nvfp4"])
+    nano = weights_needed(by_name["nemotron-3-nano-nvfp4"])
     assert [each.what for each in nano] == ["weights", "file"]
     assert nano[1].patterns[0] == "nano_v3_reasoning_parser.py"
-    drafted = wants(by_name["qwen3.5-27b-dflash"])
+    drafted = weights_needed(by_name["qwen3.5-27b-dflash"])
     assert [each.repository for each in drafted][1:] == ["z-lab/Qwen3.5-27B-DFlash"]
-    assert len(wants(by_name["gemma-4-12b-coder-nvfp4-mtp"])) == 1  # its draft is in its own repository
-    assert wants(by_name["gpt-oss-120b-llamacpp"])[0].label == "MXFP4"
+    assert (
+        len(weights_needed(by_name["gemma-4-12b-coder-nvfp4-mtp"])) == 1
+    )  # its draft is in its own repository
+    assert weights_needed(by_name["gpt-oss-120b-llamacpp"])[0].label == "MXFP4"
     assert packages(by_name["phi-4-multimodal-nvfp4"]) == ("scipy",)

@@ -41,7 +41,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RequestSample:
     """One request, as seen by the client. Times are seconds from when it was sent."""
 
     point: int
@@ -83,7 +83,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class MeasuredFigure:
     """A measured number with its 95 % interval."""
 
     value: float
@@ -98,17 +98,17 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class PointFigures:
     """What one point came to; None: not known, never a guess."""
 
     point: Point
     samples: int
     wrong: Mapping[str, int] = field(default_factory=dict)
-    decode_tps: Figure | None = None
+    decode_tps: MeasuredFigure | None = None
     """Of one user: tokens after the first, by the time they took."""
-    total_tps: Figure | None = None
+    total_tps: MeasuredFigure | None = None
     """All users together, over the time that the point was under load."""
-    prefill_tps: Figure | None = None
+    prefill_tps: MeasuredFigure | None = None
     ttft_ms: Mapping[str, float] = field(default_factory=dict)
     """`p50`, `p90`, `p99`, `mean`."""
     inter_token_ms: Mapping[str, float] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Figures:
     joules_per_token: float | None = None
     cached_share: float | None = None
     accepted_per_step: float | None = None
-    ttft_mean_ms: Figure | None = None
+    ttft_mean_ms: MeasuredFigure | None = None
     visits: int = 0
     """How often the point was under load; what intervals are made of."""
     cold: Mapping[str, float] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RequestSettings:
     """How it was asked: without this a figure cannot be compared."""
 
     temperature: float | None = 0.0
@@ -166,14 +166,14 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BenchRun:
     id: str
     began: str
     """UTC, ISO."""
     subject: Subject
-    settings: Settings
+    settings: RequestSettings
     points: tuple[Point, ...]
-    figures: tuple[Figures, ...] = ()
+    figures: tuple[PointFigures, ...] = ()
     is_whole: bool = False
     """False: stopped before its budget or precision was reached; it can go on."""
     client: Mapping[str, float] = field(default_factory=dict)

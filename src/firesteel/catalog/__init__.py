@@ -7,24 +7,48 @@ and docker's own words.
 """
 
 from firesteel.catalog.catalog import PORT, Catalog, contain, find, launch, overlay, shipped, weights
-from firesteel.catalog.docker_words import SWITCHES, container_name, plain_reference
+from firesteel.catalog.docker_options import SWITCHES, container_name, plain_reference
 from firesteel.catalog.image import (
     Image,
     Images,
-    Other,
-    Seen,
+    InspectedImage,
+    OtherImage,
     VersionRange,
     identify,
     is_upstream,
-    other,
+    other_image,
     with_learned,
 )
 from firesteel.catalog.model import Model, ModelFile, Published
 from firesteel.catalog.recipe import Asset, Correction, Quality, Recipe, Setting
 
 __all__ = [
-    "PORT", "SWITCHES", "Asset", "Catalog", "Correction", "Image", "Images", "Model", "ModelFile", "Other",
-    "Published", "Quality", "Recipe", "Seen", "Setting", "VersionRange", "contain", "container_name",
-    "find", "identify", "is_upstream", "launch", "other", "overlay", "plain_reference", "shipped",
-    "weights", "with_learned",
+    "PORT",
+    "SWITCHES",
+    "Asset",
+    "Catalog",
+    "Correction",
+    "Image",
+    "Images",
+    "InspectedImage",
+    "Model",
+    "ModelFile",
+    "OtherImage",
+    "Published",
+    "Quality",
+    "Recipe",
+    "Setting",
+    "VersionRange",
+    "contain",
+    "container_name",
+    "find",
+    "identify",
+    "is_upstream",
+    "launch",
+    "other_image",
+    "overlay",
+    "plain_reference",
+    "shipped",
+    "weights",
+    "with_learned",
 ]  # fmt: skip

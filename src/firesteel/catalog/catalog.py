@@ -18,11 +18,11 @@ from pathlib import PurePosixPath
 from typing import TypeVar
 
 from firesteel import engines
+from firesteel.catalog.errors import mistake
 from firesteel.catalog.image import Image, Images, read_images
-from firesteel.catalog.mistake import mistake
+from firesteel.catalog.lazy_dict import LazyDict
 from firesteel.catalog.model import Model, prove, read_model
 from firesteel.catalog.recipe import Asset, Recipe, read_recipe
-from firesteel.catalog.shelf import Shelf
 from firesteel.errors import UsageError
 from firesteel.facts import Role, Weights
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch, Mount
@@ -63,7 +63,7 @@ def shipped() -> Catalog:
         PurePosixPath(path).stem: partial(_open_recipe, path, entry)
         for path, entry in _walk(data / "recipes", "recipes")
     }
-    return Catalog(Shelf(recipes), Shelf(models), images)
+    return Catalog(LazyDict(recipes), LazyDict(models), images)
 
 
 def _walk(folder: Traversable, path: str) -> Iterable[tuple[str, Traversable]]:
@@ -129,7 +129,7 @@ def _over(own: dict[str, T], under: Mapping[str, T]) -> Mapping[str, T]:
     if not own:
         return under
     readers: dict[str, Callable[[], T]] = {name: partial(under.__getitem__, name) for name in under}
-    return Shelf({**readers, **{name: partial(own.__getitem__, name) for name in own}})
+    return LazyDict({**readers, **{name: partial(own.__getitem__, name) for name in own}})
 
 
 def _once(seen: dict[str, str], what: str, path: str, text: str) -> None:

@@ -23,12 +23,12 @@ from typing import Annotated, Any, Literal, Self
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, model_validator
 
-from firesteel import sheets
-from firesteel.catalog.docker_words import plain_reference
-from firesteel.catalog.mistake import mistake
-from firesteel.engines.chronicle import Chronicle, at
-from firesteel.engines.symbols import Schema
-from firesteel.facts.evidence import Source, Sources
+from firesteel import yaml_schema
+from firesteel.catalog.docker_options import plain_reference
+from firesteel.catalog.errors import mistake
+from firesteel.engines.schema.chronicle import EngineHistory, at
+from firesteel.engines.schema.symbols import Schema
+from firesteel.facts.evidence import Evidence, Sources
 from firesteel.launch import EngineName
 
 Words = tuple[str, ...]
@@ -62,24 +62,24 @@ class Image:
     """Built for a GPU."""
     floating: bool = False
     """The tag moves: what it holds depends on the day it was pulled."""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Evidence, ...] = ()
     note: str | None = None
     schema: Schema | None = field(default=None, repr=False, compare=False)
     """What its own sources say it understands, when it was read on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
+class OtherImage:
     """An image that is no engine firesteel reads, and what it is instead."""
 
     repository: str
     """With `*` at its end: everything under it."""
     what: str
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Evidence, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class InspectedImage:
     """What was read out of an image that lies on this machine."""
 
     reference: str
@@ -111,7 +111,7 @@ class Images:
     tags: tuple[TagRow, ...] = ()
     digests: Mapping[str, Image] = field(default_factory=dict)
     """By `sha256:...` alone: the same digest is the same image in every registry."""
-    others: tuple[Other, ...] = ()
+    others: tuple[OtherImage, ...] = ()
     seen: Mapping[str, Image] = field(default_factory=dict)
     """By reference, what was read on this machine."""
     releases: Mapping[tuple[EngineName, str], Schema] = field(default_factory=dict)
@@ -144,7 +144,7 @@ VersionRange = Annotated[str, AfterValidator(_specifies)]
 """Text in a sheet that says which versions of an engine are meant."""
 
 
-class ContentsSheet(sheets.Sheet):
+class ContentsSchema(yaml_schema.FileSchema):
     """What is inside an image."""
 
     version: str | None = None
@@ -160,15 +160,15 @@ class ContentsSheet(sheets.Sheet):
 
     def contents(self) -> dict[str, Any]:
         """What the file says, and nothing that it leaves out."""
-        return self.model_dump(include=set(ContentsSheet.model_fields), exclude_unset=True)
+        return self.model_dump(include=set(ContentsSchema.model_fields), exclude_unset=True)
 
 
-class NamedSheet(ContentsSheet):
+class NamedSchema(ContentsSchema):
     reference: str | None = None
     digest: str | None = None
     package: str | None = None
     engine: EngineName | None = None
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Evidence, ...] = ()
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
@@ -177,7 +177,7 @@ class NamedSheet(ContentsSheet):
         return self
 
 
-class TagSheet(ContentsSheet):
+class TagSchema(ContentsSchema):
     repository: str
     tag: Annotated[str, AfterValidator(_compiles)]
     versions: VersionRange = ""
@@ -187,7 +187,7 @@ class TagSheet(ContentsSheet):
     sources: Sources
 
 
-class DigestSheet(ContentsSheet):
+class DigestSchema(ContentsSchema):
     reference: str
     """The tag that it had; what a row knows of the tag needs not be said again."""
     digest: Annotated[str, AfterValidator(_is_digest)]
@@ -195,17 +195,17 @@ class DigestSheet(ContentsSheet):
     sources: Sources
 
 
-class OtherSheet(sheets.Sheet):
+class OtherSchema(yaml_schema.FileSchema):
     repository: str
     what: str
     sources: Sources
 
 
-class ImagesSheet(sheets.Sheet):
-    images: dict[str, NamedSheet] = {}
-    tags: tuple[TagSheet, ...] = ()
-    digests: tuple[DigestSheet, ...] = ()
-    others: tuple[OtherSheet, ...] = ()
+class ImagesSchema(yaml_schema.FileSchema):
+    images: dict[str, NamedSchema] = {}
+    tags: tuple[TagSchema, ...] = ()
+    digests: tuple[DigestSchema, ...] = ()
+    others: tuple[OtherSchema, ...] = ()
 
 
 def read_images(path: str, text: str, under: Images) -> Images:
@@ -213,7 +213,7 @@ def read_images(path: str, text: str, under: Images) -> Images:
 
     An image whose reference a tag row knows needs nothing else said; what is said wins.
     """
-    sheet = sheets.load(path, text, ImagesSheet)
+    sheet = yaml_schema.load(path, text, ImagesSchema)
     tags = (*(_tag_row(row) for row in sheet.tags), *under.tags)
     named, digests = dict(under.named), dict(under.digests)
     for name, each in sheet.images.items():
@@ -231,7 +231,7 @@ def read_images(path: str, text: str, under: Images) -> Images:
             what = f"`digests.{place}`: needs its `engine`: no tag row knows `{row.reference}`"
             raise mistake(path, text, ("digests", place), what)
         digests[row.digest] = _pinned(row, base)
-    others = (*(Other(row.repository, row.what, row.sources) for row in sheet.others), *under.others)
+    others = (*(OtherImage(row.repository, row.what, row.sources) for row in sheet.others), *under.others)
     return replace(under, named=named, tags=tags, digests=digests, others=others)
 
 
@@ -243,27 +243,29 @@ def _base(reference: str | None, engine: EngineName | None, tags: tuple[TagRow, 
     return replace(known, engine=engine) if known else Image(engine, None)
 
 
-def _named(name: str, sheet: NamedSheet, base: Image) -> Image:
+def _named(name: str, sheet: NamedSchema, base: Image) -> Image:
     reference = f"{sheet.reference}@{sheet.digest}" if sheet.digest else sheet.reference
     sources = (*sheet.sources, *base.sources)
     told = replace(base, name=name, reference=reference, package=sheet.package, sources=sources)
     return replace(told, **sheet.contents())
 
 
-def _pinned(sheet: DigestSheet, base: Image) -> Image:
+def _pinned(sheet: DigestSchema, base: Image) -> Image:
     """An image by its digest holds one thing for ever, also when its tag moves."""
     sources = (*sheet.sources, *base.sources)
     told = replace(base, reference=f"{sheet.reference}@{sheet.digest}", floating=False, sources=sources)
     return replace(told, **sheet.contents())
 
 
-def _tag_row(sheet: TagSheet) -> TagRow:
+def _tag_row(sheet: TagSchema) -> TagRow:
     image = replace(Image(sheet.engine, None, sources=sheet.sources), **sheet.contents())
     specifiers = SpecifierSet(sheet.versions)
     return TagRow(sheet.repository, re.compile(sheet.tag), specifiers, sheet.versions_by_key, image)
 
 
-def with_learned(images: Images, seen: Iterable[Seen], books: Iterable[Chronicle] = ()) -> Images:
+def with_learned(
+    images: Images, seen: Iterable[InspectedImage], books: Iterable[EngineHistory] = ()
+) -> Images:
     """`images` with what the user's firesteel learned: images that it opened, which go before all else, and
     releases."""
     by_reference, digests = dict(images.seen), dict(images.digests)
@@ -275,7 +277,7 @@ def with_learned(images: Images, seen: Iterable[Seen], books: Iterable[Chronicle
     return replace(images, seen=by_reference, digests=digests, releases={**images.releases, **releases})
 
 
-def _seen_image(seen: Seen, images: Images) -> Image:
+def _seen_image(seen: InspectedImage, images: Images) -> Image:
     """The machine's own reading over what the registry knows; a tag that moves may have moved since."""
     base = identify(seen.reference, images) or Image(seen.engine, None)
     moved = "; its tag moves, so learn it again after a pull" if base.floating else ""
@@ -318,7 +320,7 @@ def is_upstream(reference: str) -> bool:
     return plain_reference(reference).startswith(_UPSTREAM)
 
 
-def other(reference: str, images: Images) -> Other | None:
+def other_image(reference: str, images: Images) -> OtherImage | None:
     """What an image is that holds no engine firesteel reads; None when it is not known to be such."""
     repository, _ = split_reference(plain_reference(reference))
     for row in images.others:

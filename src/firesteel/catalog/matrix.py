@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from firesteel.catalog.catalog import Catalog
 from firesteel.catalog.model import Model
 from firesteel.errors import UsageError
-from firesteel.facts.parameters import parameters
-from firesteel.facts.quantization import (
+from firesteel.facts.model.parameters import parameters
+from firesteel.facts.model.quantization import (
     NVFP4,
     Method,
     Quantization,
@@ -45,7 +45,7 @@ FAMOUS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MatrixRow:
     model: str
     family: str
     parameters: int
@@ -58,20 +58,20 @@ class Row:
 
 def matrix(
     catalog: Catalog, models: Iterable[str] = FAMOUS, formats: Iterable[str] = FORMATS
-) -> tuple[Row, ...]:
+) -> tuple[MatrixRow, ...]:
     """A row a model. Whether it fits is for the reader to say, who knows what else needs room."""
     wanted = tuple(formats)
     return tuple(_row(catalog.models[each], wanted) for each in models)
 
 
-def _row(model: Model, formats: Iterable[str]) -> Row:
+def _row(model: Model, formats: Iterable[str]) -> MatrixRow:
     if model.parameters is None or model.active_parameters is None:
         raise UsageError(
             f"`{model.id}` has no `config` in its file, so its weights are known in one format only",
             next="firesteel models",
         )
     sizes = {each: weight_bytes(model, each) for each in formats}
-    return Row(
+    return MatrixRow(
         model.id, model.family, model.parameters, model.active_parameters, sizes, model.weights.total_bytes
     )
 

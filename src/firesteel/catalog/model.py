@@ -21,8 +21,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from firesteel import sheets
-from firesteel.catalog.mistake import mistake
+from firesteel import yaml_schema
+from firesteel.catalog.errors import mistake
 from firesteel.errors import FiresteelError
 from firesteel.facts import (
     Architecture,
@@ -38,11 +38,11 @@ from firesteel.facts import (
     architecture_of_config,
     weigh,
 )
-from firesteel.facts.evidence import Source, Sources
-from firesteel.facts.ggml_types import GGML_TYPES
-from firesteel.facts.parameters import Parameters, parameters
-from firesteel.facts.quantization import assumed_weights, quantization
-from firesteel.facts.safetensors import DTYPE_BITS
+from firesteel.facts.evidence import Evidence, Sources
+from firesteel.facts.formats.ggml_types import GGML_TYPES
+from firesteel.facts.formats.safetensors import DTYPE_BITS
+from firesteel.facts.model.parameters import ParameterGroups, parameters
+from firesteel.facts.model.quantization import assumed_weights, quantization
 
 DTYPES: dict[str, tuple[int, int]] = {
     **{name: (1, bits // 8) for name, bits in DTYPE_BITS.items() if bits % 8 == 0},
@@ -74,7 +74,7 @@ class Published:
     """Of the language model: without drafter and towers."""
     tolerance: float
     """How far ours may be off, as a fraction."""
-    source: Source
+    source: Evidence
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Model:
     title: str
     family: str
     """What people call it whatever its format: `gpt-oss-120b` for safetensors and GGUF alike."""
-    sheet: ModelSheet = field(repr=False, compare=False)
+    sheet: ModelSchema = field(repr=False, compare=False)
     license: str
     gated: bool
     modality: tuple[Modality, ...]
@@ -93,7 +93,7 @@ class Model:
     files: tuple[ModelFile, ...] = ()
     """The files to fetch; empty: the whole repository."""
     published: tuple[Published, ...] = ()
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Evidence, ...] = ()
     safety: str | None = None
     """What its makers or others warn of before it is put in front of people."""
     note: str | None = None
@@ -107,7 +107,7 @@ class Model:
         return self.sheet.bytes_of(self._parameters)
 
     @cached_property
-    def _parameters(self) -> Parameters | None:
+    def _parameters(self) -> ParameterGroups | None:
         return parameters(self.sheet.config) if self.sheet.config is not None else None
 
     @property
@@ -137,7 +137,7 @@ class Model:
         return self.weights.bytes_read_per_token(shape.experts, shape.experts_per_token)
 
 
-class FullSheet(sheets.Sheet):
+class FullSchema(yaml_schema.FileSchema):
     kind: Literal["full_attention"]
     times: PositiveInt = 1
     kv_heads: PositiveInt
@@ -148,7 +148,7 @@ class FullSheet(sheets.Sheet):
         return FullAttention(self.kv_heads, self.key_dim, self.value_dim)
 
 
-class SlidingSheet(sheets.Sheet):
+class SlidingSchema(yaml_schema.FileSchema):
     kind: Literal["sliding_attention"]
     times: PositiveInt = 1
     kv_heads: PositiveInt
@@ -160,7 +160,7 @@ class SlidingSheet(sheets.Sheet):
         return SlidingAttention(self.kv_heads, self.key_dim, self.value_dim, self.window)
 
 
-class LinearSheet(sheets.Sheet):
+class LinearSchema(yaml_schema.FileSchema):
     kind: Literal["linear_attention"]
     times: PositiveInt = 1
     state_elements: PositiveInt
@@ -171,7 +171,7 @@ class LinearSheet(sheets.Sheet):
         return LinearAttention(self.state_elements, self.conv_channels, self.conv_kernel)
 
 
-class LatentSheet(sheets.Sheet):
+class LatentSchema(yaml_schema.FileSchema):
     kind: Literal["latent_attention"]
     times: PositiveInt = 1
     kv_lora_rank: PositiveInt
@@ -181,10 +181,10 @@ class LatentSheet(sheets.Sheet):
         return LatentAttention(self.kv_lora_rank, self.qk_rope_head_dim)
 
 
-LayerSheet = Annotated[FullSheet | SlidingSheet | LinearSheet | LatentSheet, Field(discriminator="kind")]
+LayerSheet = Annotated[FullSchema | SlidingSchema | LinearSchema | LatentSchema, Field(discriminator="kind")]
 
 
-class StackSheet(sheets.Sheet):
+class StackSchema(yaml_schema.FileSchema):
     """`repeat` times the layers in `of`, in that order, each of them `times` in a row."""
 
     repeat: PositiveInt
@@ -194,7 +194,7 @@ class StackSheet(sheets.Sheet):
         return [each.layer() for each in self.of for _ in range(each.times)] * self.repeat
 
 
-class ArchitectureSheet(sheets.Sheet):
+class ArchitectureSchema(yaml_schema.FileSchema):
     model_type: str
     hidden_size: PositiveInt
     vocab_size: PositiveInt
@@ -202,14 +202,14 @@ class ArchitectureSheet(sheets.Sheet):
     experts: int = 0
     experts_per_token: int = 0
     drafter_layers: int = 0
-    layers: Annotated[tuple[StackSheet, ...], Field(min_length=1)]
+    layers: Annotated[tuple[StackSchema, ...], Field(min_length=1)]
 
     def architecture(self) -> Architecture:
         plain = self.model_dump(exclude={"layers"})
         return Architecture(**plain, layers=tuple(layer for stack in self.layers for layer in stack.layers()))
 
 
-class GroupSheet(sheets.Sheet):
+class GroupSchema(yaml_schema.FileSchema):
     """`count` tensors alike."""
 
     role: Role
@@ -234,10 +234,10 @@ class GroupSheet(sheets.Sheet):
         return Tensor(self.what, self.dtype, (self.count, *self.shape), total, self.role)
 
 
-class WeightsSheet(sheets.Sheet):
+class WeightsSchema(yaml_schema.FileSchema):
     provenance: Provenance
     source: str
-    tensors: tuple[GroupSheet, ...] = ()
+    tensors: tuple[GroupSchema, ...] = ()
     bytes_by_role: dict[Role, PositiveInt] = {}
 
     @model_validator(mode="after")
@@ -253,7 +253,7 @@ class WeightsSheet(sheets.Sheet):
         return Weights(self.bytes_by_role, self.provenance, self.source, tied_head=tied)
 
 
-class FileSheet(sheets.Sheet):
+class FileSchema(yaml_schema.FileSchema):
     path: str
     bytes: PositiveInt | None = None
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
@@ -261,11 +261,11 @@ class FileSheet(sheets.Sheet):
     member: str | None = None
 
 
-class PublishedSheet(sheets.Sheet):
+class PublishedSchema(yaml_schema.FileSchema):
     bytes: PositiveInt | None = None
     parameters: PositiveInt | None = None
     tolerance: Annotated[float, Field(ge=0, le=0.2)] = 0.0
-    source: Source
+    source: Evidence
 
     @model_validator(mode="after")
     def _is_one_figure(self) -> Self:
@@ -274,13 +274,13 @@ class PublishedSheet(sheets.Sheet):
         return self
 
 
-class ExtraSheet(sheets.Sheet):
+class ExtraSchema(yaml_schema.FileSchema):
     """Weights of the checkpoint that its config does not size."""
 
     role: Role
     bytes: PositiveInt
     what: str
-    source: Source
+    source: Evidence
 
 
 def _json(text: Any) -> Any:
@@ -297,7 +297,7 @@ def _json(text: Any) -> Any:
 JsonText = Annotated[dict[str, Any] | None, BeforeValidator(_json)]
 
 
-class ModelSheet(sheets.Sheet):
+class ModelSchema(yaml_schema.FileSchema):
     id: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+(:[\w.-]+)?$")]
     title: str
     family: str
@@ -307,13 +307,13 @@ class ModelSheet(sheets.Sheet):
     revision: str | None = None
     config: JsonText = None
     quantization: JsonText = None
-    architecture: ArchitectureSheet | None = None
-    weights: WeightsSheet | None = None
+    architecture: ArchitectureSchema | None = None
+    weights: WeightsSchema | None = None
     assumes: str | None = None
     """What `quantization` rests on, where the checkpoint's own was not to be had."""
-    besides: tuple[ExtraSheet, ...] = ()
-    published: tuple[PublishedSheet, ...] = ()
-    files: tuple[FileSheet, ...] = ()
+    besides: tuple[ExtraSchema, ...] = ()
+    published: tuple[PublishedSchema, ...] = ()
+    files: tuple[FileSchema, ...] = ()
     sources: Sources
     safety: str | None = None
     note: str | None = None
@@ -335,7 +335,7 @@ class ModelSheet(sheets.Sheet):
             return self.architecture.architecture()
         return architecture_of_config(self.config)
 
-    def bytes_of(self, counted: Parameters | None) -> Weights:
+    def bytes_of(self, counted: ParameterGroups | None) -> Weights:
         if self.weights is not None:
             return self.weights.weights()
         assert counted is not None, "the sheet has a config where it has no weights"
@@ -345,7 +345,7 @@ class ModelSheet(sheets.Sheet):
         return replace(found, provenance="reported", source=self.assumes) if self.assumes else found
 
 
-def _with_extras(weights: Weights, extras: Iterable[ExtraSheet]) -> Weights:
+def _with_extras(weights: Weights, extras: Iterable[ExtraSchema]) -> Weights:
     by_role, by_format = dict(weights.bytes_by_role), dict(weights.bytes_by_format)
     for extra in extras:
         by_role[extra.role] = by_role.get(extra.role, 0) + extra.bytes
@@ -356,7 +356,7 @@ def _with_extras(weights: Weights, extras: Iterable[ExtraSheet]) -> Weights:
 
 def read_model(path: str, text: str) -> Model:
     """The text of a model file -> a model, or BadSheet with the lines of its mistakes."""
-    sheet = sheets.load(path, text, ModelSheet)
+    sheet = yaml_schema.load(path, text, ModelSchema)
     return Model(
         id=sheet.id,
         title=sheet.title,

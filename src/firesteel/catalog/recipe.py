@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from firesteel import engines, sheets
-from firesteel.catalog.mistake import mistake
-from firesteel.facts.evidence import Source, Sources
+from firesteel import engines, yaml_schema
+from firesteel.catalog.errors import mistake
+from firesteel.facts.evidence import Evidence, Sources
 from firesteel.launch import EngineName, FlagValue
 
 Status = Literal["measured", "reported", "untried"]
@@ -38,7 +38,7 @@ class Correction:
 
     was: str
     why: str
-    source: Source
+    source: Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Quality:
 
     suite: str
     this: float
-    source: Source
+    source: Evidence
     baseline: float | None = None
     """None: the publisher gives no other to hold it against."""
 
@@ -72,7 +72,7 @@ class Asset:
     target: str | None = None
     bytes: int | None = None
     """What a draft adds to the weights."""
-    source: Source | None = None
+    source: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Recipe:
     context: int
     users: int
     status: Status
-    sources: tuple[Source, ...]
+    sources: tuple[Evidence, ...]
     sparks: int = 1
     flags: Mapping[str, Setting] = field(default_factory=dict)
     env: Mapping[str, Setting] = field(default_factory=dict)
@@ -120,32 +120,32 @@ def _flag_value(value: Any) -> Any:
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
-class FlagSheet(sheets.Sheet):
+class FlagSchema(yaml_schema.FileSchema):
     value: Annotated[FlagValue, BeforeValidator(_flag_value)]
     why: str
 
 
-class EnvSheet(sheets.Sheet):
+class EnvSchema(yaml_schema.FileSchema):
     value: str
     why: str
 
 
-class ServesSheet(sheets.Sheet):
+class ServesSchema(yaml_schema.FileSchema):
     context: PositiveInt
     users: PositiveInt
 
 
-class CorrectionSheet(sheets.Sheet):
+class CorrectionSchema(yaml_schema.FileSchema):
     was: str
     why: str
-    source: Source
+    source: Evidence
 
 
-class QualitySheet(sheets.Sheet):
+class QualitySchema(yaml_schema.FileSchema):
     suite: str
     this: float
     baseline: float | None = None
-    source: Source
+    source: Evidence
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.\[\],<>=!~/-]*$", max_length=200)]
@@ -154,14 +154,14 @@ Inside = Annotated[str, Field(pattern=r"^/[\w./-]+$", max_length=200)]
 """A path in the container."""
 
 
-class AssetSheet(sheets.Sheet):
+class AssetSchema(yaml_schema.FileSchema):
     kind: AssetKind
     name: Name
     why: str
     path: Annotated[str, Field(pattern=r"^[\w.][\w./-]*$", max_length=200)] | None = None
     target: Inside | None = None
     bytes: PositiveInt | None = None
-    source: Source | None = None
+    source: Evidence | None = None
 
     @model_validator(mode="after")
     def _has_what_its_kind_needs(self) -> Self:
@@ -177,20 +177,20 @@ class AssetSheet(sheets.Sheet):
         return Asset(self.kind, self.name, self.why, self.path, self.target, self.bytes, self.source)
 
 
-class RecipeSheet(sheets.Sheet):
+class RecipeSchema(yaml_schema.FileSchema):
     title: str
     model: str
     engine: EngineName
     image: str
     sparks: PositiveInt = 1
-    serves: ServesSheet
-    flags: dict[Annotated[str, Field(pattern="^[a-z][a-z0-9-]*$")], FlagSheet] = {}
-    env: dict[str, EnvSheet] = {}
-    assets: tuple[AssetSheet, ...] = ()
+    serves: ServesSchema
+    flags: dict[Annotated[str, Field(pattern="^[a-z][a-z0-9-]*$")], FlagSchema] = {}
+    env: dict[str, EnvSchema] = {}
+    assets: tuple[AssetSchema, ...] = ()
     requests: dict[str, Annotated[Any, BeforeValidator(_plain)]] = {}
-    quality: tuple[QualitySheet, ...] = ()
+    quality: tuple[QualitySchema, ...] = ()
     status: Status
-    corrects: tuple[CorrectionSheet, ...] = ()
+    corrects: tuple[CorrectionSchema, ...] = ()
     sources: Sources
     note: str | None = None
 
@@ -198,7 +198,7 @@ class RecipeSheet(sheets.Sheet):
 def read_recipe(name: str, path: str, text: str) -> Recipe:
     """The text of a recipe file -> a recipe, or BadSheet with the lines of its mistakes."""
     _refuse_name(name, path)
-    sheet = sheets.load(path, text, RecipeSheet)
+    sheet = yaml_schema.load(path, text, RecipeSchema)
     _refuse_sizes(path, text, sheet)
     return Recipe(
         name=name,
@@ -225,14 +225,14 @@ def read_recipe(name: str, path: str, text: str) -> Recipe:
 def _refuse_name(name: str, path: str) -> None:
     """A name becomes a folder, a container and a word on a command line."""
     if not _NAME.match(name):
-        raise sheets.BadSheet(
+        raise yaml_schema.InvalidFile(
             f"{path}:1: `{name}` cannot be a recipe's name: it must begin with a letter or a digit and hold"
             " only letters, digits, `.`, `_` and `-`",
             next=f"rename {path}",
         )
 
 
-def _refuse_sizes(path: str, text: str, sheet: RecipeSheet) -> None:
+def _refuse_sizes(path: str, text: str, sheet: RecipeSchema) -> None:
     sized = engines.size_flags(sheet.engine, sheet.serves.context, sheet.serves.users)
     for flag in sheet.flags:
         if flag in sized:

@@ -7,19 +7,26 @@ from dataclasses import replace
 from typing import Any
 
 from firesteel import library
-from firesteel.bench.ab import in_turns
-from firesteel.bench.compare import TURNS
-from firesteel.bench.measure import Began, Limits, Measured, Order, Progress, Took
-from firesteel.bench.shapes import Sizes, fitting, points
-from firesteel.bench.store import History, fresh_id
-from firesteel.bench.subject import Found, of_url
-from firesteel.bench.values import Settings
-from firesteel.bench.written import Kept
-from firesteel.cli.bench_words import seconds, share
-from firesteel.cli.show import err
+from firesteel.bench.compare.ab import in_turns
+from firesteel.bench.compare.runs import TURNS
+from firesteel.bench.load.measure import (
+    RunFinished,
+    RunLimits,
+    RunOrder,
+    RunProgress,
+    RunStarted,
+    SampleTaken,
+)
+from firesteel.bench.load.shapes import Sizes, fitting, points
+from firesteel.bench.load.subject import FoundSubject, of_url
+from firesteel.bench.results.history import History, new_run_id
+from firesteel.bench.results.serialize import StoredRun
+from firesteel.bench.values import RequestSettings
+from firesteel.cli.options.bench import seconds, share
+from firesteel.cli.output.show import err
 from firesteel.cli.verify import base_of
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.run.prove import key_of
+from firesteel.run.verify.prove import key_of
 
 _APART = {"llamacpp": {"cache_prompt": False}}
 """By engine, what keeps an answer from hanging on what was asked before. Two servers of one llama.cpp build
@@ -27,7 +34,9 @@ gave other words to 4 of 6 prompts while they reused parts of earlier ones, to n
 _KEYS = ("FIRESTEEL_API_KEY", "OPENAI_API_KEY")
 
 
-async def measured_ab(history: History, first: str, second: str, asked: dict[str, Any]) -> tuple[Kept, Kept]:
+async def measured_ab(
+    history: History, first: str, second: str, asked: dict[str, Any]
+) -> tuple[StoredRun, StoredRun]:
     found = [await _subject(word, asked["model"]) for word in (first, second)]
     _insist_on_two(found)
     orders = _orders(found, asked)
@@ -35,23 +44,23 @@ async def measured_ab(history: History, first: str, second: str, asked: dict[str
     orders = [
         replace(order, notes=(*order.notes, f"{TURNS}{names[1 - at]}")) for at, order in enumerate(orders)
     ]
-    done: dict[int, Measured] = {}
+    done: dict[int, RunFinished] = {}
     async for side, event in in_turns(orders[0], orders[1]):
-        if isinstance(event, Began):
+        if isinstance(event, RunStarted):
             history.begin(event.run)
-        elif isinstance(event, Took):
+        elif isinstance(event, SampleTaken):
             history.add(names[side], event.sample)
-        elif isinstance(event, Progress):
+        elif isinstance(event, RunProgress):
             err.print(f"{'AB'[side]}       {event.text} ...", markup=False)
-        elif isinstance(event, Measured):
+        elif isinstance(event, RunFinished):
             history.finish(event.run)
             done[side] = event
     if len(done) < 2:
         raise FiresteelError("one of them could not be measured", next="firesteel bench --url ADDRESS")
-    return Kept(done[0].run, done[0].samples), Kept(done[1].run, done[1].samples)
+    return StoredRun(done[0].run, done[0].samples), StoredRun(done[1].run, done[1].samples)
 
 
-def _insist_on_two(found: list[tuple[Found, str | None]]) -> None:
+def _insist_on_two(found: list[tuple[FoundSubject, str | None]]) -> None:
     """Both ask the same prompts: one server would answer the second time from its cache."""
     one, other = (each.subject for each, _ in found)
     if (one.url, one.model) == (other.url, other.model):
@@ -61,7 +70,7 @@ def _insist_on_two(found: list[tuple[Found, str | None]]) -> None:
         )
 
 
-async def _subject(word: str, model: str | None) -> tuple[Found, str | None]:
+async def _subject(word: str, model: str | None) -> tuple[FoundSubject, str | None]:
     """An address, or the name of what runs here."""
     if word.startswith(("http://", "https://")):
         key = next((os.environ[name] for name in _KEYS if os.environ.get(name)), None)
@@ -73,17 +82,17 @@ async def _subject(word: str, model: str | None) -> tuple[Found, str | None]:
     raise UsageError(f"`{word[:80]}` is no address and nothing that runs", next="firesteel ps")
 
 
-def _orders(found: list[tuple[Found, str | None]], asked: dict[str, Any]) -> list[Order]:
+def _orders(found: list[tuple[FoundSubject, str | None]], asked: dict[str, Any]) -> list[RunOrder]:
     sizes = Sizes(asked["users"], asked["depth"], asked["text"], answer=next(iter(asked["answer"]), None))
     room = [each.context for each, _ in found if each.context]
     wanted, notes = fitting(points(asked["shapes"] or ("quick",), sizes), min(room, default=None))
     if not wanted:
         raise UsageError(f"none of these points fits: {notes[0]}", next="another --shape")
-    limits = Limits(seconds(asked["budget"]) / 2, share(asked["precision"]))
-    settings = Settings(temperature=0.0, seed=asked["seed"])
+    limits = RunLimits(seconds(asked["budget"]) / 2, share(asked["precision"]))
+    settings = RequestSettings(temperature=0.0, seed=asked["seed"])
     return [
-        Order(
-            each.subject, wanted, settings, limits, key, fresh_id(),
+        RunOrder(
+            each.subject, wanted, settings, limits, key, new_run_id(),
             requests=_APART.get(each.subject.engine or "", {}), notes=tuple(notes),
         )
         for each, key in found

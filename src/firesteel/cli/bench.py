@@ -17,27 +17,36 @@ import click
 from click.core import ParameterSource
 
 from firesteel import library
-from firesteel.bench.crowd import watched
-from firesteel.bench.measure import Began, Event, Limits, Measured, Order, Progress, Took, measure
-from firesteel.bench.shapes import Sizes, fitting, points, shapes
-from firesteel.bench.store import History, fresh_id, open_history
-from firesteel.bench.subject import Found, of_service, of_url
-from firesteel.bench.values import Point, Run, Sample, Settings
-from firesteel.bench.written import Kept
-from firesteel.cli import bench_words, words
-from firesteel.cli.bench_page import write_page
-from firesteel.cli.bench_view import document, view
-from firesteel.cli.show import err, out, table
-from firesteel.cli.typed import typed
+from firesteel.bench.load.contention import watched
+from firesteel.bench.load.measure import (
+    Event,
+    RunFinished,
+    RunLimits,
+    RunOrder,
+    RunProgress,
+    RunStarted,
+    SampleTaken,
+    measure,
+)
+from firesteel.bench.load.shapes import Sizes, fitting, points, shapes
+from firesteel.bench.load.subject import FoundSubject, of_service, of_url
+from firesteel.bench.results.history import History, new_run_id, open_history
+from firesteel.bench.results.serialize import StoredRun
+from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings
+from firesteel.cli.options import bench, common
+from firesteel.cli.output.bench import document, view
+from firesteel.cli.output.bench_page import write_page
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.show import err, out, table
 from firesteel.cli.up import command as up_command
 from firesteel.cli.verify import base_of
-from firesteel.edge.http import is_healthy
-from firesteel.edge.process import uptime
+from firesteel.edge.host.process import uptime
+from firesteel.edge.http.engine_client import is_healthy
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.launch import Ask
 from firesteel.planner import Plan, launch_key
-from firesteel.run import Service, kept_expect, pick
-from firesteel.run.prove import key_of
+from firesteel.run import Service, pick, stored_expected
+from firesteel.run.verify.prove import key_of
 from firesteel.units import show_seconds
 
 _KEYS = ("FIRESTEEL_API_KEY", "OPENAI_API_KEY")
@@ -49,43 +58,37 @@ _QUIET_S = 10.0
 @click.option("--url", help="Any OpenAI endpoint, http://host:8000/v1, in place of a service of ours.")
 @click.option("--model", help="With --url: which of its models, where it has several.")
 @click.option("--shape", "names", multiple=True, metavar="NAME", help="Load shape; `--shape list` names all.")
-@click.option(
-    "--users", callback=bench_words.several(bench_words.count), metavar="1,4,16", help="Streams at once."
-)
+@click.option("--users", callback=bench.several(bench.count), metavar="1,4,16", help="Streams at once.")
 @click.option(
     "--depth",
-    callback=bench_words.several(bench_words.tokens),
+    callback=bench.several(bench.tokens),
     metavar="1k,8k",
     help="Tokens of each prompt.",
 )
-@click.option(
-    "--answer", callback=bench_words.several(bench_words.tokens), metavar="N", help="Tokens of each answer."
-)
-@click.option(
-    "--text", callback=bench_words.several(bench_words.kind), metavar="KIND", help="prose, code, json, math."
-)
+@click.option("--answer", callback=bench.several(bench.tokens), metavar="N", help="Tokens of each answer.")
+@click.option("--text", callback=bench.several(bench.kind), metavar="KIND", help="prose, code, json, math.")
 @click.option(
     "--rate",
-    callback=bench_words.several(bench_words.rate),
+    callback=bench.several(bench.rate),
     metavar="0.5,2",
     help="Requests a second, open loop.",
 )
 @click.option(
     "--budget",
     default="2m",
-    callback=bench_words.one(bench_words.seconds),
+    callback=bench.one(bench.seconds),
     metavar="TIME",
     help="2m unless told.",
 )
 @click.option(
     "--precision",
     default="2%",
-    callback=bench_words.one(bench_words.share),
+    callback=bench.one(bench.share),
     help="Stop when intervals are so narrow.",
 )
 @click.option(
     "--target",
-    callback=bench_words.several(bench_words.goal),
+    callback=bench.several(bench.goal),
     metavar="ttft=500ms,token=50ms",
     help="For goodput.",
 )
@@ -96,7 +99,7 @@ _QUIET_S = 10.0
 @click.option("--resume", metavar="RUN", help="Go on with a run that was cut off.")
 @click.option("--key-env", metavar="VAR", help="The variable that has the key of --url.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a report to read.")
-@words.json_option
+@common.json_option
 def command(
     name: str | None, url: str | None, model: str | None, names: tuple[str, ...], cold: bool,
     resume: str | None, key_env: str | None, html: Path | None, as_json: bool, **asked: Any,
@@ -118,7 +121,7 @@ def command(
         order = _resumed(history, resume, found, key, asked) if resume else _order(found, key, names, asked)
         done = _run(order, history)
         if html:
-            write_page(html, Kept(done.run, done.samples), history)
+            write_page(html, StoredRun(done.run, done.samples), history)
     return _show(done, cold, html, as_json)
 
 
@@ -154,7 +157,7 @@ def _list_shapes(as_json: bool) -> int:
 
 async def _subject(
     name: str | None, url: str | None, model: str | None, key_env: str | None
-) -> tuple[Found, str | None]:
+) -> tuple[FoundSubject, str | None]:
     if url:
         key = _key(key_env, os.environ)
         return await of_url(base_of(url), model, key), key
@@ -163,7 +166,7 @@ async def _subject(
         raise HostNotReady(f"{service.name} does not answer at {service.spec.url}", next="firesteel ps")
     plan = await asyncio.to_thread(_plan_of, service)
     host = await asyncio.to_thread(library.host)
-    return of_service(service, kept_expect(service.folder), plan, host), key_of(service.spec)
+    return of_service(service, stored_expected(service.folder), plan, host), key_of(service.spec)
 
 
 def _key(variable: str | None, environ: Mapping[str, str]) -> str | None:
@@ -199,33 +202,37 @@ def _plan_of(service: Service) -> Plan | None:
     return next((each.plan for each in every if launch_key(each.plan.launch) == service.spec.launch), None)
 
 
-def _order(found: Found, key: str | None, names: tuple[str, ...], asked: Mapping[str, Any]) -> Order:
+def _order(
+    found: FoundSubject, key: str | None, names: tuple[str, ...], asked: Mapping[str, Any]
+) -> RunOrder:
     sizes = Sizes(
         asked["users"], asked["depth"], asked["text"], asked["rate"], next(iter(asked["answer"]), None)
     )
     wanted, notes = fitting(points(names or ("quick",), sizes), found.context)
     if not wanted:
         raise UsageError(f"none of these points fits: {notes[0]}", next="--depth with fewer tokens")
-    settings = Settings(
+    settings = RequestSettings(
         temperature=asked["temperature"],
         thinking={"on": True, "off": False, None: None}[asked["thinking"]],
         max_num_seqs=found.users,
         seed=asked["seed"],
         target=dict(asked["target"]),
     )
-    limits = Limits(asked["budget"], asked["precision"])
-    return Order(
-        found.subject, wanted, settings, limits, key, fresh_id(), notes=(*notes, *_crowded(wanted, found))
+    limits = RunLimits(asked["budget"], asked["precision"])
+    return RunOrder(
+        found.subject, wanted, settings, limits, key, new_run_id(), notes=(*notes, *_crowded(wanted, found))
     )
 
 
-def _crowded(wanted: Iterable[Point], found: Found) -> Iterable[str]:
+def _crowded(wanted: Iterable[Point], found: FoundSubject) -> Iterable[str]:
     most = max((point.users for point in wanted if point.rate_per_s is None), default=0)
     if found.users and most > found.users:
         yield f"it serves {found.users} at once: of {most} users the others wait"
 
 
-def _resumed(history: History, word: str, found: Found, key: str | None, asked: Mapping[str, Any]) -> Order:
+def _resumed(
+    history: History, word: str, found: FoundSubject, key: str | None, asked: Mapping[str, Any]
+) -> RunOrder:
     """The same points and settings; this stretch has as much time as the run had, unless it is told."""
     run, samples = (kept := history.resume(word)).run, kept.samples
     if run.subject.model != found.subject.model:
@@ -236,11 +243,11 @@ def _resumed(history: History, word: str, found: Found, key: str | None, asked: 
         asked[name] if _is_told(name) else run.limits.get(key, asked[name])
         for name, key in (("budget", "budget_s"), ("precision", "precision"))
     )
-    limits = Limits(spent + budget_s, precision)
-    return Order(found.subject, run.points, run.settings, limits, key, run.id, kept=samples)
+    limits = RunLimits(spent + budget_s, precision)
+    return RunOrder(found.subject, run.points, run.settings, limits, key, run.id, kept=samples)
 
 
-def _spent(samples: Iterable[Sample]) -> float:
+def _spent(samples: Iterable[RequestSample]) -> float:
     """Seconds of the run's clock that earlier stretches took; as `measure` counts them."""
     ends = [each.started_s + each.total_s for each in samples]
     return max(ends) + 1.0 if ends else 0.0
@@ -253,7 +260,7 @@ def _is_told(name: str) -> bool:
 # --- the run ---
 
 
-def _run(order: Order, history: History) -> Measured:
+def _run(order: RunOrder, history: History) -> RunFinished:
     try:
         with _stoppable():
             return _with_fast_loop(_measured(order, history))
@@ -276,7 +283,7 @@ def _stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _with_fast_loop(work: Any) -> Measured:
+def _with_fast_loop(work: Any) -> RunFinished:
     """uvloop takes less time for each chunk; without it the client is only a little slower."""
     try:
         import uvloop  # where there is none, asyncio's own loop does
@@ -285,26 +292,26 @@ def _with_fast_loop(work: Any) -> Measured:
     except ImportError:
         loop = None
     with asyncio.Runner(loop_factory=loop) as runner:
-        found: Measured = runner.run(work)
+        found: RunFinished = runner.run(work)
         return found
 
 
-async def _measured(order: Order, history: History) -> Measured:
-    last: Measured | None = None
+async def _measured(order: RunOrder, history: History) -> RunFinished:
+    last: RunFinished | None = None
     with watched(library.home(), order.subject.url, order.id) as others:
         async for event in _followed(measure(order)):
-            if isinstance(event, Began) and not history.is_begun(order.id):
+            if isinstance(event, RunStarted) and not history.is_begun(order.id):
                 history.begin(_noted(event.run, order, others()))
-            elif isinstance(event, Took):
+            elif isinstance(event, SampleTaken):
                 history.add(order.id, event.sample)
-            elif isinstance(event, Measured):
+            elif isinstance(event, RunFinished):
                 last = replace(event, run=_noted(event.run, order, others()))
     assert last is not None
     history.finish(last.run)
     return last
 
 
-def _noted(run: Run, order: Order, notes: tuple[str, ...]) -> Run:
+def _noted(run: BenchRun, order: RunOrder, notes: tuple[str, ...]) -> BenchRun:
     """With its limits, to go on with: of a run that goes on, what was asked for this stretch of it."""
     limits, spent = order.limits, _spent(order.kept)
     run = replace(run, notes=(*run.notes, *notes))
@@ -317,7 +324,7 @@ async def _followed(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
     told = -_QUIET_S
     with status or nullcontext():
         async for event in events:
-            if isinstance(event, Progress):
+            if isinstance(event, RunProgress):
                 left = f", at most {show_seconds(event.left_s)} more" if event.left_s else ""
                 if status:
                     status.update(f"bench: {event.text}{left}")
@@ -327,9 +334,9 @@ async def _followed(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
             yield event
 
 
-def _show(done: Measured, cold: bool, html: Path | None, as_json: bool) -> int:
+def _show(done: RunFinished, cold: bool, html: Path | None, as_json: bool) -> int:
     if as_json:
-        words.print_json(document(done.run, html))
+        common.print_json(document(done.run, html))
     else:
         out.print(view(done.run, cold))
         if html:

@@ -15,14 +15,15 @@ import click
 from rich.text import Text
 
 from firesteel import library
-from firesteel.cli import annotate, words
-from firesteel.cli.annotate import filled
-from firesteel.cli.documents import AllowedJson, CheckJson, FixedJson, RuleJson, UnreadJson
-from firesteel.cli.fill import finding_json, source_json
-from firesteel.cli.show import err, findings_view, out
-from firesteel.edge import texts
+from firesteel.cli.options import common
+from firesteel.cli.output import ci_annotations
+from firesteel.cli.output.ci_annotations import filled
+from firesteel.cli.output.documents import AllowedJson, CheckJson, FixedJson, RuleJson, UnreadJson
+from firesteel.cli.output.fill import finding_json, source_json
+from firesteel.cli.output.show import err, findings_view, out
+from firesteel.edge.files import text_files
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.facts.hardware import hardware
+from firesteel.facts.host.hardware import hardware
 from firesteel.reads import nothing_started
 from firesteel.rules import (
     Finding,
@@ -91,7 +92,7 @@ def _listed(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) 
 @click.option("--skip-others", is_flag=True, help="Pass over files that start no engine.")
 @click.option("--sarif", "form", flag_value="sarif", help="SARIF 2.1.0 on stdout, for code scanning.")
 @click.option("--github", "form", flag_value="github", help="Annotations for GitHub Actions on stdout.")
-@words.json_option
+@common.json_option
 @click.argument("what", nargs=-1, type=click.UNPROCESSED)
 def command(
     rule: str | None,
@@ -200,11 +201,11 @@ def _open(what: tuple[str, ...]) -> Iterator[_Text | FiresteelError]:
             "there is nothing to check", next="firesteel check run.sh, or: firesteel check docker run ..."
         )
     if what == ("-",):
-        yield _Text("stdin", sys.stdin.read(texts.MAX_BYTES))
+        yield _Text("stdin", sys.stdin.read(text_files.MAX_BYTES))
     elif _are_paths(what):
-        for path in texts.gather([Path(word) for word in what]):
+        for path in text_files.gather([Path(word) for word in what]):
             try:
-                yield _Text(_name(path), texts.open_text(path), path)
+                yield _Text(_name(path), text_files.open_text(path), path)
             except FiresteelError as error:
                 yield error
     elif len(what) > 1:
@@ -223,16 +224,16 @@ def _name(path: Path) -> str:
 def _write(done: _Done) -> None:
     for each, text, _ in done.fixed:
         if each.path:
-            texts.write_text(each.path, text)
+            text_files.write_text(each.path, text)
 
 
 def _tell(done: _Done, host_name: str, form: str | None, mends: bool) -> None:
     if form == "json":
-        words.print_json(_json(done, host_name))
+        common.print_json(_json(done, host_name))
     elif form == "sarif":
-        click.echo(annotate.sarif(done.findings, done.unread))
+        click.echo(ci_annotations.sarif(done.findings, done.unread))
     elif form == "github":
-        for line in annotate.github(done.findings, done.unread):
+        for line in ci_annotations.github(done.findings, done.unread):
             click.echo(line)
     else:
         _show(done, mends)
@@ -296,7 +297,7 @@ def _sum(done: _Done) -> str:
 def _show_rules(pattern: str, as_json: bool) -> None:
     found = [rule for rule in rules() if fnmatchcase(rule.id, pattern)] or [explain(pattern)]
     if as_json:
-        words.print_json(_rule_json(found[0]))
+        common.print_json(_rule_json(found[0]))
         return
     click.echo("\n\n".join(_rule_page(rule) for rule in found))
 

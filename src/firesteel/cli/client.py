@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 import click
 
 from firesteel import engines, library
-from firesteel.cli import words
-from firesteel.edge import client_files
+from firesteel.cli.options import common
+from firesteel.edge.files import client_files
 from firesteel.errors import UsageError
 from firesteel.gateway.address import Address, read_address
 from firesteel.launch import Ask, Launch
 from firesteel.render import clients
-from firesteel.render.clients import Client, Endpoint, Settings
+from firesteel.render.clients import ClientEndpoint, ClientSettings, KnownClient
 from firesteel.rules import Proposal
 from firesteel.run import Service
 
@@ -36,7 +36,7 @@ _URL = re.compile(r"https?://[^\s\x00-\x20\"'<>\\^`{|}?#]{1,500}\Z", re.ASCII)
 class _Taken:
     """What a client is pointed at, and why that."""
 
-    endpoint: Endpoint
+    endpoint: ClientEndpoint
     what: Literal["gateway", "service", "plan"]
     words: str
 
@@ -55,7 +55,7 @@ class _Taken:
     "--write", is_flag=True, help="Put it into the client's own file; a copy of the old one is kept."
 )
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="With --write: into this file.")
-@words.json_option
+@common.json_option
 def command(
     name: str,
     model: str | None,
@@ -107,7 +107,7 @@ def _taken(model: str | None, context: int | None, gateway: Address | None, clie
 def _of_gateway(gateway: Address, model: str, context: int | None, client: str) -> _Taken:
     key = KEY if gateway.has_keys else None
     url = _reached(gateway.url)
-    found = Endpoint(f"{url}/v1", model, context or asyncio.run(_offered(url, model, key)), key=key)
+    found = ClientEndpoint(f"{url}/v1", model, context or asyncio.run(_offered(url, model, key)), key=key)
     service = next((each for each in library.services() if each.name == model), None)
     if service and service.phase != "dead":
         its = _of_service(service, context)
@@ -133,12 +133,12 @@ def _reached(url: str) -> str:
 
 async def _offered(url: str, model: str, key: str | None) -> int | None:
     """The context that the gateway planned it with. Who has no key is not told, and the client neither."""
-    from firesteel.edge import http  # slow to load, and only a gateway needs it
+    from firesteel.edge.http import engine_client  # slow to load, and only a gateway needs it
 
     held = os.environ.get(key) if key else None
     if key and not held:
         return None
-    rows = await http.offered(url, timeout_s=_PATIENCE_S, key=held)
+    rows = await engine_client.offered_models(url, timeout_s=_PATIENCE_S, key=held)
     contexts = [row.get("context") for row in rows if row.get("id") == model]
     return next((each for each in contexts if type(each) is int and each > 0), None)
 
@@ -157,13 +157,13 @@ def _of_engine(model: str | None, context: int | None) -> _Taken:
         return _Taken(found, "service", f"this is the service `{model}` itself, at its own port")
     best = library.propose(Ask(model, context=context), library.host("gb10"))[0]
     launch = best.plan.launch
-    found = Endpoint(f"http://127.0.0.1:{launch.port}/v1", launch.name, best.plan.cache.context)
+    found = ClientEndpoint(f"http://127.0.0.1:{launch.port}/v1", launch.name, best.plan.cache.context)
     return _Taken(
         _able(found, launch, best), "plan", f"`{model}` does not run; this is where `up` would serve it"
     )
 
 
-def _of_service(service: Service, context: int | None) -> Endpoint:
+def _of_service(service: Service, context: int | None) -> ClientEndpoint:
     """Its own command says what it serves; what a recipe of its name adds is the model's own."""
     spec = service.spec
     flags = engines.parse(spec.engine, spec.start).flags
@@ -174,13 +174,13 @@ def _of_service(service: Service, context: int | None) -> Endpoint:
         way = None
     planned = way.plan.cache.context if way else None
     key = KEY if spec.is_guarded_by_key else None
-    found = Endpoint(
+    found = ClientEndpoint(
         f"{spec.url}/v1", spec.model, context or engines.served(launch).context or planned, key=key
     )
     return _able(found, launch, way)
 
 
-def _able(endpoint: Endpoint, launch: Launch, way: Proposal | None) -> Endpoint:
+def _able(endpoint: ClientEndpoint, launch: Launch, way: Proposal | None) -> ClientEndpoint:
     """What the launch lets it do. Not known is not said."""
     flags, modality = launch.flags, way.model.modality if way and way.model else None
     tools: bool | None = True if "tool-call-parser" in flags else None
@@ -210,13 +210,15 @@ def _has_host(url: str) -> bool:
         return False
 
 
-def _place(about: Client) -> Path | None:
+def _place(about: KnownClient) -> Path | None:
     if about.folder is None or about.new is None:
         return None
     return client_files.place(about.folder.variable, about.folder.default, about.files, about.new)
 
 
-def _write(name: str, about: Client, told: Settings, place: Path | None) -> tuple[bool, Path | None]:
+def _write(
+    name: str, about: KnownClient, told: ClientSettings, place: Path | None
+) -> tuple[bool, Path | None]:
     if place is None or about.format == "env":
         raise UsageError(
             f"{about.title} is told by variables and has no file of its own", next=f"firesteel client {name}"
@@ -228,17 +230,17 @@ def _write(name: str, about: Client, told: Settings, place: Path | None) -> tupl
 
 def _print_json(
     name: str,
-    about: Client,
+    about: KnownClient,
     taken: _Taken,
-    told: Settings,
+    told: ClientSettings,
     place: Path | None,
     written: bool,
     backup: Path | None,
 ) -> None:
-    from firesteel.cli.documents import ClientJson, SourceJson
+    from firesteel.cli.output.documents import ClientJson, SourceJson
 
     endpoint = taken.endpoint
-    words.print_json(
+    common.print_json(
         ClientJson(
             client=name,
             title=about.title,

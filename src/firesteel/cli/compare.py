@@ -11,15 +11,21 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from firesteel.bench import foreign
-from firesteel.bench.against import Beside, Held, against_plan, against_published
-from firesteel.bench.compare import Answers, Comparison, compare, were_in_turns
-from firesteel.bench.store import History
-from firesteel.bench.values import Figure, Point, Run
-from firesteel.bench.written import Kept
-from firesteel.cli import words
-from firesteel.cli.bench_words import count, kind, several, tokens
-from firesteel.cli.documents import (
+from firesteel.bench.compare.against import (
+    PlanComparison,
+    PublishedComparison,
+    against_plan,
+    against_published,
+)
+from firesteel.bench.compare.runs import AnswerComparison, Comparison, compare, were_in_turns
+from firesteel.bench.results import other_tools
+from firesteel.bench.results.history import History
+from firesteel.bench.results.serialize import StoredRun
+from firesteel.bench.values import BenchRun, MeasuredFigure, Point
+from firesteel.cli.history import opened, read_file
+from firesteel.cli.options import common
+from firesteel.cli.options.bench import count, kind, several, tokens
+from firesteel.cli.output.documents import (
     AgainstPlanJson,
     AgainstPublishedJson,
     AnswersJson,
@@ -30,16 +36,15 @@ from firesteel.cli.documents import (
     FigureJson,
     HeldJson,
     PointJson,
-    RunsComparedJson,
+    RunComparisonJson,
     WhyNotJson,
 )
-from firesteel.cli.history import opened, read_file
-from firesteel.cli.show import out, table
-from firesteel.cli.typed import typed
-from firesteel.edge.printable import printable
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.show import out, table
 from firesteel.errors import UsageError
-from firesteel.planner import measured
-from firesteel.planner.constants import constants
+from firesteel.planner.speed import published
+from firesteel.planner.speed.constants import constants
+from firesteel.printable import printable
 
 
 @click.command("compare")
@@ -57,7 +62,7 @@ from firesteel.planner.constants import constants
 @click.option("--precision", default="2%", help="With --ab: stop when intervals are so narrow.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="With --ab: of the prompts.")
 @click.option("--despite", multiple=True, metavar="SETTING", help="It may differ: it is what is compared.")
-@words.json_option
+@common.json_option
 def command(
     runs: tuple[str, ...], is_plan: bool, published: bool, ab: bool, despite: tuple[str, ...], as_json: bool,
     **asked: Any,
@@ -92,11 +97,11 @@ def _insist(runs: tuple[str, ...], is_plan: bool, published: bool, ab: bool) -> 
         raise UsageError(f"{wanted} RUN{'s' if wanted > 1 else ''} here, not {len(runs)}", next=example)
 
 
-def find(history: History, word: str) -> Kept:
+def find(history: History, word: str) -> StoredRun:
     """A file is one that has a `.` or a `/` in its name and is there; all else is in the history."""
     path = Path(word)
     if ("/" in word or "." in word) and len(word) < 4096 and "\0" not in word and path.exists():
-        return foreign.read(read_file(path), word)
+        return other_tools.read(read_file(path), word)
     return history.run(word)
 
 
@@ -116,7 +121,7 @@ def _measured_ab(first: str, second: str, despite: Sequence[str], asked: dict[st
 
 def _show(found: Comparison, as_json: bool) -> int:
     if as_json:
-        words.print_json(compared_json(found))
+        common.print_json(compared_json(found))
     elif found.why_not:
         for setting, says in found.why_not:
             out.print(f"not comparable because {setting} differs: {says}", markup=False)
@@ -179,14 +184,14 @@ def said(point: Point) -> str:
     return f"{point.text}, {users}, {point.depth:,} + {point.answer_tokens}{shared}{turns}"
 
 
-def shown(figure: Figure) -> str:
+def shown(figure: MeasuredFigure) -> str:
     digits = 0 if figure.value >= 100 else 1
     if figure.n < 2:
         return f"{figure.value:.{digits}f} (once)"
     return f"{figure.value:.{digits}f} ({figure.low:.{digits}f} to {figure.high:.{digits}f}, n {figure.n})"
 
 
-def _answers(found: Answers) -> str:
+def _answers(found: AnswerComparison) -> str:
     if not found.changed:
         return f"answers  all {found.compared} are the same at temperature 0"
     return (
@@ -195,8 +200,8 @@ def _answers(found: Answers) -> str:
     )
 
 
-def compared_json(found: Comparison) -> RunsComparedJson:
-    return RunsComparedJson(
+def compared_json(found: Comparison) -> RunComparisonJson:
+    return RunComparisonJson(
         first=found.first,
         second=found.second,
         is_comparable=not found.why_not and bool(found.rows),
@@ -233,18 +238,18 @@ def _point(point: Point) -> PointJson:
     return PointJson(**asdict(point))
 
 
-def _figure(figure: Figure) -> FigureJson:
+def _figure(figure: MeasuredFigure) -> FigureJson:
     return FigureJson(**asdict(figure))
 
 
 # --- a run against its plan ---
 
 
-def _show_plan(run: Run, as_json: bool) -> int:
+def _show_plan(run: BenchRun, as_json: bool) -> int:
     held, why = against_plan(run), run.subject.plan.get("why")
     if as_json:
         rows = [_held_json(each) for each in held]
-        words.print_json(AgainstPlanJson(run=run.id, planned_from=str(why) if why else None, rows=rows))
+        common.print_json(AgainstPlanJson(run=run.id, planned_from=str(why) if why else None, rows=rows))
         return 0
     if not held:
         raise _not_held(run)
@@ -255,7 +260,7 @@ def _show_plan(run: Run, as_json: bool) -> int:
     return 0
 
 
-def _not_held(run: Run) -> UsageError:
+def _not_held(run: BenchRun) -> UsageError:
     """The true reason: nothing planned, nothing measured, or two things that do not meet."""
     other = "firesteel bench NAME, of a service that `up` started"
     if not run.subject.plan:
@@ -270,13 +275,13 @@ def _not_held(run: Run) -> UsageError:
     return UsageError(what, next=f"firesteel bench --resume {run.id}")
 
 
-def _held_cells(held: Held) -> tuple[str, ...]:
+def _held_cells(held: PlanComparison) -> tuple[str, ...]:
     band = held.planned
     planned = f"{band.expected:.1f} ({band.low:.1f} to {band.high:.1f})"
     return said(held.point), held.measure, shown(held.measured), planned, f"{held.off - 1:+.1%}", held.verdict
 
 
-def _held_json(held: Held) -> HeldJson:
+def _held_json(held: PlanComparison) -> HeldJson:
     return HeldJson(
         point=_point(held.point),
         measure=held.measure,
@@ -290,10 +295,10 @@ def _held_json(held: Held) -> HeldJson:
 # --- a run against what others published ---
 
 
-def _show_published(run: Run, as_json: bool) -> int:
+def _show_published(run: BenchRun, as_json: bool) -> int:
     found = _published(run)
     if as_json:
-        words.print_json(AgainstPublishedJson(run=run.id, rows=[_beside_json(each) for each in found]))
+        common.print_json(AgainstPublishedJson(run=run.id, rows=[_beside_json(each) for each in found]))
         return 0
     if not found:
         raise UsageError(
@@ -307,23 +312,23 @@ def _show_published(run: Run, as_json: bool) -> int:
     return 0
 
 
-def _published(run: Run) -> tuple[Beside, ...]:
+def _published(run: BenchRun) -> tuple[PublishedComparison, ...]:
     checkpoint = str(run.subject.launch.get("model") or run.subject.model)
     sparks = run.subject.launch.get("sparks")
-    rows = measured.runs_of(checkpoint, run.subject.engine or "", sparks if isinstance(sparks, int) else 1)
-    sources = {name: origin.url for name, origin in measured.origins().items()}
+    rows = published.runs_of(checkpoint, run.subject.engine or "", sparks if isinstance(sparks, int) else 1)
+    sources = {name: origin.url for name, origin in published.origins().items()}
     carried = constants().carried
     return against_published(run, rows, sources, (carried.low, carried.high))
 
 
-def _beside_cells(each: Beside) -> tuple[str, ...]:
+def _beside_cells(each: PublishedComparison) -> tuple[str, ...]:
     row = each.published
     version = row.version or "version not named"
     theirs = f"{row.decode_tps:g} tok/s, {row.depth or 0:,} + {row.generated}, {version}"
     return said(each.point), shown(each.measured), theirs, f"{each.ratio:.2f}", each.verdict, each.source
 
 
-def _beside_json(each: Beside) -> BesideJson:
+def _beside_json(each: PublishedComparison) -> BesideJson:
     row = each.published
     return BesideJson(
         point=_point(each.point),

@@ -14,11 +14,11 @@ from rich.console import Group
 from rich.text import Text
 
 from firesteel import library
-from firesteel.cli import words
-from firesteel.cli.documents import CauseJson, DiagnosisJson, FoldedJson, SuspectJson
-from firesteel.cli.fill import source_json
-from firesteel.cli.show import out
-from firesteel.cli.typed import typed
+from firesteel.cli.options import common
+from firesteel.cli.output.documents import CauseJson, DiagnosisJson, FoldedJson, SuspectJson
+from firesteel.cli.output.fill import source_json
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.show import out
 from firesteel.engines import Cause, Diagnosis, diagnose
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import EngineName
@@ -37,7 +37,7 @@ _NAMES = {"root": "cause", "trouble": "cause", "follows": "then", "note": "note"
 @click.option(
     "--engine", type=click.Choice(get_args(EngineName)), help="Whose log it is, if it does not show."
 )
-@words.json_option
+@common.json_option
 def command(log: str, engine: EngineName | None, as_json: bool) -> int:
     """Why an engine did not start, from its LOG: a file, `-` for stdin, or the name of a service.
 
@@ -47,7 +47,7 @@ def command(log: str, engine: EngineName | None, as_json: bool) -> int:
     with pieces as found:
         diagnosis = diagnose(found, engine)
     if as_json:
-        words.print_json(_json(name, diagnosis))
+        common.print_json(_json(name, diagnosis))
     else:
         out.print(_view(name, diagnosis), soft_wrap=True)
     return 1 if _is_unknown(diagnosis) or _is_foreign(diagnosis) else 0

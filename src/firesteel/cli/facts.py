@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import click
 
-from firesteel.cli import words
-from firesteel.cli.documents import FactsJson, FactsRowJson, FactsSpanJson
-from firesteel.cli.show import out, table
-from firesteel.rules import Row, Span, Table, compatibility
+from firesteel.cli.options import common
+from firesteel.cli.output.documents import FactsJson, FactsRowJson, FactsSpanJson
+from firesteel.cli.output.show import out, table
+from firesteel.rules import CompatibilityRow, CompatibilityTable, SupportRange, compatibility
 
 _FARES = {"stop": "stops", "warn": "hurts", "note": "see", None: "no objection"}
 
 
 @click.command("facts")
 @click.argument("name", metavar="TABLE", default="sm121")
-@words.json_option
+@common.json_option
 def command(name: str, as_json: bool) -> int:
     """What works on a machine, release by release, as the rules see it.
 
@@ -22,7 +22,7 @@ def command(name: str, as_json: bool) -> int:
     """
     found = compatibility(name)
     if as_json:
-        words.print_json(_document(name, found))
+        common.print_json(_document(name, found))
         return 0
     out.print(found.title)
     rows = [
@@ -33,17 +33,17 @@ def command(name: str, as_json: bool) -> int:
     return 0
 
 
-def _span(span: Span) -> str:
+def _span(span: SupportRange) -> str:
     until = f"to {span.last}" if span.last else "on"
     which = span.first if span.first == span.last else f"{span.first} {until}"
     return f"{which}: {_FARES[span.level]}" + (f" ({', '.join(span.rules)})" if span.rules else "")
 
 
-def _document(name: str, found: Table) -> FactsJson:
+def _document(name: str, found: CompatibilityTable) -> FactsJson:
     return FactsJson(table=name, title=found.title, rows=[_row(row) for row in found.rows])
 
 
-def _row(row: Row) -> FactsRowJson:
+def _row(row: CompatibilityRow) -> FactsRowJson:
     spans = [
         FactsSpanJson(first=span.first, last=span.last, level=span.level, rules=list(span.rules))
         for span in row.spans

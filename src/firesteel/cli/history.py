@@ -11,14 +11,14 @@ import click
 from rich.text import Text
 
 from firesteel import library
-from firesteel.bench import exchange, foreign, written
-from firesteel.bench.store import History, Line, open_history
-from firesteel.bench.written import Kept
-from firesteel.cli import words
-from firesteel.cli.documents import DoneJson, HistoryJson, HistoryLineJson
-from firesteel.cli.show import err, out, table
-from firesteel.cli.typed import typed
-from firesteel.edge import texts
+from firesteel.bench.results import exchange, other_tools, serialize
+from firesteel.bench.results.history import History, RunSummary, open_history
+from firesteel.bench.results.serialize import StoredRun
+from firesteel.cli.options import common
+from firesteel.cli.output.documents import DoneJson, HistoryJson, HistoryLineJson
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.show import err, out, table
+from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 
 
@@ -33,16 +33,16 @@ def opened() -> Iterator[History]:
 
 def read_file(path: Path) -> str:
     """Whole, or not at all: half of a result is none."""
-    text = texts.open_text(path)
-    if len(text.encode(errors="replace")) >= texts.MAX_BYTES:
-        most = texts.MAX_BYTES // 2**20
+    text = text_files.open_text(path)
+    if len(text.encode(errors="replace")) >= text_files.MAX_BYTES:
+        most = text_files.MAX_BYTES // 2**20
         raise UsageError(f"{path} is longer than {most} MiB", next="one without every request in it")
     return text
 
 
 @click.group("history", invoke_without_command=True)
 @click.option("--all", "is_all", is_flag=True, help="More than the last fifty.")
-@words.json_option
+@common.json_option
 @click.pass_context
 def command(ctx: click.Context, is_all: bool, as_json: bool) -> None:
     """Every run that was measured, the newest first; with a word, one of them.
@@ -55,7 +55,7 @@ def command(ctx: click.Context, is_all: bool, as_json: bool) -> None:
 
 @command.command("list")
 @click.option("--all", "is_all", is_flag=True, help="More than the last fifty.")
-@words.json_option
+@common.json_option
 def list_command(is_all: bool, as_json: bool) -> None:
     """Every run, the newest first."""
     _list(is_all, as_json)
@@ -65,7 +65,7 @@ def _list(is_all: bool, as_json: bool) -> None:
     with opened() as history:
         lines, notes = history.runs(10_000 if is_all else 50), history.notes
     if as_json:
-        words.print_json(HistoryJson(runs=[_line_json(line) for line in lines], notes=list(notes)))
+        common.print_json(HistoryJson(runs=[_line_json(line) for line in lines], notes=list(notes)))
         return
     if not lines:
         out.print(typed("nothing was measured yet; next: firesteel bench"))
@@ -74,7 +74,7 @@ def _list(is_all: bool, as_json: bool) -> None:
     out.print(table(columns, [[Text(cell) for cell in _cells(line)] for line in lines]))
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def _cells(line: RunSummary) -> tuple[str, ...]:
     engine = " ".join(word for word in (line.engine, line.version) if word) or "not known"
     state = "" if line.is_whole else f"not whole; to go on: {typed(f'firesteel bench --resume {line.id}')}"
     if line.origin != "measured here":
@@ -83,7 +83,7 @@ def _cells(line: Line) -> tuple[str, ...]:
     return (line.id, when, line.model, engine, str(line.points), str(line.samples), state)
 
 
-def _line_json(line: Line) -> HistoryLineJson:
+def _line_json(line: RunSummary) -> HistoryLineJson:
     return HistoryLineJson(
         id=line.id,
         began=line.began,
@@ -101,18 +101,18 @@ def _line_json(line: Line) -> HistoryLineJson:
 @click.argument("run", default="last")
 @click.option("--cold", is_flag=True, help="The first, cold visits too.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a report to read.")
-@words.json_option
+@common.json_option
 def show(run: str, cold: bool, html: Path | None, as_json: bool) -> None:
     """The figures of one run, as `firesteel bench` printed them."""
-    from firesteel.cli.bench_page import write_page  # with what reads published figures
-    from firesteel.cli.bench_view import document, view  # they bring the client that measures
+    from firesteel.cli.output.bench import document, view  # they bring the client that measures
+    from firesteel.cli.output.bench_page import write_page  # with what reads published figures
 
     with opened() as history:
         found = history.run(run)
         if html:
             write_page(html, found, history)
     if as_json:
-        words.print_json(document(found.run, html))
+        common.print_json(document(found.run, html))
         return
     out.print(view(found.run, cold))
     if html:
@@ -135,21 +135,21 @@ def export(runs: tuple[str, ...], file: Path | None, samples: bool) -> None:
     with opened() as history:
         names = runs or tuple(line.id for line in history.runs(10_000) if line.origin == "measured here")
         found = [history.run(name) for name in names]
-    text = json.dumps(written.document(found[0])) if samples else exchange.export_text(_rows(found))
+    text = json.dumps(serialize.document(found[0])) if samples else exchange.export_text(_rows(found))
     if file:
-        texts.write_new(file, f"{text}\n")
+        text_files.write_new(file, f"{text}\n")
     else:
         click.echo(text)
 
 
-def _rows(found: list[Kept]) -> Iterator[exchange.ExchangeRow]:
+def _rows(found: list[StoredRun]) -> Iterator[exchange.ExportRow]:
     for kept in found:
         yield from exchange.rows_of(kept)
 
 
 @command.command("import")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@words.json_option
+@common.json_option
 def import_command(file: Path, as_json: bool) -> None:
     """Runs from a file: rows that were exported, llama-benchy's, `vllm bench`'s. They are `reported`."""
     text = read_file(file)
@@ -167,15 +167,15 @@ def import_command(file: Path, as_json: bool) -> None:
     _say(done, as_json)
 
 
-def _from_file(text: str, where: str) -> tuple[Kept, ...]:
+def _from_file(text: str, where: str) -> tuple[StoredRun, ...]:
     if text.lstrip()[:1] == "{" and '"firesteel_rows"' in text[:1000]:
         return exchange.import_text(text, where)
-    return (foreign.read(text, where),)
+    return (other_tools.read(text, where),)
 
 
 @command.command("delete")
 @click.argument("run")
-@words.json_option
+@common.json_option
 def delete(run: str, as_json: bool) -> None:
     """Forget a run with all its samples."""
     with opened() as history:
@@ -184,7 +184,7 @@ def delete(run: str, as_json: bool) -> None:
 
 def _say(done: list[str], as_json: bool) -> None:
     if as_json:
-        words.print_json(DoneJson(done=done))
+        common.print_json(DoneJson(done=done))
         return
     for line in done:
         out.print(line, markup=False)

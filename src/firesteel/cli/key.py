@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from firesteel.cli import words
-from firesteel.cli.typed import typed
-from firesteel.edge.home import find_home
+from firesteel.cli.options import common
+from firesteel.cli.output.invocation import typed
+from firesteel.edge.files.home import find_home
 from firesteel.gateway.keys import MAX_PRIORITY, Key, add_key, keys_path, read_keys, revoke_key
-from firesteel.gateway.rates import Limits, Rate, parse_rate
+from firesteel.gateway.rate_limits import KeyLimits, RateLimit, parse_rate_limit
 
 if TYPE_CHECKING:  # a document is made only when one is asked for
-    from firesteel.cli.documents import KeyJson
+    from firesteel.cli.output.documents import KeyJson
 
 
 @click.group("key")
@@ -24,8 +24,8 @@ def command() -> None:
     """
 
 
-def _read_rate(ctx: click.Context, param: click.Parameter, value: str | None) -> Rate | None:
-    return None if value is None else parse_rate(value)
+def _read_rate(ctx: click.Context, param: click.Parameter, value: str | None) -> RateLimit | None:
+    return None if value is None else parse_rate_limit(value)
 
 
 @command.command("add")
@@ -45,13 +45,13 @@ def _read_rate(ctx: click.Context, param: click.Parameter, value: str | None) ->
     show_default=True,
     help="Higher goes first among those who wait.",
 )
-@words.json_option
+@common.json_option
 def add(
     name: str,
     admin: bool,
     models: tuple[str, ...],
-    requests: Rate | None,
-    tokens: Rate | None,
+    requests: RateLimit | None,
+    tokens: RateLimit | None,
     priority: int,
     as_json: bool,
 ) -> None:
@@ -62,32 +62,32 @@ def add(
         name,
         scope="admin" if admin else "inference",
         models=models or None,
-        limits=Limits(requests, tokens),
+        limits=KeyLimits(requests, tokens),
         priority=priority,
     )
     if as_json:
-        from firesteel.cli.documents import KeyAddedJson
+        from firesteel.cli.output.documents import KeyAddedJson
 
-        words.print_json(KeyAddedJson(token=token, key=_json(key), path=str(path)))
+        common.print_json(KeyAddedJson(token=token, key=_json(key), path=str(path)))
         return
     click.echo(token)
     click.echo(f"key `{name}` ({key.id}) is made; this is the only time that its token is shown", err=True)
 
 
 @command.command("list")
-@words.json_option
+@common.json_option
 def list_(as_json: bool) -> None:
     """The keys there are."""
     keys = read_keys(keys_path(find_home())).values()
     if as_json:
-        from firesteel.cli.documents import KeysJson
+        from firesteel.cli.output.documents import KeysJson
 
-        words.print_json(KeysJson(keys=[_json(key) for key in keys]))
+        common.print_json(KeysJson(keys=[_json(key) for key in keys]))
         return
     if not keys:
         click.echo(typed("there are no keys; next: firesteel key add NAME"))
         return
-    from firesteel.cli.show import out, table  # slow to load, and `add` has no table
+    from firesteel.cli.output.show import out, table  # slow to load, and `add` has no table
 
     out.print(
         table(("name", "id", "scope", "models", "rate", "tokens", "priority", "created"), map(_row, keys))
@@ -96,14 +96,14 @@ def list_(as_json: bool) -> None:
 
 @command.command("revoke")
 @click.argument("name")
-@words.json_option
+@common.json_option
 def revoke(name: str, as_json: bool) -> None:
     """Take a key back: a running gateway refuses it within seconds; what it asked for already is finished."""
     key = revoke_key(keys_path(find_home()), name)
     if as_json:
-        from firesteel.cli.documents import KeyRevokedJson
+        from firesteel.cli.output.documents import KeyRevokedJson
 
-        words.print_json(KeyRevokedJson(key=_json(key)))
+        common.print_json(KeyRevokedJson(key=_json(key)))
         return
     click.echo(f"key `{name}` ({key.id}) is revoked", err=True)
 
@@ -116,7 +116,7 @@ def _row(key: Key) -> list[str]:
 
 
 def _json(key: Key) -> KeyJson:
-    from firesteel.cli.documents import KeyJson
+    from firesteel.cli.output.documents import KeyJson
 
     return KeyJson(
         name=key.name,

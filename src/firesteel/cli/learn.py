@@ -10,15 +10,16 @@ from typing import get_args
 import click
 
 from firesteel import library
-from firesteel.catalog.image import Seen
-from firesteel.cli import words
-from firesteel.cli.documents import KnownJson, LearnImageJson, LearnJson
-from firesteel.cli.show import err
-from firesteel.edge import engine_data, image_sources
-from firesteel.edge.home import Home
-from firesteel.edge.image_sources import Box, Runtime
-from firesteel.engines import schema as schemas
-from firesteel.engines.symbols import Schema
+from firesteel.catalog.image import InspectedImage
+from firesteel.cli.options import common
+from firesteel.cli.output.documents import KnownJson, LearnImageJson, LearnJson
+from firesteel.cli.output.show import err
+from firesteel.edge.docker import image_sources
+from firesteel.edge.docker.image_sources import ContainerRuntime, InspectedContainerImage
+from firesteel.edge.files import learned_engines
+from firesteel.edge.files.home import Home
+from firesteel.engines.schema import releases as schemas
+from firesteel.engines.schema.symbols import Schema
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName
 
@@ -29,7 +30,7 @@ from firesteel.launch import EngineName
 @click.option("--image", metavar="IMAGE", help="Ask an image on this machine instead; pulls nothing.")
 @click.option("--list", "is_list", is_flag=True, help="The releases that are known; fetches nothing.")
 @click.option("--again", is_flag=True, help="Read it again even if it is known.")
-@words.json_option
+@common.json_option
 def command(
     engine: EngineName | None,
     version: str | None,
@@ -63,9 +64,9 @@ def command(
     plain = _plain(engine, version)
     found = None if again else _known(home, engine, plain)
     learned = found or asyncio.run(_learn(home, engine, plain))
-    path = None if found else str(engine_data.keep(home, learned))
+    path = None if found else str(learned_engines.save_schema(home, learned))
     if as_json:
-        words.print_json(_document(learned, path, was_known=found is not None))
+        common.print_json(_document(learned, path, was_known=found is not None))
     else:
         kept = f"kept in {path}" if path else "known already"
         click.echo(f"{engine} {plain}: {_counted(learned)}, {kept}")
@@ -94,22 +95,22 @@ def _counted(learned: Schema) -> str:
 
 
 def _known(home: Home, engine: EngineName, version: str) -> Schema | None:
-    found = schemas.schema(engine, version, engine_data.books(home, engine))
+    found = schemas.schema(engine, version, learned_engines.books(home, engine))
     return found if found and found.is_exact else None
 
 
 def _show_known(home: Home, engine: EngineName, as_json: bool) -> None:
-    known = schemas.versions(engine, engine_data.books(home, engine))
+    known = schemas.versions(engine, learned_engines.books(home, engine))
     if as_json:
-        words.print_json(KnownJson(engine=engine, versions=list(known)))
+        common.print_json(KnownJson(engine=engine, versions=list(known)))
     else:
         click.echo("\n".join(known))
 
 
 async def _learn(home: Home, engine: EngineName, version: str) -> Schema:
-    package = engine_data.ORIGINS[engine].package
+    package = learned_engines.ORIGINS[engine].package
     err.print(f"fetch   {package}, for the sources of {engine} {version} ...")
-    learned = await engine_data.learn(engine, version, engine_data.folder(home))
+    learned = await learned_engines.learn(engine, version, learned_engines.folder(home))
     err.print(f"read    {_counted(learned)}")
     return learned
 
@@ -117,27 +118,27 @@ async def _learn(home: Home, engine: EngineName, version: str) -> Schema:
 def _learn_image(
     home: Home, reference: str, engine: EngineName | None, version: str, again: bool, as_json: bool
 ) -> None:
-    runtime = image_sources.find_runtime()
+    runtime = image_sources.find_container_runtime()
     box = image_sources.inspect(runtime, reference)
-    found = None if again else engine_data.known_image(home, box)
+    found = None if again else learned_engines.known_image(home, box)
     seen = found or _read_image(runtime, box, version)
     _insist(seen, engine, version)
     path = None if found else _keep(home, seen)
     if as_json:
-        words.print_json(_image_document(seen, path))
+        common.print_json(_image_document(seen, path))
     else:
         kept = f"kept in {path}" if path else "known already"
         click.echo(f"{reference}: {seen.engine} {seen.version}, {_counted(seen.schema)}, {kept}")
 
 
-def _read_image(runtime: Runtime, box: Box, version: str) -> Seen:
+def _read_image(runtime: ContainerRuntime, box: InspectedContainerImage, version: str) -> InspectedImage:
     err.print(f"open    {box.reference}, to read the engine in it ...")
-    seen = engine_data.learn_image(runtime, box, date.today(), version)
+    seen = learned_engines.learn_image(runtime, box, date.today(), version)
     err.print(f"read    {seen.engine} {seen.version}: {_counted(seen.schema)}")
     return seen
 
 
-def _insist(seen: Seen, engine: EngineName | None, version: str) -> None:
+def _insist(seen: InspectedImage, engine: EngineName | None, version: str) -> None:
     """What the user said of the image must be so."""
     said = f"{engine or seen.engine} {version or seen.version}"
     if said != (is_so := f"{seen.engine} {seen.version}"):
@@ -146,14 +147,14 @@ def _insist(seen: Seen, engine: EngineName | None, version: str) -> None:
         )
 
 
-def _keep(home: Home, seen: Seen) -> str:
+def _keep(home: Home, seen: InspectedImage) -> str:
     """An image of the engine's own makers tells of its release too."""
-    if engine_data.is_release(seen) and _known(home, seen.engine, seen.version) is None:
-        engine_data.keep(home, seen.schema)
-    return str(engine_data.keep_image(home, seen))
+    if learned_engines.is_release(seen) and _known(home, seen.engine, seen.version) is None:
+        learned_engines.save_schema(home, seen.schema)
+    return str(learned_engines.save_image(home, seen))
 
 
-def _image_document(seen: Seen, path: str | None) -> LearnImageJson:
+def _image_document(seen: InspectedImage, path: str | None) -> LearnImageJson:
     return LearnImageJson(
         image=seen.reference,
         digests=list(seen.digests),

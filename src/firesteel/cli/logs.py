@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from firesteel import library
-from firesteel.cli import words
-from firesteel.cli.documents import LogsJson
+from firesteel.cli.options import common
+from firesteel.cli.output.documents import LogsJson
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.run import last_lines
 
@@ -18,13 +18,13 @@ from firesteel.run import last_lines
 @click.option(
     "-n", "--lines", "count", type=click.IntRange(1), default=50, show_default=True, help="From the end."
 )
-@words.json_option
+@common.json_option
 def command(name: str | None, count: int, as_json: bool) -> None:
     """What the engine of NAME printed; without a name, the one that wrote last. Kept after `down`."""
     path = _find(name)
     lines = last_lines(path, count)
     if as_json:
-        words.print_json(LogsJson(name=path.parent.name, path=str(path), lines=lines))
+        common.print_json(LogsJson(name=path.parent.name, path=str(path), lines=lines))
         return
     for line in lines:
         click.echo(line)

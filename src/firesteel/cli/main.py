@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from firesteel import __version__
-from firesteel.cli.typed import typed
+from firesteel.cli.output.invocation import typed
 from firesteel.errors import FiresteelError
 
 COMMANDS = {
@@ -89,12 +89,12 @@ def _pretend(name: str) -> None:
     """From here on this process lives on a pretend Spark, and so does what it starts."""
     import os
 
-    from firesteel.edge.sim import enter
-    from firesteel.edge.sim.world import read_world
+    from firesteel.sim import enter
+    from firesteel.sim.spark import read_spark
 
     folder = enter(name or None, os.environ)
     os.environ["FIRESTEEL_COMMAND"] = f"{os.environ.get('FIRESTEEL_COMMAND') or 'firesteel'} --sim"
-    world = read_world(folder)
+    world = read_spark(folder)
     faster = f"starts take 1/{world.faster:g} of their time, prompts 1/{world.reads_faster:g}"
     which = f"scenario `{world.name}`, --sim idle for a fresh one" if world.name else "of no named scenario"
     click.echo(f"this is a pretend Spark: nothing that it shows was measured; {which}; {faster}", err=True)
@@ -154,7 +154,7 @@ def _run(words: list[str]) -> int:
 
 def _complain(error: FiresteelError, as_json: bool) -> None:
     if as_json:
-        from firesteel.cli.fill import error_document
+        from firesteel.cli.output.fill import error_document
 
         click.echo(error_document(error).model_dump_json(indent=1))
         return

@@ -7,11 +7,11 @@ from typing import get_args
 import click
 
 from firesteel import library
-from firesteel.cli import words
-from firesteel.cli.documents import ModelsJson
-from firesteel.cli.fill import host_json, model_row
-from firesteel.cli.show import models_view, out
-from firesteel.cli.typed import typed
+from firesteel.cli.options import common
+from firesteel.cli.output.documents import ModelsJson
+from firesteel.cli.output.fill import host_json, model_row
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.show import models_view, out
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Goal
 from firesteel.rules import Proposal
@@ -19,13 +19,13 @@ from firesteel.rules import Proposal
 
 @click.command("models")
 @click.argument("text", required=False)
-@words.host_option
+@common.host_option
 @click.option("--fits", is_flag=True, help="Only what can run.")
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Only this engine's.")
 @click.option("--modality", metavar="KIND", help="Only what takes text, image, video or audio.")
 @click.option("--license", "license_", metavar="TEXT", help="Only licences with this in their name.")
 @click.option("--goal", type=click.Choice(get_args(Goal)), help="What to rank by.")
-@words.json_option
+@common.json_option
 def command(
     text: str | None,
     host_name: str | None,
@@ -50,7 +50,7 @@ def command(
     if not found:
         raise UsageError("no model in the catalog is like that", next="firesteel models")
     if as_json:
-        words.print_json(ModelsJson(host=host_json(host), models=[model_row(each) for each in found]))
+        common.print_json(ModelsJson(host=host_json(host), models=[model_row(each) for each in found]))
         return
     out.print(models_view(found))
     where = f" --host {host_name}" if host_name else ""

@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 import click
 
-from firesteel.cli import words
+from firesteel.cli.options import common
 from firesteel.edge import kept
-from firesteel.edge.home import find_home
-from firesteel.edge.meant import is_path
+from firesteel.edge.files.home import find_home
+from firesteel.edge.model_reference import is_path
 from firesteel.launch import EngineName, Goal
 
 
@@ -20,8 +20,8 @@ from firesteel.launch import EngineName, Goal
 @click.option("--compare", is_flag=True, help="Two or more MODELs side by side.")
 @click.option("--goal", type=click.Choice(get_args(Goal)), help="What to choose the way by.")
 @click.option("--chart", metavar="FILE.svg", type=click.Path(path_type=Path, dir_okay=False), help="Draw it.")
-@words.host_option
-@words.size_options
+@common.host_option
+@common.size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Only ways through this engine.")
 @click.option("--engine-version", "version", metavar="VERSION", help="Figures as this release gives them.")
 @click.option("--quant", metavar="NAME", help="How a config's weights are stored: nvfp4, fp8, q4_k_m, ...")
@@ -31,7 +31,7 @@ from firesteel.launch import EngineName, Goal
     "--kv-cache-memory-bytes", type=click.IntRange(1, 2**50), help="The engine's figures for this cache."
 )
 @click.option("--nodes", type=click.IntRange(1, 8), help="Sparks to split it over.")
-@words.json_option
+@common.json_option
 def command(**asked: Any) -> int:
     """Does MODEL fit, and how fast will it be, before any download.
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from firesteel import library
-from firesteel.cli.show import compare_view, out, plan_view
-from firesteel.cli.typed import typed
-from firesteel.edge import texts
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.show import compare_view, out, plan_view
+from firesteel.edge.files import text_files
 from firesteel.edge.kept import Answer
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Goal
@@ -70,15 +70,15 @@ def answer(
         return Answer(text, min(_exit_code(way) for way in firsts), lasts)
     best, *rest = found[0]
     if chart:
-        from firesteel.cli.picture import picture  # only now is a renderer needed
+        from firesteel.cli.output.plan_chart import picture  # only now is a renderer needed
 
-        texts.write_new(chart, picture(best))
+        text_files.write_new(chart, picture(best))
     return Answer(_planned(best, tuple(rest), models[0], as_json), _exit_code(best), lasts)
 
 
 def _planned(best: Proposal, rest: tuple[Proposal, ...], model: str, as_json: bool) -> str:
     if as_json:
-        from firesteel.cli.fill import plan_json  # the documents take a tenth of a second to define
+        from firesteel.cli.output.fill import plan_json  # the documents take a tenth of a second to define
 
         return f"{plan_json(best, rest).model_dump_json(indent=1)}\n"
     return _text(plan_view(best, rest), typed(f"\nnext: {_next(best, model)}"))
@@ -87,7 +87,7 @@ def _planned(best: Proposal, rest: tuple[Proposal, ...], model: str, as_json: bo
 def _compared(ways: Sequence[Proposal], as_json: bool) -> str:
     """Side by side; the command exits as the first that can run would."""
     if as_json:
-        from firesteel.cli.fill import compare_json
+        from firesteel.cli.output.fill import compare_json
 
         return f"{compare_json(ways).model_dump_json(indent=1)}\n"
     return _text(compare_view(ways))

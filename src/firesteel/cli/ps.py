@@ -10,12 +10,12 @@ from typing import Literal
 import click
 
 from firesteel import library
-from firesteel.cli import words
-from firesteel.cli.documents import GatewayJson, PsJson, ServiceJson
-from firesteel.cli.fill import service_json
-from firesteel.cli.show import out, table
-from firesteel.cli.typed import typed
-from firesteel.edge import texts
+from firesteel.cli.options import common
+from firesteel.cli.output.documents import GatewayJson, PsJson, ServiceJson
+from firesteel.cli.output.fill import service_json
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.show import out, table
+from firesteel.edge.files import text_files
 from firesteel.gateway.address import Address, read_address
 from firesteel.service_file import asks, read_service_file
 
@@ -28,7 +28,7 @@ _THERE = {200, 401, 403}
 @click.option(
     "-f", "--file", "path", type=click.Path(path_type=Path), help="What of a service file runs, and what not."
 )
-@words.json_option
+@common.json_option
 def command(path: Path | None, as_json: bool) -> None:
     """What runs."""
     rows = [service_json(service) for service in library.services()]
@@ -36,7 +36,7 @@ def command(path: Path | None, as_json: bool) -> None:
         rows = _beside(path, rows)
     gateway = read_address(library.home())
     if as_json:
-        words.print_json(PsJson(services=rows, gateway=_gateway_json(gateway) if gateway else None))
+        common.print_json(PsJson(services=rows, gateway=_gateway_json(gateway) if gateway else None))
         return
     if gateway:
         out.print(typed(_gateway_words(gateway)))
@@ -69,7 +69,7 @@ def _gateway_words(gateway: Address) -> str:
 
 def _beside(path: Path, rows: list[ServiceJson]) -> list[ServiceJson]:
     """In the file's order; what runs and is not in it comes last."""
-    file = read_service_file(str(path), texts.open_text(path, next="firesteel ps, for all that runs"))
+    file = read_service_file(str(path), text_files.open_text(path, next="firesteel ps, for all that runs"))
     urls = {name: entry.addresses[0] for name, entry in file.models.items() if entry.addresses}
     elsewhere = asyncio.run(_ask(urls)) if urls else {}
     ours = {
@@ -90,11 +90,11 @@ async def _ask(urls: dict[str, str]) -> dict[str, ServiceJson]:
 
 
 async def _answers(url: str) -> bool:
-    from firesteel.edge import http  # only a file with a `url` needs it, and it is slow to load
+    from firesteel.edge.http import engine_client  # only a file with a `url` needs it, and it is slow to load
 
     root = url.rstrip("/").removesuffix("/v1")
     for path in ("/health", "/v1/models"):
-        status = await http.status(root + path, timeout_s=_PATIENCE_S)
+        status = await engine_client.status(root + path, timeout_s=_PATIENCE_S)
         if status in _THERE or status is None:
             return status is not None
     return False

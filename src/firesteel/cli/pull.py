@@ -11,23 +11,23 @@ from collections.abc import AsyncIterator
 import click
 
 from firesteel import library
-from firesteel.cli import words
-from firesteel.cli.documents import DoneJson, PruneJson, WasteJson
-from firesteel.cli.progress import follow
-from firesteel.cli.typed import typed
-from firesteel.edge.meant import is_hub_id
+from firesteel.cli.options import common
+from firesteel.cli.output.documents import DoneJson, PruneJson, WasteJson
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.progress import follow
+from firesteel.edge.model_reference import is_hub_id
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.run import (
-    Done,
     Event,
-    Waste,
+    PhaseDone,
+    UnusedFile,
     fetched_gguf,
-    find_waste,
+    find_unused,
     pull_weights,
     read_name,
     remove,
     stage,
-    wants,
+    weights_needed,
 )
 from firesteel.units import show_bytes
 
@@ -40,7 +40,7 @@ from firesteel.units import show_bytes
 @click.option("--reread", is_flag=True, help="Read all files again and compare their digests.")
 @click.option("--prune", is_flag=True, help="Remove what nothing uses; with MODEL, its weights too.")
 @click.option("--yes", is_flag=True, help="With --prune: do not ask.")
-@words.json_option
+@common.json_option
 def command(
     model: str | None,
     patterns: tuple[str, ...],
@@ -69,7 +69,7 @@ def command(
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     if as_json:
-        words.print_json(DoneJson(done=done))
+        common.print_json(DoneJson(done=done))
     else:
         click.echo("\n".join(done))
         click.echo(typed(_next(model, patterns)), err=True)
@@ -85,7 +85,7 @@ def _meant(
         return pull_weights([want], home, update=update, reread=reread), want.name
     best = library.plan(model)[0]
     if weights_only or update or reread:
-        return pull_weights(wants(best), home, update=update, reread=reread), best.name
+        return pull_weights(weights_needed(best), home, update=update, reread=reread), best.name
     return stage(best, home), best.name
 
 
@@ -110,7 +110,7 @@ async def _follow(events: AsyncIterator[Event]) -> list[str]:
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    return [event.text async for event in follow(events) if isinstance(event, Done)]
+    return [event.text async for event in follow(events) if isinstance(event, PhaseDone)]
 
 
 # --- pruning ---
@@ -118,7 +118,7 @@ async def _follow(events: AsyncIterator[Event]) -> list[str]:
 
 def _prune(model: str | None, yes: bool, as_json: bool) -> None:
     named = _repositories(model) if model else []
-    found = find_waste(library.home(), library.catalog(), library.host(), named)
+    found = find_unused(library.home(), library.catalog(), library.host(), named)
     total = sum(waste.bytes for waste in found)
     if not as_json:
         _show(found, total)
@@ -130,7 +130,7 @@ def _prune(model: str | None, yes: bool, as_json: bool) -> None:
         rows = [
             WasteJson(kind=each.kind, path=str(each.path), bytes=each.bytes, why=each.why) for each in found
         ]
-        words.print_json(
+        common.print_json(
             PruneJson(
                 waste=rows, bytes=total, removed=may and not left, left=[str(each.path) for each in left]
             )
@@ -150,11 +150,11 @@ def _prune(model: str | None, yes: bool, as_json: bool) -> None:
 
 def _repositories(model: str) -> list[str]:
     if _is_known(model) or not is_hub_id(model.partition(":")[0]):
-        return sorted({want.repository for way in library.plan(model) for want in wants(way)})
+        return sorted({want.repository for way in library.plan(model) for want in weights_needed(way)})
     return [read_name(model, ()).repository]
 
 
-def _show(found: tuple[Waste, ...], total: int) -> None:
+def _show(found: tuple[UnusedFile, ...], total: int) -> None:
     for waste in found:
         click.echo(f"{show_bytes(waste.bytes):>10}  {waste.kind}  {waste.path}  ({waste.why})")
     click.echo(f"{show_bytes(total):>10}  in all" if found else "nothing to remove")

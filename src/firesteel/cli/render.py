@@ -10,11 +10,11 @@ from typing import Any, get_args
 import click
 
 from firesteel import engines, library, render
-from firesteel.cli import words
-from firesteel.edge import texts
+from firesteel.cli.options import common
+from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Launch
-from firesteel.render import Cluster, Known
+from firesteel.render import Cluster, LaunchFacts
 from firesteel.rules import Proposal, release
 from firesteel.service_file import asks, read_service_file
 
@@ -43,13 +43,13 @@ _PLANNED = ("kv-cache-memory-bytes", "gpu-memory-utilization")
 @click.option("--listen", metavar="ADDRESS", help="Publish here, with a key; without it only 127.0.0.1.")
 @click.option("--service", metavar="NAME", help="Kubernetes: what clients call it.")
 @click.option("--tailnet", is_flag=True, help="Kubernetes: give it that name in MagicDNS.")
-@words.host_option
-@words.size_options
+@common.host_option
+@common.size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Only ways through this engine.")
 @click.option("--engine-version", "version", metavar="VERSION", help="As this release is started.")
 @click.option("--quant", metavar="NAME", help="How a config's weights are stored: nvfp4, fp8, q4_k_m, ...")
 @click.option("--nodes", type=click.IntRange(1, 8), help="Sparks to split it over.")
-@words.json_option
+@common.json_option
 def command(
     models: tuple[str, ...],
     form: str,
@@ -85,7 +85,7 @@ def command(
     if form == "docker" and not (output or as_json) and sys.stdout.isatty():
         text = _to_paste(text)
     if output:
-        texts.write_new(output, text)
+        text_files.write_new(output, text)
     _show(form, ways, text, output, as_json)
     return max(_objection(way) for way in ways)
 
@@ -93,7 +93,7 @@ def command(
 def _asks(models: tuple[str, ...], file: Path | None, form: str, sizes: dict[str, Any]) -> list[Ask]:
     if file:
         missing = "firesteel models, for what needs no file"
-        known = asks(read_service_file(str(file), texts.open_text(file, next=missing)))
+        known = asks(read_service_file(str(file), text_files.open_text(file, next=missing)))
         unknown = [name for name in models if name not in known]
         if unknown or not known:
             raise UsageError(
@@ -123,7 +123,7 @@ def _best(ask: Ask, host_name: str | None) -> Proposal:
 
 def _text(form: str, ways: list[Proposal], listen: str | None, cluster: Cluster) -> str:
     if listen:
-        from firesteel.run.listen import listening  # what runs is loaded only when it is asked for
+        from firesteel.run.start.listen import listening  # what runs is loaded only when it is asked for
 
         ways = [listening(way, listen) for way in ways]
     pairs = [(way.plan.launch, known(way)) for way in ways]
@@ -134,7 +134,7 @@ def _text(form: str, ways: list[Proposal], listen: str | None, cluster: Cluster)
     return _FORMS[form](*pairs[0])
 
 
-def _compose_all(pairs: list[tuple[Launch, Known]]) -> str:
+def _compose_all(pairs: list[tuple[Launch, LaunchFacts]]) -> str:
     """One file of several: each with its own comments above it, under one `services`."""
     key = "services:\n"
     made = [render.compose(*pair).partition(key) for pair in pairs]
@@ -150,12 +150,12 @@ def _to_paste(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
 
 
-def known(way: Proposal) -> Known:
+def known(way: Proposal) -> LaunchFacts:
     """What the recipe, the plan and the catalog know beside the launch."""
     plan, recipe, model = way.plan, way.recipe, way.model
     start = plan.speed.start_up if plan.speed else None
     image = plan.launch.container.image if plan.launch.container else None
-    return Known(
+    return LaunchFacts(
         flag_reasons=_flag_reasons(way, plan.launch),
         env_reasons={name: setting.why for name, setting in recipe.env.items()} if recipe else {},
         start_up_s=start.seconds.high if start and start.phases else None,
@@ -192,11 +192,11 @@ def _show(form: str, ways: list[Proposal], text: str, output: Path | None, as_js
         for finding in way.stops:
             click.echo(f"{way.name}: {finding.rule}: {finding.says}", err=True)
     if as_json:
-        from firesteel.cli.documents import RenderJson
+        from firesteel.cli.output.documents import RenderJson
 
         names = [way.name for way in ways]
         path = str(output) if output else None
-        words.print_json(RenderJson(name=names[0], names=names, format=form, text=text, path=path))
+        common.print_json(RenderJson(name=names[0], names=names, format=form, text=text, path=path))
     elif output:
         click.echo(f"written: {output}", err=True)
     else:

@@ -16,11 +16,19 @@ from urllib.parse import urlsplit
 
 import click
 
-from firesteel.cli import words
-from firesteel.cli.typed import typed
-from firesteel.edge.home import Home, find_home, write_text
+from firesteel.cli.options import common
+from firesteel.cli.output.invocation import typed
+from firesteel.edge.files.home import Home, find_home, write_text
 from firesteel.errors import UsageError
-from firesteel.gateway import Manner, Told, freeze, give_back_pages, hold_pages, new_loop, serve_file
+from firesteel.gateway import (
+    ServeEvent,
+    ServeOptions,
+    freeze,
+    give_back_pages,
+    hold_pages,
+    new_loop,
+    serve_file,
+)
 from firesteel.run.service import load
 
 _FILE = "firesteel.yaml"
@@ -37,7 +45,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 @click.option("--cert-key", type=click.Path(path_type=Path), help="TLS: its key, where it is another file.")
 @click.option("--keep", is_flag=True, help="Leave the models running when this ends.")
 @click.option("--log-prompts", is_flag=True, help="Write what is asked into the request log, too.")
-@words.json_option
+@common.json_option
 def command(
     models: tuple[str, ...],
     path: Path | None,
@@ -58,7 +66,7 @@ def command(
     if listen is not None:
         _insist_address(listen)
     file = _written(models, find_home()) if models else path or _found()
-    manner = Manner(file, listen, cert, cert_key, keeps=keep, logs_prompts=log_prompts)
+    manner = ServeOptions(file, listen, cert, cert_key, keeps=keep, logs_prompts=log_prompts)
     hold_pages()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_serve(manner, as_json))
@@ -114,7 +122,7 @@ def _plain(model: str) -> str:
     return model.rpartition("/")[2]
 
 
-async def _serve(manner: Manner, as_json: bool) -> None:
+async def _serve(manner: ServeOptions, as_json: bool) -> None:
     ends = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, ends.set)
@@ -130,7 +138,7 @@ def _tidy() -> None:
     asyncio.get_running_loop().call_later(_TIDY_S, _tidy)
 
 
-def _show(told: Told, as_json: bool) -> None:
+def _show(told: ServeEvent, as_json: bool) -> None:
     if as_json and told.what == "listening":
         click.echo(json.dumps({"kind": "serve", "url": told.url, "models": list(told.models)}))
     click.echo(f"{told.what:<9} {typed(told.words)}", err=True)

@@ -15,25 +15,33 @@ import click
 from rich.console import Group, RenderableType
 
 from firesteel import engines, library
-from firesteel.bench import tune_journal as journals
-from firesteel.bench.measure import Progress
-from firesteel.bench.space import Around, make_space
-from firesteel.bench.stats import mean_interval
-from firesteel.bench.store import fresh_id, open_history
-from firesteel.bench.tune import Event, Place, Planned, Tried, Trying, Tuned, tune
-from firesteel.bench.tune_hands import Hands
-from firesteel.bench.tune_journal import Before, Journal, Trial, Wish
-from firesteel.cli import bench_words, words
-from firesteel.cli.documents import DraftingJson, RefusedSettingJson, TrialJson, TuneJson
-from firesteel.cli.show import err, out, table
-from firesteel.cli.typed import typed
+from firesteel.bench.compare.stats import mean_interval
+from firesteel.bench.load.measure import RunProgress
+from firesteel.bench.results.history import new_run_id, open_history
+from firesteel.bench.tune import journal as journals
+from firesteel.bench.tune.candidate import CandidateRunner
+from firesteel.bench.tune.journal import Journal, RunningBefore, Trial, TuneOptions
+from firesteel.bench.tune.space import PlanningContext, make_search_space
+from firesteel.bench.tune.tune import (
+    Event,
+    SpacePlanned,
+    TrialFinished,
+    TrialStarted,
+    TuneEnvironment,
+    TuneResult,
+    tune,
+)
+from firesteel.cli.options import bench, common
+from firesteel.cli.output.documents import DraftingJson, RefusedSettingJson, TrialJson, TuneJson
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.show import err, out, table
 from firesteel.cli.up import command as up_command
-from firesteel.edge.process import uptime
-from firesteel.edge.realised import read_realised
+from firesteel.edge.files.measured_memory import read_measured_memory
+from firesteel.edge.host.process import uptime
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.rules import Proposal
-from firesteel.run import LOOPBACK, Doing, Done, Service, Spec
+from firesteel.run import LOOPBACK, PhaseDone, PhaseProgress, Service, ServiceSpec
 
 _QUIET_S = 10.0
 _ROLES = {"search": "", "confirm": "best, again", "twin": "its twin", "start": "how it starts"}
@@ -42,31 +50,23 @@ _ROLES = {"search": "", "confirm": "best, again", "twin": "its twin", "start": "
 @click.command("tune")
 @click.argument("model")
 @click.option("--goal", type=click.Choice(["latency", "throughput"]), default="latency", show_default=True)
-@click.option(
-    "--text", callback=bench_words.several(bench_words.kind), metavar="KIND", help="prose, code, json, math."
-)
+@click.option("--text", callback=bench.several(bench.kind), metavar="KIND", help="prose, code, json, math.")
 @click.option("--users", type=click.IntRange(1, 1024), help="Requests at once that it is to be good for.")
 @click.option("--context", type=click.IntRange(1), help="Tokens each request may use.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on while it is measured.")
-@click.option(
-    "--budget", default="2h", callback=bench_words.one(bench_words.seconds), metavar="TIME", show_default=True
-)
+@click.option("--budget", default="2h", callback=bench.one(bench.seconds), metavar="TIME", show_default=True)
 @click.option(
     "--max-runs", type=click.IntRange(2, 1000), default=40, show_default=True, help="Starts in all."
 )
 @click.option("--only", multiple=True, metavar="KNOB", help="Turn this one alone; may be given again.")
-@click.option(
-    "--depth", default="512", callback=bench_words.one(bench_words.tokens), help="Tokens of a prompt."
-)
-@click.option(
-    "--answer", default="128", callback=bench_words.one(bench_words.tokens), help="Tokens of an answer."
-)
+@click.option("--depth", default="512", callback=bench.one(bench.tokens), help="Tokens of a prompt.")
+@click.option("--answer", default="128", callback=bench.one(bench.tokens), help="Tokens of an answer.")
 @click.option("--thinking", type=click.Choice(["on", "off"]), help="Pin it; else as the server has it.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Of texts and order.")
 @click.option("--resume", is_flag=True, help="Go on with a tune that was cut off.")
 @click.option("--anew", is_flag=True, help="Leave one that was cut off, and begin another.")
 @click.option("--dry-run", is_flag=True, help="Print what would be tried and what never, and start nothing.")
-@words.json_option
+@common.json_option
 def command(
     model: str, resume: bool, anew: bool, dry_run: bool, as_json: bool, **asked: Any
 ) -> int:  # fmt: skip
@@ -86,11 +86,13 @@ def command(
     if dry_run:
         return _show_space(journal)
     with open_history(library.home()) as history:
-        hands = Hands(library.home(), history, library.host)
-        place = Place(library.home(), lambda ask: library.propose(ask, library.host()), _around, hands)
+        hands = CandidateRunner(library.home(), history, library.host)
+        place = TuneEnvironment(
+            library.home(), lambda ask: library.propose(ask, library.host()), _around, hands
+        )
         done = _run(tune(journal, place), journal)
     if as_json:
-        words.print_json(document(done))
+        common.print_json(document(done))
     else:
         out.print(view(done))
     return 0
@@ -100,7 +102,7 @@ def command(
 
 
 def _journal(model: str, resume: bool, anew: bool, asked: dict[str, Any]) -> Journal:
-    wish = Wish(
+    wish = TuneOptions(
         asked["goal"], asked["text"], asked["users"], asked["budget"], asked["max_runs"], asked["depth"],
         asked["answer"], asked["seed"], {"on": True, "off": False}.get(asked["thinking"]), asked["only"],
     )  # fmt: skip
@@ -122,10 +124,10 @@ def _journal(model: str, resume: bool, anew: bool, asked: dict[str, Any]) -> Jou
         ask, before = replace(kept.ask, context=ask.context or kept.ask.context), kept.before
     else:
         ask, before = _as_it_runs(ask, running)
-    return Journal(fresh_id(), began, chosen.name, ask, wish, before)
+    return Journal(new_run_id(), began, chosen.name, ask, wish, before)
 
 
-def _as_it_runs(ask: Ask, running: Service | None) -> tuple[Ask, Before | None]:
+def _as_it_runs(ask: Ask, running: Service | None) -> tuple[Ask, RunningBefore | None]:
     """The setting as it is, with the words of the `up` that started it."""
     if running is None:
         return ask, None
@@ -135,7 +137,7 @@ def _as_it_runs(ask: Ask, running: Service | None) -> tuple[Ask, Before | None]:
         engine=given["engine"], version=given["version"],
     )  # fmt: skip
     typed_words = tuple(shlex.split(running.spec.again)[2:])
-    before = Before(typed_words, was, given["listen"], given["trusts_code"], given["at_boot"])
+    before = RunningBefore(typed_words, was, given["listen"], given["trusts_code"], given["at_boot"])
     sizes = (ask.context or was.context, ask.users or was.users, ask.port or was.port)
     return replace(was, context=sizes[0], users=sizes[1], port=sizes[2]), before
 
@@ -153,7 +155,7 @@ def _chosen(model: str, asked: dict[str, Any]) -> tuple[Proposal, Service | None
     return chosen, alive.get(chosen.name)
 
 
-def _resumed(kept: Journal | None, name: str, wish: Wish) -> Journal:
+def _resumed(kept: Journal | None, name: str, wish: TuneOptions) -> Journal:
     """With what was wished for then; time and runs may be given anew."""
     if kept is None:
         raise UsageError(f"no tune of {name} was cut off", next=f"firesteel tune {name}")
@@ -161,7 +163,7 @@ def _resumed(kept: Journal | None, name: str, wish: Wish) -> Journal:
     return kept
 
 
-def _typed_before(spec: Spec) -> dict[str, Any]:
+def _typed_before(spec: ServiceSpec) -> dict[str, Any]:
     """The words of the `up` that started it."""
     typed_words = shlex.split(spec.again)[2:]
     try:
@@ -173,16 +175,16 @@ def _typed_before(spec: Spec) -> dict[str, Any]:
         }  # fmt: skip
 
 
-def _around() -> Around:
+def _around() -> PlanningContext:
     known, home = library.catalog(), library.home()
-    return Around(known.images, read_realised(home), tuple(known.recipes.values()))
+    return PlanningContext(known.images, read_measured_memory(home), tuple(known.recipes.values()))
 
 
 def _show_space(journal: Journal) -> int:
     """What would be tried, and what never."""
     base = library.propose(journal.ask, library.host())[0]
     users = journal.wish.users or engines.served(base.plan.launch).users or 1
-    space = make_space(base, journal.wish.goal, users, _around())
+    space = make_search_space(base, journal.wish.goal, users, _around())
     rows = [
         (knob.name, ", ".join(knob.labels), knob.labels[at], knob.why)
         for knob, at in zip(space.knobs, space.start, strict=True)
@@ -197,7 +199,7 @@ def _show_space(journal: Journal) -> int:
 # --- the run ---
 
 
-def _run(events: AsyncIterator[Event], journal: Journal) -> Tuned:
+def _run(events: AsyncIterator[Event], journal: Journal) -> TuneResult:
     try:
         return asyncio.run(_followed(events))
     except (asyncio.CancelledError, KeyboardInterrupt):
@@ -207,7 +209,7 @@ def _run(events: AsyncIterator[Event], journal: Journal) -> Tuned:
         raise KeyboardInterrupt from None
 
 
-async def _followed(events: AsyncIterator[Event]) -> Tuned:
+async def _followed(events: AsyncIterator[Event]) -> TuneResult:
     """On stderr; whatever ends us puts back what ran before, like Ctrl-C."""
     task = asyncio.current_task()
     assert task is not None
@@ -223,7 +225,7 @@ async def _followed(events: AsyncIterator[Event]) -> Tuned:
     last, quiet = None, _Seldom()
     async for event in events:
         _tell(event, quiet)
-        last = event if isinstance(event, Tuned) else last
+        last = event if isinstance(event, TuneResult) else last
     assert last is not None
     return last
 
@@ -242,24 +244,24 @@ class _Seldom:
 
 def _tell(event: Event, quiet: _Seldom) -> None:
     match event:
-        case Planned():
+        case SpacePlanned():
             err.print(f"{'space':<7} {_space_words(event)}", markup=False)
-        case Trying():
+        case TrialStarted():
             role = f" ({_ROLES[event.role]})" if event.role != "search" else ""
             err.print(f"run {event.number:<3} {_said(event.changes)}{role}", markup=False)
-        case Tried():
+        case TrialFinished():
             err.print(f"        {_outcome(event.trial)}", markup=False)
-        case Progress():
+        case RunProgress():
             quiet.say(f"        {event.text} ...")
-        case Doing():
+        case PhaseProgress():
             quiet.say(f"        {event.phase}: {event.text} ...")
-        case Done():
+        case PhaseDone():
             pass
         case _:
             pass
 
 
-def _space_words(event: Planned) -> str:
+def _space_words(event: SpacePlanned) -> str:
     names = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in event.space.knobs)
     never = f"; {len(event.refused)} changes are never tried" if event.refused else ""
     return f"{names or 'nothing to turn'}: {event.space.size} settings{never}"
@@ -282,7 +284,7 @@ def _outcome(trial: Trial) -> str:
 # --- what it came to ---
 
 
-def view(done: Tuned) -> RenderableType:
+def view(done: TuneResult) -> RenderableType:
     rows = [
         (str(at), _said(_changed(done, trial)), _ROLES[trial.role], _outcome(trial), trial.run or "")
         for at, trial in enumerate(done.journal.trials, 1)
@@ -302,17 +304,17 @@ def view(done: Tuned) -> RenderableType:
     return Group(*parts)
 
 
-def _next(done: Tuned) -> str:
+def _next(done: TuneResult) -> str:
     if done.running:
         return f"firesteel bench {done.running}"
     return f"firesteel up {done.recipe or done.journal.name}"
 
 
-def _changed(done: Tuned, trial: Trial) -> dict[str, str]:
+def _changed(done: TuneResult, trial: Trial) -> dict[str, str]:
     return done.space.changes(done.space.setting(trial.labels))
 
 
-def document(done: Tuned) -> TuneJson:
+def document(done: TuneResult) -> TuneJson:
     journal = done.journal
     return TuneJson(
         id=journal.id, model=journal.name, goal=journal.wish.goal, users=journal.wish.users,
@@ -333,7 +335,7 @@ def document(done: Tuned) -> TuneJson:
     )  # fmt: skip
 
 
-def _trial_json(done: Tuned, trial: Trial) -> TrialJson:
+def _trial_json(done: TuneResult, trial: Trial) -> TrialJson:
     found = mean_interval(trial.values)
     return TrialJson(
         role=trial.role, changes=_changed(done, trial), run=trial.run, failed=trial.failed,

@@ -14,18 +14,28 @@ from urllib.parse import urlsplit
 import click
 
 from firesteel import library
-from firesteel.cli import words
-from firesteel.cli.documents import ReportsJson, StepJson, StepsJson
-from firesteel.cli.fill import report_json
-from firesteel.cli.progress import follow
-from firesteel.cli.proofs import report_view
-from firesteel.cli.show import err, out, plan_view
-from firesteel.cli.typed import typed
-from firesteel.edge import texts
+from firesteel.cli.options import common
+from firesteel.cli.output.documents import ReportsJson, StepJson, StepsJson
+from firesteel.cli.output.fill import report_json
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.progress import follow
+from firesteel.cli.output.proofs import report_view
+from firesteel.cli.output.show import err, out, plan_view
+from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName
 from firesteel.rules import Proposal, insist, release
-from firesteel.run import LOOPBACK, Manner, Ready, Spec, bring_up, listening, make_steps, pick, plan_all
+from firesteel.run import (
+    LOOPBACK,
+    RunOptions,
+    ServiceReady,
+    ServiceSpec,
+    bring_up,
+    listening,
+    make_steps,
+    pick,
+    plan_all,
+)
 from firesteel.service_file import read_service_file
 
 
@@ -34,14 +44,14 @@ from firesteel.service_file import read_service_file
 @click.option(
     "-f", "--file", "path", type=click.Path(path_type=Path), help="Start the models of a service file."
 )
-@words.size_options
+@common.size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Only ways through this engine.")
 @click.option("--engine-version", "version", metavar="VERSION", help="This release of it.")
 @click.option("--listen", default=LOOPBACK, metavar="ADDRESS", help="Beyond this host: with a new key.")
 @click.option("--trust-remote-code", "trusts_code", is_flag=True, help="Run the code beside the weights.")
 @click.option("--boot", "at_boot", is_flag=True, help="Start it with the machine, too.")
 @click.option("--dry-run", is_flag=True, help="Print the commands and run none.")
-@words.json_option
+@common.json_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -66,7 +76,7 @@ def command(
     if path is not None:
         if context or users or port or engine or version:
             raise UsageError("sizes and engines stand in the service file", next=f"edit {path}")
-        _up_file(path, models, Manner(listen, trusts_code, at_boot), dry_run, as_json)
+        _up_file(path, models, RunOptions(listen, trusts_code, at_boot), dry_run, as_json)
         return
     if len(models) > 1:
         raise UsageError("one MODEL at a time, or several by a service file", next="firesteel up -f FILE")
@@ -75,7 +85,7 @@ def command(
     ask = Ask(model, context, users, port, engine=engine, version=release_)
     proposals = library.propose(ask, library.host())
     best = proposals[0]
-    manner = Manner(listen, trusts_code, at_boot, _again(ctx, best))
+    manner = RunOptions(listen, trusts_code, at_boot, _again(ctx, best))
     if dry_run:
         _print_steps([best], listen, as_json)
         return
@@ -85,7 +95,7 @@ def command(
         return
     ready = _run([best], manner)[0]
     if as_json:
-        words.print_json(report_json(ready.report, ready.already))
+        common.print_json(report_json(ready.report, ready.already))
     else:
         _show(ready)
         out.print(typed(f"\nnext: firesteel down {ready.report.name}, when you are done"))
@@ -105,23 +115,23 @@ def _again(ctx: click.Context, best: Proposal) -> tuple[str, ...]:
     return (named, *port, *(word for group in flags for word in group))
 
 
-def _up_file(path: Path, names: tuple[str, ...], manner: Manner, dry_run: bool, as_json: bool) -> None:
+def _up_file(path: Path, names: tuple[str, ...], manner: RunOptions, dry_run: bool, as_json: bool) -> None:
     """All are planned together before the first is started."""
-    file = read_service_file(str(path), texts.open_text(path))
+    file = read_service_file(str(path), text_files.open_text(path))
     proposals = plan_all(file, names, library.catalog(), library.host(), library.services())
     if dry_run:
         _print_steps(proposals, manner.listen, as_json)
         return
     done = _run(proposals, manner)
     if as_json:
-        words.print_json(ReportsJson(reports=[report_json(each.report, each.already) for each in done]))
+        common.print_json(ReportsJson(reports=[report_json(each.report, each.already) for each in done]))
         return
     for each in done:
         _show(each)
     out.print(typed("\nnext: firesteel ps, and firesteel down --all when you are done"))
 
 
-def _show(ready: Ready) -> None:
+def _show(ready: ServiceReady) -> None:
     if ready.already:
         err.print(f"{ready.report.name} is already up; this is the report of its start")
     out.print(report_view(ready.report))
@@ -131,12 +141,12 @@ def _show(ready: Ready) -> None:
         click.echo(f"from elsewhere  http://{socket.gethostname()}:{port}/v1, with the key: {_export(spec)}")
 
 
-def _export(spec: Spec) -> str:
+def _export(spec: ServiceSpec) -> str:
     """A line to paste that puts the key where clients look for it, and shows it to nobody."""
     return f"export FIRESTEEL_API_KEY=\"$(sed -n 's/^[A-Z]*_API_KEY=//p' {shlex.quote(spec.secrets)})\""
 
 
-def _run(proposals: Iterable[Proposal], manner: Manner) -> list[Ready]:
+def _run(proposals: Iterable[Proposal], manner: RunOptions) -> list[ServiceReady]:
     try:
         return asyncio.run(_up(proposals, manner))
     except (asyncio.CancelledError, KeyboardInterrupt):
@@ -144,7 +154,7 @@ def _run(proposals: Iterable[Proposal], manner: Manner) -> list[Ready]:
         raise click.Abort("what was started is stopped again, and its memory is back") from None
 
 
-async def _up(proposals: Iterable[Proposal], manner: Manner) -> list[Ready]:
+async def _up(proposals: Iterable[Proposal], manner: RunOptions) -> list[ServiceReady]:
     # Whatever ends us, a closed terminal or a service manager, takes back what was started, like Ctrl-C.
     task = asyncio.current_task()
     assert task is not None
@@ -160,7 +170,7 @@ async def _up(proposals: Iterable[Proposal], manner: Manner) -> list[Ready]:
     found = []
     for proposal in proposals:
         async for event in follow(bring_up(proposal, library.home(), manner)):
-            if isinstance(event, Ready):
+            if isinstance(event, ServiceReady):
                 found.append(event)
     return found
 
@@ -182,7 +192,7 @@ def _print_steps(proposals: list[Proposal], listen: str, as_json: bool) -> None:
             )
             for step in todo
         ]
-        words.print_json(StepsJson(name=proposals[0].name, steps=rows))
+        common.print_json(StepsJson(name=proposals[0].name, steps=rows))
         return
     for step in todo:
         click.echo(f"# {step.why}")

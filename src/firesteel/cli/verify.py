@@ -12,16 +12,16 @@ from urllib.parse import urlsplit
 import click
 
 from firesteel import library
-from firesteel.cli import words
-from firesteel.cli.documents import VerifyJson
-from firesteel.cli.fill import proofs_json
-from firesteel.cli.proofs import proofs_view
-from firesteel.cli.show import err, out
-from firesteel.edge.http import is_healthy, offered, status
+from firesteel.cli.options import common
+from firesteel.cli.output.documents import VerifyJson
+from firesteel.cli.output.fill import proofs_json
+from firesteel.cli.output.proofs import proofs_view
+from firesteel.cli.output.show import err, out
+from firesteel.edge.http.engine_client import is_healthy, offered_models, status
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.run import Expect, Proof, Service, death, kept_expect, last_lines, pick
-from firesteel.run.prove import key_of
-from firesteel.run.verify import verify
+from firesteel.run import Expected, Proof, Service, death, last_lines, pick, stored_expected
+from firesteel.run.verify.prove import key_of
+from firesteel.run.verify.verify import verify
 
 _KEYS = ("FIRESTEEL_API_KEY", "OPENAI_API_KEY")
 _LOG_LINES = 100_000
@@ -34,7 +34,7 @@ class _Asked:
     name: str
     url: str
     model: str
-    expect: Expect
+    expect: Expected
     key: str | None = None
     read_log: Callable[[], str] | None = None
 
@@ -43,7 +43,7 @@ class _Asked:
 @click.argument("name", required=False)
 @click.option("--url", help="Any OpenAI endpoint, http://host:8000/v1, in place of a service of ours.")
 @click.option("--model", help="With --url: which of its models, where it has several.")
-@words.json_option
+@common.json_option
 def command(name: str | None, url: str | None, model: str | None, as_json: bool) -> int:
     """Prove again that NAME answers rightly.
 
@@ -65,7 +65,7 @@ def command(name: str | None, url: str | None, model: str | None, as_json: bool)
         raise _unanswered(proof, asked)  # the error is the one document
     if as_json:
         document = VerifyJson(name=asked.name, verified=proof.is_good, checks=proofs_json(proof.checks))
-        words.print_json(document)
+        common.print_json(document)
     else:
         out.print(proofs_view(proof.checks))
     if proof.is_unanswered:
@@ -112,7 +112,7 @@ async def _ours(service: Service) -> _Asked:
         service.name,
         spec.url,
         spec.model,
-        kept_expect(service.folder),
+        stored_expected(service.folder),
         key_of(spec),
         _log_reader(service.log),
     )
@@ -125,7 +125,7 @@ def _log_reader(path: Path) -> Callable[[], str]:
 async def _foreign(url: str, model: str | None, environ: Mapping[str, str]) -> _Asked:
     base = base_of(url)
     key = next((environ[name] for name in _KEYS if environ.get(name)), None)
-    models = await offered(base, key=key)
+    models = await offered_models(base, key=key)
     names = [str(row["id"]) for row in models if isinstance(row.get("id"), str)]
     chosen = model or (names[0] if len(names) == 1 else None)
     if chosen is None:
@@ -133,7 +133,7 @@ async def _foreign(url: str, model: str | None, environ: Mapping[str, str]) -> _
     # A key that the server never asked for proves nothing about the server.
     is_open = key is not None and await status(f"{base}/v1/models", timeout_s=10) == 200
     row = next((each for each in models if each.get("id") == chosen), {})
-    expect = Expect(parameters=_count(row, "n_params"), context=_count(row, "max_model_len", "n_ctx"))
+    expect = Expected(parameters=_count(row, "n_params"), context=_count(row, "max_model_len", "n_ctx"))
     return _Asked(chosen, base, chosen, expect, None if is_open else key)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from firesteel import library
-from firesteel.cli import words
-from firesteel.cli.documents import WelcomeJson
-from firesteel.cli.fill import host_json, service_json
-from firesteel.cli.show import Row, grid, host_rows, out, speed_band
-from firesteel.cli.typed import typed
+from firesteel.cli.options import common
+from firesteel.cli.output.documents import WelcomeJson
+from firesteel.cli.output.fill import host_json, service_json
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.show import Row, grid, host_rows, out, speed_band
 from firesteel.launch import Ask
 from firesteel.rules import Proposal
 from firesteel.run import Service
@@ -20,7 +20,7 @@ def show(as_json: bool) -> None:
     fits = [each for each in proposals if each.can_run]
     type_next = _next(fits, running, has_gpu=bool(host.gpus))
     if as_json:
-        words.print_json(
+        common.print_json(
             WelcomeJson(
                 host=host_json(host),
                 fits=[each.name for each in fits],

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from firesteel.edge.home import Home, write_text
+from firesteel.edge.files.home import Home, write_text
 from firesteel.errors import FiresteelError
 
 _PACKAGE = Path(__file__).parents[1]

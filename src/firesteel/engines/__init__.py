@@ -10,30 +10,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from firesteel.engines import flags as _flags
-from firesteel.engines import llamacpp, sglang, vllm
 from firesteel.engines.flags import Grammar, Parsed, compact
-from firesteel.engines.kv import Cache, Reported, cache, reported, speculative_tokens, told_cache_bytes
+from firesteel.engines.kv_cache import (
+    KvCache,
+    ReportedKv,
+    cache,
+    reported,
+    speculative_tokens,
+    told_cache_bytes,
+)
+from firesteel.engines.llamacpp import command_line as llamacpp
+from firesteel.engines.sglang import command_line as sglang
+from firesteel.engines.vllm import command_line as vllm
 from firesteel.launch import EngineName, FlagValue, Launch
+from firesteel.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from firesteel.engines.diagnosis import Cause, Diagnosis, diagnose
-    from firesteel.engines.log_data import Stage
-    from firesteel.engines.log_marks import Mark, mark, stages
-    from firesteel.engines.logs import Taken, complaint, phase, taken
+    from firesteel.engines.logs.data import Stage
+    from firesteel.engines.logs.diagnosis import Cause, Diagnosis, diagnose
+    from firesteel.engines.logs.phases import ReportedMemory, complaint, phase, reported_memory
+    from firesteel.engines.logs.progress import StartProgress, stages, start_progress
 
 __all__ = [
-    "Cache",
     "Cause",
     "Diagnosis",
-    "Mark",
+    "KvCache",
     "Parsed",
-    "Reported",
+    "ReportedKv",
+    "ReportedMemory",
     "Served",
     "Stage",
-    "Taken",
+    "StartProgress",
     "argv",
     "cache",
     "compact",
@@ -42,28 +52,22 @@ __all__ = [
     "diagnose",
     "grammar",
     "listens_on",
-    "mark",
     "parse",
     "phase",
     "program",
     "reported",
+    "reported_memory",
     "served",
     "size_flags",
     "speculative_tokens",
     "spell",
     "stages",
-    "taken",
+    "start_progress",
     "told_cache_bytes",
     "written_out",
 ]
 
 
-_OF_LOGS = {
-    "diagnosis": ("Cause", "Diagnosis", "diagnose"),
-    "log_data": ("Stage",),
-    "log_marks": ("Mark", "mark", "stages"),
-    "logs": ("Taken", "complaint", "phase", "taken"),
-}
 """What reads logs has data of its own, which a plan and a keeper do without: it loads when first used."""
 
 
@@ -156,10 +160,12 @@ def served(launch: Launch) -> Served:
     return Served(*_ENGINES[launch.engine].served(launch.flags))
 
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    for module, names in _OF_LOGS.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "logs.diagnosis": ("Cause", "Diagnosis", "diagnose"),
+        "logs.data": ("Stage",),
+        "logs.progress": ("StartProgress", "start_progress", "stages"),
+        "logs.phases": ("ReportedMemory", "complaint", "phase", "reported_memory"),
+    },
+)

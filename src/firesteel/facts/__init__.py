@@ -9,8 +9,20 @@ YAML, and a keeper must not carry that.
 
 from __future__ import annotations
 
-from firesteel.facts import gguf, safetensors
-from firesteel.facts.architecture import (
+from firesteel.facts.formats import gguf, safetensors
+from firesteel.facts.formats.byte_source import BadHeader, ByteSource, MemorySource, cut_short
+from firesteel.facts.formats.gguf import ArrayInfo, GgufHeader
+from firesteel.facts.formats.gguf_architecture import architecture_of as architecture_of_gguf
+from firesteel.facts.host.host import Gpu, Host, Meminfo, keep_free_bytes, parse_gpus, parse_meminfo
+from firesteel.facts.host.memory_sample import (
+    GpuProcess,
+    KernelEvent,
+    MemorySample,
+    Pressure,
+    Shm,
+    StallPressure,
+)
+from firesteel.facts.model.architecture import (
     Architecture,
     ChunkedAttention,
     CompressedAttention,
@@ -26,27 +38,23 @@ from firesteel.facts.architecture import (
     SparseAttention,
     UnknownArchitecture,
 )
-from firesteel.facts.checkpoint import Checkpoint
-from firesteel.facts.config import architecture as architecture_of_config
-from firesteel.facts.gguf import ArrayInfo, GgufHeader
-from firesteel.facts.gguf_architecture import architecture_of as architecture_of_gguf
-from firesteel.facts.host import Gpu, Host, Meminfo, keep_free_bytes, parse_gpus, parse_meminfo
-from firesteel.facts.memory_sample import GpuUser, KernelEvent, MemorySample, Pressure, Shm, Stalls
-from firesteel.facts.roles import role_of
-from firesteel.facts.source import BadHeader, MemorySource, Source, cut_short
-from firesteel.facts.tensors import Provenance, Role, Tensor, Weights, weigh
+from firesteel.facts.model.checkpoint import Checkpoint
+from firesteel.facts.model.config import architecture as architecture_of_config
+from firesteel.facts.model.roles import role_of
+from firesteel.facts.model.tensors import Provenance, Role, Tensor, Weights, weigh
 
 __all__ = [
     "Architecture",
     "ArrayInfo",
     "BadHeader",
+    "ByteSource",
     "Checkpoint",
     "ChunkedAttention",
     "CompressedAttention",
     "FullAttention",
     "GgufHeader",
     "Gpu",
-    "GpuUser",
+    "GpuProcess",
     "Host",
     "Indexer",
     "KernelEvent",
@@ -64,9 +72,8 @@ __all__ = [
     "SharedKv",
     "Shm",
     "SlidingAttention",
-    "Source",
     "SparseAttention",
-    "Stalls",
+    "StallPressure",
     "Tensor",
     "UnknownArchitecture",
     "Weights",

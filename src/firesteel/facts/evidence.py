@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from firesteel.sheets import Sheet
+from firesteel.yaml_schema import FileSchema
 
 Confidence = Literal["measured", "reported", "claimed"]
 """measured: a log or a benchmark shows it. reported: users or documents agree on it.
@@ -24,11 +24,11 @@ def _is_address(text: str) -> str:
     return text
 
 
-class Source(Sheet):
+class Evidence(FileSchema):
     url: Annotated[str, AfterValidator(_is_address)]
     seen: date
     note: str | None = None
     """What the page says that matters here, when the address does not make it plain."""
 
 
-Sources = Annotated[tuple[Source, ...], Field(min_length=1)]
+Sources = Annotated[tuple[Evidence, ...], Field(min_length=1)]

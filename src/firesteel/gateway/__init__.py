@@ -4,29 +4,30 @@
 opens lazily: `firesteel key` needs the keys and no plane.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from firesteel.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from firesteel.gateway.heap import freeze, give_back_pages, hold_pages
-    from firesteel.gateway.plane.server import new_loop
-    from firesteel.gateway.serve import Manner, Told, serve_file
+    from firesteel.gateway.allocator import freeze, give_back_pages, hold_pages
+    from firesteel.gateway.http.server import new_loop
+    from firesteel.gateway.serve import ServeEvent, ServeOptions, serve_file
 
-__all__ = ["Manner", "Told", "freeze", "give_back_pages", "hold_pages", "new_loop", "serve_file"]
+__all__ = ["ServeEvent", "ServeOptions", "freeze", "give_back_pages", "hold_pages", "new_loop", "serve_file"]
 
-_WHERE = {
-    "new_loop": "plane.server",
-    "Manner": "serve",
-    "Told": "serve",
-    "serve_file": "serve",
-    "freeze": "heap",
-    "give_back_pages": "heap",
-    "hold_pages": "heap",
-}
-
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name in _WHERE:
-        return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
-    raise AttributeError(name)
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "http.server": ("new_loop",),
+        "serve": (
+            "ServeEvent",
+            "ServeOptions",
+            "serve_file",
+        ),
+        "allocator": (
+            "freeze",
+            "give_back_pages",
+            "hold_pages",
+        ),
+    },
+)

@@ -14,7 +14,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from firesteel.edge.home import Home, is_locked, write_text
+from firesteel.edge.files.home import Home, is_locked, write_text
 
 _MAX_FILE_BYTES = 2**20
 

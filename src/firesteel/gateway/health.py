@@ -11,14 +11,14 @@ import asyncio
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from firesteel.edge.home import Home
-from firesteel.edge.process import uptime
-from firesteel.gateway.children import ChildFailed, Hands
-from firesteel.gateway.found import Started, identity_of, up_of
-from firesteel.gateway.reading import BadLine, Served
-from firesteel.gateway.schedule_words import Crashed, Failed, Gone, Loaded
-from firesteel.gateway.steady import steadily
-from firesteel.gateway.swap import Swap
+from firesteel.edge.files.home import Home
+from firesteel.edge.host.process import uptime
+from firesteel.gateway.discovery import OwnServices, identity_of, up_of
+from firesteel.gateway.executor import Executor
+from firesteel.gateway.loader.process import Loader, LoaderFailed
+from firesteel.gateway.periodic import repeat
+from firesteel.gateway.scheduler.events import LoadFailed, ModelCrashed, ModelLoaded, ModelUnloaded
+from firesteel.gateway.service_config import InvalidMessage, ModelConfig
 from firesteel.run.service import Phase as ServicePhase
 from firesteel.run.service import Service, death, load
 
@@ -29,11 +29,11 @@ _MISSES = 2
 """A server at a URL that misses one look may be busy; one that misses two is down."""
 _BY_HAND = "it was stopped by hand"
 TOLD = "it was told to stop"
-"""The keeper's own words (`run/keeper.py`) for an end that somebody asked for."""
+"""The keeper's own words (`run/supervise/supervisor.py`) for an end that somebody asked for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ServiceObservation:
     """One look at what runs under a model's name."""
 
     phase: ServicePhase | None
@@ -50,22 +50,24 @@ class Seen:
         return self.is_ours and self.phase in ("ready", "unkept")
 
 
-def see(service: Service | None, identity: str) -> Seen:
+def observe(service: Service | None, identity: str) -> ServiceObservation:
     if service is None:
-        return Seen(None)
+        return ServiceObservation(None)
     state = service.state
     why = (state.why or "") if state and service.phase != "dead" else death(state)
     is_ours = identity_of(service.spec) == identity
-    return Seen(service.phase, is_ours, service.spec.url, why, state is not None and state.why == TOLD)
+    return ServiceObservation(
+        service.phase, is_ours, service.spec.url, why, state is not None and state.why == TOLD
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    event: Loaded | Gone | Crashed | Failed | None = None
+    event: ModelLoaded | ModelUnloaded | ModelCrashed | LoadFailed | None = None
     note: str = ""
 
 
-def judge(name: str, believed: str, seen: Seen, *, is_mine: bool = False) -> Verdict:
+def judge(name: str, believed: str, seen: ServiceObservation, *, is_mine: bool = False) -> Verdict:
     """`believed`: the schedule's phase. `loading` without a job of ours: it was to come back by itself.
     `is_mine`: a gateway of this home started it."""
     if believed == "off":
@@ -75,49 +77,51 @@ def judge(name: str, believed: str, seen: Seen, *, is_mine: bool = False) -> Ver
     return _when_returning(name, seen) if believed == "loading" else Verdict()
 
 
-def _when_off(name: str, seen: Seen, is_mine: bool) -> Verdict:
+def _when_off(name: str, seen: ServiceObservation, is_mine: bool) -> Verdict:
     if seen.answers:
         earlier = "was running already, started by an earlier gateway"
-        return Verdict(Loaded(name), f"{name} {earlier}" if is_mine else "it was started outside the gateway")
+        return Verdict(
+            ModelLoaded(name), f"{name} {earlier}" if is_mine else "it was started outside the gateway"
+        )
     if seen.phase in (None, "dead", "stopping"):
         return Verdict()
     return Verdict(note="somebody else is starting it" if seen.is_ours else _stranger(name, seen))
 
 
-def _when_ready(name: str, seen: Seen) -> Verdict:
+def _when_ready(name: str, seen: ServiceObservation) -> Verdict:
     if seen.phase is None:
-        return Verdict(Gone(name), _BY_HAND)
+        return Verdict(ModelUnloaded(name), _BY_HAND)
     if not seen.is_ours:
-        return Verdict(Gone(name), _stranger(name, seen))
+        return Verdict(ModelUnloaded(name), _stranger(name, seen))
     if seen.answers:
         return Verdict(note="its keeper was killed; it gets another" if seen.phase == "unkept" else "")
     if seen.was_told:
-        return Verdict(Crashed(name, _BY_HAND), _BY_HAND)
+        return Verdict(ModelCrashed(name, _BY_HAND), _BY_HAND)
     why = seen.why or "its engine ended"
     if seen.phase == "dead":
-        return Verdict(Crashed(name, why), why)
-    return Verdict(Crashed(name, why, is_returning=True), f"coming back by itself: {why}")
+        return Verdict(ModelCrashed(name, why), why)
+    return Verdict(ModelCrashed(name, why, is_returning=True), f"coming back by itself: {why}")
 
 
-def _when_returning(name: str, seen: Seen) -> Verdict:
+def _when_returning(name: str, seen: ServiceObservation) -> Verdict:
     if seen.phase is None or seen.phase == "dead":
         why = _BY_HAND if seen.phase is None or seen.was_told else seen.why
-        return Verdict(Failed(name, why), why)
+        return Verdict(LoadFailed(name, why), why)
     if seen.answers:
-        return Verdict(Loaded(name), f"{name} answers again")
+        return Verdict(ModelLoaded(name), f"{name} answers again")
     if seen.phase == "ready":
-        return Verdict(Failed(name, "something else runs under its name now"), _stranger(name, seen))
+        return Verdict(LoadFailed(name, "something else runs under its name now"), _stranger(name, seen))
     return Verdict(note=f"coming back by itself: {seen.why}" if seen.why else "coming back by itself")
 
 
-def _stranger(name: str, seen: Seen) -> str:
+def _stranger(name: str, seen: ServiceObservation) -> str:
     return f"another {name} runs on {seen.url}, not as the file says; it is stopped when this one is loaded"
 
 
 class Health:
     """Looks, and tells the swap."""
 
-    def __init__(self, swap: Swap, hands: Hands, home: Home) -> None:
+    def __init__(self, swap: Executor, hands: Loader, home: Home) -> None:
         self._swap, self._hands, self._home = swap, hands, home
         self._tasks: list[asyncio.Task[None]] = []
         self._misses: dict[tuple[str, str], int] = {}
@@ -127,7 +131,7 @@ class Health:
     async def start(self) -> None:
         """One look around first: what runs already is found before anybody is served."""
         await asyncio.gather(self.look_around(), self.ask_around())
-        looks = (steadily(self.look_around, _LOOK_S), steadily(self.ask_around, _ASK_S))
+        looks = (repeat(self.look_around, _LOOK_S), repeat(self.ask_around, _ASK_S))
         self._tasks = [asyncio.ensure_future(each) for each in looks]
 
     async def close(self) -> None:
@@ -154,13 +158,13 @@ class Health:
 
     def _tell(self, name: str, service: Service | None) -> None:
         believed, identity = self._swap.phase(name), self._swap.identity(name)
-        seen = see(service, identity)
-        is_mine = believed == "off" and seen.answers and Started(self._home).is_mine(name, identity)
+        seen = observe(service, identity)
+        is_mine = believed == "off" and seen.answers and OwnServices(self._home).is_mine(name, identity)
         verdict = judge(name, believed, seen, is_mine=is_mine)
         self._swap.note(name, verdict.note)
-        if isinstance(verdict.event, Loaded) and service:
+        if isinstance(verdict.event, ModelLoaded) and service:
             self._swap.found(name, up_of(self._home, service))
-        elif isinstance(verdict.event, (Gone, Crashed, Failed)):
+        elif isinstance(verdict.event, (ModelUnloaded, ModelCrashed, LoadFailed)):
             self._swap.lost(verdict.event)
 
     async def _adopt(self) -> None:
@@ -170,7 +174,7 @@ class Health:
         self._adopted_s = uptime()
         try:
             await self._hands.read(self._swap.reading.path)
-        except (ChildFailed, BadLine):  # a file with mistakes is the watch's to tell
+        except (LoaderFailed, InvalidMessage):  # a file with mistakes is the watch's to tell
             return
 
     # --- servers at a URL ---
@@ -186,7 +190,7 @@ class Health:
         for served in outside:
             self._tell_outside(served)
 
-    def _tell_outside(self, served: Served) -> None:
+    def _tell_outside(self, served: ModelConfig) -> None:
         name = served.name
         current = self._swap.served(name)
         if current is None or current.urls != served.urls:  # the file changed while they were asked
@@ -196,12 +200,12 @@ class Health:
             self._swap.note(name, f"no answer from {', '.join(silent)}" if silent else "")
             if name in self._is_down:
                 self._is_down.discard(name)
-                self._swap.tell(Loaded(name))
+                self._swap.tell(ModelLoaded(name))
         elif name not in self._is_down:
             self._is_down.add(name)
             why = f"nobody answers at {', '.join(silent)}"
             self._swap.note(name, why)
-            self._swap.tell(Crashed(name, why))
+            self._swap.tell(ModelCrashed(name, why))
 
 
 _NOT_THERE = (404, 405, 501)

@@ -27,10 +27,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from firesteel.edge.home import Home, Locked, lock, write_text
+from firesteel.edge.files.home import Home, Locked, lock, write_text
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.gateway.rates import NO_LIMITS, Limits, Rate, parse_rate
-from firesteel.gateway.talk import Refusal, Token, Who
+from firesteel.gateway.interfaces import BearerToken, Identity, Refusal
+from firesteel.gateway.rate_limits import NO_LIMITS, KeyLimits, RateLimit, parse_rate_limit
 
 Scope = Literal["inference", "admin"]
 MAX_KEYS = 1000
@@ -43,7 +43,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 """It stands in labels, logs and head lines: nothing in it may end one."""
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
-_ANYONE = Who(is_admin=True)
+_ANYONE = Identity(is_admin=True)
 _MISSING = Refusal(
     401,
     "invalid_api_key",
@@ -69,7 +69,7 @@ class Key:
     scope: Scope = "inference"
     models: tuple[str, ...] | None = None
     """Which it may ask for; None: all."""
-    limits: Limits = NO_LIMITS
+    limits: KeyLimits = NO_LIMITS
     priority: int = 0
     created: str = ""
 
@@ -79,9 +79,9 @@ class Key:
         return self.digest[:8]
 
     @property
-    def who(self) -> Who:
+    def who(self) -> Identity:
         models = None if self.models is None else frozenset(self.models)
-        return Who(self.name, self.scope == "admin", models, self.priority)
+        return Identity(self.name, self.scope == "admin", models, self.priority)
 
 
 def keys_path(home: Home) -> Path:
@@ -116,20 +116,20 @@ class KeyRing:
     def is_open(self) -> bool:
         return not self._was_closed
 
-    def limits(self) -> dict[str, Limits]:
+    def limits(self) -> dict[str, KeyLimits]:
         return {key.name: key.limits for key in self.keys.values()}
 
-    def who(self, token: bytes | None) -> Who | Refusal:
+    def who(self, token: bytes | None) -> Identity | Refusal:
         """How long it takes tells nothing of the keys: what is looked up and compared are digests, and nobody
         can choose how the digest of a guess begins."""
         if not self._was_closed:
             return _ANYONE
         if not token:
             return _MISSING
-        digest = token.digest if isinstance(token, Token) else None
+        digest = token.digest if isinstance(token, BearerToken) else None
         if digest is None:
             digest = sha256(token[:_MAX_TOKEN_BYTES]).digest()
-            if isinstance(token, Token):
+            if isinstance(token, BearerToken):
                 token.digest = digest
         held = self._held.get(digest)
         if held is None or not compare_digest(digest, held[0]):
@@ -187,11 +187,11 @@ def unknown_model(model: str) -> Refusal:
     )
 
 
-def may_ask(who: Who, model: str) -> Refusal | None:
+def may_ask(who: Identity, model: str) -> Refusal | None:
     return None if who.models is None or model in who.models else unknown_model(model)
 
 
-def may_control(who: Who) -> Refusal | None:
+def may_control(who: Identity) -> Refusal | None:
     return None if who.is_admin else _NOT_ADMIN
 
 
@@ -201,7 +201,7 @@ def add_key(
     *,
     scope: Scope = "inference",
     models: tuple[str, ...] | None = None,
-    limits: Limits = NO_LIMITS,
+    limits: KeyLimits = NO_LIMITS,
     priority: int = 0,
 ) -> tuple[Key, str]:
     """The key and its token, which is kept nowhere."""
@@ -297,7 +297,7 @@ def _key(found: Any) -> Key:
         digest=found["sha256"],
         scope=found["scope"],
         models=None if models is None else tuple(models),
-        limits=Limits(_rate(found.get("requests")), _rate(found.get("tokens"))),
+        limits=KeyLimits(_rate(found.get("requests")), _rate(found.get("tokens"))),
         priority=found.get("priority", 0),
         created=str(found.get("created", "")),
     )
@@ -307,8 +307,8 @@ def _key(found: Any) -> Key:
     return key
 
 
-def _rate(text: str | None) -> Rate | None:
-    return None if text is None else parse_rate(text)
+def _rate(text: str | None) -> RateLimit | None:
+    return None if text is None else parse_rate_limit(text)
 
 
 def _write_keys(path: Path, keys: Mapping[str, Key]) -> None:

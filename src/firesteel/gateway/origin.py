@@ -18,7 +18,7 @@ import re
 from functools import lru_cache
 from ipaddress import ip_address
 
-from firesteel.gateway.talk import Refusal
+from firesteel.gateway.interfaces import Refusal
 
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 _PORTS = {"http": 80, "https": 443}

@@ -18,20 +18,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from firesteel.edge.home import Home, Locked, lock
+from firesteel.edge.files.home import Home, Locked, lock
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
 from firesteel.gateway.address import Address, lock_path, write_address
-from firesteel.gateway.children import ChildFailed, Hands, LoaderHands
-from firesteel.gateway.desk import FrontDesk
+from firesteel.gateway.admin.request_log import RequestLog, log_path
+from firesteel.gateway.dispatcher import RequestDispatcher
+from firesteel.gateway.executor import Executor
+from firesteel.gateway.file_watch import ServiceFileWatch, file_version
 from firesteel.gateway.health import Health
+from firesteel.gateway.http.limits import HttpLimits
+from firesteel.gateway.http.server import HttpServer
+from firesteel.gateway.interfaces import Endpoint
 from firesteel.gateway.keys import KeyRing, insist_keys, keys_path
-from firesteel.gateway.plane.limits import PlaneLimits
-from firesteel.gateway.plane.server import Server
-from firesteel.gateway.reading import Reading, Why
-from firesteel.gateway.request_log import RequestLog, log_path
-from firesteel.gateway.swap import Swap
-from firesteel.gateway.talk import Seat
-from firesteel.gateway.watch import Watch, mark
+from firesteel.gateway.loader.process import Loader, LoaderFailed, ProcessLoader
+from firesteel.gateway.service_config import Reason, ServiceConfig
 from firesteel.units import show_seconds
 
 _DRAIN_S = 30.0
@@ -41,7 +41,7 @@ _ERRORS = {kind.kind: kind for kind in (FiresteelError, UsageError, Stopped, Doe
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class ServeOptions:
     """How to serve a file, beyond what it says."""
 
     file: Path
@@ -55,7 +55,7 @@ class Manner:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ServeEvent:
     """What happened, for whoever looks on."""
 
     what: Literal["reading", "listening", "model", "keys", "log", "file", "draining", "drained", "ended"]
@@ -64,25 +64,25 @@ class Told:
     models: tuple[str, ...] = ()
 
 
-async def serve_file(manner: Manner, home: Home, ends: asyncio.Event) -> AsyncIterator[Told]:
+async def serve_file(manner: ServeOptions, home: Home, ends: asyncio.Event) -> AsyncIterator[ServeEvent]:
     context = _tls(manner)
-    yield Told("reading", str(manner.file))
-    hands = LoaderHands()
-    read_as = mark(str(manner.file))
+    yield ServeEvent("reading", str(manner.file))
+    hands = ProcessLoader()
+    read_as = file_version(str(manner.file))
     reading = await _read(hands, manner.file)
     _insist_on_one(reading)
     listen = manner.listen or reading.listen
     ring = KeyRing.read(keys_path(home))
     insist_keys(listen, ring)
-    news: asyncio.Queue[Told] = asyncio.Queue(_MAX_TOLD)
+    news: asyncio.Queue[ServeEvent] = asyncio.Queue(_MAX_TOLD)
     async with AsyncExitStack() as stack:
         _be_alone(stack, home)
         desk, end_streams = await _opened(stack, home, ring, news, manner)
-        swap = Swap(reading, hands, desk, home)
+        swap = Executor(reading, hands, desk, home)
         health = Health(swap, hands, home)
         desk.attach(swap, health.answers)
         stack.push_async_callback(swap.close, keep=manner.keeps)
-        server = Server(desk, PlaneLimits(keeps_bodies=manner.logs_prompts))
+        server = HttpServer(desk, HttpLimits(keeps_bodies=manner.logs_prompts))
         stack.push_async_callback(_drain, server, desk, end_streams)
         stack.push_async_callback(health.close)
         await health.start()
@@ -94,11 +94,11 @@ async def serve_file(manner: Manner, home: Home, ends: asyncio.Event) -> AsyncIt
             write_address(home, Address(url, names, not ring.is_open, os.getpid()))
 
         tell_where()
-        watch = Watch(
+        watch = ServiceFileWatch(
             str(manner.file),
             hands,
             lambda changed: _change(swap, desk, changed, news, tell_where),
-            lambda why: _put(news, Told("file", str(why))),
+            lambda why: _put(news, ServeEvent("file", str(why))),
             read_as,
         )
         watch.start()
@@ -110,39 +110,41 @@ async def serve_file(manner: Manner, home: Home, ends: asyncio.Event) -> AsyncIt
             yield told
         async for told in _until(ends, news):
             yield told
-        yield Told(
+        yield ServeEvent(
             "draining", f"no new connections; requests under way have {show_seconds(_DRAIN_S)} to finish"
         )
         yield _drained(await _drain(server, desk, end_streams))
-    yield Told("ended", "models run on" if manner.keeps else "what was started is stopped")
+    yield ServeEvent("ended", "models run on" if manner.keeps else "what was started is stopped")
 
 
 async def _opened(
-    stack: AsyncExitStack, home: Home, ring: KeyRing, news: asyncio.Queue[Told], manner: Manner
-) -> tuple[FrontDesk, Callable[[], None]]:
+    stack: AsyncExitStack, home: Home, ring: KeyRing, news: asyncio.Queue[ServeEvent], manner: ServeOptions
+) -> tuple[RequestDispatcher, Callable[[], None]]:
     """The desk with its log and its control side, and what ends the streams of that; closed in the other
     order."""
     loop = asyncio.get_running_loop()
 
     def say(words: str) -> None:
-        loop.call_soon_threadsafe(_put, news, Told("log", words))
+        loop.call_soon_threadsafe(_put, news, ServeEvent("log", words))
 
     log = RequestLog(log_path(home), say=say)
     stack.push_async_callback(asyncio.to_thread, log.close)
-    desk = FrontDesk(
+    desk = RequestDispatcher(
         home,
         ring,
         log,
-        lambda model, words: _put(news, Told("model", named(model, words))),
+        lambda model, words: _put(news, ServeEvent("model", named(model, words))),
         logs_prompts=manner.logs_prompts,
     )
     desk.control, end_streams = await _control(stack, desk, home)
     return desk, end_streams
 
 
-async def _control(stack: AsyncExitStack, desk: FrontDesk, home: Home) -> tuple[Seat, Callable[[], None]]:
+async def _control(
+    stack: AsyncExitStack, desk: RequestDispatcher, home: Home
+) -> tuple[Endpoint, Callable[[], None]]:
     """On a socket in our own folder, reached through the folder's number: paths of sockets are short."""
-    from firesteel.gateway import control  # brings aiohttp
+    from firesteel.gateway.admin import api  # brings aiohttp
 
     folder = home.root / "gateway"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -150,9 +152,9 @@ async def _control(stack: AsyncExitStack, desk: FrontDesk, home: Home) -> tuple[
     stack.callback(os.close, number)
     path = Path(f"/proc/{os.getpid()}/fd/{number}/control.sock")
     path.unlink(missing_ok=True)
-    runner = await control.start(desk, path)
+    runner = await api.start(desk, path)
     stack.push_async_callback(runner.cleanup)
-    return Seat("", str(path), authority=b"control"), lambda: control.end_streams(runner)
+    return Endpoint("", str(path), authority=b"control"), lambda: api.end_streams(runner)
 
 
 def _be_alone(stack: AsyncExitStack, home: Home) -> None:
@@ -166,18 +168,18 @@ def _be_alone(stack: AsyncExitStack, home: Home) -> None:
         ) from None
 
 
-async def _read(hands: Hands, file: Path) -> Reading:
+async def _read(hands: Loader, file: Path) -> ServiceConfig:
     try:
         return await hands.read(str(file))
-    except ChildFailed as error:
+    except LoaderFailed as error:
         raise _error(error.why) from None
 
 
-def _error(why: Why) -> FiresteelError:
+def _error(why: Reason) -> FiresteelError:
     return _ERRORS.get(why.kind, FiresteelError)(why.what, next=why.next)
 
 
-async def _listen(server: Server, listen: str, context: ssl.SSLContext | None) -> str:
+async def _listen(server: HttpServer, listen: str, context: ssl.SSLContext | None) -> str:
     host, _, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     try:
@@ -192,7 +194,7 @@ async def _listen(server: Server, listen: str, context: ssl.SSLContext | None) -
     return f"{'https' if context else 'http'}://{named}:{bound}"
 
 
-def _tls(manner: Manner) -> ssl.SSLContext | None:
+def _tls(manner: ServeOptions) -> ssl.SSLContext | None:
     if manner.cert is None:
         if manner.cert_key is not None:
             raise UsageError("a key without its certificate", next="--cert FILE")
@@ -209,46 +211,50 @@ def _tls(manner: Manner) -> ssl.SSLContext | None:
     return context
 
 
-def _barred(reading: Reading) -> Iterator[Told]:
+def _barred(reading: ServiceConfig) -> Iterator[ServeEvent]:
     """What the file names and cannot be served."""
     for each in reading.models:
         if each.why_not:
-            yield Told("model", f"{each.name} cannot be served: {each.why_not}")
+            yield ServeEvent("model", f"{each.name} cannot be served: {each.why_not}")
 
 
-def _insist_on_one(reading: Reading) -> None:
+def _insist_on_one(reading: ServiceConfig) -> None:
     whys = [each.why_not for each in reading.models]
     if all(whys) and whys[0]:
         names = ", ".join(each.name for each in reading.models)
-        raise _error(Why(f"nothing can be served of {names}: {whys[0].what}", whys[0].next, whys[0].kind))
+        raise _error(Reason(f"nothing can be served of {names}: {whys[0].what}", whys[0].next, whys[0].kind))
 
 
-def _listening(url: str, reading: Reading, ring: KeyRing) -> Told:
+def _listening(url: str, reading: ServiceConfig, ring: KeyRing) -> ServeEvent:
     names = tuple(each.name for each in reading.models if not each.why_not)
     keys = "no keys are in use" if ring.is_open else f"{len(ring.keys)} keys"
-    return Told("listening", f"{url}/v1 serves {', '.join(names)}; {keys}", url, names)
+    return ServeEvent("listening", f"{url}/v1 serves {', '.join(names)}; {keys}", url, names)
 
 
 def _change(
-    swap: Swap, desk: FrontDesk, reading: Reading, news: asyncio.Queue[Told], tell_where: Callable[[], None]
+    swap: Executor,
+    desk: RequestDispatcher,
+    reading: ServiceConfig,
+    news: asyncio.Queue[ServeEvent],
+    tell_where: Callable[[], None],
 ) -> None:
     swap.change(reading)
     desk.changed()
     for told in _barred(reading):
         _put(news, told)
     tell_where()
-    _put(news, Told("file", f"{reading.path} was read again"))
+    _put(news, ServeEvent("file", f"{reading.path} was read again"))
 
 
 async def _refresh_keys(
-    ring: KeyRing, desk: FrontDesk, news: asyncio.Queue[Told], tell_where: Callable[[], None]
+    ring: KeyRing, desk: RequestDispatcher, news: asyncio.Queue[ServeEvent], tell_where: Callable[[], None]
 ) -> None:
     while True:
         await asyncio.sleep(_REFRESH_S)
         if said := ring.refresh():
             desk.keys_changed()
             tell_where()
-            _put(news, Told("keys", said))
+            _put(news, ServeEvent("keys", said))
 
 
 def named(model: str, words: str) -> str:
@@ -256,21 +262,21 @@ def named(model: str, words: str) -> str:
     return words if not model or words.startswith(f"{model} ") else f"{model}: {words}"
 
 
-async def _drain(server: Server, desk: FrontDesk, end_streams: Callable[[], None]) -> int:
+async def _drain(server: HttpServer, desk: RequestDispatcher, end_streams: Callable[[], None]) -> int:
     """How many requests were cut. Our own streams have no end to wait for; a second time finds nothing."""
     desk.is_draining = True
     end_streams()
     return await server.drain(_DRAIN_S)
 
 
-def _drained(cut: int) -> Told:
+def _drained(cut: int) -> ServeEvent:
     if not cut:
-        return Told("drained", "every request under way was finished")
+        return ServeEvent("drained", "every request under way was finished")
     were = "1 request was" if cut == 1 else f"{cut} requests were"
-    return Told("drained", f"{were} cut, unfinished after {show_seconds(_DRAIN_S)}")
+    return ServeEvent("drained", f"{were} cut, unfinished after {show_seconds(_DRAIN_S)}")
 
 
-async def _until(ends: asyncio.Event, news: asyncio.Queue[Told]) -> AsyncIterator[Told]:
+async def _until(ends: asyncio.Event, news: asyncio.Queue[ServeEvent]) -> AsyncIterator[ServeEvent]:
     ending = asyncio.ensure_future(ends.wait())
     try:
         while not ends.is_set():
@@ -284,7 +290,7 @@ async def _until(ends: asyncio.Event, news: asyncio.Queue[Told]) -> AsyncIterato
         ending.cancel()
 
 
-def _put(news: asyncio.Queue[Told], told: Told) -> None:
+def _put(news: asyncio.Queue[ServeEvent], told: ServeEvent) -> None:
     """What nobody reads is forgotten."""
     with suppress(asyncio.QueueFull):
         news.put_nowait(told)

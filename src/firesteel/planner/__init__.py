@@ -5,29 +5,29 @@ Never looks at the world: the host is a value. Never judges flags: that is `rule
 """
 
 from firesteel.planner.band import Band
-from firesteel.planner.doubt import Doubt, doubt
-from firesteel.planner.measured_here import Realised, launch_key
-from firesteel.planner.memory import Memory, Part, Verdict
-from firesteel.planner.own_runs import OwnRun
-from firesteel.planner.plan import Cache, Plan, between, largest_context, longest_context, plan
-from firesteel.planner.speculation import Drafted
-from firesteel.planner.speed import Crowd, Prefill, Speed
-from firesteel.planner.startup import Phase, StartUp
+from firesteel.planner.doubt import SpeedDoubt, doubt
+from firesteel.planner.memory.account import MemoryAccount, MemoryPart, Verdict
+from firesteel.planner.memory.measured import MeasuredMemory, launch_key
+from firesteel.planner.plan import KvCache, Plan, between, largest_context, longest_context, plan
+from firesteel.planner.speed.own_runs import OwnRun
+from firesteel.planner.speed.speculation import DraftedSpeed
+from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, Speed
+from firesteel.planner.speed.startup import StartPhase, StartUp
 
 __all__ = [
     "Band",
-    "Cache",
-    "Crowd",
-    "Doubt",
-    "Drafted",
-    "Memory",
+    "BatchSpeed",
+    "DraftedSpeed",
+    "KvCache",
+    "MeasuredMemory",
+    "MemoryAccount",
+    "MemoryPart",
     "OwnRun",
-    "Part",
-    "Phase",
     "Plan",
-    "Prefill",
-    "Realised",
+    "PrefillSpeed",
     "Speed",
+    "SpeedDoubt",
+    "StartPhase",
     "StartUp",
     "Verdict",
     "between",

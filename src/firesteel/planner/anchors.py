@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from firesteel.facts import Architecture
-from firesteel.planner import measured
-from firesteel.planner.accuracy import Errors, Spread, spread
 from firesteel.planner.calibration import configuration, predicted_tps, run_errors, took_ms
-from firesteel.planner.decode import all_reduces
-from firesteel.planner.measured import CALIBRATED, Run
-from firesteel.planner.measured_models import models
+from firesteel.planner.speed import published
+from firesteel.planner.speed.accuracy import Errors, Spread, spread
+from firesteel.planner.speed.decode import all_reduces
+from firesteel.planner.speed.published import CALIBRATED, PublishedRun
+from firesteel.planner.speed.published_models import models
 
 
 def repeated(fits: Mapping[str, Mapping[str, float]]) -> Spread:
@@ -35,12 +35,12 @@ def carried(fits: Mapping[str, Mapping[str, float]]) -> Spread:
 
 def _anchored(
     fits: Mapping[str, Mapping[str, float]],
-    alike: Callable[[Run], tuple[str, ...]],
-    counts: Callable[[Run, Run], bool],
+    alike: Callable[[PublishedRun], tuple[str, ...]],
+    counts: Callable[[PublishedRun, PublishedRun], bool],
 ) -> Iterator[float]:
     """Each run over its fitted figure, corrected by how far off that is for the runs that count."""
-    groups: dict[tuple[str, ...], list[tuple[Run, float]]] = {}
-    for run in measured.known():
+    groups: dict[tuple[str, ...], list[tuple[PublishedRun, float]]] = {}
+    for run in published.known():
         if run.is_plain and run.engine in fits and run.decode_tps:
             ratio = run.decode_tps / predicted_tps(run.engine, run, fits[run.engine])
             groups.setdefault((run.engine, *alike(run)), []).append((run, ratio))
@@ -67,19 +67,19 @@ def two_sparks(cost_ms: float) -> Errors:
     )
 
 
-def pairs() -> list[tuple[Run, Run]]:
+def pairs() -> list[tuple[PublishedRun, PublishedRun]]:
     """The same on one Spark and on two, by the same hand."""
     alone = {
-        _setting(run): run for run in measured.runs() if run.sparks == 1 and run.shape and run.decode_tps
+        _setting(run): run for run in published.runs() if run.sparks == 1 and run.shape and run.decode_tps
     }
     return [
         (alone[_setting(run)], run)
-        for run in measured.runs()
+        for run in published.runs()
         if run.sparks == 2 and run.decode_tps and run.shape and _setting(run) in alone
     ]
 
 
-def _setting(run: Run) -> tuple[object, ...]:
+def _setting(run: PublishedRun) -> tuple[object, ...]:
     return run.model, run.quant, run.engine, run.version, run.users, run.speculation, run.source, run.depth
 
 
@@ -89,8 +89,8 @@ def _shape(name: str) -> Architecture:
 
 def elsewhere(fits: Mapping[str, Mapping[str, float]]) -> dict[str, Errors]:
     """The costs of vLLM and llama.cpp on runs that they were not fitted to, with all their faults."""
-    groups: dict[str, list[tuple[Run, float]]] = {}
-    for run in measured.known():
+    groups: dict[str, list[tuple[PublishedRun, float]]] = {}
+    for run in published.known():
         if not run.is_plain or run.source in CALIBRATED.get(run.engine, ()):
             continue
         engine = run.engine if run.engine in fits else "vllm"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from firesteel.planner.accuracy import Errors, Fitted, errors
 from firesteel.planner.calibration import configuration, plain
-from firesteel.planner.decode import Terms
-from firesteel.planner.fit import Point, Unknown, fit_even
-from firesteel.planner.measured import Run
-from firesteel.planner.measured_models import models
-from firesteel.planner.prefill import active_weights, path, ttft_ms
-from firesteel.planner.prefill import terms as prefill_terms
+from firesteel.planner.fit import FitVariable, Point, fit_even
+from firesteel.planner.speed.accuracy import Errors, Fitted, errors
+from firesteel.planner.speed.decode import Terms
+from firesteel.planner.speed.prefill import active_weights, path, ttft_ms
+from firesteel.planner.speed.prefill import terms as prefill_terms
+from firesteel.planner.speed.published import PublishedRun
+from firesteel.planner.speed.published_models import models
 
 PATHS = {
     "vllm": (
@@ -28,17 +28,17 @@ PATHS = {
     "llamacpp": ("dense_8bit", "dense_4bit", "moe_8bit", "moe_4bit"),
 }
 _LONG_PROMPT = 2048
-_START = {"vllm": Unknown("start", 0.0, 500.0, 60.0), "llamacpp": Unknown("start", 0.0, 200.0, 20.0)}
+_START = {"vllm": FitVariable("start", 0.0, 500.0, 60.0), "llamacpp": FitVariable("start", 0.0, 200.0, 20.0)}
 
 
-def prefill_unknowns(engine: str) -> tuple[Unknown, ...]:
+def prefill_unknowns(engine: str) -> tuple[FitVariable, ...]:
     """Milliseconds a tera-operation: 5 is 200 TFLOPS, 100 is 10."""
-    paths = tuple(Unknown(each, 4.0, 120.0, 30.0) for each in PATHS[engine])
-    layers = (Unknown("attention", 1.0, 200.0, 20.0), Unknown("recurrent", 0.0, 2000.0, 20.0))
+    paths = tuple(FitVariable(each, 4.0, 120.0, 30.0) for each in PATHS[engine])
+    layers = (FitVariable("attention", 1.0, 200.0, 20.0), FitVariable("recurrent", 0.0, 2000.0, 20.0))
     return (*paths, *layers, _START[engine])
 
 
-def prompts(engine: str) -> list[tuple[Run, Terms, float]]:
+def prompts(engine: str) -> list[tuple[PublishedRun, Terms, float]]:
     """Runs of one user with a long prompt: what it took, and of what.
 
     Short ones tell nothing: the first of a series also compiles kernels.
@@ -56,14 +56,14 @@ def prompts(engine: str) -> list[tuple[Run, Terms, float]]:
     return found
 
 
-def _prompt(run: Run) -> tuple[int, int, float | None]:
+def _prompt(run: PublishedRun) -> tuple[int, int, float | None]:
     """Tokens, what came before them, and milliseconds. llama-bench reads 2048 tokens at a depth."""
     if run.note == "llama-bench" and run.prefill_tps:
         return 2048, run.depth or 0, 1000 * 2048 / run.prefill_tps
     return run.depth or 0, 0, run.ttft_ms
 
 
-def prefill_costs(engine: str, some: Sequence[tuple[Run, Terms, float]]) -> dict[str, float]:
+def prefill_costs(engine: str, some: Sequence[tuple[PublishedRun, Terms, float]]) -> dict[str, float]:
     many = Counter(configuration(run) for run, _, _ in some)
     points: list[Point] = [(parts, took, 1 / many[configuration(run)]) for run, parts, took in some]
     return {name: round(value, 3) for name, value in fit_even(points, prefill_unknowns(engine)).items()}
@@ -72,7 +72,7 @@ def prefill_costs(engine: str, some: Sequence[tuple[Run, Terms, float]]) -> dict
 def calibrate_prefill(engine: str) -> Fitted:
     some = prompts(engine)
     costs = prefill_costs(engine, some)
-    unseen: list[tuple[Run, float, float]] = []
+    unseen: list[tuple[PublishedRun, float, float]] = []
     for shape in sorted({run.shape for run, _, _ in some}):
         others = prefill_costs(engine, [each for each in some if each[0].shape != shape])
         unseen += [
@@ -82,6 +82,6 @@ def calibrate_prefill(engine: str) -> Fitted:
     return Fitted(costs, _rates(seen), _rates(unseen))
 
 
-def _rates(found: Sequence[tuple[Run, float, float]]) -> Errors:
+def _rates(found: Sequence[tuple[PublishedRun, float, float]]) -> Errors:
     """Errors of speed, as for decoding: a time that is told too long is a speed told too low."""
     return errors([(run.shape, 1000 / told, 1000 / took) for run, told, took in found])

@@ -26,7 +26,7 @@ _BAD_REASONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class SpeedDoubt:
     share: float
     """Of the bandwidth, by the bytes that a step of this checkpoint should read."""
     is_too_good: bool
@@ -35,7 +35,7 @@ class Doubt:
 
 def doubt(
     decode_tokens_per_s: float, bytes_per_step: float, bandwidth: float, users: int = 1
-) -> Doubt | None:
+) -> SpeedDoubt | None:
     """None for a rate that can be. `decode_tokens_per_s` is one user's, `bytes_per_step` what all read."""
     if not (decode_tokens_per_s > 0 and bytes_per_step > 0 and bandwidth > 0 and users > 0):
         raise UsageError(
@@ -44,6 +44,6 @@ def doubt(
         )
     share = decode_tokens_per_s * bytes_per_step / bandwidth
     if share > _TOO_GOOD:
-        return Doubt(share, True, _GOOD_REASONS)
+        return SpeedDoubt(share, True, _GOOD_REASONS)
     # With several users arithmetic and attention take their part, so a low share says little.
-    return Doubt(share, False, _BAD_REASONS) if share < _TOO_BAD and users == 1 else None
+    return SpeedDoubt(share, False, _BAD_REASONS) if share < _TOO_BAD and users == 1 else None

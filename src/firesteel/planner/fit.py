@@ -18,7 +18,7 @@ _STILL = 1e-10
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class FitVariable:
     """One figure to find."""
 
     name: str
@@ -27,7 +27,7 @@ class Unknown:
     prior: float
 
 
-def fit_even(points: Sequence[Point], unknowns: Sequence[Unknown], rounds: int = 12) -> dict[str, float]:
+def fit_even(points: Sequence[Point], unknowns: Sequence[FitVariable], rounds: int = 12) -> dict[str, float]:
     """As `fit`, where half of a time is as wrong as twice it: for figures that miss by much.
 
     Plain relative errors forgive a time told too short, since it can be off by no more than all of it.
@@ -46,7 +46,7 @@ def _even(point: Point, found: Mapping[str, float]) -> Point:
     return parts, took_ms, weight * pull
 
 
-def fit(points: Sequence[Point], unknowns: Sequence[Unknown], pull: float = 0.02) -> dict[str, float]:
+def fit(points: Sequence[Point], unknowns: Sequence[FitVariable], pull: float = 0.02) -> dict[str, float]:
     """The figures within their bounds that miss the runs least; `pull` is the weight of the priors."""
     gram, goal = _normal(points, unknowns)
     for at, unknown in enumerate(unknowns):
@@ -60,7 +60,9 @@ def fit(points: Sequence[Point], unknowns: Sequence[Unknown], pull: float = 0.02
     return {unknown.name: value for unknown, value in zip(unknowns, found, strict=True)}
 
 
-def _normal(points: Sequence[Point], unknowns: Sequence[Unknown]) -> tuple[list[list[float]], list[float]]:
+def _normal(
+    points: Sequence[Point], unknowns: Sequence[FitVariable]
+) -> tuple[list[list[float]], list[float]]:
     size = len(unknowns)
     gram, goal = [[0.0] * size for _ in range(size)], [0.0] * size
     for parts, took_ms, weight in points:
@@ -74,7 +76,10 @@ def _normal(points: Sequence[Point], unknowns: Sequence[Unknown]) -> tuple[list[
 
 
 def _sweep(
-    gram: Sequence[Sequence[float]], goal: Sequence[float], unknowns: Sequence[Unknown], found: list[float]
+    gram: Sequence[Sequence[float]],
+    goal: Sequence[float],
+    unknowns: Sequence[FitVariable],
+    found: list[float],
 ) -> float:
     """Sets each figure to its best with the others held; returns the largest move."""
     moved = 0.0

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from firesteel.planner import anchors, calibration
-from firesteel.planner.accuracy import Errors, Fitted, Spread
 from firesteel.planner.calibration_prefill import calibrate_prefill
+from firesteel.planner.speed.accuracy import Errors, Fitted, Spread
 
 _HEAD = """\
 # Written by scripts/calibrate from data/measured; never by hand. `scripts/calibrate --check` compares.

@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from firesteel import engines
-from firesteel.engines import Cache, Reported
+from firesteel.engines import KvCache, ReportedKv
 from firesteel.facts import Architecture, Host, Weights
 from firesteel.launch import FlagValue, Launch
-from firesteel.planner.loaded import Loaded, loaded
-from firesteel.planner.measured_here import Realised, as_realised
-from firesteel.planner.memory import Memory, account
-from firesteel.planner.middle import memory_between, speed_between
-from firesteel.planner.own_runs import OwnRun, as_measured
-from firesteel.planner.pool import Pool, pool
-from firesteel.planner.speed import Speed, decode_speed
-from firesteel.planner.split import insist_on_even_parts, split_shape, split_weights
+from firesteel.planner.interpolate import memory_between, speed_between
+from firesteel.planner.memory.account import MemoryAccount, account
+from firesteel.planner.memory.loaded import LoadedWeights, loaded_weights
+from firesteel.planner.memory.measured import MeasuredMemory, measured_memory
+from firesteel.planner.memory.pool import MemoryPool, pool
+from firesteel.planner.memory.split import insist_on_even_parts, split_shape, split_weights
+from firesteel.planner.speed.own_runs import OwnRun, as_measured
+from firesteel.planner.speed.speed import Speed, decode_speed
 
-__all__ = ["Cache", "Plan", "between", "largest_context", "longest_context", "plan"]
+__all__ = ["KvCache", "Plan", "between", "largest_context", "longest_context", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,12 @@ class Plan:
     host: Host
     shape: Architecture
     weights: Weights
-    memory: Memory
-    cache: Cache
+    memory: MemoryAccount
+    cache: KvCache
     speed: Speed | None
     notes: tuple[str, ...] = ()
     """What the figures leave out."""
-    printed: tuple[Reported, ...] = ()
+    printed: tuple[ReportedKv, ...] = ()
     """What the engine itself will print of its cache: one answer, or the least and the most."""
 
     @property
@@ -57,7 +57,7 @@ def plan(
     shape: Architecture,
     weights: Weights,
     host: Host,
-    realised: Realised | None = None,
+    realised: MeasuredMemory | None = None,
     heavier: Weights | None = None,
     own: Sequence[OwnRun] = (),
 ) -> Plan:
@@ -84,7 +84,7 @@ def _plan(launch: Launch, shape: Architecture, weights: Weights, host: Host) -> 
     insist_on_even_parts(shape, launch.sparks, weights, has_whole_experts)
     part = split_shape(shape, launch.sparks)
     kv = engines.cache(launch, part, context, users)
-    home, held = pool(launch, host), loaded(launch, shape, weights)
+    home, held = pool(launch, host), loaded_weights(launch, shape, weights)
     told = engines.told_cache_bytes(launch)
     memory = account(launch, part, _one_part(held, launch.sparks), kv, home, told)
     printed = engines.reported(launch, part, context, kv.pool_bytes if told is None else told)
@@ -92,9 +92,9 @@ def _plan(launch: Launch, shape: Architecture, weights: Weights, host: Host) -> 
     return Plan(launch, host, shape, weights, memory, kv, speed, _notes(launch, weights, home), printed)
 
 
-def _as_realised(found: Plan, realised: Realised) -> Plan:
+def _as_realised(found: Plan, realised: MeasuredMemory) -> Plan:
     tokens = found.printed[0].tokens if found.printed else None
-    memory, more = as_realised(found.memory, found.launch, realised, found.weights.total_bytes, tokens)
+    memory, more = measured_memory(found.memory, found.launch, realised, found.weights.total_bytes, tokens)
     return replace(found, memory=memory, notes=found.notes + more)
 
 
@@ -107,7 +107,7 @@ def between(light: Plan, heavy: Plan) -> Plan:
     )
 
 
-def _one_part(held: Loaded, sparks: int) -> Loaded:
+def _one_part(held: LoadedWeights, sparks: int) -> LoadedWeights:
     """What one Spark of several holds."""
     return replace(
         held,
@@ -128,7 +128,7 @@ def largest_context(plan: Plan) -> int | None:
     return 1024 * bisect(range(1, plan.cache.context // 1024 + 1), False, key=lambda n: not fits(n)) or None
 
 
-def _grows(cache: Cache) -> int:
+def _grows(cache: KvCache) -> int:
     """What a longer context makes larger: the cache, and the masks over it."""
     return cache.pool_bytes + (cache.compute_bytes[1] if cache.compute_bytes else 0)
 
@@ -144,7 +144,7 @@ def longest_context(plan: Plan) -> int:
     return 1024 * bisect(range(1, plan.shape.max_context // 1024 + 1), False, key=lambda n: not fits(n))
 
 
-def _with_memory_flags(launch: Launch, memory: Memory, kv: Cache) -> Launch:
+def _with_memory_flags(launch: Launch, memory: MemoryAccount, kv: KvCache) -> Launch:
     """vLLM is told bytes, not only a fraction: a fraction of unified memory bounds nothing.
 
     It refuses to start when the fraction of the total is not free, even with bytes given, so the
@@ -164,7 +164,7 @@ def _with_memory_flags(launch: Launch, memory: Memory, kv: Cache) -> Launch:
     return replace(launch, flags={**launch.flags, **told})
 
 
-def _notes(launch: Launch, weights: Weights, home: Pool) -> tuple[str, ...]:
+def _notes(launch: Launch, weights: Weights, home: MemoryPool) -> tuple[str, ...]:
     notes = [home.note] if home.note else []
     if weights.provenance != "counted":
         notes.append(f"weights are {weights.provenance}; the checkpoint's own header would count them")

@@ -7,13 +7,21 @@ inverse.
 """
 
 from firesteel.catalog import container_name
-from firesteel.reads.launches import look, nothing_started, read
+from firesteel.reads.launches import nothing_started, read, scan
 from firesteel.reads.mentions import Mention, mentions
-from firesteel.reads.passage import Page, page
 from firesteel.reads.programs import is_shell
-from firesteel.reads.reader import Reading
+from firesteel.reads.reader import ReadLaunch
+from firesteel.reads.source_text import SourceFile, source_file
 
 __all__ = [
-    "Mention", "Page", "Reading", "container_name", "is_shell", "look", "mentions", "nothing_started", "page",
+    "Mention",
+    "ReadLaunch",
+    "SourceFile",
+    "container_name",
+    "is_shell",
+    "mentions",
+    "nothing_started",
     "read",
+    "scan",
+    "source_file",
 ]  # fmt: skip

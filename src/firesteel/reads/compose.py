@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from firesteel.errors import UsageError
-from firesteel.reads import said
-from firesteel.reads.compose_text import Filled, split
-from firesteel.reads.docker import Given
+from firesteel.reads import yaml_values
+from firesteel.reads.compose_text import ExpandedText, split
+from firesteel.reads.container_start import EngineStart
+from firesteel.reads.docker import DockerOption
 from firesteel.reads.nodes import Node
-from firesteel.reads.passage import Page
-from firesteel.reads.said import Entry
 from firesteel.reads.shell import NOWHERE, Word
-from firesteel.reads.start import Start
+from firesteel.reads.source_text import SourceFile
+from firesteel.reads.yaml_values import Entry
 
 MAX_WORDS = 20_000
 """Words and options of all services of a file, what they take from one another counted again."""
@@ -57,7 +57,7 @@ _MANY = frozenset({"env", "label", "publish", "volume", "mount", "ulimit", *_LIS
 class _Service:
     """What a service says; None: nothing, so that what it extends holds."""
 
-    given: tuple[Given, ...] = ()
+    given: tuple[DockerOption, ...] = ()
     image: Word | None = None
     entrypoint: Words | None = None
     command: Words | None = None
@@ -65,7 +65,7 @@ class _Service:
     """Where an empty entrypoint stands."""
 
 
-def starts(document: Node) -> Iterable[Start] | None:
+def starts(document: Node) -> Iterable[EngineStart] | None:
     """Every service; None when the document is no compose file."""
     services = document.get("services")
     if services is None or document.get("kind") is not None:
@@ -74,7 +74,7 @@ def starts(document: Node) -> Iterable[Start] | None:
     return tuple(_bounded(_starts(known), document.page)) if known else None
 
 
-def _bounded(starts: Iterable[Start], page: Page) -> Iterator[Start]:
+def _bounded(starts: Iterable[EngineStart], page: SourceFile) -> Iterator[EngineStart]:
     words = 0
     for start in starts:
         words += len(start.words) + len(start.given)
@@ -86,23 +86,23 @@ def _bounded(starts: Iterable[Start], page: Page) -> Iterator[Start]:
         yield start
 
 
-def _starts(services: Mapping[str, Node]) -> Iterator[Start]:
+def _starts(services: Mapping[str, Node]) -> Iterator[EngineStart]:
     read: dict[str, _Service] = {}
     for name, node in services.items():
         service = _with_bases(name, services, read)
         entrypoint = service.entrypoint or ()
         given = _once(service.given)
         if service.clears:
-            given += (Given("entrypoint", "", service.clears),)
+            given += (DockerOption("entrypoint", "", service.clears),)
         elif entrypoint:
-            given += (Given("entrypoint", entrypoint[0].text, entrypoint[0]),)
+            given += (DockerOption("entrypoint", entrypoint[0].text, entrypoint[0]),)
         # With `build` the image is only what the build will be called.
         image = None if node.get("build") else service.image
-        image = image or said.here(node)
-        yield Start((*entrypoint[1:], *(service.command or ())), image, given, name=name)
+        image = image or yaml_values.here(node)
+        yield EngineStart((*entrypoint[1:], *(service.command or ())), image, given, name=name)
 
 
-def _once(given: Sequence[Given]) -> tuple[Given, ...]:
+def _once(given: Sequence[DockerOption]) -> tuple[DockerOption, ...]:
     last = {option.name: option for option in given}
     return tuple(option for option in given if option.name in _MANY or last[option.name] is option)
 
@@ -113,7 +113,7 @@ def _with_bases(name: str, services: Mapping[str, Node], read: dict[str, _Servic
     while (base := _base(services[chain[-1]])) in services:
         chain.append(str(base))
         if len(chain) > MAX_EXTENDS:
-            page, line = services[name].page, said.here(services[name]).line
+            page, line = services[name].page, yaml_values.here(services[name]).line
             raise UsageError(
                 f"{page.path}:{line}: `{name}` extends more than {MAX_EXTENDS} services in a row",
                 next="write the service out",
@@ -129,8 +129,8 @@ def _with_bases(name: str, services: Mapping[str, Node], read: dict[str, _Servic
 def _base(service: Node) -> str | None:
     extends = service.get("extends")
     if extends is None or extends.text is not None:
-        return said.text(extends)
-    return None if extends.get("file") else said.text(extends, "service")
+        return yaml_values.text(extends)
+    return None if extends.get("file") else yaml_values.text(extends, "service")
 
 
 def _over(service: _Service, base: _Service) -> _Service:
@@ -148,7 +148,7 @@ def _service(node: Node) -> _Service:
     entries = node.entries()
     image = entries.get("image")
     entrypoint = _command(entries.get("entrypoint"))
-    given = [*said.switches(_SWITCHES, entries)]
+    given = [*yaml_values.switches(_SWITCHES, entries)]
     for key in sorted(entries, key=lambda key: _ORDER.get(key, 1)):
         given += _options(key, entries[key])
     return _Service(
@@ -160,7 +160,7 @@ def _service(node: Node) -> _Service:
     )
 
 
-def _options(key: str, entry: Entry) -> Iterable[Given]:
+def _options(key: str, entry: Entry) -> Iterable[DockerOption]:
     if key in _VALUES:
         return _option(_VALUES[key], entry)
     if key in _LISTS:
@@ -168,44 +168,44 @@ def _options(key: str, entry: Entry) -> Iterable[Given]:
     return _READERS[key](entry) if key in _READERS else ()
 
 
-def _option(name: str, entry: Entry | None) -> list[Given]:
+def _option(name: str, entry: Entry | None) -> list[DockerOption]:
     value = _word(entry[1]) if entry else None
-    return [Given(name, value.text, entry[0], value)] if entry and value else []
+    return [DockerOption(name, value.text, entry[0], value)] if entry and value else []
 
 
-def _listed(name: str, node: Node) -> Iterator[Given]:
+def _listed(name: str, node: Node) -> Iterator[DockerOption]:
     """A list, or one text alone."""
     for each in node.each() if node.is_list else (node,):
         word = _word(each)
         if word:
-            yield Given(name, word.text, word)
+            yield DockerOption(name, word.text, word)
 
 
-def _pairs(name: str, node: Node) -> Iterator[Given]:
+def _pairs(name: str, node: Node) -> Iterator[DockerOption]:
     """`NAME: value` or `- NAME=value`; a name alone is passed on from the host."""
     if node.is_list:
         yield from _listed(name, node)
     for key, (word, value) in node.entries().items():
         text = _word(value)
-        yield Given(name, f"{key}={text.text}" if text else key, word, text)
+        yield DockerOption(name, f"{key}={text.text}" if text else key, word, text)
 
 
-def _environment(entry: Entry) -> Iterable[Given]:
+def _environment(entry: Entry) -> Iterable[DockerOption]:
     return _pairs("env", entry[1])
 
 
-def _labels(entry: Entry) -> Iterable[Given]:
+def _labels(entry: Entry) -> Iterable[DockerOption]:
     return _pairs("label", entry[1])
 
 
-def _runtime(entry: Entry) -> Iterator[Given]:
+def _runtime(entry: Entry) -> Iterator[DockerOption]:
     for option in _option("runtime", entry):
         if option.value == "nvidia":
             yield replace(option, name="gpus", value="all")
         yield option
 
 
-def _ports(entry: Entry) -> Iterator[Given]:
+def _ports(entry: Entry) -> Iterator[DockerOption]:
     for each in entry[1].each():
         if not each.is_mapping:
             yield from _listed("publish", each)
@@ -216,10 +216,10 @@ def _ports(entry: Entry) -> Iterator[Given]:
             host = f"[{address}]" if address and ":" in address else address
             before = f"{host}:{published or ''}:" if host else f"{published}:" if published else ""
             end = f"/{protocol}" if protocol and protocol != "tcp" else ""
-            yield Given("publish", f"{before}{target}{end}", said.place(each))
+            yield DockerOption("publish", f"{before}{target}{end}", yaml_values.place(each))
 
 
-def _volumes(entry: Entry) -> Iterator[Given]:
+def _volumes(entry: Entry) -> Iterator[DockerOption]:
     for each in entry[1].each():
         if not each.is_mapping:
             yield from _listed("volume", each)
@@ -227,60 +227,66 @@ def _volumes(entry: Entry) -> Iterator[Given]:
         source, target = _text(each, "source"), _text(each, "target")
         kind = _text(each, "type") or "volume"
         if target and source and kind in ("bind", "volume"):
-            yield said.mount(source, target, said.is_true(each.get("read_only")), said.place(each))
+            yield yaml_values.mount(
+                source, target, yaml_values.is_true(each.get("read_only")), yaml_values.place(each)
+            )
         elif target:
-            yield Given("mount", said.separated(f"type={kind}", f"target={target}"), said.place(each))
+            yield DockerOption(
+                "mount", yaml_values.separated(f"type={kind}", f"target={target}"), yaml_values.place(each)
+            )
 
 
-def _ulimits(entry: Entry) -> Iterator[Given]:
+def _ulimits(entry: Entry) -> Iterator[DockerOption]:
     for name, (word, node) in entry[1].entries().items():
         soft, hard = _text(node, "soft"), _text(node, "hard")
         value = f"{soft}:{hard}" if soft and hard else _text(node) or soft or hard
         if value:
-            yield Given("ulimit", f"{name}={value}", word, node.word)
+            yield DockerOption("ulimit", f"{name}={value}", word, node.word)
 
 
-def _gpus(entry: Entry) -> Iterator[Given]:
+def _gpus(entry: Entry) -> Iterator[DockerOption]:
     """`gpus: all`, or a list of devices as under `deploy`."""
     key, node = entry
     if node.text:
-        yield Given("gpus", "all", key, node.word)
+        yield DockerOption("gpus", "all", key, node.word)
     for each in node.each():
         yield from _device(each, key)
 
 
-def _device(device: Node, key: Word) -> Iterator[Given]:
+def _device(device: Node, key: Word) -> Iterator[DockerOption]:
     """A reservation in the words of `--gpus`: without a count and without ids it is all of them."""
     capabilities = device.get("capabilities")
     names = {word.text for word in capabilities.words()} if capabilities else {"gpu"}
     if not names & {"gpu", "nvidia"} and _text(device, "driver") != "nvidia":
         return
-    ids = [each.text for each in _words(said.each(device, "device_ids"))]
+    ids = [each.text for each in _words(yaml_values.each(device, "device_ids"))]
     count = _text(device, "count") or "all"
     if ids:
         value = f"device={ids[0]}" if len(ids) == 1 else f'"device={",".join(ids)}"'
     else:
         value = "all" if count == "-1" else count
-    found = said.entry(device, "device_ids" if ids else "count")
-    yield Given("gpus", value, found[0] if found else key, found[1].word if found else None)
+    found = yaml_values.entry(device, "device_ids" if ids else "count")
+    yield DockerOption("gpus", value, found[0] if found else key, found[1].word if found else None)
 
 
-def _deploy(entry: Entry) -> Iterator[Given]:
+def _deploy(entry: Entry) -> Iterator[DockerOption]:
     deploy = entry[1]
-    for each in said.each(deploy, "resources", "reservations", "devices"):
-        yield from _device(each, said.here(each))
-    yield from _option("memory", said.entry(deploy, "resources", "limits", "memory"))
-    yield from _option("memory-reservation", said.entry(deploy, "resources", "reservations", "memory"))
-    yield from _option("cpus", said.entry(deploy, "resources", "limits", "cpus"))
-    policy = said.entry(deploy, "restart_policy", "condition")
+    for each in yaml_values.each(deploy, "resources", "reservations", "devices"):
+        yield from _device(each, yaml_values.here(each))
+    yield from _option("memory", yaml_values.entry(deploy, "resources", "limits", "memory"))
+    yield from _option("memory-reservation", yaml_values.entry(deploy, "resources", "reservations", "memory"))
+    yield from _option("cpus", yaml_values.entry(deploy, "resources", "limits", "cpus"))
+    policy = yaml_values.entry(deploy, "restart_policy", "condition")
     condition = _RESTARTS.get(_text(policy[1]) or "") if policy else None
     if policy and condition:
         attempts = _text(deploy, "restart_policy", "max_attempts")
         bounded = condition == "on-failure" and attempts
-        yield Given("restart", f"{condition}:{attempts}" if bounded else condition, policy[0], policy[1].word)
+        yield DockerOption(
+            "restart", f"{condition}:{attempts}" if bounded else condition, policy[0], policy[1].word
+        )
 
 
-_READERS: Mapping[str, Callable[[Entry], Iterable[Given]]] = {
+_READERS: Mapping[str, Callable[[Entry], Iterable[DockerOption]]] = {
     "environment": _environment, "labels": _labels, "runtime": _runtime, "ports": _ports,
     "volumes": _volumes, "ulimits": _ulimits, "gpus": _gpus, "deploy": _deploy,
 }  # fmt: skip
@@ -301,7 +307,7 @@ def _word(node: Node) -> Word | None:
     word = node.word
     if word is None or "$" not in word.text:
         return word
-    filled = Filled(word.inside)
+    filled = ExpandedText(word.inside)
     return replace(word, text=filled.text, inside=filled.passage, span=NOWHERE) if filled.touched else word
 
 
@@ -310,5 +316,5 @@ def _command(entry: Entry | None) -> Words | None:
     node = entry[1] if entry else None
     if node is None or (node.text is None and not node.is_list):
         return None
-    words = _words(node.each()) if node.is_list else split(Filled(node.passage), node.page)
+    words = _words(node.each()) if node.is_list else split(ExpandedText(node.passage), node.page)
     return tuple(islice(words, MAX_WORDS + 1))

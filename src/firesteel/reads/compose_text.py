@@ -16,9 +16,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
 from firesteel.errors import UsageError
-from firesteel.reads import said
-from firesteel.reads.passage import Page, Passage
+from firesteel.reads import yaml_values
 from firesteel.reads.shell import NOWHERE, Word
+from firesteel.reads.source_text import Passage, SourceFile
 
 MAX_VARIABLES = 10_000
 """Variables of one text; one with more is left as it is."""
@@ -42,7 +42,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _LETTERS = {"t": "\t", "n": "\n"}
 
 
-class Filled:
+class ExpandedText:
     """A text with its variables read, and which parts of it came from one."""
 
     def __init__(self, passage: Passage) -> None:
@@ -55,7 +55,7 @@ class Filled:
             if is_touched:
                 self.touched.append((length, length + end - start))
             length += end - start
-        self.passage = said.made(passage, pieces) if self.touched else passage
+        self.passage = yaml_values.made(passage, pieces) if self.touched else passage
 
     @property
     def text(self) -> str:
@@ -105,7 +105,7 @@ def _kept(
     yield at, end, depth > 0
 
 
-def split(filled: Filled, page: Page) -> Iterator[Word]:
+def split(filled: ExpandedText, page: SourceFile) -> Iterator[Word]:
     """Words, as compose splits a command that is one text."""
     passage = filled.passage
     at, text = 0, passage.text
@@ -126,8 +126,8 @@ def split(filled: Filled, page: Page) -> Iterator[Word]:
         yield _word(filled, tokens, page)
 
 
-def _word(filled: Filled, tokens: list[re.Match[str]], page: Page) -> Word:
-    inside = said.made(filled.passage, (piece for token in tokens for piece in _undone(token)))
+def _word(filled: ExpandedText, tokens: list[re.Match[str]], page: SourceFile) -> Word:
+    inside = yaml_values.made(filled.passage, (piece for token in tokens for piece in _undone(token)))
     start, end = tokens[0].start(), tokens[-1].end()
     where = page.place(filled.passage.at(start))
     is_quoted = any(token.lastgroup in ("single", "double") for token in tokens)
@@ -146,7 +146,7 @@ def _undone(token: re.Match[str]) -> Iterator[tuple[str, int]]:
     yield text[start:end], start
 
 
-def _unclosed(page: Page, offset: int) -> UsageError:
+def _unclosed(page: SourceFile, offset: int) -> UsageError:
     line, column = page.place(offset)
     mark = page.text[offset : offset + 1]
     return UsageError(

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from firesteel.catalog import SWITCHES
 from firesteel.launch import Container, Mount
-from firesteel.reads.passage import Passage
 from firesteel.reads.shell import NOWHERE, Word
+from firesteel.reads.source_text import Passage
 from firesteel.units import parse_size
 
 _SHORT = {
@@ -30,7 +30,7 @@ _NAME_IN_ENV = re.compile(r"\$\{?([A-Za-z_]\w*)\}?\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class DockerOption:
     """One option as typed; a switch has no value."""
 
     name: str
@@ -44,9 +44,9 @@ class Given:
         return (self.word, self.following) if self.following else (self.word,)
 
 
-def options(words: Sequence[Word]) -> tuple[tuple[Given, ...], int]:
+def options(words: Sequence[Word]) -> tuple[tuple[DockerOption, ...], int]:
     """The options after `run`, and the index of the image (past the end when there is none)."""
-    given: list[Given] = []
+    given: list[DockerOption] = []
     index = 0
     while index < len(words):
         word = words[index]
@@ -62,32 +62,32 @@ def options(words: Sequence[Word]) -> tuple[tuple[Given, ...], int]:
     return tuple(given), index
 
 
-def _long(word: Word, following: Word | None) -> tuple[list[Given], int]:
+def _long(word: Word, following: Word | None) -> tuple[list[DockerOption], int]:
     name, equals, value = word.text[2:].partition("=")
     name = _LONG.get(name, name)
     if equals:
-        return [Given(name, None if name in SWITCHES and value == "true" else value, word)], 0
+        return [DockerOption(name, None if name in SWITCHES and value == "true" else value, word)], 0
     if name in SWITCHES:
-        return [Given(name, None, word)], 0
-    return [Given(name, following.text if following else None, word, following)], 1
+        return [DockerOption(name, None, word)], 0
+    return [DockerOption(name, following.text if following else None, word, following)], 1
 
 
-def _short(word: Word, following: Word | None) -> tuple[list[Given], int]:
+def _short(word: Word, following: Word | None) -> tuple[list[DockerOption], int]:
     """A cluster: switches up to the first letter that takes a value, which takes the rest."""
-    found: list[Given] = []
+    found: list[DockerOption] = []
     for at, letter in enumerate(word.text[1:], start=2):
         name = _SHORT.get(letter, letter)
         if name in SWITCHES:
-            found.append(Given(name, None, word))
+            found.append(DockerOption(name, None, word))
             continue
         glued = word.text[at:].removeprefix("=")
         if glued:
-            return [*found, Given(name, glued, word)], 0
-        return [*found, Given(name, following.text if following else None, word, following)], 1
+            return [*found, DockerOption(name, glued, word)], 0
+        return [*found, DockerOption(name, following.text if following else None, word, following)], 1
     return found, 0
 
 
-def environment(given: Iterable[Given]) -> dict[str, str]:
+def environment(given: Iterable[DockerOption]) -> dict[str, str]:
     """`-e A=b`; `-e A` and `-e A="$A"` take A from the environment and both read `$A`."""
     found: dict[str, str] = {}
     for option in given:
@@ -98,7 +98,7 @@ def environment(given: Iterable[Given]) -> dict[str, str]:
     return found
 
 
-def environment_words(given: Iterable[Given]) -> dict[str, Word]:
+def environment_words(given: Iterable[DockerOption]) -> dict[str, Word]:
     """`-e NAME=value` -> NAME and the word that its value is; those that come from outside are left out."""
     found: dict[str, Word] = {}
     for option in given:
@@ -111,7 +111,7 @@ def environment_words(given: Iterable[Given]) -> dict[str, Word]:
     return found
 
 
-def container(image: str, given: Sequence[Given], program: tuple[str, ...]) -> Container:
+def container(image: str, given: Sequence[DockerOption], program: tuple[str, ...]) -> Container:
     last = {option.name: option.value for option in given}
     kept = tuple((option.name, option.value) for option in given if not _has_a_field(option))
     volumes = (_mount(option) for option in given)
@@ -131,7 +131,7 @@ def container(image: str, given: Sequence[Given], program: tuple[str, ...]) -> C
     )
 
 
-def _has_a_field(option: Given) -> bool:
+def _has_a_field(option: DockerOption) -> bool:
     if option.name in ("volume", "mount"):
         return _mount(option) is not None
     if option.name == "shm-size":
@@ -152,7 +152,7 @@ def _size(text: str | None) -> int | None:
         return None
 
 
-def _mount(option: Given) -> Mount | None:
+def _mount(option: DockerOption) -> Mount | None:
     """`-v source:target[:ro]` or a plain `--mount`; None for what a Mount cannot hold."""
     if option.name == "volume" and option.value:
         parts = _COLON.findall(option.value)

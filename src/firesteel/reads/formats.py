@@ -9,16 +9,16 @@ import re
 from collections.abc import Callable, Iterable
 
 from firesteel.errors import UsageError
-from firesteel.reads import compose, kubernetes, llama_swap, own, sparkrun, systemd, vllm_recipes
+from firesteel.reads import compose, kubernetes, llama_swap, recipe, sparkrun, systemd, vllm_recipes
+from firesteel.reads.container_start import EngineStart
 from firesteel.reads.nodes import Node, documents
-from firesteel.reads.passage import Page, Passage
-from firesteel.reads.start import Start
+from firesteel.reads.source_text import Passage, SourceFile
 
-YAML_FORMATS: tuple[Callable[[Node], Iterable[Start] | None], ...] = (
+YAML_FORMATS: tuple[Callable[[Node], Iterable[EngineStart] | None], ...] = (
     compose.starts,
     kubernetes.starts,
     llama_swap.starts,
-    own.starts,
+    recipe.starts,
     sparkrun.starts,
     vllm_recipes.starts,
 )
@@ -26,12 +26,12 @@ _YAML_NAME = re.compile(r".*\.ya?ml\Z", re.IGNORECASE)
 _YAML_START = re.compile(r"(?:[^\S\n]*(?:#[^\n]*)?\n)*[^\S\n]*(?:---\s*\n|[A-Za-z_][\w.-]*:(?:[^\S\n]|\n))")
 
 
-def is_yaml(page: Page) -> bool:
+def is_yaml(page: SourceFile) -> bool:
     """By its name: what stands in its values is then YAML's, fences too."""
     return bool(_YAML_NAME.match(page.path))
 
 
-def starts(page: Page, source: Passage | None = None) -> tuple[Start, ...] | None:
+def starts(page: SourceFile, source: Passage | None = None) -> tuple[EngineStart, ...] | None:
     """What a file of a known format starts, or a block of a guide; None when it is none of these."""
     is_named = source is None and is_yaml(page)
     source = source or page.whole
@@ -46,7 +46,7 @@ def starts(page: Page, source: Passage | None = None) -> tuple[Start, ...] | Non
         if is_named:
             raise
         return None
-    found: list[Start] = []
+    found: list[EngineStart] = []
     known = is_named
     for node in nodes:
         for form in YAML_FORMATS:

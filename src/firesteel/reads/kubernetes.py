@@ -19,13 +19,13 @@ from fractions import Fraction
 from math import ceil
 
 from firesteel.errors import UsageError
-from firesteel.reads import said
-from firesteel.reads.docker import Given
+from firesteel.reads import yaml_values
+from firesteel.reads.container_start import EngineStart
+from firesteel.reads.docker import DockerOption
 from firesteel.reads.nodes import Node
-from firesteel.reads.passage import MAX_CHARACTERS, Page, Passage, joined
-from firesteel.reads.said import Entry
 from firesteel.reads.shell import NOWHERE, Word
-from firesteel.reads.start import Start
+from firesteel.reads.source_text import MAX_CHARACTERS, Passage, SourceFile, joined
+from firesteel.reads.yaml_values import Entry
 
 MAX_EXPANDED = 2**16
 """Characters that one word may grow to."""
@@ -37,12 +37,12 @@ _GPU = re.compile(r"nvidia\.com/(gpu|mig-)")
 _POD = {"hostIPC": ("ipc", "host"), "hostNetwork": ("network", "host"), "hostPID": ("pid", "host")}
 
 
-def starts(document: Node) -> Iterable[Start] | None:
+def starts(document: Node) -> Iterable[EngineStart] | None:
     """Every container of every pod; None when the document is no manifest."""
-    if not said.text(document, "apiVersion") or not said.text(document, "kind"):
+    if not yaml_values.text(document, "apiVersion") or not yaml_values.text(document, "kind"):
         return None
     filling = _Filling(document.page)
-    name = said.text(document, "metadata", "name") or ""
+    name = yaml_values.text(document, "metadata", "name") or ""
     return tuple(start for pod in _pods(document) for start in _starts(pod, name, filling))
 
 
@@ -55,18 +55,18 @@ def _pods(node: Node) -> Iterator[Node]:
         yield from _pods(each)
 
 
-def _starts(pod: Node, name: str, filling: _Filling) -> Iterator[Start]:
+def _starts(pod: Node, name: str, filling: _Filling) -> Iterator[EngineStart]:
     model = pod.get("model")
     about = tuple(_about(pod))
     volumes = _volumes(pod)
-    for container in (*said.each(pod, "containers"), *((model,) if model else ())):
+    for container in (*yaml_values.each(pod, "containers"), *((model,) if model else ())):
         if container.is_mapping:
             start = _start(container, volumes, replace(filling, known={}))
-            named = name or said.text(container, "name") or ""
+            named = name or yaml_values.text(container, "name") or ""
             yield replace(start, given=tuple(_together(about, start.given)), name=named)
 
 
-def _together(pod: Iterable[Given], container: Sequence[Given]) -> Iterator[Given]:
+def _together(pod: Iterable[DockerOption], container: Sequence[DockerOption]) -> Iterator[DockerOption]:
     """A container's own word on GPUs holds over the pod's. Its `/dev/shm` lies over the host's, where
     docker's `--shm-size` would do nothing beside `--ipc=host`."""
     names = {option.name for option in container}
@@ -79,28 +79,31 @@ def _together(pod: Iterable[Given], container: Sequence[Given]) -> Iterator[Give
         yield option
 
 
-def _about(pod: Node) -> Iterator[Given]:
+def _about(pod: Node) -> Iterator[DockerOption]:
     """What holds for all containers of a pod."""
     for key, (name, value) in _POD.items():
-        entry = said.entry(pod, key)
-        if entry and said.is_true(entry[1]):
-            yield from said.option(name, entry, value)
-    runtime = said.entry(pod, "runtimeClassName")
+        entry = yaml_values.entry(pod, key)
+        if entry and yaml_values.is_true(entry[1]):
+            yield from yaml_values.option(name, entry, value)
+    runtime = yaml_values.entry(pod, "runtimeClassName")
     if runtime and runtime[1].text == "nvidia":
-        yield from (*said.option("gpus", runtime, "all"), *said.option("runtime", runtime))
+        yield from (*yaml_values.option("gpus", runtime, "all"), *yaml_values.option("runtime", runtime))
 
 
-def _start(container: Node, volumes: Mapping[str, Node], filling: _Filling) -> Start:
+def _start(container: Node, volumes: Mapping[str, Node], filling: _Filling) -> EngineStart:
     given = [*_environment(container, filling)]
-    command = _words(said.each(container, "command"), filling)
-    args = _words(said.each(container, "args"), filling)
+    command = _words(yaml_values.each(container, "command"), filling)
+    args = _words(yaml_values.each(container, "args"), filling)
     image = container.get("image")
     given += [*_resources(container), *_ports(container), *_security(container)]
-    given += [*said.option("workdir", said.entry(container, "workingDir")), *_mounts(container, volumes)]
+    given += [
+        *yaml_values.option("workdir", yaml_values.entry(container, "workingDir")),
+        *_mounts(container, volumes),
+    ]
     if command:
-        given.append(Given("entrypoint", command[0].text, command[0]))
-    word = (image.word if image else None) or said.here(container)
-    return Start((*command[1:], *args), word, tuple(given))
+        given.append(DockerOption("entrypoint", command[0].text, command[0]))
+    word = (image.word if image else None) or yaml_values.here(container)
+    return EngineStart((*command[1:], *args), word, tuple(given))
 
 
 @dataclass(slots=True)
@@ -112,7 +115,7 @@ class _Spent:
 class _Filling:
     """The variables of a container so far, and how much all words of the document have grown."""
 
-    page: Page
+    page: SourceFile
     spent: _Spent = field(default_factory=_Spent)
     known: dict[str, Word] = field(default_factory=dict)
 
@@ -136,18 +139,18 @@ class _Filling:
             known = self.known.get(use["name"] or "")
             if use["name"] is not None and known is None:
                 continue
-            value = known.inside if known else said.made(passage, [("$", use.start())])
-            pieces += [said.made(passage, [(text[at : use.start()], at)]), value]
+            value = known.inside if known else yaml_values.made(passage, [("$", use.start())])
+            pieces += [yaml_values.made(passage, [(text[at : use.start()], at)]), value]
             at = use.end()
             grown += len(value.text)
             if grown > MAX_EXPANDED:
                 return passage
-        return joined([*pieces, said.made(passage, [(text[at:], at)])]) if pieces else passage
+        return joined([*pieces, yaml_values.made(passage, [(text[at:], at)])]) if pieces else passage
 
 
-def _environment(container: Node, filling: _Filling) -> Iterator[Given]:
+def _environment(container: Node, filling: _Filling) -> Iterator[DockerOption]:
     """In order: a value may name variables before it. What comes from a secret or a field stays a name."""
-    for each in said.each(container, "env"):
+    for each in yaml_values.each(container, "env"):
         node = each.get("name")
         name = node.word if node else None
         if name and name.text and "=" not in name.text:
@@ -155,7 +158,7 @@ def _environment(container: Node, filling: _Filling) -> Iterator[Given]:
             value = _itself(name) if is_elsewhere else _value(each, filling)
             filling.known[name.text] = value
             said_so = name.text if is_elsewhere else f"{name.text}={value.text}"
-            yield Given("env", said_so, said.whole(each, name))
+            yield DockerOption("env", said_so, yaml_values.whole(each, name))
 
 
 def _itself(name: Word) -> Word:
@@ -166,28 +169,28 @@ def _itself(name: Word) -> Word:
 def _value(variable: Node, filling: _Filling) -> Word:
     node = variable.get("value")
     word = node.word if node else None
-    return filling.word(word) if word else said.here(variable)
+    return filling.word(word) if word else yaml_values.here(variable)
 
 
 def _words(nodes: Iterable[Node], filling: _Filling) -> tuple[Word, ...]:
     return tuple(filling.word(each.word) for each in nodes if each.word)
 
 
-def _resources(container: Node) -> Iterator[Given]:
+def _resources(container: Node) -> Iterator[DockerOption]:
     limits, requests = container.get("resources", "limits"), container.get("resources", "requests")
     for node in (limits, requests):
         found = [entry for key, entry in (node.entries() if node else {}).items() if _GPU.match(key)]
         if found and found[0][1].text not in (None, "0"):
-            yield from said.option("gpus", found[0])
+            yield from yaml_values.option("gpus", found[0])
             break
-    yield from said.option("cpus", said.entry(limits, "cpu"))
-    memory = said.entry(limits, "memory")
-    yield from said.option("memory", memory, _size(memory[1]) if memory else None)
+    yield from yaml_values.option("cpus", yaml_values.entry(limits, "cpu"))
+    memory = yaml_values.entry(limits, "memory")
+    yield from yaml_values.option("memory", memory, _size(memory[1]) if memory else None)
 
 
 def _size(node: Node | None) -> str | None:
     count = quantity(node.text or "") if node else None
-    return None if count is None else said.docker_size(count)
+    return None if count is None else yaml_values.docker_size(count)
 
 
 def quantity(text: str) -> int | None:
@@ -202,68 +205,74 @@ def quantity(text: str) -> int | None:
     return ceil(number * Fraction(f"1e{power}"))
 
 
-def _ports(container: Node) -> Iterator[Given]:
+def _ports(container: Node) -> Iterator[DockerOption]:
     """A `containerPort` opens nothing; a `hostPort` does what `-p` does."""
-    for each in said.each(container, "ports"):
-        inside, outside = said.entry(each, "containerPort"), said.text(each, "hostPort")
-        port, address = said.text(each, "containerPort"), said.text(each, "hostIP")
-        end = "/udp" if said.text(each, "protocol") == "UDP" else ""
+    for each in yaml_values.each(container, "ports"):
+        inside, outside = yaml_values.entry(each, "containerPort"), yaml_values.text(each, "hostPort")
+        port, address = yaml_values.text(each, "containerPort"), yaml_values.text(each, "hostIP")
+        end = "/udp" if yaml_values.text(each, "protocol") == "UDP" else ""
         if port and outside:
             host = f"[{address}]:" if address and ":" in address else f"{address}:" if address else ""
-            yield from said.option("publish", said.entry(each, "hostPort"), f"{host}{outside}:{port}{end}")
+            yield from yaml_values.option(
+                "publish", yaml_values.entry(each, "hostPort"), f"{host}{outside}:{port}{end}"
+            )
         elif port:
-            yield from said.option("expose", inside, f"{port}{end}")
+            yield from yaml_values.option("expose", inside, f"{port}{end}")
 
 
-def _security(container: Node) -> Iterator[Given]:
+def _security(container: Node) -> Iterator[DockerOption]:
     context = container.get("securityContext")
     if context is None:
         return
-    yield from said.switches(
+    yield from yaml_values.switches(
         {"privileged": "privileged", "readOnlyRootFilesystem": "read-only"}, context.entries()
     )
-    yield from said.option("user", said.entry(context, "runAsUser"))
+    yield from yaml_values.option("user", yaml_values.entry(context, "runAsUser"))
     for key, name in (("add", "cap-add"), ("drop", "cap-drop")):
-        words = (each.word for each in said.each(context, "capabilities", key))
-        yield from (Given(name, word.text, word) for word in words if word)
+        words = (each.word for each in yaml_values.each(context, "capabilities", key))
+        yield from (DockerOption(name, word.text, word) for word in words if word)
 
 
 def _volumes(pod: Node) -> dict[str, Node]:
-    named = ((said.text(each, "name"), each) for each in said.each(pod, "volumes"))
+    named = ((yaml_values.text(each, "name"), each) for each in yaml_values.each(pod, "volumes"))
     return {name: each for name, each in named if name}
 
 
-def _mounts(container: Node, volumes: Mapping[str, Node]) -> Iterator[Given]:
-    for each in said.each(container, "volumeMounts"):
-        target = said.text(each, "mountPath")
-        volume = volumes.get(said.text(each, "name") or "")
+def _mounts(container: Node, volumes: Mapping[str, Node]) -> Iterator[DockerOption]:
+    for each in yaml_values.each(container, "volumeMounts"):
+        target = yaml_values.text(each, "mountPath")
+        volume = volumes.get(yaml_values.text(each, "name") or "")
         if target:
-            yield _mount(each, target, volume, said.whole(each, said.here(each)))
+            yield _mount(each, target, volume, yaml_values.whole(each, yaml_values.here(each)))
 
 
-def _mount(mount: Node, target: str, volume: Node | None, word: Word) -> Given:
+def _mount(mount: Node, target: str, volume: Node | None, word: Word) -> DockerOption:
     """A folder of the host, a claim as a named volume, memory as tmpfs; anything else is only a place."""
-    is_read_only = said.is_true(mount.get("readOnly"))
-    folder = said.text(mount, "subPath")
-    path = said.text(volume, "hostPath", "path")
-    claim = said.text(volume, "persistentVolumeClaim", "claimName")
+    is_read_only = yaml_values.is_true(mount.get("readOnly"))
+    folder = yaml_values.text(mount, "subPath")
+    path = yaml_values.text(volume, "hostPath", "path")
+    claim = yaml_values.text(volume, "persistentVolumeClaim", "claimName")
     if path:
-        return said.mount(f"{path.rstrip('/')}/{folder}" if folder else path, target, is_read_only, word)
+        return yaml_values.mount(
+            f"{path.rstrip('/')}/{folder}" if folder else path, target, is_read_only, word
+        )
     if claim and folder:
         fields = ("type=volume", f"source={claim}", f"target={target}", f"volume-subpath={folder}")
-        return Given("mount", said.separated(*fields, *(("readonly",) if is_read_only else ())), word)
+        return DockerOption(
+            "mount", yaml_values.separated(*fields, *(("readonly",) if is_read_only else ())), word
+        )
     if claim:
-        return said.mount(claim, target, is_read_only, word)
-    if said.text(volume, "emptyDir", "medium") == "Memory":
-        return _memory(target, said.entry(volume, "emptyDir", "sizeLimit"), word)
-    return Given("volume", target, word)
+        return yaml_values.mount(claim, target, is_read_only, word)
+    if yaml_values.text(volume, "emptyDir", "medium") == "Memory":
+        return _memory(target, yaml_values.entry(volume, "emptyDir", "sizeLimit"), word)
+    return DockerOption("volume", target, word)
 
 
-def _memory(target: str, limit: Entry | None, word: Word) -> Given:
+def _memory(target: str, limit: Entry | None, word: Word) -> DockerOption:
     """Memory at `/dev/shm` is what `--shm-size` sets; without a limit the cluster decides how much."""
     size = _size(limit[1]) if limit else None
     if limit is None or size is None:
-        return Given("tmpfs", target, word)
+        return DockerOption("tmpfs", target, word)
     if target.rstrip("/") == "/dev/shm":
-        return Given("shm-size", size, limit[0], limit[1].word)
-    return Given("tmpfs", f"{target}:size={size}", limit[0], limit[1].word)
+        return DockerOption("shm-size", size, limit[0], limit[1].word)
+    return DockerOption("tmpfs", f"{target}:size={size}", limit[0], limit[1].word)

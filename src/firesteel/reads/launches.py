@@ -6,9 +6,9 @@ import re
 
 from firesteel.catalog import Images
 from firesteel.errors import UsageError
-from firesteel.reads import fences, formats, shell
-from firesteel.reads.passage import Page, Passage, page
-from firesteel.reads.reader import Reader, Reading
+from firesteel.reads import formats, markdown, shell
+from firesteel.reads.reader import LaunchReader, ReadLaunch
+from firesteel.reads.source_text import Passage, SourceFile, source_file
 
 _MENTIONS = re.compile(r"\bvllm\b|llama-server|llama\s+serve|sglang|\b(docker|podman|nerdctl)\s")
 _ACCEPTED = (
@@ -17,9 +17,9 @@ _ACCEPTED = (
 )
 
 
-def read(text: str, path: str, images: Images) -> tuple[Reading, ...]:
+def read(text: str, path: str, images: Images) -> tuple[ReadLaunch, ...]:
     """Every launch in a command line or a file; at least one, or UsageError."""
-    found, problem = look(page(text, path), images)
+    found, problem = scan(source_file(text, path), images)
     if not found:
         raise problem or nothing_started(path)
     return found
@@ -29,10 +29,10 @@ def nothing_started(path: str) -> UsageError:
     return UsageError(f"{path} holds no command that starts an engine", next=_ACCEPTED)
 
 
-def look(whole: Page, images: Images) -> tuple[tuple[Reading, ...], UsageError | None]:
+def scan(whole: SourceFile, images: Images) -> tuple[tuple[ReadLaunch, ...], UsageError | None]:
     """Every launch of a page, and what was wrong with a block that cannot be read."""
-    reader = Reader(whole, images)
-    blocks = None if formats.is_yaml(whole) else fences.blocks(whole)
+    reader = LaunchReader(whole, images)
+    blocks = None if formats.is_yaml(whole) else markdown.blocks(whole)
     if blocks is None:
         problem = _read_block(reader, "", None)
     else:
@@ -41,7 +41,7 @@ def look(whole: Page, images: Images) -> tuple[tuple[Reading, ...], UsageError |
     return tuple(reader.found), problem
 
 
-def _read_block(reader: Reader, language: str, block: Passage | None) -> UsageError | None:
+def _read_block(reader: LaunchReader, language: str, block: Passage | None) -> UsageError | None:
     """A file, or a block of a guide; a block that cannot be read is passed over if others can."""
     whole = block or reader.page.whole
     try:
@@ -51,7 +51,7 @@ def _read_block(reader: Reader, language: str, block: Passage | None) -> UsageEr
     if starts is not None:
         for start in starts:
             reader.start(start)
-    elif language in fences.SHELLS and _MENTIONS.search(whole.text):
+    elif language in markdown.SHELLS and _MENTIONS.search(whole.text):
         lines, problem = shell.split_leniently(shell.without_silent_text(whole), reader.page)
         reader.read(lines)
         return problem

@@ -12,10 +12,10 @@ import re
 from collections import ChainMap
 from collections.abc import Iterable, Iterator
 
+from firesteel.reads.container_start import EngineStart
 from firesteel.reads.nodes import Node
-from firesteel.reads.passage import Anchor, Passage
 from firesteel.reads.shell import Word
-from firesteel.reads.start import Start
+from firesteel.reads.source_text import Anchor, Passage
 from firesteel.reads.template import Filler, Values
 
 _HOLE = re.compile(r"\$\{([A-Za-z0-9_-]{1,63})\}")
@@ -23,7 +23,7 @@ _LINE = re.compile(r"[^\n]*\n?")
 _RESERVED = ("PORT", "PID", "MODEL_ID")
 
 
-def starts(document: Node) -> Iterable[Start] | None:
+def starts(document: Node) -> Iterable[EngineStart] | None:
     models = document.get("models")
     if models is None or not any(model.get("cmd") for _, model in models.items()):
         return None
@@ -43,13 +43,13 @@ def _macros(node: Node) -> dict[str, Passage]:
     }
 
 
-def _starts(name: Word, model: Node, everywhere: dict[str, Passage], filler: Filler) -> Iterator[Start]:
+def _starts(name: Word, model: Node, everywhere: dict[str, Passage], filler: Filler) -> Iterator[EngineStart]:
     command = model.get("cmd")
     if command is None or command.text is None:
         return
     values = Values(ChainMap({"MODEL_ID": name.inside}, _macros(model), everywhere), _HOLE, filler)
     filled = filler.fill(_plain(command.passage), _HOLE, lambda found: values.get(found[1]))
-    yield Start(filled.words(model.page), env=dict(_environment(model)), name=name.text)
+    yield EngineStart(filled.words(model.page), env=dict(_environment(model)), name=name.text)
 
 
 def _environment(model: Node) -> Iterator[tuple[str, Word]]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from firesteel.launch import Spot
-from firesteel.reads import fences
-from firesteel.reads.passage import Page
+from firesteel.reads import markdown
 from firesteel.reads.reader import MAX_SPOT
+from firesteel.reads.source_text import SourceFile
 
 MAX_MENTIONS = 2000
 _CODE = re.compile(r"(?<!`)(`{1,2})(?!`)([^`\n]{1,300})\1(?!`)")
@@ -25,9 +25,9 @@ class Mention:
     spot: Spot
 
 
-def mentions(page: Page) -> tuple[Mention, ...]:
+def mentions(page: SourceFile) -> tuple[Mention, ...]:
     """What stands in inline code outside the fences; nothing when the text is not Markdown."""
-    if not page.path.lower().endswith((".md", ".markdown", ".mdx")) and fences.blocks(page) is None:
+    if not page.path.lower().endswith((".md", ".markdown", ".mdx")) and markdown.blocks(page) is None:
         return ()
     found = []
     for mention in _mentions(page):
@@ -37,8 +37,8 @@ def mentions(page: Page) -> tuple[Mention, ...]:
     return tuple(found)
 
 
-def _mentions(page: Page) -> Iterator[Mention]:
-    for number, line in fences.prose(page):
+def _mentions(page: SourceFile) -> Iterator[Mention]:
+    for number, line in markdown.prose(page):
         for code in _CODE.finditer(line):
             for said in _SAID.finditer(code[2]):
                 name = said["flag"]

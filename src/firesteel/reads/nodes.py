@@ -15,8 +15,8 @@ import yaml
 
 from firesteel.errors import UsageError
 from firesteel.reads import shell
-from firesteel.reads.passage import Anchor, Page, Passage
-from firesteel.reads.shell import Line, Word
+from firesteel.reads.shell import ShellCommand, Word
+from firesteel.reads.source_text import Anchor, Passage, SourceFile
 
 MAX_DEPTH = 40
 MAX_NODES = 100_000
@@ -33,7 +33,7 @@ class Node:
     """A mapping, a list or a text; asking one for what it is not gives nothing."""
 
     yaml: yaml.Node
-    page: Page
+    page: SourceFile
     source: Passage
     """The YAML text, and where that stands in the page."""
 
@@ -61,7 +61,7 @@ class Node:
             return self.source.inner("", ((0, self.yaml.start_mark.index),))
         return _aligned(self.yaml, self.source)
 
-    def commands(self) -> tuple[Line, ...]:
+    def commands(self) -> tuple[ShellCommand, ...]:
         """A scalar read as shell text; nothing when it cannot be."""
         try:
             return shell.split(self.passage, self.page)
@@ -131,7 +131,7 @@ def _is_merge(key: yaml.Node) -> bool:
     return isinstance(key, yaml.ScalarNode) and key.value == "<<"
 
 
-def documents(page: Page, source: Passage | None = None) -> tuple[Node, ...]:
+def documents(page: SourceFile, source: Passage | None = None) -> tuple[Node, ...]:
     """Every YAML document of a page, or of a passage of it; UsageError with the line where it is none."""
     source = source or page.whole
     try:
@@ -148,7 +148,7 @@ def documents(page: Page, source: Passage | None = None) -> tuple[Node, ...]:
     return tuple(Node(node, page, source) for node in found)
 
 
-def _bound(source: Passage, page: Page) -> None:
+def _bound(source: Passage, page: SourceFile) -> None:
     """Before anything is built: deep nesting overflows the C stack, and many documents take long."""
     depth = documents = 0
     for seen, event in enumerate(yaml.parse(source.text, Loader=yaml.CBaseLoader)):
@@ -188,7 +188,7 @@ def _inside(node: yaml.Node) -> Iterator[yaml.Node]:
         yield from each if isinstance(each, tuple) else (each,)
 
 
-def _mistake(page: Page, offset: int, what: str) -> UsageError:
+def _mistake(page: SourceFile, offset: int, what: str) -> UsageError:
     line, _ = page.place(offset)
     return UsageError(f"{page.path}:{line}: {what}", next=f"correct {page.path} at line {line}")
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from firesteel import engines
-from firesteel.catalog import Image, Images, container_name, identify, other
+from firesteel.catalog import Image, Images, container_name, identify, other_image
 from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot
 from firesteel.reads import docker, programs, shell, variables
-from firesteel.reads.passage import Page, Passage
-from firesteel.reads.shell import Line, Word
-from firesteel.reads.start import Start
+from firesteel.reads.container_start import EngineStart
+from firesteel.reads.shell import ShellCommand, Word
+from firesteel.reads.source_text import Passage, SourceFile
 
 MAX_SPOT = 200
 """A place shows its line up to this many characters."""
@@ -33,7 +33,7 @@ Words = tuple[Word, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadLaunch:
     """A launch, and where its parts stand: `image`, `program`, `model`, `flag:NAME`, `env:NAME`,
     `option:NAME`; and `flaw:NAME` where the text itself is broken: a `blank` after a backslash, flags `lost`
     behind the command's end, a `dash` that is none."""
@@ -58,16 +58,16 @@ class _Started:
     """The version that a script installs before it starts the engine."""
 
 
-class Reader:
+class LaunchReader:
     """What is exported by one command is there for the next."""
 
-    def __init__(self, page: Page, images: Images) -> None:
+    def __init__(self, page: SourceFile, images: Images) -> None:
         self.page, self.images = page, images
-        self.found: list[Reading] = []
+        self.found: list[ReadLaunch] = []
         self.exported: dict[str, Words] = {}
         self.installed: dict[EngineName, str] = {}
 
-    def read(self, lines: Sequence[Line], depth: int = 0) -> None:
+    def read(self, lines: Sequence[ShellCommand], depth: int = 0) -> None:
         """The commands of a script."""
         known = variables.values(lines)
         last: int | None = None
@@ -80,12 +80,12 @@ class Reader:
                 self._command(line, depth)
             last = len(self.found) - 1 if len(self.found) > before else None
 
-    def start(self, start: Start) -> None:
+    def start(self, start: EngineStart) -> None:
         """What a file describes."""
         self._bound()
         if start.image is None:
             self.exported = {name: (word,) for name, word in start.env.items()}
-            self._command(Line(start.words), 0)
+            self._command(ShellCommand(start.words), 0)
         else:
             self.found += self._contained(start.image, start.given, start.words)
 
@@ -100,7 +100,7 @@ class Reader:
         spots = {**reading.spots, f"flaw:{name}": self._spot(word)}
         self.found[index] = replace(reading, spots=spots, words={**reading.words, f"flaw:{name}": (word,)})
 
-    def _command(self, line: Line, depth: int) -> None:
+    def _command(self, line: ShellCommand, depth: int) -> None:
         self.exported.update(_exports(line))
         self.installed.update([pair] if (pair := programs.installed(line.texts)) else [])
         for word in line.env.values():
@@ -125,17 +125,17 @@ class Reader:
         if line.broken and len(self.found) > before:
             self._flaw(before, "blank", line.broken)
 
-    def _inside(self, script: Word) -> tuple[Line, ...]:
+    def _inside(self, script: Word) -> tuple[ShellCommand, ...]:
         """The commands of a quoted script."""
         return self._inside_passage(script.inside)
 
-    def _inside_passage(self, passage: Passage) -> tuple[Line, ...]:
+    def _inside_passage(self, passage: Passage) -> tuple[ShellCommand, ...]:
         try:
             return shell.split(passage, self.page)
         except UsageError:
             return ()
 
-    def _bare(self, line: Line, index: int) -> Reading:
+    def _bare(self, line: ShellCommand, index: int) -> ReadLaunch:
         """`vllm serve ...` on the host itself."""
         program = programs.engine_at(line.texts, index)
         assert program is not None, "find() saw it"
@@ -149,8 +149,8 @@ class Reader:
         return self._reading(started, texts, _env_words(env), version=version)
 
     def _contained(
-        self, image: Word, given: Sequence[docker.Given], rest: Sequence[Word]
-    ) -> Iterator[Reading]:
+        self, image: Word, given: Sequence[docker.DockerOption], rest: Sequence[Word]
+    ) -> Iterator[ReadLaunch]:
         """`docker run ... IMAGE ...`; nothing when the container starts no engine."""
         known = identify(image.text, self.images)
         started = self._started(image.text, known, given, rest)
@@ -166,7 +166,7 @@ class Reader:
         yield self._reading(started, env, places, box, version)
 
     def _started(
-        self, image: str, known: Image | None, given: Sequence[docker.Given], rest: Sequence[Word]
+        self, image: str, known: Image | None, given: Sequence[docker.DockerOption], rest: Sequence[Word]
     ) -> _Started | None:
         """What runs inside: the words after the image, after `--entrypoint` or the image's own."""
         typed = next((option.value for option in reversed(given) if option.name == "entrypoint"), None)
@@ -184,7 +184,7 @@ class Reader:
         )
         if inside:
             return inside
-        engine = known.engine if known else None if other(image, self.images) else _hint(image)
+        engine = known.engine if known else None if other_image(image, self.images) else _hint(image)
         if engine is None or typed is not None or not _takes_arguments(known, words):
             return None
         program_words = _said_after_entrypoint(engine, words)
@@ -221,7 +221,7 @@ class Reader:
         places: Mapping[str, Words],
         box: Container | None = None,
         version: str | None = None,
-    ) -> Reading:
+    ) -> ReadLaunch:
         texts = tuple(word.text for word in started.args)
         parsed = engines.parse(started.engine, texts, contained=box is not None)
         at = {**places, **_flag_words(started.args, parsed)}
@@ -243,7 +243,7 @@ class Reader:
             sparks=_sparks(parsed.flags.get("nnodes")),
             extra=parsed.extra,
         )
-        return Reading(launch, {key: self._spot(words[0]) for key, words in at.items()}, at)
+        return ReadLaunch(launch, {key: self._spot(words[0]) for key, words in at.items()}, at)
 
     def _spot(self, word: Word) -> Spot:
         line = self.page.line(word.line).strip().removesuffix("\\").rstrip()
@@ -269,7 +269,7 @@ def _is_tail(word: Word) -> bool:
     return word.text.startswith("--") or (word.text.startswith("-") and len(word.text) > 1)
 
 
-def _exports(line: Line) -> dict[str, Words]:
+def _exports(line: ShellCommand) -> dict[str, Words]:
     """`export A=b`: the whole line says it when it says nothing else."""
     if line.texts[:1] != ("export",):
         return {}
@@ -290,7 +290,7 @@ def _flag_words(args: Words, parsed: engines.Parsed) -> dict[str, Words]:
     return found
 
 
-def _option_places(option: docker.Given) -> Iterator[str]:
+def _option_places(option: docker.DockerOption) -> Iterator[str]:
     yield f"option:{option.name}"
     if option.name == "env" and option.value:
         yield f"env:{option.value.partition('=')[0]}"

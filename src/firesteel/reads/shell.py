@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from firesteel.errors import UsageError
-from firesteel.reads.passage import Anchor, Page, Passage
+from firesteel.reads.source_text import Anchor, Passage, SourceFile
 
 _TOKEN = re.compile(
     r"""
@@ -75,7 +75,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ShellCommand:
     """One simple command, on however many physical lines."""
 
     words: tuple[Word, ...]
@@ -91,12 +91,12 @@ class Line:
         return tuple(word.text for word in self.words)
 
 
-def split(passage: Passage, page: Page) -> tuple[Line, ...]:
+def split(passage: Passage, page: SourceFile) -> tuple[ShellCommand, ...]:
     """Every simple command in a passage of a page."""
     return tuple(_lines(passage, page))
 
 
-def split_leniently(passage: Passage, page: Page) -> tuple[tuple[Line, ...], UsageError | None]:
+def split_leniently(passage: Passage, page: SourceFile) -> tuple[tuple[ShellCommand, ...], UsageError | None]:
     """As `split`, but line by line where the whole cannot be read: output may stand between commands.
 
     Lines that cannot be read are passed over; of those that seem to start an engine the last mistake comes
@@ -106,7 +106,7 @@ def split_leniently(passage: Passage, page: Page) -> tuple[tuple[Line, ...], Usa
         return split(passage, page), None
     except UsageError:
         pass
-    found: list[Line] = []
+    found: list[ShellCommand] = []
     problem = None
     for line in _LOGICAL_LINE.finditer(passage.text):
         try:
@@ -122,12 +122,12 @@ def without_silent_text(passage: Passage) -> Passage:
     return passage if text == passage.text else passage.inner(text, ((0, 0),))
 
 
-def words(passage: Passage, page: Page) -> tuple[Word, ...]:
+def words(passage: Passage, page: SourceFile) -> tuple[Word, ...]:
     """All words, where no shell stands between: a line end is only a blank."""
     return tuple(word for word in _words(passage, page) if isinstance(word, Word))
 
 
-def _lines(passage: Passage, page: Page) -> Iterator[Line]:
+def _lines(passage: Passage, page: SourceFile) -> Iterator[ShellCommand]:
     words: list[Word] = []
     for word in _words(passage, page):
         if isinstance(word, Word):
@@ -136,12 +136,12 @@ def _lines(passage: Passage, page: Page) -> Iterator[Line]:
             yield replace(_command(words), end=word, broken=_broken(words, passage, page))
             words = []
         elif word in ("(", ")"):
-            yield Line((), end=word)
+            yield ShellCommand((), end=word)
     if words:
         yield replace(_command(words), broken=_broken(words, passage, page))
 
 
-def _broken(words: list[Word], passage: Passage, page: Page) -> Word | None:
+def _broken(words: list[Word], passage: Passage, page: SourceFile) -> Word | None:
     found = _BLANK_AFTER.search(passage.text, words[0].start, words[-1].end)
     while found and any(word.start <= found.start() < word.end for word in words):
         found = _BLANK_AFTER.search(passage.text, found.end(), words[-1].end)
@@ -152,7 +152,7 @@ def _broken(words: list[Word], passage: Passage, page: Page) -> Word | None:
     return Word(passage.text[slice(*bounds)], *page.place(span[0]), *bounds, span)
 
 
-def _command(words: list[Word]) -> Line:
+def _command(words: list[Word]) -> ShellCommand:
     first = 1 if _PROMPT.match(words[0].text) else 0
     env: dict[str, Word] = {}
     for word in words[first:]:
@@ -161,10 +161,10 @@ def _command(words: list[Word]) -> Line:
         name = word.text.partition("=")[0]
         env[name] = word.after(len(name) + 1)
         first += 1
-    return Line(tuple(words[first:]), env)
+    return ShellCommand(tuple(words[first:]), env)
 
 
-def _words(passage: Passage, page: Page) -> Iterator[Word | str]:
+def _words(passage: Passage, page: SourceFile) -> Iterator[Word | str]:
     """Words; where a command ends, what ends it."""
     text, at, start, redirected = passage.text, 0, -1, False
     pieces: list[_Piece] = []
@@ -188,7 +188,7 @@ def _words(passage: Passage, page: Page) -> Iterator[Word | str]:
         yield _word(pieces, passage, (start, at), page)
 
 
-def _word(pieces: list[_Piece], passage: Passage, bounds: tuple[int, int], page: Page) -> Word:
+def _word(pieces: list[_Piece], passage: Passage, bounds: tuple[int, int], page: SourceFile) -> Word:
     texts: list[str] = []
     anchors: list[Anchor] = []
     length = 0
@@ -210,7 +210,7 @@ def _end_of_line(text: str, at: int) -> int:
     return len(text) if end < 0 else end
 
 
-def _next(passage: Passage, at: int, page: Page) -> tuple[str, int]:
+def _next(passage: Passage, at: int, page: SourceFile) -> tuple[str, int]:
     """The token at `at`: its kind, and where it ends."""
     match = _TOKEN.match(passage.text, at)
     if match is None:
@@ -271,7 +271,7 @@ def _closing(text: str, opening: re.Match[str]) -> int:
     return at
 
 
-def _unclosed(mark: str, offset: int, page: Page) -> UsageError:
+def _unclosed(mark: str, offset: int, page: SourceFile) -> UsageError:
     line, column = page.place(offset)
     return UsageError(
         f"{page.path}:{line}:{column}: the {mark} here is never closed", next=f"close it in {page.path}"

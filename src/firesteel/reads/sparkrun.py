@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 from firesteel.engines.flags import names
 from firesteel.reads import programs, variables
-from firesteel.reads.docker import Given
+from firesteel.reads.container_start import EngineStart
+from firesteel.reads.docker import DockerOption
 from firesteel.reads.nodes import Node
-from firesteel.reads.passage import Passage
-from firesteel.reads.said import is_true, place
-from firesteel.reads.shell import Line, Word
-from firesteel.reads.start import Start
-from firesteel.reads.template import Filled, Filler, Values, implied
+from firesteel.reads.shell import ShellCommand, Word
+from firesteel.reads.source_text import Passage
+from firesteel.reads.template import FilledTemplate, Filler, Values, implied
+from firesteel.reads.yaml_values import is_true, place
 
 _HOLE = re.compile(r"\{([^{}\n]*)\}")
 _HOLE_OR_BRACE = re.compile(r"\{\{|\}\}|\{([^{}\n]*)\}")
@@ -137,7 +137,7 @@ _RUNTIMES = {
 }  # fmt: skip
 
 
-def starts(document: Node) -> Iterable[Start] | None:
+def starts(document: Node) -> Iterable[EngineStart] | None:
     keys = {name for name, _ in document.items()}
     is_recipe = "recipe_version" in keys or {"model", "container"} <= keys
     if not is_recipe or not keys & {"defaults", "command", "runtime"}:
@@ -146,18 +146,18 @@ def starts(document: Node) -> Iterable[Start] | None:
     return [_start(document, line)] if line else []
 
 
-def _start(document: Node, line: Line) -> Start:
+def _start(document: Node, line: ShellCommand) -> EngineStart:
     name = document.get("name")
     container = document.get("container")
     image = container.word if container else None
     said = name.text or "" if name else ""
     if image is None or programs.find(line.texts) == ("container", 0):
-        return Start(line.words, env={**_own_environment(document), **line.env}, name=said)
+        return EngineStart(line.words, env={**_own_environment(document), **line.env}, name=said)
     given = (*_options(document, image), *_environment(document), *_as_options(line.env))
-    return Start((*line.words, *_nodes(document, line, image)), image, given, name=said)
+    return EngineStart((*line.words, *_nodes(document, line, image)), image, given, name=said)
 
 
-def _nodes(document: Node, line: Line, near: Word) -> Iterator[Word]:
+def _nodes(document: Node, line: ShellCommand, near: Word) -> Iterator[Word]:
     """Both tools take one Spark for each rank, and tell the engine so where Ray does not."""
     ranks = _size(document, "tensor_parallel") * _size(document, "pipeline_parallel")
     program = programs.engine_at(line.texts)
@@ -174,7 +174,7 @@ def _size(document: Node, name: str) -> int:
     return int(text) if text and _SIZE.match(text) else 1
 
 
-def _command(document: Node) -> Line | None:
+def _command(document: Node) -> ShellCommand | None:
     """The line of the command that starts something, and what was exported before it."""
     template = document.get("command")
     if template is None or template.text is None:
@@ -186,18 +186,18 @@ def _command(document: Node) -> Line | None:
         exported |= _exports(line)
         what = programs.find(line.texts)
         if what:
-            return Line(line.words[what[1] :], {**exported, **line.env})
+            return ShellCommand(line.words[what[1] :], {**exported, **line.env})
     return None
 
 
-def _exports(line: Line) -> dict[str, Word]:
+def _exports(line: ShellCommand) -> dict[str, Word]:
     if not line.words or line.words[0].text != "export":
         return {}
     pairs = ((word.text.partition("="), word) for word in line.words[1:])
     return {name: word.after(len(name) + 1) for (name, equals, _), word in pairs if equals}
 
 
-def _rendered(document: Node, template: Node) -> Filled:
+def _rendered(document: Node, template: Node) -> FilledTemplate:
     filler = Filler(document.page)
     values = Values(_values(document), _HOLE, filler)
     passage = template.passage
@@ -218,7 +218,7 @@ def _values(document: Node) -> dict[str, Passage]:
     return known | {name: node.passage for name, node in pairs if node.text is not None}
 
 
-def _made(document: Node) -> Line | None:
+def _made(document: Node) -> ShellCommand | None:
     """The command that sparkrun makes where the recipe has none."""
     runtime, model = document.get("runtime"), document.get("model")
     how = _RUNTIMES.get(runtime.text or "") if runtime else _VLLM
@@ -229,7 +229,7 @@ def _made(document: Node) -> Line | None:
     defaults = document.get("defaults")
     settings = defaults.entries().values() if defaults else ()
     flags = (word for key, node in settings for word in _flag(how, key, node))
-    return Line((*program, *_model_words(how, named), *flags))
+    return ShellCommand((*program, *_model_words(how, named), *flags))
 
 
 def _model_words(how: _Runtime, model: Word) -> tuple[Word, ...]:
@@ -256,29 +256,29 @@ def _flag(how: _Runtime, key: Word, node: Node) -> Iterator[Word]:
         yield value
 
 
-def _options(document: Node, image: Word) -> Iterator[Given]:
+def _options(document: Node, image: Word) -> Iterator[DockerOption]:
     """What the tool says of the container, then what `executor_config` says."""
     config = document.get("executor_config")
     said = {_OPTIONS.get(name, name) for name, _ in config.items()} if config else set()
     own = _SPARKRUN if document.get("runtime") or config else _EUGR
     for name, value in own:
         if name in _ADDED or not said & {name, _ONE_OF.get(name, name)}:
-            yield Given(name, value, image)
+            yield DockerOption(name, value, image)
     for key, node in config.entries().values() if config else ():
         option = _OPTIONS.get(key.text)
         for each in node.each() if node.is_list else (node,):
             if option and each.text is not None:
-                yield Given(option, each.text, key, each.word)
+                yield DockerOption(option, each.text, key, each.word)
         if key.text == "privileged" and is_true(node):
-            yield Given("privileged", None, key)
+            yield DockerOption("privileged", None, key)
     listed = document.get("volumes")
-    yield from (Given("volume", word.text, word) for word in (listed.words() if listed else ()))
+    yield from (DockerOption("volume", word.text, word) for word in (listed.words() if listed else ()))
 
 
-def _environment(document: Node) -> Iterator[Given]:
+def _environment(document: Node) -> Iterator[DockerOption]:
     env = document.get("env")
     for key, node in env.entries().values() if env else ():
-        yield Given("env", f"{key.text}={node.text or ''}", key, place(node))
+        yield DockerOption("env", f"{key.text}={node.text or ''}", key, place(node))
 
 
 def _own_environment(document: Node) -> dict[str, Word]:
@@ -286,5 +286,5 @@ def _own_environment(document: Node) -> dict[str, Word]:
     return {name: word for name, node in env.items() if (word := node.word)} if env else {}
 
 
-def _as_options(env: Mapping[str, Word]) -> Iterator[Given]:
-    yield from (Given("env", f"{name}={word.text}", word) for name, word in env.items())
+def _as_options(env: Mapping[str, Word]) -> Iterator[DockerOption]:
+    yield from (DockerOption("env", f"{name}={word.text}", word) for name, word in env.items())

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from firesteel.reads import docker, variables
-from firesteel.reads.docker import Given
-from firesteel.reads.passage import Anchor, Page, Passage
-from firesteel.reads.shell import Line, Word
-from firesteel.reads.start import Start
+from firesteel.reads.container_start import EngineStart
+from firesteel.reads.docker import DockerOption
+from firesteel.reads.shell import ShellCommand, Word
+from firesteel.reads.source_text import Anchor, Passage, SourceFile
 from firesteel.reads.template import implied
 
 _FIRST_SECTION = re.compile(r"(?:[^\S\n]*(?:[#;][^\n]*)?\n)*[^\S\n]*\[[A-Z][\w-]*\][^\S\n]*(?:\n|\Z)")
@@ -66,7 +66,7 @@ class _Entry:
         return self.key.text
 
 
-def starts(page: Page, source: Passage) -> tuple[Start, ...] | None:
+def starts(page: SourceFile, source: Passage) -> tuple[EngineStart, ...] | None:
     """What a unit starts; None when the text is no unit."""
     if not _FIRST_SECTION.match(source.text) or not _STARTING.search(source.text):
         return None
@@ -74,7 +74,7 @@ def starts(page: Page, source: Passage) -> tuple[Start, ...] | None:
     return (*_service(entries, page), *_quadlet(entries, page))
 
 
-def _entries(page: Page, source: Passage) -> Iterator[_Entry]:
+def _entries(page: SourceFile, source: Passage) -> Iterator[_Entry]:
     section = ""
     for line in _logical_lines(source):
         header = _SECTION.match(line.text.strip())
@@ -109,12 +109,12 @@ def _logical_lines(source: Passage) -> Iterator[Passage]:
         yield source.inner("".join(texts), anchors)
 
 
-def words(passage: Passage, page: Page) -> tuple[Word, ...]:
+def words(passage: Passage, page: SourceFile) -> tuple[Word, ...]:
     """A value as systemd splits it."""
     return tuple(_words(passage, page))
 
 
-def _words(passage: Passage, page: Page) -> Iterator[Word]:
+def _words(passage: Passage, page: SourceFile) -> Iterator[Word]:
     pieces: list[tuple[str, int]] = []
     quote, start, was_quoted = "", -1, False
     end = 0
@@ -144,7 +144,11 @@ def _meaning(token: re.Match[str]) -> str:
 
 
 def _word(
-    pieces: list[tuple[str, int]], passage: Passage, bounds: tuple[int, int], page: Page, was_quoted: bool
+    pieces: list[tuple[str, int]],
+    passage: Passage,
+    bounds: tuple[int, int],
+    page: SourceFile,
+    was_quoted: bool,
 ) -> Word:
     anchors: list[Anchor] = []
     length = 0
@@ -156,7 +160,7 @@ def _word(
     return Word(inside.text, *page.place(span[0]), *bounds, span, inside, was_quoted)
 
 
-def _service(entries: Iterable[_Entry], page: Page) -> Iterator[Start]:
+def _service(entries: Iterable[_Entry], page: SourceFile) -> Iterator[EngineStart]:
     """`ExecStart=`; given twice it adds, given empty it begins anew, and so does `Environment=`."""
     commands: list[_Entry] = []
     env: dict[str, Word] = {}
@@ -169,10 +173,10 @@ def _service(entries: Iterable[_Entry], page: Page) -> Iterator[Start]:
     for entry in commands:
         for command in _commands(words(entry.value, page)):
             if command:
-                yield Start(_expanded(command, known, page), env=env)
+                yield EngineStart(_expanded(command, known, page), env=env)
 
 
-def _pairs(entry: _Entry, page: Page) -> dict[str, Word]:
+def _pairs(entry: _Entry, page: SourceFile) -> dict[str, Word]:
     """`Environment="A=b c" D=e`"""
     pairs = ((word.text.partition("="), word) for word in words(entry.value, page))
     return {name: word.after(len(name) + 1) for (name, equals, _), word in pairs if equals}
@@ -190,7 +194,7 @@ def _commands(all_words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
     yield tuple(command)
 
 
-def _expanded(command: tuple[Word, ...], known: variables.Values, page: Page) -> tuple[Word, ...]:
+def _expanded(command: tuple[Word, ...], known: variables.Values, page: SourceFile) -> tuple[Word, ...]:
     """The words of a command, without its prefix and with the values of its variables."""
     path = command[0].text.lstrip(_PREFIXES)
     prefix = command[0].text[: len(command[0].text) - len(path)]
@@ -201,14 +205,14 @@ def _expanded(command: tuple[Word, ...], known: variables.Values, page: Page) ->
     return program, *(new for word in rest for new in _filled(word, known, page))
 
 
-def _filled(word: Word, known: variables.Values, page: Page) -> tuple[Word, ...]:
+def _filled(word: Word, known: variables.Values, page: SourceFile) -> tuple[Word, ...]:
     if "$" not in word.text or "$$" in page.text[slice(*word.span)]:
         return (word,)
     whole = replace(word, is_quoted=not _ALONE.match(word.text))
-    return variables.expand(Line((whole,)), known, page).words
+    return variables.expand(ShellCommand((whole,)), known, page).words
 
 
-def _quadlet(entries: Iterable[_Entry], page: Page) -> Iterator[Start]:
+def _quadlet(entries: Iterable[_Entry], page: SourceFile) -> Iterator[EngineStart]:
     ours = [entry for entry in entries if entry.section == "Container"]
     images = [found for entry in ours if entry.name == "Image" for found in words(entry.value, page)[:1]]
     if not images:
@@ -218,11 +222,11 @@ def _quadlet(entries: Iterable[_Entry], page: Page) -> Iterator[Start]:
     after = words(executes[-1].value, page) if executes else ()
     entrypoint = next((entry for entry in reversed(ours) if entry.name == "Entrypoint"), None)
     before = _entrypoint(entrypoint, page) if entrypoint else ()
-    given += tuple(Given("entrypoint", word.text, word) for word in before[:1])
-    yield Start((*before[1:], *after), images[-1], given)
+    given += tuple(DockerOption("entrypoint", word.text, word) for word in before[:1])
+    yield EngineStart((*before[1:], *after), images[-1], given)
 
 
-def _entrypoint(entry: _Entry, page: Page) -> tuple[Word, ...]:
+def _entrypoint(entry: _Entry, page: SourceFile) -> tuple[Word, ...]:
     """A path, or a list of words in JSON."""
     try:
         listed = json.loads(entry.value.text)
@@ -233,20 +237,24 @@ def _entrypoint(entry: _Entry, page: Page) -> tuple[Word, ...]:
     return words(entry.value, page)
 
 
-def _options(entry: _Entry, page: Page) -> Iterator[Given]:
+def _options(entry: _Entry, page: SourceFile) -> Iterator[DockerOption]:
     found = words(entry.value, page)
     if entry.name == "PodmanArgs":
         yield from docker.options(found)[0]
     elif entry.name in ("Environment", "Label"):
         yield from (
-            Given("env" if entry.name == "Environment" else "label", word.text, word) for word in found
+            DockerOption("env" if entry.name == "Environment" else "label", word.text, word) for word in found
         )
     elif entry.name == "AddDevice" and found:
         device = found[0].text.removeprefix("-")
         is_gpu = device.startswith(_GPU)
-        yield Given("gpus", _gpus(device), found[0]) if is_gpu else Given("device", device, found[0])
+        yield (
+            DockerOption("gpus", _gpus(device), found[0])
+            if is_gpu
+            else DockerOption("device", device, found[0])
+        )
     elif entry.name in _OPTIONS and found:
-        yield Given(_OPTIONS[entry.name], " ".join(word.text for word in found), found[0])
+        yield DockerOption(_OPTIONS[entry.name], " ".join(word.text for word in found), found[0])
 
 
 def _gpus(device: str) -> str:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from firesteel.errors import UsageError
 from firesteel.reads import shell
-from firesteel.reads.passage import MAX_CHARACTERS, Page, Passage, joined
-from firesteel.reads.shell import NOWHERE, Line, Word
+from firesteel.reads.shell import NOWHERE, ShellCommand, Word
+from firesteel.reads.source_text import MAX_CHARACTERS, Passage, SourceFile, joined
 
 MAX_NESTED = 8
 """Values that have holes themselves, so deep."""
@@ -25,16 +25,16 @@ Value = Callable[[re.Match[str]], "Passage | None"]
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FilledTemplate:
     passage: Passage
     made: tuple[tuple[int, int], ...] = ()
     """The parts of the text that were filled in, in order."""
 
-    def words(self, page: Page) -> tuple[Word, ...]:
+    def words(self, page: SourceFile) -> tuple[Word, ...]:
         """All words, where a line end is only a blank."""
         return tuple(self._placed(word) for word in shell.words(self.passage, page))
 
-    def lines(self, page: Page) -> tuple[Line, ...]:
+    def lines(self, page: SourceFile) -> tuple[ShellCommand, ...]:
         """The commands of a script."""
         return tuple(
             replace(
@@ -54,11 +54,11 @@ class Filled:
 class Filler:
     """Fills the holes of one document, and stops where that would make too much text."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: SourceFile) -> None:
         self.page = page
         self.left = MAX_CHARACTERS
 
-    def fill(self, passage: Passage, hole: re.Pattern[str], value: Value) -> Filled:
+    def fill(self, passage: Passage, hole: re.Pattern[str], value: Value) -> FilledTemplate:
         pieces: list[Passage] = []
         made: list[tuple[int, int]] = []
         at = length = 0
@@ -72,8 +72,8 @@ class Filler:
             at, length = found.end(), made[-1][1]
             self._spend(len(before.text) + len(filled.text) + len(filled.anchors))
         if not made:
-            return Filled(passage)
-        return Filled(joined([*pieces, passage.part(at, len(passage.text))]), tuple(made))
+            return FilledTemplate(passage)
+        return FilledTemplate(joined([*pieces, passage.part(at, len(passage.text))]), tuple(made))
 
     def _spend(self, characters: int) -> None:
         self.left -= characters

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from firesteel.reads.passage import Page, Passage, joined
-from firesteel.reads.shell import NOWHERE, Line, Word
+from firesteel.reads.shell import NOWHERE, ShellCommand, Word
+from firesteel.reads.source_text import Passage, SourceFile, joined
 
 MAX_EXPANDED = 2**16
 """Characters that one word may grow to."""
@@ -31,7 +31,7 @@ Values = Mapping[str, tuple[Word, ...]]
 """A name -> the words that it stands for: one for plain text, any number for an array."""
 
 
-def values(lines: Sequence[Line]) -> Values:
+def values(lines: Sequence[ShellCommand]) -> Values:
     """The names that are set exactly once, to something that can be read here."""
     found: dict[str, tuple[Word, ...]] = {}
     spoilt: set[str] = set()
@@ -47,7 +47,7 @@ def told(known: Values) -> Values:
     return {name: words for name, words in known.items() if not _SECRET.search(name)}
 
 
-def _assignments(lines: Sequence[Line]) -> Iterator[tuple[str, tuple[Word, ...] | None]]:
+def _assignments(lines: Sequence[ShellCommand]) -> Iterator[tuple[str, tuple[Word, ...] | None]]:
     for index, line in enumerate(lines):
         if not line.words and line.env:
             *plain, last = line.env.items()
@@ -67,7 +67,7 @@ def _assignments(lines: Sequence[Line]) -> Iterator[tuple[str, tuple[Word, ...] 
             yield line.texts[1], None
 
 
-def _array(lines: Iterable[Line]) -> Iterator[Word]:
+def _array(lines: Iterable[ShellCommand]) -> Iterator[Word]:
     """The words up to the closing bracket; assignments among them are words too, and end it unread."""
     for line in lines:
         yield from line.words
@@ -75,7 +75,7 @@ def _array(lines: Iterable[Line]) -> Iterator[Word]:
             return
 
 
-def expand(line: Line, known: Values, page: Page) -> Line:
+def expand(line: ShellCommand, known: Values, page: SourceFile) -> ShellCommand:
     """The line with the values of its variables, each standing where the value was written."""
     if not any("$" in word.text for word in (*line.words, *line.env.values())):
         return line
@@ -84,7 +84,7 @@ def expand(line: Line, known: Values, page: Page) -> Line:
     return replace(line, words=words, env=env)
 
 
-def _expanded(word: Word, known: Values, page: Page) -> Iterator[Word]:
+def _expanded(word: Word, known: Values, page: SourceFile) -> Iterator[Word]:
     """An array gives its words; text without quotes is split at its blanks."""
     use = _USE.fullmatch(word.text)
     array = known.get(use["braced"] or "") if use and "[" in word.text else None

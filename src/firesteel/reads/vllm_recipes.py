@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from firesteel.errors import UsageError
-from firesteel.reads.docker import Given
+from firesteel.reads.container_start import EngineStart
+from firesteel.reads.docker import DockerOption
 from firesteel.reads.nodes import Node
-from firesteel.reads.said import place
 from firesteel.reads.shell import Word
-from firesteel.reads.start import Start
 from firesteel.reads.template import implied
+from firesteel.reads.yaml_values import place
 
 SPARK = "dgx_spark_gb10"
 _GENERATIONS = ("blackwell", "nvidia")
@@ -40,7 +40,7 @@ class _Choice:
     features: tuple[str, ...]
 
 
-def starts(document: Node) -> Iterable[Start] | None:
+def starts(document: Node) -> Iterable[EngineStart] | None:
     model, variants = document.get("model"), document.get("variants")
     if model is None or variants is None or model.get("model_id") is None or document.get("meta") is None:
         return None
@@ -52,7 +52,7 @@ def starts(document: Node) -> Iterable[Start] | None:
     features = document.get("features")
     for parts in _there(variants, features):
         _bound(document, len(tuple(parts.items())), MAX_PARTS, "variants or features")
-    found: list[Start] = []
+    found: list[EngineStart] = []
     for choice in _choices(document, variants):
         start = _start(choice)
         found += [start] if start else []
@@ -86,7 +86,7 @@ def _texts(node: Node | None) -> tuple[str, ...]:
     return tuple(each.text for each in node.each() if each.text is not None) if node else ()
 
 
-def _start(choice: _Choice) -> Start | None:
+def _start(choice: _Choice) -> EngineStart | None:
     named = choice.variant.get("model_id") or choice.recipe.get("model", "model_id")
     model = named.word if named else None
     if model is None:
@@ -95,13 +95,14 @@ def _start(choice: _Choice) -> Start | None:
     image, env = _image(choice), dict(_environment(choice))
     if image is None:
         program = (implied("vllm", model), implied("serve", model))
-        return Start((*program, *words), env={name: place(node) for name, (_, node) in env.items()})
+        return EngineStart((*program, *words), env={name: place(node) for name, (_, node) in env.items()})
     options = (("gpus", "all"), ("ipc", "host"), ("publish", "8000:8000"))
-    given = [Given(name, value, image) for name, value in options]
+    given = [DockerOption(name, value, image) for name, value in options]
     given += [
-        Given("env", f"{name}={node.text or ''}", key, place(node)) for name, (key, node) in env.items()
+        DockerOption("env", f"{name}={node.text or ''}", key, place(node))
+        for name, (key, node) in env.items()
     ]
-    return Start(words, image, tuple(given))
+    return EngineStart(words, image, tuple(given))
 
 
 def _before_strategy(choice: _Choice) -> Iterator[Node]:

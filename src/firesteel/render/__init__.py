@@ -5,16 +5,30 @@ shows beside the launch: reasons, sizes, times, digests. Pure and deterministic:
 same text, byte for byte. It decides nothing and runs nothing.
 """
 
-from firesteel.render.chart import Bar, Panel, chart
+from firesteel.render.charts import Bar, Panel, draw_chart
 from firesteel.render.compose import compose
 from firesteel.render.docker import contained, docker, docker_argv
-from firesteel.render.known import Known, digest_of, pinned
 from firesteel.render.kubernetes import Cluster, kubernetes, swap_script
+from firesteel.render.launch_facts import LaunchFacts, digest_of, pinned
 from firesteel.render.quadlet import quadlet
 from firesteel.render.sparkrun import sparkrun
 from firesteel.render.systemd import systemd
 
 __all__ = [
-    "Bar", "Cluster", "Known", "Panel", "chart", "compose", "contained", "digest_of", "docker", "docker_argv",
-    "kubernetes", "pinned", "quadlet", "sparkrun", "swap_script", "systemd",
+    "Bar",
+    "Cluster",
+    "LaunchFacts",
+    "Panel",
+    "compose",
+    "contained",
+    "digest_of",
+    "docker",
+    "docker_argv",
+    "draw_chart",
+    "kubernetes",
+    "pinned",
+    "quadlet",
+    "sparkrun",
+    "swap_script",
+    "systemd",
 ]  # fmt: skip

@@ -16,10 +16,10 @@ from firesteel.catalog import container_name
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.render.docker import after_image, contained, docker_size, has_script
-from firesteel.render.known import (
+from firesteel.render.launch_facts import (
     NOTHING,
     RESTARTS,
-    Known,
+    LaunchFacts,
     by_name,
     heading,
     is_by_name,
@@ -28,7 +28,7 @@ from firesteel.render.known import (
     pinned,
     reasons_by_word,
 )
-from firesteel.render.yaml_text import Why, document
+from firesteel.render.yaml_text import Explained, document
 
 _BOUNDED = re.compile(r"no\Z|on-failure:\d+\Z")
 _NOT_A_VARIABLE = re.compile(r"\$(?![A-Za-z_]|\{[A-Za-z_]\w*\})")
@@ -40,7 +40,7 @@ _NOT_HERE = frozenset({"rm", "detach"})
 """Of a container that somebody starts by hand: compose keeps and removes its own."""
 
 
-def compose(launch: Launch, known: Known = NOTHING) -> str:
+def compose(launch: Launch, known: LaunchFacts = NOTHING) -> str:
     on_one_spark(launch, "a compose file")
     launch = settled(contained(pinned(launch, known)))
     secrets = by_name(launch)
@@ -59,7 +59,7 @@ def settled(launch: Launch) -> Launch:
     return launch if is_bounded else replace(launch, container=replace(box, restart=f"on-failure:{RESTARTS}"))
 
 
-def _service(launch: Launch, known: Known) -> dict[str, object]:
+def _service(launch: Launch, known: LaunchFacts) -> dict[str, object]:
     box = launch.container
     assert box is not None, "contained() gives one"
     service: dict[str, object] = {
@@ -69,7 +69,7 @@ def _service(launch: Launch, known: Known) -> dict[str, object]:
             "firesteel": _text(launch.name),
             **{key: _text(value) for key, value in box.labels.items()},
         },
-        "restart": Why(box.restart, "a start that keeps failing is given up"),
+        "restart": Explained(box.restart, "a start that keeps failing is given up"),
     }
     service |= _about(box) | _options(box)
     if box.entrypoint is not None:
@@ -147,19 +147,19 @@ def _ulimit(value: str) -> dict[str, object]:
     return {name: {"soft": int(soft), "hard": int(hard)} if hard else int(soft)}
 
 
-def _command(launch: Launch, box: Container, known: Known) -> list[object]:
+def _command(launch: Launch, box: Container, known: LaunchFacts) -> list[object]:
     reasons = reasons_by_word(launch, known)
     words: list[object] = []
     for group in after_image(launch, box):
         for word in group:
             why = reasons.get(word) if word == group[0] else None
-            words.append(Why(_text(word), why) if why else _text(word))
+            words.append(Explained(_text(word), why) if why else _text(word))
     return words
 
 
-def _variable(name: str, value: str, known: Known) -> object:
+def _variable(name: str, value: str, known: LaunchFacts) -> object:
     said = None if is_by_name(name, value) else _text(value)
-    return Why(said, known.env_reasons[name]) if name in known.env_reasons else said
+    return Explained(said, known.env_reasons[name]) if name in known.env_reasons else said
 
 
 def _text(text: str) -> str:

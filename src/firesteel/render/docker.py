@@ -20,7 +20,7 @@ from firesteel.catalog import SWITCHES, Image, container_name
 from firesteel.command import Command
 from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, Launch, Mount
-from firesteel.render.known import Known, comments, heading, is_by_name, key_asked_for, pinned
+from firesteel.render.launch_facts import LaunchFacts, comments, heading, is_by_name, key_asked_for, pinned
 from firesteel.units import GIB, KIB, MIB
 
 Group = tuple[str, ...]
@@ -35,7 +35,7 @@ EXPANDS = re.compile(r"\$\{[A-Za-z_]\w*\}|\$[A-Za-z_]\w*|\$\((?:pwd|id -u|id -g)
 ENGINE_JSON = re.compile(r"[\[{]")
 
 
-def docker(launch: Launch, known: Known | None = None) -> str:
+def docker(launch: Launch, known: LaunchFacts | None = None) -> str:
     """A `docker run` to paste, an option a line. A child process is shown in its official image.
 
     A shell takes no comment between the lines of a command, so what is known stands before it.

@@ -24,10 +24,10 @@ from math import ceil
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.render.docker import after_image, contained, has_script
-from firesteel.render.known import (
+from firesteel.render.launch_facts import (
     DOWNLOAD_BYTES_PER_S,
     KEY_VARIABLES,
-    Known,
+    LaunchFacts,
     by_name,
     heading,
     is_by_name,
@@ -35,7 +35,7 @@ from firesteel.render.known import (
     pinned,
     reasons_by_word,
 )
-from firesteel.render.yaml_text import Why, document
+from firesteel.render.yaml_text import Explained, document
 from firesteel.units import GIB, MIB
 
 SHM_BYTES = 10 * GIB
@@ -65,10 +65,10 @@ CLUSTER = Cluster()
 class _Variant:
     name: str
     launch: Launch
-    known: Known
+    known: LaunchFacts
 
 
-def kubernetes(launches: Sequence[tuple[Launch, Known]], cluster: Cluster = CLUSTER) -> str:
+def kubernetes(launches: Sequence[tuple[Launch, LaunchFacts]], cluster: Cluster = CLUSTER) -> str:
     """Service, claim and Deployments; the first of them runs."""
     service, variants = _variants(launches, cluster)
     parts = [_service(service, cluster), _claim(service, variants)]
@@ -77,7 +77,7 @@ def kubernetes(launches: Sequence[tuple[Launch, Known]], cluster: Cluster = CLUS
     return "---\n".join(document(part, head if at == 0 else ()) for at, part in enumerate(parts))
 
 
-def swap_script(launches: Sequence[tuple[Launch, Known]], cluster: Cluster = CLUSTER) -> str:
+def swap_script(launches: Sequence[tuple[Launch, LaunchFacts]], cluster: Cluster = CLUSTER) -> str:
     """A script that lets one variant go, waits until its memory is free, and starts another."""
     service, variants = _variants(launches, cluster)
     if len(variants) < 2:
@@ -109,7 +109,7 @@ kubectl rollout status "deployment/$wanted" --timeout={patience}s
 """
 
 
-def _variants(launches: Sequence[tuple[Launch, Known]], cluster: Cluster) -> tuple[str, list[_Variant]]:
+def _variants(launches: Sequence[tuple[Launch, LaunchFacts]], cluster: Cluster) -> tuple[str, list[_Variant]]:
     found = [_Variant(dns_name(launch.name), in_pod(launch, known), known) for launch, known in launches]
     names = [each.name for each in found]
     if len(set(names)) < len(names):
@@ -126,7 +126,7 @@ def dns_name(name: str) -> str:
     return (plain if plain[0].isalpha() else f"m-{plain}")[:63].rstrip("-")
 
 
-def in_pod(launch: Launch, known: Known) -> Launch:
+def in_pod(launch: Launch, known: LaunchFacts) -> Launch:
     """The launch as a pod has it: no published port, shared memory of its own, a key that it asks for."""
     on_one_spark(launch, "a Deployment")
     launch = contained(pinned(launch, known))
@@ -178,10 +178,10 @@ def _swap_lines(old: str, new: str) -> list[str]:
 
 def _service(service: str, cluster: Cluster) -> dict[str, object]:
     notes: dict[str, object] = {
-        "tailscale.com/hostname": Why(service, "its name in MagicDNS, once it is exposed")
+        "tailscale.com/hostname": Explained(service, "its name in MagicDNS, once it is exposed")
     }
     if cluster.on_tailnet:
-        notes["tailscale.com/expose"] = Why(
+        notes["tailscale.com/expose"] = Explained(
             "true", f"http://{service}/ on the tailnet, by Tailscale's operator"
         )
     return {
@@ -189,7 +189,7 @@ def _service(service: str, cluster: Cluster) -> dict[str, object]:
         "kind": "Service",
         "metadata": {"name": service, "labels": {_NAME: service}, "annotations": notes},
         "spec": {
-            "selector": Why({_NAME: service}, "whichever variant has a replica"),
+            "selector": Explained({_NAME: service}, "whichever variant has a replica"),
             "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
         },
     }
@@ -206,7 +206,7 @@ def _claim(service: str, variants: Sequence[_Variant]) -> dict[str, object]:
         "metadata": {"name": f"{service}-models", "labels": {_NAME: service}},
         "spec": {
             "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": Why(f"{size}Gi", why)}},
+            "resources": {"requests": {"storage": Explained(f"{size}Gi", why)}},
         },
     }
 
@@ -219,7 +219,7 @@ def _deployment(variant: _Variant, service: str, cluster: Cluster, replicas: int
         "metadata": {"name": variant.name, "labels": labels},
         "spec": {
             "replicas": replicas,
-            "strategy": Why({"type": "Recreate"}, "the memory holds one of it: the old pod goes first"),
+            "strategy": Explained({"type": "Recreate"}, "the memory holds one of it: the old pod goes first"),
             "revisionHistoryLimit": 2,
             "progressDeadlineSeconds": _patience_s(variant.known) + 600,
             "selector": {"matchLabels": labels},
@@ -232,7 +232,7 @@ def _pod(variant: _Variant, service: str, cluster: Cluster) -> dict[str, object]
     box = variant.launch.container
     assert box is not None, "contained() gives one"
     pod: dict[str, object] = {
-        "enableServiceLinks": Why(False, "variables like VLLM_PORT would be read as settings"),
+        "enableServiceLinks": Explained(False, "variables like VLLM_PORT would be read as settings"),
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 60,
     }
@@ -263,14 +263,14 @@ def _container(variant: _Variant, box: Container, service: str) -> dict[str, obj
     return found
 
 
-def _command(launch: Launch, box: Container, known: Known) -> dict[str, object]:
+def _command(launch: Launch, box: Container, known: LaunchFacts) -> dict[str, object]:
     """`command` takes the place of the image's entrypoint, `args` follow it."""
     reasons = reasons_by_word(launch, known)
     words: list[object] = []
     for group in after_image(launch, box):
         for word in group:
             why = reasons.get(word) if word == group[0] else None
-            words.append(Why(_text(word), why) if why else _text(word))
+            words.append(Explained(_text(word), why) if why else _text(word))
     if box.entrypoint is None:
         return {"args": words}
     if box.entrypoint == "":
@@ -283,22 +283,24 @@ def _text(word: str) -> str:
     return _DOLLAR.sub("$$", word)
 
 
-def _variable(name: str, value: str, service: str, known: Known) -> dict[str, object]:
-    said: object = Why(name, known.env_reasons[name]) if name in known.env_reasons else name
+def _variable(name: str, value: str, service: str, known: LaunchFacts) -> dict[str, object]:
+    said: object = Explained(name, known.env_reasons[name]) if name in known.env_reasons else name
     if not is_by_name(name, value):
         return {"name": said, "value": _text(value)}
     return {"name": said, "valueFrom": {"secretKeyRef": {"name": f"{service}-keys", "key": name}}}
 
 
-def _resources(box: Container, known: Known) -> dict[str, object]:
+def _resources(box: Container, known: LaunchFacts) -> dict[str, object]:
     limits: dict[str, object] = {}
     if box.gpus is not None:
-        limits["nvidia.com/gpu"] = Why(_gpus(box.gpus), "a Spark has one, so two variants cannot run at once")
+        limits["nvidia.com/gpu"] = Explained(
+            _gpus(box.gpus), "a Spark has one, so two variants cannot run at once"
+        )
     found: dict[str, object] = {"limits": limits} if limits else {}
     if known.needed_bytes:
         size = f"{ceil(known.needed_bytes / MIB)}Mi"
         found["requests"] = {
-            "memory": Why(size, "as planned; CUDA's memory is not counted by a limit, so there is none")
+            "memory": Explained(size, "as planned; CUDA's memory is not counted by a limit, so there is none")
         }
     return found
 
@@ -309,24 +311,24 @@ def _gpus(gpus: str) -> str:
     return "1" if gpus == "all" else str(len(gpus.strip('"').removeprefix("device=").split(",")))
 
 
-def _patience_s(known: Known) -> int:
+def _patience_s(known: LaunchFacts) -> int:
     """The slow end of the planned start, and the time to fetch the weights the first time."""
     start = known.start_up_s or UNKNOWN_START_S
     return ceil(start + (known.weights_bytes or 0) / DOWNLOAD_BYTES_PER_S)
 
 
-def _probes(known: Known) -> dict[str, object]:
+def _probes(known: LaunchFacts) -> dict[str, object]:
     health: dict[str, object] = {"path": "/health", "port": "http"}
     tries = ceil(_patience_s(known) / _PERIOD_S)
     fetch = ", and for the weights at 25 MB/s" if known.weights_bytes else ""
     planned = f"{known.start_up_s:.0f} s, the slow end of the plan" if known.start_up_s else "half an hour"
     return {
-        "startupProbe": Why(
+        "startupProbe": Explained(
             {"httpGet": health, "periodSeconds": _PERIOD_S, "timeoutSeconds": 5, "failureThreshold": tries},
             f"waits for {planned}{fetch}",
         ),
         "readinessProbe": {"httpGet": health, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
-        "livenessProbe": Why(
+        "livenessProbe": Explained(
             {"httpGet": health, "periodSeconds": 30, "timeoutSeconds": 15, "failureThreshold": 5},
             "slow to judge: a restart costs the whole start-up",
         ),
@@ -346,7 +348,7 @@ def _mount(mount: Mount, at: int) -> dict[str, object]:
     if at:
         found["subPath"] = f"mount-{at + 1}"
     if mount.read_only:
-        found["readOnly"] = Why(True, f"put into the claim what is in {mount.source}")
+        found["readOnly"] = Explained(True, f"put into the claim what is in {mount.source}")
     return found
 
 

@@ -15,9 +15,9 @@ from firesteel.catalog import container_name
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.render.docker import after_image, contained, docker_size
-from firesteel.render.known import (
+from firesteel.render.launch_facts import (
     NOTHING,
-    Known,
+    LaunchFacts,
     by_name,
     comments,
     heading,
@@ -35,7 +35,7 @@ _VALUES = {"user": "User", "workdir": "WorkingDir", "ulimit": "Ulimit", "cap-add
            "cap-drop": "DropCapability", "group-add": "GroupAdd", "device": "AddDevice"}  # fmt: skip
 
 
-def quadlet(launch: Launch, known: Known = NOTHING) -> str:
+def quadlet(launch: Launch, known: LaunchFacts = NOTHING) -> str:
     """The text of `~/.config/containers/systemd/firesteel-NAME.container`."""
     on_one_spark(launch, "a quadlet")
     launch = podmans(contained(pinned(launch, known)))
@@ -57,7 +57,7 @@ def podmans(launch: Launch) -> Launch:
     return replace(launch, container=replace(box, image=image, restart=None, options=kept))
 
 
-def _container(launch: Launch, known: Known) -> list[str]:
+def _container(launch: Launch, known: LaunchFacts) -> list[str]:
     box = launch.container
     assert box is not None, "contained() gives one"
     named = dict(box.options).get("name") or container_name(launch.name)
@@ -104,7 +104,7 @@ def _volume(mount: Mount) -> str:
     return f"Volume={unit_word(f'{mount.source}:{mount.target}' + (':ro' if mount.read_only else ''))}"
 
 
-def _environment(launch: Launch, known: Known) -> list[str]:
+def _environment(launch: Launch, known: LaunchFacts) -> list[str]:
     lines = []
     for name, value in launch.env.items():
         if not is_by_name(name, value):

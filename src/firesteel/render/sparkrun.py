@@ -18,8 +18,8 @@ from firesteel import catalog, engines
 from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, Launch
 from firesteel.render.docker import after_image, contained, is_script, quote
-from firesteel.render.known import NOTHING, Known, heading, is_by_name, pinned
-from firesteel.render.yaml_text import Why, document
+from firesteel.render.launch_facts import NOTHING, LaunchFacts, heading, is_by_name, pinned
+from firesteel.render.yaml_text import Explained, document
 
 HUB = "/cache/huggingface"
 _HUB_HERE = "/hub"
@@ -28,7 +28,7 @@ _ITS_OWN = ("nnodes", "node-rank", "master-addr", "dist-init-addr")
 """Flags by which sparkrun makes several Sparks one."""
 
 
-def sparkrun(launch: Launch, known: Known = NOTHING) -> str:
+def sparkrun(launch: Launch, known: LaunchFacts = NOTHING) -> str:
     launch = sparkruns(contained(pinned(launch, known)))
     box = launch.container
     assert box is not None, "contained() gives one"
@@ -75,7 +75,7 @@ def _is_wide(box: Container) -> bool:
 def _defaults(launch: Launch) -> dict[str, object]:
     found: dict[str, object] = {
         "port": launch.port,
-        "host": Why(
+        "host": Explained(
             launch.flags["host"], "sparkrun uses the host's network: a wider address is the whole network's"
         ),
     }
@@ -84,9 +84,9 @@ def _defaults(launch: Launch) -> dict[str, object]:
     return found
 
 
-def _variable(name: str, value: str, known: Known) -> object:
+def _variable(name: str, value: str, known: LaunchFacts) -> object:
     said = f"${name}" if is_by_name(name, value) else value
-    return Why(said, known.env_reasons[name]) if name in known.env_reasons else said
+    return Explained(said, known.env_reasons[name]) if name in known.env_reasons else said
 
 
 def _command(launch: Launch, box: Container) -> str:

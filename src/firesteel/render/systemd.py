@@ -13,10 +13,10 @@ from dataclasses import replace
 from firesteel.catalog import container_name
 from firesteel.launch import Launch
 from firesteel.render.docker import after_image, contained, groups, has_script
-from firesteel.render.known import (
+from firesteel.render.launch_facts import (
     NOTHING,
     RESTARTS,
-    Known,
+    LaunchFacts,
     by_name,
     comments,
     heading,
@@ -33,7 +33,7 @@ STOP_S = 60
 INSTALL = ("[Install]", "WantedBy=default.target")
 
 
-def systemd(launch: Launch, known: Known = NOTHING) -> str:
+def systemd(launch: Launch, known: LaunchFacts = NOTHING) -> str:
     """The text of `~/.config/systemd/user/firesteel-NAME.service`."""
     on_one_spark(launch, "a unit")
     launch = in_foreground(contained(pinned(launch, known)))
@@ -72,7 +72,7 @@ def install(path: str, service: str) -> list[str]:
     ]
 
 
-def unit_section(launch: Launch, known: Known) -> list[str]:
+def unit_section(launch: Launch, known: LaunchFacts) -> list[str]:
     title = f"{launch.name} ({launch.model})"
     return [
         "[Unit]",
@@ -102,7 +102,7 @@ def secrets(launch: Launch) -> list[str]:
     return found
 
 
-def _start(launch: Launch, known: Known) -> list[str]:
+def _start(launch: Launch, known: LaunchFacts) -> list[str]:
     """`ExecStart=`, a line a flag; systemd skips the comments between them."""
     reasons = reasons_by_word(launch, known)
     box = launch.container

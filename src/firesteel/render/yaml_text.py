@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from firesteel.render.known import comments
+from firesteel.render.launch_facts import comments
 
 _PLAIN = re.compile(r"(?:-{0,2}[A-Za-z_/]|~/|\./)[A-Za-z0-9_./@+-]*(?::[A-Za-z0-9_./@+-]+)*\Z", re.ASCII)
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class Explained:
     """A value with the reason for it, which becomes a comment above."""
 
     value: object
@@ -68,7 +68,7 @@ def _item(value: object, indent: int) -> list[str]:
 
 
 def _bare(item: object) -> tuple[object, list[str]]:
-    return (item.value, [item.why]) if isinstance(item, Why) else (item, [])
+    return (item.value, [item.why]) if isinstance(item, Explained) else (item, [])
 
 
 def _is_block(text: str) -> bool:

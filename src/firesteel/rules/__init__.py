@@ -7,14 +7,37 @@ a launch; a fix changes the text that it was read from, and is proved by reading
 
 from firesteel.rules.allow import NoReason
 from firesteel.rules.check import Finding, check
-from firesteel.rules.choose import Proposal, after, insist, propose, propose_checkpoint, service_name
-from firesteel.rules.compatibility import Row, Span, Table, compatibility
+from firesteel.rules.compatibility import CompatibilityRow, CompatibilityTable, SupportRange, compatibility
+from firesteel.rules.context import visible
 from firesteel.rules.lint import Lint, Linted, engine_version, known_patterns, lint, mend, release
+from firesteel.rules.propose import Proposal, after, insist, propose, propose_checkpoint, service_name
 from firesteel.rules.rule import Level, Rule, explain, read_rules, rules
-from firesteel.rules.scene import visible
 
 __all__ = [
-    "Finding", "Level", "Lint", "Linted", "NoReason", "Proposal", "Row", "Rule", "Span", "Table", "after",
-    "check", "compatibility", "engine_version", "explain", "insist", "known_patterns", "lint", "mend",
-    "propose", "propose_checkpoint", "read_rules", "release", "rules", "service_name", "visible",
+    "CompatibilityRow",
+    "CompatibilityTable",
+    "Finding",
+    "Level",
+    "Lint",
+    "Linted",
+    "NoReason",
+    "Proposal",
+    "Rule",
+    "SupportRange",
+    "after",
+    "check",
+    "compatibility",
+    "engine_version",
+    "explain",
+    "insist",
+    "known_patterns",
+    "lint",
+    "mend",
+    "propose",
+    "propose_checkpoint",
+    "read_rules",
+    "release",
+    "rules",
+    "service_name",
+    "visible",
 ]  # fmt: skip

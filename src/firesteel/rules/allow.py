@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from firesteel.errors import UsageError
-from firesteel.reads import Reading
+from firesteel.reads import ReadLaunch
 from firesteel.rules.check import Finding
 
 _COMMENT = re.compile(
@@ -43,7 +43,7 @@ class Allowed:
         return self.first <= line <= self.last and any(fnmatchcase(finding.rule, rule) for rule in self.rules)
 
 
-def allowed(text: str, path: str, readings: Sequence[Reading]) -> tuple[Allowed, ...]:
+def allowed(text: str, path: str, readings: Sequence[ReadLaunch]) -> tuple[Allowed, ...]:
     """Every allow-comment of a text."""
     if "firesteel:" not in text:
         return ()
@@ -82,6 +82,6 @@ def _held(number: int, alone: bool, ranges: Iterable[tuple[int, int]]) -> tuple[
     return number + 1, number + 1
 
 
-def _lines(reading: Reading) -> tuple[int, int]:
+def _lines(reading: ReadLaunch) -> tuple[int, int]:
     lines = [spot.line for spot in reading.spots.values()] or [0]
     return min(lines), max(lines)

@@ -9,11 +9,11 @@ from types import MappingProxyType
 
 from firesteel import catalog
 from firesteel.catalog import Images
-from firesteel.facts.evidence import Source
+from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName, Launch, Spot
-from firesteel.rules.match import sights
+from firesteel.rules.context import NEWEST_KNOWN, Context, Match, visible
+from firesteel.rules.match import matches
 from firesteel.rules.rule import Confidence, Fix, Level, Rule, rules
-from firesteel.rules.scene import NEWEST_KNOWN, Scene, Sight, visible
 
 _ORDER: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
 _TITLES: dict[EngineName, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
@@ -30,7 +30,7 @@ class Finding:
     """Where it stands in what the user wrote; None for a launch that nobody wrote."""
     saw: str
     confidence: Confidence
-    sources: tuple[Source, ...]
+    sources: tuple[Evidence, ...]
     scope: str
     """Where the rule holds: `vLLM >=0.24.0 on gb10`."""
     key: str = ""
@@ -55,8 +55,8 @@ def check(
     known = catalog.shipped().images if images is None else images
     image = catalog.identify(box.image, known) if box else None
     flaws = frozenset(key.removeprefix("flaw:") for key in spots if key.startswith("flaw:"))
-    scene = Scene(launch, hardware, image, flaws, known.releases)
-    seen = [(rule, sight) for rule in rules() for sight in sights(rule, scene)]
+    scene = Context(launch, hardware, image, flaws, known.releases)
+    seen = [(rule, sight) for rule in rules() for sight in matches(rule, scene)]
     told: dict[str, int] = {}
     for rule, sight in seen:
         if not _is_general(rule):
@@ -78,7 +78,7 @@ def _place(finding: Finding) -> tuple[int, int, str]:
     return _ORDER[finding.level], finding.spot.line if finding.spot else 0, finding.rule
 
 
-def _finding(rule: Rule, sight: Sight, scene: Scene, spots: Mapping[str, Spot]) -> Finding:
+def _finding(rule: Rule, sight: Match, scene: Context, spots: Mapping[str, Spot]) -> Finding:
     versions = _versions(rule)
     assumed = scene.is_assumed and (bool(versions) or _is_general(rule))
     unknown = scene.version is None and bool(versions)
@@ -113,11 +113,11 @@ def _spaced(versions: str) -> str:
     return re.sub(r"([<>=!]+)(?=\d)", r"\1 ", versions)
 
 
-def _newest(scene: Scene) -> str:
+def _newest(scene: Context) -> str:
     return f"{_TITLES[scene.launch.engine]} {NEWEST_KNOWN[scene.launch.engine]}"
 
 
-def _fill(text: str, sight: Sight, scene: Scene) -> str:
+def _fill(text: str, sight: Match, scene: Context) -> str:
     image = scene.launch.container.image if scene.launch.container else ""
     names = {"name": sight.name, "value": sight.value, "image": image, "model": scene.launch.model}
     for name, value in names.items():

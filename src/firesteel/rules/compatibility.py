@@ -14,13 +14,13 @@ from itertools import groupby
 
 from packaging.version import Version
 
-from firesteel import catalog, sheets
-from firesteel.engines.schema import versions
+from firesteel import catalog, yaml_schema
+from firesteel.engines.schema.releases import versions
 from firesteel.errors import UsageError
 from firesteel.reads import read
-from firesteel.rules.match import sights
+from firesteel.rules.context import Context
+from firesteel.rules.match import matches
 from firesteel.rules.rule import Level, Rule, explain
-from firesteel.rules.scene import Scene
 
 TABLES = {"sm121": "gb10"}
 """A table's name -> the hardware that it is about."""
@@ -29,7 +29,7 @@ Fare = tuple[Level | None, tuple[str, ...]]
 _WORST: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
 
 
-class RowSheet(sheets.Sheet):
+class RowSchema(yaml_schema.FileSchema):
     what: str
     guides: str
     line: str
@@ -37,13 +37,13 @@ class RowSheet(sheets.Sheet):
     now: str
 
 
-class TableSheet(sheets.Sheet):
+class TableSchema(yaml_schema.FileSchema):
     title: str
-    rows: tuple[RowSheet, ...]
+    rows: tuple[RowSchema, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SupportRange:
     """Releases that follow each other and fare alike; `last` None: to the newest."""
 
     first: str
@@ -54,42 +54,42 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CompatibilityRow:
     what: str
     guides: str
     """What guides say."""
     now: str
-    spans: tuple[Span, ...]
+    spans: tuple[SupportRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CompatibilityTable:
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[CompatibilityRow, ...]
 
 
-def compatibility(name: str) -> Table:
+def compatibility(name: str) -> CompatibilityTable:
     if name not in TABLES:
         raise UsageError(f"there is no table `{name:.60}`", next=f"firesteel facts {next(iter(TABLES))}")
     path = f"facts/{name}.yaml"
     text = (files("firesteel") / "data" / path).read_text("utf-8")
-    sheet = sheets.load(path, text, TableSheet)
-    return Table(sheet.title, tuple(_row(row, TABLES[name]) for row in sheet.rows))
+    sheet = yaml_schema.load(path, text, TableSchema)
+    return CompatibilityTable(sheet.title, tuple(_row(row, TABLES[name]) for row in sheet.rows))
 
 
-def _row(row: RowSheet, hardware: str) -> Row:
+def _row(row: RowSchema, hardware: str) -> CompatibilityRow:
     deciding = [explain(rule) for rule in row.rules]
     fares = [(version, _fare(row, version, deciding, hardware)) for version in _minors()]
-    return Row(row.what, row.guides, row.now, tuple(_spans(fares)))
+    return CompatibilityRow(row.what, row.guides, row.now, tuple(_spans(fares)))
 
 
-def _fare(row: RowSheet, version: str, deciding: list[Rule], hardware: str) -> Fare:
+def _fare(row: RowSchema, version: str, deciding: list[Rule], hardware: str) -> Fare:
     images = catalog.shipped().images
     line = row.line.replace("{image}", _image(version))
     (reading,) = read(line, row.what, images)
     box = reading.launch.container
-    scene = Scene(reading.launch, hardware, catalog.identify(box.image, images) if box else None)
-    hit = [rule for rule in deciding if sights(rule, scene)]
+    scene = Context(reading.launch, hardware, catalog.identify(box.image, images) if box else None)
+    hit = [rule for rule in deciding if matches(rule, scene)]
     return min((rule.level for rule in hit), key=_WORST.__getitem__, default=None), tuple(
         rule.id for rule in hit
     )
@@ -100,11 +100,11 @@ def _image(version: str) -> str:
     return f"vllm/vllm-openai:v{version}{'-cu130' if Version(version) < _PLAIN_TAG_SINCE else ''}"
 
 
-def _spans(fares: Iterable[tuple[str, Fare]]) -> Iterator[Span]:
+def _spans(fares: Iterable[tuple[str, Fare]]) -> Iterator[SupportRange]:
     """Neighbours that fare alike become one span."""
     for fare, group in groupby(fares, key=lambda each: each[1]):
         alike = [version for version, _ in group]
-        yield Span(alike[0], None if alike[-1] == _minors()[-1] else alike[-1], *fare)
+        yield SupportRange(alike[0], None if alike[-1] == _minors()[-1] else alike[-1], *fare)
 
 
 @cache

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from firesteel.launch import FlagValue
-from firesteel.rules.scene import Scene, Sight
+from firesteel.rules.context import Context, Match
 
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?P<kind>hf_|sk-|nvapi-|gh[pousr]_|github_pat_)(?P<rest>[A-Za-z0-9][A-Za-z0-9_-]{15,})(?![A-Za-z0-9])"
@@ -30,12 +30,12 @@ def is_hub_id(model: str) -> bool:
     return bool(_HUB_ID.fullmatch(model)) and not model.endswith(".gguf")
 
 
-def tokens_written_out(scene: Scene) -> list[Sight]:
+def tokens_written_out(scene: Context) -> list[Match]:
     """Tokens of the Hub, of NVIDIA, of GitHub and of OpenAI's shape, in a variable or a flag."""
     return [_masked(scene, where, name, kind) for where, name, kind in _tokens(scene)]
 
 
-def _tokens(scene: Scene) -> Iterator[tuple[str, str, str]]:
+def _tokens(scene: Context) -> Iterator[tuple[str, str, str]]:
     for name, value in scene.launch.env.items():
         if kind := _kind(value):
             yield "env", name, kind
@@ -62,13 +62,13 @@ def _texts(given: FlagValue) -> list[str]:
     )
 
 
-def _masked(scene: Scene, where: str, name: str, kind: str) -> Sight:
+def _masked(scene: Context, where: str, name: str, kind: str) -> Match:
     typed = f"--{name} {kind}..." if where == "flag" else f"{name}={kind}..."
     shown = f"-e {typed}" if where == "env" and scene.launch.container else typed
-    return Sight(f"{where}:{name}", shown, name, f"{kind}...")
+    return Match(f"{where}:{name}", shown, name, f"{kind}...")
 
 
-def keys_written_out(scene: Scene) -> list[Sight]:
+def keys_written_out(scene: Context) -> list[Match]:
     """An API key of any other shape that stands in the text itself."""
     flags, env = scene.launch.flags, scene.launch.env
     given = [("flag", name, text) for name in _KEY_FLAGS if name in flags for text in _texts(flags[name])]
@@ -80,7 +80,7 @@ def keys_written_out(scene: Scene) -> list[Sight]:
     ]
 
 
-def unpinned_remote_code(scene: Scene) -> list[Sight]:
+def unpinned_remote_code(scene: Context) -> list[Match]:
     """Python from a Hub repository is run, and no commit says which."""
     launch = scene.launch
     if launch.flags.get("trust-remote-code") is not True or not is_hub_id(launch.model):
@@ -90,17 +90,17 @@ def unpinned_remote_code(scene: Scene) -> list[Sight]:
     pins = (launch.flags.get(name) for name in ("revision", "code-revision"))
     if any(isinstance(pin, str) and (_COMMIT.fullmatch(pin) or _LEFT_OPEN.search(pin)) for pin in pins):
         return []
-    return [Sight("flag:trust-remote-code", "--trust-remote-code", "trust-remote-code", launch.model)]
+    return [Match("flag:trust-remote-code", "--trust-remote-code", "trust-remote-code", launch.model)]
 
 
-def developer_mode(scene: Scene) -> list[Sight]:
+def developer_mode(scene: Context) -> list[Match]:
     """vLLM's switch for endpoints that put it to sleep or call into it."""
     name = "VLLM_SERVER_DEV_MODE"
     value = scene.launch.env.get(name, "")
-    return [Sight(f"env:{name}", f"{name}={value}", name, value)] if value.lower() in _ON else []
+    return [Match(f"env:{name}", f"{name}={value}", name, value)] if value.lower() in _ON else []
 
 
-PREDICATES: dict[str, Callable[[Scene], list[Sight]]] = {
+PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
     "tokens-written-out": tokens_written_out,
     "keys-written-out": keys_written_out,
     "unpinned-remote-code": unpinned_remote_code,

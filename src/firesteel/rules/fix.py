@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from firesteel.errors import UsageError
 from firesteel.launch import Launch
-from firesteel.reads import Reading
+from firesteel.reads import ReadLaunch
 from firesteel.rules.check import Finding
 
 MAX_FIXES = 200
@@ -29,8 +29,8 @@ _PLAIN = re.compile(r"[\w.,:/+@%=-]+\Z")
 V = TypeVar("V")
 Words = Sequence[tuple[int, int]]
 """Where the words of a part stand in the text."""
-Read = Callable[[str], Sequence[Reading]]
-Check = Callable[[Sequence[Reading]], Sequence[tuple[Reading, Finding]]]
+Read = Callable[[str], Sequence[ReadLaunch]]
+Check = Callable[[Sequence[ReadLaunch]], Sequence[tuple[ReadLaunch, Finding]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def _name(finding: Finding) -> tuple[str, str, int]:
     return finding.rule, finding.key, finding.spot.line if finding.spot else 0
 
 
-def change(text: str, finding: Finding, reading: Reading) -> str | None:
+def change(text: str, finding: Finding, reading: ReadLaunch) -> str | None:
     """The text with one finding mended; None where that cannot be written safely."""
     words = [word.span for word in reading.words.get(finding.key, ())]
     wanted = finding.fix
@@ -143,7 +143,7 @@ def _set(text: str, words: Words, value: str) -> str | None:
     return text[: words[1][0]] + value + text[words[1][1] :]
 
 
-def _is_only_that(before: Sequence[Reading], read: Read, text: str, finding: Finding) -> bool:
+def _is_only_that(before: Sequence[ReadLaunch], read: Read, text: str, finding: Finding) -> bool:
     """The same launches as before, but for the part that was changed."""
     try:
         after = read(text)

@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from firesteel.engines.chronicle import order
 from firesteel.engines.flags import names
-from firesteel.engines.schema import lived, versions
+from firesteel.engines.schema.chronicle import order
+from firesteel.engines.schema.releases import lived, versions
 from firesteel.launch import EngineName
-from firesteel.rules.scene import Scene, Sight, is_final
+from firesteel.rules.context import Context, Match, is_final
 
 _ATTENTION: Mapping[str, str] = {
     "CUTLASS_MLA": "10.x",
@@ -127,29 +127,29 @@ PARSERS: Mapping[tuple[EngineName, str], Mapping[str, str]] = {
 """The same parser under another engine's name -> this engine's."""
 
 
-def attention_without_kernel(scene: Scene) -> list[Sight]:
+def attention_without_kernel(scene: Context) -> list[Match]:
     """An attention backend for latent attention that no GPU of capability 12.x can run."""
     return [
-        Sight(key, saw, name.upper(), f"compute capability {_ATTENTION[name.upper()]}")
+        Match(key, saw, name.upper(), f"compute capability {_ATTENTION[name.upper()]}")
         for key, saw, name in _attention_choices(scene)
         if name.upper() in _ATTENTION
     ]
 
 
-def _attention_choices(scene: Scene) -> Iterator[tuple[str, str, str]]:
+def _attention_choices(scene: Context) -> Iterator[tuple[str, str, str]]:
     yield from _choices(scene, "attention-backend")
     yield from _choices(scene, "attention-config", "backend")
     yield from _choices(scene, "speculative-config", "attention_backend")
 
 
-def experts_without_kernel(scene: Scene) -> list[Sight]:
+def experts_without_kernel(scene: Context) -> list[Match]:
     """A MoE backend that cannot run this checkpoint's experts on capability 12.x, both by their names."""
     kind = _experts_format(scene.launch.model)
     if kind is None:
         return []
     chosen = [*_choices(scene, "moe-backend"), *_choices(scene, "kernel-config", "moe_backend")]
     return [
-        Sight(key, saw, name, kind)
+        Match(key, saw, name, kind)
         for key, saw, name in chosen
         if name not in _EXPERTS[kind] and lived("vllm", "--moe-backend", name)
     ]
@@ -161,7 +161,7 @@ def _experts_format(model: str) -> str | None:
     return next((kind for kind, pattern in _FORMATS.items() if pattern.search(model)), None)
 
 
-def _choices(scene: Scene, flag: str, inside: str | None = None) -> Iterator[tuple[str, str, str]]:
+def _choices(scene: Context, flag: str, inside: str | None = None) -> Iterator[tuple[str, str, str]]:
     """(key, as it reads, value) of a flag's text, or of one key of its JSON."""
     value: object = scene.flags.get(flag)
     if inside and isinstance(value, dict):
@@ -174,13 +174,13 @@ def _choices(scene: Scene, flag: str, inside: str | None = None) -> Iterator[tup
         yield f"flag:{flag}", shown, value
 
 
-def unregistered_parsers(scene: Scene) -> list[Sight]:
+def unregistered_parsers(scene: Context) -> list[Match]:
     """Parsers that this very release has not, and no plugin brings."""
     engine, version, asked = scene.launch.engine, scene.launch.version, list(_parsers(scene))
     if not asked or version is None or version not in versions(engine):
         return []
     return [
-        Sight(f"flag:{flag}", f"--{flag} {name}", name, _otherwise(engine, flag, name))
+        Match(f"flag:{flag}", f"--{flag} {name}", name, _otherwise(engine, flag, name))
         for flag, name in asked
         if is_final(name) and lived(engine, f"--{flag}") and not knows(engine, version, f"--{flag}", name)
     ]
@@ -199,7 +199,7 @@ def age(engine: EngineName, symbol: str, value: str) -> str:
     return f"first in {spans[0][0]}" if spans[-1][1] is None else f"last in {spans[-1][1]}"
 
 
-def _parsers(scene: Scene) -> Iterator[tuple[str, str]]:
+def _parsers(scene: Context) -> Iterator[tuple[str, str]]:
     """The parsers that are looked up at start. vLLM looks its tool parser up only when it is to be used."""
     flags = scene.launch.flags
     for flag, plugin in _PLUGINS.items():
@@ -216,18 +216,18 @@ def _otherwise(engine: EngineName, flag: str, name: str) -> str:
     return f"its name here is `{same}`" if same else age(engine, f"--{flag}", name)
 
 
-def another_engines_words(scene: Scene) -> list[Sight]:
+def another_engines_words(scene: Context) -> list[Match]:
     """Flags and parsers that are called otherwise here; no release of this engine had them."""
     engine, flags = scene.launch.engine, scene.launch.flags
     words = FLAGS[engine]
-    found = [Sight(f"flag:{name}", f"--{name}", f"--{name}", words[name]) for name in flags if name in words]
+    found = [Match(f"flag:{name}", f"--{name}", f"--{name}", words[name]) for name in flags if name in words]
     for flag, name in _parsers(scene):
         if same := PARSERS.get((engine, flag), {}).get(name):
-            found.append(Sight(f"flag:{flag}", f"--{flag} {name}", f"--{flag} {name}", f"--{flag} {same}"))
+            found.append(Match(f"flag:{flag}", f"--{flag} {name}", f"--{flag} {name}", f"--{flag} {same}"))
     return found
 
 
-PREDICATES: dict[str, Callable[[Scene], list[Sight]]] = {
+PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
     "attention-without-kernel": attention_without_kernel,
     "experts-without-kernel": experts_without_kernel,
     "unregistered-parsers": unregistered_parsers,

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from firesteel.catalog import Images
-from firesteel.engines.schema import versions
+from firesteel.engines.schema.releases import versions
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName
-from firesteel.reads import Page, Reading, look, mentions, page
+from firesteel.reads import ReadLaunch, SourceFile, mentions, scan, source_file
 from firesteel.rules.allow import allowed
 from firesteel.rules.check import Finding, check
 from firesteel.rules.fix import fix
@@ -46,7 +46,7 @@ class Lint:
 @dataclass(frozen=True, slots=True)
 class Linted:
     path: str
-    readings: tuple[Reading, ...]
+    readings: tuple[ReadLaunch, ...]
     findings: tuple[Finding, ...]
     allowed: tuple[tuple[Finding, str], ...] = ()
     """What an allow-comment speaks for, and its reason."""
@@ -56,8 +56,8 @@ class Linted:
 
 def lint(text: str, path: str, asked: Lint) -> Linted:
     """Never raises for a text without a launch: it has no readings then, and maybe a problem."""
-    whole = page(text, path)
-    readings, problem = look(whole, asked.images)
+    whole = source_file(text, path)
+    readings, problem = scan(whole, asked.images)
     found = [finding for _, finding in _launches(readings, asked)]
     spoken = check_mentions(mentions(whole), asked.hardware)
     found += [finding for finding in spoken if asked.wants(finding)]
@@ -69,12 +69,12 @@ def lint(text: str, path: str, asked: Lint) -> Linted:
 
 def mend(text: str, path: str, asked: Lint) -> tuple[str, tuple[Finding, ...]]:
     """The text with every safe fix made, and what was mended."""
-    whole = page(text, path)
+    whole = source_file(text, path)
 
-    def read(changed: str) -> tuple[Reading, ...]:
-        return look(Page(path, changed), asked.images)[0]
+    def read(changed: str) -> tuple[ReadLaunch, ...]:
+        return scan(SourceFile(path, changed), asked.images)[0]
 
-    def pairs(readings: Sequence[Reading]) -> list[tuple[Reading, Finding]]:
+    def pairs(readings: Sequence[ReadLaunch]) -> list[tuple[ReadLaunch, Finding]]:
         comments = allowed(whole.text, path, readings)
         found = _launches(readings, asked)
         return [pair for pair in found if not any(comment.covers(pair[1]) for comment in comments)]
@@ -83,7 +83,7 @@ def mend(text: str, path: str, asked: Lint) -> tuple[str, tuple[Finding, ...]]:
     return mended.text, mended.findings
 
 
-def _launches(readings: Sequence[Reading], asked: Lint) -> list[tuple[Reading, Finding]]:
+def _launches(readings: Sequence[ReadLaunch], asked: Lint) -> list[tuple[ReadLaunch, Finding]]:
     found = []
     for reading in readings:
         launch = reading.launch

@@ -14,15 +14,15 @@ from firesteel.catalog import is_upstream, plain_reference
 from firesteel.engines import compact
 from firesteel.launch import FlagValue, Launch
 from firesteel.reads import is_shell
+from firesteel.rules.context import NEWEST_KNOWN, Context, Match, as_number, as_text, is_final
 from firesteel.rules.predicates import PREDICATES
 from firesteel.rules.rule import Rule, When
-from firesteel.rules.scene import NEWEST_KNOWN, Scene, Sight, as_number, as_text, is_final
 
 _MISSING = object()
 _SHOWN = 160
 
 
-def sights(rule: Rule, scene: Scene) -> tuple[Sight, ...]:
+def matches(rule: Rule, scene: Context) -> tuple[Match, ...]:
     """What the rule sees; nothing when it does not hold."""
     found = _look(rule.when, scene)
     if not found or not all(_look(more, scene) for more in rule.also):
@@ -30,7 +30,7 @@ def sights(rule: Rule, scene: Scene) -> tuple[Sight, ...]:
     return () if any(_look(out, scene, is_doubted=True) for out in rule.unless) else tuple(found)
 
 
-def _look(when: When, scene: Scene, is_doubted: bool = False) -> list[Sight]:
+def _look(when: When, scene: Context, is_doubted: bool = False) -> list[Match]:
     """What these matchers see, the most telling one's sights; nothing unless all of them hold.
 
     Of a value that is yet to be filled in nobody can tell whether it is another one. A rule does not hold by
@@ -42,10 +42,10 @@ def _look(when: When, scene: Scene, is_doubted: bool = False) -> list[Sight]:
     if not all(looked):
         return []
     model = scene.launch.model
-    return looked[0] if looked else [Sight("model", model, "model", model)]
+    return looked[0] if looked else [Match("model", model, "model", model)]
 
 
-def _looks(when: When, scene: Scene, is_doubted: bool) -> Iterator[Iterable[Sight]]:
+def _looks(when: When, scene: Context, is_doubted: bool) -> Iterator[Iterable[Match]]:
     """One entry for every matcher that looks at something, the most telling first."""
     if when.flag:
         yield _flags(when, scene, is_doubted)
@@ -62,14 +62,14 @@ def _looks(when: When, scene: Scene, is_doubted: bool) -> Iterator[Iterable[Sigh
     if when.after_entrypoint:
         yield _after_entrypoint(when.after_entrypoint, scene)
     if when.flaw:
-        yield [Sight(f"flaw:{when.flaw}", "")] if when.flaw in scene.flaws else []
+        yield [Match(f"flaw:{when.flaw}", "")] if when.flaw in scene.flaws else []
     if when.absent:
         yield _absent(when.absent, scene.launch)
     if when.image or when.image_lacks:
         yield _image(when, scene)
 
 
-def _in_scope(when: When, scene: Scene) -> bool:
+def _in_scope(when: When, scene: Context) -> bool:
     launch, box = scene.launch, scene.launch.container
     return (
         when.engine in (None, launch.engine)
@@ -88,7 +88,7 @@ def _specifiers(text: str) -> SpecifierSet:
     return SpecifierSet(text)
 
 
-def _holds(text: str, scene: Scene) -> bool:
+def _holds(text: str, scene: Context) -> bool:
     """An unknown version may be in any range that begins somewhere and has not ended yet."""
     version, specifiers = scene.version, _specifiers(text)
     if version is None:
@@ -101,7 +101,7 @@ def _any_like(patterns: Iterable[str], text: str) -> bool:
     return any(fnmatchcase(text.lower(), pattern.lower()) for pattern in patterns)
 
 
-def _flags(when: When, scene: Scene, is_doubted: bool) -> Iterator[Sight]:
+def _flags(when: When, scene: Context, is_doubted: bool) -> Iterator[Match]:
     flags = scene.flags
     for name in when.flag or ():
         if name not in flags:
@@ -111,7 +111,7 @@ def _flags(when: When, scene: Scene, is_doubted: bool) -> Iterator[Sight]:
             value = _inside(value, when.key)
         if value is not _MISSING and _value_fits(when, value, is_doubted):
             typed = _typed(scene.launch, name, when.key)
-            yield Sight(f"flag:{typed}", _shown(scene.launch, typed, when.key, value), name, _plain(value))
+            yield Match(f"flag:{typed}", _shown(scene.launch, typed, when.key, value), name, _plain(value))
 
 
 def _typed(launch: Launch, name: str, key: str | None) -> str:
@@ -169,36 +169,36 @@ def _shown(launch: Launch, name: str, key: str | None, value: object) -> str:
     return " ".join(engines.spell(launch.engine, name, given))[:_SHOWN]
 
 
-def _environment(patterns: Iterable[str], launch: Launch) -> Iterator[Sight]:
+def _environment(patterns: Iterable[str], launch: Launch) -> Iterator[Match]:
     for name, value in launch.env.items():
         if any(fnmatchcase(name, pattern) for pattern in patterns):
             typed = f"{name}={value}" if value != f"${name}" else name
-            yield Sight(f"env:{name}", f"-e {typed}" if launch.container else typed, name, value)
+            yield Match(f"env:{name}", f"-e {typed}" if launch.container else typed, name, value)
 
 
-def _extra(patterns: Iterable[str], launch: Launch) -> Iterator[Sight]:
+def _extra(patterns: Iterable[str], launch: Launch) -> Iterator[Match]:
     for word in launch.extra:
         if _any_like(patterns, word):
-            yield Sight("program", word[:_SHOWN], word, word)
+            yield Match("program", word[:_SHOWN], word, word)
 
 
-def _options(names: Iterable[str], launch: Launch) -> Iterator[Sight]:
+def _options(names: Iterable[str], launch: Launch) -> Iterator[Match]:
     for name, value in launch.container.options if launch.container else ():
         if name in names:
             saw = f"--{name}" if value is None else f"--{name} {value}"
-            yield Sight(f"option:{name}", saw, name, value or "")
+            yield Match(f"option:{name}", saw, name, value or "")
 
 
-def _box(when: When, launch: Launch) -> Iterator[Sight]:
+def _box(when: When, launch: Launch) -> Iterator[Match]:
     box = launch.container
     if box and when.restart and box.restart in when.restart:
-        yield Sight("option:restart", f"--restart {box.restart}", "restart", box.restart or "")
+        yield Match("option:restart", f"--restart {box.restart}", "restart", box.restart or "")
     if box and when.shm_above is not None and (box.shm_bytes or 0) > when.shm_above:
         size = f"{(box.shm_bytes or 0) / 2**30:g}g"
-        yield Sight("option:shm-size", f"--shm-size {size}", "shm-size", size)
+        yield Match("option:shm-size", f"--shm-size {size}", "shm-size", size)
 
 
-def _after_entrypoint(what: str, scene: Scene) -> Iterator[Sight]:
+def _after_entrypoint(what: str, scene: Context) -> Iterator[Match]:
     box, image = scene.launch.container, scene.image
     if box is None or image is None or not image.entrypoint or box.entrypoint is not None or not box.program:
         return
@@ -206,19 +206,19 @@ def _after_entrypoint(what: str, scene: Scene) -> Iterator[Sight]:
     if shell == (what == "shell"):
         program = box.program[:2] if shell else box.program
         model = "..." if shell else scene.launch.model
-        yield Sight("program", " ".join((box.image, *program, model)).strip(), " ".join(program), box.image)
+        yield Match("program", " ".join((box.image, *program, model)).strip(), " ".join(program), box.image)
 
 
-def _absent(name: str, launch: Launch) -> Iterator[Sight]:
+def _absent(name: str, launch: Launch) -> Iterator[Match]:
     if name not in launch.flags and launch.model and not {"...", "\u2026"} & set(launch.extra):
-        yield Sight("program", f"no --{name}", name)
+        yield Match("program", f"no --{name}", name)
 
 
-def _image(when: When, scene: Scene) -> Iterator[Sight]:
+def _image(when: When, scene: Context) -> Iterator[Match]:
     box = scene.launch.container
     if box is None or (when.image and not _any_like(when.image, plain_reference(box.image))):
         return
     known = scene.image.sm if scene.image else None
     if when.image_lacks and (known is None or when.image_lacks in known):
         return
-    yield Sight("image", box.image, "image", box.image)
+    yield Match("image", box.image, "image", box.image)

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 
-from firesteel.engines.schema import lived
+from firesteel.engines.schema.releases import lived
 from firesteel.launch import EngineName, Launch
 from firesteel.reads import Mention
 from firesteel.rules.check import Finding, check
+from firesteel.rules.context import NEWEST_KNOWN
 from firesteel.rules.rule import rules
-from firesteel.rules.scene import NEWEST_KNOWN
 
 _GENERAL = ("flag-unknown", "variable-unread")
 _BARE = frozenset({"engine", "version", "hardware", "flag", "env"})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from firesteel.rules import boxed_words, containers, exposure, kernels, room, speculation
+from firesteel.rules import containers, exposure, kernels, memory, misplaced_words, speculation
+from firesteel.rules.context import Context, Match, as_number
 from firesteel.rules.release import (
     misspelt_flags,
     refused_values,
@@ -12,7 +13,6 @@ from firesteel.rules.release import (
     unknown_flags,
     unread_variables,
 )
-from firesteel.rules.scene import Scene, Sight, as_number
 
 _EVERYWHERE = ("0.0.0.0", "[::]", "")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -20,7 +20,7 @@ _KEY_FLAGS = ("api-key", "api-key-file")
 _KEY_VARIABLES = ("VLLM_API_KEY", "LLAMA_API_KEY")
 
 
-def published_everywhere(scene: Scene) -> list[Sight]:
+def published_everywhere(scene: Context) -> list[Match]:
     """A port open on every interface.
 
     `8000:8000` and `8000` have no address, `0.0.0.0:8000:8000` the widest; `-P` has none either, and the
@@ -32,24 +32,24 @@ def published_everywhere(scene: Scene) -> list[Sight]:
     for published in box.publish:
         parts = published.rsplit(":", 2)
         if len(parts) < 3 or parts[0] in _EVERYWHERE:
-            return [Sight("option:publish", f"-p {published}", "publish", f"-p {published}")]
+            return [Match("option:publish", f"-p {published}", "publish", f"-p {published}")]
     if ("publish-all", None) in box.options:
-        return [Sight("option:publish-all", "-P", "publish-all", "-P")]
+        return [Match("option:publish-all", "-P", "publish-all", "-P")]
     if box.network == "host" and scene.launch.flags.get("host") not in _LOOPBACK:
-        return [Sight("option:network", "--network host", "network", "--network host")]
+        return [Match("option:network", "--network host", "network", "--network host")]
     return []
 
 
-def asks_for_a_key(scene: Scene) -> list[Sight]:
+def asks_for_a_key(scene: Context) -> list[Match]:
     """A key that is not empty: engines take an empty one for none."""
     flags, env = scene.launch.flags, scene.launch.env
     for name in _KEY_FLAGS:
         if name in flags and flags[name] not in ("", [""]):
-            return [Sight(f"flag:{name}", f"--{name}", name)]
-    return [Sight(f"env:{name}", name, name) for name in _KEY_VARIABLES if env.get(name)]
+            return [Match(f"flag:{name}", f"--{name}", name)]
+    return [Match(f"env:{name}", name, name) for name in _KEY_VARIABLES if env.get(name)]
 
 
-def drafts_overflow_batch(scene: Scene) -> list[Sight]:
+def drafts_overflow_batch(scene: Context) -> list[Match]:
     """More draft tokens in one step than the step may hold: users x tokens > max-num-batched-tokens."""
     config = scene.flags.get("speculative-config")
     drafted = as_number(config.get("num_speculative_tokens")) if isinstance(config, dict) else None
@@ -57,10 +57,10 @@ def drafts_overflow_batch(scene: Scene) -> list[Sight]:
     if drafted is None or users is None or batch is None or drafted * users <= batch:
         return []
     saw = f"{drafted:g} draft tokens x {users:g} users > --max-num-batched-tokens {batch:g}"
-    return [Sight("flag:max-num-batched-tokens", saw, "max-num-batched-tokens", f"{batch:g}")]
+    return [Match("flag:max-num-batched-tokens", saw, "max-num-batched-tokens", f"{batch:g}")]
 
 
-PREDICATES: dict[str, Callable[[Scene], list[Sight]]] = {
+PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
     "unknown-flags": unknown_flags,
     "refused-values": refused_values,
     "unread-variables": unread_variables,
@@ -70,5 +70,5 @@ PREDICATES: dict[str, Callable[[Scene], list[Sight]]] = {
     "published-everywhere": published_everywhere,
     "drafts-overflow-batch": drafts_overflow_batch,
 }
-PREDICATES |= exposure.PREDICATES | containers.PREDICATES | boxed_words.PREDICATES
-PREDICATES |= kernels.PREDICATES | speculation.PREDICATES | room.PREDICATES
+PREDICATES |= exposure.PREDICATES | containers.PREDICATES | misplaced_words.PREDICATES
+PREDICATES |= kernels.PREDICATES | speculation.PREDICATES | memory.PREDICATES

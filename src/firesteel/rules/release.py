@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from firesteel.catalog.image import is_upstream
-from firesteel.engines.chronicle import order
-from firesteel.engines.resolve import Ambiguous, key, resolve
-from firesteel.engines.schema import lived, schema, versions
-from firesteel.engines.symbols import Flag, Schema
+from firesteel.engines.schema.chronicle import order
+from firesteel.engines.schema.releases import lived, schema, versions
+from firesteel.engines.schema.resolve import Ambiguous, key, resolve
+from firesteel.engines.schema.symbols import Flag, Schema
 from firesteel.launch import EngineName, FlagValue
-from firesteel.rules.scene import NEWEST_KNOWN, Scene, Sight, is_final
+from firesteel.rules.context import NEWEST_KNOWN, Context, Match, is_final
 
 _FLAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _HOLE = re.compile(r"\{+[\s\w.-]*\}+|\[[\s\w.-]*\]")
@@ -29,7 +29,7 @@ _PLAIN_WORD = re.compile(r"[A-Za-z0-9][\w.,:/=-]*")
 _PREFIXES: dict[EngineName, str] = {"vllm": "VLLM_", "sglang": "SGLANG_", "llamacpp": "LLAMA_ARG_"}
 
 
-def _release(scene: Scene) -> Schema | None:
+def _release(scene: Context) -> Schema | None:
     own = scene.image.schema if scene.image else None
     if own is not None and own.engine == scene.launch.engine:
         return own
@@ -44,12 +44,12 @@ def _release(scene: Scene) -> Schema | None:
     return found if found and found.is_exact else None
 
 
-def unknown_flags(scene: Scene) -> list[Sight]:
+def unknown_flags(scene: Context) -> list[Match]:
     known = _release(scene)
     return list(_unknown_flags(scene, known)) if known else []
 
 
-def _unknown_flags(scene: Scene, known: Schema) -> Iterator[Sight]:
+def _unknown_flags(scene: Context, known: Schema) -> Iterator[Match]:
     for name in scene.launch.flags.keys() - {"help", "version"}:
         found = resolve(known, f"--{name}")
         if found is None and _FLAG_NAME.fullmatch(name):
@@ -59,14 +59,14 @@ def _unknown_flags(scene: Scene, known: Schema) -> Iterator[Sight]:
                 if near
                 else f"no release since {versions(known.engine)[0]} had it"
             )
-            yield Sight(f"flag:{name}", f"--{name}", name, f"{known.engine} {known.version}: {why}")
+            yield Match(f"flag:{name}", f"--{name}", name, f"{known.engine} {known.version}: {why}")
         elif isinstance(found, Ambiguous):
-            yield Sight(
+            yield Match(
                 f"flag:{name}", f"--{name}", name, f"it may be any of {', '.join(found.spellings[:3])}"
             )
 
 
-def misspelt_flags(scene: Scene) -> list[Sight]:
+def misspelt_flags(scene: Context) -> list[Match]:
     """Where no version is known: flags that no release ever had, and that are close to one of the newest."""
     box, engine = scene.launch.container, scene.launch.engine
     if scene.version is not None or (box and not is_upstream(box.image)):
@@ -77,11 +77,11 @@ def misspelt_flags(scene: Scene) -> list[Sight]:
         if newest is None or resolve(newest, f"--{name}") or lived(engine, f"--{name}"):
             continue
         near = get_close_matches(name, newest.flags, n=1, cutoff=0.85)
-        found += [Sight(f"flag:{name}", f"--{name}", name, near[0])] if near else []
+        found += [Match(f"flag:{name}", f"--{name}", name, near[0])] if near else []
     return found
 
 
-def stray_words(scene: Scene) -> list[Sight]:
+def stray_words(scene: Context) -> list[Match]:
     """Words beside the model that the parser has no place for, where every flag before them is known."""
     known = _release(scene)
     if known is None or known.engine == "llamacpp" or not scene.launch.model:
@@ -89,16 +89,16 @@ def stray_words(scene: Scene) -> list[Sight]:
     if any(resolve(known, f"--{name}") is None for name in scene.launch.flags):
         return []
     plain = [word for word in scene.launch.extra if _PLAIN_WORD.fullmatch(word)]
-    return [Sight("program", f"`{word}` stands alone", word, word) for word in plain[:3]]
+    return [Match("program", f"`{word}` stands alone", word, word) for word in plain[:3]]
 
 
-def refused_values(scene: Scene) -> list[Sight]:
+def refused_values(scene: Context) -> list[Match]:
     """Values outside a closed set, and keys of a JSON flag that its config forbids."""
     known = _release(scene)
     return list(_refused_values(scene, known)) if known else []
 
 
-def _refused_values(scene: Scene, known: Schema) -> Iterator[Sight]:
+def _refused_values(scene: Context, known: Schema) -> Iterator[Match]:
     for name, given in scene.launch.flags.items():
         flag = known.flags.get(name)
         if flag is None:
@@ -106,16 +106,16 @@ def _refused_values(scene: Scene, known: Schema) -> Iterator[Sight]:
         text = given if isinstance(given, str) and flag.takes == "value" and is_final(given) else None
         if text is not None and not flag.value.accepts(text):
             why = _age(known, f"--{name}", text) or f"it takes {', '.join(flag.value.values[:8])}"
-            yield Sight(f"flag:{name}", f"--{name} {given}", f"--{name} {given}", why)
+            yield Match(f"flag:{name}", f"--{name} {given}", f"--{name} {given}", why)
         wrong = _wrong_kind(flag, given)
         if wrong:
             shown = given if isinstance(given, str) else ""
-            yield Sight(f"flag:{name}", f"--{name} {shown}".rstrip(), f"--{name} {shown}".rstrip(), wrong)
+            yield Match(f"flag:{name}", f"--{name} {shown}".rstrip(), f"--{name} {shown}".rstrip(), wrong)
         if isinstance(given, dict):
             for each in given:
                 if is_final(each) and key(known, name, (each,)) == "unknown":
                     why = _age(known, f"{flag.value.config}.{each}") or "no release had it"
-                    yield Sight(f"flag:{name}", f'"{each}" in --{name}', f'"{each}" in --{name}', why)
+                    yield Match(f"flag:{name}", f'"{each}" in --{name}', f'"{each}" in --{name}', why)
 
 
 def _wrong_kind(flag: Flag, given: FlagValue) -> str:
@@ -137,12 +137,12 @@ def _wrong_kind(flag: Flag, given: FlagValue) -> str:
     return ""
 
 
-def unread_variables(scene: Scene) -> list[Sight]:
+def unread_variables(scene: Context) -> list[Match]:
     known = _release(scene)
     if known is None:
         return []
     return [
-        Sight(f"env:{name}", name, name, _age(known, name) or "no release read it")
+        Match(f"env:{name}", name, name, _age(known, name) or "no release read it")
         for name in scene.launch.env
         if name.startswith(_PREFIXES[known.engine]) and name not in known.variables
     ]

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from firesteel import sheets
+from firesteel import yaml_schema
 from firesteel.catalog import VersionRange
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Sources
@@ -50,7 +50,7 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)
 """One text or a list: any of them will do."""
 
 
-class When(sheets.Sheet):
+class When(yaml_schema.FileSchema):
     """Matchers; every one that is given must hold."""
 
     engine: EngineName | None = None
@@ -110,7 +110,7 @@ class When(sheets.Sheet):
         return self
 
 
-class Fix(sheets.Sheet):
+class Fix(yaml_schema.FileSchema):
     """A change after which the launch does what its author meant; one of these. `--fix` makes it."""
 
     drop: Literal["true"] | None = None
@@ -127,7 +127,7 @@ class Fix(sheets.Sheet):
         return self
 
 
-class Rule(sheets.Sheet):
+class Rule(yaml_schema.FileSchema):
     id: Annotated[str, Field(pattern="^[a-z0-9]+(-[a-z0-9.]+)+$")]
     level: Level
     says: str
@@ -143,18 +143,20 @@ class Rule(sheets.Sheet):
     misses: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
-class RulesSheet(sheets.Sheet):
+class RulesSchema(yaml_schema.FileSchema):
     rules: tuple[Rule, ...]
 
 
 def read_rules(path: str, text: str) -> tuple[Rule, ...]:
     """The text of a rule file -> its rules, or BadSheet with the lines of its mistakes."""
-    found = sheets.load(path, text, RulesSheet).rules
+    found = yaml_schema.load(path, text, RulesSchema).rules
     seen: set[str] = set()
     for index, rule in enumerate(found):
         if rule.id in seen:
-            line = sheets.read(path, text)[1]["rules", index, "id"]
-            raise sheets.BadSheet(f"{path}:{line}: there are two rules `{rule.id}`", next=f"correct {path}")
+            line = yaml_schema.read(path, text)[1]["rules", index, "id"]
+            raise yaml_schema.InvalidFile(
+                f"{path}:{line}: there are two rules `{rule.id}`", next=f"correct {path}"
+            )
         seen.add(rule.id)
     return found
 

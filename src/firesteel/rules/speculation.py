@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
-from firesteel.engines.schema import versions
+from firesteel.engines.schema.releases import versions
+from firesteel.rules.context import Context, Match
 from firesteel.rules.kernels import age, knows
-from firesteel.rules.scene import Scene, Sight
 
 _BLOCK_DRAFTERS = ("dflash", "dspark")
 _METHOD = "SpeculativeConfig.method"
@@ -22,12 +22,12 @@ _WORD = re.compile(r"[a-z0-9_]+\Z")
 _SCHEDULE = "num_speculative_tokens_per_batch_size"
 
 
-def _config(scene: Scene) -> dict[str, object]:
+def _config(scene: Context) -> dict[str, object]:
     config = scene.flags.get("speculative-config")
     return config if isinstance(config, dict) else {}
 
 
-def method_is_unknown(scene: Scene) -> list[Sight]:
+def method_is_unknown(scene: Context) -> list[Match]:
     """A method that this very release has not; vLLM's list of them is closed."""
     method, version = _config(scene).get("method"), scene.launch.version
     if version not in versions("vllm") or not isinstance(method, str) or not _WORD.match(method):
@@ -35,10 +35,10 @@ def method_is_unknown(scene: Scene) -> list[Sight]:
     if knows("vllm", version, _METHOD, method):
         return []
     saw = f'"method": "{method}" in --speculative-config'
-    return [Sight("flag:speculative-config", saw, method, age("vllm", _METHOD, method))]
+    return [Match("flag:speculative-config", saw, method, age("vllm", _METHOD, method))]
 
 
-def drafts_through_flashinfer(scene: Scene) -> list[Sight]:
+def drafts_through_flashinfer(scene: Context) -> list[Match]:
     """A block drafter whose attention runs on FlashInfer: by its own key, or else as the model's does."""
     config = _config(scene)
     own, model = config.get("attention_backend"), scene.flags.get("attention-backend")
@@ -47,16 +47,16 @@ def drafts_through_flashinfer(scene: Scene) -> list[Sight]:
         return []
     if chosen is own:
         saw = '"attention_backend" in --speculative-config'
-        return [Sight("flag:speculative-config", saw, saw, str(config["method"]))]
+        return [Match("flag:speculative-config", saw, saw, str(config["method"]))]
     saw = f"--attention-backend {model}"
-    return [Sight("flag:attention-backend", saw, saw, str(config["method"]))]
+    return [Match("flag:attention-backend", saw, saw, str(config["method"]))]
 
 
-def schedule_is_malformed(scene: Scene) -> list[Sight]:
+def schedule_is_malformed(scene: Context) -> list[Match]:
     """Draft tokens by batch size that the release refuses."""
     given = _config(scene).get(_SCHEDULE)
     why = _why_malformed(given) if given is not None else None
-    return [Sight("flag:speculative-config", f'"{_SCHEDULE}"', _SCHEDULE, why)] if why else []
+    return [Match("flag:speculative-config", f'"{_SCHEDULE}"', _SCHEDULE, why)] if why else []
 
 
 def _why_malformed(given: object) -> str | None:
@@ -89,7 +89,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-PREDICATES: dict[str, Callable[[Scene], list[Sight]]] = {
+PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
     "method-is-unknown": method_is_unknown,
     "drafts-through-flashinfer": drafts_through_flashinfer,
     "schedule-is-malformed": schedule_is_malformed,

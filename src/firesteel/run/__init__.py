@@ -6,58 +6,125 @@ and locks under FIRESTEEL_HOME, never from memory, so any command finds the trut
 The door opens lazily: a keeper lives as long as its model, and must not carry planner and client.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from firesteel.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from firesteel.run.down import stop
-    from firesteel.run.events import Doing, Done, Event, Planned, Ready
-    from firesteel.run.expect import Expect, keep_expect, kept_expect
-    from firesteel.run.judge import Check
-    from firesteel.run.listen import LOOPBACK, listening
-    from firesteel.run.manner import Manner
-    from firesteel.run.prune import Waste, find_waste, remove
-    from firesteel.run.pull import fetched_gguf, pull_weights, stage
+    from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
+    from firesteel.run.fetch.prune import UnusedFile, find_unused, remove
+    from firesteel.run.fetch.pull import fetched_gguf, pull_weights, stage
+    from firesteel.run.fetch.weights import WeightsNeed, read_name, weights_needed
     from firesteel.run.report import Compared, Report, read_report
-    from firesteel.run.service import Service, Spec, all_services, death, last_lines, pick
-    from firesteel.run.start import adopt_all
-    from firesteel.run.steps import make_steps
-    from firesteel.run.together import plan_all
+    from firesteel.run.service import Service, ServiceSpec, all_services, death, last_lines, pick
+    from firesteel.run.service_plans import plan_all
+    from firesteel.run.start.listen import LOOPBACK, listening
+    from firesteel.run.start.options import RunOptions
+    from firesteel.run.start.start import adopt_all
+    from firesteel.run.start.steps import make_steps
     from firesteel.run.up import bring_up
-    from firesteel.run.verify import Budget, Proof
-    from firesteel.run.weights import Want, read_name, wants
+    from firesteel.run.verify.checks import CheckResult
+    from firesteel.run.verify.expected import Expected, stored_expected, write_expected
+    from firesteel.run.verify.verify import Proof, VerifyBudget
 
 __all__ = [
-    "LOOPBACK", "Budget", "Check", "Compared", "Doing", "Done", "Event", "Expect", "Manner", "Planned",
-    "Proof", "Ready", "Report", "Service", "Spec", "Want", "Waste", "adopt_all", "all_services", "bring_up",
-    "death", "fetched_gguf", "find_waste", "keep_expect", "kept_expect", "last_lines", "listening",
-    "make_steps", "pick", "plan_all", "pull_weights", "read_name", "read_report", "remove", "stage",
-    "stop", "wants",
+    "LOOPBACK",
+    "CheckResult",
+    "Compared",
+    "Event",
+    "Expected",
+    "PhaseDone",
+    "PhaseProgress",
+    "PlanReady",
+    "Proof",
+    "Report",
+    "RunOptions",
+    "Service",
+    "ServiceReady",
+    "ServiceSpec",
+    "UnusedFile",
+    "VerifyBudget",
+    "WeightsNeed",
+    "adopt_all",
+    "all_services",
+    "bring_up",
+    "death",
+    "fetched_gguf",
+    "find_unused",
+    "last_lines",
+    "listening",
+    "make_steps",
+    "pick",
+    "plan_all",
+    "pull_weights",
+    "read_name",
+    "read_report",
+    "remove",
+    "stage",
+    "stop",
+    "stored_expected",
+    "weights_needed",
+    "write_expected",
 ]  # fmt: skip
 
-_WHERE = {
-    "down": ("stop",),
-    "listen": ("LOOPBACK", "listening"),
-    "manner": ("Manner",),
-    "start": ("adopt_all",),
-    "together": ("plan_all",),
-    "events": ("Doing", "Done", "Event", "Planned", "Ready"),
-    "prune": ("Waste", "find_waste", "remove"),
-    "pull": ("fetched_gguf", "pull_weights", "stage"),
-    "weights": ("Want", "read_name", "wants"),
-    "report": ("Compared", "Report", "read_report"),
-    "service": ("Service", "Spec", "all_services", "death", "last_lines", "listening", "pick"),
-    "steps": ("make_steps",),
-    "up": ("bring_up",),
-    "judge": ("Check",),
-    "expect": ("Expect", "keep_expect", "kept_expect"),
-    "verify": ("Budget", "Proof"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    for module, names in _WHERE.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(name)
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "down": ("stop",),
+        "start.listen": (
+            "LOOPBACK",
+            "listening",
+        ),
+        "start.options": ("RunOptions",),
+        "start.start": ("adopt_all",),
+        "service_plans": ("plan_all",),
+        "events": (
+            "PhaseProgress",
+            "PhaseDone",
+            "Event",
+            "PlanReady",
+            "ServiceReady",
+        ),
+        "fetch.prune": (
+            "UnusedFile",
+            "find_unused",
+            "remove",
+        ),
+        "fetch.pull": (
+            "fetched_gguf",
+            "pull_weights",
+            "stage",
+        ),
+        "fetch.weights": (
+            "WeightsNeed",
+            "read_name",
+            "weights_needed",
+        ),
+        "report": (
+            "Compared",
+            "Report",
+            "read_report",
+        ),
+        "service": (
+            "Service",
+            "ServiceSpec",
+            "all_services",
+            "death",
+            "last_lines",
+            "pick",
+        ),
+        "start.steps": ("make_steps",),
+        "up": ("bring_up",),
+        "verify.checks": ("CheckResult",),
+        "verify.expected": (
+            "Expected",
+            "write_expected",
+            "stored_expected",
+        ),
+        "verify.verify": (
+            "VerifyBudget",
+            "Proof",
+        ),
+    },
+)

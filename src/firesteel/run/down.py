@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from firesteel.edge import process
-from firesteel.edge.containers import container_is_there
-from firesteel.edge.home import Locked, is_locked, lock
-from firesteel.edge.memory import meminfo
+from firesteel.edge.docker.containers import container_is_there
+from firesteel.edge.files.home import Locked, is_locked, lock
+from firesteel.edge.host import process
+from firesteel.edge.host.memory import meminfo
 from firesteel.errors import FiresteelError
-from firesteel.run import boot
-from firesteel.run.events import Doing, Done, Event
+from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import Service, read_spec, read_state
+from firesteel.run.supervise import boot
 from firesteel.units import show_bytes
 
 _POLL_S = 0.05
@@ -37,14 +37,14 @@ async def stop(service: Service) -> AsyncIterator[Event]:
         yield event
     if service.spec.at_boot:
         await boot.disable(service.name)
-        yield Done("stop", f"{service.name} no longer starts with the machine")
+        yield PhaseDone("stop", f"{service.name} no longer starts with the machine")
     await _forget(service)
 
 
 async def end(service: Service) -> AsyncIterator[Event]:
     """Ends the keeper, which ends the engine, and waits for both and for the memory. Leaves the files."""
     before = _before(service)
-    yield Doing("stop", f"stopping {service.name}")
+    yield PhaseProgress("stop", f"stopping {service.name}")
     await _until_gone(service)
     if service.spec.stop:
         # A keeper that was killed could not stop its container; stopping one that is gone does no harm.
@@ -55,7 +55,7 @@ async def end(service: Service) -> AsyncIterator[Event]:
     if before.held_bytes:
         held = show_bytes(before.held_bytes)
         words += f", {held} {'are back' if came_back else 'not seen to come back yet'}"
-    yield Done("stop", words)
+    yield PhaseDone("stop", words)
 
 
 def _before(service: Service) -> _Before:

@@ -12,7 +12,7 @@ PhaseName = Literal["plan", "check", "pull", "launch", "warm", "verify", "stop",
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
+class PhaseProgress:
     """A phase, and what is happening in it; the next one replaces it on a screen."""
 
     phase: PhaseName
@@ -22,7 +22,7 @@ class Doing:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class PhaseDone:
     """A phase that is over, and what it came to."""
 
     phase: PhaseName
@@ -30,15 +30,15 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlanReady:
     proposal: Proposal
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ServiceReady:
     report: Report
     already: bool = False
     """It was running before; nothing was started."""
 
 
-Event = Doing | Done | Planned | Ready
+Event = PhaseProgress | PhaseDone | PlanReady | ServiceReady

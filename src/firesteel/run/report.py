@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from firesteel.edge.answer import Answer
-from firesteel.engines import Taken
+from firesteel.edge.http.answer import Answer
+from firesteel.engines import ReportedMemory
 from firesteel.planner import Band, Plan
-from firesteel.run.judge import Check
+from firesteel.run.verify.checks import CheckResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Report:
     model: str
     engine: str
     version: str | None
-    checks: tuple[Check, ...]
+    checks: tuple[CheckResult, ...]
     compared: tuple[Compared, ...]
     start_s: float
     """From launching the engine to its first healthy answer."""
@@ -55,7 +55,7 @@ def read_report(plain: Mapping[str, object]) -> Report:
 
 
 def compare(
-    plan: Plan, taken: Taken, memory_bytes: int | None, texts: Iterable[Answer]
+    plan: Plan, taken: ReportedMemory, memory_bytes: int | None, texts: Iterable[Answer]
 ) -> tuple[Compared, ...]:
     """Every planned figure that something measured."""
     parts = {part.name: part.bytes for part in plan.memory.parts}

@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from firesteel.edge.containers import container_runs
-from firesteel.edge.home import Home, is_locked, write_text
-from firesteel.edge.process import Pid, is_alive
+from firesteel.edge.docker.containers import container_runs
+from firesteel.edge.files.home import Home, is_locked, write_text
+from firesteel.edge.host.process import Pid, is_alive
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import EngineName
 
@@ -30,7 +30,7 @@ _MAX_FILE_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class ServiceSpec:
     """What the keeper starts, and how it stops it."""
 
     name: str
@@ -70,7 +70,7 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ServiceState:
     keeper: Pid
     engine: Pid | None
     started_at: float
@@ -90,8 +90,8 @@ class State:
 class Service:
     name: str
     folder: Path
-    spec: Spec
-    state: State | None
+    spec: ServiceSpec
+    state: ServiceState | None
     phase: Phase
     report: Mapping[str, object] | None
 
@@ -117,7 +117,7 @@ def load(home: Home, name: str) -> Service | None:
     spec = read_spec(folder)
     if spec is None and not is_locked(folder / "keeper.lock"):
         return None
-    spec = spec or Spec(name, "", name, ())
+    spec = spec or ServiceSpec(name, "", name, ())
     state = read_state(folder)
     report = _read(folder / "report.json")
     return Service(name, folder, spec, state, _phase(folder, spec, state, report), report)
@@ -138,7 +138,9 @@ def pick(home: Home, name: str | None) -> Service:
     raise UsageError(f"no service is called `{name}`; there is {', '.join(names)}", next="firesteel ps")
 
 
-def _phase(folder: Path, spec: Spec, state: State | None, report: Mapping[str, object] | None) -> Phase:
+def _phase(
+    folder: Path, spec: ServiceSpec, state: ServiceState | None, report: Mapping[str, object] | None
+) -> Phase:
     """A held lock is the proof of life; files alone prove nothing."""
     if not is_locked(folder / "keeper.lock"):
         if state is None:
@@ -152,7 +154,7 @@ def _phase(folder: Path, spec: Spec, state: State | None, report: Mapping[str, o
     return "ready" if report and state.is_proved else "starting"
 
 
-def death(state: State | None) -> str:
+def death(state: ServiceState | None) -> str:
     """How a dead service ended, as a sentence's end."""
     if state is None:
         return "it never started"
@@ -175,33 +177,33 @@ def last_lines(path: Path, count: int) -> list[str]:
         return log.read().decode(errors="replace").replace("\r", "\n").splitlines()[-count:]
 
 
-def write_spec(folder: Path, spec: Spec) -> None:
+def write_spec(folder: Path, spec: ServiceSpec) -> None:
     write_text(folder / "spec.json", json.dumps(asdict(spec), indent=1))
 
 
-def write_state(folder: Path, state: State) -> None:
+def write_state(folder: Path, state: ServiceState) -> None:
     write_text(folder / "state.json", json.dumps(asdict(state), indent=1))
 
 
-def read_spec(folder: Path) -> Spec | None:
+def read_spec(folder: Path) -> ServiceSpec | None:
     """None when there is none, and when it is not one."""
     found = _read(folder / "spec.json")
     try:
-        return Spec(**_known(Spec, found)) if found else None
+        return ServiceSpec(**_known(ServiceSpec, found)) if found else None
     except (TypeError, KeyError):
         return None
 
 
-def read_state(folder: Path) -> State | None:
+def read_state(folder: Path) -> ServiceState | None:
     found = _read(folder / "state.json")
     try:
         pids = {name: _pid(found[name]) for name in ("keeper", "engine")} if found else {}
-        return State(**{**_known(State, found), **pids}) if found else None
+        return ServiceState(**{**_known(ServiceState, found), **pids}) if found else None
     except (TypeError, KeyError):
         return None
 
 
-def _known(kind: type[Spec] | type[State], found: Mapping[str, Any]) -> dict[str, Any]:
+def _known(kind: type[ServiceSpec] | type[ServiceState], found: Mapping[str, Any]) -> dict[str, Any]:
     """What this release knows of a file that another may have written; lists are tuples here."""
     read = {}
     for each in fields(kind):

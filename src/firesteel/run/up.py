@@ -10,34 +10,34 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from firesteel.edge import process
-from firesteel.edge.home import Home, Locked, lock
-from firesteel.edge.memory import evict, meminfo
+from firesteel.edge.files.home import Home, Locked, lock
+from firesteel.edge.host import process
+from firesteel.edge.host.memory import evict, meminfo
 from firesteel.errors import DoesNotFit, FiresteelError
 from firesteel.rules import Proposal, insist
-from firesteel.run import boot
 from firesteel.run.down import end, forget_files
-from firesteel.run.events import Doing, Done, Event, Planned, Ready
-from firesteel.run.listen import listening
-from firesteel.run.manner import Manner, make_spec, need_trust, write_secrets_of
-from firesteel.run.preflight import preflight
-from firesteel.run.prove import prove
-from firesteel.run.pull import stage, staged_files
+from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
+from firesteel.run.fetch.pull import stage, staged_files
 from firesteel.run.report import read_report
-from firesteel.run.service import Service, Spec, all_services, folder_of, load, write_spec
-from firesteel.run.start import adopt_all, failed_start, start_keeper, until_healthy
+from firesteel.run.service import Service, ServiceSpec, all_services, folder_of, load, write_spec
+from firesteel.run.start.listen import listening
+from firesteel.run.start.options import RunOptions, make_spec, need_trust, write_secrets_of
+from firesteel.run.start.preflight import preflight
+from firesteel.run.start.start import adopt_all, failed_start, start_supervisor, until_healthy
+from firesteel.run.supervise import boot
+from firesteel.run.verify.prove import prove
 from firesteel.units import show_bytes
 
-_PLAINLY = Manner()
+_PLAINLY = RunOptions()
 _POLL_S = 0.05
 _NOTICES_S = 2
 """A keeper sees within a second that its engine died, and writes down how."""
 
 
-async def bring_up(proposal: Proposal, home: Home, manner: Manner = _PLAINLY) -> AsyncIterator[Event]:
+async def bring_up(proposal: Proposal, home: Home, manner: RunOptions = _PLAINLY) -> AsyncIterator[Event]:
     name = proposal.name
     proposal = listening(proposal, manner.listen)
-    yield Planned(proposal)
+    yield PlanReady(proposal)
     adopt_all(home)
     spec, running = make_spec(proposal, home, manner), load(home, name)
     if running and running.phase == "ready":  # before the plan is held against what it left of the memory
@@ -68,7 +68,7 @@ def _insist(proposal: Proposal, home: Home) -> None:
         raise DoesNotFit(what, next=f"firesteel down {others[0]}, then the same again") from None
 
 
-async def _bring_up(proposal: Proposal, home: Home, spec: Spec) -> AsyncIterator[Event]:
+async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
     """With the work lock held: go on with what runs, or start anew."""
     running = load(home, proposal.name)
     if running and running.phase == "ready":
@@ -86,7 +86,7 @@ async def _bring_up(proposal: Proposal, home: Home, spec: Spec) -> AsyncIterator
         yield event
 
 
-def _already(running: Service, wanted: Spec) -> Ready:
+def _already(running: Service, wanted: ServiceSpec) -> ServiceReady:
     """What runs is the answer only if it is what was asked for."""
     if not _is_same(running.spec, wanted) or running.report is None:
         raise FiresteelError(
@@ -94,7 +94,7 @@ def _already(running: Service, wanted: Spec) -> Ready:
             next=f"firesteel down {running.name}, then the same again",
         )
     try:
-        return Ready(read_report(running.report), already=True)
+        return ServiceReady(read_report(running.report), already=True)
     except ValueError:
         raise FiresteelError(
             f"{running.name} is up, and the report of its start cannot be read",
@@ -102,12 +102,12 @@ def _already(running: Service, wanted: Spec) -> Ready:
         ) from None
 
 
-def _is_same(one: Spec, other: Spec) -> bool:
+def _is_same(one: ServiceSpec, other: ServiceSpec) -> bool:
     """As asked for. What a plan makes of the memory that is left at the time is no difference."""
     return (one.launch, one.url, one.is_guarded_by_key) == (other.launch, other.url, other.is_guarded_by_key)
 
 
-def _was_left(running: Service, wanted: Spec) -> bool:
+def _was_left(running: Service, wanted: ServiceSpec) -> bool:
     """Started as asked for by an `up` that did not live to prove it."""
     return running.phase == "starting" and running.state is not None and _is_same(running.spec, wanted)
 
@@ -116,14 +116,14 @@ async def _follow(proposal: Proposal, home: Home, running: Service) -> AsyncIter
     """Goes on where another `up` stopped."""
     state = running.state
     assert state is not None
-    yield Doing("launch", "it was started before; going on from there")
+    yield PhaseProgress("launch", "it was started before; going on from there")
     async for event in _until_proved(
         proposal, home, running.spec, lambda: not process.is_alive(state.keeper)
     ):
         yield event
 
 
-async def _launch(proposal: Proposal, home: Home, spec: Spec) -> AsyncIterator[Event]:
+async def _launch(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
     async for event in preflight(proposal, home, spec.again):
         yield event
     async for event in stage(proposal, home):
@@ -135,34 +135,34 @@ async def _launch(proposal: Proposal, home: Home, spec: Spec) -> AsyncIterator[E
     (folder / "engine.log").unlink(missing_ok=True)
     write_secrets_of(proposal, spec)
     write_spec(folder, replace(spec, available_bytes=meminfo().available_bytes))
-    yield Doing("launch", "starting")
-    keeper = start_keeper(folder)
+    yield PhaseProgress("launch", "starting")
+    keeper = start_supervisor(folder)
     async for event in _until_proved(proposal, home, spec, lambda: process.has_ended(keeper)):
         yield event
     if spec.at_boot:
         await boot.enable(spec.name, home, spec.again)
-        yield Done("boot", f"{spec.name} starts with the machine")
+        yield PhaseDone("boot", f"{spec.name} starts with the machine")
 
 
-async def _just_before(proposal: Proposal, home: Home, spec: Spec) -> AsyncIterator[Event]:
+async def _just_before(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
     """The image is here now, so a container can tell of the GPU; and CUDA takes page cache for used."""
     async for event in preflight(proposal, home, spec.again):
         yield event
     if files := staged_files(proposal, home):
         dropped = await asyncio.to_thread(evict, files)
         if dropped.bytes:
-            yield Done("check", f"{show_bytes(dropped.bytes)} of weights left the page cache")
+            yield PhaseDone("check", f"{show_bytes(dropped.bytes)} of weights left the page cache")
 
 
 async def _until_proved(
-    proposal: Proposal, home: Home, spec: Spec, has_ended: Callable[[], bool]
+    proposal: Proposal, home: Home, spec: ServiceSpec, has_ended: Callable[[], bool]
 ) -> AsyncIterator[Event]:
     started = process.uptime()
     try:
         async for event in until_healthy(home, spec, proposal.plan, has_ended):
             yield event
         start_s = process.uptime() - started
-        yield Done("launch", f"{spec.engine} answers after {start_s:.1f} s")
+        yield PhaseDone("launch", f"{spec.engine} answers after {start_s:.1f} s")
         async for event in prove(proposal, home, spec, start_s):
             yield event
     except BaseException as error:
@@ -172,7 +172,7 @@ async def _until_proved(
         raise reason from None
 
 
-async def _deeper(home: Home, spec: Spec, error: BaseException) -> BaseException:
+async def _deeper(home: Home, spec: ServiceSpec, error: BaseException) -> BaseException:
     """An engine that stopped answering because it died: its death is the reason to tell."""
     if not isinstance(error, FiresteelError):
         return error
@@ -185,7 +185,7 @@ async def _deeper(home: Home, spec: Spec, error: BaseException) -> BaseException
     return failed_start(home, spec) if service else error
 
 
-async def _take_back(home: Home, spec: Spec) -> None:
+async def _take_back(home: Home, spec: ServiceSpec) -> None:
     service = load(home, spec.name)
     if service:
         async for _ in end(service):

@@ -5,8 +5,18 @@ file that is there already, without losing a line of it. Keys are named by their
 Which files a client reads, and where that was seen, is data (`data/clients`). Touches no file itself.
 """
 
-from firesteel.render.clients.book import Client, client, names
+from firesteel.render.clients.known import KnownClient, client, names
 from firesteel.render.clients.merge import merged, shown
-from firesteel.render.clients.settings import Edit, Endpoint, Settings, settings
+from firesteel.render.clients.settings import ClientEndpoint, ClientSettings, SettingEdit, settings
 
-__all__ = ["Client", "Edit", "Endpoint", "Settings", "client", "merged", "names", "settings", "shown"]
+__all__ = [
+    "ClientEndpoint",
+    "ClientSettings",
+    "KnownClient",
+    "SettingEdit",
+    "client",
+    "merged",
+    "names",
+    "settings",
+    "shown",
+]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from firesteel.errors import UsageError
-from firesteel.render.clients.settings import Edit
+from firesteel.render.clients.settings import SettingEdit
 
 MAX_DEPTH = 100
 _BLANK = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
@@ -41,7 +41,7 @@ def write(value: dict[str, Any]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def edit(text: str, change: Edit, path: str) -> str:
+def edit(text: str, change: SettingEdit, path: str) -> str:
     """The text with one value set; all else as it was."""
     node, depth = _document(text, path), 1
     names = list(change.path)

@@ -15,8 +15,8 @@ from typing import Any
 
 from firesteel.errors import UsageError
 from firesteel.render.clients import jsonc, toml_text, yaml_file
-from firesteel.render.clients.book import Format
-from firesteel.render.clients.settings import Edit, Settings
+from firesteel.render.clients.known import Format
+from firesteel.render.clients.settings import ClientSettings, SettingEdit
 
 MAX_CHARACTERS = 2**20
 
@@ -30,12 +30,12 @@ class _Editor:
     """What a format can do."""
 
     read: Callable[[str, str], dict[str, Any]]
-    edit: Callable[[str, Edit, str], str]
+    edit: Callable[[str, SettingEdit, str], str]
     as_read: Callable[[object], object] = _as_is
     """A value as `read` would give it back."""
 
 
-def shown(settings: Settings, form: Format) -> str:
+def shown(settings: ClientSettings, form: Format) -> str:
     """All of it, for a file that does not exist yet or to be pasted."""
     value: dict[str, Any] = {}
     for edit in settings.edits:
@@ -49,7 +49,7 @@ def _exported(text: str) -> str:
     return f'"{text}"' if text.startswith("$") else shlex.quote(text)
 
 
-def merged(text: str, settings: Settings, form: Format, path: str) -> str:
+def merged(text: str, settings: ClientSettings, form: Format, path: str) -> str:
     """The user's file with the settings in it."""
     if len(text) > MAX_CHARACTERS:
         raise UsageError(f"{path} is longer than {MAX_CHARACTERS:,} characters", next="firesteel client NAME")
@@ -78,7 +78,7 @@ def _says(editor: _Editor, text: str, path: str, wanted: dict[str, Any]) -> bool
         return False
 
 
-def applied(value: dict[str, Any], edit: Edit) -> dict[str, Any]:
+def applied(value: dict[str, Any], edit: SettingEdit) -> dict[str, Any]:
     """What the value should be after the edit; the value itself is not changed."""
     value = deepcopy(value)
     *folders, last = edit.path

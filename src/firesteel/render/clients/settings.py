@@ -16,7 +16,7 @@ MAX_OUTPUT = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ClientEndpoint:
     url: str
     """Up to and with `/v1`."""
     model: str
@@ -45,7 +45,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class SettingEdit:
     """One value at one place."""
 
     path: tuple[str, ...]
@@ -56,13 +56,13 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    edits: tuple[Edit, ...]
+class ClientSettings:
+    edits: tuple[SettingEdit, ...]
     notes: tuple[str, ...] = ()
     """What the file cannot do: a variable to export, an address to mind."""
 
 
-def settings(client: str, endpoint: Endpoint) -> Settings:
+def settings(client: str, endpoint: ClientEndpoint) -> ClientSettings:
     return _CLIENTS[client](endpoint)
 
 
@@ -70,11 +70,11 @@ def _without_none(**values: object) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _export(endpoint: Endpoint, variable: str | None = None) -> tuple[str, ...]:
+def _export(endpoint: ClientEndpoint, variable: str | None = None) -> tuple[str, ...]:
     return (f"export {variable or endpoint.key} with the key",) if endpoint.key else ()
 
 
-def _opencode(endpoint: Endpoint) -> Settings:
+def _opencode(endpoint: ClientEndpoint) -> ClientSettings:
     inputs = {None: None, True: ["text", "image"], False: ["text"]}[endpoint.images]
     model = _without_none(
         name=endpoint.model,
@@ -87,16 +87,16 @@ def _opencode(endpoint: Endpoint) -> Settings:
     options = _without_none(baseURL=endpoint.url, apiKey=f"{{env:{endpoint.key}}}" if endpoint.key else None)
     inside = ("provider", endpoint.provider)
     edits = (
-        Edit(("$schema",), "https://opencode.ai/config.json", "keep"),
-        Edit(("model",), f"{endpoint.provider}/{endpoint.model}"),
-        Edit((*inside, "npm"), "@ai-sdk/openai-compatible"),
-        Edit((*inside, "options"), options),
-        Edit((*inside, "models", endpoint.model), model),
+        SettingEdit(("$schema",), "https://opencode.ai/config.json", "keep"),
+        SettingEdit(("model",), f"{endpoint.provider}/{endpoint.model}"),
+        SettingEdit((*inside, "npm"), "@ai-sdk/openai-compatible"),
+        SettingEdit((*inside, "options"), options),
+        SettingEdit((*inside, "models", endpoint.model), model),
     )
-    return Settings(edits, _export(endpoint))
+    return ClientSettings(edits, _export(endpoint))
 
 
-def _claude_code(endpoint: Endpoint) -> Settings:
+def _claude_code(endpoint: ClientEndpoint) -> ClientSettings:
     env = _without_none(
         ANTHROPIC_BASE_URL=endpoint.root,
         ANTHROPIC_MODEL=endpoint.model,
@@ -109,30 +109,33 @@ def _claude_code(endpoint: Endpoint) -> Settings:
     )
     # A command that prints the key: without any it would ask for a login.
     helper = f"printenv {endpoint.key}" if endpoint.key else "echo no-key-needed"
-    edits = [*(Edit(("env", name), value) for name, value in env.items()), Edit(("apiKeyHelper",), helper)]
+    edits = [
+        *(SettingEdit(("env", name), value) for name, value in env.items()),
+        SettingEdit(("apiKeyHelper",), helper),
+    ]
     note = "ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY go before it: unset them, or they are sent there"
-    return Settings(tuple(edits), (*_export(endpoint), note))
+    return ClientSettings(tuple(edits), (*_export(endpoint), note))
 
 
 def _text(number: int | None) -> str | None:
     return None if number is None else str(number)
 
 
-def _codex(endpoint: Endpoint) -> Settings:
+def _codex(endpoint: ClientEndpoint) -> ClientSettings:
     provider = _without_none(
         name=endpoint.provider, base_url=endpoint.url, env_key=endpoint.key, wire_api="responses"
     )
-    edits = [Edit(("model",), endpoint.model), Edit(("model_provider",), endpoint.provider)]
+    edits = [SettingEdit(("model",), endpoint.model), SettingEdit(("model_provider",), endpoint.provider)]
     if endpoint.context:
-        edits.append(Edit(("model_context_window",), endpoint.context))
+        edits.append(SettingEdit(("model_context_window",), endpoint.context))
     inside = ("model_providers", endpoint.provider)
-    edits += [Edit((*inside, name), value) for name, value in provider.items()]
+    edits += [SettingEdit((*inside, name), value) for name, value in provider.items()]
     if endpoint.key is None:
-        edits.append(Edit((*inside, "env_key"), None, "drop"))
-    return Settings(tuple(edits), _export(endpoint))
+        edits.append(SettingEdit((*inside, "env_key"), None, "drop"))
+    return ClientSettings(tuple(edits), _export(endpoint))
 
 
-def _continue(endpoint: Endpoint) -> Settings:
+def _continue(endpoint: ClientEndpoint) -> ClientSettings:
     capabilities = [
         name for name, has in (("tool_use", endpoint.tools), ("image_input", endpoint.images)) if has
     ]
@@ -148,16 +151,16 @@ def _continue(endpoint: Endpoint) -> Settings:
         defaultCompletionOptions=limits or None,
     )
     edits = (
-        Edit(("name",), "firesteel", "keep"),
-        Edit(("version",), "1.0.0", "keep"),
-        Edit(("schema",), "v1", "keep"),
-        Edit(("models",), model, "list"),
+        SettingEdit(("name",), "firesteel", "keep"),
+        SettingEdit(("version",), "1.0.0", "keep"),
+        SettingEdit(("schema",), "v1", "keep"),
+        SettingEdit(("models",), model, "list"),
     )
     notes = (f"write {endpoint.key}=... into ~/.continue/.env, and chmod 600 it",) if endpoint.key else ()
-    return Settings(edits, notes)
+    return ClientSettings(edits, notes)
 
 
-def _zed(endpoint: Endpoint) -> Settings:
+def _zed(endpoint: ClientEndpoint) -> ClientSettings:
     capabilities = _without_none(tools=endpoint.tools, images=endpoint.images)
     model = _without_none(
         name=endpoint.model,
@@ -175,29 +178,31 @@ def _zed(endpoint: Endpoint) -> Settings:
     )
     if endpoint.context is None:
         notes += ("its context is not known: 8,192 tokens were written for `max_tokens`, which Zed needs",)
-    return Settings((Edit(("language_models", "openai_compatible", endpoint.provider), value),), notes)
+    return ClientSettings(
+        (SettingEdit(("language_models", "openai_compatible", endpoint.provider), value),), notes
+    )
 
 
-def _open_webui(endpoint: Endpoint) -> Settings:
+def _open_webui(endpoint: ClientEndpoint) -> ClientSettings:
     edits = (
-        Edit(("ENABLE_OPENAI_API",), "true"),
-        Edit(("OPENAI_API_BASE_URLS",), endpoint.url),
-        Edit(("OPENAI_API_KEYS",), f"${endpoint.key}" if endpoint.key else "none"),
+        SettingEdit(("ENABLE_OPENAI_API",), "true"),
+        SettingEdit(("OPENAI_API_BASE_URLS",), endpoint.url),
+        SettingEdit(("OPENAI_API_KEYS",), f"${endpoint.key}" if endpoint.key else "none"),
     )
     notes = ["it reads them at its first start; later its own settings page holds (Admin, Connections)"]
     if endpoint.is_on_loopback:
         notes.append("a container reaches 127.0.0.1 of the host only with --network host")
-    return Settings(edits, (*notes, *_export(endpoint)))
+    return ClientSettings(edits, (*notes, *_export(endpoint)))
 
 
-def _openai(endpoint: Endpoint) -> Settings:
+def _openai(endpoint: ClientEndpoint) -> ClientSettings:
     key = f"${endpoint.key}" if endpoint.key else "none"
-    edits = (Edit(("OPENAI_BASE_URL",), endpoint.url), Edit(("OPENAI_API_KEY",), key))
+    edits = (SettingEdit(("OPENAI_BASE_URL",), endpoint.url), SettingEdit(("OPENAI_API_KEY",), key))
     limits = f", {endpoint.context:,} tokens of context" if endpoint.context else ""
-    return Settings(edits, (f"the model is called {endpoint.model}{limits}", *_export(endpoint)))
+    return ClientSettings(edits, (f"the model is called {endpoint.model}{limits}", *_export(endpoint)))
 
 
-_CLIENTS: Mapping[str, Callable[[Endpoint], Settings]] = {
+_CLIENTS: Mapping[str, Callable[[ClientEndpoint], ClientSettings]] = {
     "opencode": _opencode,
     "claude-code": _claude_code,
     "codex": _codex,

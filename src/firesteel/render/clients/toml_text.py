@@ -13,7 +13,7 @@ import tomllib
 from typing import Any
 
 from firesteel.errors import UsageError
-from firesteel.render.clients.settings import Edit
+from firesteel.render.clients.settings import SettingEdit
 
 _HEADER = re.compile(r"\s*\[")
 _BARE = re.compile(r"[A-Za-z0-9_-]+\Z", re.ASCII)
@@ -47,7 +47,7 @@ def _written(value: dict[str, Any], path: tuple[str, ...]) -> list[str]:
     return lines
 
 
-def edit(text: str, change: Edit, path: str) -> str:
+def edit(text: str, change: SettingEdit, path: str) -> str:
     """The text with one value set; all else as it was."""
     lines = text.split("\n")
     *table, name = change.path

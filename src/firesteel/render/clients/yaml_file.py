@@ -10,14 +10,14 @@ from typing import Any
 
 import yaml
 
-from firesteel import sheets
+from firesteel import yaml_schema
 from firesteel.errors import UsageError
 from firesteel.render import yaml_text
-from firesteel.render.clients.settings import Edit
+from firesteel.render.clients.settings import SettingEdit
 
 
 def read(text: str, path: str) -> dict[str, Any]:
-    value, _ = sheets.read(path, text)
+    value, _ = yaml_schema.read(path, text)
     if not isinstance(value, dict):
         raise UsageError(f"{path} holds no keys; it was left alone", next="leave out --write and paste")
     return value
@@ -32,7 +32,7 @@ def write(value: dict[str, Any]) -> str:
     return yaml_text.document(value)
 
 
-def edit(text: str, change: Edit, path: str) -> str:
+def edit(text: str, change: SettingEdit, path: str) -> str:
     """The text with one value set; all else as it was."""
     lines = text.split("\n")
     if change.how != "list":

@@ -1,0 +1,1 @@
+"""Statistics: run against run, run against plan, run against published figures."""

@@ -1,0 +1,1 @@
+"""Load generation: prompts, requests, streamed responses, and what the host did meanwhile."""

@@ -1,0 +1,1 @@
+"""A run as an HTML page with charts."""

@@ -1,0 +1,1 @@
+"""Samples -> figures; the history; import and export."""

@@ -1,0 +1,1 @@
+"""Values -> text for people, JSON for programs."""

@@ -1,0 +1,57 @@
+"""What was proved and measured, for people. What a model said is shown as text, whatever marks it
+holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from firesteel.cli.output.show import bytes_band, grid, speed_band, table
+from firesteel.units import show_bytes
+
+if TYPE_CHECKING:
+    from firesteel.run import CheckResult, Compared, Report
+
+
+def proofs_view(checks: Iterable[CheckResult]) -> Table:
+    return table(
+        ("check", "", "saw"), [(Text(check.name), _word(check), Text(check.saw)) for check in checks]
+    )
+
+
+def _word(check: CheckResult) -> Text:
+    if check.passed:
+        return Text("ok", style="green")
+    return Text("FAILED", style="bold red") if check.fails_launch else Text("note", style="yellow")
+
+
+def _place(row: Compared) -> Text:
+    if row.is_within:
+        return Text("within")
+    above = row.measured > row.planned.high
+    return Text("above the plan" if above else "below the plan", style="yellow")
+
+
+def report_view(report: Report) -> Group:
+    compared = [
+        (
+            row.what,
+            bytes_band(row.planned) if row.unit == "bytes" else speed_band(row.planned),
+            show_bytes(round(row.measured)) if row.unit == "bytes" else f"{row.measured:.0f} tok/s",
+            _place(row),
+        )
+        for row in report.compared
+    ]
+    took = f"{report.start_s:.1f} s after the launch; first token after {report.first_token_ms:.0f} ms"
+    served = grid([("url", report.url), ("model", report.model), ("ready", took), ("log", report.log)])
+    return Group(
+        proofs_view(report.checks),
+        Text(),
+        table(("figure", "planned", "measured", ""), compared),
+        Text(),
+        served,
+    )

@@ -1,0 +1,328 @@
+"""Values -> text for people. `out` prints results to stdout, `err` all else to stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from firesteel.catalog import Recipe
+from firesteel.facts import Host
+from firesteel.planner import Band, MemoryAccount, Plan, Speed
+from firesteel.rules import Finding, Proposal, after, visible
+from firesteel.units import show_bytes, show_count, show_seconds
+
+if TYPE_CHECKING:  # a plan is shown without what runs it
+    pass
+
+_PIPED_WIDTH = 160
+out = Console(
+    highlight=False,
+    emoji=False,
+    width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH,
+)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+_BAR_WIDTH = 60
+_FILLS = {"weights": ("█", "cyan"), "KV cache": ("▓", "green")}
+_REST = ("▒", "yellow")
+_ONE_LINE = {"name", "memory", "fits", "needs", "phase", "pid", "check", "figure"}
+_RUNGS = {
+    "measured here": "measured here",
+    "measured recipe": "from measured runs of this recipe",
+    "measured model": "from measured runs of this model",
+    "fitted": "estimated",
+    "roofline": "estimated",
+}
+_LEVEL_STYLE = {"stop": "bold red", "warn": "yellow", "note": "cyan"}
+Row = tuple[str, RenderableType]
+
+
+def bytes_band(band: Band) -> str:
+    if band.is_exact:
+        return show_bytes(round(band.expected))
+    low, expected, high = (show_bytes(round(value)) for value in (band.low, band.expected, band.high))
+    return f"{expected} ({low} to {high})"
+
+
+def speed_band(band: Band) -> str:
+    return f"{band.expected:.0f} tok/s ({band.low:.0f} to {band.high:.0f})"
+
+
+def grid(rows: Iterable[Row]) -> Table:
+    """Names on the left, what they are on the right."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[RenderableType]]) -> Table:
+    view = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        view.add_column(column, no_wrap=column in _ONE_LINE)
+    for row in rows:
+        view.add_row(*row)
+    return view
+
+
+def host_rows(host: Host) -> list[Row]:
+    gpus = ", ".join(gpu.name for gpu in host.gpus) or ("GB10" if host.hardware == "gb10" else "none")
+    total, available, room, kept = (
+        show_bytes(size)
+        for size in (
+            host.memory_total_bytes,
+            host.memory_available_bytes,
+            host.room_bytes,
+            host.keep_free_bytes,
+        )
+    )
+    rate = host.bandwidth_bytes_per_s
+    return [
+        ("host", f"{host.title}, {host.cores} cores"),
+        ("gpu", gpus),
+        ("memory", f"{total}, {available} available"),
+        ("room", f"{room} for a model; {kept} stay free"),
+        ("bandwidth", f"{rate / 1e9:.0f} GB/s, {host.bandwidth_kind}" if rate else "not known"),
+    ]
+
+
+def memory_bar(memory: MemoryAccount) -> Text:
+    """The host's whole memory as one bar; what goes past the room is red and marked `!`."""
+    total = max(memory.host_total_bytes, round(memory.needed.expected))
+    limit = round(_BAR_WIDTH * memory.room_bytes / total)
+    cells: list[tuple[str, str]] = []
+    for part in memory.parts:
+        fill = _FILLS.get(part.name, _REST)
+        share = part.bytes.expected / total
+        cells += [fill] * (round(_BAR_WIDTH * share) or int(part.name == "weights"))
+    cells = [cell if at < limit else ("!", "red") for at, cell in enumerate(cells[:_BAR_WIDTH])]
+    cells += [("·", "dim")] * (limit - len(cells))
+    bar = Text("[")
+    for fill_char, style in cells:
+        bar.append(fill_char, style)
+    bar.append(" " * (_BAR_WIDTH - len(cells)) + f"]  {show_bytes(memory.host_total_bytes)}")
+    return bar
+
+
+_LEGEND = Text(
+    "█ weights  ▓ KV cache  ▒ engine  · room left  ! over it  blank: in use or kept free", style="dim"
+)
+
+
+def plan_view(proposal: Proposal, others: tuple[Proposal, ...]) -> Group:
+    plan = proposal.plan
+    status = f", {proposal.recipe.status}" if proposal.recipe else ""
+    engine = f"{plan.launch.engine} {plan.launch.version or ''}".rstrip()
+    views: list[RenderableType] = [
+        Text.assemble(
+            (proposal.name, "bold"), f"  {plan.launch.model} on {plan.host.title}, {engine}{status}"
+        ),
+        verdict(proposal),
+        Text(),
+        _memory_table(plan.memory),
+        memory_bar(plan.memory),
+        _LEGEND,
+        Text(),
+        grid(_figures(proposal, others)),
+    ]
+    if proposal.findings:
+        views += [Text(), findings_view(proposal.findings)]
+    return Group(*views)
+
+
+def _memory_table(memory: MemoryAccount) -> Table:
+    rows: list[Sequence[RenderableType]] = [
+        (part.name, bytes_band(part.bytes), part.basis, Text(part.why, style="dim")) for part in memory.parts
+    ]
+    room = f"room {show_bytes(memory.room_bytes)}"
+    rows.append((Text("needed", style="bold"), Text(bytes_band(memory.needed), style="bold"), "", room))
+    return table(("memory", "bytes", "how known", "why"), rows)
+
+
+def _figures(proposal: Proposal, others: tuple[Proposal, ...]) -> list[Row]:
+    plan = proposal.plan
+    cache, speed = plan.cache, plan.speed
+    a_token = show_bytes(cache.bytes_per_token)
+    rows: list[Row] = [("KV", f"{a_token} a token; {cache.users} x {show_count(cache.context)} tokens")]
+    rows += _printed_rows(plan)
+    if speed:
+        rows += _speed_rows(speed)
+    rows += [("note", note) for note in plan.notes]
+    rows += [
+        ("also" if not at else "", f"{other.name}: {after(proposal, other)}")
+        for at, other in enumerate(others)
+    ]
+    return rows
+
+
+def _printed_rows(plan: Plan) -> list[Row]:
+    """The two figures that vLLM prints of its cache."""
+    rows: list[Row] = []
+    engine = f"{plan.launch.engine} {plan.launch.version or 'of a version not known'}"
+    for each in plan.printed:
+        words = f"will print: {each.tokens:,} tokens, {each.concurrency_text}x at {each.context:,}"
+        if each.refused:
+            words = f"refuses to start: this cache holds {each.refused.largest_context:,} tokens at most"
+        rows.append(("", f"{engine} {words}"))
+    pool = plan.cache.pool
+    if pool and pool.unsure:
+        rows.append(("", Text(f"perhaps not to the digit: {pool.unsure}", style="dim")))
+    return rows
+
+
+def _speed_rows(speed: Speed) -> list[Row]:
+    """One line a figure; where each comes from stands under the first."""
+    rows: list[Row] = [
+        ("decode", f"{speed_band(speed.decode_tokens_per_s)} for one user, {_RUNGS[speed.rung]}"),
+        ("", Text(f"{speed.why}; {show_bytes(speed.bytes_per_token)} read a token", style="dim")),
+    ]
+    deeper = [(depth, rate) for depth, rate in speed.at_depth if depth > 1024]
+    if deeper:
+        words = ", ".join(f"{show_count(depth)} in: {rate.expected:.0f}" for depth, rate in deeper)
+        rows.append(("deeper", f"{words} tok/s"))
+    if speed.crowd:
+        crowd = speed.crowd
+        total = speed_band(crowd.total_tokens_per_s)
+        rows.append(
+            (f"{crowd.users} users", f"{crowd.each_tokens_per_s.expected:.0f} tok/s each, {total} in all")
+        )
+    if speed.drafted:
+        kinds = (
+            f"{kind.text} {kind.decode_tokens_per_s.low:.0f} to {kind.decode_tokens_per_s.high:.0f}"
+            for kind in speed.drafted
+        )
+        rows.append(("drafting", f"{', '.join(kinds)} tok/s, by the kind of text"))
+    if speed.prefill:
+        prompt = speed.prefill
+        seconds = _seconds_band(Band(*(ms / 1000 for ms in _three(prompt.ttft_ms))))
+        rows.append(("prompt", f"{prompt.prompt_tokens:,} tokens in {seconds}"))
+    if speed.start_up:
+        first, again = speed.start_up.seconds, speed.start_up.again_seconds
+        rows.append(("start", f"{_seconds_band(first)}; {show_seconds(again.expected)} with warm caches"))
+    return rows
+
+
+def _three(band: Band) -> tuple[float, float, float]:
+    return band.low, band.expected, band.high
+
+
+def _seconds_band(band: Band) -> str:
+    low, expected, high = (show_seconds(value) for value in _three(band))
+    return f"{expected} ({low} to {high})"
+
+
+def verdict(proposal: Proposal) -> Text:
+    memory = proposal.plan.memory
+    if memory.verdict == "does not fit":
+        return Text(f"does not fit: {show_bytes(memory.short_bytes)} short", style="bold red")
+    if proposal.plan.is_refused:
+        return Text("does not fit: the cache does not hold one request", style="bold red")
+    if proposal.stops:
+        return Text(f"{memory.verdict}, but {proposal.stops[0].rule} stops it", style="bold red")
+    if not proposal.suits_host:
+        return Text(f"{memory.verdict}, but this host has no NVIDIA GPU", style="yellow")
+    if memory.verdict == "tight":
+        return Text("tight: fits as expected, not at the high end of the estimates", style="yellow")
+    return Text("fits", style="bold green")
+
+
+def compare_view(ways: Sequence[Proposal]) -> Table:
+    """A column a way, a row a figure."""
+    rows: list[Sequence[RenderableType]] = [("verdict", *(verdict(way) for way in ways))]
+    plans = [way.plan for way in ways]
+    rows.append(("engine", *(f"{plan.launch.engine} {plan.launch.version or ''}".rstrip() for plan in plans)))
+    names = dict.fromkeys(part.name for plan in plans for part in plan.memory.parts)
+    for name in names:
+        rows.append((name, *(_part(plan.memory, name) for plan in plans)))
+    rows.append(("needed", *(bytes_band(plan.memory.needed) for plan in plans)))
+    rows.append(("room left", *(show_bytes(max(0, _left(plan.memory))) for plan in plans)))
+    rows.append(("context", *(f"{plan.cache.users} x {plan.cache.context:,}" for plan in plans)))
+    rows.append(("decode", *(_speed_cell(plan.speed) for plan in plans)))
+    rows.append(("prompt", *(_prompt_cell(plan.speed) for plan in plans)))
+    rows.append(("quality", *(_quality(way.recipe) for way in ways)))
+    rows.append(("findings", *(_finding_counts(way) for way in ways)))
+    return table(("", *(way.name for way in ways)), rows)
+
+
+def _part(memory: MemoryAccount, name: str) -> str:
+    found = [part for part in memory.parts if part.name == name]
+    return bytes_band(found[0].bytes) if found else "-"
+
+
+def _left(memory: MemoryAccount) -> int:
+    return memory.room_bytes - round(memory.needed.expected)
+
+
+def _speed_cell(speed: Speed | None) -> str:
+    return f"{speed_band(speed.decode_tokens_per_s)}, {speed.rung}" if speed else "not known"
+
+
+def _prompt_cell(speed: Speed | None) -> str:
+    if not speed or not speed.prefill:
+        return "not known"
+    return f"{speed.prefill.tokens_per_s.expected:,.0f} tok/s at {speed.prefill.prompt_tokens:,}"
+
+
+def _finding_counts(way: Proposal) -> str:
+    counts = {level: sum(each.level == level for each in way.findings) for level in ("stop", "warn", "note")}
+    return ", ".join(f"{count} {level}" for level, count in counts.items() if count) or "none"
+
+
+def findings_view(findings: tuple[Finding, ...]) -> Group:
+    """Level, rule and what happens; where it stands; what to write; who saw it."""
+    views: list[Text] = []
+    for finding in findings:
+        level = Text(f"{finding.level:<6}", _LEVEL_STYLE[finding.level])
+        views.append(level + Text(finding.rule, "bold") + Text(f": {finding.says}"))
+        spot = finding.spot
+        place = f"{visible(spot.path)}:{spot.line}:{spot.column}" if spot else "saw"
+        views.append(Text(f"      {place:<6} {finding.saw}"))
+        if finding.instead:
+            views.append(Text(f"      use    {finding.instead}"))
+        source = finding.sources[0]
+        seen = f"{finding.scope}, {finding.confidence}, {source.seen}, {source.url}"
+        views.append(Text(f"      seen   {seen}", style="dim"))
+    return Group(*views)
+
+
+def models_view(proposals: tuple[Proposal, ...]) -> Table:
+    columns = "name", "fits", "needs", "decode, estimated", "engine", "weights", "recipe", "quality, reported"
+    shown = len(columns) if out.width >= 118 else 5
+    return table(columns[:shown], [_model_row(proposal)[:shown] for proposal in proposals])
+
+
+def _model_row(proposal: Proposal) -> Sequence[RenderableType]:
+    plan, recipe, model = proposal.plan, proposal.recipe, proposal.model
+    return (
+        proposal.name,
+        _short_verdict(proposal),
+        show_bytes(round(plan.memory.needed.expected)),
+        speed_band(plan.speed.decode_tokens_per_s) if plan.speed else "not known",
+        f"{plan.launch.engine} {plan.launch.version or ''}".rstrip(),
+        model.weights.provenance if model else "counted",
+        recipe.status if recipe else "-",
+        _quality(recipe),
+    )
+
+
+def _quality(recipe: Recipe | None) -> str:
+    quality = recipe.quality if recipe else ()
+    return f"{quality[0].suite} {quality[0].this:g} of {quality[0].baseline:g}" if quality else "-"
+
+
+def _short_verdict(proposal: Proposal) -> Text:
+    if not proposal.plan.fits:
+        return Text("no", style="red")
+    if proposal.stops:
+        return Text("stopped", style="red")
+    if not proposal.suits_host:
+        return Text("no GPU", style="yellow")
+    tight = proposal.plan.memory.verdict == "tight"
+    return Text("tight", style="yellow") if tight else Text("yes", style="green")

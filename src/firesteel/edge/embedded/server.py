@@ -1,0 +1,176 @@
+"""llama.cpp's server as one process: the llama-server flags that recipes use, onto xllamacpp.
+
+xllamacpp carries llama-server as a library with no command line; this program is the missing one.
+It runs with the engine's own Python, so it imports nothing of firesteel:
+
+    python -I embedded_server.py --model m.gguf --port 8000 --ctx-size 4096
+
+A flag that is not in the table below is refused by name, exit 2, before anything is loaded.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+Put = Callable[[Any, str], None]
+
+
+def assign(path: str, convert: Callable[[str], Any] = str) -> Put:
+    *parents, last = path.split(".")
+
+    def apply(params: Any, text: str) -> None:
+        target = params
+        for parent in parents:
+            target = getattr(target, parent)
+        setattr(target, last, convert(text))
+
+    return apply
+
+
+def switch(path: str, value: bool) -> Put:
+    return assign(path, lambda _: value)
+
+
+def both(*puts: Put) -> Put:
+    def apply(params: Any, text: str) -> None:
+        for one in puts:
+            one(params, text)
+
+    return apply
+
+
+def enum(kind: str, names: dict[str, str]) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        import xllamacpp
+
+        if text not in names:
+            raise ValueError(f"must be one of {', '.join(names)}")
+        return getattr(getattr(xllamacpp, kind), names[text])
+
+    return convert
+
+
+_KV_TYPES = enum(
+    "ggml_type",
+    {
+        name: f"GGML_TYPE_{name.upper()}"
+        for name in ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
+    },
+)
+_FLASH = enum(
+    "llama_flash_attn_type",
+    {
+        name: f"LLAMA_FLASH_ATTN_TYPE_{word}"
+        for name, word in (("on", "ENABLED"), ("off", "DISABLED"), ("auto", "AUTO"))
+    },
+)
+_LOAD = enum(
+    "llama_load_mode",
+    {name: f"LLAMA_LOAD_MODE_{name.upper()}" for name in ("auto", "none", "mmap", "mlock")},
+)
+
+TAKES_VALUE: dict[str, Put] = {
+    "model": assign("model.path"),
+    "alias": assign("model_alias", lambda text: {text}),
+    "host": assign("hostnames", lambda text: [text]),
+    "port": assign("port", int),
+    "ctx-size": assign("n_ctx", int),
+    "parallel": assign("n_parallel", int),
+    "batch-size": assign("n_batch", int),
+    "ubatch-size": assign("n_ubatch", int),
+    "threads": both(assign("cpuparams.n_threads", int), assign("cpuparams_batch.n_threads", int)),
+    "threads-batch": assign("cpuparams_batch.n_threads", int),
+    "n-gpu-layers": assign("n_gpu_layers", lambda text: {"auto": -1, "all": 999}.get(text) or int(text)),
+    "cache-type-k": assign("cache_type_k", _KV_TYPES),
+    "cache-type-v": assign("cache_type_v", _KV_TYPES),
+    "flash-attn": assign("flash_attn_type", _FLASH),
+    "load-mode": assign("load_mode", _LOAD),
+    "cache-ram": assign("cache_ram_mib", int),
+    "fit": assign("fit_params", lambda text: {"on": True, "off": False}[text]),
+    "seed": assign("sampling.seed", int),
+    "temp": assign("sampling.temp", float),
+    "top-k": assign("sampling.top_k", int),
+    "top-p": assign("sampling.top_p", float),
+    "min-p": assign("sampling.min_p", float),
+    "n-predict": assign("n_predict", int),
+    "log-verbosity": assign("verbosity", int),
+    "api-key": assign("api_keys", lambda text: [text]),
+}
+BARE: dict[str, Put] = {
+    "metrics": switch("endpoint_metrics", True),
+    "slots": switch("endpoint_slots", True),
+    "no-slots": switch("endpoint_slots", False),
+    "jinja": switch("use_jinja", True),
+    "no-jinja": switch("use_jinja", False),
+    "kv-unified": switch("kv_unified", True),
+    "no-kv-unified": switch("kv_unified", False),
+    "cont-batching": switch("cont_batching", True),
+    "no-cont-batching": switch("cont_batching", False),
+    "no-warmup": switch("warmup", False),
+    "no-ui": switch("ui", False),
+}
+
+
+class UnsupportedFlag(Exception):
+    """The words do not make a server."""
+
+
+def settings(words: list[str]) -> list[tuple[str, Put, str]]:
+    """Command-line words -> (flag, how to apply it, value), or Refused."""
+    found = []
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or (name not in TAKES_VALUE and name not in BARE):
+            raise UnsupportedFlag(
+                f"the embedded engine does not know `{word}`; it takes {', '.join(known())}"
+            )
+        if name in BARE:
+            if equals:
+                raise UnsupportedFlag(f"`--{name}` takes no value")
+            found.append((name, BARE[name], ""))
+            continue
+        given = value if equals else next(rest, None)
+        if given is None:
+            raise UnsupportedFlag(f"`--{name}` needs a value")
+        found.append((name, TAKES_VALUE[name], given))
+    return found
+
+
+def known() -> list[str]:
+    return [f"--{name}" for name in sorted((*TAKES_VALUE, *BARE))]
+
+
+def main(words: list[str]) -> int:
+    try:
+        chosen = settings(words)
+    except UnsupportedFlag as error:
+        print(f"embedded engine: {error}", file=sys.stderr)
+        return 2
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    if key := os.environ.get("LLAMA_API_KEY"):  # as llama-server does: words are for everybody to see
+        params.api_keys = [key]
+    for name, apply, value in chosen:
+        try:
+            apply(params, value)
+        except (ValueError, KeyError) as error:
+            print(f"embedded engine: `--{name} {value}` is not valid: {error}", file=sys.stderr)
+            return 2
+    try:
+        server = xllamacpp.Server(params)
+    except RuntimeError as error:
+        print(f"embedded engine: {error}", file=sys.stderr)
+        return 1
+    print(f"embedded engine: serving on {server.listening_address}", flush=True)
+    # The server's own threads do the work. As the first process of a container nothing ends it by default.
+    signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
+    while True:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

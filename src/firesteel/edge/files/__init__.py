@@ -1,0 +1,1 @@
+"""Files of the user and of firesteel: FIRESTEEL_HOME, checkpoints, text files, secrets."""

@@ -1,0 +1,147 @@
+"""firesteel's own folder: everything that it writes is under `FIRESTEEL_HOME`.
+
+engines/   pulled engines, one a version      models/    weights that came with a package
+services/  one folder a running model         catalog/   the user's own recipes, models and images
+hub/       what was fetched from the Hub      secrets/   keys and tokens, one file a service
+compiled/  what engines compiled              starts/    how long earlier starts took
+wheels/    packages that recipes add          cache/     answers kept: see edge/kept.py
+gateway/   what `serve` started, its socket   tune/      journals of `tune`
+keys.json  the gateway's keys, hashed         requests.db, history.db: requests served, runs measured
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from firesteel.edge.host.machine_files import sim_free_bytes
+from firesteel.errors import HostNotReady
+from firesteel.units import show_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    root: Path
+
+    @property
+    def engines(self) -> Path:
+        return self.root / "engines"
+
+    @property
+    def weights(self) -> Path:
+        return self.root / "weights"
+
+    @property
+    def services(self) -> Path:
+        return self.root / "services"
+
+    @property
+    def catalog(self) -> Path:
+        return self.root / "catalog"
+
+
+def find_home(environ: Mapping[str, str] = os.environ) -> Home:
+    if chosen := environ.get("FIRESTEEL_HOME"):
+        return Home(Path(chosen).expanduser().absolute())
+    base = environ.get("XDG_DATA_HOME") or Path(environ.get("HOME", "~")).expanduser() / ".local/share"
+    return Home(Path(base) / "firesteel")
+
+
+def expand_home(words: Iterable[str]) -> tuple[str, ...]:
+    """`~/x` -> the user's own folder, as a shell would; docker takes `~` for a name."""
+    return tuple(str(Path(word).expanduser()) if word.startswith("~/") else word for word in words)
+
+
+def catalog_files(home: Home) -> list[tuple[str, str]]:
+    """The user's own recipes, models and images as (path, text)."""
+    found = sorted(home.catalog.rglob("*.yaml")) if home.catalog.is_dir() else []
+    return [(str(path), path.read_text("utf-8", errors="replace")) for path in found]
+
+
+def free_bytes(folder: Path) -> int:
+    pretend = sim_free_bytes()
+    if pretend is not None:
+        return pretend
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def need_disk(folder: Path, needed_bytes: int, what: str) -> None:
+    free = free_bytes(folder)
+    if free < needed_bytes:
+        raise HostNotReady(
+            f"{what} needs {show_bytes(needed_bytes)}, the disk under {folder} has {show_bytes(free)} free",
+            next="free some space, or put firesteel's folder elsewhere: FIRESTEEL_HOME=/path/with/space",
+        )
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Makes the folder; a full, read-only or forbidden disk becomes a sentence."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            what, hint = f"the disk under {folder} is full", "free some space, or set"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+            what, hint = f"{folder} cannot be written ({error.strerror})", "set"
+        else:
+            raise
+        raise HostNotReady(what, next=f"{hint} another folder: FIRESTEEL_HOME=/path/with/space") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Whole or not at all, whatever dies meanwhile."""
+    with writing(path.parent):
+        half = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with open(half, "w", encoding="utf-8", opener=_only_mine) as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            half.replace(path)
+        finally:
+            half.unlink(missing_ok=True)
+
+
+def _only_mine(path: str, flags: int) -> int:
+    """A launch may carry secrets in its environment; nobody else reads what is written here."""
+    return os.open(path, flags, 0o600)
+
+
+class Locked(Exception):
+    """Somebody else holds the lock."""
+
+
+# Open-file-description locks: they go with the process, and can be asked about without being taken.
+_WRITE_LOCK = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+
+
+@contextmanager
+def lock(path: Path) -> Iterator[None]:
+    """An exclusive lock that goes with the process. Raises Locked when taken."""
+    with writing(path.parent), path.open("a") as file:
+        try:
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, _WRITE_LOCK)
+        except (BlockingIOError, PermissionError):
+            raise Locked(str(path)) from None
+        yield
+
+
+def is_locked(path: Path) -> bool:
+    """Only looks: a look that took the lock would keep its owner out."""
+    try:
+        with path.open("r+") as file:
+            answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _WRITE_LOCK)
+    except FileNotFoundError:
+        return False
+    return bool(struct.unpack("hhqqi4x", answer)[0] != fcntl.F_UNLCK)

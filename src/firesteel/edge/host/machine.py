@@ -1,0 +1,106 @@
+"""The machine at hand, measured: memory, GPUs, and how fast memory can be read."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.host import nvidia_smi
+from firesteel.edge.host.machine_files import sim_folder
+from firesteel.edge.host.memory import meminfo
+from firesteel.errors import HostNotReady
+from firesteel.facts import Gpu, Host, keep_free_bytes, parse_gpus
+from firesteel.facts.host.hardware import hardware
+from firesteel.units import GIB, MIB
+
+_MEASUREMENTS = 5
+_SMI = ("--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv,noheader")
+
+
+def gpus() -> tuple[Gpu, ...]:
+    return parse_gpus(nvidia_smi.ask(*_SMI) or "")
+
+
+def local_host(home: Home) -> Host:
+    """This machine. A GB10 gets its bandwidth from the data sheet, any other machine is measured."""
+    memory, found, cores = meminfo(), gpus(), len(os.sched_getaffinity(0))
+    if any(gpu.is_gb10 for gpu in found):
+        sheet = hardware("gb10")
+        title = f"pretend {sheet.title}" if sim_folder() else sheet.title
+        return Host(
+            "local", title, "gb10", cores, memory.total_bytes, memory.available_bytes,
+            keep_free_bytes(memory.total_bytes, sheet.ceiling_bytes),
+            float(sheet.bandwidth_bytes_per_s), "reported", found,
+        )  # fmt: skip
+    return Host(
+        "local", _cpu_name(), None, cores, memory.total_bytes, memory.available_bytes,
+        keep_free_bytes(memory.total_bytes, None), bandwidth(home, cores), "measured", found,
+    )  # fmt: skip
+
+
+def bandwidth(home: Home, cores: int) -> float:
+    """Bytes read a second by all cores: the best of the first few measurements since the machine booted.
+
+    Other programs only take away, so the best is the nearest to the truth.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    kept = home.root / "bandwidth.json"
+    best, times = _kept_bandwidth(kept, boot, cores)
+    if times >= _MEASUREMENTS:
+        return best
+    best = max(best, *(measure_read_bandwidth(cores) for _ in range(2)))
+    with suppress(HostNotReady):  # a folder that cannot be written only means measuring again
+        write_text(kept, json.dumps({"boot": boot, "cores": cores, "bytes_per_s": best, "times": times + 1}))
+    return best
+
+
+def _kept_bandwidth(path: Path, boot: str, cores: int) -> tuple[float, int]:
+    try:
+        kept = json.loads(path.read_text())
+        if kept["boot"] == boot and kept["cores"] == cores:
+            return float(kept["bytes_per_s"]), int(kept["times"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return 0.0, 0
+
+
+def measure_read_bandwidth(threads: int, seconds: float = 0.1) -> float:
+    """Each thread scans a buffer larger than a cache with libc's `memchr`; ctypes lets them run at once."""
+    size = 64 * MIB if meminfo().available_bytes > 4 * GIB else 16 * MIB
+    memchr = ctypes.CDLL(None).memchr
+    memchr.argtypes, memchr.restype = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t), ctypes.c_void_p
+    # Filled, not zeroed: untouched zero pages are all one page, which sits in the cache.
+    buffers = [bytearray(b"\x01") * size for _ in range(threads)]
+    rates: list[float] = []
+
+    def scan(buffer: bytearray) -> None:
+        view = (ctypes.c_char * size).from_buffer(buffer)
+        done, start = 0, time.perf_counter()
+        while (spent := time.perf_counter() - start) < seconds:
+            memchr(ctypes.addressof(view), 0, size)
+            done += size
+        rates.append(done / spent)
+
+    workers = [threading.Thread(target=scan, args=(buffer,)) for buffer in buffers]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return sum(rates)
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.machine()

@@ -1,0 +1,40 @@
+"""Where the machine's own files are: this host's `/proc`, or that of a pretend Spark.
+
+`FIRESTEEL_SIM` names the folder of a pretend Spark (`edge/sim`). What only a GB10 shows is read from there;
+processes, ports and locks are always this host's own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+SIM = "FIRESTEEL_SIM"
+
+
+def sim_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The pretend Spark that stands for this machine; None on a real one."""
+    return Path(chosen) if (chosen := environ.get(SIM)) else None
+
+
+def machine_file(name: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """`proc/meminfo` -> the file to read it from. A pretend one is brought up to date by being asked for."""
+    folder = sim_folder(environ)
+    if folder is None:
+        return Path("/") / name
+    if name.startswith("proc/"):
+        from firesteel.sim.memory import settle  # a real host never needs it
+
+        settle(folder)
+    return folder / name
+
+
+def sim_free_bytes(environ: Mapping[str, str] = os.environ) -> int | None:
+    """What a pretend Spark's disk has left; None: ask the disk itself."""
+    folder = sim_folder(environ)
+    if folder is None:
+        return None
+    from firesteel.sim.spark import read_spark
+
+    return read_spark(folder).disk_free_bytes

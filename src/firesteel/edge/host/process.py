@@ -1,0 +1,184 @@
+"""Processes: starting them so that they cannot outlive their parent, knowing them again, ending them.
+
+A pid alone names nobody, pids are used again. A Pid here is the number and the start time in clock
+ticks since boot, which together name one process for as long as the machine is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pid:
+    number: int
+    started_ticks: int
+
+
+def this_process() -> Pid:
+    return find(os.getpid()) or Pid(os.getpid(), 0)
+
+
+def find(number: int) -> Pid | None:
+    """The process that has this number now; None for no process and for a zombie."""
+    try:
+        stat = Path(f"/proc/{number}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else Pid(number, int(fields[19]))
+
+
+def is_alive(pid: Pid) -> bool:
+    return find(pid.number) == pid
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """Memory of a process and its children, shared pages divided among those that share them."""
+
+    total_bytes: int
+    own_bytes: int
+    """Without mapped files: what the host gets back when the process goes."""
+
+
+def memory(pid: Pid) -> ProcessMemory:
+    total = own = 0
+    for number in _with_children(pid.number) if is_alive(pid) else ():
+        try:
+            rollup = Path(f"/proc/{number}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        kib = {line.split(":")[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]}
+        total += kib.get("Pss", 0) * 1024
+        own += (kib.get("Pss_Anon", 0) + kib.get("Pss_Shmem", 0)) * 1024
+    return ProcessMemory(total, own)
+
+
+def _with_children(number: int) -> list[int]:
+    found = [number]
+    for parent in found:
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
+            try:
+                found += [int(child) for child in task.read_text().split()]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    return found
+
+
+def die_with_parent() -> None:
+    """Between fork and exec: the kernel kills this process when its parent goes, however that goes."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def send(pid: Pid, number: signal.Signals) -> None:
+    if is_alive(pid):
+        try:
+            os.kill(pid.number, number)
+        except ProcessLookupError:
+            return
+
+
+def start_detached(argv: list[str], log: Path) -> int:
+    """In a session of its own, so that closing the terminal does not reach it. Returns its number.
+
+    It gets nothing of ours that is open: whoever waits for the end of a pipe would wait for it."""
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        actions = [(os.POSIX_SPAWN_DUP2, out, 1), (os.POSIX_SPAWN_DUP2, out, 2)]
+        nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+        closed = [(os.POSIX_SPAWN_CLOSE, each) for each in _handed_down()]
+        every = [nothing, *actions, *closed]
+        return os.posix_spawn(argv[0], argv, os.environ, file_actions=every, setsid=True)
+    finally:
+        os.close(out)
+
+
+def _handed_down() -> list[int]:
+    """What a new program would find open above 2. Python opens nothing so; what started us may have: uvloop
+    leaves its children the ends of their pipes under a second number."""
+    found = []
+    for number in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
+        try:
+            if number > 2 and os.get_inheritable(number):
+                found.append(number)
+        except OSError:  # gone by now: the one that listed them, for instance
+            continue
+    return found
+
+
+async def run(*argv: str) -> tuple[int, str]:
+    """Exit code and what it said; a program that is not there is code 127."""
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+    except FileNotFoundError:
+        return 127, f"{argv[0]}: not found"
+    try:
+        output, _ = await child.communicate()
+    except asyncio.CancelledError:
+        child.kill()
+        await child.wait()
+        raise
+    return child.returncode or 0, output.decode(errors="replace")
+
+
+def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def port_owner(port: int) -> str | None:
+    """`nginx (pid 812)`, if we may see it."""
+    inodes = {
+        fields[9]
+        for table in ("/proc/net/tcp", "/proc/net/tcp6")
+        if Path(table).exists()
+        for fields in (line.split() for line in Path(table).read_text().splitlines()[1:])
+        if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port
+    }
+    for folder in Path("/proc").glob("[0-9]*/fd"):
+        try:
+            if any(
+                str(link.readlink()) in {f"socket:[{inode}]" for inode in inodes} for link in folder.iterdir()
+            ):
+                return f"{(folder.parent / 'comm').read_text().strip()} (pid {folder.parent.name})"
+        except OSError:
+            continue
+    return None
+
+
+def now() -> float:
+    """The wall clock, for what people read."""
+    return time.time()
+
+
+def uptime() -> float:
+    """A clock that nobody sets, for waiting."""
+    return time.monotonic()
+
+
+def has_ended(child: int) -> bool:
+    """A child of ours, by number; reaps it."""
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] == child
+    except ChildProcessError:
+        return True

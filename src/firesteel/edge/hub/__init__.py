@@ -1,0 +1,1 @@
+"""The Hugging Face Hub: listing repositories, downloading files, and the shared cache on disk."""

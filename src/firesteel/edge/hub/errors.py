@@ -1,0 +1,105 @@
+"""What the Hub's library raises, as sentences with what to type. Its own words can hold signed addresses."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
+
+if TYPE_CHECKING:
+    from firesteel.edge.hub.client import Hub
+
+
+def may_pass(error: Exception) -> bool:
+    """Worth another try: the network, a busy server, a body that ended early; not a full disk."""
+    import httpx2  # huggingface_hub's client; lazy like it: only who fetches pays for them
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if isinstance(error, HfHubHTTPError):
+        return error.response.status_code >= 500
+    return isinstance(error, httpx2.TransportError) or is_short(error)
+
+
+def is_short(error: Exception | None) -> bool:
+    """The library's own complaint that a body was shorter than said: an OSError of no kind."""
+    return type(error) is OSError and error.errno is None
+
+
+def explain(
+    error: Exception, hub: Hub, repository: str, revision: str, path: str | None = None
+) -> FiresteelError:
+    import httpx2
+    from huggingface_hub import errors
+
+    page = f"{hub.page}/{repository}"
+    match error:
+        case FiresteelError():
+            return error
+        case errors.GatedRepoError():
+            return _gated(hub, repository, page)
+        case errors.RevisionNotFoundError():
+            return UsageError(f"{repository} has no revision `{revision}`", next=f"see {page}/commits/main")
+        case errors.EntryNotFoundError():
+            return FiresteelError(f"{repository} has no file {path}", next=f"see {page}/tree/{revision}")
+        case errors.RepositoryNotFoundError():
+            return _missing(hub, repository)
+        case errors.OfflineModeIsEnabled():
+            return HostNotReady(
+                f"{repository} is not here in full, and HF_HUB_OFFLINE forbids to fetch it",
+                next="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE, then the same again",
+            )
+        case errors.HfHubHTTPError():
+            return _refused(hub, repository, error.response.status_code)
+        case errors.HFValidationError():
+            return UsageError(f"`{repository}` is not a Hub repository", next="firesteel pull ORG/NAME")
+        case OSError() if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return HostNotReady(
+                f"the disk is full while {repository} is fetched",
+                next="firesteel pull --prune, then the same again: it goes on where it stopped",
+            )
+        case httpx2.HTTPError() | ConnectionError() | TimeoutError():
+            return FiresteelError(
+                f"{hub.page} cannot be reached ({type(error).__name__})",
+                next="check the network, then the same again: it goes on where it stopped",
+            )
+    return FiresteelError(
+        f"{hub.page} does not answer like the Hub ({type(error).__name__})", next="check HF_ENDPOINT"
+    )
+
+
+def _gated(hub: Hub, repository: str, page: str) -> FiresteelError:
+    if hub.token:
+        return HostNotReady(
+            f"{repository} is gated, and your token may not read it yet",
+            next=f"accept its licence at {page} with the account of the token, then the same again",
+        )
+    return HostNotReady(
+        f"{repository} is gated: its makers want to know who takes it",
+        next=f"accept its licence at {page}, then: export HF_TOKEN=... ({hub.page}/settings/tokens)",
+    )
+
+
+def _missing(hub: Hub, repository: str) -> FiresteelError:
+    if hub.token:
+        return UsageError(
+            f"the Hub has no {repository} that your token may see", next=f"look for it: {hub.page}/models"
+        )
+    return UsageError(
+        f"the Hub has no public {repository}",
+        next=f"look for it: {hub.page}/models; if it is private: export HF_TOKEN=...",
+    )
+
+
+def _refused(hub: Hub, repository: str, status: int) -> FiresteelError:
+    if status in (401, 403):
+        return HostNotReady(
+            f"{hub.page} refuses {repository} (HTTP {status}): the token is wrong, or may not read it",
+            next=f"make one that may at {hub.page}/settings/tokens, then: export HF_TOKEN=...",
+        )
+    if status == 429:
+        return FiresteelError(
+            f"{hub.page} says that you ask too often (HTTP 429)",
+            next="wait a while; with HF_TOKEN set the Hub allows more",
+        )
+    return FiresteelError(f"{hub.page} answered HTTP {status} for {repository}", next="try again later")

@@ -1,0 +1,148 @@
+"""The sources of a llama.cpp build -> its Schema.
+
+Every option of every llama.cpp program is one `add_opt(common_arg(...))` in `common/arg.cpp`: its spellings,
+for a switch also the spellings that say no, a hint and a help text, and a small function whose parameters
+tell what the option takes. Chained calls say which programs have it and which environment variable sets it.
+llama-server has what is common to all and what names it. Options that only say "has been removed" are left
+out. Seen in b4806 to b11549.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from firesteel.engines.schema.self_check import moved, self_check
+from firesteel.engines.schema.symbols import Flag, Kind, Schema, Takes, Value
+
+ENGINE = "llama.cpp"
+_OPTION = re.compile(r"\badd_opt\(\s*common_arg\(")
+_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)\'|[(){}\[\],]')
+_SURE = ("model", "ctx-size", "port", "host", "flash-attn", "parallel", "cache-type-k")
+_TRUTHS = {
+    "is_truthy": ("1", "enabled", "on", "true"),
+    "is_falsey": ("0", "disabled", "false", "off"),
+    "is_autoy": ("-1", "auto"),
+}
+_SERVER = "LLAMA_EXAMPLE_SERVER"
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """The arguments of one `common_arg(...)`, and what is chained after it."""
+
+    parts: tuple[str, ...]
+    chained: str
+
+
+def wanted(path: str) -> bool:
+    """In a checkout, or vendored in some package's folder."""
+    return path.endswith(("common/arg.cpp", "common/speculative.cpp"))
+
+
+def learn(version: str, files: Mapping[str, str]) -> Schema:
+    """Raises FiresteelError, naming what moved, rather than give half a schema."""
+    text = _COMMENT.sub(lambda match: match[1] or "", "\n".join(files.values()))
+    if not _OPTION.search(text):
+        raise moved(ENGINE, "`add_opt(common_arg(` in common/arg.cpp", version)
+    flags = {flag.name: flag for option in _options(text) for flag in _flag(option, text)}
+    variables = {name: flag.value for flag in flags.values() for name in flag.variables}
+    schema = Schema("llamacpp", version, flags, {}, variables)
+    return self_check(schema, ENGINE, sure=_SURE, flags=120, variables=40, named=("cache-type-k",))
+
+
+def _options(text: str) -> Iterator[_Option]:
+    for match in _OPTION.finditer(text):
+        parts, end = _parts(text, match.end())
+        _, end_of_chain = _parts(text, end)
+        yield _Option(tuple(parts), text[end:end_of_chain])
+
+
+def _parts(text: str, start: int) -> tuple[list[str], int]:
+    """The arguments of a call whose `(` stands just before `start`, and where its `)` ends."""
+    parts: list[str] = []
+    begin, depth = start, 0
+    for token in _TOKEN.finditer(text, start):
+        mark = token[0]
+        if mark in ("(", "{", "["):
+            depth += 1
+        elif mark in (")", "}", "]"):
+            if depth == 0:
+                return [*parts, text[begin : token.start()].strip()], token.end()
+            depth -= 1
+        elif mark == "," and depth == 0:
+            parts.append(text[begin : token.start()].strip())
+            begin = token.end()
+    return parts, len(text)
+
+
+def _flag(option: _Option, text: str) -> Iterator[Flag]:
+    """One flag, or none when llama-server does not have it."""
+    names = _STRING.findall(option.parts[0])
+    body = option.parts[-1]
+    if not names or not _is_for_server(option.chained, text) or _is_removed(option):
+        return
+    first = next((name for name in names if name.startswith("--")), names[0])
+    negatives = _STRING.findall(option.parts[1]) if option.parts[1].startswith("{") else []
+    takes, kind = _taken(body)
+    words, is_whole = _values(body, text)
+    yield Flag(
+        first.lstrip("-"),
+        Value(kind, tuple(sorted(words)), open=not is_whole),
+        takes,
+        tuple(name for name in names if name != first),
+        tuple(negatives),
+        tuple(re.findall(r'set_env\("(\w+)"\)', option.chained)),
+        any("DEPRECATED" in part for part in option.parts),
+    )
+
+
+def _is_for_server(chained: str, text: str) -> bool:
+    if _SERVER in (_programs(chained, "set_excludes", text) or "") or "set_preset_only" in chained:
+        return False
+    programs = _programs(chained, "set_examples", text)
+    return programs is None or _SERVER in programs or "LLAMA_EXAMPLE_COMMON" in programs
+
+
+def _programs(chained: str, setter: str, text: str) -> str | None:
+    """The programs that a chained call names, written out or as a list that has a name."""
+    match = re.search(rf"{setter}\((?:\{{([^}}]*)\}}|(\w+))\)", chained)
+    if not match:
+        return None
+    listed = re.search(rf"\b{match[2]}\s*=?\s*\{{([^}}]*)\}}", text) if match[2] else None
+    return listed[1] if listed else match[1] or ""
+
+
+def _is_removed(option: _Option) -> bool:
+    return any("argument has been removed" in part or "arg_removed(" in part for part in option.parts)
+
+
+def _taken(body: str) -> tuple[Takes, Kind]:
+    """From the parameters of the function: none, an int, a bool, a string, or two strings."""
+    head = body.partition("{")[0]
+    texts = head.count("std::string")
+    if texts:
+        return ("many" if texts > 1 else "value"), "str"
+    if re.search(r",\s*int\b", head):
+        return "value", "int"
+    return "nothing", "bool"
+
+
+def _values(body: str, text: str) -> tuple[set[str], bool]:
+    """The words that the function compares its value with, and whether it refuses all others."""
+    if "kv_cache_type_from_str" in body:
+        listed = re.search(r"kv_cache_types\s*=\s*\{([^}]*)\}", text)
+        words = {name.lower() for name in re.findall(r"GGML_TYPE_(\w+)", listed[1])} if listed else set()
+        return words, bool(words)
+    if "common_speculative_types_from_names" in body:
+        return set(re.findall(r'case COMMON_SPECULATIVE_TYPE_\w+:\s*return "([^"]+)"', text)), False
+    words = set(re.findall(r'\bvalue\s*==\s*"([^"]*)"', body))
+    for name, truths in _TRUTHS.items():
+        if f"{name}(value)" in body:
+            words |= set(truths)
+    refuses = re.search(r"else\s*\{\s*throw\b", body) is not None
+    reads_more = re.search(r"\bsto[ifld]+\(|parse_|split|fopen|ifstream|_from_(name|str)\(", body) is not None
+    return words, bool(words) and refuses and not reads_more

@@ -1,0 +1,1 @@
+"""Engine logs: start-up phases, reported memory, and known failures."""

@@ -1,0 +1,86 @@
+"""What an engine says that it took: memory by part, tokens of cache, requests at once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from firesteel.launch import EngineName
+from firesteel.units import GIB, MIB
+
+_KV_GIB = (
+    r"(?:Available KV cache memory: |reserved |(?:Explicitly|Auto) set \()"
+    r"([\d.]+)(?: |/[\d.]+\) )GiB"  # on a CPU: (1.0/23.54) GiB
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedMemory:
+    """As the engine itself reports it; None where it did not say."""
+
+    weights_bytes: int | None = None
+    kv_bytes: int | None = None
+    compute_bytes: int | None = None
+    kv_tokens: int | None = None
+    concurrency: float | None = None
+    """Requests of the whole context that the cache holds at once."""
+    graph_bytes: int | None = None
+    """CUDA graphs, as captured."""
+
+
+def reported_memory(engine: EngineName, text: str) -> ReportedMemory:
+    return {"llamacpp": _llamacpp, "vllm": _vllm, "sglang": _sglang}[engine](text)
+
+
+def _llamacpp(text: str) -> ReportedMemory:
+    return ReportedMemory(
+        _sum(r"load_tensors: .* model buffer size = +([\d.]+) MiB", text, MIB),
+        _sum(r"llama_(?:kv_cache|memory_recurrent): .* (?:KV|RS) buffer size = +([\d.]+) MiB", text, MIB),
+        _sum(r"sched_reserve: .* compute buffer size = +([\d.]+) MiB", text, MIB),
+    )
+
+
+def _vllm(text: str) -> ReportedMemory:
+    """Up to 0.29 one or two lines, with `GPU` before the size; since 0.30 the device's own name."""
+    concurrency = _last(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x", text)
+    return ReportedMemory(
+        _sum(r"Model loading took ([\d.]+) GiB", text, GIB),
+        _sum(_KV_GIB, text, GIB),
+        None,
+        _count(r"KV cache size: ([\d,]+) tokens", text),
+        float(concurrency) if concurrency else None,
+        _sum(r"Graph capturing finished in [\d.]+ secs, took (-?[\d.]+) GiB", text, GIB),
+    )
+
+
+def _sglang(text: str) -> ReportedMemory:
+    """It prints GB and divides by 2^30."""
+    return ReportedMemory(
+        _sum(r"Load weight end\..* mem usage=([\d.]+) GB", text, GIB),
+        _sglang_kv(text),
+        None,
+        _count(r"max_total_num_tokens=(\d+)", text),
+        None,
+        _sum(r"Capture .*graph end\..* mem usage=(-?[\d.]+) GB", text, GIB),
+    )
+
+
+def _sglang_kv(text: str) -> int | None:
+    """Since 0.5.18 it may say an upper bound first, and what it took after the graphs."""
+    said = [line for line in text.splitlines() if re.search(r"KV [Cc]ache (?:is )?allocated\.", line)]
+    return _sum(r"\b(?:K|V|KV) size: ([\d.]+) GB", "\n".join(said), GIB)
+
+
+def _sum(pattern: str, text: str, unit: int) -> int | None:
+    found = re.findall(pattern, text)
+    return round(sum(float(each) for each in found) * unit) if found else None
+
+
+def _last(pattern: str, text: str) -> str | None:
+    found = re.findall(pattern, text)
+    return found[-1] if found else None
+
+
+def _count(pattern: str, text: str) -> int | None:
+    found = _last(pattern, text)
+    return int(found.replace(",", "")) if found else None

@@ -1,0 +1,62 @@
+"""Where a start is, by the lines that engines print on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firesteel.engines.logs.data import EngineRow, MarkRow, Stage, engine_rows
+from firesteel.launch import EngineName
+
+
+@dataclass(frozen=True, slots=True)
+class StartProgress:
+    """One line's news: the stage, and how much of it is done where the line counts."""
+
+    stage: Stage
+    words: str
+    done: int | None = None
+    total: int | None = None
+    unit: str | None = None
+    """What `done` and `total` count; None with a total: hundredths."""
+
+    @property
+    def share(self) -> float | None:
+        """Of the stage, 0 to 1."""
+        if self.done is None or not self.total:
+            return None
+        return min(1.0, self.done / self.total)
+
+    def __str__(self) -> str:
+        if self.done is None or not self.total:
+            return self.words
+        return f"{self.words}, " + (
+            f"{self.done} of {self.total} {self.unit}" if self.unit else f"{self.done} %"
+        )
+
+
+def start_progress(engine: EngineName, line: str, version: str | None = None) -> StartProgress | None:
+    """What the engine is doing, if this line tells; with `version`, only lines that this release prints."""
+    for row in engine_rows()[engine].marks:
+        found = row.read(line) if row.is_of(version) else None
+        if found:
+            return _mark(row, found.groupdict())
+    return None
+
+
+def _mark(row: MarkRow, captured: dict[str, str | None]) -> StartProgress:
+    if captured.get("percent"):
+        return StartProgress(row.stage, row.words, int(captured["percent"] or 0), 100)
+    done, total = captured.get("done"), captured.get("total")
+    if done is None or total is None:
+        return StartProgress(row.stage, row.words)
+    return StartProgress(row.stage, row.words, int(done), int(total), row.unit)
+
+
+def stages(engine: EngineName) -> tuple[Stage, ...]:
+    """The stages of a start, in their order."""
+    return engine_rows()[engine].stages
+
+
+def version_in(row: EngineRow, line: str) -> str | None:
+    found = next((match for each in row.version if (match := each.read(line))), None)
+    return found["version"] if found else None

@@ -1,0 +1,237 @@
+"""The Python sources of one release, read and never run.
+
+Files move between releases, classes rarely change their names: so a class is looked for by name, first where
+the asking file imports it from, then everywhere. `Hint` is what an annotation says, worked out the way the
+engines' own parsers do it: which plain types are in the union, which literal values, which config class.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+_PLAIN = {"str", "int", "float", "bool", "dict", "list", "tuple", "set", "None"}
+_SAME = {
+    "List": "list",
+    "Dict": "dict",
+    "Tuple": "tuple",
+    "Set": "set",
+    "Sequence": "list",
+    "Mapping": "dict",
+}
+_WRAPPERS = {"Optional", "Union", "SkipValidation", "InitVar", "Final", "A"}
+_TOP_LEVEL = re.compile(r"^(?:(?:class|def) (\w+)|(\w+)(?:\s*:[^\n=]*)? = )", re.MULTILINE)
+_MAX_DEPTH = 12
+"""Aliases of aliases; a circle ends here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A class or an assignment, and the file it stands in."""
+
+    node: ast.ClassDef | ast.FunctionDef | ast.expr
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class TypeHint:
+    """What an annotation says."""
+
+    plain: frozenset[str] = frozenset()
+    """Names of the built-in types in the union; `other` for any class that is none of these."""
+    literals: tuple[str | int | float | bool, ...] = ()
+    names: tuple[str, ...] = ()
+    """Members of an enum in the union."""
+    config: str = ""
+    """A dataclass in the union."""
+    item: str = ""
+    """The type of the items of a list, tuple or set."""
+
+    def __or__(self, other: TypeHint) -> TypeHint:
+        return TypeHint(
+            self.plain | other.plain,
+            (*self.literals, *other.literals),
+            (*self.names, *other.names),
+            self.config or other.config,
+            self.item or other.item,
+        )
+
+
+class SourceTree:
+    """Path -> text of one release; parses a file when it is first asked about."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self.files = files
+        self._modules: dict[str, ast.Module] = {}
+        self._places: dict[str, list[str]] | None = None
+
+    def module(self, path: str) -> ast.Module:
+        if path not in self._modules:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SyntaxWarning)
+                try:
+                    self._modules[path] = ast.parse(self.files[path])
+                except SyntaxError:  # written for a newer Python; what only it defines counts as not found
+                    self._modules[path] = ast.Module([], [])
+        return self._modules[path]
+
+    def paths_with(self, pattern: str) -> Iterator[str]:
+        wanted = re.compile(pattern, re.MULTILINE)
+        return (path for path in sorted(self.files) if wanted.search(self.files[path]))
+
+    def anywhere(self, name: str) -> Definition | None:
+        """A top-level class, function or assignment of this name, in whatever file."""
+        if self._places is None:
+            self._places = _places(self.files)
+        for path in self._places.get(name, ()):
+            if (node := self._own(name, path)) is not None:
+                return Definition(node, path)
+        return None
+
+    def find(self, name: str, path: str, depth: int = 0) -> Definition | None:
+        """What a name means in a file."""
+        if depth > _MAX_DEPTH:
+            return None
+        if (node := self._own(name, path)) is not None:
+            return Definition(node, path)
+        for source, original in self._imported(name, path):
+            if source in self.files and (found := self.find(original, source, depth + 1)):
+                return found
+        return self.anywhere(name) if depth == 0 else None
+
+    def _own(self, name: str, path: str) -> ast.ClassDef | ast.FunctionDef | ast.expr | None:
+        for node in self.module(path).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+                return node
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            value = getattr(node, "value", None)
+            bound = any(isinstance(each, ast.Name) and each.id == name for each in targets)
+            if bound and isinstance(value, ast.expr):
+                return value
+        return None
+
+    def _imported(self, name: str, path: str) -> Iterator[tuple[str, str]]:
+        """(file, name there) for `from x import y as name`, conditional imports included."""
+        for node in ast.walk(self.module(path)):
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if (alias.asname or alias.name) == name:
+                        where = _module_path(node, path)
+                        yield from ((f"{where}.py", alias.name), (f"{where}/__init__.py", alias.name))
+
+    def bases(self, found: Definition) -> Iterator[Definition]:
+        """The class and its bases, farthest first."""
+        if isinstance(found.node, ast.ClassDef):
+            for base in found.node.bases:
+                if isinstance(base, ast.Name) and (parent := self.find(base.id, found.path)):
+                    yield from self.bases(parent)
+            yield found
+
+    def hint(self, node: ast.expr, path: str, depth: int = 0) -> TypeHint:
+        """What an annotation in a file says."""
+        if depth > _MAX_DEPTH:
+            return TypeHint()
+        match node:
+            case ast.Constant(None):
+                return TypeHint(frozenset({"None"}))
+            case ast.Constant(str(text)):
+                return self.hint(_expression(text), path, depth + 1)
+            case ast.BinOp(left, ast.BitOr(), right):
+                return self.hint(left, path, depth + 1) | self.hint(right, path, depth + 1)
+            case ast.Subscript(value, inner):
+                return self._subscript(_last_name(value), inner, path, depth)
+            case ast.Name(name):
+                return self._name(_SAME.get(name, name), path, depth)
+            case ast.Attribute(_, name):
+                return self._name(name, path, depth)
+        return TypeHint(frozenset({"other"}))
+
+    def _subscript(self, name: str, inner: ast.expr, path: str, depth: int) -> TypeHint:
+        parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+        name = _SAME.get(name, name)
+        if name == "Literal":
+            return TypeHint(frozenset({"Literal"}), tuple(self._literals(parts, path, depth)))
+        if name in ("Annotated", "A"):
+            return self.hint(parts[0], path, depth + 1)
+        if name in _WRAPPERS:
+            none = TypeHint(frozenset({"None"})) if name == "Optional" else TypeHint()
+            return reduce(TypeHint.__or__, (self.hint(part, path, depth + 1) for part in parts), none)
+        if name in ("list", "tuple", "set"):
+            item = self.hint(parts[0], path, depth + 1)
+            kind = next((each for each in ("str", "int", "float") if each in item.plain), "")
+            return TypeHint(frozenset({name}), item.literals, item.names, item=kind)
+        return TypeHint(frozenset({name if name in _PLAIN else "other"}))
+
+    def _literals(self, parts: list[ast.expr], path: str, depth: int) -> Iterator[str | int | float | bool]:
+        """Values of `Literal[...]`; a Literal inside a Literal is spread out, as typing does it."""
+        for part in parts:
+            match part:
+                case ast.Constant(str() | int() | float() as value):
+                    yield value
+                case ast.Name() | ast.Attribute() | ast.Subscript():
+                    yield from self.hint(part, path, depth + 1).literals
+
+    def _name(self, name: str, path: str, depth: int) -> TypeHint:
+        if name in _PLAIN:
+            return TypeHint(frozenset({name}))
+        found = self.find(name, path)
+        if found is None or isinstance(found.node, ast.FunctionDef):
+            return TypeHint(frozenset({"other"}))
+        if not isinstance(found.node, ast.ClassDef):
+            return self.hint(found.node, found.path, depth + 1)
+        if _is_decorated(found.node, {"config", "dataclass"}):
+            return TypeHint(frozenset({"other"}), config=found.node.name)
+        bases = {
+            _last_name(base.value if isinstance(base, ast.Subscript) else base) for base in found.node.bases
+        }
+        if any("Enum" in base or base == "Flag" for base in bases):
+            return TypeHint(frozenset({"other"}), names=tuple(enum_names(found.node)))
+        return TypeHint(frozenset({"dict" if "dict" in bases else "other"}))
+
+
+def _places(files: Mapping[str, str]) -> dict[str, list[str]]:
+    """Name -> the files that seem to define it at their top level, found without parsing them."""
+    places: dict[str, list[str]] = {}
+    for path in sorted(files):
+        for one, two in _TOP_LEVEL.findall(files[path]):
+            places.setdefault(one or two, []).append(path)
+    return places
+
+
+def enum_names(node: ast.ClassDef) -> Iterator[str]:
+    """Members, and their values where these are plain words or small numbers (not import paths)."""
+    for each in node.body:
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
+            yield each.targets[0].id
+            match each.value:
+                case ast.Constant(str(text)) if re.fullmatch(r"[\w+-]+", text):
+                    yield text
+                case ast.Constant(int(number)) if not isinstance(number, bool):
+                    yield str(number)
+
+
+def _is_decorated(node: ast.ClassDef, names: set[str]) -> bool:
+    return any(
+        _last_name(each.func if isinstance(each, ast.Call) else each) in names for each in node.decorator_list
+    )
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _expression(text: str) -> ast.expr:
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return ast.Name("object")
+
+
+def _module_path(node: ast.ImportFrom, path: str) -> str:
+    """`from ..x import y` in a/b/c.py -> a/x."""
+    here = path.split("/")[: -node.level] if node.level else []
+    return "/".join([*here, *(node.module or "").split(".")]).strip("/")

@@ -1,0 +1,1 @@
+"""SGLang: command line, KV cache, and how its flags are read from its sources."""

@@ -1,0 +1,167 @@
+"""The sources of an SGLang release -> its Schema.
+
+`ServerArgs.add_cli_args` writes its arguments out (to 0.5.13); since then most are derived from fields that
+carry what argparse needs, `load_format: A[str, Arg(help=..., choices=...)]`, first in `ServerArgs` itself and
+from 0.5.20 on in classes of their own, told by `_NS_PATH`. A `bool` field is a switch without a `--no-` twin.
+Variables are the attributes of `Envs` and whatever else the code asks the environment for by name.
+Seen in 0.5.2 to 0.5.23.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from firesteel.engines.schema.argparse_reader import (
+    DraftFlag,
+    Drafts,
+    FunctionReader,
+    constant,
+    read_arguments,
+    strings,
+    touch,
+)
+from firesteel.engines.schema.self_check import moved, self_check
+from firesteel.engines.schema.source_tree import Definition, SourceTree, TypeHint
+from firesteel.engines.schema.symbols import Default, Flag, Kind, Schema, Value
+
+ENGINE = "SGLang"
+_SURE = ("model-path", "port", "host", "mem-fraction-static", "context-length", "attention-backend")
+_ASKED = re.compile(r"(?:getenv|environ(?:\.get)?|env_var)\s*[(\[]\s*[\"'](SGL(?:ANG)?_\w+)[\"']")
+_KEYWORDS = {"choices": "choices", "type_parser": "type", "nargs": "nargs", "action": "action"}
+"""`Arg(...)` -> the keyword of `add_argument` that it becomes."""
+_ENV_KINDS: Mapping[str, Kind] = {"EnvBool": "bool", "EnvInt": "int", "EnvFloat": "float"}
+
+
+def wanted(path: str) -> bool:
+    """Whether a file of the wheel can matter: model code cannot, nor the image generator's own server."""
+    return (
+        path.startswith("sglang/srt/") and path.endswith(".py") and not path.startswith("sglang/srt/models/")
+    )
+
+
+def learn(version: str, files: Mapping[str, str]) -> Schema:
+    """Raises FiresteelError, naming what moved, rather than give half a schema."""
+    tree = SourceTree(files)
+    server = _server_args(tree)
+    defaults = dict(_defaults(tree, server))
+    flags = {flag.name: _with_default(flag, defaults) for flag in _flags(tree, server)}
+    for name, table in (("reasoning-parser", "DetectorMap"), ("tool-call-parser", "ToolCallParserEnum")):
+        if name in flags:  # plugins may register more
+            value = flags[name].value
+            names = {*value.values, *_table_keys(tree, table)}
+            flags[name] = replace(flags[name], value=replace(value, values=tuple(sorted(names)), open=True))
+    schema = Schema("sglang", version, flags, {}, dict(_variables(tree)))
+    named = ("load-format", "kv-cache-dtype", "attention-backend", "reasoning-parser", "tool-call-parser")
+    return self_check(schema, ENGINE, sure=_SURE, flags=200, variables=40, named=named)
+
+
+def _server_args(tree: SourceTree) -> Definition:
+    """The class that adds the arguments; the image generator has one of the same name elsewhere."""
+    for path in tree.paths_with(r"^class ServerArgs\b"):
+        for node in tree.module(path).body:
+            if isinstance(node, ast.ClassDef) and node.name == "ServerArgs" and _method(node, "add_cli_args"):
+                return Definition(node, path)
+    raise moved(ENGINE, "the class `ServerArgs` with `add_cli_args`")
+
+
+def _method(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
+    return next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == name), None)
+
+
+def _flags(tree: SourceTree, server: Definition) -> Iterator[Flag]:
+    yield Flag("help", Value("bool"), "nothing", ("-h",))
+    for found in _field_classes(tree, server):
+        assert isinstance(found.node, ast.ClassDef)
+        for node in found.node.body:
+            match node:
+                case ast.AnnAssign(ast.Name(name), ast.Subscript(ast.Name("A"), ast.Tuple(parts))):
+                    yield from _field_flag(tree, found.path, name, parts)
+    assert isinstance(server.node, ast.ClassDef)
+    method = _method(server.node, "add_cli_args")
+    yield from read_arguments(FunctionReader(tree, server.path, _no_fields), method.body if method else [])
+
+
+def _field_classes(tree: SourceTree, server: Definition) -> Iterator[Definition]:
+    yield server
+    for path in tree.paths_with(r"^    _NS_PATH\b"):
+        for node in tree.module(path).body:
+            if isinstance(node, ast.ClassDef):
+                yield Definition(node, path)
+
+
+def _field_flag(tree: SourceTree, path: str, name: str, parts: list[ast.expr]) -> Iterator[Flag]:
+    """`name: A[type, Arg(...)]` or `A[type, "help"]` -> its flag, unless it has none."""
+    calls = [part for part in parts[1:] if isinstance(part, ast.Call) and ast.unparse(part.func) == "Arg"]
+    told = {word.arg: word.value for call in calls for word in call.keywords if word.arg}
+    if "no_cli" in told or not (calls or isinstance(parts[1], ast.Constant | ast.JoinedStr | ast.BinOp)):
+        return
+    draft = _draft(tree.hint(parts[0], path), has_parser="type_parser" in told)
+    page = FunctionReader(tree, path, _no_fields)
+    for word, keyword in _KEYWORDS.items():
+        if word in told:
+            touch(page, draft, keyword, told[word])
+    extra = told.get("action_kwargs")
+    for key, value in zip(extra.keys, extra.values, strict=True) if isinstance(extra, ast.Dict) else ():
+        touch(page, draft, str(constant(key)), value)
+    first = constant(told.get("cli_name")) or f"--{name.replace('_', '-')}"
+    aliases, _ = strings(page, told["aliases"]) if "aliases" in told else ((), True)
+    yield draft.flag([str(first), *aliases])
+
+
+def _draft(hint: TypeHint, has_parser: bool) -> DraftFlag:
+    """SGLang's own order of asking."""
+    plain = hint.plain - {"None"}
+    words = tuple(str(value) for value in hint.literals)
+    if plain == {"Literal"}:
+        return DraftFlag(values=words, open=False)
+    if plain == {"list"} and not has_parser:
+        return DraftFlag("int" if hint.item == "int" else "float" if hint.item == "float" else "str", "many")
+    if plain == {"bool"}:
+        return DraftFlag("bool", "nothing")
+    if plain == {"dict"}:
+        return DraftFlag("json")
+    return DraftFlag("int" if plain == {"int"} else "float" if plain == {"float"} else "str")
+
+
+def _no_fields(name: str, path: str) -> Drafts:
+    return {}
+
+
+def _defaults(tree: SourceTree, server: Definition) -> Iterator[tuple[str, Default]]:
+    for found in _field_classes(tree, server):
+        assert isinstance(found.node, ast.ClassDef)
+        for node in found.node.body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+                yield node.target.id.replace("_", "-"), constant(node.value)
+
+
+def _with_default(flag: Flag, defaults: Mapping[str, Default]) -> Flag:
+    if flag.value.default is not None or defaults.get(flag.name) is None:
+        return flag
+    return replace(flag, value=replace(flag.value, default=defaults[flag.name]))
+
+
+def _table_keys(tree: SourceTree, name: str) -> Iterator[str]:
+    """Keys of a dict that is an attribute of some class."""
+    for path in tree.paths_with(rf"^    {name}\b[^\n]*=\s*\{{"):
+        for node in ast.walk(tree.module(path)):
+            match node:
+                case ast.AnnAssign(ast.Name(found), _, ast.Dict(keys)) | ast.Assign(
+                    [ast.Name(found)], ast.Dict(keys)
+                ):
+                    if found == name:
+                        yield from (str(key.value) for key in keys if isinstance(key, ast.Constant))
+
+
+def _variables(tree: SourceTree) -> Iterator[tuple[str, Value]]:
+    for text in tree.files.values():
+        yield from ((name, Value()) for name in _ASKED.findall(text))
+    found = tree.anywhere("Envs")
+    for node in found.node.body if found and isinstance(found.node, ast.ClassDef) else ():
+        match node:
+            case ast.Assign([ast.Name(name)], ast.Call(kind, arguments)):
+                default = constant(arguments[0]) if arguments else None
+                yield name, Value(_ENV_KINDS.get(ast.unparse(kind), "str"), default=default)

@@ -1,0 +1,1 @@
+"""vLLM: command line, KV cache, and how its flags are read from its sources."""

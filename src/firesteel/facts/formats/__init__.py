@@ -1,0 +1,1 @@
+"""Readers of checkpoint file formats: safetensors and GGUF, from their headers alone."""

@@ -1,0 +1,269 @@
+"""The safetensors format: what is in a file, from its header alone.
+
+    8 bytes      length of the header, little endian
+    the header   JSON: {"name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, ...}
+    the data     tensors end to end, no hole, no overlap, to the last byte of the file
+
+A header that does not describe exactly the bytes that follow it is refused: the figures of a plan are
+sums over headers, and a wrong sum is worse than none. A checkpoint in shards has an index beside it,
+`model.safetensors.index.json`, that says which shard holds which tensor.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Sequence
+from sys import getsizeof, intern
+
+from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, cut_short
+from firesteel.facts.formats.json_text import PIECE_BYTES, JsonText, text_pieces
+from firesteel.facts.model.roles import role_of
+from firesteel.facts.model.tensors import Tensor
+
+MAX_HEADER_BYTES = 100_000_000
+"""The format's own limit."""
+MAX_TENSORS = 400_000
+"""In one file. The fullest real ones hold 300,000: 512 experts a layer, three matrices each, each NVFP4
+matrix four tensors, and shards of up to 50 GB."""
+MAX_NAMES_BYTES = 80 * 1024 * 1024
+MAX_SHAPES = 65_536
+MAX_DIMENSIONS = 16
+MAX_INDEX_TENSORS = 1_000_000
+MAX_SHARDS = 10_000
+
+DTYPE_BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64,
+    "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
+    "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
+    "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
+}  # fmt: skip
+
+_U64_END = 2**64
+_PREFIX_BYTES = 8
+_WHOLE = r"(?:0|[1-9][0-9]{0,19})"
+_PLAIN_INFO = re.compile(
+    rf'\{{"dtype":"([A-Z0-9_]{{1,16}})","shape":\[((?:{_WHOLE}(?:,{_WHOLE})*)?)\],'
+    rf'"data_offsets":\[({_WHOLE}),({_WHOLE})\]\}}'
+)
+"""A tensor as the reference library writes it, which all but foreign writers use."""
+
+
+def read_header(source: ByteSource, layers: int | None = None) -> tuple[Tensor, ...]:
+    """The tensors of one file in the order of their data. `layers` tells MTP layers from the model's own."""
+    header_bytes = _header_bytes(source)
+    text = JsonText(source.name, text_pieces(source, _PREFIX_BYTES, header_bytes))
+    tensors: list[Tensor] = []
+    starts = array("Q")
+    reading = _Reading(source.name, layers)
+    for name in text.members():
+        reading.once(name)
+        if name == "__metadata__":
+            reading.check_metadata(text.value())
+            continue
+        plain = text.match(_PLAIN_INFO)
+        tensor, start = reading.plain_tensor(name, plain) if plain else reading.tensor(name, text.value())
+        tensors.append(tensor)
+        starts.append(start)
+    text.end()
+    return _in_file_order(source.name, tensors, starts, source.size - _PREFIX_BYTES - header_bytes)
+
+
+def _header_bytes(source: ByteSource) -> int:
+    if source.size < _PREFIX_BYTES:
+        raise cut_short(source.name)
+    length = int.from_bytes(source.read(0, _PREFIX_BYTES), "little")
+    if length > MAX_HEADER_BYTES:
+        raise bad_header(source.name, f"claims a header of {length:,} bytes; it is not a safetensors file")
+    if _PREFIX_BYTES + length > source.size:
+        raise cut_short(source.name)
+    return length
+
+
+class _Reading:
+    """The members of one header, checked as they come."""
+
+    def __init__(self, name: str, layers: int | None) -> None:
+        self._name = name
+        self._layers = layers
+        self._seen: set[str] = set()
+        self._names_bytes = 0
+        self._shapes: dict[tuple[str, str], tuple[tuple[int, ...], int]] = {}
+
+    def once(self, name: str) -> None:
+        if name in self._seen:
+            raise self._bad(name, "is there twice")
+        self._seen.add(name)
+        self._names_bytes += getsizeof(name)
+        if len(self._seen) > MAX_TENSORS:
+            raise bad_header(self._name, f"names over {MAX_TENSORS:,} tensors, more than any real model")
+        if self._names_bytes > MAX_NAMES_BYTES:
+            raise bad_header(self._name, "has longer tensor names than any real model")
+
+    def check_metadata(self, value: object) -> None:
+        if value is None:
+            return
+        pairs = self._pairs("__metadata__", value)
+        if not all(isinstance(text, str) for text in pairs.values()):
+            raise self._bad("__metadata__", "is not a map of strings")
+
+    def tensor(self, name: str, value: object) -> tuple[Tensor, int]:
+        """The tensor, and where its data starts."""
+        fields = self._pairs(name, value)
+        dtype = fields.get("dtype")
+        shape = self._whole_numbers(name, fields, "shape")
+        offsets = self._whole_numbers(name, fields, "data_offsets")
+        if not isinstance(dtype, str) or len(offsets) != 2:
+            raise self._bad(name, "has no dtype or not two data_offsets")
+        return self._placed(name, dtype, ",".join(map(str, shape)), offsets[0], offsets[1])
+
+    def plain_tensor(self, name: str, info: re.Match[str]) -> tuple[Tensor, int]:
+        return self._placed(name, info[1], info[2], int(info[3]), int(info[4]))
+
+    def _placed(self, name: str, dtype: str, shape_text: str, start: int, end: int) -> tuple[Tensor, int]:
+        # Shapes repeat by the thousand; sharing them halves what a big checkpoint costs.
+        known = self._shapes.get((dtype, shape_text))
+        if known is None:
+            known = self._shapes[dtype, shape_text] = self._measure(name, dtype, shape_text)
+        shape, size = known
+        if end - start != size or end >= _U64_END:
+            raise self._bad(name, f"of {size:,} bytes does not fill its data_offsets")
+        return Tensor(name, intern(dtype), shape, size, role_of(name, self._layers)), start
+
+    def _measure(self, name: str, dtype: str, shape_text: str) -> tuple[tuple[int, ...], int]:
+        """The shape, and the bytes of a tensor of that shape."""
+        if dtype not in DTYPE_BITS:
+            raise self._bad(name, f"has the unknown dtype {dtype}")
+        shape = tuple(map(int, shape_text.split(","))) if shape_text else ()
+        if len(shape) > MAX_DIMENSIONS:
+            raise self._bad(name, f"has over {MAX_DIMENSIONS} dimensions")
+        if len(self._shapes) == MAX_SHAPES:
+            raise bad_header(self._name, f"has over {MAX_SHAPES:,} shapes, more than any real model")
+        elements = 1
+        for length in shape:
+            elements *= length
+            if length >= _U64_END or elements * DTYPE_BITS[dtype] >= _U64_END:
+                raise self._bad(name, "has more elements than 64 bits count")
+        if elements * DTYPE_BITS[dtype] % 8:
+            raise self._bad(name, "ends inside a byte")
+        return shape, elements * DTYPE_BITS[dtype] // 8
+
+    def _whole_numbers(self, name: str, fields: dict[str, object], field: str) -> tuple[int, ...]:
+        values = fields.get(field)
+        if not isinstance(values, list):
+            raise self._bad(name, f"has no {field}")
+        if not all(type(value) is int for value in values):
+            raise self._bad(name, f"has a {field} that is not made of whole numbers")
+        return tuple(values)
+
+    def _pairs(self, name: str, value: object) -> dict[str, object]:
+        if not isinstance(value, tuple):
+            raise self._bad(name, "is not a JSON object")
+        fields = dict(value)
+        if len(fields) != len(value):
+            raise self._bad(name, "has a key twice")
+        return fields
+
+    def _bad(self, name: str, what: str) -> BadHeader:
+        return bad_header(self._name, f"is damaged: `{name[:80]}` {what}")
+
+
+def _in_file_order(
+    name: str, tensors: list[Tensor], starts: array[int], data_bytes: int
+) -> tuple[Tensor, ...]:
+    """Tensors laid end to end must cover the data exactly."""
+    order: Sequence[int] = range(len(tensors))
+    if _first_gap(tensors, starts, order) is not None:
+        # Empty tensors start where the next one does; they come first.
+        order = sorted(order, key=lambda at: starts[at] << 64 | tensors[at].bytes)
+    gap = _first_gap(tensors, starts, order)
+    if gap is not None:
+        raise bad_header(
+            name, f"is damaged: tensor `{tensors[gap].name[:80]}` overlaps another or follows a hole"
+        )
+    covered = sum(tensor.bytes for tensor in tensors)
+    if covered > data_bytes:
+        raise cut_short(name)
+    if covered < data_bytes:
+        raise bad_header(name, f"has {data_bytes - covered:,} bytes after its last tensor")
+    return tuple(tensors[at] for at in order)
+
+
+def _first_gap(tensors: list[Tensor], starts: array[int], order: Sequence[int]) -> int | None:
+    """The first tensor that does not start where the one before it ends."""
+    end = 0
+    for at in order:
+        if starts[at] != end:
+            return at
+        end += tensors[at].bytes
+    return None
+
+
+def read_index(name: str, text: str) -> tuple[str, ...]:
+    """The shard names of an index, each once, sorted."""
+    return tuple(sorted(set(_weight_map(name, text).values())))
+
+
+def read_shards(
+    index_text: str,
+    open_shard: Callable[[str], ByteSource],
+    layers: int | None = None,
+    name: str = "model.safetensors.index.json",
+) -> tuple[Tensor, ...]:
+    """All tensors of a checkpoint in shards. What the index promises must be there, and there once.
+
+    A tensor that a shard holds and the index forgot counts too: engines load shards whole.
+    """
+    promised = _weight_map(name, index_text)
+    seen: set[str] = set()
+    tensors: list[Tensor] = []
+    for shard in sorted(set(promised.values())):
+        for tensor in read_header(open_shard(shard), layers):
+            if tensor.name in seen:
+                raise bad_header(shard, f"holds `{tensor.name[:80]}`, which an earlier shard holds too")
+            if promised.pop(tensor.name, shard) != shard:
+                raise bad_header(shard, f"holds `{tensor.name[:80]}`, which {name} expects elsewhere")
+            seen.add(tensor.name)
+            tensors.append(tensor)
+    for missing, shard in promised.items():
+        raise bad_header(shard, f"lacks `{missing[:80]}`, which {name} promises")
+    return tuple(tensors)
+
+
+def _weight_map(name: str, text: str) -> dict[str, str]:
+    """Tensor name -> shard name."""
+    json = JsonText(name, (text[at : at + PIECE_BYTES] for at in range(0, len(text), PIECE_BYTES)))
+    shards: dict[str, str] | None = None
+    for key in json.members():
+        if key != "weight_map":
+            json.value()
+        elif shards is None:
+            shards = _shards(name, json)
+        else:
+            raise bad_header(name, "has two weight maps")
+    json.end()
+    if not shards:
+        raise bad_header(name, "has no weight_map; it is not a safetensors index")
+    return shards
+
+
+def _shards(name: str, json: JsonText) -> dict[str, str]:
+    shards: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for tensor in json.members():
+        shard = json.value()
+        if not isinstance(shard, str) or not _is_file_name(shard):
+            raise bad_header(name, f"names a shard that is not a plain file name: {shard!r:.80}")
+        if tensor in shards:
+            raise bad_header(name, f"names `{tensor[:80]}` twice")
+        if len(shards) == MAX_INDEX_TENSORS:
+            raise bad_header(name, f"names over {MAX_INDEX_TENSORS:,} tensors, more than any real model")
+        shards[tensor] = names.setdefault(shard, shard)
+        if len(names) > MAX_SHARDS:
+            raise bad_header(name, f"names over {MAX_SHARDS:,} shards, more than any real model")
+    return shards
+
+
+def _is_file_name(shard: str) -> bool:
+    """A name that stays in its folder on every system."""
+    return bool(shard) and shard.isprintable() and shard not in (".", "..") and not set(shard) & set("/\\:")

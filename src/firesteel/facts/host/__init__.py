@@ -1,0 +1,1 @@
+"""Hardware tables, and what a host tells of itself: memory, GPUs, pressure."""

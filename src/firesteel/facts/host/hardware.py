@@ -1,0 +1,145 @@
+"""The machines: how much memory, how fast, and how much of it may be used before the host wedges.
+
+On a GB10 the CPU and the GPU share one pool, so three sizes must not be confused: what is soldered
+in (128 GB), what Linux and CUDA count (less: firmware and carve-outs), and the ceiling, above which
+launches have taken the whole host down with them. Plans are made against the ceiling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Annotated
+
+from pydantic import BeforeValidator, PositiveInt
+
+from firesteel import yaml_schema
+from firesteel.errors import UsageError
+from firesteel.facts.evidence import Confidence, Evidence, Sources
+from firesteel.facts.host.host import Host, keep_free_bytes
+from firesteel.units import parse_size
+
+
+def _size(text: object) -> object:
+    return parse_size(text) if isinstance(text, str) else text
+
+
+Size = Annotated[int, BeforeValidator(_size)]
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareFigure:
+    """One number about a machine, with the spread that was seen and the evidence."""
+
+    value: int
+    low: int
+    high: int
+    confidence: Confidence
+    sources: tuple[Evidence, ...]
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    name: str
+    title: str
+    memory_bytes: int
+    """What the operating system and CUDA count."""
+    ceiling_bytes: int
+    """Used by everything on the host together; launches above it have wedged hosts."""
+    bandwidth_bytes_per_s: int
+    unified: bool
+    """CPU and GPU share the memory: page cache, other programs and weights compete."""
+    compute_capability: str
+    arch: str
+    cores: int
+    figures: Mapping[str, HardwareFigure]
+    """The evidence for each number: `installed`, `memory`, `ceiling`, `bandwidth`."""
+
+
+class FigureSchema(yaml_schema.FileSchema):
+    value: Size
+    low: Size | None = None
+    high: Size | None = None
+    confidence: Confidence
+    sources: Sources
+    note: str | None = None
+
+
+class FiguresSchema(yaml_schema.FileSchema):
+    installed: FigureSchema
+    memory: FigureSchema
+    ceiling: FigureSchema
+    bandwidth: FigureSchema
+
+
+class HardwareSchema(yaml_schema.FileSchema):
+    title: str
+    unified: bool
+    compute_capability: str
+    arch: str
+    cores: PositiveInt
+    sources: Sources
+    figures: FiguresSchema
+
+
+def hardware(name: str) -> Hardware:
+    """The machine that firesteel knows by this name."""
+    known = _shipped()
+    if name.lower() not in known:
+        raise UsageError(
+            f"no machine is called `{name}`; firesteel knows {', '.join(sorted(known))}",
+            next=f"--host {min(known)}",
+        )
+    return known[name.lower()]
+
+
+@cache
+def _shipped() -> Mapping[str, Hardware]:
+    folder = files("firesteel") / "data" / "hardware"
+    return {
+        name: read_hardware(name, file.name, file.read_text("utf-8"))
+        for file in folder.iterdir()
+        if (name := file.name.removesuffix(".yaml")) != file.name
+    }
+
+
+def read_hardware(name: str, path: str, text: str) -> Hardware:
+    """The text of a hardware file -> a machine, or BadSheet with the lines of its mistakes."""
+    sheet = yaml_schema.load(path, text, HardwareSchema)
+    figures = {key: _figure(getattr(sheet.figures, key)) for key in FiguresSchema.model_fields}
+    return Hardware(
+        name=name,
+        title=sheet.title,
+        memory_bytes=figures["memory"].value,
+        ceiling_bytes=figures["ceiling"].value,
+        bandwidth_bytes_per_s=figures["bandwidth"].value,
+        unified=sheet.unified,
+        compute_capability=sheet.compute_capability,
+        arch=sheet.arch,
+        cores=sheet.cores,
+        figures=figures,
+    )
+
+
+def _figure(sheet: FigureSchema) -> HardwareFigure:
+    low = sheet.value if sheet.low is None else sheet.low
+    high = sheet.value if sheet.high is None else sheet.high
+    return HardwareFigure(sheet.value, low, high, sheet.confidence, sheet.sources, sheet.note)
+
+
+def host_at_rest(machine: Hardware) -> Host:
+    """A machine of this kind with nothing running on it."""
+    return Host(
+        name=machine.name,
+        title=machine.title,
+        hardware=machine.name,
+        cores=machine.cores,
+        memory_total_bytes=machine.memory_bytes,
+        memory_available_bytes=machine.memory_bytes,
+        keep_free_bytes=keep_free_bytes(machine.memory_bytes, machine.ceiling_bytes),
+        bandwidth_bytes_per_s=float(machine.bandwidth_bytes_per_s),
+        bandwidth_kind="reported",
+    )

@@ -1,0 +1,154 @@
+"""One look at a host's memory: everything that tells a calm host from one about to stop.
+
+No single figure does. MemAvailable was 22.5 GiB while the driver could not allocate; MemFree was 1.2 GiB on
+a host that served well; the driver logs that it is out of memory also on hosts that are fine. So a sample
+holds them all, and `run/guard` reads them together.
+
+Text in, values out. What a kernel does not show is None, and no text makes a parser raise.
+
+    https://github.com/vllm-project/vllm/issues/54200                                   seen 2026-11-15
+    https://github.com/MiaAI-Lab/Qwen3.8-Flash-Next-Single-DGX-Spark/pull/54            seen 2026-11-15
+    https://github.com/vllm-project/vllm/issues/56824                                   seen 2026-11-15
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from firesteel.facts.host.host import Meminfo
+from firesteel.units import MIB
+
+LARGE_BLOCK_BYTES = 2 * MIB
+"""What the driver wants in one piece: a checkpoint's page cache once left no free block of that size, and
+loading failed. https://github.com/tonyd2wild/GLM-5.3-Flash-NVFP4-DFlash2-2x-DGX-Spark/pull/19, 2026-11-15"""
+
+EventKind = Literal["no-memory", "xid", "oom", "oom-cgroup"]
+"""no-memory: the NVIDIA driver could not allocate. xid: it reports a fault of the GPU. oom: the kernel killed
+a process because the host was out of memory; oom-cgroup: because a container was."""
+_EVENTS: tuple[tuple[EventKind, re.Pattern[str]], ...] = (
+    ("no-memory", re.compile(r"NVRM: .*NV_ERR_NO_MEMORY")),
+    ("xid", re.compile(r"NVRM: Xid \(")),
+    ("oom-cgroup", re.compile(r"oom-kill:constraint=CONSTRAINT_MEMCG|Memory cgroup out of memory")),
+    ("oom", re.compile(r"oom-kill:constraint=|Out of memory: Killed process")),
+)
+_MAX_LINE = 300
+_RECORD = re.compile(r"\d+,\d+,\d+,[^;]*;")
+"""What a `/dev/kmsg` record begins with: level, number, microseconds, flags."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """Of the last ten seconds, how many percent some or all tasks waited for memory."""
+
+    some_avg10: float
+    full_avg10: float
+
+
+@dataclass(frozen=True, slots=True)
+class StallPressure:
+    """Counted since boot."""
+
+    direct_reclaims: int
+    """A program had to free memory itself before it got any."""
+    compactions: int
+    """A program had to wait until pages were moved together."""
+    oom_kills: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEvent:
+    kind: EventKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySample:
+    at_s: float
+    """By a clock that nobody sets."""
+    memory: Meminfo | None
+    pressure: Pressure | None = None
+    large_blocks_bytes: int | None = None
+    """Free memory that lies in blocks of 2 MiB or more."""
+    stalls: StallPressure | None = None
+    kernel: tuple[KernelEvent, ...] | None = None
+    """What the kernel logged since the sample before; None: its log cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    pid: int
+    name: str
+    used_bytes: int | None = None
+    """None where the driver does not say (`[N/A]`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shm:
+    """`/dev/shm`: shared memory, which is memory."""
+
+    total_bytes: int
+    free_bytes: int
+
+    @property
+    def used_bytes(self) -> int:
+        return max(0, self.total_bytes - self.free_bytes)
+
+
+def parse_pressure(text: str) -> Pressure | None:
+    """`/proc/pressure/memory`."""
+    found = dict(re.findall(r"^(some|full) avg10=(\d{1,3}\.\d{1,6})\b", text, re.M))
+    return Pressure(float(found["some"]), float(found["full"])) if len(found) == 2 else None
+
+
+def parse_buddyinfo(text: str, page_bytes: int = 4096) -> int | None:
+    """`/proc/buddyinfo` -> bytes free in large blocks. Column n counts the free blocks of 2^n pages.
+
+    Kernels with pages of 64 KiB reach 2 MiB at a smaller order, so the size of a page is handed in.
+    """
+    zones = re.findall(r"^Node +\d+, zone +\w+((?: +\d{1,15})+) *$", text, re.M)
+    if not zones:
+        return None
+    sizes = [page_bytes << order for order in range(64)]
+    return sum(
+        int(count) * size
+        for zone in zones
+        for count, size in zip(zone.split(), sizes, strict=False)
+        if size >= LARGE_BLOCK_BYTES
+    )
+
+
+def parse_vmstat(text: str) -> StallPressure | None:
+    """`/proc/vmstat`. Kernels count direct reclaim once a zone."""
+    told = {name: int(value) for name, value in re.findall(r"^(\w+) (\d{1,20})$", text, re.M)}
+    reclaims = [value for name, value in told.items() if name.startswith("allocstall")]
+    if not reclaims or "oom_kill" not in told:
+        return None
+    return StallPressure(sum(reclaims), told.get("compact_stall", 0), told["oom_kill"])
+
+
+def parse_kernel_log(text: str) -> tuple[KernelEvent, ...]:
+    """Lines of `/dev/kmsg`, `dmesg` or `journalctl --dmesg` -> those that a guard cares for."""
+    found = (_event(line) for line in text.splitlines())
+    return tuple(event for event in found if event)
+
+
+def _event(line: str) -> KernelEvent | None:
+    words = _RECORD.sub("", line[: 4 * _MAX_LINE], count=1)
+    kind = next((kind for kind, sign in _EVENTS if sign.search(words)), None)
+    return KernelEvent(kind, words.strip()[:_MAX_LINE]) if kind else None
+
+
+def parse_gpu_users(text: str) -> tuple[GpuProcess, ...]:
+    """`nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv,noheader`.
+
+    A name may hold commas; what is not a row of three is some other word of nvidia-smi's.
+    """
+    rows = re.findall(r"^ *(\d{1,10}), *(.*?), *([^,]*)$", text, re.M)
+    return tuple(GpuProcess(int(pid), name, _smi_bytes(used)) for pid, name, used in rows)
+
+
+def _smi_bytes(cell: str) -> int | None:
+    match = re.fullmatch(r"(\d{1,9})(?: MiB)?", cell.strip())
+    return int(match[1]) * MIB if match else None

@@ -1,0 +1,1 @@
+"""Model architectures, their tensors by role, and how quantization stores them."""

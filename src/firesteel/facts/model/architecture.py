@@ -1,0 +1,195 @@
+"""A model's shape, as far as memory and speed depend on it: one Layer value a layer, and a few counts.
+
+A layer is named by what it keeps of the past. Most keep a key and a value a token; the others trade that
+for something smaller: a window or a chunk, one compressed vector, a state of fixed size, another layer's
+cache, or nothing at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from firesteel.errors import FiresteelError
+from firesteel.facts.formats.byte_source import one_line
+
+
+class UnknownArchitecture(FiresteelError):
+    """A model whose memory cannot be told: a guess would be off by the factor that wedges a host."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(one_line(what), next="firesteel models")
+
+
+@dataclass(frozen=True, slots=True)
+class FullAttention:
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingAttention:
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    window: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkedAttention:
+    """Sees back to the start of its own chunk of tokens, and never more (Llama 4)."""
+
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Indexer:
+    """Scores the past to pick what a sparse layer attends to; keeps one key of its own a token."""
+
+    heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """MLA: one vector a token, from which every head's key and value are made anew."""
+
+    kv_lora_rank: int
+    qk_rope_head_dim: int
+    indexer: Indexer | None = None
+    """None in a sparse layer that takes over the picks of the layer before it."""
+    attends: int = 0
+    """Tokens that a sparse layer attends to; 0: all of them."""
+
+    @property
+    def latent_dim(self) -> int:
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+
+@dataclass(frozen=True, slots=True)
+class SparseAttention:
+    """A key and a value a token as in FullAttention, but a step reads only what the indexer picks."""
+
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    indexer: Indexer
+    attends: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedAttention:
+    """DeepSeek-V4: the last `window` tokens, and one compressed vector for every `ratio` tokens before.
+
+    A vector of `head_dim` is key and value in one. A ratio of 0 keeps the window only.
+    """
+
+    head_dim: int
+    rope_dim: int
+    window: int
+    ratio: int
+    indexer: Indexer | None = None
+    attends: int = 0
+    """Compressed vectors that a layer with an indexer attends to; 0: all of them."""
+
+    @property
+    def state_elements(self) -> int:
+        """Of both compressors, for the tokens that are not compressed yet; kept in float32.
+
+        A value and a score for each of the last `ratio` tokens; at a ratio of 4 the blocks overlap,
+        which doubles the tokens and the width.
+        """
+        overlap = 2 if self.ratio == 4 else 1
+        width = self.head_dim + (self.indexer.head_dim if self.indexer else 0)
+        return overlap * self.ratio * 2 * overlap * width
+
+
+@dataclass(frozen=True, slots=True)
+class LinearAttention:
+    """Gated DeltaNet, KDA: a state of fixed size a sequence, whatever its length."""
+
+    state_elements: int
+    conv_channels: int
+    conv_kernel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba2:
+    """A state of fixed size a sequence, and the last columns of a convolution; read like LinearAttention."""
+
+    heads: int
+    head_dim: int
+    state_size: int
+    groups: int
+    conv_kernel: int
+
+    @property
+    def inner_size(self) -> int:
+        return self.heads * self.head_dim
+
+    @property
+    def state_elements(self) -> int:
+        return self.inner_size * self.state_size
+
+    @property
+    def conv_channels(self) -> int:
+        return self.inner_size + 2 * self.groups * self.state_size
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKv:
+    """Attends to the cache of an earlier layer and keeps none of its own."""
+
+    of: int
+    """The number of that layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoCache:
+    """A layer with weights and no past: Nemotron-H has MLP and MoE blocks as layers of their own."""
+
+    block: Literal["mlp", "moe", "none"]
+
+
+Layer = (
+    FullAttention
+    | SlidingAttention
+    | ChunkedAttention
+    | LatentAttention
+    | SparseAttention
+    | CompressedAttention
+    | LinearAttention
+    | Mamba2
+    | SharedKv
+    | NoCache
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    model_type: str
+    """`model_type` of a config.json, or `general.architecture` of a GGUF."""
+    layers: tuple[Layer, ...]
+    hidden_size: int
+    vocab_size: int
+    max_context: int
+    experts: int = 0
+    experts_per_token: int = 0
+    drafter_layers: int = 0
+    """MTP layers inside the checkpoint."""
+    drafters: tuple[Layer, ...] = ()
+    """The layers of those, one by one; empty where the file does not tell. Nemotron-H has two a drafter."""
+    state_dtype: str | None = None
+    """What the config asks recurrent states to be kept in; None: it does not say."""
+    attention_heads: int = field(default=0, compare=False)
+    """Of queries, which are shared out over Sparks; 0: not told."""
+    feed_forward_size: int = field(default=0, compare=False)
+    """Of a dense MLP, or of one expert in a model of experts; 0: not told."""
+
+    @property
+    def is_moe(self) -> bool:
+        return self.experts > 0

@@ -1,0 +1,167 @@
+"""The weights of MLPs and experts, and which layers have which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from firesteel.facts.model.architecture import Architecture, Layer, NoCache, SharedKv
+from firesteel.facts.model.config_values import ConfigValues
+from firesteel.facts.model.layouts import Layout
+from firesteel.facts.model.tensor_groups import Part, TensorGroup, linear, norm
+
+
+class FeedForwardWeights:
+    def __init__(self, shape: Architecture, figures: ConfigValues, layout: Layout) -> None:
+        self._shape = shape
+        self._figures = figures
+        self._layout = layout
+        self._hidden = shape.hidden_size
+
+    def of(self, name: str, number: int, layer: Layer) -> Iterator[TensorGroup]:
+        if self._figures.family.pattern == "block_configs":
+            yield from self._own_size(name, number)
+        elif self._figures.model_type == "nemotron_h":
+            if isinstance(layer, NoCache):
+                yield from self._experts(name, number) if layer.block == "moe" else self.dense(name)
+        elif self._has_gemma_experts:
+            yield from self.dense(name, wide=2 if self._is_wide(layer) else 1)
+            yield from self._gemma_experts(name)
+        elif self._has_experts(number):
+            yield from self._experts(name, number)
+        elif self._figures.model_type == "granitemoehybrid":
+            size = self._figures.figure("shared_intermediate_size")
+            yield from self._mlp(f"{name}shared_mlp.", size, "dense_mlp")
+        else:
+            yield from self.dense(name, wide=2 if self._is_wide(layer) else 1)
+        if self._figures.count(["hidden_size_per_layer_input"]):
+            size = self._figures.figure("hidden_size_per_layer_input")
+            yield linear(f"{name}per_layer_input_gate", size, self._hidden, "other")
+            yield linear(f"{name}per_layer_projection", self._hidden, size, "other")
+
+    def _is_wide(self, layer: Layer) -> bool:
+        return isinstance(layer, SharedKv) and self._figures.is_on("use_double_wide_mlp")
+
+    def dense(self, name: str, wide: int = 1) -> Iterator[TensorGroup]:
+        size = wide * self._figures.figure(self._layout.dense_key)
+        yield from self._mlp(f"{name}{self._layout.mlp}.", size, "dense_mlp")
+
+    def _mlp(self, name: str, size: int, part: Part) -> Iterator[TensorGroup]:
+        if self._layout.gated:
+            yield linear(f"{name}gate_proj", size, self._hidden, part)
+        yield linear(f"{name}up_proj", size, self._hidden, part)
+        yield linear(f"{name}down_proj", self._hidden, size, part)
+
+    def _own_size(self, name: str, number: int) -> Iterator[TensorGroup]:
+        blocks = self._figures.listed("block_configs", number + 1) or []
+        block = blocks[number]
+        own = block if isinstance(block, Mapping) else {}
+        ffn = ConfigValues(self._figures.model_type, own, self._figures.family).inside("ffn")
+        if ffn.is_on("no_op"):
+            return
+        if ffn.said("replace_with_linear") or ffn.said("sparsify"):
+            raise self._figures.unknown("has an MLP that is replaced or made sparse")
+        yield from self._mlp(f"{name}mlp.", self._ffn_size(ffn), "dense_mlp")
+
+    def _ffn_size(self, ffn: ConfigValues) -> int:
+        """Two thirds of the multiple, rounded up to 256."""
+        multiple = ffn.said("ffn_mult")
+        if multiple is None:
+            return ffn.figure("intermediate_size")
+        if not isinstance(multiple, int | float) or not 0 < multiple < 1000:
+            raise self._figures.unknown(f"has the `ffn_mult` {str(multiple)[:40]}")
+        return -(-int(2 * multiple * self._hidden / 3) // 256) * 256
+
+    def _has_experts(self, number: int) -> bool:
+        if not self._shape.experts:
+            return False
+        figures, count = self._figures, len(self._shape.layers)
+        if (kinds := figures.listed("mlp_layer_types", count)) is not None:
+            return kinds[number] == "sparse"
+        if not isinstance(figures.said("moe_layer_freq"), int | None):
+            return bool((figures.listed("moe_layer_freq", count) or [])[number])
+        for key in ("moe_layers", "moe_layers_enum"):
+            if (listed := _numbers(figures.said(key))) is not None:
+                return number in listed
+        if figures.model_type == "llama4_text":
+            return (number + 1) % figures.figure_or("interleave_moe_layer_step", 1) == 0
+        if number in (_numbers(figures.said("mlp_only_layers")) or ()):
+            return False
+        if number < figures.count(["first_k_dense_replace"]):
+            return False
+        every = figures.figure_or("moe_layer_freq", 1)
+        return number % every == 0 and (number + 1) % figures.figure_or("decoder_sparse_step", 1) == 0
+
+    def _experts(self, name: str, number: int) -> Iterator[TensorGroup]:
+        layout, count = self._layout, self._shape.experts
+        own = f"{name}{layout.moe}."
+        yield TensorGroup(f"{own}{layout.router}", "router", (count, self._hidden))
+        if number < self._figures.count(["num_hash_layers"]):
+            # DeepSeek-V4's first layers choose experts by the token's number, from a table.
+            table = (self._shape.vocab_size, self._shape.experts_per_token)
+            yield TensorGroup(f"{own}{layout.router}.tid2eid", "router", table, bits=64)
+        elif layout.corrects:
+            yield TensorGroup(f"{own}{layout.router}.e_score_correction_bias", "router", (count,), bits=32)
+        if layout.expert_biases:
+            yield TensorGroup(f"{own}{layout.router}.bias", "router", (count,))
+        yield from self._routed(own, count)
+        if size := self._shared_size():
+            shared = name if layout.shared == "shared_mlp" else own
+            yield from self._mlp(f"{shared}{layout.shared}.", size, "shared_experts")
+            if layout.shared_gate:
+                yield TensorGroup(f"{own}shared_expert_gate", "shared_experts", (1, self._hidden))
+
+    def _routed(self, name: str, count: int) -> Iterator[TensorGroup]:
+        layout, size = self._layout, self._figures.figure(self._layout.expert_key)
+        latent = self._figures.count(["moe_latent_size", "routed_expert_hidden_size"])
+        if latent:
+            yield from self._latent_experts(name, latent)
+        width, fused = latent or self._hidden, "gate_up_proj" in layout.expert
+        own = f"{name}experts." if fused else f"{name}experts.0."
+        for part in layout.expert[:-1]:
+            into = 2 * size if fused else size
+            yield linear(f"{own}{part}", into, width, "routed_experts", count)
+        yield linear(f"{own}{layout.expert[-1]}", width, size, "routed_experts", count)
+        if layout.expert_biases:
+            yield TensorGroup(f"{own}gate_up_proj_bias", "routed_experts", (2 * size + width,), count)
+
+    def _latent_experts(self, name: str, latent: int) -> Iterator[TensorGroup]:
+        """Experts in a smaller space, with a way in and a way out that all of them share."""
+        into, out = (
+            ("fc1_latent_proj", "fc2_latent_proj")
+            if self._layout.moe == "mixer"
+            else ("routed_expert_down_proj", "routed_expert_up_proj")
+        )
+        yield linear(f"{name}{into}", latent, self._hidden, "dense_mlp")
+        yield linear(f"{name}{out}", self._hidden, latent, "dense_mlp")
+        if self._figures.is_on("latent_moe_use_norm"):
+            yield norm(f"{name}routed_expert_norm", latent)
+
+    def _shared_size(self) -> int:
+        for key in self._layout.shared_keys:
+            if self._figures.said(key) is not None:
+                return self._figures.figure(key, least=0)
+        shared = self._figures.count(["n_shared_experts", "num_shared_experts"])
+        return shared * self._figures.figure(self._layout.expert_key) if shared else 0
+
+    @property
+    def _has_gemma_experts(self) -> bool:
+        return self._figures.is_on("enable_moe_block")
+
+    def _gemma_experts(self, name: str) -> Iterator[TensorGroup]:
+        """Gemma 4 has its experts beside the MLP, not in place of it."""
+        count, size = self._shape.experts, self._figures.figure("moe_intermediate_size")
+        yield TensorGroup(f"{name}router.proj", "router", (count, self._hidden))
+        yield TensorGroup(f"{name}router.scale", "router", (self._hidden,))
+        yield TensorGroup(f"{name}router.per_expert_scale", "router", (count,))
+        yield linear(f"{name}experts.0.gate_proj", size, self._hidden, "routed_experts", count)
+        yield linear(f"{name}experts.0.up_proj", size, self._hidden, "routed_experts", count)
+        yield linear(f"{name}experts.0.down_proj", self._hidden, size, "routed_experts", count)
+
+
+def _numbers(said: object) -> set[int] | None:
+    """Layer numbers, as a list or as `3,4,5`."""
+    if isinstance(said, str):
+        said = said.split(",")
+    if not isinstance(said, Sequence):
+        return None
+    return {int(entry) for entry in said if str(entry).isdecimal()}

@@ -1,0 +1,250 @@
+"""A config.json -> its parameters, tensor by tensor, without the checkpoint.
+
+A config fixes every matrix of a language model. With them a plan can assume the bytes of any quantization
+before anything is downloaded, and say so. One entry stands for all experts of a layer, and for tensors
+alike; names are those of the checkpoint, so that a quantization's ignore list can be held against them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from firesteel.facts.model.architecture import Architecture, Layer, NoCache, UnknownArchitecture
+from firesteel.facts.model.attention_weights import AttentionWeights
+from firesteel.facts.model.config import architecture, figures_of
+from firesteel.facts.model.config_values import ConfigValues
+from firesteel.facts.model.feed_forward_weights import FeedForwardWeights
+from firesteel.facts.model.layouts import LAYOUTS
+from firesteel.facts.model.tensor_groups import Part, TensorGroup, linear, norm
+from firesteel.facts.model.tensors import Role
+from firesteel.facts.model.vision import vision_groups
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterGroups:
+    groups: tuple[TensorGroup, ...]
+    experts: int
+    experts_per_token: int
+    tied_head: bool
+    unknown: tuple[str, ...] = ()
+    """What the checkpoint has beside these and the config does not size, in words."""
+    model_type: str = ""
+
+    @property
+    def by_role(self) -> Mapping[Role, int]:
+        return _sums((group.role, group.elements) for group in self.groups)
+
+    @property
+    def by_part(self) -> Mapping[Part, int]:
+        """Of the language model and its towers, without its drafter."""
+        return _sums((group.part, group.elements) for group in self.groups if not group.in_drafter)
+
+    @property
+    def total(self) -> int:
+        """Of the language model, as publishers count it: without its drafter and without towers."""
+        return sum(group.elements for group in self.groups if group.is_of_model)
+
+    @property
+    def drafter(self) -> int:
+        return sum(group.elements for group in self.groups if group.in_drafter)
+
+    @property
+    def active(self) -> int:
+        """What one token goes through; looking up an embedding reads a row and counts for nothing."""
+        routed = self.by_part.get("routed_experts", 0)
+        idle = routed - routed * self.experts_per_token // self.experts if self.experts else 0
+        looked_up = [group.elements for group in self.groups if group.part == "embedding"]
+        return self.total - idle - sum(looked_up[1 if self.tied_head else 0 :])
+
+
+_Key = TypeVar("_Key")
+
+
+def _sums(pairs: Iterable[tuple[_Key, int]]) -> dict[_Key, int]:
+    found: dict[_Key, int] = {}
+    for key, size in pairs:
+        found[key] = found.get(key, 0) + size
+    return found
+
+
+def parameters(config: object) -> ParameterGroups:
+    """The parameters of the language model that a config describes."""
+    shape, figures = architecture(config), figures_of(config)
+    if figures.model_type not in LAYOUTS:
+        raise UnknownArchitecture(
+            f"how `{figures.model_type:.80}` lays out its weights is not known here; its layers are"
+        )
+    builder = _Builder(shape, figures, config if isinstance(config, Mapping) else {})
+    groups = tuple(builder.groups())
+    return ParameterGroups(
+        groups,
+        shape.experts,
+        shape.experts_per_token,
+        builder.is_tied,
+        tuple(builder.unknown(groups)),
+        figures.model_type,
+    )
+
+
+_TOWERS = ("vision_config", "audio_config", "sound_config", "speech_config")
+
+
+class _Builder:
+    """The tensors of one config, in the order of the checkpoint."""
+
+    def __init__(self, shape: Architecture, figures: ConfigValues, config: Mapping[str, object]) -> None:
+        self._shape = shape
+        self._figures = figures
+        self._config = config
+        self._layout = LAYOUTS[figures.model_type]
+        self._attention = AttentionWeights(shape, figures, self._layout)
+        self._feed_forward = FeedForwardWeights(shape, figures, self._layout)
+        self._hidden = shape.hidden_size
+        self._is_nested = isinstance(config.get("text_config"), Mapping)
+        self._prefix = self._layout.nested_prefix if self._is_nested else self._layout.prefix
+
+    @property
+    def is_tied(self) -> bool:
+        """The outer config counts: it is the one that has the head."""
+        for said in (self._config.get("tie_word_embeddings"), self._figures.said("tie_word_embeddings")):
+            if isinstance(said, bool):
+                return said
+        return self._layout.tied
+
+    def groups(self) -> Iterator[TensorGroup]:
+        table = (self._shape.vocab_size, self._hidden)
+        yield TensorGroup(f"{self._prefix}{self._layout.embedding}", "embedding", table)
+        yield from self._per_layer_inputs()
+        for number, layer in enumerate(self._shape.layers):
+            yield from self._layer(f"{self._prefix}layers.{number}.", number, layer)
+        yield norm(f"{self._prefix}norm", self._hidden)
+        yield from self._around_all()
+        if not self.is_tied:
+            name = self._layout.nested_head if self._is_nested else self._layout.head
+            yield TensorGroup(name, "head", table, is_linear=True)
+        yield from (replace(group, in_drafter=True) for group in self._drafter())
+        yield from vision_groups(self._config.get("vision_config"), self._hidden) or ()
+
+    def unknown(self, groups: Sequence[TensorGroup]) -> Iterator[str]:
+        towers = [key for key in _TOWERS if self._config.get(key)]
+        for key in towers:
+            if key != "vision_config" or not any(group.part == "tower" for group in groups):
+                yield f"the size of the tower in `{key}`"
+        if self._is_nested and not towers:
+            yield "whether it has towers beside the language model, and their size"
+        if self._shape.drafter_layers and not any(group.in_drafter for group in groups):
+            yield "the size of its MTP layers"
+        if (
+            self._figures.model_type in ("step3p5", "step3p7")
+            and self._figures.said("attention_other_setting") is None
+        ):
+            yield "whether its sliding layers have other heads (`attention_other_setting`)"
+
+    # -- a layer -------------------------------------------------------------------------------------
+
+    def _layer(self, name: str, number: int, layer: Layer) -> Iterator[TensorGroup]:
+        yield from self._attention.of(name, layer)
+        yield from self._feed_forward.of(name, number, layer)
+        yield from self._around(name, layer)
+
+    def _around(self, name: str, layer: Layer) -> Iterator[TensorGroup]:
+        yield from self._norms(name, layer)
+        if self._figures.said("hc_mult") is not None:
+            yield from self._hyper_connections(name)
+        if self._figures.said("attn_res_block_size") is not None:
+            for part in ("self_attention_res", "mlp_res"):
+                yield norm(f"{name}{part}_norm", self._hidden)
+                yield TensorGroup(f"{name}{part}_proj", "other", (1, self._hidden))
+
+    def _norms(self, name: str, layer: Layer) -> Iterator[TensorGroup]:
+        count = self._layout.norms
+        if self._figures.family.pattern == "block_configs" and isinstance(layer, NoCache):
+            count = 1 if layer.block == "mlp" else 0
+        if self._figures.is_on("enable_moe_block"):
+            count += 3
+        if self._figures.count(["hidden_size_per_layer_input"]):
+            count += 1
+        if count:
+            yield TensorGroup(f"{name}input_layernorm", "norm", (self._hidden,), count)
+        if self._figures.model_type.startswith("gemma4"):
+            yield TensorGroup(f"{name}layer_scalar", "other", (1,))
+
+    # -- beside the layers ---------------------------------------------------------------------------
+
+    def _per_layer_inputs(self) -> Iterator[TensorGroup]:
+        size = self._figures.count(["hidden_size_per_layer_input"])
+        if size:
+            width = size * len(self._shape.layers)
+            vocabulary = self._figures.figure("vocab_size_per_layer_input")
+            yield TensorGroup(f"{self._prefix}embed_tokens_per_layer", "embedding", (vocabulary, width))
+            yield linear(f"{self._prefix}per_layer_model_projection", width, self._hidden, "other")
+            yield norm(f"{self._prefix}per_layer_projection_norm", size)
+
+    def _hyper_connections(self, name: str) -> Iterator[TensorGroup]:
+        streams = self._figures.figure("hc_mult")
+        mix = (2 + streams) * streams
+        yield TensorGroup(f"{name}hc_attn_fn", "other", (mix, streams * self._hidden), 2, bits=32)
+        yield TensorGroup(f"{name}hc_attn_base", "other", (mix + 3,), 2, bits=32)
+
+    def _around_all(self) -> Iterator[TensorGroup]:
+        if self._figures.said("hc_mult") is not None:
+            yield from self._hyper_head(self._prefix)
+        if self._figures.said("attn_res_block_size") is not None:
+            yield norm(f"{self._prefix}output_attn_res_norm", self._hidden)
+            yield TensorGroup(f"{self._prefix}output_attn_res_proj", "other", (1, self._hidden))
+
+    def _hyper_head(self, name: str) -> Iterator[TensorGroup]:
+        streams = self._figures.figure("hc_mult")
+        yield TensorGroup(f"{name}hc_head_fn", "other", (streams, streams * self._hidden), bits=32)
+        yield TensorGroup(f"{name}hc_head_base", "other", (streams + 1,), bits=32)
+
+    # -- MTP layers ----------------------------------------------------------------------------------
+
+    def _drafter(self) -> Iterator[TensorGroup]:
+        count, drafters = self._shape.drafter_layers, self._shape.drafters
+        if not count or self._layout.drafter == "none":
+            return
+        each = len(drafters) // count
+        for number in range(count):
+            own = drafters[number * each : (number + 1) * each]
+            yield from self._one_drafter(number, own)
+
+    def _one_drafter(self, number: int, layers: Sequence[Layer]) -> Iterator[TensorGroup]:
+        """The way in from the model's last hidden state and the next token, then a layer like the last."""
+        last, hidden = len(self._shape.layers) - 1, self._hidden
+        match self._layout.drafter:
+            case "eh_proj":
+                name = f"{self._prefix}layers.{last + 1 + number}."
+                yield TensorGroup(f"{name}eh_proj", "other", (hidden, 2 * hidden))
+                yield TensorGroup(f"{name}enorm", "norm", (hidden,), 3)
+                if self._layout.drafter_copies:
+                    table = (self._shape.vocab_size, hidden)
+                    yield TensorGroup(f"{name}shared_head.head", "other", table, self._layout.drafter_copies)
+            case "two_proj":
+                name = f"mtp.{number}."
+                yield linear(f"{name}e_proj", hidden, hidden, "other")
+                yield linear(f"{name}h_proj", hidden, hidden, "other")
+                yield TensorGroup(f"{name}enorm", "norm", (hidden,), 3)
+                yield from self._hyper_head(name)
+            case "fc":
+                name = f"mtp.layers.{number}."
+                if number == 0:
+                    yield TensorGroup("mtp.fc", "other", (hidden, 2 * hidden))
+                    yield TensorGroup("mtp.norm", "norm", (hidden,), 3)
+            case "input_proj":
+                name = f"{self._prefix}mtp_layers.{number}."
+                yield TensorGroup(f"{name}input_proj", "other", (hidden, 2 * hidden))
+                yield TensorGroup(f"{name}token_layernorm", "norm", (hidden,), 3)
+            case _:
+                name = "mtp.layers.0."
+                yield TensorGroup(f"{name}eh_proj", "other", (hidden, 2 * hidden))
+                yield TensorGroup(f"{name}enorm", "norm", (hidden,), 3)
+        is_dense = self._layout.drafter_is_dense
+        for layer in layers:
+            yield from self._attention.of(name, layer)
+            yield from (
+                self._feed_forward.dense(name) if is_dense else self._feed_forward.of(name, last, layer)
+            )
+            yield from self._around(name, layer)

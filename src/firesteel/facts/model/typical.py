@@ -1,0 +1,136 @@
+"""The usual layouts: what a checkpoint looks like when only its label is known.
+
+`nvfp4` on a label says nothing of the head, the router or the embedding, which quantizers leave alone. These
+are the layouts that the tools write unless told otherwise; a real checkpoint may keep more in high precision,
+so bytes by these are assumed, and say so. GGUF labels follow llama.cpp's own rules, in `gguf_labels.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from firesteel.errors import UsageError
+from firesteel.facts.formats.gguf_labels import MOST, NEEDS_IMATRIX, StoredType, stored_type
+from firesteel.facts.model.parameters import ParameterGroups
+from firesteel.facts.model.quantization import (
+    FP8,
+    FP8_ROWS,
+    INT8_ROWS,
+    MXFP4,
+    NF4,
+    NVFP4,
+    Modules,
+    Quantization,
+    WeightFormat,
+    assumed_weights,
+    fp8_block,
+)
+from firesteel.facts.model.tensors import Role, Weights
+
+_INT4 = WeightFormat("int4", 4, 128, 20)
+"""A 16-bit scale and a 4-bit zero point for 128 values, as AutoAWQ and AutoGPTQ write them."""
+_HEAD = Modules(frozenset({"lm_head"}))
+_EXPERTS = Modules(frozenset({"experts"}))
+
+_PLAIN = ("bf16", "fp16", "none")
+_ALIASES = {"f16": "fp16", "float16": "fp16", "bfloat16": "bf16", "w4a16": "int4", "w8a8": "int8"}
+_LAYOUTS: dict[str, Quantization] = {
+    "fp8": Quantization("fp8", FP8, ignored=_HEAD, converts_head=False),
+    "fp8-block": Quantization("fp8", fp8_block(128, 128), ignored=_HEAD, converts_head=False),
+    "fp8-dynamic": Quantization("compressed-tensors", FP8_ROWS, ignored=_HEAD, converts_head=False),
+    "nvfp4": Quantization("modelopt", NVFP4, ignored=_HEAD, converts_head=False),
+    "mxfp4": Quantization("mxfp4", None, others=((_EXPERTS, MXFP4),), converts_head=False),
+    "int8": Quantization("compressed-tensors", INT8_ROWS, ignored=_HEAD, converts_head=False),
+    "int4": Quantization("compressed-tensors", _INT4, ignored=_HEAD, converts_head=False),
+    "awq": Quantization("awq", _INT4, ignored=_HEAD, converts_head=False),
+    "gptq": Quantization("gptq", _INT4, ignored=_HEAD, converts_head=False),
+    "nf4": Quantization("bitsandbytes", NF4, ignored=_HEAD, converts_head=False),
+}
+_GGUF_ALIASES = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m", "mxfp4-moe": "mxfp4_moe"}
+"""As `llama-quantize` reads them."""
+_DYNAMIC = re.compile(r"ud-(i?q[1-8])(_[a-z0-9]+)*")
+_DYNAMIC_SPREAD = (0.85, 1.25)
+"""Of what llama.cpp's own rules give for the label. Unsloth picks types tensor by tensor: files of
+UD-Q4_K_XL are 0.91 to 1.07 of Q4_K_M for Qwen3.5 of 27 B to 397 B, by the sizes that
+https://github.com/ggml-org/Llama-macOS/pull/63 lists, seen 2026-11-15."""
+_DYNAMIC_BASES = {
+    "q8": "q8_0", "q6": "q6_k", "q5": "q5_k_m", "q4": "q4_k_m", "q3": "q3_k_m", "q2": "q2_k", "iq4": "iq4_xs",
+    "iq3": "iq3_s", "iq2": "iq2_m", "iq1": "iq1_m",
+}  # fmt: skip
+LABELS = (*_PLAIN[:2], *_LAYOUTS, *MOST)
+"""Beside them `ud-` before a GGUF label: Unsloth's dynamic types, as a wide band."""
+
+
+def is_gguf(label: str) -> bool:
+    return _gguf_label(label) is not None
+
+
+def _gguf_label(label: str) -> str | None:
+    """llama.cpp's own name for a label; for a dynamic one, the nearest that it has."""
+    name = label.lower()
+    dynamic = _DYNAMIC.fullmatch(name)
+    if dynamic:
+        return name[3:] if name[3:] in MOST else _DYNAMIC_BASES.get(dynamic[1])
+    name = _GGUF_ALIASES.get(name, name)
+    return name if name in MOST else None
+
+
+def typical_weights(parameters: ParameterGroups, label: str, source: str) -> Weights:
+    """Bytes by role for a label; UsageError for one that is not known."""
+    name = _ALIASES.get(label.lower(), label.lower())
+    if name in _PLAIN:
+        return assumed_weights(parameters, None, f"{source}, as BF16")
+    if name == "mxfp4" and not parameters.experts:
+        all_linear = Quantization("mxfp4", MXFP4, ignored=_HEAD, converts_head=False)
+        return assumed_weights(parameters, all_linear, f"{source} and MXFP4 in every linear layer")
+    if name in _LAYOUTS:
+        return assumed_weights(parameters, _LAYOUTS[name], f"{source} and the usual layout of {name}")
+    if base := _gguf_label(name):
+        return _gguf_weights(parameters, base, name, source)
+    raise UsageError(f"`{label:.40}` is no quantization that is known", next=f"--quant {', '.join(LABELS)}")
+
+
+def heavier_weights(parameters: ParameterGroups, label: str, source: str) -> Weights | None:
+    """NVFP4 checkpoints in circulation keep their attention in 16 bits as often as not."""
+    if label.lower() != "nvfp4":
+        return None
+    kept = Modules(frozenset({"lm_head", "self_attn", "linear_attn", "attention", "mixer", "shared_expert"}))
+    layout = Quantization("modelopt", NVFP4, ignored=kept, converts_head=False)
+    return assumed_weights(parameters, layout, f"{source}, NVFP4 with attention in BF16")
+
+
+def _gguf_weights(parameters: ParameterGroups, base: str, label: str, source: str) -> Weights:
+    """As llama.cpp's quantizer would do it, and how far files under that label are off it."""
+    with_imatrix = base in NEEDS_IMATRIX
+    tensors = list(stored_type(parameters, base, with_imatrix))
+    by_role: dict[Role, int] = {}
+    by_format: dict[tuple[Role, str], int] = {}
+    for tensor in tensors:
+        key = tensor.group.role, tensor.type
+        by_role[key[0]] = by_role.get(key[0], 0) + tensor.bytes
+        by_format[key] = by_format.get(key, 0) + tensor.bytes
+    words = f"{source} and llama.cpp's rules for {base.upper()}"
+    if label.startswith("ud-"):
+        low, high = _DYNAMIC_SPREAD
+        words += f"; {label.upper()} picks types tensor by tensor: {low:.0%} to {high:.0%} of that"
+        spread = low, high
+    else:
+        spread = _spread(parameters, base, tensors)
+    return Weights(by_role, "derived", words, parameters.tied_head, by_format, spread)
+
+
+def _spread(parameters: ParameterGroups, base: str, tensors: list[StoredType]) -> tuple[float, float]:
+    """Files are made with importances or without; some keep embeddings and head in Q8_0, some have a smaller
+    type where rows do not fit a block: 65.1 GiB for Nemotron-3-Super, where the rules give 80."""
+    total = sum(tensor.bytes for tensor in tensors)
+    others = [sum(tensor.bytes for tensor in stored_type(parameters, base, told)) for told in (False, True)]
+    tables = [tensor for tensor in tensors if tensor.group.part in ("head", "embedding")]
+    richer = sum(max(tensor.bytes, replace(tensor, type="Q8_0").bytes) - tensor.bytes for tensor in tables)
+    metadata = 0.005 if total > 2e9 else 0.02  # a vocabulary and its merges lie in the same file
+    lean = sum(
+        min(0, replace(tensor, type=MOST[base]).bytes - tensor.bytes)
+        for tensor in tensors
+        if tensor.fell_back
+    )
+    return (min(others) + lean) / total, (max(*others, total) + richer) / total + metadata

@@ -1,0 +1,1 @@
+"""The control API, metrics, and the request log."""

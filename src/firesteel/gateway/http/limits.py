@@ -1,0 +1,39 @@
+"""What a client may send, and how long it may take over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Every loop and every buffer of the plane is bounded by one of these."""
+
+    head_bytes: int = 32 * KIB
+    head_lines: int = 100
+    uri_bytes: int = 8 * KIB
+    body_bytes: int = 64 * KIB * KIB
+    keeps_bodies: bool = True
+    """Until the request is over, for a log of prompts. Else until the engine answers: streams are long."""
+    head_s: float = 30.0
+    """From the first byte of a head to its last."""
+    body_idle_s: float = 60.0
+    """Between two pieces of a request's body."""
+    keep_alive_s: float = 75.0
+    """Between an answer and the next request."""
+    send_idle_s: float = 60.0
+    """A client that takes nothing of its answer for so long is let go: it keeps a model busy."""
+    linger_s: float = 5.0
+    """After a refusal, how long the rest of its request is thrown away, so that the refusal arrives."""
+    hold_after_s: float = 1.0
+    """A stream that waits longer gets its head and comments; quicker refusals keep their real status."""
+    comment_every_s: float = 5.0
+    connect_s: float = 5.0
+    idle_connections: int = 64
+    """Kept for an engine's address."""
+    idle_connection_s: float = 4.0
+    """Below the 5 s after which uvicorn (vLLM, SGLang) and cpp-httplib (llama.cpp) close idle ones."""
+    sweep_s: float = 1.0
+    """How often the deadlines are looked at."""

@@ -1,0 +1,138 @@
+"""Which paths are an engine's, and what is known of each before its body is read.
+
+A path is compared as bytes, exactly: `/v1//messages`, `/v1/./messages` and `/v1/%6dessages` are no routes.
+An engine behind us might read them as one, and then two programs would disagree about what was asked.
+
+Checked 2026-11-15 against the engines' own tables: vLLM 0.32.0 (`vllm/entrypoints/**/api_router.py`),
+llama.cpp
+(https://github.com/ggml-org/llama.cpp/blob/b21e4de74567f5eef213765c9476a843c2e43f0d/tools/server/server.cpp),
+SGLang
+(https://github.com/sgl-project/sglang/blob/cce0a1244b5a3ee60411fb403f65f856a1d012f0/python/sglang/srt/entrypoints/http_server.py).
+Speech and images are in none of them: they are OpenAI's paths, for engines that are only known by their URL.
+What engines have for their keepers (slots, sleep, weights, caches) is no route.
+
+A response that an engine stores has an id and no model: `/v1/responses/ID?model=NAME` says whom to ask. Of
+several replicas only one has it, and nobody knows which: that is not for replicas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import unquote_to_bytes
+
+from firesteel.gateway.interfaces import ApiFamily, Refusal
+
+BodyKind = Literal["json", "multipart", "either", "none"]
+"""none: the model is named in the query only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What a path asks for."""
+
+    family: ApiFamily
+    body: BodyKind
+    is_streamable: bool
+    kind: str
+    """A word for the meters."""
+
+
+def _openai(kind: str, body: BodyKind = "json", *, streams: bool = False) -> Route:
+    return Route("openai", body, streams, kind)
+
+
+_CHAT = _openai("chat", streams=True)
+_COMPLETION = _openai("completion", streams=True)
+_RESPONSE = _openai("response", streams=True)
+_EMBEDDING = _openai("embedding")
+_RERANK = _openai("rerank")
+_SCORE = _openai("score")
+_COUNT = _openai("count")
+_CLASSIFY = _openai("classify")
+_TOKENIZE = _openai("tokenize")
+_DETOKENIZE = _openai("detokenize")
+_STORED = _openai("stored", "none", streams=True)
+
+ROUTES: dict[bytes, Route] = {
+    b"/v1/chat/completions": _CHAT,
+    b"/v1/completions": _COMPLETION,
+    b"/v1/responses": _RESPONSE,
+    b"/v1/messages": Route("anthropic", "json", True, "message"),
+    b"/v1/messages/count_tokens": Route("anthropic", "json", False, "count"),
+    b"/v1/chat/completions/input_tokens": _COUNT,
+    b"/v1/responses/input_tokens": _COUNT,
+    b"/v1/embeddings": _EMBEDDING,
+    b"/v2/embed": _EMBEDDING,
+    b"/rerank": _RERANK,
+    b"/v1/rerank": _RERANK,
+    b"/v2/rerank": _RERANK,
+    b"/score": _SCORE,
+    b"/v1/score": _SCORE,
+    b"/pooling": _openai("pooling"),
+    b"/classify": _CLASSIFY,
+    b"/v1/classify": _CLASSIFY,
+    b"/tokenize": _TOKENIZE,
+    b"/v1/tokenize": _TOKENIZE,
+    b"/detokenize": _DETOKENIZE,
+    b"/v1/detokenize": _DETOKENIZE,
+    b"/apply-template": _openai("template"),
+    b"/completion": _COMPLETION,
+    b"/infill": _openai("infill", streams=True),
+    b"/v1/audio/transcriptions": _openai("transcription", "multipart", streams=True),
+    b"/v1/audio/translations": _openai("translation", "multipart", streams=True),
+    b"/v1/audio/speech": _openai("speech", streams=True),
+    b"/v1/images/generations": _openai("image", streams=True),
+    b"/v1/images/edits": _openai("image", "either", streams=True),
+    b"/v1/images/variations": _openai("image", "multipart"),
+}
+"""All are POST."""
+
+_STORED_AT = b"/v1/responses/"
+
+
+def find_route(method: bytes, path: bytes) -> Route | Refusal | None:
+    """The route of a path without its query; a Refusal (405) for a known path asked for in another way."""
+    route = ROUTES.get(path)
+    if route is None:
+        return _stored(method, path) if path.startswith(_STORED_AT) else None
+    return route if method == b"POST" else _wrong_method(method, path, "POST")
+
+
+def split_target(target: bytes) -> tuple[bytes, bytes]:
+    """A request target as path and query."""
+    path, _, query = target.partition(b"?")
+    return path, query
+
+
+def query_model(query: bytes) -> str | None:
+    """The `model` of a query. None: it has none, several, or one that is no text."""
+    if b"model=" not in query:
+        return None
+    values = [pair[6:] for pair in query.split(b"&", 64) if pair.startswith(b"model=")]
+    if len(values) != 1:
+        return None
+    try:
+        return unquote_to_bytes(values[0].replace(b"+", b" ")).decode() or None
+    except UnicodeDecodeError:
+        return None
+
+
+def _stored(method: bytes, path: bytes) -> Route | Refusal | None:
+    """A response that an engine keeps: `/v1/responses/ID`, and `/cancel` after it."""
+    name, slash, what = path[len(_STORED_AT) :].partition(b"/")
+    if not name or not _is_plain(name) or what not in (b"", b"cancel") or (slash and not what):
+        return None
+    allowed = b"POST" if what else b"GET"
+    return _STORED if method == allowed else _wrong_method(method, path, allowed.decode())
+
+
+def _is_plain(name: bytes) -> bool:
+    return name.replace(b"_", b"").replace(b"-", b"").isalnum()
+
+
+def _wrong_method(method: bytes, path: bytes, allowed: str) -> Refusal:
+    asked = method.decode("ascii", "replace")
+    where = path.decode("ascii", "replace")
+    why = f"{where} does not answer {asked}. Send {allowed}."
+    return Refusal(405, "method_not_allowed", why, allow=allowed.encode())

@@ -1,0 +1,121 @@
+"""The listening side: takes connections, looks at their deadlines, and goes in peace."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from time import monotonic
+
+from firesteel.gateway.http.client_connection import ClientConnection
+from firesteel.gateway.http.limits import HttpLimits
+from firesteel.gateway.http.pool import ConnectionPool
+from firesteel.gateway.interfaces import Dispatcher
+
+_BACKLOG = 1024
+_LAST_WORDS_S = 1.0
+"""For those who are cut off to take that in."""
+_CUT_S = 5.0
+"""The loop needs a turn for each connection that it cuts; it never needs so long."""
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's, where it is installed."""
+    try:
+        import uvloop  # not on every platform
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class HttpServer:
+    """Serves what a desk says on any number of addresses."""
+
+    def __init__(self, desk: Dispatcher, limits: HttpLimits | None = None) -> None:
+        self.desk = desk
+        self.limits = limits or HttpLimits()
+        self.pool = ConnectionPool(self.limits)
+        self.is_draining = False
+        self._clients: set[ClientConnection] = set()
+        self._listeners: list[asyncio.Server] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._empty = asyncio.Event()
+
+    async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
+        """Listens, and says on which port (0 takes a free one)."""
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(self._client, host, port, ssl=ssl_context, backlog=_BACKLOG)
+        self._opened(listener)
+        return int(listener.sockets[0].getsockname()[1])
+
+    async def start_unix(self, path: str) -> None:
+        self._opened(
+            await asyncio.get_running_loop().create_unix_server(self._client, path, backlog=_BACKLOG)
+        )
+
+    async def drain(self, grace_s: float) -> int:
+        """Takes no new connection and closes the idle ones; requests under way may end within the grace. How
+        many did not."""
+        cut = 0
+        self.is_draining = True
+        for listener in self._listeners:
+            listener.close()
+        for client in tuple(self._clients):
+            client.drain()
+        if self._clients:
+            self._empty.clear()
+            try:
+                async with asyncio.timeout(grace_s):
+                    await self._empty.wait()
+            except TimeoutError:
+                cut = await self._cut()
+        self._stop()
+        return cut
+
+    def joined(self, client: ClientConnection) -> None:
+        self._clients.add(client)
+
+    def left(self, client: ClientConnection) -> None:
+        self._clients.discard(client)
+        if not self._clients:
+            self._empty.set()
+
+    def connections(self) -> int:
+        return len(self._clients)
+
+    def _client(self) -> ClientConnection:
+        return ClientConnection(self)
+
+    def _opened(self, listener: asyncio.Server) -> None:
+        self._listeners.append(listener)
+        if self._sweeper is None:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        now = monotonic()
+        for client in [client for client in self._clients if client.deadline <= now]:
+            client.expire()
+        self.pool.sweep(now)
+        self._sweeper = asyncio.get_running_loop().call_later(self.limits.sweep_s, self._sweep)
+
+    async def _cut(self) -> int:
+        cut = sum(client.stop() for client in tuple(self._clients))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self._until_empty()
+        for client in tuple(self._clients):
+            client.abort()
+        async with asyncio.timeout(_CUT_S):
+            await self._until_empty()
+        return cut
+
+    async def _until_empty(self) -> None:
+        if self._clients:
+            self._empty.clear()
+            await self._empty.wait()
+
+    def _stop(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        self.pool.close()

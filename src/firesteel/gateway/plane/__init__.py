@@ -1,4 +1,0 @@
-"""Bytes between clients and engines: HTTP/1.1 on both sides, done strictly.
-
-Knows nothing of memory, models' states or keys: a `Desk` (`gateway/talk.py`) says who may and where to.
-"""

@@ -1,0 +1,23 @@
+"""Packages whose public names load when they are first used (PEP 562).
+
+A supervisor lives as long as its model and must not carry the planner; `firesteel --help` must not load
+pydantic. A package lists its public names by module, and pays for a module only when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_exports(package: str, modules: Mapping[str, Iterable[str]]) -> Callable[[str], Any]:
+    """A `__getattr__` for `package`: module (relative to it) -> the names that it exports."""
+    where = {name: module for module, names in modules.items() for name in names}
+
+    def load(name: str) -> Any:
+        if name not in where:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{where[name]}"), name)
+
+    return load

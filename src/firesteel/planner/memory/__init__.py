@@ -1,0 +1,1 @@
+"""The memory account: weights as loaded, KV cache, overheads, and whether they fit."""

@@ -1,0 +1,148 @@
+"""What people measured on a GB10, as shipped in `data/measured`.
+
+`runs.csv` has one published figure a row, `sources.yaml` where each comes from and under which licence.
+Plans look up runs of their own model; `scripts/calibrate` fits the cost of everything else to all of them,
+with the shapes of `measured_models.py`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from importlib.resources import files
+
+from firesteel import yaml_schema
+
+CALIBRATED = {"vllm": {"djangodevreng"}, "llamacpp": {"ggml", "ggml-nemotron", "llmfit"}}
+"""By engine, the sources that its costs are fitted to; the others are only compared."""
+_FOLDER = files("firesteel") / "data" / "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRun:
+    """One published figure."""
+
+    model: str
+    checkpoint: str
+    """Hub id where the source names it, with `:TAG` for one file of a GGUF repository; else empty."""
+    quant: str
+    path: str
+    """The kernels that were asked for: `marlin`, or empty."""
+    shape: str
+    layout: str
+    """Both name an entry of `models.yaml`; empty where shape or layout are not known."""
+    kv_dtype: str
+    engine: str
+    version: str
+    sparks: int
+    depth: int | None
+    """Tokens in the prompt. Half the answer comes on top while it is written."""
+    generated: int
+    users: int
+    speculation: str
+    """Empty: none. `?`: the source does not say."""
+    accepted: str
+    decode_tps: float | None
+    """Of one user."""
+    total_tps: float | None
+    prefill_tps: float | None
+    ttft_ms: float | None
+    kind: str
+    """Empty: measured. Else `approx`, `range_mid` or `served_rate`, as the source gives it."""
+    source: str
+    note: str
+
+    @property
+    def middle_depth(self) -> int:
+        return (self.depth or 0) + self.generated // 2
+
+    @property
+    def is_plain(self) -> bool:
+        """One user, one Spark, no speculation, and a decode rate that is not a served rate."""
+        return self.sparks == 1 and self.is_plain_on_several
+
+    @property
+    def is_plain_on_several(self) -> bool:
+        return (
+            self.users == 1
+            and not self.speculation
+            and self.kind != "served_rate"
+            and self.decode_tps is not None
+        )
+
+    def is_of(self, names: Collection[str]) -> bool:
+        """Sources on several Sparks name a model and a format, not a repository."""
+        if self.checkpoint or self.sparks == 1:
+            return self.checkpoint in names
+        called = {_plain_name(self.model, self.quant)}
+        if self.model.startswith("gpt-oss") and self.quant == "MXFP4":  # its own format, so not in its name
+            called.add(_plain_name(self.model))
+        return not called.isdisjoint(_plain_name(name.rpartition("/")[2]) for name in names)
+
+
+def _plain_name(*words: str) -> str:
+    return "-".join(words).lower().removeprefix("nvidia-")
+
+
+class OriginSchema(yaml_schema.FileSchema):
+    url: str
+    seen: date
+    licence: str
+    credit: str | None = None
+
+
+class OriginsSchema(yaml_schema.FileSchema):
+    sources: dict[str, OriginSchema]
+
+
+@cache
+def runs() -> tuple[PublishedRun, ...]:
+    return tuple(_run(row) for row in csv.DictReader(_lines()))
+
+
+@cache
+def _lines() -> tuple[str, ...]:
+    return tuple((_FOLDER / "runs.csv").read_text("utf-8").splitlines())
+
+
+def _run(row: Mapping[str, str]) -> PublishedRun:
+    def number(key: str) -> float | None:
+        return float(row[key]) if row[key] else None
+
+    return PublishedRun(
+        row["model"], row["checkpoint"], row["quant"], row["path"], row["shape"], row["layout"],
+        row["kv_dtype"], row["engine"], row["version"], int(row["sparks"]),
+        int(row["depth"]) if row["depth"] else None, int(row["generated"] or 0), int(row["users"]),
+        row["speculation"], row["accepted"],
+        number("decode_tps"), number("total_tps"), number("prefill_tps"), number("ttft_ms"),
+        row["kind"], row["source"], row["note"],
+    )  # fmt: skip
+
+
+@cache
+def runs_of(checkpoint: str, engine: str, sparks: int = 1) -> tuple[PublishedRun, ...]:
+    """Plain runs of a model in an engine. `org/repo:TAG` finds runs that name no tag too.
+
+    Only lines that hold the name are read: a plan should not wait for a thousand others.
+    """
+    names = {checkpoint, checkpoint.partition(":")[0]} - {""}
+    head, *rest = _lines()
+    held = (line for line in rest if sparks > 1 or any(name in line for name in names))
+    found = (_run(row) for row in csv.DictReader((head, *held)))
+    alike = (run for run in found if run.engine == engine and run.sparks == sparks)
+    return tuple(run for run in alike if run.is_plain_on_several and run.is_of(names))
+
+
+@cache
+def origins() -> Mapping[str, OriginSchema]:
+    return yaml_schema.load(
+        "sources.yaml", (_FOLDER / "sources.yaml").read_text("utf-8"), OriginsSchema
+    ).sources
+
+
+def known(engine: str | None = None) -> Iterator[PublishedRun]:
+    """Runs whose shape and layout are known, so that their bytes can be counted."""
+    return (run for run in runs() if run.layout and run.decode_tps and engine in (None, run.engine))

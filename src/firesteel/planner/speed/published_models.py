@@ -1,0 +1,74 @@
+"""The models behind the runs in `data/measured`: shapes and bytes, as far as they are known.
+
+Only the calibration counts bytes from these; a plan has the facts of its own model.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+from pydantic import PositiveInt
+
+from firesteel import yaml_schema
+from firesteel.facts import Architecture, FullAttention, Layer, LinearAttention, Role, SlidingAttention
+from firesteel.facts.evidence import Evidence
+from firesteel.facts.model.architecture import LatentAttention, NoCache
+from firesteel.planner.speed.decode import Stored
+
+_NAME = "models.yaml"
+
+
+class LayersSchema(yaml_schema.FileSchema):
+    kind: Literal["full", "sliding", "latent", "recurrent", "moe", "mlp"]
+    times: PositiveInt
+    kv_heads: int = 0
+    head_dim: int = 0
+    window: int = 0
+    latent_dim: int = 0
+    state_elements: int = 0
+    conv_channels: int = 0
+
+    def layer(self) -> Layer:
+        if self.kind == "full":
+            return FullAttention(self.kv_heads, self.head_dim, self.head_dim)
+        if self.kind == "sliding":
+            return SlidingAttention(self.kv_heads, self.head_dim, self.head_dim, self.window)
+        if self.kind == "latent":
+            return LatentAttention(self.latent_dim, 0)
+        if self.kind == "recurrent":
+            return LinearAttention(self.state_elements, self.conv_channels, 4)
+        return NoCache(self.kind)
+
+
+class ShapeSchema(yaml_schema.FileSchema):
+    hidden_size: PositiveInt
+    vocab_size: PositiveInt
+    experts: int = 0
+    experts_per_token: int = 0
+    layers: tuple[LayersSchema, ...]
+    source: Evidence
+    checkpoints: dict[str, dict[Role, dict[str, PositiveInt]]]
+
+    def architecture(self, name: str) -> Architecture:
+        layers = tuple(each.layer() for each in self.layers for _ in range(each.times))
+        return Architecture(
+            name, layers, self.hidden_size, self.vocab_size, 0, self.experts, self.experts_per_token
+        )
+
+    def stored(self, layout: str) -> Stored:
+        roles = self.checkpoints[layout]
+        return {(role, dtype): size for role, formats in roles.items() for dtype, size in formats.items()}
+
+
+class ModelsSchema(yaml_schema.FileSchema):
+    layouts: dict[str, str]
+    shapes: dict[str, ShapeSchema]
+
+
+@cache
+def models() -> ModelsSchema:
+    return yaml_schema.load(
+        _NAME, (files("firesteel") / "data" / "measured" / _NAME).read_text("utf-8"), ModelsSchema
+    )

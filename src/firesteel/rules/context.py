@@ -1,0 +1,117 @@
+"""What a rule looks at: a launch, the machine it is meant for, and what is known of its image."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+
+from packaging.version import InvalidVersion, Version
+
+from firesteel import engines
+from firesteel.catalog import Image
+from firesteel.engines.schema.symbols import Schema
+from firesteel.launch import EngineName, FlagValue, Launch
+
+_TO_FILL_IN = re.compile(
+    r"""[$`<>\u2039\u203a]            # $DTYPE, <dtype>
+      | \{\{ | ^\{[\w\s.-]*\}$         # {{ .Values.x }}, {dtype}
+      | ^%\w+%$ | ^@\w+@$ | ^__\w+__$ | ^\[[\w\s.-]*\]$
+      | \.\.\. | \u2026                # ...
+      | ^(?:your|my)[_-] | ^[xX]{2,}$
+      | ^\d*\.?\d+\s*[-\u2013]\s*\d*\.?\d+$   # 0.7-0.8
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_OTHER_GPUS = re.compile(r"rocm|xpu|tpu|gaudi|hpu|neuron|ascend", re.IGNORECASE)
+
+NEWEST_KNOWN: dict[EngineName, str] = {"vllm": "0.32.0", "sglang": "0.5.23", "llamacpp": "11549"}
+"""The newest releases that the rules were held against, November 2026. A moving tag counts as these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One thing that a rule saw: its key among the places (`flag:NAME`), how it reads, and its parts."""
+
+    key: str
+    saw: str
+    name: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    launch: Launch
+    hardware: str | None
+    image: Image | None
+    flaws: frozenset[str] = frozenset()
+    """What is broken in the text itself: see `reads.Reading`."""
+    releases: Mapping[tuple[EngineName, str], Schema] = field(default_factory=dict)
+    """Releases that the user's firesteel learned after it shipped."""
+
+    @property
+    def version(self) -> Version | None:
+        """The version that rules are held against; None: not known."""
+        text = self.launch.version
+        if text is None and self.is_assumed:
+            text = NEWEST_KNOWN[self.launch.engine]
+        try:
+            return Version(text) if text else None
+        except InvalidVersion:
+            return None
+
+    @property
+    def flags(self) -> Mapping[str, FlagValue]:
+        """The launch's flags, with what their shortcuts stand for."""
+        return engines.written_out(self.launch)
+
+    @property
+    def is_assumed(self) -> bool:
+        """The image's tag moves: its version is taken to be the newest known."""
+        return self.launch.version is None and self.image is not None and self.image.floating
+
+    def number(self, flag: str) -> float | None:
+        return as_number(self.flags.get(flag))
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Plainly written for another machine: several GPUs in one host, or another maker's."""
+        ranks = 1.0
+        for name in ("tensor-parallel-size", "pipeline-parallel-size", "tp-size", "tp"):
+            ranks *= self.number(name) or 1
+        box, devices = self.launch.container, self.launch.env.get("CUDA_VISIBLE_DEVICES", "")
+        spread = self.flags.keys() & {"nnodes", "distributed-executor-backend"}
+        return (
+            (ranks > 1 and not spread)
+            or "," in devices
+            or (box is not None and bool(_OTHER_GPUS.search(box.image) or "," in (box.gpus or "")))
+        )
+
+
+def is_final(text: str) -> bool:
+    """Whether nothing is left to fill in: no variable, no placeholder, no range to choose from."""
+    return not _TO_FILL_IN.search(text.strip())
+
+
+def visible(text: str) -> str:
+    """Text for a terminal: what would move its cursor, fill its clipboard or turn its direction is spelt."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def as_number(value: object) -> float | None:
+    """Text or a JSON number -> itself; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    try:
+        number = float(value) if isinstance(value, str | int | float) else None
+    except (ValueError, OverflowError):
+        return None
+    return number if number is None or isfinite(number) else None
+
+
+def as_text(value: FlagValue | object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else str(value)

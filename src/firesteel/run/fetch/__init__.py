@@ -1,0 +1,1 @@
+"""Weights and images: what a launch needs, fetching it, and removing what nothing needs."""

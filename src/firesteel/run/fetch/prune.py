@@ -1,0 +1,195 @@
+"""`pull --prune`: what lies on the disk and nothing uses any more.
+
+Never what a recipe of the catalog or a running service uses; the weights of a model go only when it is
+named, and not while it runs. What would go is a value first: shown, asked about, then removed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from firesteel.catalog import Catalog, Image
+from firesteel.edge.embedded import install
+from firesteel.edge.files.home import Home
+from firesteel.edge.host.process import now
+from firesteel.edge.hub import client
+from firesteel.edge.hub.cache import Store, find_store
+from firesteel.errors import FiresteelError
+from firesteel.facts import Host
+from firesteel.run.service import Service, all_services
+from firesteel.run.start.caches import driver, stale
+
+Kind = Literal["part of a download", "compiled kernels", "engine", "revision", "packages", "model"]
+_DAY_S = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedFile:
+    kind: Kind
+    path: Path
+    bytes: int
+    why: str
+    blobs: tuple[Path, ...] = ()
+    """Bytes that go with a revision, because no other has them."""
+
+
+def find_unused(
+    home: Home, catalog: Catalog, host: Host, named: Sequence[str] = ()
+) -> tuple[UnusedFile, ...]:
+    """`named`: repositories whose weights may go too."""
+    store, running = find_store(home), all_services(home)
+    images = list(catalog.images.named.values())
+    return (
+        *_parts(store),
+        *_compiled(home, images, host, running),
+        *_wheels(home, images, running),
+        *_engines(home, images, running),
+        *_revisions(store, catalog, running, named),
+        *_models(store, running, named),
+    )
+
+
+def _parts(store: Store) -> Iterator[UnusedFile]:
+    """Ours can be gone on with, for a day; huggingface_hub never goes on with its own."""
+    for path in sorted(store.root.glob("models--*/blobs/*.incomplete")):
+        if (age_s := _age_s(path)) > _DAY_S:
+            yield UnusedFile(
+                "part of a download", path, _bytes(path), f"untouched for {age_s / _DAY_S:.0f} days"
+            )
+
+
+def _compiled(
+    home: Home, images: Sequence[Image], host: Host, running: Sequence[Service]
+) -> Iterator[UnusedFile]:
+    folder = home.root / "compiled"
+    for name in stale(_names(folder), images, driver(host)):
+        if not _is_used(str(folder / name), running):
+            why = "no recipe's image reads it on this driver"
+            yield UnusedFile("compiled kernels", folder / name, _bytes(folder / name), why)
+
+
+def _wheels(home: Home, images: Sequence[Image], running: Sequence[Service]) -> Iterator[UnusedFile]:
+    folder = home.root / "wheels"
+    for name in stale(_names(folder), images, None):
+        if not _is_used(str(folder / name), running):
+            yield UnusedFile(
+                "packages", folder / name, _bytes(folder / name), "no recipe's image installs them"
+            )
+
+
+def _engines(home: Home, images: Sequence[Image], running: Sequence[Service]) -> Iterator[UnusedFile]:
+    pinned = {install.engine_folder(home, image.package).name for image in images if image.package}
+    for name in _names(home.engines):
+        path = home.engines / name
+        if not name.startswith(".") and name not in pinned and not _is_used(str(path), running):
+            yield UnusedFile("engine", path, _bytes(path), "no image of the catalog pins it")
+
+
+def _revisions(
+    store: Store, catalog: Catalog, running: Sequence[Service], named: Sequence[str]
+) -> Iterator[UnusedFile]:
+    """Commits that a branch has left behind. Without any branch nothing says which one is meant: all stay."""
+    for folder in sorted(store.root.glob("models--*")):
+        repository = _repository(folder)
+        meant = _pinned(catalog, repository) | {_text(path) for path in folder.glob("refs/**/*")}
+        if repository in named or not any(folder.glob("refs/*")) or _is_used(repository, running):
+            continue
+        for snapshot in sorted(folder.glob("snapshots/*")):
+            if snapshot.name not in meant:
+                blobs = _own_blobs(folder, snapshot)
+                size = sum(_bytes(blob) for blob in blobs)
+                yield UnusedFile("revision", snapshot, size, f"of {repository}; no branch names it", blobs)
+
+
+def _pinned(catalog: Catalog, repository: str) -> set[str | None]:
+    return {catalog.models[name].revision for name in catalog.models if name.partition(":")[0] == repository}
+
+
+def _models(store: Store, running: Sequence[Service], named: Sequence[str]) -> Iterator[UnusedFile]:
+    for repository in named:
+        folder = store.folder(repository)
+        if not folder.exists():
+            continue
+        if _is_used(repository, running) or client.is_taken(store, repository):
+            raise FiresteelError(
+                f"{repository} is in use", next="firesteel ps, then firesteel down NAME, then the same again"
+            )
+        yield UnusedFile("model", folder, _bytes(folder), "you named it")
+
+
+def remove(found: Iterable[UnusedFile]) -> tuple[UnusedFile, ...]:
+    """Gives back what could not be removed: root's files, left by a container."""
+    return tuple(waste for waste in found if not _remove(waste))
+
+
+def _remove(waste: UnusedFile) -> bool:
+    try:
+        if waste.path.is_dir() and not waste.path.is_symlink():
+            shutil.rmtree(waste.path)
+        else:
+            waste.path.unlink(missing_ok=True)
+        for blob in waste.blobs:
+            blob.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def _own_blobs(folder: Path, snapshot: Path) -> tuple[Path, ...]:
+    others = {
+        path.resolve()
+        for other in folder.glob("snapshots/*")
+        if other != snapshot
+        for path in other.rglob("*")
+        if path.is_symlink()
+    }
+    own = {path.resolve() for path in snapshot.rglob("*") if path.is_symlink()}
+    inside = (folder / "blobs").resolve()
+    return tuple(sorted(path for path in own - others if path.parent == inside))
+
+
+def _is_used(word: str, running: Sequence[Service]) -> bool:
+    """By a service that is not dead: its command line has the folder or the repository in it."""
+    return any(
+        word in argument for service in running if service.phase != "dead" for argument in service.spec.start
+    )
+
+
+def _repository(folder: Path) -> str:
+    return folder.name.removeprefix("models--").replace("--", "/", 1)
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip() if path.is_file() else None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _age_s(path: Path) -> float:
+    with suppress(OSError):
+        return now() - path.stat().st_mtime
+    return 0.0
+
+
+def _bytes(path: Path) -> int:
+    """On the disk itself: a link counts nothing, and a file with holes what it takes."""
+    total = 0
+    with suppress(OSError):
+        found = path.lstat()
+        total = found.st_blocks * 512 if stat.S_ISREG(found.st_mode) else 0
+    if path.is_dir() and not path.is_symlink():
+        for base, _, names in os.walk(path):
+            total += sum(_bytes(Path(base, name)) for name in names)
+    return total

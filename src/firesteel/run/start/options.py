@@ -1,0 +1,100 @@
+"""How a proposal is to run, beyond what it is: who may reach it, whose code it may run, does it come back.
+
+Proposal + Manner -> Spec, which is all that a keeper is told.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from firesteel.edge.files.home import Home, expand_home
+from firesteel.edge.files.secrets import hub_token, new_key, read_secrets, secrets_path, write_secrets
+from firesteel.edge.host.memory import meminfo
+from firesteel.errors import Stopped
+from firesteel.planner import launch_key
+from firesteel.render.launch_facts import KEY_VARIABLES
+from firesteel.rules import Proposal
+from firesteel.run.service import ServiceSpec
+from firesteel.run.start.listen import LOOPBACK, is_wide, reached_at
+from firesteel.run.start.steps import TOKEN, attach_command, make_steps
+
+_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How it is to run, beyond what it is."""
+
+    listen: str = LOOPBACK
+    trusts_code: bool = False
+    """The user said so: code that comes with the weights may run."""
+    at_boot: bool = False
+    words: tuple[str, ...] = ()
+    """What was typed after `firesteel up`, for whoever starts it again."""
+
+
+def _again(proposal: Proposal, manner: RunOptions) -> str:
+    """What the user would type for it: the recipe's name, or the path it was planned from."""
+    named = proposal.recipe.name if proposal.recipe else proposal.asked
+    words = manner.words or (named, "--port", str(proposal.plan.launch.port))
+    return f"firesteel up {shlex.join(words)}"
+
+
+def make_spec(proposal: Proposal, home: Home, manner: RunOptions) -> ServiceSpec:
+    launch = proposal.plan.launch
+    start = make_steps(proposal, home)[-1]
+    return ServiceSpec(
+        name=launch.name,
+        url=reached_at(manner.listen, launch.port),
+        model=launch.name,
+        start=expand_home(start.command.argv),
+        env=dict(start.command.env),
+        again=_again(proposal, manner),
+        stop=start.undo.argv if start.undo else (),
+        attach=attach_command(launch).argv if launch.container else (),
+        memory_floor_bytes=proposal.plan.host.keep_free_bytes // 2,
+        available_bytes=meminfo().available_bytes,
+        container_bytes=round(proposal.plan.memory.needed.low) if launch.container else 0,
+        expected_bytes=round(proposal.plan.memory.needed.expected),
+        prefill_s=_prefill_s(proposal),
+        launch=launch_key(launch),
+        engine=launch.engine,
+        secrets=str(secrets_path(home, launch.name)),
+        is_guarded_by_key=is_wide(manner.listen),
+        at_boot=manner.at_boot,
+    )
+
+
+def _prefill_s(proposal: Proposal) -> float:
+    """How long the longest prompt takes at the slowest; nothing where nobody knows."""
+    plan = proposal.plan
+    speed = plan.speed.prefill.tokens_per_s.low if plan.speed and plan.speed.prefill else 0
+    return plan.cache.context / speed if speed else 0
+
+
+def need_trust(proposal: Proposal, manner: RunOptions) -> None:
+    """Code beside the weights runs as ours. It may if it cannot change any more, or if the user says so."""
+    flags = proposal.plan.launch.flags
+    if not flags.get("trust-remote-code") or manner.trusts_code:
+        return
+    pinned = flags.get("code-revision") or flags.get("revision")
+    if not (isinstance(pinned, str) and _COMMIT.match(pinned)):
+        raise Stopped(
+            f"{proposal.name} runs code that comes with its weights, of no fixed revision: its owner may "
+            "change it at any time",
+            next=f"firesteel up {proposal.name} --trust-remote-code, if you trust {proposal.asked or 'it'}",
+        )
+
+
+def write_secrets_of(proposal: Proposal, spec: ServiceSpec) -> None:
+    """The key that was made for it stays the same from start to start: clients have it."""
+    kept = read_secrets(Path(spec.secrets))
+    found = hub_token() if proposal.plan.launch.container else None
+    values = {TOKEN: found} if found else {}
+    if spec.is_guarded_by_key:
+        variable = KEY_VARIABLES[proposal.plan.launch.engine]
+        values[variable] = kept.get(variable) or new_key()
+    write_secrets(Path(spec.secrets), values)

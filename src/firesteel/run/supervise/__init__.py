@@ -1,0 +1,1 @@
+"""The supervisor process: keeps an engine alive, guards the host's memory, detects hangs."""

@@ -1,0 +1,248 @@
+"""Is this text, or what a broken engine makes instead? Pure: text in, faults out.
+
+A wrong kernel, a bad quantization or a torn cache does not raise: it answers with HTTP 200. What comes
+then is one of few things, and each has a mark that no good answer bears:
+
+    empty       nothing at all
+    bytes       U+FFFD, control characters, halves of surrogate pairs: tokens that make no text
+    special     `<|im_end|>`, `<0x0A>`, `Ġ`: the tokenizer's own words where the model's should be
+    loop        the same again to the end, or one sign or word that is most of the text
+    script      letters of another writing system than the question's
+    soup        letters and no words: pieces of words glued together, or none that English is made of
+
+What text cannot show, a fluent wrong answer, is for questions whose answer is known (`judge`). Thresholds
+were set on the samples in `tests/run/samples`: all good ones pass, code, JSON, tables and Chinese among them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import zlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["empty", "bytes", "special", "loop", "script", "soup"]
+Script = Literal["latin", "cjk", "cyrillic", "arabic", "any"]
+
+MAX_CHARS = 20_000
+"""Enough of any answer to judge it; the end is what is looked at, where loops are."""
+LOOP_REPEATS = 4
+LOOP_MIN_CHARS = 24
+SIGN_SHARE = 0.5
+"""Of all signs but spaces, that one sign may be. `e` is an eighth of English; a ruled table comes to 0.4."""
+WORD_SHARE = 0.35
+"""Of all words, that one word may be."""
+LINE_SHARE = 0.6
+"""Of all lines, that lines seen before may be."""
+PACKED_SHARE = 0.15
+"""Zlib packs an English answer to about 0.5, a table or a list to 0.3, and a loop to less than this."""
+FOREIGN_SHARE = 0.15
+"""Of all letters, that another script's may be: a Greek letter in a formula, a name in its own spelling."""
+MAX_SCRIPTS = 3
+"""Scripts with two letters or more in one answer. An answer about alphabets is asked for as `any`."""
+COMMON_SHARE = 0.2
+"""Of the words of English prose, that are among its commonest: 0.4 to 0.6 in good answers."""
+LETTER_SHARE = 0.7
+"""Of the signs of prose but spaces, that are letters: 0.9 and more in good answers."""
+ODD_SHARE = 0.1
+"""Of the words of prose, that no English word looks like."""
+GLUED_SHARE = 0.1
+"""Of the words of prose, that a stop or a comma glues to the next without a space."""
+BLANK_LINES = 8
+"""In a row; prose and code have three at most."""
+
+_LEAKED = re.compile(
+    r"<[|\uff5c][^<>\n]{1,40}[|\uff5c]>|<0x[0-9A-Fa-f]{2}>|\A\s*<s>|</s>\s*\Z|<unk>|<pad>|<(?:bos|eos)>|\[/?INST\]"
+    r"|<(?:start|end)_of_turn>|<unused\d+>|<tool_call\|>|▁\w|[ĠĊ]\w"
+)
+_ALLOWED_CONTROLS = frozenset("\t\n\r")
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
+_COMMON = frozenset(
+    re.findall(
+        r"\w+",
+        """a about after all also an and any are as at be because been but by can could do does for from
+        had has have he her his how i if in into is it its like made make many may more most my new no
+        not of on one only or other our out over people she so some such than that the their them then
+        there these they this time to two up us use used using was way we what when where which who will
+        with would you your""",
+    )
+)
+_ODD = re.compile(
+    r"[a-z]{2,}[A-Z]{2,}[a-z]|[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{6,}|[aeiouAEIOU]{5,}|(\w{2,5})\1\1"
+)
+_GLUED = re.compile(r"[a-z][.,;:!?\"“”()]+[a-zA-Z]")
+_AGAIN = re.compile(r"([^\W\d_]{2,8}?)\1{5,}")
+_BLANKS = re.compile(rf"(?:\n[ \t]*){{{BLANK_LINES + 1}}}")
+_RULE = re.compile(r"[\s|:=_*#~+.-]{3,}")
+"""A line drawn under a title or between the rows of a table."""
+_BONES = frozenset(("the", "a", "an", "of", "to", "is"))
+"""No thirty words of English prose go without three of these."""
+_RANGES: tuple[tuple[int, int, str], ...] = (
+    (0x0370, 0x03FF, "greek"), (0x0400, 0x052F, "cyrillic"), (0x0530, 0x058F, "armenian"),
+    (0x0590, 0x05FF, "hebrew"), (0x0600, 0x077F, "arabic"), (0x0900, 0x0DFF, "indic"),
+    (0x0E00, 0x0E7F, "thai"), (0x0E80, 0x109F, "indic"), (0x10A0, 0x10FF, "georgian"),
+    (0x1100, 0x11FF, "cjk"), (0x1780, 0x17FF, "khmer"), (0x3040, 0x30FF, "cjk"), (0x3130, 0x318F, "cjk"),
+    (0x3400, 0x9FFF, "cjk"), (0xAC00, 0xD7AF, "cjk"), (0xF900, 0xFAFF, "cjk"), (0x20000, 0x323AF, "cjk"),
+)  # fmt: skip
+"""Chinese, Japanese and Korean stand together: an answer in one of them may quote another."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextFault:
+    kind: Kind
+    saw: str
+
+
+def faults(
+    text: str, *, script: Script = "latin", is_prose: bool = False, was_cut: bool = False
+) -> tuple[TextFault, ...]:
+    """What is wrong with a text, or nothing.
+
+    `script`: what the question was written in. `is_prose`: English sentences were asked for, not code or a
+    table. `was_cut`: it ended at a number of tokens, which may halve its last character.
+    """
+    text = text[-MAX_CHARS:]
+    if not text.strip():
+        return (TextFault("empty", "no text at all"),)
+    looks = [_bytes(text, was_cut), _special(text), _loop(text), _script(text, script)]
+    if is_prose:
+        looks.append(_soup(text))
+    return tuple(fault for fault in looks if fault)
+
+
+def _bytes(text: str, was_cut: bool) -> TextFault | None:
+    whole = text.rstrip("\ufffd") if was_cut else text
+    for at, sign in enumerate(whole):
+        if sign == "\ufffd":
+            return TextFault(
+                "bytes", f"no UTF-8 at character {at}: {quote(whole[max(0, at - 20) : at + 20])}"
+            )
+        if unicodedata.category(sign) in ("Cc", "Cs", "Co", "Cn") and sign not in _ALLOWED_CONTROLS:
+            return TextFault("bytes", f"U+{ord(sign):04X}, which no text has, at character {at}")
+    return None
+
+
+def _special(text: str) -> TextFault | None:
+    found = _LEAKED.search(text)
+    return TextFault("special", f"a token of the tokenizer's own: {quote(found[0])}") if found else None
+
+
+def _loop(text: str) -> TextFault | None:
+    unit = loop_in(text)
+    if unit is not None:
+        return TextFault("loop", f"repeats {quote(unit)} to the end")
+    if again := _AGAIN.search(text):
+        return TextFault("loop", f"repeats {quote(again[1])} {len(again[0]) // len(again[1])} times")
+    if _BLANKS.search(text):
+        return TextFault("loop", f"more than {BLANK_LINES} empty lines in a row")
+    return _one_sign(text) or _one_word(text) or _same_lines(text) or _packed(text)
+
+
+def loop_in(text: str) -> str | None:
+    """The unit that the end of the text repeats at least four times, or None.
+
+    Short units need more repeats, so that "..." or "====" at the end of a list is no alarm. Numbers
+    count as equal: a list that says the same thing under 1., 2., 3. is a loop too, and so do runs of spaces.
+    A list of numbers alone is none.
+    """
+    flat = re.sub(r"\s+", " ", re.sub(r"[0-9]+", "0", text[-MAX_CHARS:])).rstrip()
+    longest = min(len(flat) // LOOP_REPEATS, 600)
+    for size in range(1, longest + 1):
+        repeats = max(LOOP_REPEATS, -(-LOOP_MIN_CHARS // size))
+        unit = flat[-size:]
+        if flat.endswith(unit * repeats) and (re.search(r"[^0\W]", unit) or size == 1):
+            return unit
+    return None
+
+
+def _one_sign(text: str) -> TextFault | None:
+    lines = [line for line in text.splitlines() if not _RULE.fullmatch(line)]
+    signs = Counter(sign for line in lines for sign in line if not sign.isspace())
+    if not signs:
+        return None
+    sign, times = signs.most_common(1)[0]
+    if signs.total() >= LOOP_MIN_CHARS and times > SIGN_SHARE * signs.total():
+        return TextFault("loop", f"{times} of its {signs.total()} signs are {quote(sign)}")
+    return None
+
+
+def _one_word(text: str) -> TextFault | None:
+    words = Counter(word.lower() for word in _WORD.findall(text))
+    if words.total() < 20:
+        return None
+    word, times = words.most_common(1)[0]
+    if times > WORD_SHARE * words.total():
+        return TextFault("loop", f"{times} of its {words.total()} words are {quote(word)}")
+    return None
+
+
+def _same_lines(text: str) -> TextFault | None:
+    lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
+    again = len(lines) - len(set(lines))
+    if len(lines) >= 10 and again > LINE_SHARE * len(lines):
+        return TextFault("loop", f"{again} of its {len(lines)} lines were there before")
+    return None
+
+
+def _packed(text: str) -> TextFault | None:
+    data = text.encode("utf-8", "replace")
+    if len(data) < 300:
+        return None
+    share = len(zlib.compress(data, 9)) / len(data)
+    return (
+        TextFault("loop", f"it says so little that it packs to {share:.0%}") if share < PACKED_SHARE else None
+    )
+
+
+def _script(text: str, asked: Script) -> TextFault | None:
+    if asked == "any":
+        return None
+    scripts = Counter(script_of(sign) for sign in text if sign.isalpha())
+    total = scripts.total()
+    foreign = {name: count for name, count in scripts.items() if name not in (asked, "latin")}
+    if asked != "latin" and total >= 20 and not scripts[asked]:
+        return TextFault("script", f"no letter of the question's script, {asked}")
+    several = [name for name, count in scripts.items() if count >= 2]
+    if len(several) > MAX_SCRIPTS:
+        return TextFault("script", f"letters of {len(several)} scripts: {', '.join(sorted(several))}")
+    name, count = max(foreign.items(), key=lambda item: item[1], default=("", 0))
+    if count > FOREIGN_SHARE * total and total >= 10:
+        return TextFault("script", f"{count} of its {total} letters are {name}, asked in {asked}")
+    return None
+
+
+def script_of(letter: str) -> str:
+    code = ord(letter)
+    return next((name for low, high, name in _RANGES if low <= code <= high), "latin")
+
+
+def _soup(text: str) -> TextFault | None:
+    """English prose only: code has other words, and other languages have other common ones."""
+    words = _WORD.findall(text)
+    signs = [sign for sign in text if not sign.isspace()]
+    letters = sum(sign.isalpha() for sign in signs)
+    if len(signs) >= LOOP_MIN_CHARS and letters < LETTER_SHARE * len(signs):
+        return TextFault("soup", f"{letters} of its {len(signs)} signs are letters: {quote(text)}")
+    if len(words) < 12:
+        return None
+    common = sum(word.lower() in _COMMON for word in words)
+    if common < COMMON_SHARE * len(words):
+        return TextFault("soup", f"{common} of its {len(words)} words are common English ones: {quote(text)}")
+    if len(words) >= 30 and sum(word.lower() in _BONES for word in words) < 3:
+        return TextFault("soup", f"no sentence: {quote(text)}")
+    glued = _GLUED.findall(text)
+    if len(glued) > max(2, GLUED_SHARE * len(words)):
+        return TextFault("soup", f"words run together: {quote(text)}")
+    odd = [word for word in words if len(word) > 24 or _ODD.search(word)]
+    if len(odd) > max(2, ODD_SHARE * len(words)):
+        return TextFault("soup", f"no English words: {quote(' '.join(odd))}")
+    return None
+
+
+def quote(text: str, limit: int = 60) -> str:
+    """A text in one short line that any terminal can show: what cannot be printed is spelled out."""
+    flat = " ".join(text[: 4 * limit].split())
+    shown = "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in flat)
+    return f'"{shown[:limit]}{"…" if len(shown) > limit else ""}"'

@@ -1,0 +1,1 @@
+"""A simulated `docker` command line and its containers."""

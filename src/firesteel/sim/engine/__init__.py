@@ -1,0 +1,1 @@
+"""A simulated engine: boot log, batching, HTTP server and metrics."""

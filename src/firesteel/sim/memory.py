@@ -1,0 +1,132 @@
+"""Who holds how much of the pretend memory, and the `/proc` files that follow from it.
+
+Each engine writes what it holds into `memory/PID-TICKS`. Whoever looks adds up those whose process lives and
+brings `/proc` up to date, so memory is back the moment its holder is gone, however it went.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+from firesteel.edge.host.process import Pid, is_alive
+from firesteel.sim.spark import SimSpark, read_spark
+from firesteel.units import GIB
+
+_PAGE = 4096
+_ORDERS = 11
+
+
+def hold(folder: Path, pid: Pid, held_bytes: int) -> None:
+    """From now on this process holds so much; 0: nothing."""
+    path = folder / "memory" / f"{pid.number}-{pid.started_ticks}"
+    _write(path, str(held_bytes))
+    settle(folder)
+
+
+def holders(folder: Path) -> dict[Pid, int]:
+    """Of those that live; what the dead left is removed."""
+    found: dict[Pid, int] = {}
+    for path in (folder / "memory").glob("[0-9]*-[0-9]*"):
+        number, _, ticks = path.name.partition("-")
+        pid = Pid(int(number), int(ticks))
+        if not is_alive(pid):
+            path.unlink(missing_ok=True)
+            continue
+        try:
+            found[pid] = int(path.read_text())
+        except (FileNotFoundError, ValueError):
+            continue
+    return found
+
+
+def available_bytes(folder: Path, world: SimSpark) -> int:
+    return max(0, world.memory_available_bytes - sum(holders(folder).values()))
+
+
+def settle(folder: Path) -> None:
+    """`/proc` as it is now. Whoever reads sees a whole file, old or new."""
+    world = read_spark(folder)
+    available = available_bytes(folder, world)
+    proc = folder / "proc"
+    _write(proc / "meminfo", _meminfo(world, available))
+    _write(proc / "pressure" / "memory", _pressure(world, available))
+    _write(proc / "buddyinfo", _buddyinfo(world, available))
+    _write(proc / "vmstat", _vmstat(world, available))
+
+
+def kernel_says(folder: Path, message: str) -> None:
+    """One record in the kernel's own shape: priority, number, microseconds, flags; then the words."""
+    path = folder / "dev" / "kmsg"
+    with path.open("a+") as log:
+        log.seek(0)
+        number = sum(1 for _ in log)
+        log.write(f"3,{number},{time.monotonic_ns() // 1000},-;{message}\n")
+
+
+def _meminfo(world: SimSpark, available: int) -> str:
+    free = _free(world, available)
+    kib = {
+        "MemTotal": world.memory_total_bytes,
+        "MemFree": free,
+        "MemAvailable": available,
+        "Buffers": 0,
+        "Cached": max(0, available - free),
+        "SwapCached": 0,
+        "Dirty": 0,
+        "AnonPages": max(0, world.memory_total_bytes - available),
+        "Shmem": 0,
+        "SwapTotal": 0,
+        "SwapFree": 0,
+    }
+    rows = "".join(f"{name + ':':<16}{size // 1024:>8} kB\n" for name, size in kib.items())
+    return f"{rows}HugePages_Total:       0\nHugepagesize:       2048 kB\n"
+
+
+def _free(world: SimSpark, available: int) -> int:
+    """A tenth of what is available is page cache, which the kernel would give back."""
+    return available * 9 // 10
+
+
+def _pressure(world: SimSpark, available: int) -> str:
+    """Nothing waits for memory until less than 4 GiB are left; then everything does."""
+    some = max(0.0, min(95.0, 100 * (1 - available / (4 * GIB))))
+    line = "{} avg10={:.2f} avg60={:.2f} avg300={:.2f} total={}\n"
+    total = round(some * 1e5)
+    return line.format("some", some, some / 3, some / 9, total) + line.format(
+        "full", some * 0.8, some / 4, some / 12, total * 4 // 5
+    )
+
+
+def _buddyinfo(world: SimSpark, available: int) -> str:
+    """Free memory in blocks of 2^n pages; a fragmented host has them all small."""
+    pages = _free(world, available) // _PAGE
+    counts = [0] * _ORDERS
+    if world.fault("fragmentation"):
+        counts[0], counts[1] = pages // 2, pages // 4
+    else:
+        counts[-1] = pages >> (_ORDERS - 1)
+        counts[0] = pages - (counts[-1] << (_ORDERS - 1))
+    return f"Node 0, zone   Normal {' '.join(f'{count:6}' for count in counts)} \n"
+
+
+def _vmstat(world: SimSpark, available: int) -> str:
+    low = max(0, 4 * GIB - available) // _PAGE
+    rows = {
+        "nr_free_pages": _free(world, available) // _PAGE,
+        "pgscan_direct": low,
+        "pgsteal_direct": low // 2,
+        "allocstall_normal": low // 64,
+        "compact_stall": 5000 if world.fault("fragmentation") else 0,
+        "compact_fail": 4900 if world.fault("fragmentation") else 0,
+        "oom_kill": 0,
+    }
+    return "".join(f"{name} {count}\n" for name, count in rows.items())
+
+
+def _write(path: Path, text: str) -> None:
+    half = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    half.write_text(text)
+    half.replace(path)

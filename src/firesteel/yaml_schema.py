@@ -1,0 +1,141 @@
+"""YAML files with strict schemas: every mistake named with its file and line.
+
+Scalars stay text (`0.20` is not 0.2, `no` is not False) and the pydantic schema gives the types.
+A plain `null` or an empty value is None. Duplicate keys, aliases (they can blow up), tags and files
+past a megabyte are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from firesteel.errors import UsageError
+
+MAX_BYTES = 2**20
+MAX_DEPTH = 20
+_NULLS = {"null", "~", ""}
+
+T = TypeVar("T")
+Path = tuple[str | int, ...]
+
+
+class FileSchema(BaseModel):
+    """Base of every schema: frozen, and an unknown key is a mistake."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class InvalidFile(UsageError):
+    """A file that does not follow its schema; the message has a line for each mistake."""
+
+
+def load(name: str, text: str, schema: type[T]) -> T:
+    """The text of the file `name` -> a `schema`, or BadSheet with `name:line` for every mistake."""
+    value, lines = read(name, text)
+    try:
+        return TypeAdapter(schema).validate_python(value)
+    except ValidationError as error:
+        mistakes = [
+            f"{name}:{_line(lines, fault['loc'])}: {_where(fault['loc'])}{_say(fault)}"
+            for fault in error.errors(include_url=False)
+        ]
+        raise InvalidFile("\n".join(mistakes), next=f"correct {name}") from None
+
+
+def read(name: str, text: str) -> tuple[Any, dict[Path, int]]:
+    """Plain values (text, lists, dicts, None) and the line of each."""
+    if len(text) > MAX_BYTES:
+        raise InvalidFile(f"{name}:1: longer than {MAX_BYTES:,} characters", next=f"shorten {name}")
+    lines: dict[Path, int] = {(): 1}
+    try:
+        events = iter(yaml.parse(text, Loader=yaml.CBaseLoader))
+        return _document(name, events, lines), lines
+    except yaml.MarkedYAMLError as error:
+        raise _mistake(name, error.problem_mark or error.context_mark, error.problem or "not YAML") from None
+    except yaml.YAMLError as error:
+        raise InvalidFile(
+            f"{name}:1: not YAML: {str(error).splitlines()[0]}", next=f"correct {name}"
+        ) from None
+
+
+def _document(name: str, events: Iterator[yaml.Event], lines: dict[Path, int]) -> Any:
+    """The one value that a text holds; None for a text of comments."""
+    next(events)  # the stream's start
+    if isinstance(next(events), yaml.StreamEndEvent):
+        return None
+    value = _build(name, events, next(events), (), lines)
+    next(events)  # the document's end
+    if not isinstance(after := next(events), yaml.StreamEndEvent):
+        raise _mistake(name, after.start_mark, "a second document begins here; one is all that is read")
+    return value
+
+
+def _build(
+    name: str, events: Iterator[yaml.Event], event: yaml.Event, path: Path, lines: dict[Path, int]
+) -> Any:
+    """The value that begins with `event`. Straight from the parser: aliases multiply and deep nesting
+    overflows a stack, so neither gets as far as a tree."""
+    lines[path] = _at(event.start_mark)
+    if isinstance(event, yaml.ScalarEvent):
+        return None if not event.style and event.value in _NULLS else event.value
+    if isinstance(event, yaml.AliasEvent):
+        raise _mistake(name, event.start_mark, "aliases (`*name`) are not allowed here")
+    if len(path) >= MAX_DEPTH:
+        raise _mistake(name, event.start_mark, f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(event, yaml.SequenceStartEvent):
+        return _build_list(name, events, path, lines)
+    return _build_map(name, events, path, lines)
+
+
+def _build_list(name: str, events: Iterator[yaml.Event], path: Path, lines: dict[Path, int]) -> list[Any]:
+    built: list[Any] = []
+    while not isinstance(event := next(events), yaml.SequenceEndEvent):
+        built.append(_build(name, events, event, (*path, len(built)), lines))
+    return built
+
+
+def _build_map(name: str, events: Iterator[yaml.Event], path: Path, lines: dict[Path, int]) -> dict[str, Any]:
+    built: dict[str, Any] = {}
+    while not isinstance(key := next(events), yaml.MappingEndEvent):
+        if not isinstance(key, yaml.ScalarEvent):
+            raise _mistake(name, key.start_mark, "a key must be plain text")
+        if key.value in built:
+            raise _mistake(name, key.start_mark, f"`{key.value}` is given twice")
+        here = (*path, key.value)
+        built[key.value] = _build(name, events, next(events), here, lines)
+        lines[here] = _at(key.start_mark)
+    return built
+
+
+def _at(mark: Any) -> int:
+    """The line of a mark, counted from 1."""
+    return mark.line + 1 if mark else 1
+
+
+def _mistake(name: str, mark: Any, what: str) -> InvalidFile:
+    line = _at(mark)
+    return InvalidFile(f"{name}:{line}: {what}", next=f"correct {name} at line {line}")
+
+
+def _line(lines: dict[Path, int], path: Path) -> int:
+    while path not in lines:
+        path = path[:-1]
+    return lines[path]
+
+
+def _where(path: Path) -> str:
+    return f"`{'.'.join(str(part) for part in path)}`: " if path else ""
+
+
+def _say(fault: Any) -> str:
+    if fault["type"] == "extra_forbidden":
+        return "no such key"
+    if fault["type"] == "missing":
+        return "is missing"
+    given = f", got `{fault['input']}`" if isinstance(fault["input"], str) else ""
+    message = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    return f"{message}{given}"

@@ -1,0 +1,232 @@
+"""Against a real file: what was added is there, whatever became of who added it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from firesteel.bench.results.history import History, new_run_id, open_history
+from firesteel.edge.files.home import Home
+from firesteel.errors import FiresteelError, UsageError
+from tests.bench.runs import kept, sample, unfinished
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+def test_a_run_comes_back_as_it_was(home: Home) -> None:
+    made = kept("a-run", [50.0, 51.0, 52.5], answers=("x", "y", "z"))
+    with open_history(home) as history:
+        history.begin(replace(made.run, figures=(), is_whole=False))
+        history.add("a-run", *made.samples)
+        history.finish(made.run)
+    with open_history(home) as history:
+        assert history.run("a-run") == made
+        (line,) = history.runs()
+    assert (line.id, line.points, line.samples, bool(line.is_whole)) == ("a-run", 1, 3, True)
+    assert (home.root / "history.db").stat().st_mode & 0o077 == 0, "a launch may carry secrets"
+
+
+WRITER = """
+    import sys
+    from pathlib import Path
+    from firesteel.bench.results.history import open_history
+    from firesteel.edge.files.home import Home
+    from tests.bench.runs import sample, unfinished
+
+    history = open_history(Home(Path(sys.argv[1])))
+    history.begin(unfinished("killed"))
+    for at in range(100_000):
+        history.add("killed", sample(at % 2, at // 2, 50.0))
+        print(at, flush=True)
+"""
+
+
+def _writer(home: Home, code: str = WRITER) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(code), str(home.root)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_killed_process_loses_nothing_that_it_had_added(home: Home) -> None:
+    with _writer(home) as writer:
+        assert writer.stdout is not None
+        for line in writer.stdout:
+            if int(line) == 150:
+                break
+        with open_history(home) as other, pytest.raises(UsageError, match="another process"):
+            other.resume("killed")
+        os.kill(writer.pid, signal.SIGKILL)
+        told = [int(line) for line in writer.stdout.read().split()]
+    last = max([150, *told])
+    with open_history(home) as history:
+        assert not history.notes
+        found = history.resume("killed")
+        assert len(found.samples) in (last + 1, last + 2), "the one that it was adding may be there too"
+        assert found.samples[-1].point == (len(found.samples) - 1) % 2
+        assert not found.run.is_whole and len(found.run.points) == 2
+        history.add("killed", sample(0, 999, 51.0))
+        history.finish(replace(found.run, is_whole=True))
+        assert history.run("killed").samples[-1].repetition == 999
+        with pytest.raises(UsageError, match="is whole"):
+            history.resume("killed")
+
+
+def test_two_processes_write_at_once(home: Home) -> None:
+    code = """
+        import sys
+        from pathlib import Path
+        from dataclasses import replace
+        from firesteel.bench.results.history import fresh_id, open_history
+        from firesteel.edge.files.home import Home
+        from tests.bench.runs import sample, unfinished
+
+        run = unfinished(fresh_id())
+        with open_history(Home(Path(sys.argv[1]))) as history:
+            history.begin(run)
+            for at in range(100):
+                history.add(run.id, sample(0, at, 50.0))
+            history.finish(replace(run, is_whole=True))
+    """
+    both = [_writer(home, code), _writer(home, code)]
+    for process in both:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    with open_history(home) as history:
+        assert [line.samples for line in history.runs()] == [100, 100]
+
+
+@pytest.fixture
+def history(home: Home) -> History:
+    made = open_history(home)
+    for at, name in enumerate(("20261114-a", "20261114-b", "20261115-c")):
+        run = kept(name, [50.0, 51.0, 52.0]).run
+        made.begin(replace(run, began=f"2026-11-15T10:00:0{at}+00:00"))
+    made.begin(replace(kept("20261116-theirs", [1.0]).run, began="2026-11-16T00:00:00"), origin="reported")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("20261115", "20261115-c"),
+        ("20261114-a", "20261114-a"),
+        ("last", "20261115-c"),
+        ("last~1", "20261114-b"),
+        ("last~2", "20261114-a"),
+    ],
+)
+def test_words_for_a_run(history: History, word: str, name: str) -> None:
+    assert history.find(word) == name
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("20261114", "more than one run: 20261114-a and 20261114-b"),
+        ("last~3", "fewer than 4 runs"),
+        ("x", "no run x"),
+        ("%", "no id"),
+        ("", "no id"),
+        ("2026' OR 1=1 --", "no id"),
+        ("../../etc/passwd", "no id"),
+        ("a" * 10_000, "no id"),
+        ("last~99999999999999999999", "no id"),
+    ],
+)
+def test_words_for_no_run(history: History, word: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        history.find(word)
+
+
+@pytest.mark.parametrize("name", ["../out", "a/b", "", ".hidden", "a\0b", "é", "x" * 81])
+def test_an_id_that_is_a_path_makes_no_file(home: Home, history: History, name: str) -> None:
+    before = sorted(home.root.rglob("*"))
+    with pytest.raises(UsageError):
+        history.begin(kept(name, [1.0]).run)
+    assert sorted(home.root.rglob("*")) == before
+
+
+def test_a_deleted_run_leaves_nothing(home: Home, history: History) -> None:
+    history.add("20261115-c", sample(0, 0, 50.0))
+    assert history.delete("20261115") == "20261115-c"
+    file = sqlite3.connect(home.root / "history.db")
+    for table in ("points", "samples", "figures"):
+        assert not file.execute(f"SELECT 1 FROM {table} WHERE run = '20261115-c'").fetchall()
+    file.close()
+
+
+def test_a_run_twice(history: History) -> None:
+    with pytest.raises(UsageError, match="already"):
+        history.begin(kept("20261115-c", [1.0]).run)
+    with pytest.raises(FiresteelError, match="not begun here"):
+        history.add("20991231-x", sample(0, 0, 1.0))
+
+
+@pytest.mark.parametrize("damage", [b"not a database at all" * 100, b"\0" * 5000])
+def test_a_damaged_file_is_set_aside(home: Home, damage: bytes) -> None:
+    home.root.mkdir()
+    path = home.root / "history.db"
+    path.write_bytes(damage)
+    with open_history(home) as history:
+        assert history.runs() == ()
+        (note,) = history.notes
+    assert "damaged" in note and "history.db.damaged-1" in note
+    assert (home.root / "history.db.damaged-1").read_bytes() == damage
+    with open_history(home) as history:
+        assert history.notes == ()
+
+
+def test_a_file_with_a_hole_in_the_middle_is_set_aside(home: Home) -> None:
+    with open_history(home) as history:
+        history.begin(unfinished("a-run"))
+        history.add("a-run", *(sample(0, at, 50.0) for at in range(400)))
+    path = home.root / "history.db"
+    with path.open("r+b") as file:
+        file.seek(8192)
+        file.write(os.urandom(path.stat().st_size - 8192))
+    with open_history(home) as history:
+        assert history.notes and history.runs() == ()
+
+
+def test_a_newer_file_is_left_alone(home: Home) -> None:
+    open_history(home).close()
+    file = sqlite3.connect(home.root / "history.db")
+    file.execute("PRAGMA user_version = 99")
+    file.close()
+    with pytest.raises(UsageError, match=r"newer firesteel: its form is 99") as told:
+        open_history(home)
+    assert told.value.next
+
+
+def test_the_database_of_another_program_is_left_alone(home: Home) -> None:
+    home.root.mkdir()
+    file = sqlite3.connect(home.root / "history.db")
+    file.execute("CREATE TABLE bookmarks (url TEXT)")
+    file.close()
+    with pytest.raises(UsageError, match="another program"):
+        open_history(home)
+
+
+def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FiresteelError) as told:
+        open_history(Home(tmp_path / "file" / "home"))
+    assert told.value.next
+
+
+def test_a_fresh_id_is_one(home: Home) -> None:
+    names = {new_run_id() for _ in range(20)}
+    assert len(names) == 20
+    with open_history(home) as history:
+        for name in names:
+            history.begin(kept(name, [50.0]).run)

@@ -1,0 +1,83 @@
+"""The reader of `llama-server --help`, held against the sources of the same build."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from firesteel.edge.files.home import Home
+from firesteel.engines.llamacpp import help_text
+from firesteel.engines.schema.releases import schema
+from firesteel.engines.schema.symbols import Flag, Value
+from firesteel.errors import FiresteelError
+
+# llama.cpp's own parser prints its help and exits. `CommonParams` holds its struct right after Python's head
+# of an object, and 12 is the server among the programs of b11549.
+PRINT = """
+import ctypes, xllamacpp
+library = ctypes.CDLL(xllamacpp.xllamacpp.__file__)
+parse = library._Z19common_params_parseiPPcR13common_params13llama_examplePFviS0_E
+parse.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+params = xllamacpp.CommonParams()
+words = (ctypes.c_char_p * 3)(b"llama-server", b"--help", None)
+parse(2, words, id(params) + object.__basicsize__, 12, None)
+"""
+FACTS = ("takes", "aliases", "negatives", "variables", "deprecated")
+
+
+@pytest.mark.real
+def test_what_the_real_program_prints_is_what_its_sources_say(pulled: Home) -> None:
+    python = next(pulled.engines.glob("*/bin/python"))
+    text = subprocess.run([python, "-c", PRINT], check=True, capture_output=True, text=True).stdout
+    said, known = help_text.learn("11549", text), schema("llamacpp", "11549")
+    assert known is not None and known.is_exact
+    assert said.variables.keys() == known.variables.keys()
+    told = {name: [getattr(flag, fact) for fact in FACTS] for name, flag in said.flags.items()}
+    assert told == {name: [getattr(flag, fact) for fact in FACTS] for name, flag in known.flags.items()}
+    assert said.names("cache-type-k") == known.names("cache-type-k")
+
+
+BOOL = Value("bool")
+
+
+@pytest.mark.parametrize(
+    ("head", "about", "flag"),
+    [
+        (
+            "-c,    --ctx-size N",
+            "how long (env: LLAMA_ARG_CTX_SIZE)",
+            Flag("ctx-size", Value(), aliases=("-c",), variables=("LLAMA_ARG_CTX_SIZE",)),
+        ),
+        ("--verbose-prompt", "say more", Flag("verbose-prompt", BOOL, "nothing")),
+        (
+            "-kvo,  --kv-offload, -nkvo, --no-kv-offload",
+            "DEPRECATED: where",
+            Flag("kv-offload", BOOL, "nothing", ("-kvo",), ("-nkvo", "--no-kv-offload"), deprecated=True),
+        ),
+        ("--jinja, --no-jinja", "how", Flag("jinja", BOOL, "nothing", (), ("--no-jinja",))),
+        ("--no-host", "skip it", Flag("no-host", BOOL, "nothing")),
+        (
+            "-fa,   --flash-attn [on|off]",
+            "",
+            Flag("flash-attn", Value("str", ("off", "on")), aliases=("-fa",)),
+        ),
+        ("--range START END", "from, to", Flag("range", Value(), "many")),
+        ("-ot,   --override-tensor <a b>=<c>,...", "", Flag("override-tensor", Value(), aliases=("-ot",))),
+        ("--old N", "the argument has been removed", None),
+    ],
+)
+def test_lines(head: str, about: str, flag: Flag | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let through although there is only one. A long head has a line of its own."""
+    monkeypatch.setattr(help_text, "self_check", lambda schema, *_, **__: schema)
+    lines = [head.ljust(40) + about] if len(head) < 38 else [head, " " * 40 + about]
+    read = help_text.learn("1", "\n".join(["----- common params -----", "", *lines]))
+    assert list(read.flags.values()) == ([flag] if flag else [])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "error while loading shared libraries: libcuda.so.1", "--model M\n--port N\n"]
+)
+def test_what_is_no_help_fails_loudly(text: str) -> None:
+    with pytest.raises(FiresteelError, match=r"was not found in the sources of llama\.cpp 1"):
+        help_text.learn("1", text)

@@ -1,0 +1,211 @@
+"""KV bytes against what engines printed: vLLM's boot logs on a GB10, llama.cpp's own buffer lines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firesteel import engines
+from firesteel.errors import UsageError
+from firesteel.facts.model.architecture import (
+    Architecture,
+    FullAttention,
+    Layer,
+    LinearAttention,
+    SlidingAttention,
+)
+from firesteel.launch import EngineName, FlagValue, Launch
+from firesteel.units import GIB, MIB
+
+FULL = FullAttention(2, 256, 256)
+DELTA = LinearAttention(32 * 128 * 128, 2 * 16 * 128 + 32 * 128, 4)
+
+
+def shape(*layers: Layer, drafters: int = 0) -> Architecture:
+    return Architecture("test", layers, 2048, 1000, 2**20, drafter_layers=drafters)
+
+
+def held(
+    engine: EngineName,
+    what: Architecture,
+    context: int,
+    users: int = 1,
+    flags: dict[str, FlagValue] | None = None,
+    version: str | None = None,
+) -> engines.KvCache:
+    return engines.cache(Launch("x", "x", engine, version, flags or {}), what, context, users)
+
+
+LAYERS: list[Layer] = [DELTA, DELTA, DELTA, FULL]
+QWEN36 = shape(*LAYERS * 10, drafters=1)
+PAIR: list[Layer] = [SlidingAttention(8, 64, 64, 128), FullAttention(8, 64, 64)]
+GPT_OSS = shape(*PAIR * 18)
+
+
+def test_vllm_hybrid_as_logged_on_a_gb10() -> None:
+    """Qwen3.6-35B-A3B, BF16 KV: 47.55 GiB held 18.44 requests of 131,072 tokens (vLLM 0.19.2rc1)."""
+    a_request = held("vllm", QWEN36, 131072, version="0.19.2rc1").bytes
+    blocks = int(47.55 * GIB) // (1056 * 2048 * 10)
+    assert a_request == 128 * 1056 * 2048 * 10
+    assert blocks / 128 == pytest.approx(18.44, abs=0.005)
+
+
+def test_vllm_hybrid_pages_grow_with_fp8_and_speculation() -> None:
+    """Attention blocks of 2096 tokens with FP8 KV, as logged; a draft layer joins the attention group."""
+    fp8 = held("vllm", QWEN36, 2096, flags={"kv-cache-dtype": "fp8"}, version="0.19.2rc1")
+    assert fp8.bytes == (1 + 3) * 2096 * 1024 * 10
+    speculating: dict[str, FlagValue] = {"speculative-config": {"method": "mtp", "num_speculative_tokens": 2}}
+    assert held("vllm", QWEN36, 2096, flags=speculating).bytes_per_token == 11 * 2048
+
+
+def test_the_naive_formula_is_four_times_off() -> None:
+    naive = 40 * 2048 * 131072
+    assert naive / held("vllm", QWEN36, 131072).bytes == pytest.approx(3.8, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("version", "flags", "states"),
+    [
+        ("0.19.2rc1", {}, 1),
+        ("0.25.0", {}, 1),
+        ("0.25.0", {"enable-prefix-caching": True}, 2),
+        ("0.26.0", {}, 1),
+        ("0.27.1", {}, 1),
+        ("0.28.0", {}, 2),
+        ("0.28.0", {"enable-prefix-caching": False}, 1),
+        ("0.28.0", {"speculative-config": {"method": "mtp", "num_speculative_tokens": 3}}, 5),
+        (None, {}, 2),
+        ("nightly", {}, 2),
+    ],
+)
+def test_vllm_states_by_version_and_prefix_caching(
+    version: str | None, flags: dict[str, FlagValue], states: int
+) -> None:
+    """`MambaSpec.max_memory_usage_bytes`; hybrids cache prefixes by default from 0.28."""
+    cache = held("vllm", QWEN36, 1, flags=flags, version=version)
+    assert cache.bytes == (1 + 3 * states) * cache.block_bytes
+
+
+@pytest.mark.parametrize(
+    ("version", "flags", "tokens"),
+    [
+        ("0.25.0", {}, 8192),
+        ("0.28.0", {}, 2 * 8192),
+        ("0.28.0", {"async-scheduling": False}, 8192),
+        ("0.28.0", {"max-num-batched-tokens": "2048"}, 2 * 2048),
+        (None, {}, 2 * 8192),
+    ],
+)
+def test_vllm_windows_hold_the_batches_in_flight(
+    version: str | None, flags: dict[str, FlagValue], tokens: int
+) -> None:
+    """`SlidingWindowSpec.max_admission_blocks_per_request`, with `max_in_flight_tokens` from 0.26."""
+    cache = held("vllm", GPT_OSS, 131072, flags=flags, version=version)
+    assert cache.bytes == (8192 + -(-(127 + tokens) // 16) + 1) * cache.block_bytes
+
+
+@pytest.mark.parametrize(
+    ("model_type", "flags", "block"),
+    [
+        ("qwen3_next", {}, 544),
+        ("qwen3_5_moe", {}, 1056),
+        ("qwen3_next", {"mamba-ssm-cache-dtype": "float32"}, 1056),
+        ("qwen3_5_moe", {"mamba-ssm-cache-dtype": "bfloat16"}, 544),
+    ],
+)
+def test_vllm_state_is_as_wide_as_the_family_has_it(
+    model_type: str, flags: dict[str, FlagValue], block: int
+) -> None:
+    what = replace(shape(*LAYERS * 12), model_type=model_type)
+    assert held("vllm", what, 131072, flags=flags).block_bytes == block * 2048 * 12
+
+
+def test_vllm_pads_the_smaller_kind_when_both_are_near() -> None:
+    """gpt-oss-20b with an EAGLE layer: 12 sliding and 13 full layers make two groups of 13."""
+    what = shape(*[SlidingAttention(8, 64, 64, 128)] * 12, *[FullAttention(8, 64, 64)] * 13)
+    assert held("vllm", what, 16).bytes == (1 + 2) * 16 * 2048 * 13
+
+
+def test_a_model_without_attention_still_has_states() -> None:
+    cache = held("vllm", shape(DELTA, DELTA), 131072)
+    assert cache.bytes == 2 * (32 * 128 * 128 * 4 + 3 * 8192 * 2) == cache.state_bytes
+
+
+def test_the_pool_has_a_block_to_spare() -> None:
+    cache = held("vllm", GPT_OSS, 131072, 4)
+    assert cache.pool_bytes >= 1.02 * (cache.bytes + cache.block_bytes)
+    assert cache.pool_bytes % MIB == 0
+    assert held("llamacpp", GPT_OSS, 131072).pool_bytes == held("llamacpp", GPT_OSS, 131072).bytes
+
+
+def test_llamacpp_takes_256_users() -> None:
+    assert held("llamacpp", GPT_OSS, 256, 256).users == 256
+    with pytest.raises(UsageError, match="256 users") as refused:
+        held("llamacpp", GPT_OSS, 256, 300)
+    assert refused.value.next == "--users 256"
+
+
+def test_llamacpp_checkpoints_copy_what_cannot_be_rolled_back() -> None:
+    assert held("llamacpp", QWEN36, 4096).checkpoint_bytes == 30 * (32 * 128 * 128 + 3 * 8192) * 4
+    assert held("llamacpp", GPT_OSS, 4096).checkpoint_bytes == 18 * 8 * 128 * 2 * 768
+    assert held("llamacpp", GPT_OSS, 4096, flags={"swa-full": True}).checkpoint_bytes == 0
+    assert held("llamacpp", shape(FULL), 4096).checkpoint_bytes == 0
+
+
+def test_sliding_windows_stop_growing() -> None:
+    for engine in ("vllm", "llamacpp"):
+        cache = held(engine, GPT_OSS, 131072)
+        full = 18 * 8 * 128 * 2 * 131072
+        assert full < cache.bytes < 1.2 * full
+        assert cache.bytes_per_token == 18 * 8 * 128 * 2
+
+
+@pytest.mark.parametrize(
+    ("context", "users", "flags", "mib"),
+    [
+        (2048, 2, {}, 90.00),
+        (2048, 2, {"cache-type-k": "q8_0"}, 68.91),
+        (4096, 2, {}, 180.00),
+        (1000, 3, {}, 67.50),
+    ],
+)
+def test_llamacpp_as_logged_for_smollm2(
+    context: int, users: int, flags: dict[str, FlagValue], mib: float
+) -> None:
+    """`llama_kv_cache: size = ... MiB` of build 11549."""
+    smollm2 = shape(*[FullAttention(3, 64, 64)] * 30)
+    assert held("llamacpp", smollm2, context, users, flags).bytes / MIB == pytest.approx(mib, abs=0.01)
+
+
+def test_an_unknown_cache_type_is_not_guessed() -> None:
+    with pytest.raises(UsageError, match="turbo9"):
+        held("vllm", GPT_OSS, 1000, flags={"kv-cache-dtype": "turbo9"})
+
+
+layer = st.one_of(
+    st.builds(FullAttention, st.integers(1, 16), st.integers(1, 256), st.integers(1, 256)),
+    st.builds(
+        SlidingAttention, st.integers(1, 16), st.integers(1, 256), st.integers(1, 256), st.integers(1, 4096)
+    ),
+    st.builds(LinearAttention, st.integers(1, 2**20), st.integers(1, 2**14), st.integers(1, 8)),
+)
+
+
+@given(
+    st.sampled_from(["vllm", "llamacpp", "sglang"]),
+    st.lists(layer, min_size=1, max_size=12),
+    st.integers(1, 10**6),
+    st.integers(0, 10**6),
+    st.integers(1, 8),
+)
+def test_more_context_or_users_never_need_less(
+    engine: EngineName, layers: list[Layer], context: int, more: int, users: int
+) -> None:
+    what = shape(*layers)
+    small = held(engine, what, context, users)
+    assert small.bytes <= held(engine, what, context + more, users).bytes
+    assert small.bytes <= held(engine, what, context, users + 1).bytes
+    assert small.bytes >= 0 and small.state_bytes <= max(small.bytes, small.state_bytes)

@@ -1,0 +1,180 @@
+"""SGLang's pool, held against what SGLang's own functions answer in two releases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firesteel import engines
+from firesteel.engines.sglang.kv_cache import SglangPool, sglang_pool
+from firesteel.errors import UsageError
+from firesteel.facts import Architecture
+from firesteel.facts.model.architecture import (
+    CompressedAttention,
+    FullAttention,
+    Indexer,
+    LatentAttention,
+    Layer,
+    LinearAttention,
+    SlidingAttention,
+    SparseAttention,
+)
+from firesteel.facts.model.config import architecture
+from firesteel.launch import FlagValue, Launch
+from firesteel.units import GIB
+
+CASES = Path(__file__).parent / "sglang_cases"
+CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
+ASKED = json.loads((CASES / "cases.json").read_text())
+RECORDED = {
+    release: json.loads((CASES / f"{release}.json").read_text())["answers"]
+    for release in ("0.5.12", "0.5.23")
+}
+PAIRS = [
+    (release, case)
+    for release, answers in RECORDED.items()
+    for case in ASKED
+    if "not_recorded" not in answers[case["name"]]
+]
+HAS_TOWERS = ("Qwen3.5", "gemma-4")
+
+
+@pytest.mark.parametrize(("release", "case"), PAIRS, ids=lambda it: it if isinstance(it, str) else it["name"])
+def test_bytes_and_tokens_are_sglangs_own(release: str, case: dict[str, Any]) -> None:
+    said = RECORDED[release][case["name"]]
+    config = json.loads((CONFIGS / f"{case['config']}.json").read_text())
+    flags: dict[str, FlagValue] = {
+        name: value if isinstance(value, bool) else str(value) for name, value in case["flags"].items()
+    }
+    made = sglang_pool(flags, architecture(config), release)
+    before, after = int(case["before_gib"] * GIB), int(case["after_gib"] * GIB)
+    fraction = case["flags"].get("mem-fraction-static", 0.85)
+    has_towers = any(name in case["config"] for name in HAS_TOWERS)
+    rest = made.rest_bytes(before, after, fraction, has_towers)
+    found = {"cell_bytes": made.cell_bytes, "tokens": made.tokens(rest)}
+    if made.state_bytes:
+        found |= {"states": made.states(rest), "state_bytes": made.state_bytes}
+    else:
+        found["rest_bytes"] = rest
+    assert found == {key: said[key] for key in found}
+    assert made.tokens(made.bytes_for(1000)) >= 1000 or made.state_bytes
+
+
+def test_two_releases_were_asked_ten_times_each() -> None:
+    assert all(sum(release == each for each, _ in PAIRS) >= 10 for release in RECORDED)
+
+
+def test_a_release_between_takes_the_larger_of_each() -> None:
+    config = json.loads((CONFIGS / "zai-org--GLM-5.2.json").read_text())
+    fp8: dict[str, FlagValue] = {"kv-cache-dtype": "fp8_e4m3"}
+    sizes = [
+        sglang_pool(fp8, architecture(config), release).cell_bytes
+        for release in ("0.5.12", "0.5.18", "0.5.23")
+    ]
+    assert sizes[1] > max(sizes[0], sizes[2])
+
+
+FULL, SLIDING = FullAttention(8, 64, 64), SlidingAttention(8, 64, 64, 128)
+DELTA = LinearAttention(32 * 128 * 128, 8192, 4)
+STATE = 32 * 128 * 128 * 4 + 3 * 8192 * 2
+
+
+def pool(*layers: Layer, family: str = "test", **flags: FlagValue) -> SglangPool:
+    shape = Architecture(family, layers, 2048, 1000, 2**20)
+    return sglang_pool({name.replace("_", "-"): value for name, value in flags.items()}, shape)
+
+
+@pytest.mark.parametrize(
+    ("made", "cell"),
+    [
+        (pool(FULL, FULL), 2 * 2048),
+        (pool(FULL, FULL, kv_cache_dtype="fp8_e4m3"), 2 * 1024),
+        (pool(LatentAttention(512, 64)), 1152),
+        (pool(LatentAttention(512, 64), kv_cache_dtype="fp8_e4m3"), 576),
+        (pool(LatentAttention(512, 64, Indexer(64, 128), 2048)), 1152 + 132),
+        (pool(LatentAttention(512, 64, Indexer(64, 128), 2048), kv_cache_dtype="fp8_e4m3"), 656 + 132),
+        (pool(LatentAttention(512, 64, None, 2048)), 1152),
+        (pool(FULL, SLIDING, family="gpt_oss"), 2048 + 0.8 * 2048),
+        (pool(FULL, SLIDING, family="gpt_oss", swa_full_tokens_ratio="0.5"), 1.5 * 2048),
+        (pool(FULL, SLIDING, family="gpt_oss", disable_hybrid_swa_memory=True), 2 * 2048),
+        (pool(FULL, SLIDING, family="gemma3_text"), 2 * 2048),
+        (pool(SLIDING, SLIDING, family="gpt_oss"), 2 * 2048),
+        (pool(FULL, DELTA), 2048),
+    ],
+)
+def test_bytes_a_token(made: SglangPool, cell: float) -> None:
+    assert made.cell_bytes == cell
+
+
+def test_the_fraction_counts_weights_and_pool_together() -> None:
+    """Of 100 GiB free before and 60 after loading, a fraction of 0.85 leaves 15 free and 45 for the pool."""
+    assert pool(FULL).rest_bytes(100 * GIB, 60 * GIB, 0.85) == pytest.approx(45 * GIB, abs=1)
+
+
+def test_tokens_are_whole_pages() -> None:
+    assert pool(FULL).tokens(2048 * 1000 + 2047) == 1000
+    assert pool(FULL, page_size="64").tokens(2048 * 1000) == 960
+
+
+def test_states_take_their_share_first() -> None:
+    """0.9 / 1.9 of the rest, in whole states of which one pads the pool."""
+    rest = 19 * 1000 * STATE
+    assert pool(FULL, DELTA).tokens(rest) == (rest - 9000 * STATE) // 2048
+    assert pool(FULL, DELTA).tokens(STATE) == 0
+
+
+def test_cached_prefixes_take_three_states_a_request() -> None:
+    assert pool(FULL, DELTA).state_bytes_for(4) == (3 * 4 + 1) * STATE
+    assert pool(FULL, DELTA, disable_radix_cache=True).state_bytes_for(4) == (4 + 1) * STATE
+    assert pool(FULL).state_bytes_for(4) == 0
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        SparseAttention(4, 128, 128, Indexer(4, 64), 2048),
+        CompressedAttention(512, 64, 128, 4, Indexer(64, 128), 512),
+    ],
+)
+def test_what_was_not_read_is_refused_by_name(layer: Layer) -> None:
+    with pytest.raises(UsageError, match=type(layer).__name__):
+        pool(layer)
+
+
+@pytest.mark.parametrize("ratio", ["", "x", "-1", "0", "1e9", "9" * 40, True])
+def test_a_ratio_is_a_number_above_zero(ratio: FlagValue) -> None:
+    with pytest.raises(UsageError, match="swa-full-tokens-ratio"):
+        pool(FULL, swa_full_tokens_ratio=ratio)
+
+
+@given(
+    st.lists(st.sampled_from([FULL, SLIDING, DELTA]), min_size=1, max_size=12),
+    st.integers(1, 10**6),
+    st.integers(0, 2**40),
+    st.integers(0, 2**40),
+)
+def test_more_bytes_never_give_fewer_tokens_but_by_a_state(
+    layers: list[Layer], page: int, some: int, more: int
+) -> None:
+    """One more state can cost tokens: its bytes are not all new."""
+    made = pool(*layers, family="gpt_oss", page_size=str(page))
+    lost = made.state_bytes / made.cell_bytes + page + 1 if made.cell_bytes else 0
+    assert made.tokens(some) <= made.tokens(some + more) + lost
+
+
+@given(st.lists(st.sampled_from([FULL, SLIDING]), min_size=1, max_size=12), st.integers(1, 10**6))
+def test_a_pool_for_so_many_tokens_holds_them(layers: list[Layer], tokens: int) -> None:
+    made = pool(*layers, family="gpt_oss")
+    assert made.tokens(made.bytes_for(tokens)) >= tokens
+
+
+def test_the_door() -> None:
+    launch = Launch("x", "x", "sglang", "0.5.23", {})
+    cache = engines.cache(launch, Architecture("test", (FULL, DELTA), 2048, 1000, 2**20), 4096, 2)
+    assert cache.bytes == 2048 * 4096 * 2 + 7 * STATE
+    assert (cache.state_bytes, cache.bytes_per_token, cache.block_bytes) == (7 * STATE, 2048, 0)

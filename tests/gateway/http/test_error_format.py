@@ -1,0 +1,288 @@
+"""The real `openai` and `anthropic` clients are the oracle: what they raise for what we say, and skip."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.responses import ResponseErrorEvent
+
+from firesteel.gateway.http.error_format import error_body, error_event, wait_comment
+from firesteel.gateway.http.routes import Route, find_route
+from firesteel.gateway.interfaces import Refusal, WaitStatus
+
+BROKE = Refusal(502, "engine_died", "the engine of `coder` went away.\nAsk again.", src="engine:coder")
+NEWS = b"".join(
+    wait_comment(WaitStatus(f"loading coder: weights {done} %", 90 - done)) for done in (10, 43, 99)
+)
+
+
+@contextmanager
+def saying(status: int, content_type: str, body: bytes) -> Iterator[str]:
+    """A server with one answer for everything; its address."""
+
+    class Says(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(status)
+            self.send_header("content-type", content_type)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Says)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def as_openai(url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+@contextmanager
+def as_anthropic(url: str) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+def _route(path: bytes) -> Route:
+    route = find_route(b"POST", path)
+    assert isinstance(route, Route)
+    return route
+
+
+TURNS: Any = [{"role": "user", "content": "hi"}]
+
+REFUSALS: list[tuple[Refusal, type[openai.APIStatusError], str, type[anthropic.APIStatusError], str]] = [
+    (
+        Refusal(400, "missing_model", "The body names no model."),
+        openai.BadRequestError,
+        "invalid_request_error",
+        anthropic.BadRequestError,
+        "invalid_request_error",
+    ),
+    (
+        Refusal(401, "invalid_api_key", "Who are you?"),
+        openai.AuthenticationError,
+        "invalid_request_error",
+        anthropic.AuthenticationError,
+        "authentication_error",
+    ),
+    (
+        Refusal(403, "not_admin", "Not with this key."),
+        openai.PermissionDeniedError,
+        "invalid_request_error",
+        anthropic.PermissionDeniedError,
+        "permission_error",
+    ),
+    (
+        Refusal(404, "unknown_model", "No such model: `é\u2028\ud800`."),
+        openai.NotFoundError,
+        "invalid_request_error",
+        anthropic.NotFoundError,
+        "not_found_error",
+    ),
+    (
+        Refusal(413, "too_large", "Too long."),
+        openai.APIStatusError,
+        "invalid_request_error",
+        anthropic.APIStatusError,
+        "request_too_large",
+    ),
+    (
+        Refusal(429, "rate_limit_exceeded", "Slower."),
+        openai.RateLimitError,
+        "rate_limit_error",
+        anthropic.RateLimitError,
+        "rate_limit_error",
+    ),
+    (BROKE, openai.InternalServerError, "server_error", anthropic.InternalServerError, "api_error"),
+    (
+        Refusal(503, "queue_full", "512 wait already."),
+        openai.InternalServerError,
+        "server_error",
+        anthropic.InternalServerError,
+        "overloaded_error",
+    ),
+    (
+        Refusal(504, "load_timeout", "It took too long."),
+        openai.InternalServerError,
+        "server_error",
+        anthropic.InternalServerError,
+        "timeout_error",
+    ),
+]
+
+
+@pytest.mark.parametrize(("refusal", "openais", "kind", "_", "__"), REFUSALS)
+def test_the_openai_client_raises_its_own(
+    refusal: Refusal, openais: type[openai.APIStatusError], kind: str, _: object, __: object
+) -> None:
+    with (
+        saying(refusal.status, "application/json", error_body(refusal, "openai")) as url,
+        as_openai(url) as client,
+        pytest.raises(openais) as raised,
+    ):
+        client.chat.completions.create(model="coder", messages=TURNS)
+    assert raised.value.body["message"] == refusal.why  # type: ignore[index]
+    assert raised.value.type == kind
+    assert raised.value.code == ("model_not_found" if refusal.kind == "unknown_model" else refusal.kind)
+    assert raised.value.param == ("model" if "model" in refusal.kind else None)
+    assert raised.value.body["src"] == refusal.src  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("refusal", "_", "__", "anthropics", "kind"), REFUSALS)
+def test_the_anthropic_client_raises_its_own(
+    refusal: Refusal, _: object, __: object, anthropics: type[anthropic.APIStatusError], kind: str
+) -> None:
+    with (
+        saying(refusal.status, "application/json", error_body(refusal, "anthropic")) as url,
+        as_anthropic(url) as client,
+        pytest.raises(anthropics) as raised,
+    ):
+        client.messages.create(model="coder", messages=TURNS, max_tokens=5)
+    body: Any = raised.value.body
+    assert body == {"type": "error", "error": {"type": kind, "message": refusal.why}, "src": refusal.src}
+    assert raised.value.type == kind
+
+
+# -- streams: news first, then half an answer, then an error --
+
+
+def _data(value: dict[str, object]) -> bytes:
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def _chunk(text: str) -> bytes:
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+    return _data(
+        {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    )
+
+
+def _event(kind: str, **more: object) -> bytes:
+    return b"event: " + kind.encode() + b"\n" + _data({"type": kind} | more)
+
+
+def test_a_chat_stream_that_breaks() -> None:
+    body = NEWS + _chunk("Hel") + NEWS + _chunk("lo") + error_event(BROKE, _route(b"/v1/chat/completions"))
+    said = ""
+    with saying(200, "text/event-stream", body) as url, as_openai(url) as client:
+        stream = client.chat.completions.create(model="coder", messages=TURNS, stream=True)
+        with pytest.raises(openai.APIError) as raised:
+            for chunk in stream:
+                said += chunk.choices[0].delta.content or ""
+    assert said == "Hello"
+    assert (raised.value.message, raised.value.code) == (BROKE.why, "engine_died")
+
+
+def test_a_responses_stream_that_breaks() -> None:
+    delta = {"item_id": "1", "output_index": 0, "content_index": 0, "logprobs": []}
+    body = (
+        NEWS
+        + _event("response.output_text.delta", delta="Hello", sequence_number=1, **delta)
+        + error_event(BROKE, _route(b"/v1/responses"))
+    )
+    said = ""
+    with saying(200, "text/event-stream", body) as url, as_openai(url) as client:
+        stream = client.responses.create(model="coder", input="hi", stream=True)
+        with pytest.raises(openai.APIError) as raised:
+            for event in stream:
+                said += getattr(event, "delta", "")
+    assert said == "Hello"
+    assert (raised.value.message, raised.value.code) == (BROKE.why, "engine_died")
+
+
+def test_the_responses_event_is_the_apis_own() -> None:
+    kind, data, *rest = error_event(BROKE, _route(b"/v1/responses")).split(b"\n")
+    event = ResponseErrorEvent.model_validate_json(data.removeprefix(b"data: "), strict=True)
+    assert (kind, event.type, event.message, event.code) == (
+        b"event: error",
+        "error",
+        BROKE.why,
+        "engine_died",
+    )
+    assert rest == [b"", b""]
+
+
+def test_a_message_stream_that_breaks() -> None:
+    block = {"type": "text", "text": ""}
+    body = (
+        NEWS
+        + _event("content_block_start", index=0, content_block=block)
+        + NEWS
+        + _event("content_block_delta", index=0, delta={"type": "text_delta", "text": "Hello"})
+        + error_event(BROKE, _route(b"/v1/messages"))
+    )
+    said = ""
+    with saying(200, "text/event-stream", body) as url, as_anthropic(url) as client:
+        stream = client.messages.create(model="coder", messages=TURNS, max_tokens=5, stream=True)
+        with pytest.raises(anthropic.APIStatusError) as raised:
+            for event in stream:
+                if event.type == "content_block_delta" and event.delta.type == "text_delta":
+                    said += event.delta.text
+    assert said == "Hello"
+    error: Any = raised.value.body
+    assert error["error"] == {"type": "api_error", "message": BROKE.why}
+
+
+def test_news_and_then_a_whole_answer() -> None:
+    body = NEWS + _chunk("Hello") + b"data: [DONE]\n\n"
+    with saying(200, "text/event-stream", body) as url, as_openai(url) as client:
+        stream = client.chat.completions.create(model="coder", messages=TURNS, stream=True)
+        assert [chunk.choices[0].delta.content for chunk in stream] == ["Hello"]
+
+
+# -- framing --
+
+
+@pytest.mark.parametrize(
+    ("news", "line"),
+    [
+        (WaitStatus("loading coder: weights 43 %", 80.2), ": loading coder: weights 43 %, about 80 s left"),
+        (WaitStatus("3 requests before yours"), ": 3 requests before yours"),
+        (WaitStatus("compiling", 0.1), ": compiling, about 1 s left"),
+        (WaitStatus("downloading", 600), ": downloading, about 10 min left"),
+        (WaitStatus("a\r\n\r\ndata: [DONE]\n\n"), ": a data: [DONE]"),
+        (WaitStatus("\x00\x1b[31mred\u2028line"), ": [31mred line"),
+        (WaitStatus(""), ": "),
+    ],
+)
+def test_news_are_one_line(news: WaitStatus, line: str) -> None:
+    assert wait_comment(news).decode() == line + "\n\n"
+
+
+@given(st.text(), st.none() | st.floats(0, 1e9))
+def test_no_news_break_the_framing(words: str, eta_s: float | None) -> None:
+    comment = wait_comment(WaitStatus(words, eta_s))
+    assert comment.startswith(b": ")
+    assert comment.endswith(b"\n\n")
+    assert len(comment.decode().splitlines()) == 2
+    assert len(comment) < 1300
+
+
+@given(st.text(), st.text(), st.sampled_from([b"/v1/messages", b"/v1/responses", b"/v1/chat/completions"]))
+def test_no_error_breaks_the_framing(why: str, kind: str, path: bytes) -> None:
+    lines = error_event(Refusal(502, kind, why), _route(path)).decode().splitlines()
+    assert [line.partition(":")[0] for line in lines if line] in (["data"], ["event", "data"])
+    said = json.loads(lines[-2].removeprefix("data: "))
+    assert said["error"]["message"] == why

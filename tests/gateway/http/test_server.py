@@ -1,0 +1,349 @@
+"""Listening, deadlines, back-pressure and going in peace."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from firesteel.gateway.http.limits import HttpLimits
+from firesteel.gateway.http.server import HttpServer, new_loop
+from firesteel.gateway.interfaces import Endpoint
+from tests.gateway.http.kit import (
+    DONE,
+    STREAM,
+    STREAMING,
+    House,
+    Line,
+    Person,
+    PretendDesk,
+    answer,
+    event,
+    open_house,
+    request,
+)
+
+IMPATIENT = HttpLimits(
+    head_s=0.1, body_idle_s=0.1, keep_alive_s=0.1, linger_s=0.1, send_idle_s=0.2, sweep_s=0.02, connect_s=0.2
+)
+
+
+def test_new_loop_is_uvloops() -> None:
+    loop = new_loop()
+    assert type(loop).__module__.startswith("uvloop")
+    loop.close()
+
+
+async def test_idle_connection_is_closed_without_a_word() -> None:
+    async with open_house(PretendDesk(), IMPATIENT) as house:
+        client = await house.client()
+        assert (await client.ask()).status == 200
+        assert await client.is_closed()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"GET / HT", request()[:-5], b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n"],
+)
+async def test_slow_requests_get_408(raw: bytes) -> None:
+    async with open_house(PretendDesk(), IMPATIENT) as house:
+        client = await house.client()
+        await client.send(raw.replace(b"POST / ", b"POST /v1/completions "))
+        got = await client.get()
+        assert (got.status, got.value(b"connection")) == (408, b"close")
+        assert await client.is_closed()
+
+
+async def test_dripping_head_is_not_a_new_start() -> None:
+    async with open_house(PretendDesk(), IMPATIENT) as house:
+        client = await house.client()
+        began = monotonic()
+        with pytest.raises((ConnectionError, AssertionError)):
+            for _ in range(200):
+                await client.send(b"X")
+                await asyncio.sleep(0.01)
+                assert not client.reader._buffer  # type: ignore[attr-defined]
+        assert monotonic() - began < 1.5
+
+
+async def test_long_answers_have_no_deadline() -> None:
+    async def slow(line: Line) -> None:
+        await line.hear()
+        await asyncio.sleep(0.4)
+        await line.say(answer(b"at last"))
+
+    async with open_house(PretendDesk(), IMPATIENT) as house:
+        house.engine.script = slow
+        client = await house.client()
+        assert (await client.ask()).body == b"at last"
+
+
+async def test_client_that_takes_nothing_is_let_go() -> None:
+    async def endless(line: Line) -> None:
+        await line.hear()
+        await line.say(STREAM)
+        while True:
+            await line.say(event("x" * 10_000))
+
+    async with open_house(PretendDesk(), IMPATIENT) as house:
+        house.engine.script = endless
+        client = await house.client()
+        client.deafen()
+        await client.send(request(STREAMING))
+        await house.desk.until(lambda: house.desk.ends)
+        assert house.desk.ends[0].how == "left"
+
+
+async def test_slow_reader_of_200_mb_takes_no_memory(house: House) -> None:
+    total = 200 * 2**20
+    sent = 0
+
+    async def pour(line: Line) -> None:
+        nonlocal sent
+        await line.hear()
+        await line.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % total)
+        piece = b"x" * 2**18
+        while sent < total:
+            await line.say(piece)
+            sent += len(piece)
+
+    house.engine.script = pour
+    client = Person(*await asyncio.open_connection("127.0.0.1", house.port, limit=2**16))
+    house.clients.append(client)
+    await client.send(request())
+    await client.head()
+    before = -1
+    async with asyncio.timeout(10):
+        while before != sent:  # until the engine can say no more
+            before = sent
+            await asyncio.sleep(0.05)
+    # What was sent and not read lies in the kernel's buffers and in ours: nowhere near the whole.
+    assert sent < 32 * 2**20
+    read = 0
+    while read < total:
+        read += len(await client.reader.read(2**20))
+    await house.desk.until(lambda: house.desk.ends)
+    assert (house.desk.ends[0].how, house.desk.ends[0].bytes_out) == ("whole", total)
+
+
+async def test_drain_lets_streams_end(house: House) -> None:
+    goes_on = asyncio.Event()
+
+    async def script(line: Line) -> None:
+        await line.hear()
+        await line.say(STREAM + event("a"))
+        await goes_on.wait()
+        await line.say(DONE)
+
+    house.engine.script = script
+    idle, busy, late = await house.client(), await house.client(), await house.client()
+    await busy.send(request(STREAMING))
+    await busy.head()
+    await late.send(request()[:-3])
+    await house.desk.until(lambda: len(house.desk.tokens) == 2)
+    draining = asyncio.create_task(house.server.drain(10))
+    assert await idle.is_closed()
+    with pytest.raises(ConnectionError):
+        await house.client()
+    assert not draining.done()
+    goes_on.set()
+    assert b"[DONE]" in await busy.chunks()
+    assert await busy.is_closed()
+    house.engine.script = _answer_once
+    await late.send(request()[-3:])
+    got = await late.get()
+    assert (got.body, got.value(b"connection")) == (b"late", b"close")
+    await asyncio.wait_for(draining, 5)
+    assert not house.server.connections()
+
+
+async def _answer_once(line: Line) -> None:
+    await line.hear()
+    await line.say(answer(b"late"))
+
+
+async def test_drain_cuts_what_takes_too_long(house: House) -> None:
+    async def stall(line: Line) -> None:
+        await line.hear()
+        await line.say(STREAM + event("a"))
+        await line.closed()
+
+    house.engine.script = stall
+    client = await house.client()
+    await client.send(request(STREAMING))
+    await client.head()
+    waiting = await house.client()
+    house.desk.holds = True
+    await waiting.send(request())
+    await house.desk.until(lambda: len(house.desk.asked) == 2)
+    assert await asyncio.wait_for(house.server.drain(0.05), 5) == 2
+    assert house.desk.ends[0].how == "refused"
+    said = await client.chunks()
+    assert b'"stopping"' in said and b"[DONE]" not in said
+    assert (await waiting.get()).status == 503
+    assert len(house.desk.left) == 1
+
+
+async def test_a_broken_stream_is_told_to_a_client_of_http_1_0(house: House) -> None:
+    async def dies(line: Line) -> None:
+        await line.hear()
+        await line.say(STREAM + event("a"))
+        line.reset()
+
+    house.engine.script = dies
+    client = await house.client()
+    body = b'{"model":"m","stream":true}'
+    head = b"POST /v1/chat/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body)
+    await client.send(head + body)
+    said = (await client.get()).body
+    assert b"engine_broke" in said and b"[DONE]" not in said
+
+
+async def test_tls(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    ours = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    ours.load_cert_chain(certificate, key)
+    theirs = ssl.create_default_context(cafile=str(certificate))
+    async with open_house(PretendDesk(), HttpLimits()) as house:
+        port = await house.server.start("127.0.0.1", 0, ours)
+        client = Person(*await asyncio.open_connection("127.0.0.1", port, ssl=theirs))
+        house.clients.append(client)
+        for _ in range(2):
+            assert (await client.ask()).status == 200
+        house.desk.keys = {}
+        await client.send(request(b"x" * 1000)[:-500])
+        assert (await client.get()).status == 401
+
+
+async def test_unix_sockets_on_both_sides(tmp_path: Path) -> None:
+    desk = PretendDesk()
+    front, back = str(tmp_path / "front"), str(tmp_path / "back")
+    async with open_house(desk, HttpLimits()) as house:
+        engine = await asyncio.start_unix_server(house.engine._serve, back)
+        desk.seat = Endpoint("m", back)
+        await house.server.start_unix(front)
+        client = Person(*await asyncio.open_unix_connection(front))
+        house.clients.append(client)
+        assert (await client.ask()).body == b'{"model":"m"}'
+        engine.close()
+
+
+async def test_connections_wait_no_longer_than_engines_keep_theirs() -> None:
+    limits = HttpLimits(idle_connection_s=0.05, sweep_s=0.02)
+    async with open_house(PretendDesk(), limits) as house:
+        closed = asyncio.Event()
+
+        async def script(line: Line) -> None:
+            await line.hear()
+            await line.say(answer(b"one"))
+            await line.closed()
+            closed.set()
+
+        house.engine.script = script
+        client = await house.client()
+        await client.ask()
+        assert house.server.pool.count() == 1
+        await asyncio.wait_for(closed.wait(), 5)
+        assert house.server.pool.count() == 0
+
+
+async def test_idle_connections_are_bounded() -> None:
+    limits = HttpLimits(idle_connections=2)
+    async with open_house(PretendDesk(), limits) as house:
+        clients = [await house.client() for _ in range(5)]
+        for client in clients:
+            await client.send(request())
+        for client in clients:
+            assert (await client.get()).status == 200
+        assert house.server.pool.count() <= 2
+
+
+async def test_nothing_is_mixed_among_many_streams(house: House) -> None:
+    async def script(line: Line) -> None:
+        while True:
+            heard = await line.hear()
+            mark = heard.body.split(b'"x":"')[1].split(b'"')[0].decode()
+            await line.say(STREAM)
+            for number in range(20):
+                await line.say(event(f"{mark}-{number}"))
+                await asyncio.sleep(0)
+            await line.say(DONE)
+
+    house.engine.script = script
+
+    async def stream(mark: int) -> None:
+        client = await house.client()
+        for turn in range(2):
+            got = await client.ask(b'{"model":"m","stream":true,"x":"%d.%d"}' % (mark, turn))
+            want = b"".join(event(f"{mark}.{turn}-{number}").split(b"\r\n")[1] for number in range(20))
+            assert got.body == want + b"data: [DONE]\n\n"
+
+    await asyncio.gather(*(stream(mark) for mark in range(50)))
+    assert len(house.desk.ends) == 100
+    assert {end.how for end in house.desk.ends} == {"whole"}
+
+
+async def test_slow_client_does_not_slow_others(house: House) -> None:
+    async def endless(line: Line) -> None:
+        heard = await line.hear()
+        if b"stream" not in heard.body:
+            await line.say(answer(b"quick"))
+            return
+        await line.say(STREAM)
+        while True:
+            await line.say(event("x" * 10_000))
+
+    house.engine.script = endless
+    slow = await house.client()
+    slow.deafen()
+    await slow.send(request(STREAMING))
+    quick = await house.client()
+    assert (await quick.ask()).body == b"quick"
+
+
+async def test_server_without_limits_has_the_usual_ones() -> None:
+    assert HttpServer(PretendDesk()).limits == HttpLimits()
+
+
+async def test_requests_ahead_are_not_piled_up(house: House) -> None:
+    """While an answer is awaited, no more than a little is read of what comes after it."""
+    goes_on = asyncio.Event()
+
+    async def slow(line: Line) -> None:
+        while True:
+            heard = await line.hear()
+            await goes_on.wait()
+            await line.say(answer(b"%d" % len(heard.body)))
+
+    house.engine.script = slow
+    client = await house.client()
+    one = request(b'{"model":"m","x":"%b"}' % (b"y" * 1_000_000))
+    sent = 0
+
+    async def pour() -> None:
+        nonlocal sent
+        for _ in range(40):
+            await client.send(one)
+            sent += len(one)
+
+    pouring = asyncio.create_task(pour())
+    before = -1
+    async with asyncio.timeout(10):
+        while before != sent or not sent:
+            before = sent
+            await asyncio.sleep(0.1)
+    assert sent < 30_000_000
+    goes_on.set()
+    for _ in range(40):
+        assert (await client.get()).status == 200
+    await pouring

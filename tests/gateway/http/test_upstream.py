@@ -1,0 +1,408 @@
+"""Answers of every shape, from a pretend engine that says exactly these bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from firesteel.gateway.http.limits import HttpLimits
+from firesteel.gateway.interfaces import Endpoint, Refusal, WaitStatus
+from tests.gateway.http.kit import (
+    DONE,
+    STREAM,
+    STREAMING,
+    House,
+    Line,
+    PretendDesk,
+    Script,
+    answer,
+    chunked,
+    event,
+    open_house,
+    request,
+)
+
+
+def says(*parts: bytes, closes: bool = False) -> Script:
+    """Hears a request, says these, one write each, and then hears the next or closes."""
+
+    async def script(line: Line) -> None:
+        while True:
+            await line.hear()
+            for part in parts:
+                await line.say(part)
+                await asyncio.sleep(0.005)
+            if closes:
+                return
+
+    return script
+
+
+CHUNKS = chunked(b"one") + b"3;ext=1\r\ntwo\r\n" + b"0\r\n\r\n"
+CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX: y\r\n\r\n"
+
+
+async def test_chunks_are_passed_on_as_they_came(house: House) -> None:
+    house.engine.script = says(CHUNKED_HEAD, CHUNKS[:9], CHUNKS[9:])
+    client = await house.client()
+    for _ in range(2):
+        await client.send(request())
+        head = await client.head()
+        assert head.value(b"transfer-encoding") == b"chunked"
+        assert await client.reader.readexactly(len(CHUNKS)) == CHUNKS
+    assert house.engine.connections == 1
+
+
+@pytest.mark.parametrize("cut", [1, 20, 60, 66, 70, len(CHUNKED_HEAD + CHUNKS) - 1])
+async def test_cut_anywhere(house: House, cut: int) -> None:
+    raw = CHUNKED_HEAD + CHUNKS
+    house.engine.script = says(raw[:cut], raw[cut:])
+    client = await house.client()
+    assert (await client.ask()).body == b"onetwo"
+    assert house.desk.ends[0].how == "whole"
+
+
+async def test_chunks_for_http_10_are_taken_apart(house: House) -> None:
+    house.engine.script = says(CHUNKED_HEAD + CHUNKS)
+    client = await house.client()
+    await client.send(
+        b'POST /v1/completions HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 13\r\n\r\n{"model":"m"}'
+    )
+    got = await client.get()
+    assert (got.value(b"transfer-encoding"), got.value(b"connection"), got.body) == (None, None, b"onetwo")
+    assert await client.is_closed()
+
+
+async def test_until_close_becomes_chunked(house: House) -> None:
+    house.engine.script = says(b"HTTP/1.1 200 OK\r\nX: y\r\n\r\n", b"one", b"two", closes=True)
+    client = await house.client()
+    for _ in range(2):
+        got = await client.ask()
+        assert (got.value(b"transfer-encoding"), got.body) == (b"chunked", b"onetwo")
+    assert [end.how for end in house.desk.ends] == ["whole", "whole"]
+
+
+async def test_until_close_for_http_10(house: House) -> None:
+    house.engine.script = says(b"HTTP/1.0 200 OK\r\n\r\none", closes=True)
+    client = await house.client()
+    await client.send(
+        b'POST /v1/completions HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 13\r\n\r\n{"model":"m"}'
+    )
+    got = await client.get()
+    assert (got.value(b"transfer-encoding"), got.body) == (None, b"one")
+
+
+@pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
+async def test_no_body(house: House, status: bytes) -> None:
+    house.engine.script = says(b"HTTP/1.1 " + status + b"\r\nETag: x\r\n\r\n")
+    client = await house.client()
+    for _ in range(2):
+        got = await client.ask()
+        assert (str(got.status), got.value(b"etag")) == (status[:3].decode(), b"x")
+    assert house.engine.connections == 1
+
+
+async def test_head_has_no_body(house: House) -> None:
+    assert house.desk.seat is not None
+    house.desk.owned[b"/x"] = house.desk.seat
+    house.engine.script = says(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")
+    client = await house.client()
+    for _ in range(2):
+        await client.send(b"HEAD /x HTTP/1.1\r\nHost: h\r\n\r\n")
+        got = await client.get(is_head=True)
+        assert got.value(b"content-length") == b"500"
+    assert house.engine.heard[0].value(b"content-length") is None
+    assert house.engine.connections == 1
+
+
+async def test_interim_answers_are_not_passed_on(house: House) -> None:
+    early = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+    house.engine.script = says(b"HTTP/1.1 100 Continue\r\n\r\n" + early, early + answer(b"real"))
+    client = await house.client()
+    got = await client.ask()
+    assert (got.status, got.body, got.value(b"link")) == (200, b"real", None)
+
+
+async def test_head_lines_pass_but_for_the_hops(house: House) -> None:
+    house.engine.script = says(
+        answer(
+            b"x",
+            b"Set-Cookie: a",
+            b"set-cookie: b",
+            b"Connection: X-Hop",
+            b"X-Hop: 1",
+            b"Keep-Alive: timeout=5",
+        )
+    )
+    client = await house.client()
+    got = await client.ask()
+    assert got.lines == [b"Set-Cookie: a", b"set-cookie: b", b"Content-Length: 1"]
+
+
+BAD = {
+    "no HTTP": b"hello\r\n\r\n",
+    "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+    "length and coding": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\na",
+    "another protocol": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+    "a bad first chunk": CHUNKED_HEAD + b"zz\r\n",
+    "a head that never ends": b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70_000,
+    "interim without end": b"HTTP/1.1 102 Processing\r\n\r\n" * 20,
+}
+
+
+@pytest.mark.parametrize("raw", BAD.values(), ids=BAD.keys())
+async def test_what_is_no_answer_is_502(house: House, raw: bytes) -> None:
+    house.engine.script = says(raw)
+    client = await house.client()
+    got = await client.ask()
+    assert (got.status, json.loads(got.body)["error"]["src"]) == (502, "engine:m")
+    assert house.desk.ends[0].how == "broke"
+    house.engine.script = says(answer(b"fine"))
+    assert (await client.ask()).body == b"fine"
+
+
+async def test_bytes_after_the_end_are_never_passed_on(house: House) -> None:
+    house.engine.script = says(answer(b"one") + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+    client = await house.client()
+    for _ in range(3):
+        assert (await client.ask()).body == b"one"
+    assert house.engine.connections == 3
+
+
+async def test_bytes_after_the_last_chunk_are_never_passed_on(house: House) -> None:
+    house.engine.script = says(CHUNKED_HEAD + CHUNKS + b"\r\n\r\n")
+    client = await house.client()
+    await client.send(request() + request())
+    for _ in range(2):
+        await client.head()
+        assert await client.reader.readexactly(len(CHUNKS)) == CHUNKS
+    assert house.engine.connections == 2
+
+
+async def test_bytes_that_nobody_asked_for_close_the_connection(house: House) -> None:
+    gone = asyncio.Event()
+
+    async def script(line: Line) -> None:
+        await line.hear()
+        await line.say(answer(b"one"))
+        await asyncio.sleep(0.02)
+        await line.say(answer(b"evil"))
+        await line.closed()
+        gone.set()
+
+    house.engine.script = script
+    client = await house.client()
+    assert (await client.ask()).body == b"one"
+    await asyncio.wait_for(gone.wait(), 2)  # and not only when it has been idle too long
+    assert (await client.ask()).body == b"one"
+
+
+async def test_connection_close_of_an_engine_is_obeyed(house: House) -> None:
+    house.engine.script = says(answer(b"one", b"Connection: close"))
+    client = await house.client()
+    for _ in range(2):
+        got = await client.ask()
+        assert (got.body, got.value(b"connection")) == (b"one", None)
+    assert house.engine.connections == 2
+
+
+async def test_nobody_listens(house: House) -> None:
+    house.desk.seat = Endpoint("m", ("127.0.0.1", 1))
+    client = await house.client()
+    got = await client.ask()
+    assert (got.status, json.loads(got.body)["error"]["src"]) == (502, "engine:m")
+    assert [end.how for end in house.desk.ends] == ["broke"]
+
+
+async def test_a_used_connection_that_closes_is_tried_once_more(house: House) -> None:
+    """As when the engine's idle time ends in the moment in which we ask."""
+
+    async def script(line: Line) -> None:
+        await line.hear()
+        await line.say(answer(b"first"))
+        await line.hear()
+        line.reset()
+
+    house.engine.script = script
+    client = await house.client()
+    assert (await client.ask()).body == b"first"
+    assert (await client.ask()).body == b"first"
+    assert house.engine.connections == 2
+    assert len(house.engine.heard) == 3
+
+
+async def test_nothing_else_is_sent_twice(house: House) -> None:
+    """A new connection, or one over which something came back."""
+
+    async def deaf(line: Line) -> None:
+        await line.hear()
+
+    house.engine.script = deaf
+    client = await house.client()
+    assert (await client.ask()).status == 502
+    assert len(house.engine.heard) == 1
+
+    async def half(line: Line) -> None:
+        await line.hear()
+        await line.say(answer(b"first"))
+        await line.hear()
+        await line.say(b"HTTP/1.1 2")
+
+    house.engine.script = half
+    assert (await client.ask()).status == 200
+    assert (await client.ask()).status == 502
+    assert len(house.engine.heard) == 3
+
+
+async def test_stream(house: House) -> None:
+    house.engine.script = says(STREAM, event("a"), event("b"), DONE)
+    client = await house.client()
+    got = await client.ask(STREAMING)
+    assert got.body == b"".join(piece.split(b"\r\n")[1] for piece in (event("a"), event("b"), DONE))
+    assert got.value(b"x-accel-buffering") == b"no"
+    end = house.desk.ends[0]
+    assert (end.how, end.is_stream) == ("whole", True)
+    assert len(house.desk.tally.gaps) == 2
+
+
+async def test_head_of_a_stream_does_not_wait_for_its_first_event(house: House) -> None:
+    async def thinks(line: Line) -> None:
+        await line.hear()
+        await line.say(STREAM)
+        await line.closed()
+
+    house.engine.script = thinks
+    client = await house.client()
+    await client.send(request(STREAMING))
+    assert (await client.head()).status == 200
+
+
+async def test_usage_is_read_from_the_tail(house: House) -> None:
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":9}}\n\n'
+    house.engine.script = says(STREAM, *(event(str(n)) for n in range(99)), chunked(usage), DONE)
+    client = await house.client()
+    await client.ask(STREAMING)
+    found = house.desk.ends[0].usage
+    assert found is not None
+    assert (found.prompt_tokens, found.completion_tokens) == (7, 9)
+
+
+CUT = event("half of this")
+
+
+@pytest.mark.parametrize("cut", [0, 1, 4, 20, len(CUT) - 1, len(CUT)])
+@pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/v1/messages"])
+async def test_engine_dies_in_a_stream(house: House, cut: int, path: bytes) -> None:
+    house.engine.script = says(STREAM, event("a"), CUT[:cut], closes=True)
+    client = await house.client()
+    got = await client.ask(STREAMING, path=path)
+    events = [piece for piece in got.body.split(b"\n\n") if piece]
+    assert events[0] == event("a").split(b"\r\n")[1].strip()
+    assert len(events) == (3 if cut == len(CUT) else 2)
+    assert b"[DONE]" not in got.body
+    error = json.loads(events[-1].split(b"data: ")[1])
+    assert error["error"]["message"]
+    assert house.desk.ends[0].how == "broke"
+    house.engine.script = says(answer(b"fine"))
+    assert (await client.ask()).body == b"fine"
+
+
+async def test_engine_dies_in_a_body(house: House) -> None:
+    for raw in (answer(b"whole")[:-1], CHUNKED_HEAD + CHUNKS[:-1]):
+        house.engine.script = says(raw, closes=True)
+        client = await house.client()
+        await client.send(request())
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await client.get()
+        assert house.desk.ends.pop().how == "broke"
+
+
+async def test_stream_with_an_encoding_is_cut_off(house: House) -> None:
+    """An event among gzip's bytes would be nonsense."""
+    house.engine.script = says(
+        STREAM[:-2] + b"Content-Encoding: gzip\r\n\r\n" + chunked(b"\x1f\x8b"), closes=True
+    )
+    client = await house.client()
+    await client.send(request(STREAMING))
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+        await client.get()
+
+
+QUICK = HttpLimits(hold_after_s=0.02, comment_every_s=0.02, sweep_s=0.05)
+
+
+async def test_a_stream_that_waits_is_told(house: House) -> None:
+    async with open_house(PretendDesk(), QUICK) as quick:
+        quick.desk.holds = True
+        quick.engine.script = says(STREAM + event("a"), DONE)
+        client = await quick.client()
+        await client.send(request(STREAMING))
+        head = await client.head()
+        assert (head.status, head.value(b"content-type")) == (200, b"text/event-stream; charset=utf-8")
+        assert (await client.chunk()).startswith(b":")
+        quick.desk.waiting[0].told(WaitStatus("loading m: weights 43 %", eta_s=12.0))
+        while b"weights 43 %" not in (comment := await client.chunk()):
+            assert comment.startswith(b":")
+        assert (await client.chunk()).startswith(b":")
+        quick.desk.grant(quick.desk.waiting[0])
+        body = await client.chunks()
+        assert b"[DONE]" in body
+        assert event("a").split(b"\r\n")[1] in body
+        assert quick.desk.ends[0].how == "whole"
+        quick.desk.holds = False
+        assert (await client.ask()).status == 200
+
+
+@pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/v1/messages", b"/v1/responses"])
+async def test_refused_after_the_head(house: House, path: bytes) -> None:
+    async with open_house(PretendDesk(), QUICK) as quick:
+        quick.desk.holds = True
+        client = await quick.client()
+        await client.send(request(STREAMING, path=path))
+        await client.head()
+        quick.desk.waiting[0].refused(Refusal(503, "load_failed", "It did not fit."))
+        body = await client.chunks()
+        assert b"It did not fit." in body
+        assert b"[DONE]" not in body
+        assert [(end.how, end.why) for end in quick.desk.ends] == [("refused", "It did not fit.")]
+
+
+async def test_engine_refuses_after_the_head(house: House) -> None:
+    async with open_house(PretendDesk(), QUICK) as quick:
+        quick.desk.holds = True
+        quick.engine.script = says(answer(b'{"error":"too long"}', status=b"400 Bad Request"))
+        client = await quick.client()
+        await client.send(request(STREAMING))
+        await client.head()
+        quick.desk.grant(quick.desk.waiting[0])
+        body = await client.chunks()
+        assert b"HTTP 400" in body
+        assert b"too long" in body
+        assert b"[DONE]" not in body
+
+
+async def test_engine_dies_behind_our_head(house: House) -> None:
+    async with open_house(PretendDesk(), QUICK) as quick:
+        quick.desk.holds = True
+        quick.engine.script = says(STREAM + event("a") + CUT[:9], closes=True)
+        client = await quick.client()
+        await client.send(request(STREAMING))
+        await client.head()
+        quick.desk.grant(quick.desk.waiting[0])
+        body = await client.chunks()
+        assert b"half" not in body
+        assert json.loads(body.split(b"data: ")[-1])["error"]
+        assert quick.desk.ends[0].how == "broke"
+
+
+async def test_what_is_no_stream_waits_in_silence(house: House) -> None:
+    async with open_house(PretendDesk(), QUICK) as quick:
+        quick.desk.holds = True
+        client = await quick.client()
+        await client.send(request())
+        await quick.desk.until(lambda: quick.desk.waiting)
+        await asyncio.sleep(0.1)
+        quick.desk.waiting[0].refused(Refusal(503, "load_failed", "It did not fit."))
+        assert (await client.get()).status == 503

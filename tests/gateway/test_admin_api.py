@@ -1,0 +1,453 @@
+"""The control side, asked over its own socket by a real client; the desk behind it is pretend and records."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from prometheus_client.parser import text_string_to_metric_families
+
+import firesteel
+from firesteel.edge.files.home import Home
+from firesteel.gateway.admin import api
+from firesteel.gateway.admin.api import ADMIN, HOST, WHO, GatewayState, LogTail, ModelStateJson, start
+from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelGauges
+from firesteel.gateway.admin.prometheus import MetricFamily
+from firesteel.gateway.admin.request_log import RequestLog, log_path
+from firesteel.gateway.admin.subscribers import Event, Subscribers
+from firesteel.gateway.interfaces import Refusal, RequestOutcome
+from firesteel.gateway.keys import unknown_model
+from firesteel.run.service import folder_of
+
+BOSS = {WHO: "boss", ADMIN: "1", HOST: "spark:8080"}
+GUEST = {WHO: "laptop", ADMIN: "0", HOST: "spark:8080"}
+OPEN = {WHO: "", ADMIN: "1", HOST: "127.0.0.1:8080"}
+ROUTES = ["/api/state", "/api/models/coder/logs", "/api/events", "/api/requests", "/metrics"]
+
+
+class PretendDesk:
+    """Two models; what was wanted is kept, and told to listeners as the real one would."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.listeners = Subscribers(max_events=8)
+        self.wanted: list[tuple[str, bool]] = []
+        self.phases = {"coder": "ready", "small": "off"}
+        self.meter = Meter(self.phases)
+        self.pages: Callable[[], Awaitable[Mapping[str, str]]] = self._pages
+
+    def state(self) -> GatewayState:
+        models = [
+            ModelStateJson(
+                name=name, phase=phase, busy=0, waiting=0, planned_bytes=1000, measured_bytes=None,
+                since=None, ttl_s=None, pinned=False, why=None, url=None,
+            )
+            for name, phase in self.phases.items()
+        ]  # fmt: skip
+        memory = {"ceiling_bytes": 2000, "loaded_bytes": 1000, "available_bytes": None}
+        return GatewayState(models=models, memory=memory, waiting=0)  # type: ignore[typeddict-item]
+
+    def want(self, model: str, is_loaded: bool) -> Refusal | None:
+        if model not in self.phases:
+            return unknown_model(model)
+        if not is_loaded and self.phases[model] == "off":
+            return Refusal(409, "not_loaded", f"{model} is not loaded.")
+        self.wanted.append((model, is_loaded))
+        self.phases[model] = "loading" if is_loaded else "unloading"
+        self.listeners.tell({"event": "model", "name": model, "phase": self.phases[model]})
+        return None
+
+    def subscribe(self) -> asyncio.Queue[Event]:
+        return self.listeners.subscribe()
+
+    def unsubscribe(self, queue: asyncio.Queue[Event]) -> None:
+        self.listeners.unsubscribe(queue)
+
+    def metrics(self) -> Iterable[MetricFamily]:
+        return self.meter.families(GatewayGauges({"coder": ModelGauges("ready")}))
+
+    async def _pages(self) -> Mapping[str, str]:
+        return {"coder": "# TYPE vllm:x gauge\nvllm:x 5\n"}
+
+    def engine_metrics(self) -> Awaitable[Mapping[str, str]]:
+        return self.pages()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> PretendDesk:
+    return PretendDesk(Home(tmp_path / "home"))
+
+
+@asynccontextmanager
+async def served(desk: PretendDesk) -> AsyncIterator[tuple[web.AppRunner, aiohttp.ClientSession]]:
+    with tempfile.TemporaryDirectory(prefix="fs") as short:  # a socket's path has 107 letters at most
+        runner = await start(desk, Path(short) / "s" / "control.sock")
+        connector = aiohttp.UnixConnector(str(Path(short) / "s" / "control.sock"))
+        async with aiohttp.ClientSession("http://control", connector=connector) as client:
+            yield runner, client
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def client(desk: PretendDesk) -> AsyncIterator[aiohttp.ClientSession]:
+    async with served(desk) as (_, session):
+        yield session
+
+
+async def ask(
+    client: aiohttp.ClientSession, path: str, headers: Mapping[str, str] = BOSS, method: str = "GET"
+) -> tuple[int, Any]:
+    async with client.request(method, path, headers=headers) as answer:
+        return answer.status, json.loads(await answer.text())
+
+
+async def events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str]]:
+    """Server-sent events as (event, data); a comment is (`:`, its words)."""
+    found: dict[str, str] = {}
+    async for raw in answer.content:
+        line = raw.decode().rstrip("\n")
+        name, _, value = line.partition(": ")
+        if line:
+            found[name] = value
+        elif found:
+            yield found.get("event", ":"), found.get("data", "")
+            found = {}
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+# Who may
+
+
+@pytest.mark.parametrize("path", ROUTES)
+async def test_an_inference_key_opens_nothing(client: aiohttp.ClientSession, path: str) -> None:
+    status, said = await ask(client, path, GUEST)
+    assert (status, said["error"]["code"]) == (403, "permission_denied")
+
+
+async def test_an_inference_key_changes_nothing(client: aiohttp.ClientSession, desk: PretendDesk) -> None:
+    for what in ("load", "unload"):
+        status, _ = await ask(client, f"/api/models/coder/{what}", GUEST, "POST")
+        assert status == 403
+    assert desk.wanted == []
+
+
+SAID_WRONGLY: list[list[tuple[str, str]]] = [
+    [],
+    [(WHO, "boss"), (HOST, "spark")],
+    [(ADMIN, "1"), (HOST, "spark")],
+    [(WHO, "boss"), (ADMIN, "1")],
+    [(WHO, "boss"), (ADMIN, "1"), (ADMIN, "0"), (HOST, "spark")],
+    [(WHO, "laptop"), (WHO, "boss"), (ADMIN, "1"), (HOST, "spark")],
+    [(WHO, "boss"), (ADMIN, "true"), (HOST, "spark")],
+    [(WHO, "boss"), (ADMIN, ""), (HOST, "spark")],
+    [(WHO, "boss"), (ADMIN, "1"), (HOST, "127.0.0.1"), (HOST, "spark")],
+]
+
+
+@pytest.mark.parametrize("lines", SAID_WRONGLY, ids=range(len(SAID_WRONGLY)))
+async def test_whoever_is_not_said_once_is_nobody(
+    client: aiohttp.ClientSession, desk: PretendDesk, lines: list[tuple[str, str]]
+) -> None:
+    async with client.post("/api/models/small/load", headers=lines) as answer:
+        assert answer.status == 403
+    assert desk.wanted == []
+
+
+async def test_without_keys_this_machine_may(client: aiohttp.ClientSession) -> None:
+    assert (await ask(client, "/api/state", OPEN))[0] == 200
+    assert (await ask(client, "/api/models/small/load", OPEN, "POST"))[0] == 202
+
+
+async def test_a_page_of_another_site_may_not(client: aiohttp.ClientSession, desk: PretendDesk) -> None:
+    """As browsers send it: across origins with `Origin`; under a rebound name with that name as `Host`."""
+    for who in (OPEN, BOSS):
+        status, said = await ask(
+            client, "/api/models/small/load", {**who, "Origin": "https://evil.example"}, "POST"
+        )
+        assert (status, said["error"]["code"]) == (403, "origin_not_allowed")
+    rebound = {**OPEN, HOST: "evil.example:8080", "Origin": "http://evil.example:8080"}
+    for method, path in (("POST", "/api/models/small/load"), ("GET", "/api/state"), ("GET", "/metrics")):
+        status, said = await ask(client, path, rebound, method)
+        assert (status, said["error"]["code"]) == (403, "host_not_allowed")
+    assert desk.wanted == []
+    own = {**OPEN, "Origin": "http://127.0.0.1:8080"}
+    assert (await ask(client, "/api/models/small/load", own, "POST"))[0] == 202
+
+
+async def test_whether_we_are_here_is_for_anyone(client: aiohttp.ClientSession) -> None:
+    assert (await ask(client, "/api/health", {}))[1]["status"] == "ok"
+
+
+async def test_the_socket_is_its_owners_alone(desk: PretendDesk) -> None:
+    async with served(desk) as (runner, _):
+        path = Path(str(runner.addresses[0]))
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+# What there is
+
+
+async def test_state(client: aiohttp.ClientSession) -> None:
+    status, found = await ask(client, "/api/state")
+    assert (
+        status == 200
+        and found["version"] == firesteel.__version__
+        and found["memory"]["ceiling_bytes"] == 2000
+    )
+    assert {model["name"]: model["phase"] for model in found["models"]} == {"coder": "ready", "small": "off"}
+
+
+async def test_load_and_unload(client: aiohttp.ClientSession, desk: PretendDesk) -> None:
+    status, found = await ask(client, "/api/models/small/load", method="POST")
+    assert (status, found["name"], found["phase"]) == (202, "small", "loading")
+    assert (await ask(client, "/api/models/coder/unload", method="POST"))[0] == 202
+    assert desk.wanted == [("small", True), ("coder", False)]
+    desk.phases["small"] = "off"
+    status, said = await ask(client, "/api/models/small/unload", method="POST")
+    assert (status, said["error"]["code"]) == (409, "not_loaded")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/api/models/nobody/load", 404),
+        ("POST", "/api/models/..%2fcoder/load", 404),
+        ("GET", "/api/models/..%2f..%2fetc/logs", 404),
+        ("GET", "/api/models/coder/load", 405),
+        ("DELETE", "/api/state", 405),
+        ("GET", "/api/nothing", 404),
+        ("GET", "/", 404),
+        ("GET", "/api/models/coder/logs", 404),
+        ("GET", "/api/requests?limit=0", 400),
+        ("GET", "/api/requests?limit=many", 400),
+        ("GET", "/api/requests?limit=1001", 400),
+        ("GET", "/api/requests?limit=%D9%A3", 400),
+        ("GET", "/api/requests?before=" + "9" * 5000, 400),
+        ("GET", "/api/models/coder/logs?lines=-1", 400),
+    ],
+)
+async def test_errors_wear_the_envelope(
+    client: aiohttp.ClientSession, method: str, path: str, status: int
+) -> None:
+    async with client.request(method, path, headers=BOSS) as answer:
+        found = json.loads(await answer.text())
+        assert answer.status == status and answer.content_type == "application/json"
+    assert found["error"]["message"] and found["error"]["code"]
+
+
+async def test_a_fault_of_our_own_is_an_envelope_too(
+    client: aiohttp.ClientSession, desk: PretendDesk, caplog: pytest.LogCaptureFixture
+) -> None:
+    del desk.phases
+    status, said = await ask(client, "/api/state")
+    assert (status, said["error"]["code"]) == (500, "internal_error")
+    assert "phases" not in said["error"]["message"] and "phases" in caplog.text
+
+
+async def test_requests(client: aiohttp.ClientSession, desk: PretendDesk) -> None:
+    assert await ask(client, "/api/requests") == (200, {"requests": []})
+    log = RequestLog(log_path(desk.home))
+    for at in range(5):
+        log.note(time.time(), "laptop", "coder", "chat", RequestOutcome("whole", 200, bytes_in=at))
+    log.close()
+    _, found = await ask(client, "/api/requests?limit=2")
+    assert [row["bytes_in"] for row in found["requests"]] == [4, 3]
+    _, more = await ask(client, f"/api/requests?limit=9&before={found['requests'][-1]['id']}")
+    assert [row["bytes_in"] for row in more["requests"]] == [2, 1, 0]
+
+
+async def test_a_log_that_cannot_be_read_is_said_so(client: aiohttp.ClientSession, desk: PretendDesk) -> None:
+    desk.home.root.mkdir()
+    log_path(desk.home).write_bytes(b"no database" * 1000)
+    status, said = await ask(client, "/api/requests")
+    assert (status, said["error"]["code"]) == (503, "log_unreadable")
+
+
+async def test_metrics(client: aiohttp.ClientSession, desk: PretendDesk) -> None:
+    desk.meter.tally("coder", "laptop").first(0.2)
+    async with client.get("/metrics", headers=BOSS) as answer:
+        assert answer.status == 200
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        families = {each.name: each for each in text_string_to_metric_families(await answer.text())}
+    assert families["vllm:x"].samples[0].labels == {"model": "coder"}
+    assert families["firesteel_time_to_first_token_seconds"].samples
+
+
+@pytest.mark.parametrize("trouble", ["hangs", "breaks"])
+async def test_engines_that_do_not_answer_cost_only_their_own_figures(
+    client: aiohttp.ClientSession, desk: PretendDesk, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    monkeypatch.setattr(api, "_ENGINES_S", 0.05)
+
+    async def pages() -> Mapping[str, str]:
+        if trouble == "breaks":
+            raise ConnectionRefusedError
+        await asyncio.Event().wait()
+        return {}
+
+    desk.pages = pages
+    async with client.get("/metrics", headers=BOSS) as answer:
+        text = await answer.text()
+    assert "firesteel_queue_length 0" in text and "vllm" not in text
+
+
+async def test_a_large_page_leaves_the_loop_to_others(
+    client: aiohttp.ClientSession, desk: PretendDesk
+) -> None:
+    """Turns of the loop are counted, not milliseconds."""
+
+    async def pages() -> Mapping[str, str]:
+        return {"coder": "".join(f"x{at} 1\n" for at in range(6400))}
+
+    desk.pages, turns, is_done = pages, 0, False
+
+    async def others() -> None:
+        nonlocal turns
+        while not is_done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    async with client.get("/metrics", headers=BOSS) as answer:
+        assert "x6399" in await answer.text()
+    is_done = True
+    await beside
+    assert turns > 100
+
+
+# What happens
+
+
+async def test_events(client: aiohttp.ClientSession, desk: PretendDesk) -> None:
+    async with asyncio.timeout(20), client.get("/api/events", headers=BOSS) as answer:
+        assert answer.content_type == "text/event-stream"
+        heard = events(answer)
+        kind, data = await anext(heard)
+        assert kind == "state" and len(json.loads(data)["models"]) == 2
+        await ask(client, "/api/models/small/load", method="POST")
+        kind, data = await anext(heard)
+        assert (kind, json.loads(data)) == ("model", {"event": "model", "name": "small", "phase": "loading"})
+    await until(lambda: len(desk.listeners) == 0)
+
+
+async def test_a_quiet_stream_shows_that_it_lives(
+    client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "HEARTBEAT_S", 0.02)
+    async with asyncio.timeout(20), client.get("/api/events", headers=BOSS) as answer:
+        heard = events(answer)
+        assert [(await anext(heard))[0] for _ in range(3)] == ["state", ":", ":"]
+
+
+async def test_a_listener_that_does_not_read_loses_only_its_own(desk: PretendDesk) -> None:
+    slow, quick = desk.subscribe(), desk.subscribe()
+    for at in range(100):
+        desk.listeners.tell({"event": "model", "at": at})
+        assert (await quick.get())["at"] == at
+    assert slow.qsize() <= 8
+    kept = [slow.get_nowait() for _ in range(slow.qsize())]
+    assert kept[0] == {"event": "missed"} and kept[-1]["at"] == 99
+
+
+async def test_listeners_are_counted(
+    client: aiohttp.ClientSession, desk: PretendDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "MAX_STREAMS", 2)
+    async with client.get("/api/events", headers=BOSS), client.get("/api/events", headers=BOSS):
+        status, said = await ask(client, "/api/events")
+        assert (status, said["error"]["code"]) == (503, "too_many_listeners")
+    await until(lambda: len(desk.listeners) == 0)
+    async with client.get("/api/events", headers=BOSS) as answer:
+        assert answer.status == 200
+
+
+async def test_the_end_ends_streams_too(desk: PretendDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "_GOODBYE_S", 60)
+    async with served(desk) as (runner, session), session.get("/api/events", headers=BOSS) as answer:
+        heard = events(answer)
+        await anext(heard)
+        async with asyncio.timeout(20):
+            await runner.cleanup()
+        assert len(desk.listeners) == 0
+
+
+@pytest.mark.parametrize("path", ["/api/events", "/api/models/coder/logs?follow=1"])
+async def test_a_drain_ends_streams_as_whole_answers(desk: PretendDesk, path: str) -> None:
+    log = folder_of(desk.home, "coder") / "engine.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("one\n")
+    async with served(desk) as (runner, session), session.get(path, headers=BOSS) as answer:
+        await anext(events(answer))
+        api.end_streams(runner)
+        async with asyncio.timeout(10):
+            await answer.content.read()  # one that broke off would raise
+        status, said = await ask(session, path)
+        assert (status, said["error"]["code"]) == (503, "draining")
+
+
+# What engines print
+
+
+@pytest.fixture
+def log(desk: PretendDesk) -> Path:
+    path = folder_of(desk.home, "coder") / "engine.log"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"line {at}\n" for at in range(500)))
+    return path
+
+
+async def test_the_end_of_a_log(client: aiohttp.ClientSession, log: Path) -> None:
+    _, found = await ask(client, "/api/models/coder/logs?lines=3")
+    assert found == {"name": "coder", "lines": ["line 497", "line 498", "line 499"]}
+    assert len((await ask(client, "/api/models/coder/logs"))[1]["lines"]) == 100
+
+
+async def test_a_log_that_is_followed(
+    client: aiohttp.ClientSession, desk: PretendDesk, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "_FOLLOW_S", 0.01)
+    address = "/api/models/coder/logs?lines=2&follow=1"
+    async with asyncio.timeout(20), client.get(address, headers=BOSS) as answer:
+        heard = events(answer)
+        assert [await anext(heard) for _ in range(2)] == [("line", "line 498"), ("line", "line 499")]
+        with log.open("a") as file:
+            file.write("data: not a field\nhalf")
+        assert await anext(heard) == ("line", "data: not a field")
+        with log.open("a") as file:
+            file.write(" and half\rbar 10 %\rbar 20 %\n")
+        assert [(await anext(heard))[1] for _ in range(3)] == ["half and half", "bar 10 %", "bar 20 %"]
+        log.write_text("begun again\n")
+        assert await anext(heard) == ("line", "begun again")
+        log.unlink()
+        log.write_text("another file, of the next start\n")
+        assert await anext(heard) == ("line", "another file, of the next start")
+
+
+def test_a_tail_is_bounded(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    path = tmp_path / "engine.log"
+    path.write_bytes(b"x" * 3_000_000)
+    tail = LogTail(path)
+    request.addfinalizer(tail.close)
+    assert all(len(line) <= 64 * 2**10 for line in tail.last(10))
+    with path.open("ab") as file:
+        file.write(os.urandom(1_000_000) + b"\n" * 10_000)
+    read = [tail.more() for _ in range(10)]
+    assert sum(map(len, read)) >= 10_000 and read[-1] == []
+    assert all(len(line) <= 64 * 2**10 for lines in read for line in lines)

@@ -1,0 +1,317 @@
+"""The loader as the gateway has it: a child process, lines of JSON, and an end to everything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import firesteel
+from firesteel.edge.files.home import Home
+from firesteel.edge.host.process import is_alive, port_is_free
+from firesteel.gateway.loader.job import in_the_file
+from firesteel.gateway.loader.process import LoaderFailed, LoaderTimeouts, LoadProgress, ProcessLoader
+from firesteel.gateway.service_config import ModelConfig, Reason, ServiceConfig
+from firesteel.launch import Ask
+from firesteel.run import all_services
+from firesteel.units import MIB
+
+FILE = """\
+listen: 127.0.0.1:8099
+memory: {ceiling: 600MiB}
+queue: {size: 9, max_wait: 30s}
+models:
+  one: {recipe: smollm2, context: 2048, ttl: 10m, preload: true, cancel: drain}
+  two: {recipe: smollm2, context: 4096, port: 8812, pinned: true}
+  big: {recipe: gpt-oss-120b}
+  odd: {recipe: nonsense}
+  far: {urls: ["http://127.0.0.1:9000/v1/", "http://127.0.0.1:9001"], memory: 100MiB, route: prefix, key: FAR}
+never_together: [[one, two]]
+"""
+LOADER = [sys.executable, "-P", "-m", "firesteel.gateway.loader.job"]
+
+
+def ran(home: Path, *words: str) -> tuple[int, list[dict[str, Any]]]:
+    """With somebody at its stdin for as long as it lives."""
+    child = subprocess.Popen(
+        [*LOADER, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "FIRESTEEL_HOME": str(home)},
+    )
+    with child:
+        assert child.stdout
+        lines = [json.loads(line) for line in child.stdout]
+    return child.returncode, lines
+
+
+async def test_a_file_comes_to_models_with_their_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path / "home"))
+    file = tmp_path / "service.yaml"
+    file.write_text(FILE)
+    reading = await ProcessLoader().read(str(file))
+    assert isinstance(reading, ServiceConfig)
+    assert (reading.listen, reading.ceiling_bytes) == ("127.0.0.1:8099", 600 * MIB)
+    assert (reading.queue, reading.max_wait_s, reading.min_dwell_s) == (9, 30, 120)
+    assert reading.never_together == (("one", "two"),)
+    assert reading.keep_free_bytes == firesteel.host().keep_free_bytes
+    one, two, big, odd, far = reading.models
+    planned = firesteel.propose(Ask("smollm2", 2048, port=8000, name="one"), firesteel.host())[0]
+    assert one.bytes == round(planned.plan.memory.needed.expected)
+    assert (one.context, one.users, one.engine) == (2048, planned.plan.cache.users, "llamacpp")
+    assert (one.urls, two.urls) == (("http://127.0.0.1:8000",), ("http://127.0.0.1:8812",))
+    assert (one.ttl_s, one.preload, one.pinned, one.cancel) == (600, True, False, "drain")
+    assert (two.ttl_s, two.preload, two.pinned, two.cancel) == (None, False, True, "cancel")
+    assert one.identity != two.identity and one.bytes < two.bytes
+    assert big.why_not and big.why_not.kind == "does not fit" and "room for 500.0 MiB" in big.why_not.what
+    assert odd.why_not and "nothing called `nonsense`" in odd.why_not.what
+    assert (one.why_not, two.why_not, far.why_not) == (None, None, None)
+    assert far.urls == ("http://127.0.0.1:9000", "http://127.0.0.1:9001")
+    assert (far.is_outside, far.bytes, far.route, far.key) == (True, 100 * MIB, "prefix", "FAR")
+
+
+@pytest.mark.parametrize(
+    ("job", "given", "says"),
+    [("read", "service.yaml", "service.yaml:2: "), ("load", '{"name": 1}', "no job")],
+)
+def test_what_fails_is_a_line_with_a_reason(job: str, given: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "service.yaml").write_text("models:\n  a: {recipe: x, colour: red}\n")
+    ended, lines = ran(tmp_path, job, str(tmp_path / given) if job == "read" else given)
+    assert ended == 2
+    assert says in lines[-1]["failed"]["what"]
+    assert lines[-1]["failed"]["next"]
+
+
+async def test_what_does_not_fit_is_mended_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path / "home"))
+    file = tmp_path / "service.yaml"
+    file.write_text("memory: {ceiling: 330MiB}\nmodels:\n  bb: {recipe: smollm2, context: 8192}\n")
+    why = (await ProcessLoader().read(str(file))).models[0].why_not
+    assert why and why.kind == "does not fit"
+    found = re.fullmatch(r"`context: (\d+)` for `bb` in (.*)", why.next)
+    assert found and found[2] == str(file)
+    file.write_text(file.read_text().replace("8192", found[1]))
+    assert (await ProcessLoader().read(str(file))).models[0].why_not is None, "and it helps"
+
+
+@pytest.mark.parametrize("advice", ["--nodes 1", "firesteel models", "--context 5, or so", ""])
+def test_other_advice_stays_as_it_is(advice: str) -> None:
+    assert in_the_file(Reason("no", advice), "bb", "file.yaml") == Reason("no", advice)
+
+
+def job(port: int) -> str:
+    return json.dumps({"name": "one", "recipe": "smollm2", "context": 2048, "port": port})
+
+
+@pytest.mark.real
+def test_a_killed_gateway_leaves_nothing_half(engine_home: Home, free_port: int) -> None:
+    """Its child is told by the end of its stdin, and takes back the engine that it had started."""
+    code = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen({LOADER!r} + ['load', sys.argv[1]], stdin=subprocess.PIPE)\n"
+        "child.wait()"
+    )
+    gateway = subprocess.Popen(
+        [sys.executable, "-c", code, job(free_port)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "FIRESTEEL_HOME": str(engine_home.root)},
+    )
+    assert gateway.stdout
+    for line in gateway.stdout:
+        if '"phase": "warm"' in line:
+            break
+    assert not port_is_free(free_port)
+    gateway.kill()
+    gateway.wait()
+    rest = list(gateway.stdout)  # until the child has closed it, too
+    gateway.stdout.close()
+    assert json.loads(rest[-1])["failed"]["kind"] == "cancelled"
+    assert port_is_free(free_port) and not all_services(engine_home)
+
+
+def script(tmp_path: Path, text: str) -> tuple[str, ...]:
+    path = tmp_path / "loader.py"
+    path.write_text(text)
+    return (sys.executable, str(path))
+
+
+MODEL = ModelConfig("one", "1", ("http://127.0.0.1:1",), ask={"name": "one"})
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "is_sudden"),
+    [
+        ("print('hello')", "never says", True),
+        ("print('[]')", "never says", True),
+        ("print('{}')", "never says", True),
+        ("print('[' * 100000)", "never says", True),
+        ("print('x' * 5_000_000)", "never says", True),
+        ("print('{\"doing\": 5}')", "never says", True),
+        ('print(\'{"up": {"bytes": 5}}\')', "never says", True),
+        ("pass", "without a result (exit code 0)", True),
+        ("import sys; sys.exit('it broke')", "(exit code 1): it broke", True),
+        ("import os; os.kill(os.getpid(), 9)", "(exit code -9)", True),
+        ("import time; time.sleep(600)", "said nothing (0.3 s)", True),
+        (
+            "import time\nwhile True:\n print('{\"doing\": {}}', flush=True)\n time.sleep(0.05)",
+            "not done after all the time that it has",
+            True,
+        ),
+        ('print(\'{"failed": {"what": "no room", "next": "wait"}}\')', "no room. To try: wait", False),
+    ],
+)
+async def test_whatever_a_child_does_the_load_ends(
+    text: str, says: str, is_sudden: bool, tmp_path: Path
+) -> None:
+    limits = (
+        LoaderTimeouts(0.3, 600) if "nothing" in says else LoaderTimeouts(30, 0.6 if "time" in says else 60)
+    )
+    hands = ProcessLoader(script(tmp_path, text), lambda load_s: limits)
+    with pytest.raises(LoaderFailed) as failed:
+        await _all(hands.load(MODEL))
+    assert says in str(failed.value.why)
+    assert failed.value.is_sudden is is_sudden
+
+
+async def _all(said: AsyncIterator[Any]) -> list[Any]:
+    return [each async for each in said]
+
+
+async def test_a_download_takes_the_time_that_it_takes(tmp_path: Path) -> None:
+    text = (
+        "import time\n"
+        "for _ in range(12):\n"
+        '    print(\'{"doing": {"phase": "pull"}}\', flush=True); time.sleep(0.1)\n'
+        'print(\'{"up": {"url": "http://127.0.0.1:1", "bytes": 5}}\')'
+    )
+    hands = ProcessLoader(script(tmp_path, text), lambda load_s: LoaderTimeouts(30, 0.8))
+    started = time.monotonic()
+    assert (await _all(hands.load(MODEL)))[-1].bytes == 5
+    assert time.monotonic() - started > 0.8
+
+
+def test_children_are_followed_on_uvloop_too(tmp_path: Path) -> None:
+    uvloop = pytest.importorskip("uvloop")
+    hands = ProcessLoader(script(tmp_path, "import sys; sys.exit('it broke')"))
+    with (
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        pytest.raises(LoaderFailed, match="exit code 1"),
+    ):
+        runner.run(_all(hands.load(MODEL)))
+
+
+def loops() -> list[Any]:
+    """As pytest's parameters; uvloop's where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return [pytest.param(asyncio.new_event_loop, id="asyncio")]
+    kinds = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    return [pytest.param(kind, id=name) for name, kind in kinds.items()]
+
+
+@pytest.mark.parametrize("new_loop", loops())
+def test_a_killed_child_is_not_waited_for_while_something_holds_its_pipes(
+    new_loop: Any, tmp_path: Path
+) -> None:
+    text = (
+        "import os, subprocess, sys\n"
+        "held = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        'print(\'{"doing": {"phase": "launch", "words": "%d"}}\' % held.pid, flush=True)\n'
+        "os.kill(os.getpid(), 9)"
+    )
+    said: list[Any] = []
+
+    async def follow() -> float:
+        began = time.monotonic()
+        with pytest.raises(LoaderFailed, match="exit code -9"):
+            async for each in ProcessLoader(script(tmp_path, text)).load(MODEL):
+                said.append(each)
+                began = time.monotonic()
+        return time.monotonic() - began
+
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            assert runner.run(asyncio.wait_for(follow(), 10)) < 2
+    finally:
+        os.kill(int(said[0].words), signal.SIGKILL)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("new_loop", loops())
+def test_a_killed_loader_is_a_failed_load_at_once(
+    new_loop: Any, engine_home: Home, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keeper runs on, and holds nothing that the gateway waits for."""
+    monkeypatch.setenv("FIRESTEEL_HOME", str(engine_home.root))
+    model = ModelConfig("one", "", ("http://127.0.0.1:1",), ask=json.loads(job(free_port)))
+    killed: list[float] = []
+
+    async def follow() -> float:
+        with pytest.raises(LoaderFailed, match="exit code -9"):
+            async for said in ProcessLoader().load(model):
+                if isinstance(said, LoadProgress) and said.phase == "warm" and not killed:
+                    killed.append(time.monotonic())
+                    os.kill(_the_loader(), signal.SIGKILL)
+        return time.monotonic() - killed[0]
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(asyncio.wait_for(follow(), 60)) < 2
+    service = all_services(engine_home)[0]
+    assert service.state and is_alive(service.state.keeper)
+    held = [str(each.readlink()) for each in Path(f"/proc/{service.state.keeper.number}/fd").iterdir()]
+    assert not [each for each in held if each.startswith(("socket:", "pipe:"))], held
+
+
+def _the_loader() -> int:
+    """By what it was started with, among our own children."""
+    for task in Path("/proc/self/task").iterdir():
+        for number in (task / "children").read_text().split():
+            if b"firesteel.gateway.loader.job" in Path(f"/proc/{number}/cmdline").read_bytes():
+                return int(number)
+    raise AssertionError("no loader runs")
+
+
+async def test_a_loader_that_is_not_there() -> None:
+    with pytest.raises(LoaderFailed, match="cannot be started"):
+        await _all(ProcessLoader(("/nowhere/python",)).load(MODEL))
+
+
+async def test_a_cancelled_load_waits_until_its_child_has_taken_back(tmp_path: Path) -> None:
+    text = (
+        "import pathlib, signal, sys, time\n"
+        "def back(*_):\n"
+        "    time.sleep(0.3); pathlib.Path(sys.argv[0]).with_name('back').touch(); sys.exit()\n"
+        "signal.signal(signal.SIGTERM, back)\n"
+        "print('{\"doing\": {}}', flush=True)\n"
+        "time.sleep(60)"
+    )
+    hands = ProcessLoader(script(tmp_path, text))
+    began = asyncio.Event()
+
+    async def follow() -> None:
+        async for _ in hands.load(MODEL):
+            began.set()
+
+    task = asyncio.ensure_future(follow())
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (tmp_path / "back").exists()

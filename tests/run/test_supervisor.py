@@ -1,0 +1,376 @@
+"""The keeper with real processes: whatever is killed, nothing is left and the files tell the truth."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import firesteel
+from firesteel.edge.files.home import Home, is_locked, lock, write_text
+from firesteel.edge.host import process
+from firesteel.edge.host.memory import meminfo
+from firesteel.errors import FiresteelError
+from firesteel.run import stop
+from firesteel.run.service import Service, ServiceSpec, all_services, death, load, write_spec
+from firesteel.run.start.start import start_supervisor, until_healthy
+from firesteel.run.supervise import supervisor
+
+SLEEPS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
+IGNORES_SIGTERM = (
+    sys.executable,
+    "-c",
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    "print('up', flush=True); time.sleep(600)",
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+@pytest.fixture
+def start(home: Home) -> Iterator[Callable[..., Service]]:
+    started: list[Service] = []
+
+    def run(argv: tuple[str, ...], floor: int = 0, grace_s: float = 20) -> Service:
+        spec = ServiceSpec(
+            "one", "http://127.0.0.1:9", "one", argv, memory_floor_bytes=floor, stop_grace_s=grace_s
+        )
+        folder = home.services / "one"
+        write_spec(folder, spec)
+        start_supervisor(folder)
+        until(lambda: (found := load(home, "one")) is not None and found.state is not None)
+        service = load(home, "one")
+        assert service is not None
+        started.append(service)
+        return service
+
+    yield run
+    for service in started:
+        assert service.state is not None
+        process.send(service.state.keeper, signal.SIGKILL)
+
+
+def until(holds: Callable[[], bool], limit_s: float = 15) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def now(home: Home) -> Service:
+    service = load(home, "one")
+    assert service is not None
+    return service
+
+
+def engine_of(service: Service) -> process.Pid:
+    assert service.state is not None and service.state.engine is not None
+    return service.state.engine
+
+
+def test_a_running_engine_is_starting_until_it_is_proved(home: Home, start: Callable[..., Service]) -> None:
+    service = start(SLEEPS)
+    assert service.phase == "starting"
+    (service.folder / "report.json").write_text("{}")
+    assert now(home).phase == "starting"
+    (service.folder / "report.json").write_text('{"name": "one"}')
+    assert now(home).phase == "ready"
+
+
+def test_kill_9_of_the_engine_is_seen(home: Home, start: Callable[..., Service]) -> None:
+    service = start(SLEEPS)
+    process.send(engine_of(service), signal.SIGKILL)
+    until(lambda: now(home).phase == "dead")
+    assert death(now(home).state) == "the engine was killed by signal 9 (SIGKILL)"
+
+
+def test_kill_9_of_the_keeper_takes_the_engine_along(home: Home, start: Callable[..., Service]) -> None:
+    service = start(SLEEPS)
+    assert service.state is not None
+    process.send(service.state.keeper, signal.SIGKILL)
+    until(lambda: not process.is_alive(engine_of(service)))
+    assert now(home).phase == "dead"
+    assert "keeper was killed" in death(now(home).state)
+
+
+def test_sigterm_to_the_keeper_stops_both(home: Home, start: Callable[..., Service]) -> None:
+    service = start(SLEEPS)
+    assert service.state is not None
+    process.send(service.state.keeper, signal.SIGTERM)
+    until(lambda: not is_locked(service.folder / "keeper.lock"))
+    assert not process.is_alive(engine_of(service))
+    assert death(now(home).state) == "it was told to stop"
+
+
+def test_an_engine_that_ignores_sigterm_is_killed(home: Home, start: Callable[..., Service]) -> None:
+    service = start(IGNORES_SIGTERM, grace_s=0.5)
+    until(lambda: service.log.exists() and "up" in service.log.read_text())
+    assert service.state is not None
+    process.send(service.state.keeper, signal.SIGTERM)
+    until(lambda: now(home).phase == "dead")
+    ended = now(home).state
+    assert ended is not None and ended.exit_code == -signal.SIGKILL
+
+
+def test_the_guard_stops_an_engine_below_the_floor(home: Home, start: Callable[..., Service]) -> None:
+    start(SLEEPS, floor=2**60)
+    until(lambda: now(home).phase == "dead")
+    assert "the memory guard stopped it" in death(now(home).state)
+
+
+def test_the_guard_spares_a_model_that_serves_while_another_one_loads(
+    home: Home, start: Callable[..., Service]
+) -> None:
+    """Which then goes first: it is what takes the memory, and its own keeper watches it."""
+    left = meminfo().available_bytes
+    loads = ServiceSpec("two", "http://127.0.0.1:9", "two", SLEEPS)
+    write_spec(home.services / "two", loads)
+    start_supervisor(home.services / "two")
+    until(lambda: (found := load(home, "two")) is not None and found.phase == "starting")
+    write_text(home.services / "one" / "report.json", '{"name": "one"}')
+    start(SLEEPS, floor=left + left // 2)  # below the floor, well above half of it
+    time.sleep(4)  # four looks; two would do
+    found = load(home, "one")
+    assert found is not None and found.phase == "ready", found
+    two = load(home, "two")
+    assert two is not None and two.state is not None
+    process.send(two.state.keeper, signal.SIGKILL)
+    until(lambda: (found := load(home, "one")) is not None and found.phase == "dead")
+    found = load(home, "one")
+    assert found is not None and "floor" in death(found.state)
+
+
+def test_an_engine_that_is_not_there(home: Home, start: Callable[..., Service]) -> None:
+    start(("/nowhere/engine",))
+    until(lambda: now(home).phase == "dead")
+    assert death(now(home).state) == "/nowhere/engine cannot be started: No such file or directory"
+
+
+def test_an_engine_that_exits(home: Home, start: Callable[..., Service]) -> None:
+    start((sys.executable, "-c", "import sys; print('bad flag'); sys.exit(2)"))
+    until(lambda: now(home).phase == "dead")
+    assert death(now(home).state) == "the engine exited with code 2"
+    assert "bad flag" in now(home).log.read_text()
+
+
+def test_a_second_keeper_leaves_the_first_alone(home: Home, start: Callable[..., Service]) -> None:
+    service = start(SLEEPS)
+    second = start_supervisor(service.folder)
+    assert os.waitstatus_to_exitcode(os.waitpid(second, 0)[1]) == 0
+    assert now(home).state == service.state
+    assert process.is_alive(engine_of(service))
+
+
+def test_a_pid_used_again_is_another_process() -> None:
+    mine = process.this_process()
+    assert process.is_alive(mine)
+    assert not process.is_alive(process.Pid(mine.number, mine.started_ticks + 1))
+    assert process.find(2**22 + os.getpid()) is None
+
+
+async def test_a_keeper_that_never_says_who_it_is_keeps_its_files(home: Home) -> None:
+    """`down` must not report a service gone, nor remove its files, while the keeper's lock is held."""
+    folder = home.services / "one"
+    write_spec(folder, ServiceSpec("one", "http://127.0.0.1:9", "one", SLEEPS, stop_grace_s=0.1))
+    program = (
+        "import sys; from pathlib import Path; from firesteel.edge.files.home import lock; "
+        "held = lock(Path(sys.argv[1])); held.__enter__(); print('held', flush=True); sys.stdin.read()"
+    )
+    words = [sys.executable, "-c", program, str(folder / "keeper.lock")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+        with pytest.raises(FiresteelError, match="one does not go"):
+            async for _ in stop(now(home)):
+                pass
+        assert now(home).phase == "starting"
+        holder.kill()
+    async for _ in stop(now(home)):
+        pass
+    assert load(home, "one") is None
+
+
+async def test_an_up_whose_keeper_dies_at_once_does_not_wait(home: Home) -> None:
+    spec = ServiceSpec("one", "http://127.0.0.1:9", "one", SLEEPS)
+    plan = firesteel.plan("smollm2", host_name="gb10")[0].plan
+    write_spec(home.services / "one", spec)
+    with pytest.raises(FiresteelError, match="one did not start: it never started"):
+        async for _ in until_healthy(home, spec, plan, lambda: True):
+            pass
+
+
+def test_looking_at_a_lock_keeps_nobody_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            is_locked(path)
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    try:
+        for _ in range(500):
+            with lock(path):
+                assert is_locked(path)
+    finally:
+        done.set()
+        looker.join()
+
+
+def test_a_log_that_grew_large_starts_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "MAX_LOG_BYTES", 10)
+    log = tmp_path / "engine.log"
+    with log.open("ab") as engine:
+        engine.write(b"a first long line\n")
+        engine.flush()
+        supervisor.bound_log(log)
+        engine.write(b"on\n")
+    assert log.read_bytes() == b"on\n"
+    assert (tmp_path / "engine.log.1").read_bytes() == b"a first long line\n"
+
+
+def test_what_is_written_is_for_its_owner_alone(home: Home, start: Callable[..., Service]) -> None:
+    service = start(SLEEPS)
+    modes = {
+        path.name: path.stat().st_mode & 0o077 for path in service.folder.iterdir() if path.suffix != ".lock"
+    }
+    assert set(modes.values()) == {0}, modes
+    assert service.folder.stat().st_mode & 0o077 == 0
+
+
+SERVES = """
+import http.server, sys
+class Serve(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b"ok")
+    def log_message(self, *words): pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Serve).serve_forever()
+"""
+
+
+def test_a_proved_engine_that_dies_is_started_again_and_is_ready_only_when_proved(
+    home: Home, free_port: int
+) -> None:
+    """Its `verify` fails: what serves is no engine. So it is ended, and says why, and is not tried again."""
+    argv = (sys.executable, "-c", SERVES, str(free_port))
+    folder = home.services / "one"
+    write_spec(folder, ServiceSpec("one", f"http://127.0.0.1:{free_port}", "one", argv, time_share=0.01))
+    start_supervisor(folder)
+    until(lambda: (found := load(home, "one")) is not None and found.state is not None)
+    (folder / "report.json").write_text('{"name": "one"}')
+    assert now(home).phase == "ready"
+    first = engine_of(now(home))
+    process.send(first, signal.SIGKILL)
+    until(lambda: (state := now(home).state) is not None and state.restarts == 1)
+    assert now(home).phase == "starting"
+    assert now(home).state is not None and "killed by signal 9 (SIGKILL); start 1 of 3" in death(
+        now(home).state
+    )
+    until(lambda: now(home).phase == "dead", limit_s=60)
+    assert "its answers were wrong after a restart" in death(now(home).state)
+
+
+def test_an_engine_that_keeps_dying_is_given_up(home: Home) -> None:
+    folder = home.services / "one"
+    log = folder / "engine.log"
+    argv = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(0.3)")
+    write_spec(folder, ServiceSpec("one", "http://127.0.0.1:9", "one", argv, time_share=0.01))
+    (folder / "report.json").write_text('{"name": "one"}')
+    start_supervisor(folder)
+    until(lambda: not is_locked(folder / "keeper.lock") and now(home).state is not None, limit_s=30)
+    assert now(home).phase == "dead"
+    state = now(home).state
+    assert state is not None and state.restarts == log.read_text().count("up") - 1 == 3
+    assert "exited with code 0; not started again: it ended 4 times" in death(state)
+
+
+STUCK = """
+import http.server, sys
+class Serve(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+        self.wfile.write(b"llamacpp:requests_processing 1\\nllamacpp:tokens_predicted_total 7\\n")
+    def log_message(self, *words): pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Serve).serve_forever()
+"""
+
+
+def test_an_engine_that_works_and_gets_nowhere_is_ended(home: Home, free_port: int) -> None:
+    """`/health` says 200 all the time."""
+    folder = home.services / "one"
+    argv = (sys.executable, "-c", STUCK, str(free_port))
+    write_spec(folder, ServiceSpec("one", f"http://127.0.0.1:{free_port}", "one", argv, time_share=0.01))
+    start_supervisor(folder)
+    until(lambda: (found := load(home, "one")) is not None and found.state is not None)
+    (folder / "report.json").write_text('{"name": "one"}')
+    until(lambda: (state := now(home).state) is not None and state.restarts == 1, limit_s=30)
+    assert "the engine is stuck: 1 requests running" in death(now(home).state)
+    service = now(home)
+    assert service.state is not None
+    process.send(service.state.keeper, signal.SIGTERM)
+    until(lambda: now(home).phase == "dead")
+
+
+@pytest.mark.parametrize("name", ["spec.json", "state.json", "report.json"])
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[" * 100_000, '{"restarts": "many", "start": 7, "name": []}', "a folder"]
+)
+def test_damaged_files_hide_no_service(
+    home: Home, start: Callable[..., Service], name: str, damage: str
+) -> None:
+    """A keeper that lives is a service; and `down` ends it as long as it is known who keeps it."""
+    service = start(SLEEPS)
+    place = service.folder / name
+    place.unlink(missing_ok=True)
+    if damage == "a folder":
+        place.mkdir()
+    else:
+        place.write_text(damage)
+    assert [each.name for each in all_services(home)] == ["one"]
+    assert now(home).phase in ("starting", "ready")
+
+
+async def test_down_of_a_service_whose_spec_is_gone(home: Home, start: Callable[..., Service]) -> None:
+    service = start(SLEEPS)
+    (service.folder / "spec.json").write_text("{")
+    async for _ in stop(now(home)):
+        pass
+    assert not process.is_alive(engine_of(service)) and not is_locked(service.folder / "keeper.lock")
+
+
+def test_a_log_that_somebody_removes_ends_nothing(home: Home, start: Callable[..., Service]) -> None:
+    service = start(SLEEPS)
+    service.log.unlink()
+    time.sleep(2.5)  # two looks of the keeper: what must not happen has no event
+    assert now(home).phase == "starting" and process.is_alive(engine_of(service))
+
+
+async def test_a_keeper_that_was_stopped_can_be_brought_down(
+    home: Home, start: Callable[..., Service]
+) -> None:
+    service = start(SLEEPS)
+    assert service.state is not None
+    process.send(service.state.keeper, signal.SIGSTOP)
+    async for _ in stop(now(home)):
+        pass
+    assert load(home, "one") is None and not process.is_alive(service.state.keeper)
+
+
+def test_a_second_signal_changes_nothing(home: Home, start: Callable[..., Service]) -> None:
+    service = start(IGNORES_SIGTERM, grace_s=1)
+    assert service.state is not None
+    for _ in range(3):
+        process.send(service.state.keeper, signal.SIGTERM)
+    until(lambda: now(home).phase == "dead")
+    assert death(now(home).state) == "it was told to stop"
+    assert "Traceback" not in (service.folder / "keeper.log").read_text()

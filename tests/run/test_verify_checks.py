@@ -1,0 +1,247 @@
+"""The judgements behind `verify`, on answers as real and broken engines give them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from firesteel.edge.http.answer import Answer, ToolCall
+from firesteel.engines.introspection import PrometheusSample, read_metrics
+from firesteel.planner import Band
+from firesteel.run.verify import checks, engine_checks
+from firesteel.run.verify.checks import CheckResult
+from firesteel.run.verify.expected import Expected, Size
+
+
+def answer(text: str, finish: str | None = "stop", tokens: int | None = 12, **more: Any) -> Answer:
+    return Answer(text, finish, 30, tokens, 0.1, 0.5, **more)
+
+
+def call(arguments: str, name: str = "get_weather", finish: str = "tool_calls") -> Answer:
+    return answer("", finish, tool_calls=(ToolCall(name, arguments),))
+
+
+@pytest.mark.parametrize(
+    ("given", "passes"),
+    [
+        (answer("The answer to this classic math problem is 4."), True),
+        (answer("", reasoning="Two and two"), True),
+        (answer("2+2 = **4**", finish="length"), True),
+        (call('{"city": "Paris"}'), True),
+        (answer(""), False),
+        (answer("  \n"), False),
+        (answer("4", finish=None), False),
+        (answer("4", finish="abort"), False),
+        (answer("4", tokens=None), False),
+        (answer("4", tokens=0), False),
+        (answer("4", is_whole=False), False),
+    ],
+)
+def test_speaks(given: Answer, passes: bool) -> None:
+    assert checks.speaks([answer("fine"), given]).passed is passes
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "fails"),
+    [
+        ("It is 4.", "tiny", False),
+        ("Four, of course.", "able", False),
+        ("The answer is 42.", "tiny", False),
+        ("The answer is 42.", "unknown", True),
+        ("The answer is 42.", "able", True),
+    ],
+)
+def test_two_and_two(text: str, size: Size, fails: bool) -> None:
+    assert checks.knows_sum(answer(text), size).fails_launch is fails
+
+
+def test_the_answer_counts_and_is_shown_where_there_is_one() -> None:
+    said = answer("It is 5.", reasoning="Two and two are 4.")
+    wrong = checks.knows_sum(said, "able")
+    assert wrong.fails_launch and wrong.saw == '"It is 5."'
+    assert checks.knows_sum(answer("It is 4.", reasoning="Let me add them."), "able").saw == '"It is 4."'
+    only = checks.knows_sum(answer("", "length", reasoning="Two and two are 4."), "able")
+    assert only.passed and only.saw == 'in its thoughts: "Two and two are 4."'
+    cut = checks.knows_sum(answer("The sum of", "length", reasoning="Two and two are 4."), "able")
+    assert cut.passed and cut.saw == 'in its thoughts: "Two and two are 4."'
+    facts = checks.knows_facts({"a": (answer("warm", reasoning="Hm, cold?"), "cold")}, "able")
+    assert facts.fails_launch and '"warm"' in facts.saw
+    needle = checks.finds_needle(answer("mango-7", reasoning="I look for it."), "mango-7", "able")
+    assert needle.passed and needle.saw.endswith('tokens: "mango-7"')
+
+
+def test_a_broken_off_stream_is_no_wrong_answer() -> None:
+    assert checks.speaks([answer("A comp", None, is_whole=False)]).cause == "silent"
+    assert checks.speaks([answer("", None, is_whole=False)]).cause == "wrong"
+    assert checks.speaks([answer("")]).cause == "wrong"
+
+
+def test_facts_one_slip_is_a_slip() -> None:
+    right, wrong = (answer("cold"), "cold"), (answer("warm"), "cold")
+    assert checks.knows_facts({"a": right, "b": right, "c": wrong}, "able").passed
+    two = checks.knows_facts({"a": right, "b": wrong, "c": wrong}, "able")
+    assert two.fails_launch and "1 of 3 right" in two.saw and '"warm"' in two.saw
+    assert not checks.knows_facts({"a": wrong, "b": wrong}, "tiny").fails_launch
+    assert checks.knows_facts({"a": wrong}, "able").fails_launch
+
+
+def test_same_twice() -> None:
+    assert checks.same_twice(answer("A computer is"), answer("A computer is")).passed
+    differing = checks.same_twice(answer("A computer is"), answer("A compiler is"))
+    assert not differing.passed and "character 6" in differing.saw
+    assert not checks.same_twice(answer(""), answer("")).passed
+    assert not checks.same_twice(answer("A computer"), answer("A computer is")).passed
+    long = "A computer is a device. " * 9
+    late = checks.same_twice(answer(long + "It hums."), answer(long + "It sings."))
+    assert late.passed and "equal for 219 characters, then not" in late.saw
+    thoughts = checks.same_twice(answer("x", reasoning="one"), answer("x", reasoning="two"))
+    assert not thoughts.passed
+
+
+def test_a_torn_stream_is_told_from_a_restless_engine() -> None:
+    one, other = answer("A computer is"), answer("A compiler is")
+    assert checks.stream_is_whole(one, one, None).passed
+    assert checks.stream_is_whole(one, other, one).fails_launch
+    restless = checks.stream_is_whole(one, other, answer("A cat is"))
+    assert restless.passed and restless.level == "note"
+
+
+@pytest.mark.parametrize(
+    ("given", "fails"),
+    [
+        (answer("A computer is a ", "stop"), False),
+        (answer("A computer is a machine that", "stop"), True),
+        (answer("A cat sat there", "length"), False),
+        (answer("A computer is a ", "stop", reasoning="They mean a machine."), False),
+    ],
+)
+def test_stop(given: Answer, fails: bool) -> None:
+    assert checks.keeps_stop(given, "machine").fails_launch is fails
+
+
+@pytest.mark.parametrize(
+    ("given", "passes"),
+    [
+        (answer("A computer is a", "length", 4), True),
+        (answer("Hi.", "stop", 2), True),
+        (answer("A computer is a machine", "length", 5), False),
+        (answer("A computer is a", "stop", 4), False),
+        (answer("word " * 60, "length", 4), False),
+        (answer("A computer", "length", None), False),
+    ],
+)
+def test_max_tokens(given: Answer, passes: bool) -> None:
+    assert checks.keeps_max_tokens(given, 4).passed is passes
+
+
+@pytest.mark.parametrize(
+    ("said", "counted", "passes"),
+    [(100, 100, True), (101, 100, True), (110, 100, True), (60, 100, False), (129, 100, False),
+     (30, None, True), (1, None, False), (128, None, True)],
+)  # fmt: skip
+def test_usage(said: int, counted: int | None, passes: bool) -> None:
+    assert checks.counts_tokens(answer("word " * 40, "length", said), counted, 128).passed is passes
+
+
+@pytest.mark.parametrize(
+    ("given", "passes", "fails"),
+    [
+        (call('{"city": "Paris"}'), True, False),
+        (call('{"city": "Paris, France"}'), True, False),
+        (call('{"city": "Paris"'), False, True),
+        (call('{"town": "Paris"}'), False, True),
+        (call('["Paris"]'), False, True),
+        (call('{"city": "Rome"}'), False, True),
+        (call('{"city": "Paris"}', name="weather"), False, True),
+        (call('{"city": "Paris"}', finish="stop"), True, False),
+        (answer('<tool_call>{"name": "get_weather"}</tool_call>'), False, True),
+        (answer("<|python_start|>get_weather"), False, True),
+        (answer("It is sunny in Paris."), False, True),
+    ],
+)
+def test_tool_call(given: Answer, passes: bool, fails: bool) -> None:
+    check = checks.calls_tool(given, "able")
+    assert (check.passed, check.fails_launch) == (passes, fails)
+
+
+def test_a_small_model_may_not_call_but_may_not_call_in_text() -> None:
+    assert not checks.calls_tool(answer("It is sunny."), "tiny").fails_launch
+    assert checks.calls_tool(answer("<tool_call>..."), "tiny").fails_launch
+
+
+def test_thoughts() -> None:
+    good = answer("It is 204.", reasoning="Ten times 17 is 170.")
+    assert checks.splits_thoughts(good, False).passed
+    assert checks.splits_thoughts(answer("<think>Hm.</think>204"), False).fails_launch
+    endless = answer("", "length", 2048, reasoning="So I must think about the number 17 and what it is.")
+    assert checks.splits_thoughts(endless, False).fails_launch
+    assert not checks.splits_thoughts(endless, True).fails_launch
+    assert checks.splits_thoughts(answer("", "length", 400, reasoning="Wait. " * 60), True).fails_launch
+    without = checks.splits_thoughts(answer("204"), False)
+    assert not without.passed and without.level == "note"
+
+
+def test_a_needle_missed_is_one_thing_and_garbage_another() -> None:
+    assert checks.finds_needle(answer("It is Mango-7."), "mango-7", "able").passed
+    assert checks.finds_needle(answer("I do not know."), "mango-7", "able").fails_launch
+    assert not checks.finds_needle(answer("I do not know."), "mango-7", "tiny").fails_launch
+    assert checks.finds_needle(answer("!" * 60), "mango-7", "tiny").fails_launch
+
+
+def samples(drafts: int, drafted: int, accepted: int) -> tuple[PrometheusSample, ...]:
+    names = {"drafts": drafts, "draft_tokens": drafted, "accepted_tokens": accepted}
+    return read_metrics("".join(f"vllm:spec_decode_num_{name}_total {n}.0\n" for name, n in names.items()))
+
+
+def speculated(before: tuple[int, int, int], after: tuple[int, int, int]) -> CheckResult:
+    check = engine_checks.speculation(Expected(drafts="mtp"), samples(*before), samples(*after), ())
+    assert check is not None
+    return check
+
+
+def test_speculation_is_judged_on_the_checks_own_requests() -> None:
+    assert speculated((0, 0, 0), (100, 300, 150)).passed
+    assert speculated((0, 0, 0), (100, 300, 3)).fails_launch
+    assert speculated((9000, 27000, 20000), (9100, 27300, 20003)).fails_launch  # a good past is no excuse
+    assert speculated((0, 0, 0), (10, 30, 0)).passed  # too few to tell
+    none = engine_checks.speculation(Expected(drafts="mtp"), (), (), ())
+    assert none is not None and not none.passed and not none.fails_launch
+    assert engine_checks.speculation(Expected(), (), (), ()) is None
+    told = [answer("x", draft_tokens=90, accepted_tokens=2), answer("y")]
+    llama = engine_checks.speculation(Expected(drafts="draft model"), (), (), told)
+    assert llama is not None and llama.fails_launch and "2 of 90" in llama.saw
+
+
+@pytest.mark.parametrize(
+    ("seconds", "passes", "fails"), [(2.0, True, False), (8.0, False, False), (60.0, False, True)]
+)
+def test_speed(seconds: float, passes: bool, fails: bool) -> None:
+    planned = Expected(decode_tokens_per_s=Band(40, 50, 70))
+    given = replace(answer("text", tokens=101), decode_s=seconds)
+    check = engine_checks.speed(planned, [given])
+    assert check is not None and (check.passed, check.fails_launch) == (passes, fails)
+    shared = engine_checks.speed(replace(planned, is_cpu=True), [given])
+    assert shared is not None and not shared.fails_launch
+
+
+def test_speculation_that_does_not_pay_is_a_note() -> None:
+    planned = Expected(drafts="mtp", decode_tokens_per_s=Band(10, 12, 14))
+    loses = engine_checks.pays(planned, 9.0)
+    assert loses is not None and not loses.passed and loses.level == "note"
+    assert engine_checks.pays(planned, 20.0) is None is engine_checks.pays(Expected(), 1.0)
+
+
+def test_the_engines_own_cache_figure_is_told() -> None:
+    planned = Expected(context=8192, kv_tokens=(40_000, 41_000))
+    good, off, small = (engine_checks.cache(planned, (), tokens) for tokens in (40_500, 30_000, 4_096))
+    assert good and good.passed
+    assert (
+        off
+        and not off.passed
+        and not off.fails_launch
+        and "30,000 tokens, planned 40,000 to 41,000" in off.saw
+    )
+    assert small and small.fails_launch
+    assert engine_checks.cache(planned, (), None) is None

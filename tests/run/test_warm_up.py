@@ -1,0 +1,195 @@
+"""Warming against a server whose first requests of each size are slow, as compiled kernels make them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+import pytest
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from tests.run.garbler import MODEL, Garbler, make_app
+
+from firesteel.errors import FiresteelError
+from firesteel.planner import Band
+from firesteel.run.events import Event, PhaseDone, PhaseProgress
+from firesteel.run.verify.expected import Expected
+from firesteel.run.verify.prompts import filler, with_needle
+from firesteel.run.verify.warm_up import (
+    LARGE,
+    MIDDLE,
+    SMALL,
+    WarmUpLimits,
+    affordable,
+    has_settled,
+    sizes,
+    warm,
+)
+
+FAST = Expected(context=40_000, prefill_tokens_per_s=Band(1e6, 1e7, 1e8))
+
+
+@dataclass(slots=True)
+class Lazy:
+    """Compiles once a size (a power of four), and keeps whatever it has read."""
+
+    compile_s: float = 0.3
+    url: str = ""
+    model: str = MODEL
+    compiled: set[int] = field(default_factory=set)
+    prompts: list[str] = field(default_factory=list)
+
+    async def before(self, request: web.Request) -> None:
+        prompt = (await request.json())["messages"][-1]["content"]
+        size = len(prompt.split()).bit_length() // 2
+        is_known = any(prompt[:60] == old[:60] for old in self.prompts)
+        if size not in self.compiled and not is_known:
+            self.compiled.add(size)
+            await asyncio.sleep(self.compile_s)
+        self.prompts.append(prompt)
+
+
+async def run(
+    lazy: Lazy,
+    expect: Expected,
+    limits: WarmUpLimits | None = None,
+    context_tokens: int = 10**6,
+    told: list[Event] | None = None,
+) -> list[Event]:
+    """`told` has the events also when it raises."""
+    events = [] if told is None else told
+
+    @web.middleware
+    async def slow(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path.endswith("completions"):
+            await lazy.before(request)
+            if len(lazy.prompts[-1].split()) > context_tokens:
+                return web.json_response({"error": {"message": "too long"}}, status=400)
+        return await handler(request)
+
+    app = make_app(Garbler())
+    app.middlewares.append(slow)
+    runner = web.AppRunner(app, shutdown_timeout=0.2, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    lazy.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        async for event in warm(lazy, expect, limits=limits):
+            events.append(event)
+        return events
+    finally:
+        await runner.cleanup()
+
+
+def lengths(lazy: Lazy) -> list[int]:
+    return [len(prompt.split()) for prompt in lazy.prompts]
+
+
+async def test_each_size_is_sent_until_it_costs_nothing_new() -> None:
+    lazy = Lazy()
+    events = await run(lazy, FAST)
+    # The first pays, the second does not, and the third shows that the second did not.
+    assert len(lazy.prompts) == 9
+    assert 0.95 < lengths(lazy)[-1] / LARGE < 1.05
+    assert isinstance(events[-1], PhaseDone) and "s, then" in events[-1].text
+    assert all(isinstance(event, PhaseProgress) for event in events[:-1])
+
+
+async def test_no_prompt_begins_as_another_did() -> None:
+    lazy = Lazy(compile_s=0)
+    await run(lazy, FAST)
+    starts = [prompt[:40] for prompt in lazy.prompts]
+    assert len(starts) == len(set(starts)) >= 6
+
+
+async def test_an_engine_that_never_settles_is_left_after_some_rounds() -> None:
+    class Slower(Lazy):
+        async def before(self, request: web.Request) -> None:
+            await Lazy.before(self, request)
+            await asyncio.sleep(max(0.0, 0.8 - 0.25 * len(self.prompts)))
+
+    lazy = Slower(compile_s=0)
+    await run(lazy, FAST, WarmUpLimits(60, 60, rounds=3))
+    assert len(lazy.prompts) <= 9
+
+
+async def test_what_would_take_too_long_is_left_out_and_said() -> None:
+    lazy = Lazy(compile_s=0)
+    slow = Expected(context=40_000, prefill_tokens_per_s=Band(100, 200, 300))
+    events = await run(lazy, slow, WarmUpLimits(prompt_s=1, total_s=60))
+    assert max(lengths(lazy)) < MIDDLE
+    # What was measured on the way says that more is possible after all, or it says that it was left out.
+    assert (
+        any("left out" in event.text for event in events if isinstance(event, PhaseProgress))
+        or len(lazy.prompts) > 4
+    )
+
+
+async def test_a_refused_length_is_left_out_and_said() -> None:
+    lazy = Lazy(compile_s=0)
+    events = await run(lazy, FAST, context_tokens=5000)
+    assert any("refused (400)" in event.text for event in events if isinstance(event, PhaseProgress))
+    assert isinstance(events[-1], PhaseDone)
+
+
+async def test_an_engine_that_hangs_is_waited_for_as_long_as_was_said_and_no_longer() -> None:
+    lazy = Lazy(compile_s=30)
+    told: list[Event] = []
+    start = time.monotonic()
+    with pytest.raises(
+        FiresteelError, match=r"took a prompt of about 32 tokens and said nothing for 1 s$"
+    ) as e:
+        await run(lazy, FAST, WarmUpLimits(60, 60, compile_s=1), told=told)
+    assert time.monotonic() - start < 10 and e.value.next
+    assert isinstance(told[-1], PhaseProgress) and "waiting for it up to 1.0 s" in told[-1].text
+
+
+def test_a_wait_grows_with_the_prompt_and_shrinks_with_the_plan() -> None:
+    """A first prompt on a GPU may build kernels for three minutes; a CPU builds nothing."""
+    gpu, cpu = WarmUpLimits.of(Expected()), WarmUpLimits.of(Expected(is_cpu=True))
+    assert 180 <= gpu.wait_s(SMALL, 1500) < 200 and gpu.wait_s(SMALL, None) == 180
+    assert 200 < gpu.wait_s(LARGE, 1500) < 300
+    assert gpu.wait_s(LARGE, 3000) < gpu.wait_s(LARGE, 1500)
+    assert 20 <= cpu.wait_s(SMALL, 250) <= 60
+    assert gpu.wait_s(SMALL, 0) < 300
+
+
+async def test_tokens_are_said_to_be_of_text_or_with_the_template() -> None:
+    events = await run(Lazy(compile_s=0), FAST)
+    first, last = events[0], events[-1]
+    assert isinstance(first, PhaseProgress) and first.text.startswith(
+        "a prompt of about 32 tokens of text, first time"
+    )
+    assert isinstance(last, PhaseDone) and last.text.endswith("(counted with the chat template's own)")
+
+
+async def test_time_is_bounded() -> None:
+    lazy = Lazy()
+    events = await run(lazy, FAST, WarmUpLimits(60, total_s=0))
+    assert lazy.prompts == [] and isinstance(events[-1], PhaseDone)
+
+
+def test_sizes_leave_room_for_an_answer() -> None:
+    assert sizes(131_072) == (SMALL, MIDDLE, LARGE)
+    assert sizes(4096) == (SMALL, MIDDLE, 3072)
+    assert sizes(1024) == (SMALL, 768)
+    assert sizes(64) == (48,)
+    assert sizes(None)[-1] < 2048
+    assert affordable(26_000, 250, 60) == 15_000 and affordable(26_000, None, 1) == 26_000
+
+
+def test_settled() -> None:
+    assert not has_settled([])
+    assert not has_settled([30.0])
+    assert not has_settled([30.0, 0.5])
+    assert has_settled([30.0, 0.5, 0.48])
+    assert has_settled([0.5, 0.6])
+
+
+def test_a_needle_is_in_its_hay_once_and_the_hay_is_as_long_as_asked() -> None:
+    for words in (50, 500, 20_000):
+        text = with_needle(words, 7, "mango-4821")
+        assert text.count("mango-4821") == 1
+        assert 0.8 * words < len(text.split()) < 1.1 * words + 40
+    assert filler(100, 1)[:20] != filler(100, 2)[:20] and filler(100, 1) == filler(100, 1)
