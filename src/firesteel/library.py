@@ -14,25 +14,19 @@ Failures are FiresteelErrors: a sentence, and `next`, what to type.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, get_args
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
-from firesteel import catalog as catalog_room
 from firesteel import reads, rules, run
 from firesteel.catalog import Catalog, Images
-from firesteel.edge.files.home import Home, catalog_files, find_home
-from firesteel.edge.files.measured_memory import read_measured_memory
-from firesteel.edge.files.own_runs import read_own_runs
-from firesteel.edge.model_reference import is_hub_id, is_path
-from firesteel.errors import UsageError
-from firesteel.facts import Checkpoint, Host
-from firesteel.facts.host.hardware import hardware, host_at_rest
-from firesteel.launch import Ask, EngineName
-from firesteel.planner import MeasuredMemory, OwnRun
+from firesteel.edge.files.home import Home, find_home
+from firesteel.facts import Host
+from firesteel.launch import Ask
 from firesteel.reads import ReadLaunch, nothing_started
 from firesteel.rules import Finding, Lint, Proposal
+from firesteel.workspace import Workspace
 
-if TYPE_CHECKING:  # what runs is loaded by those who run something
+if TYPE_CHECKING:  # loaded only by those who run something
     from firesteel.run import Event, RunOptions, Service
 
 
@@ -41,18 +35,19 @@ def home() -> Home:
     return find_home()
 
 
+def workspace() -> Workspace:
+    """Everything known about this machine and its user."""
+    return Workspace(home())
+
+
 def catalog() -> Catalog:
-    """What ships, with the user's own folder over it."""
-    return catalog_room.overlay(catalog_room.shipped(), catalog_files(home()))
+    """The shipped catalog, with the user's own folder over it."""
+    return workspace().catalog
 
 
 def host(name: str | None = None) -> Host:
-    """The machine at hand, measured; or one from the data (`gb10`), at rest."""
-    if name is None or name == "local":
-        from firesteel.edge.host.machine import local_host  # a named host needs no hands on this one
-
-        return local_host(home())
-    return host_at_rest(hardware(name))
+    """This machine, measured; or one from the hardware data (`gb10`), at rest."""
+    return workspace().host(name)
 
 
 def models(host_name: str | None = None) -> tuple[Proposal, ...]:
@@ -68,34 +63,8 @@ def plan(
 
 
 def propose(ask: Ask, on: Host) -> tuple[Proposal, ...]:
-    """What the ask means: a path is read, a name looked up, a Hub id looked up and then read."""
-    known, took, own = catalog(), _realised(on), _own_runs(on)
-    if ask.model and (is_path(ask.model) or (is_hub_id(ask.model) and not _is_known(known, ask.model))):
-        return (rules.propose_checkpoint(_opened(ask.model, ask.quant), known.images, on, ask, took, own),)
-    return rules.propose(known, on, ask, took, own)
-
-
-def _realised(on: Host) -> Mapping[str, MeasuredMemory]:
-    """What earlier starts took here; of a machine from the data nothing is known."""
-    return read_measured_memory(home()) if on.name == "local" else {}
-
-
-def _own_runs(on: Host) -> Mapping[str, tuple[OwnRun, ...]]:
-    """What the user's own benches came to here; they say nothing of a machine from the data."""
-    return read_own_runs(home()) if on.name == "local" else {}
-
-
-def _opened(model: str, quant: str | None) -> Checkpoint:
-    from firesteel.edge.files import checkpoints  # carries HTTP and TLS, which the catalog does without
-
-    return checkpoints.open_path(model, quant) if is_path(model) else checkpoints.open_hub(model)
-
-
-def _is_known(known: Catalog, name: str) -> bool:
-    try:
-        return bool(catalog_room.find(known, name))
-    except UsageError:
-        return False
+    """The ways to serve what was asked for on a host, best first."""
+    return workspace().propose(ask, on)
 
 
 def read(text: str, path: str = "text") -> tuple[ReadLaunch, ...]:
@@ -112,18 +81,8 @@ def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") 
 
 
 def images(text: str | None = None) -> Images:
-    """What is known of images, with what `learn` added: all of it, or what a text may speak of.
-
-    A mistake in the user's own recipes is no reason not to look at somebody else's command line.
-    """
-    from firesteel.edge.files import learned_engines  # carries the readers of engines' sources
-
-    try:
-        known = catalog().images
-    except UsageError:
-        known = catalog_room.shipped().images
-    books = [book for engine in get_args(EngineName) for book in learned_engines.books(home(), engine)]
-    return catalog_room.with_learned(known, learned_engines.images(home(), among=text), books)
+    """Known images, with those that `learn` added: all of them, or those that a text may name."""
+    return workspace().images(text)
 
 
 def docker(proposal: Proposal) -> str:

@@ -26,6 +26,7 @@ from firesteel.edge.files.home import Home, catalog_files
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.launch import Ask
+from firesteel.launch_pipeline import from_recipe
 from firesteel.planner import launch_key
 from firesteel.rules import Proposal
 from firesteel.run import LOOPBACK
@@ -121,7 +122,7 @@ async def test_it_finds_the_best_and_writes_it_down(bench: Any) -> None:
     assert recipe.status == "measured" and all(
         str(each.run) in str(recipe.note) for each in one.journal.trials
     )
-    again = catalog.launch(known, recipe, Ask(port=8123, name=MODEL))
+    again = from_recipe(known, recipe, Ask(port=8123, name=MODEL))
     assert launch_key(again) == launch_key(space.proposal(found).plan.launch)
     # nothing ran before, so nothing runs now
     assert not one.hands.running and done.running is None

@@ -4,13 +4,14 @@ from importlib.resources import files
 import pytest
 
 from firesteel import engines
-from firesteel.catalog import Catalog, Images, contain, find, launch, overlay, shipped
+from firesteel.catalog import Catalog, Images, find, overlay, shipped
 from firesteel.catalog.catalog import weights
 from firesteel.catalog.lazy_dict import LazyDict
 from firesteel.catalog.recipe import Asset
 from firesteel.errors import UsageError
 from firesteel.facts import Role
 from firesteel.launch import Ask, Container, Launch, Mount
+from firesteel.launch_pipeline import from_recipe, in_container
 from firesteel.yaml_schema import InvalidFile
 
 CATALOG = shipped()
@@ -94,7 +95,7 @@ def test_a_name_opens_one_file() -> None:
     fresh = shipped.__wrapped__()
     assert "gpt-oss-20b" in fresh.recipes and "openai/gpt-oss-20b" in fresh.models
     (recipe,) = find(overlay(fresh, []), "gpt-oss-20b")
-    launch(fresh, recipe, Ask())
+    from_recipe(fresh, recipe, Ask())
     assert isinstance(fresh.recipes, LazyDict) and isinstance(fresh.models, LazyDict)
     assert fresh.recipes.opened == {"gpt-oss-20b"}
     assert fresh.models.opened == {"openai/gpt-oss-20b"}
@@ -153,7 +154,7 @@ def test_find_nothing(name: str, says: str) -> None:
 
 def start(name: str, ask: Ask | None = None, catalog: Catalog = CATALOG) -> Launch:
     (recipe,) = find(catalog, name)
-    return launch(catalog, recipe, ask or Ask())
+    return from_recipe(catalog, recipe, ask or Ask())
 
 
 def test_launch_in_a_container() -> None:
@@ -226,7 +227,7 @@ def test_a_file_of_the_hub_is_linked_from_the_mounted_cache() -> None:
 
 def test_a_draft_with_a_repository_of_its_own_is_left_to_the_engine() -> None:
     (recipe,) = find(CATALOG, "qwen3.5-27b-dflash")
-    box = launch(CATALOG, recipe, Ask()).container
+    box = from_recipe(CATALOG, recipe, Ask()).container
     assert box is not None and (box.entrypoint, box.program) == (None, ())
     own, planned = CATALOG.models[recipe.model].weights, weights(CATALOG, recipe)
     assert planned.total_bytes == own.total_bytes + 3_457_000_000
@@ -246,14 +247,14 @@ def test_assets_need_a_container() -> None:
         overlay(CATALOG, [("recipes/x.yaml", embedded + asset)])
     (recipe,) = find(CATALOG, "smollm2")
     with pytest.raises(UsageError, match="smollm2 needs scipy beside its engine"):
-        launch(CATALOG, replace(recipe, assets=(Asset("package", "scipy", "why"),)), Ask())
+        from_recipe(CATALOG, replace(recipe, assets=(Asset("package", "scipy", "why"),)), Ask())
 
 
 def test_yarn_makes_a_model_longer() -> None:
     (recipe,) = find(CATALOG, "qwen3.6-27b-nvfp4-unsloth-1m")
-    assert launch(CATALOG, recipe, Ask()).flags["max-model-len"] == "1010000"
+    assert from_recipe(CATALOG, recipe, Ask()).flags["max-model-len"] == "1010000"
     with pytest.raises(UsageError, match="takes 1,048,576 tokens at most"):
-        launch(CATALOG, recipe, Ask(context=1_048_577))
+        from_recipe(CATALOG, recipe, Ask(context=1_048_577))
     with pytest.raises(UsageError, match="takes 262,144 tokens at most"):
         start("qwen3.6-27b-nvfp4-unsloth", Ask(context=262_145))
 
@@ -364,7 +365,7 @@ def test_an_image_may_come_after_the_recipe_that_names_it() -> None:
     ],
 )
 def test_a_model_on_disk_is_mounted(model: str, inside: str, mount: Mount) -> None:
-    boxed = contain(Launch("x", model, "llamacpp"), CATALOG.images.named["llamacpp-cuda13"])
+    boxed = in_container(Launch("x", model, "llamacpp"), CATALOG.images.named["llamacpp-cuda13"])
     assert boxed.model == inside
     assert boxed.container is not None
     assert boxed.container.mounts == (mount,)
@@ -387,14 +388,14 @@ def test_names_that_recipes_may_have(name: str) -> None:
 
 def test_a_relative_file_and_a_host_in_a_container() -> None:
     given = Launch("x", "x.GGUF", "llamacpp", flags={"host": "127.0.0.1", "ctx-size": "1"})
-    boxed = contain(given, CATALOG.images.named["llamacpp-cuda13"])
+    boxed = in_container(given, CATALOG.images.named["llamacpp-cuda13"])
     assert (boxed.model, boxed.flags, boxed.env) == ("/models/x.GGUF", {"ctx-size": "1"}, {})
     assert boxed.container is not None
     assert boxed.container.mounts == (Mount(".", "/models", read_only=True),)
-    hub = contain(Launch("x", "org/x:Q8_0", "llamacpp"), CATALOG.images.named["llamacpp-cuda13"])
+    hub = in_container(Launch("x", "org/x:Q8_0", "llamacpp"), CATALOG.images.named["llamacpp-cuda13"])
     assert hub.env == {"LLAMA_CACHE": "/hub/hub"}
 
 
 def test_a_model_of_the_hub_keeps_its_name() -> None:
-    boxed = contain(Launch("x", "acme/x", "vllm"), CATALOG.images.named["vllm-openai-0.28"])
+    boxed = in_container(Launch("x", "acme/x", "vllm"), CATALOG.images.named["vllm-openai-0.28"])
     assert (boxed.model, boxed.container is not None) == ("acme/x", True)

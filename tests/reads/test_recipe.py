@@ -7,9 +7,10 @@ from importlib.resources import files
 
 import pytest
 
-from firesteel.catalog import Images, launch, shipped
+from firesteel.catalog import Images, shipped
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
+from firesteel.launch_pipeline import from_recipe
 from firesteel.reads import read
 
 RECIPES = sorted(shipped().recipes)
@@ -24,7 +25,7 @@ def test_the_launch_of_the_catalog(name: str) -> None:
     """But for its name; and an engine that is no container has no version that a text could tell."""
     recipe = shipped().recipes[name]
     (reading,) = read(text_of(name), f"{name}.yaml", shipped().images)
-    expected = launch(shipped(), recipe, Ask(recipe.model))
+    expected = from_recipe(shipped(), recipe, Ask(recipe.model))
     assert replace(reading.launch, name="", version=None) == replace(expected, name="", version=None)
     assert reading.launch.version == (expected.version if expected.container else None)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from firesteel import catalog, rules
 from firesteel.catalog import Recipe
 from firesteel.launch import Ask, Launch
+from firesteel.launch_pipeline import from_recipe
 from firesteel.reads import read
 from firesteel.render import LaunchFacts, contained
 from firesteel.rules import Lint
@@ -23,7 +24,7 @@ SHOWN = (
 
 
 def launch_of(name: str) -> Launch:
-    return catalog.launch(SHIPPED, SHIPPED.recipes[name], Ask())
+    return from_recipe(SHIPPED, SHIPPED.recipes[name], Ask())
 
 
 def known_of(name: str) -> LaunchFacts:

@@ -17,6 +17,7 @@ from firesteel import catalog, engines
 from firesteel.catalog import identify
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch, Mount
+from firesteel.launch_pipeline import from_recipe
 from firesteel.reads import read
 from firesteel.render import contained, docker, docker_argv
 from firesteel.render.docker import quote
@@ -116,7 +117,7 @@ def test_the_words_run_are_the_words_printed(launch: Launch) -> None:
 
 @pytest.mark.parametrize("recipe", sorted(SHIPPED.recipes))
 def test_golden(recipe: str) -> None:
-    launch = catalog.launch(SHIPPED, SHIPPED.recipes[recipe], Ask())
+    launch = from_recipe(SHIPPED, SHIPPED.recipes[recipe], Ask())
     golden = GOLDEN / f"{recipe}.sh"
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.mkdir(exist_ok=True)

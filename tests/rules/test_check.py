@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from firesteel import catalog
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch
+from firesteel.launch_pipeline import from_recipe
 from firesteel.reads import read
 from firesteel.rules import Finding, check
 
@@ -120,7 +121,7 @@ def test_a_launch_that_nobody_wrote_has_no_place() -> None:
 
 @pytest.mark.parametrize("name", sorted(SHIPPED.recipes))
 def test_no_rule_stops_a_shipped_recipe(name: str) -> None:
-    launch = catalog.launch(SHIPPED, SHIPPED.recipes[name], Ask())
+    launch = from_recipe(SHIPPED, SHIPPED.recipes[name], Ask())
     found = {finding.rule for finding in check(launch, hardware="gb10") if finding.level != "note"}
     too_large = {"model-too-large"} if name == "llama-3.1-405b" else set()
     assert found <= {"utilization-unset"} | too_large  # the planner sets the first

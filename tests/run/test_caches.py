@@ -8,22 +8,21 @@ from pathlib import Path
 import pytest
 
 from firesteel import render
-from firesteel.catalog import Image, contain, shipped
+from firesteel.catalog import Image, shipped
 from firesteel.edge.files.home import Home
 from firesteel.engines.schema.releases import schema
 from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.facts.host.host import Gpu
 from firesteel.launch import Ask, EngineName, Mount
-from firesteel.rules import Proposal, propose
-from firesteel.run.start.caches import (
+from firesteel.launch_pipeline import (
+    COMPILE_CACHE_ENV,
     COMPILED_INSIDE,
-    STORE_INSIDE,
-    cache_name,
-    compiled_env,
-    offline_env,
-    staged,
-    stale,
+    HUB_CACHE_INSIDE,
+    OFFLINE_ENV,
+    in_container,
 )
+from firesteel.rules import Proposal, propose
+from firesteel.run.start.caches import cache_name, staged, stale
 
 HOME = Home(Path("/fs"))
 STORE = "/data/hub"
@@ -46,14 +45,14 @@ def mounts(found: Proposal) -> dict[str, Mount]:
 def test_the_store_is_where_the_engine_looks_and_cannot_be_written(name: str) -> None:
     found = staged(proposal(name), HOME, STORE)
     inside = found.env.get("LLAMA_CACHE") or f"{found.env['HF_HOME']}/hub"
-    assert mounts(proposal(name))[inside] == Mount(STORE, STORE_INSIDE, read_only=True)
+    assert mounts(proposal(name))[inside] == Mount(STORE, HUB_CACHE_INSIDE, read_only=True)
     assert len([target for target in mounts(proposal(name)) if target.startswith("/hub")]) == 1
-    assert offline_env(found.engine).items() <= found.env.items()
+    assert OFFLINE_ENV[found.engine].items() <= found.env.items()
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
 def test_everything_compiled_lands_in_the_mount(engine: EngineName) -> None:
-    assert all(where.startswith(COMPILED_INSIDE) for where in compiled_env(engine).values())
+    assert all(where.startswith(COMPILED_INSIDE) for where in COMPILE_CACHE_ENV[engine].values())
 
 
 def test_variables_are_ones_that_the_engines_read() -> None:
@@ -61,7 +60,7 @@ def test_variables_are_ones_that_the_engines_read() -> None:
     vllm = schema("vllm", "0.28.0")
     assert vllm is not None and "VLLM_CACHE_ROOT" in vllm.variables
     llamacpp = schema("llamacpp", "11549")
-    assert llamacpp is not None and offline_env("llamacpp").keys() & llamacpp.variables.keys()
+    assert llamacpp is not None and OFFLINE_ENV["llamacpp"].keys() & llamacpp.variables.keys()
 
 
 def test_another_version_image_or_driver_has_other_caches() -> None:
@@ -112,11 +111,11 @@ def test_a_file_of_the_store_is_reached_through_the_whole_store() -> None:
     image = shipped().images.named[found.recipe.image] if found.recipe else None
     assert image is not None
     bare = replace(found.plan.launch, model=f"{snapshot}/n-Q4_0.gguf", container=None)
-    launch = contain(bare, image)
+    launch = in_container(bare, image)
     got = staged(replace(found, model=None, plan=replace(found.plan, launch=launch)), HOME, STORE)
-    assert got.model == f"{STORE_INSIDE}/models--o--n/snapshots/{'c' * 40}/n-Q4_0.gguf"
+    assert got.model == f"{HUB_CACHE_INSIDE}/models--o--n/snapshots/{'c' * 40}/n-Q4_0.gguf"
     assert got.container is not None
-    assert {mount.target for mount in got.container.mounts} == {STORE_INSIDE, COMPILED_INSIDE}
+    assert {mount.target for mount in got.container.mounts} == {HUB_CACHE_INSIDE, COMPILED_INSIDE}
 
 
 def test_an_embedded_launch_is_left_alone() -> None:

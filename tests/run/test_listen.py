@@ -37,7 +37,7 @@ def test_who_reaches_an_address(address: str, wide: bool, url: str) -> None:
 
 
 def test_a_name_is_no_address() -> None:
-    with pytest.raises(UsageError, match="no address to listen on"):
+    with pytest.raises(UsageError, match="not an address to listen on"):
         listening(firesteel.plan("smollm2", host_name="gb10")[0], "spark.local")
 
 

@@ -1,12 +1,12 @@
 """What we know to work: recipes, the models they serve, the images they run in.
 
 Pure: what ships is package data and counts as code; a user's files come in as (path, text).
-It never plans, checks rules or touches the machine. Door: `shipped`, `overlay`, `find`, `launch`,
-`contain`, `identify`, `other`, `with_learned`, the values `Catalog`, `Recipe`, `Model`, `Image`, `Images`,
+It never plans, checks rules or touches the machine. Door: `shipped`, `overlay`, `find`,
+`identify`, `other`, `with_learned`, the values `Catalog`, `Recipe`, `Model`, `Image`, `Images`,
 and docker's own words.
 """
 
-from firesteel.catalog.catalog import PORT, Catalog, contain, find, launch, overlay, shipped, weights
+from firesteel.catalog.catalog import Catalog, find, max_context, overlay, shipped, weights
 from firesteel.catalog.docker_options import SWITCHES, container_name, plain_reference
 from firesteel.catalog.image import (
     Image,
@@ -23,7 +23,6 @@ from firesteel.catalog.model import Model, ModelFile, Published
 from firesteel.catalog.recipe import Asset, Correction, Quality, Recipe, Setting
 
 __all__ = [
-    "PORT",
     "SWITCHES",
     "Asset",
     "Catalog",
@@ -39,12 +38,11 @@ __all__ = [
     "Recipe",
     "Setting",
     "VersionRange",
-    "contain",
     "container_name",
     "find",
     "identify",
     "is_upstream",
-    "launch",
+    "max_context",
     "other_image",
     "overlay",
     "plain_reference",

@@ -1,4 +1,4 @@
-"""The catalog: recipes, models and images together, found by name and turned into launches.
+"""The catalog: recipes, models and images together, found by name.
 
 What ships is read from package data, each file when it is first asked for: its path has its name. A user's
 folder lies over it: the same three kinds of file, a recipe or a model of the same name takes the place of
@@ -7,7 +7,6 @@ ours, and every mistake has its file and line.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -17,27 +16,13 @@ from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from firesteel import engines
 from firesteel.catalog.errors import mistake
-from firesteel.catalog.image import Image, Images, read_images
+from firesteel.catalog.image import Images, read_images
 from firesteel.catalog.lazy_dict import LazyDict
 from firesteel.catalog.model import Model, prove, read_model
-from firesteel.catalog.recipe import Asset, Recipe, read_recipe
+from firesteel.catalog.recipe import Recipe, read_recipe
 from firesteel.errors import UsageError
 from firesteel.facts import Role, Weights
-from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch, Mount
-
-HUB_CACHE = "~/.cache/huggingface"
-"""On the host. Whoever runs or prints a launch puts the user's home in place of `~`."""
-HUB_INSIDE = "/hub"
-"""Where a container sees it, whoever its user is: each engine is told by the variable that it reads."""
-_HUB_ENV: Mapping[EngineName, Mapping[str, str]] = {
-    "vllm": {"HF_HOME": HUB_INSIDE},
-    "sglang": {"HF_HOME": HUB_INSIDE},
-    "llamacpp": {"LLAMA_CACHE": f"{HUB_INSIDE}/hub"},
-}
-PORT = 8000
-MODELS_INSIDE = "/models"
 
 T = TypeVar("T")
 File = tuple[str, str]
@@ -156,7 +141,7 @@ def _check(recipe: Recipe, text: str, models: Mapping[str, Model], images: Image
     if image.engine != recipe.engine:
         what = f"image `{recipe.image}` runs {image.engine}, and the recipe says {recipe.engine}"
         raise mistake(recipe.path, text, ("engine",), what)
-    limit = _longest(recipe, models[recipe.model])
+    limit = max_context(recipe, models[recipe.model])
     if recipe.context > limit:
         what = f"serves {recipe.context:,} tokens, and `{recipe.model}` takes {limit:,}"
         raise mistake(recipe.path, text, ("serves", "context"), what)
@@ -165,8 +150,8 @@ def _check(recipe: Recipe, text: str, models: Mapping[str, Model], images: Image
         raise mistake(recipe.path, text, ("assets",), what)
 
 
-def _longest(recipe: Recipe, model: Model) -> int:
-    """The most tokens: the config's own, or more where the recipe stretches its positions (YaRN)."""
+def max_context(recipe: Recipe, model: Model) -> int:
+    """The most tokens: the config's own limit, or more where the recipe stretches positions (YaRN)."""
     rope = _rope(recipe.flags["hf-overrides"].value) if "hf-overrides" in recipe.flags else {}
     native, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
     stretched = int(native * factor) if isinstance(native, int) and isinstance(factor, int | float) else 0
@@ -215,94 +200,6 @@ def _no_such(catalog: Catalog, name: str) -> str:
     return f"the catalog has nothing called `{name}`{hint}"
 
 
-def launch(catalog: Catalog, recipe: Recipe, ask: Ask) -> Launch:
-    """A recipe at the sizes asked for. The planner adds what the memory allows.
-
-    The port is published on the loopback address alone: Docker's published ports pass a host
-    firewall by, and an engine asks nobody for a key.
-    """
-    model = catalog.models[recipe.model]
-    image = catalog.images.named[recipe.image]
-    context, users, port = _sizes(recipe, model, ask)
-    flags: dict[str, FlagValue] = {flag: setting.value for flag, setting in recipe.flags.items()}
-    box = _container(image, port)
-    if box is None:
-        _refuse_assets(recipe)
-    else:
-        box = prepared(box, image, recipe)
-    hub = _HUB_ENV[recipe.engine] if box else {}
-    return Launch(
-        name=ask.name or recipe.name,
-        model=model.id,
-        engine=recipe.engine,
-        version=image.version,
-        flags={**flags, **engines.size_flags(recipe.engine, context, users)},
-        env={**hub, **{variable: str(setting.value) for variable, setting in recipe.env.items()}},
-        port=port,
-        container=box,
-        sparks=recipe.sparks,
-    )
-
-
-def _sizes(recipe: Recipe, model: Model, ask: Ask) -> tuple[int, int, int]:
-    context = recipe.context if ask.context is None else ask.context
-    users = recipe.users if ask.users is None else ask.users
-    port = PORT if ask.port is None else ask.port
-    limit = _longest(recipe, model)
-    if context > limit:
-        raise UsageError(
-            f"{model.title} takes {limit:,} tokens at most, and {context:,} were asked for",
-            next=f"--context {limit}",
-        )
-    if context < 1 or users < 1:
-        raise UsageError(f"context {context} and users {users} must both be at least 1", next="--users 1")
-    if not 0 < port < 65536:
-        raise UsageError(f"{port} is not a port", next=f"--port {PORT}")
-    return context, users, port
-
-
-def _container(image: Image, port: int) -> Container | None:
-    if image.reference is None:
-        return None
-    return Container(
-        image=image.reference,
-        program=() if image.entrypoint else engines.program(image.engine),
-        gpus="all" if image.gpu else None,
-        ipc=image.ipc,
-        publish=(f"127.0.0.1:{port}:{port}",),
-        mounts=(Mount(HUB_CACHE, HUB_INSIDE),),
-    )
-
-
-def prepared(box: Container, image: Image, recipe: Recipe) -> Container:
-    """The container with what the recipe needs in it: its program becomes a script that fetches first."""
-    steps = [step for asset in recipe.assets if (step := _step(asset))]
-    if not steps:
-        return box
-    script = " && ".join([*steps, " ".join(engines.program(image.engine))])
-    return replace(box, entrypoint="" if image.entrypoint else None, program=("bash", "-c", script))
-
-
-def _refuse_assets(recipe: Recipe) -> None:
-    for asset in recipe.assets:
-        if _step(asset):
-            raise UsageError(
-                f"{recipe.name} needs {asset.name} beside its engine, which runs in no container here",
-                next="firesteel models",
-            )
-
-
-def _step(asset: Asset) -> str | None:
-    """`hf download` prints the path in the cache, which is mounted: the second start needs no network."""
-    if asset.kind == "package":
-        return f"python3 -m pip install --no-cache-dir {shlex.quote(asset.name)}"
-    if asset.target is None:
-        return None
-    words = shlex.join(["hf", "download", "--quiet", asset.name, *([asset.path] if asset.path else [])])
-    folder = PurePosixPath(asset.target).parent
-    return f'mkdir -p {shlex.quote(str(folder))} && ln -sfn "$({words})" {shlex.quote(asset.target)}'
-
-
 def weights(catalog: Catalog, recipe: Recipe) -> Weights:
     """What the recipe's engine loads: the model's own weights, and the drafts that come from elsewhere."""
     own = catalog.models[recipe.model].weights
@@ -311,25 +208,3 @@ def weights(catalog: Catalog, recipe: Recipe) -> Weights:
         return own
     held = own.bytes_by_role.get(Role.DRAFTER, 0)
     return replace(own, bytes_by_role={**own.bytes_by_role, Role.DRAFTER: held + drafts})
-
-
-def contain(launch: Launch, image: Image) -> Launch:
-    """A launch without a container, in this image, reached through the loopback address alone.
-
-    A model on disk is mounted, read-only; a Hub id stays one, with the host's cache mounted.
-    """
-    box = _container(image, launch.port)
-    if box is None:
-        return replace(launch, container=None)
-    flags = {name: value for name, value in launch.flags.items() if name != "host"}
-    if not _is_on_disk(launch.model):
-        return replace(launch, flags=flags, env={**_HUB_ENV[launch.engine], **launch.env}, container=box)
-    folder, _, name = launch.model.rpartition("/")
-    is_file = name.lower().endswith(".gguf")
-    source, target = (folder or ".", MODELS_INSIDE) if is_file else (launch.model, f"{MODELS_INSIDE}/{name}")
-    boxed = replace(box, mounts=(Mount(source, target, read_only=True),))
-    return replace(launch, model=f"{MODELS_INSIDE}/{name}", flags=flags, container=boxed)
-
-
-def _is_on_disk(model: str) -> bool:
-    return model.startswith("/") or model.lower().endswith(".gguf")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 
 from firesteel import engines
 from firesteel.engines import KvCache, ReportedKv
 from firesteel.facts import Architecture, Host, Weights
-from firesteel.launch import FlagValue, Launch
+from firesteel.launch import Launch
+from firesteel.launch_pipeline import with_memory_flags
 from firesteel.planner.interpolate import memory_between, speed_between
 from firesteel.planner.memory.account import MemoryAccount, account
 from firesteel.planner.memory.loaded import LoadedWeights, loaded_weights
@@ -73,7 +73,9 @@ def plan(
         found = _as_realised(found, realised)
     if own and found.speed:
         found = replace(found, speed=as_measured(found.speed, launch, shape, found.cache, own))
-    return replace(found, launch=_with_memory_flags(launch, found.memory, found.cache))
+    memory = found.memory
+    flagged = with_memory_flags(launch, found.cache.pool_bytes, memory.needed.high, memory.host_total_bytes)
+    return replace(found, launch=flagged)
 
 
 def _plan(launch: Launch, shape: Architecture, weights: Weights, host: Host) -> Plan:
@@ -142,26 +144,6 @@ def longest_context(plan: Plan) -> int:
         return _grows(engines.cache(plan.launch, part, thousands * 1024, 1)) <= spare
 
     return 1024 * bisect(range(1, plan.shape.max_context // 1024 + 1), False, key=lambda n: not fits(n))
-
-
-def _with_memory_flags(launch: Launch, memory: MemoryAccount, kv: KvCache) -> Launch:
-    """vLLM is told bytes, not only a fraction: a fraction of unified memory bounds nothing.
-
-    It refuses to start when the fraction of the total is not free, even with bytes given, so the
-    fraction is set to what the plan needs.
-    """
-    if (
-        launch.engine != "vllm"
-        or not kv.pool_bytes
-        or {"kv-cache-memory-bytes", "gpu-memory-utilization"} & launch.flags.keys()
-    ):
-        return launch
-    fraction = min(1.0, ceil(100 * memory.needed.high / memory.host_total_bytes) / 100)
-    told: dict[str, FlagValue] = {
-        "kv-cache-memory-bytes": str(kv.pool_bytes),
-        "gpu-memory-utilization": f"{fraction:.2f}",
-    }
-    return replace(launch, flags={**launch.flags, **told})
 
 
 def _notes(launch: Launch, weights: Weights, home: MemoryPool) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ import shlex
 from collections.abc import Iterable, Iterator
 
 from firesteel import engines
-from firesteel.catalog import PORT, Image, Recipe, contain, shipped
-from firesteel.catalog.catalog import prepared
+from firesteel.catalog import Image, Recipe, shipped
 from firesteel.catalog.recipe import read_recipe
 from firesteel.launch import Container, FlagValue, Launch
+from firesteel.launch_pipeline import DEFAULT_PORT, in_container, with_assets
 from firesteel.reads.container_start import EngineStart
 from firesteel.reads.docker import DockerOption
 from firesteel.reads.nodes import Node
@@ -34,14 +34,14 @@ def starts(document: Node) -> Iterable[EngineStart] | None:
 
 
 def _start(document: Node, recipe: Recipe, image: Image | None) -> EngineStart:
-    bare = Launch("", recipe.model, recipe.engine, port=PORT)
-    launch = contain(bare, image) if image else bare
+    bare = Launch("", recipe.model, recipe.engine, port=DEFAULT_PORT)
+    launch = in_container(bare, image) if image else bare
     box, at = launch.container, _at(document, "image")
     args = tuple(_arguments(document, recipe, launch))
     env = dict(_environment(document))
     if box is None or image is None:
         return EngineStart((*(implied(word, at) for word in engines.program(recipe.engine)), *args), env=env)
-    box = prepared(box, image, recipe)
+    box = with_assets(box, image, recipe)
     words = (*(implied(word, at) for word in box.program), *args)
     if box.program[:2] == ("bash", "-c"):
         script = f"{box.program[2]} {shlex.join(word.text for word in args)}"

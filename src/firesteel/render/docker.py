@@ -20,6 +20,7 @@ from firesteel.catalog import SWITCHES, Image, container_name
 from firesteel.command import Command
 from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, Launch, Mount
+from firesteel.launch_pipeline import in_container
 from firesteel.render.launch_facts import LaunchFacts, comments, heading, is_by_name, key_asked_for, pinned
 from firesteel.units import GIB, KIB, MIB
 
@@ -60,7 +61,7 @@ def docker_argv(launch: Launch, *, detach: bool = True) -> Command:
 
 def contained(launch: Launch) -> Launch:
     """The launch in a container; a child process moves into the official image of its engine."""
-    return launch if launch.container else catalog.contain(launch, _official(launch))
+    return launch if launch.container else in_container(launch, _official(launch))
 
 
 def _official(launch: Launch) -> Image:

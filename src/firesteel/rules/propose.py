@@ -13,7 +13,8 @@ from firesteel.engines.schema.releases import versions
 from firesteel.errors import DoesNotFit, HostNotReady, Stopped, UsageError
 from firesteel.facts import Checkpoint, Host, Weights
 from firesteel.facts.formats.byte_source import one_line
-from firesteel.launch import Ask, Container, EngineName, FlagValue, Goal, Launch
+from firesteel.launch import Ask, EngineName, Goal, Launch
+from firesteel.launch_pipeline import DEFAULT_PORT, from_recipe, in_container, with_user_options
 from firesteel.planner import MeasuredMemory, OwnRun, Plan, largest_context, launch_key, longest_context, plan
 from firesteel.rules.check import Finding, check
 from firesteel.units import show_bytes
@@ -139,7 +140,7 @@ def _proposal(
     own: Mapping[str, Sequence[OwnRun]],
 ) -> Proposal:
     model, image = catalog.models[recipe.model], catalog.images.named[recipe.image]
-    launch = overruled(catalog_room.launch(catalog, recipe, ask), ask)
+    launch = with_user_options(from_recipe(catalog, recipe, ask), ask)
     weights = _weights(catalog_room.weights(catalog, recipe), ask)
     key = launch_key(launch)
     planned = plan(launch, model.architecture, weights, host, realised.get(key), own=own.get(key, ()))
@@ -177,13 +178,13 @@ def propose_checkpoint(
         engine=engine,
         version=image.version if image else None,
         flags=engines.size_flags(engine, context, ask.users or 1),
-        port=ask.port or catalog_room.PORT,
+        port=ask.port or DEFAULT_PORT,
     )
     if engine == "vllm" and checkpoint.kv_cache_dtype:  # what its `auto` would take, said out loud
         launch = replace(launch, flags={**launch.flags, "kv-cache-dtype": checkpoint.kv_cache_dtype})
     if image and image.reference:
-        launch = catalog_room.contain(launch, image)
-    launch = overruled(launch, ask)
+        launch = in_container(launch, image)
+    launch = with_user_options(launch, ask)
     key = launch_key(launch)
     heavier = checkpoint.heavier if ask.weights_bytes is None else None
     planned = plan(
@@ -227,53 +228,6 @@ def _image(engine: EngineName, has_gpu: bool, images: Images, version: str | Non
     found.sort(key=lambda known: not (known.cuda or "").startswith("13"))  # a GB10 wants CUDA 13
     suited = [known for known in found if known.sm is None or "12.1" in known.sm]
     return next(iter([*suited, *found]), None)
-
-
-def overruled(launch: Launch, ask: Ask) -> Launch:
-    """The launch with what the user said in place of what it says."""
-    flags = {**launch.flags, **_cache_flags(launch.engine, ask)}
-    sparks = ask.sparks or launch.sparks
-    if sparks > 1 and launch.engine != "llamacpp":
-        flags |= {"tensor-parallel-size": str(sparks), "nnodes": str(sparks), "node-rank": "0"}
-        flags["master-addr" if launch.engine == "vllm" else "dist-init-addr"] = "$HEAD"
-        launch = replace(launch, container=_linked(launch.container))
-        if launch.container:  # nothing is published on the host's network: the address is the engine's own
-            flags.setdefault("host", "127.0.0.1")
-    return replace(launch, flags=flags, version=ask.version or launch.version, sparks=sparks)
-
-
-def _linked(box: Container | None) -> Container | None:
-    """Nodes reach each other at ports that they pick themselves, and at the link's own RDMA devices.
-
-    What the rules `cluster-behind-bridge` and `cluster-without-rdma` ask of other people's launches;
-    https://docs.vllm.ai/en/latest/serving/parallelism_scaling/, seen 2026-11-15.
-    """
-    if box is None:
-        return None
-    given = {name for name, _ in box.options}
-    own = (("device", "/dev/infiniband"), ("ulimit", "memlock=-1"))
-    return replace(
-        box,
-        network="host",
-        ipc=box.ipc or "host",
-        publish=(),
-        options=(*box.options, *(each for each in own if each[0] not in given)),
-    )
-
-
-def _cache_flags(engine: EngineName, ask: Ask) -> dict[str, FlagValue]:
-    flags: dict[str, FlagValue] = {}
-    if ask.kv_cache_dtype == "auto":  # whatever the checkpoint is calibrated for
-        pass
-    elif ask.kv_cache_dtype and engine == "llamacpp":
-        flags |= {"cache-type-k": ask.kv_cache_dtype, "cache-type-v": ask.kv_cache_dtype}
-    elif ask.kv_cache_dtype:
-        flags["kv-cache-dtype"] = ask.kv_cache_dtype
-    if ask.kv_cache_bytes is not None:
-        if engine != "vllm":
-            raise UsageError("only vLLM is told the bytes of its cache", next="--engine vllm")
-        flags["kv-cache-memory-bytes"] = str(ask.kv_cache_bytes)
-    return flags
 
 
 def _weights(weights: Weights, ask: Ask) -> Weights:

@@ -20,10 +20,11 @@ from firesteel.edge.hub import cache, client
 from firesteel.edge.hub.cache import HubFile, Listing, Store, find_store
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Launch
+from firesteel.launch_pipeline import WHEELS_INSIDE
 from firesteel.rules import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.fetch.weights import WeightsNeed, needed, packages, weights_needed
-from firesteel.run.start.caches import WHEELS_INSIDE, compiled_folder, driver, wheels_folder
+from firesteel.run.start.caches import compiled_folder, driver, wheels_folder
 from firesteel.run.start.steps import engine_package, wheel_file
 from firesteel.units import show_bytes
 

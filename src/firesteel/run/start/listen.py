@@ -1,6 +1,6 @@
-"""Who can reach a launch. Loopback by default; wider only with a key that the engine itself asks for.
+"""Who can reach a launch: this host only by default, others only with a key that the engine asks for.
 
-Docker's published ports pass a host firewall, so a wide one without a key is open to the whole network.
+Docker's published ports bypass a host firewall, so without a key the whole network could use it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from firesteel.errors import Stopped, UsageError
-from firesteel.launch import Container, Launch
+from firesteel.launch_pipeline import LOOPBACK, listening_on
 from firesteel.render.launch_facts import KEY_VARIABLES
 from firesteel.rules import Proposal
 
-LOOPBACK = "127.0.0.1"
+__all__ = ["LOOPBACK", "is_wide", "key_in", "listening", "reached_at"]
 
 
 def key_in(secrets: Mapping[str, str]) -> str | None:
@@ -33,36 +33,21 @@ def reached_at(address: str, port: int) -> str:
 
 
 def listening(proposal: Proposal, address: str) -> Proposal:
-    """The proposal, bound to an address. The key is passed by name: its value is in the secrets file."""
+    """The proposal, bound to an address; beyond loopback the engine asks for a key."""
     if address == LOOPBACK:
         return proposal
-    _parsed(address)
-    launch = _bound(proposal.plan.launch, address)
-    if is_wide(address):
-        variable = KEY_VARIABLES.get(launch.engine)
-        if variable is None:
-            raise Stopped(
-                f"{launch.engine} takes its key only as a word of its command, for all the host to read",
-                next=f"firesteel up {proposal.name}, and a proxy with a key before it",
-            )
-        launch = replace(launch, env={**launch.env, variable: f"${variable}"})
-    return replace(proposal, plan=replace(proposal.plan, launch=launch))
-
-
-def _bound(launch: Launch, address: str) -> Launch:
-    if launch.container is None:
-        return replace(launch, flags={**launch.flags, "host": address})
-    return replace(launch, container=_published(launch.container, address))
-
-
-def _published(box: Container, address: str) -> Container:
-    shown = f"[{address}]" if ":" in address else address
-    moved = (each.replace(f"{LOOPBACK}:", f"{shown}:", 1) for each in box.publish)
-    return replace(box, publish=tuple(moved))
+    launch = proposal.plan.launch
+    variable = KEY_VARIABLES.get(launch.engine) if is_wide(address) else None
+    if is_wide(address) and variable is None:
+        raise Stopped(
+            f"{launch.engine} takes its key only as an argument, where every user of the host can read it",
+            next=f"firesteel up {proposal.name}, and a proxy with a key in front of it",
+        )
+    return replace(proposal, plan=replace(proposal.plan, launch=listening_on(launch, address, variable)))
 
 
 def _parsed(address: str) -> IPv4Address | IPv6Address:
     try:
         return ip_address(address)
     except ValueError:
-        raise UsageError(f"`{address}` is no address to listen on", next="--listen 0.0.0.0") from None
+        raise UsageError(f"`{address}` is not an address to listen on", next="--listen 0.0.0.0") from None

@@ -14,12 +14,13 @@ from firesteel.edge.files.home import Home, expand_home
 from firesteel.edge.files.secrets import hub_token, new_key, read_secrets, secrets_path, write_secrets
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import Stopped
+from firesteel.launch_pipeline import HUB_TOKEN
 from firesteel.planner import launch_key
 from firesteel.render.launch_facts import KEY_VARIABLES
 from firesteel.rules import Proposal
 from firesteel.run.service import ServiceSpec
 from firesteel.run.start.listen import LOOPBACK, is_wide, reached_at
-from firesteel.run.start.steps import TOKEN, attach_command, make_steps
+from firesteel.run.start.steps import attach_command, make_steps
 
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 
@@ -93,7 +94,7 @@ def write_secrets_of(proposal: Proposal, spec: ServiceSpec) -> None:
     """The key that was made for it stays the same from start to start: clients have it."""
     kept = read_secrets(Path(spec.secrets))
     found = hub_token() if proposal.plan.launch.container else None
-    values = {TOKEN: found} if found else {}
+    values = {HUB_TOKEN: found} if found else {}
     if spec.is_guarded_by_key:
         variable = KEY_VARIABLES[proposal.plan.launch.engine]
         values[variable] = kept.get(variable) or new_key()

@@ -1,0 +1,328 @@
+"""How a Launch comes to be and every change that is made to it, in order. Pure; no other module changes one.
+
+    step               called by         why
+    from_recipe        proposals         a recipe becomes a launch at the context and users asked for
+    in_container       proposals         a checkpoint without a recipe runs in the engine's own image
+    with_user_options  proposals         what the user typed overrules the recipe
+    across_sparks      proposals         several Sparks need their ranks, the host's network and RDMA
+    with_memory_flags  planner           vLLM is told how much memory the plan gives it
+    listening_on       `up --listen`     another address than loopback, and then with a key
+    with_local_files   `up`, after pull  weights and compiled kernels come from this host, without a network
+    supervised         `up`              a container that ends with its supervisor, without extra privileges
+    embedded           `up`              the embedded engine's file, threads and log level
+
+Rules judge a launch and never change it; renderers and readers translate it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from math import ceil
+from pathlib import PurePosixPath
+
+from firesteel import engines
+from firesteel.catalog import Asset, Catalog, Image, Recipe, max_context
+from firesteel.errors import UsageError
+from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch, Mount
+
+LOOPBACK = "127.0.0.1"
+DEFAULT_PORT = 8000
+HUB_CACHE = "~/.cache/huggingface"
+"""On the host. Whoever runs or prints a launch replaces `~` by the user's home."""
+HUB_INSIDE = "/hub"
+"""Where a container sees it, whoever its user is: each engine is told through the variable that it reads."""
+HUB_CACHE_INSIDE = f"{HUB_INSIDE}/hub"
+MODELS_INSIDE = "/models"
+COMPILED_INSIDE = "/compiled"
+WHEELS_INSIDE = "/wheels"
+HUB_TOKEN = "HF_TOKEN"
+_HUB_ENV: Mapping[EngineName, Mapping[str, str]] = {
+    "vllm": {"HF_HOME": HUB_INSIDE},
+    "sglang": {"HF_HOME": HUB_INSIDE},
+    "llamacpp": {"LLAMA_CACHE": HUB_CACHE_INSIDE},
+}
+_OFFLINE_PYTHON = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+OFFLINE_ENV: Mapping[EngineName, Mapping[str, str]] = {
+    "vllm": _OFFLINE_PYTHON,
+    "sglang": _OFFLINE_PYTHON,
+    "llamacpp": {"LLAMA_ARG_OFFLINE": "1", "LLAMA_OFFLINE": "1"},
+}
+"""What keeps an engine from asking the Hub. llama.cpp renamed its variable between builds 9310 and 9360."""
+_PYTORCH_CACHES = {
+    "TORCHINDUCTOR_CACHE_DIR": f"{COMPILED_INSIDE}/inductor",
+    "TRITON_CACHE_DIR": f"{COMPILED_INSIDE}/triton",
+    "FLASHINFER_WORKSPACE_BASE": COMPILED_INSIDE,
+    "CUDA_CACHE_PATH": f"{COMPILED_INSIDE}/cuda",
+    # gpt-oss: its vocabulary comes from elsewhere than the Hub, at the first start
+    "TIKTOKEN_RS_CACHE_DIR": f"{COMPILED_INSIDE}/tiktoken",
+}
+COMPILE_CACHE_ENV: Mapping[EngineName, Mapping[str, str]] = {
+    "vllm": {"VLLM_CACHE_ROOT": f"{COMPILED_INSIDE}/vllm", **_PYTORCH_CACHES},
+    "sglang": {"SGLANG_CACHE_DIR": f"{COMPILED_INSIDE}/sglang", **_PYTORCH_CACHES},
+    "llamacpp": {"CUDA_CACHE_PATH": f"{COMPILED_INSIDE}/cuda"},
+}
+"""Where an engine keeps what it compiles, whoever its user is in the container.
+
+vllm/envs.py and flashinfer/jit/env.py in their releases, seen 2026-11-15; tiktoken:
+https://github.com/openai/harmony/issues/46.
+"""
+_WHEELS_ENV = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": WHEELS_INSIDE}
+_SUPERVISED_OPTIONS = (("rm", None), ("security-opt", "no-new-privileges"))
+"""Removed when it stops; and a setuid program in the image does not become root."""
+_LOG_WITH_BUFFERS = "4"
+"""From this verbosity on llama.cpp logs the size of its buffers; the report compares them with the plan."""
+
+
+# --- creating ---
+
+
+def from_recipe(catalog: Catalog, recipe: Recipe, ask: Ask) -> Launch:
+    """A recipe at the sizes asked for.
+
+    The port is published on the loopback address alone: Docker's published ports bypass a host firewall, and
+    an engine asks nobody for a key.
+    """
+    model, image = catalog.models[recipe.model], catalog.images.named[recipe.image]
+    context = recipe.context if ask.context is None else ask.context
+    users = recipe.users if ask.users is None else ask.users
+    port = DEFAULT_PORT if ask.port is None else ask.port
+    _check_sizes(model.title, context, max_context(recipe, model), users, port)
+    container = _container(image, port)
+    if container:
+        container = with_assets(container, image, recipe)
+    else:
+        _refuse_assets(recipe)
+    flags = {flag: setting.value for flag, setting in recipe.flags.items()}
+    env = {variable: str(setting.value) for variable, setting in recipe.env.items()}
+    return Launch(
+        name=ask.name or recipe.name,
+        model=model.id,
+        engine=recipe.engine,
+        version=image.version,
+        flags={**flags, **engines.size_flags(recipe.engine, context, users)},
+        env={**(_HUB_ENV[recipe.engine] if container else {}), **env},
+        port=port,
+        container=container,
+        sparks=recipe.sparks,
+    )
+
+
+def _check_sizes(title: str, context: int, limit: int, users: int, port: int) -> None:
+    if context > limit:
+        raise UsageError(
+            f"{title} takes {limit:,} tokens at most, and {context:,} were asked for",
+            next=f"--context {limit}",
+        )
+    if context < 1 or users < 1:
+        raise UsageError(f"context {context} and users {users} must both be at least 1", next="--users 1")
+    if not 0 < port < 65536:
+        raise UsageError(f"{port} is not a port", next=f"--port {DEFAULT_PORT}")
+
+
+def _container(image: Image, port: int) -> Container | None:
+    if image.reference is None:
+        return None
+    return Container(
+        image=image.reference,
+        program=() if image.entrypoint else engines.program(image.engine),
+        gpus="all" if image.gpu else None,
+        ipc=image.ipc,
+        publish=(f"{LOOPBACK}:{port}:{port}",),
+        mounts=(Mount(HUB_CACHE, HUB_INSIDE),),
+    )
+
+
+def with_assets(container: Container, image: Image, recipe: Recipe) -> Container:
+    """The container with the recipe's assets: its program becomes a script that fetches them first."""
+    fetches = [command for asset in recipe.assets if (command := _fetch_command(asset))]
+    if not fetches:
+        return container
+    script = " && ".join([*fetches, " ".join(engines.program(image.engine))])
+    return replace(container, entrypoint="" if image.entrypoint else None, program=("bash", "-c", script))
+
+
+def _refuse_assets(recipe: Recipe) -> None:
+    for asset in recipe.assets:
+        if _fetch_command(asset):
+            raise UsageError(
+                f"{recipe.name} needs {asset.name} beside its engine, which runs in no container here",
+                next="firesteel models",
+            )
+
+
+def _fetch_command(asset: Asset) -> str | None:
+    """`hf download` prints the path in the cache, which is mounted: the second start needs no network."""
+    if asset.kind == "package":
+        return f"python3 -m pip install --no-cache-dir {shlex.quote(asset.name)}"
+    if asset.target is None:
+        return None
+    download = shlex.join(["hf", "download", "--quiet", asset.name, *([asset.path] if asset.path else [])])
+    folder = PurePosixPath(asset.target).parent
+    return f'mkdir -p {shlex.quote(str(folder))} && ln -sfn "$({download})" {shlex.quote(asset.target)}'
+
+
+def in_container(launch: Launch, image: Image) -> Launch:
+    """A launch without a container, in this image, reached through the loopback address alone.
+
+    A model on disk is mounted read-only; a Hub id stays one, with the host's cache mounted.
+    """
+    container = _container(image, launch.port)
+    if container is None:
+        return replace(launch, container=None)
+    flags = {name: value for name, value in launch.flags.items() if name != "host"}
+    if not (launch.model.startswith("/") or launch.model.lower().endswith(".gguf")):
+        env = {**_HUB_ENV[launch.engine], **launch.env}
+        return replace(launch, flags=flags, env=env, container=container)
+    folder, _, name = launch.model.rpartition("/")
+    inside = f"{MODELS_INSIDE}/{name}"
+    is_file = name.lower().endswith(".gguf")
+    mount = Mount(folder or ".", MODELS_INSIDE, True) if is_file else Mount(launch.model, inside, True)
+    return replace(launch, model=inside, flags=flags, container=replace(container, mounts=(mount,)))
+
+
+# --- planning ---
+
+
+def with_user_options(launch: Launch, ask: Ask) -> Launch:
+    """What the user typed, in place of what the recipe has."""
+    flags: dict[str, FlagValue] = {}
+    if ask.kv_cache_dtype == "auto":  # whatever the checkpoint is calibrated for
+        pass
+    elif ask.kv_cache_dtype and launch.engine == "llamacpp":
+        flags |= {"cache-type-k": ask.kv_cache_dtype, "cache-type-v": ask.kv_cache_dtype}
+    elif ask.kv_cache_dtype:
+        flags["kv-cache-dtype"] = ask.kv_cache_dtype
+    if ask.kv_cache_bytes is not None:
+        if launch.engine != "vllm":
+            raise UsageError("only vLLM can be told the bytes of its cache", next="--engine vllm")
+        flags["kv-cache-memory-bytes"] = str(ask.kv_cache_bytes)
+    changed = replace(launch, flags={**launch.flags, **flags}, version=ask.version or launch.version)
+    return across_sparks(changed, ask.sparks or launch.sparks)
+
+
+def across_sparks(launch: Launch, sparks: int) -> Launch:
+    """The first node of a launch over several Sparks.
+
+    Nodes reach each other at ports that they choose themselves and through the link's RDMA devices: what the
+    rules `cluster-behind-bridge` and `cluster-without-rdma` ask of other people's launches;
+    https://docs.vllm.ai/en/latest/serving/parallelism_scaling/, seen 2026-11-15.
+    """
+    if sparks == 1 or launch.engine == "llamacpp":  # llama.cpp has no tensor parallelism between machines
+        return replace(launch, sparks=sparks)
+    flags = {
+        **launch.flags, "tensor-parallel-size": str(sparks), "nnodes": str(sparks), "node-rank": "0",
+        ("master-addr" if launch.engine == "vllm" else "dist-init-addr"): "$HEAD",
+    }  # fmt: skip
+    container = launch.container
+    if container:
+        flags.setdefault("host", LOOPBACK)  # nothing is published on the host's network
+        given = {name for name, _ in container.options}
+        rdma = (("device", "/dev/infiniband"), ("ulimit", "memlock=-1"))
+        container = replace(
+            container,
+            network="host",
+            ipc=container.ipc or "host",
+            publish=(),
+            options=(*container.options, *(option for option in rdma if option[0] not in given)),
+        )
+    return replace(launch, flags=flags, container=container, sparks=sparks)
+
+
+def with_memory_flags(launch: Launch, kv_bytes: int, needed_bytes: float, total_bytes: int) -> Launch:
+    """vLLM is told bytes, not only a fraction: a fraction of unified memory bounds nothing.
+
+    It refuses to start when the fraction of the total is not free, even with bytes given, so the fraction is
+    set to what the plan needs.
+    """
+    memory_flags = {"kv-cache-memory-bytes", "gpu-memory-utilization"}
+    if launch.engine != "vllm" or not kv_bytes or memory_flags & launch.flags.keys():
+        return launch
+    fraction = min(1.0, ceil(100 * needed_bytes / total_bytes) / 100)
+    flags: dict[str, FlagValue] = {
+        "kv-cache-memory-bytes": str(kv_bytes),
+        "gpu-memory-utilization": f"{fraction:.2f}",
+    }
+    return replace(launch, flags={**launch.flags, **flags})
+
+
+# --- starting ---
+
+
+def listening_on(launch: Launch, address: str, key_variable: str | None) -> Launch:
+    """Bound to an address. The engine gets its key by variable: the value is in the secrets file."""
+    if launch.container is None:
+        launch = replace(launch, flags={**launch.flags, "host": address})
+    else:
+        bracketed = f"[{address}]" if ":" in address else address
+        publish = (port.replace(f"{LOOPBACK}:", f"{bracketed}:", 1) for port in launch.container.publish)
+        launch = replace(launch, container=replace(launch.container, publish=tuple(publish)))
+    if key_variable:
+        launch = replace(launch, env={**launch.env, key_variable: f"${key_variable}"})
+    return launch
+
+
+def with_local_files(
+    launch: Launch, hub_cache: str, compiled: str, wheels: str | None = None, revision: str | None = None
+) -> Launch:
+    """The container as it runs after a pull: offline, with the host's Hub cache and compiled kernels.
+
+    The cache is mounted read-only: a container that runs as root leaves no files there that its owner cannot
+    touch. What the recipe says of a variable or a flag stays.
+    """
+    container = launch.container
+    if container is None:
+        return launch
+    mounts = tuple(
+        mount
+        for mount in container.mounts
+        if mount.target != HUB_INSIDE and not mount.source.startswith(f"{hub_cache}/")
+    )
+    env = dict(COMPILE_CACHE_ENV[launch.engine])
+    if len(mounts) < len(container.mounts):
+        mounts = (*mounts, Mount(hub_cache, HUB_CACHE_INSIDE, read_only=True))
+        env |= OFFLINE_ENV[launch.engine]
+    mounts = (*mounts, Mount(compiled, COMPILED_INSIDE))
+    if wheels:
+        env |= _WHEELS_ENV
+        mounts = (*mounts, Mount(wheels, WHEELS_INSIDE, read_only=True))
+    # A commit that no branch names must be given; llama.cpp knows no revisions.
+    pinned = {"revision": revision} if revision and launch.engine != "llamacpp" else {}
+    return replace(
+        launch,
+        model=_in_hub_cache(launch, container, hub_cache),
+        flags={**pinned, **launch.flags},
+        env={**env, **launch.env},
+        container=replace(container, mounts=mounts),
+    )
+
+
+def _in_hub_cache(launch: Launch, container: Container, hub_cache: str) -> str:
+    """A file of the cache is a link into another folder of it, so the whole cache is mounted."""
+    for mount in container.mounts:
+        if mount.source.startswith(f"{hub_cache}/") and launch.model.startswith(mount.target):
+            return f"{HUB_CACHE_INSIDE}{mount.source[len(hub_cache) :]}{launch.model[len(mount.target) :]}"
+    return launch.model
+
+
+def supervised(launch: Launch, container: Container) -> Launch:
+    """In the foreground as a child of its supervisor; nothing is left to clean up when it ends.
+
+    The Hub token is passed by name: for gated models, and only if the user has one.
+    """
+    return replace(
+        launch,
+        container=replace(container, options=(*container.options, *_SUPERVISED_OPTIONS)),
+        env={HUB_TOKEN: f"${HUB_TOKEN}", **launch.env},
+    )
+
+
+def embedded(launch: Launch, model_path: str, cores: int) -> Launch:
+    """llama.cpp's threads wait for each other at every layer: one that shares its core holds up all."""
+    defaults: dict[str, FlagValue] = {
+        "log-verbosity": _LOG_WITH_BUFFERS,
+        "threads": str(max(1, cores - 1)),
+        "metrics": True,
+    }
+    return replace(launch, model=model_path, flags={**defaults, **launch.flags})

@@ -1,0 +1,106 @@
+"""What is known about this machine and its user, assembled in one place.
+
+    workspace = Workspace(find_home())
+    best = workspace.propose(Ask("gpt-oss-120b"), workspace.host())[0]
+
+The catalog with the user's own recipes over it, the host, the memory that earlier starts took here, the
+user's own benchmark runs, checkpoints on disk and on the Hub. `plan`, `up`, `up -f`, `render`, `bench`,
+`tune`, the gateway's loader and the library all propose through it, so that one Ask gives one plan whichever
+way it comes in. It decides nothing: `rules.propose` does, from these values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import get_args
+
+from firesteel import catalog as recipes
+from firesteel import rules
+from firesteel.catalog import Catalog, Images
+from firesteel.edge.files.home import Home, catalog_files
+from firesteel.edge.files.measured_memory import read_measured_memory
+from firesteel.edge.files.own_runs import read_own_runs
+from firesteel.edge.model_reference import is_hub_id, is_path
+from firesteel.errors import UsageError
+from firesteel.facts import Checkpoint, Host
+from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.launch import Ask, EngineName
+from firesteel.planner import MeasuredMemory, OwnRun
+from firesteel.rules import Proposal
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Not slotted: files are read when somebody first needs them, and then not again."""
+
+    home: Home
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The shipped catalog, with the user's own folder over it."""
+        return recipes.overlay(recipes.shipped(), catalog_files(self.home))
+
+    @cached_property
+    def measured_memory(self) -> Mapping[str, MeasuredMemory]:
+        """What earlier starts took on this host, by launch key."""
+        return read_measured_memory(self.home)
+
+    @cached_property
+    def own_runs(self) -> Mapping[str, tuple[OwnRun, ...]]:
+        """What the user's own benchmarks measured on this host, by launch key."""
+        return read_own_runs(self.home)
+
+    def host(self, name: str | None = None) -> Host:
+        """This machine as it is now, measured; or one from the hardware data (`gb10`), at rest."""
+        if name is None or name == "local":
+            from firesteel.edge.host.machine import local_host  # a named host is never measured
+
+            return local_host(self.home)
+        return host_at_rest(hardware(name))
+
+    def images(self, text: str | None = None) -> Images:
+        """Known images, with those that `learn` added: all of them, or those that a text may name.
+
+        A mistake in the user's own recipes is no reason not to check somebody else's command line.
+        """
+        from firesteel.edge.files import learned_engines  # loads the readers of engines' sources
+
+        try:
+            known = self.catalog.images
+        except UsageError:
+            known = recipes.shipped().images
+        books = [book for engine in get_args(EngineName) for book in learned_engines.books(self.home, engine)]
+        return recipes.with_learned(known, learned_engines.images(self.home, among=text), books)
+
+    def propose(self, ask: Ask, host: Host) -> tuple[Proposal, ...]:
+        """The ways to serve what was asked for on a host, best first.
+
+        A path is read, a name is looked up, a Hub id is looked up and then read. What was measured here says
+        nothing about a host from the hardware data.
+        """
+        if ask.version:
+            ask = replace(ask, version=rules.release(ask.engine, ask.version))
+        is_local = host.name == "local"
+        memory = self.measured_memory if is_local else {}
+        runs = self.own_runs if is_local else {}
+        if ask.model and self._is_checkpoint(ask.model):
+            checkpoint = _open_checkpoint(ask.model, ask.quant)
+            return (rules.propose_checkpoint(checkpoint, self.catalog.images, host, ask, memory, runs),)
+        return rules.propose(self.catalog, host, ask, memory, runs)
+
+    def _is_checkpoint(self, model: str) -> bool:
+        return is_path(model) or (is_hub_id(model) and not self._is_in_catalog(model))
+
+    def _is_in_catalog(self, name: str) -> bool:
+        try:
+            return bool(recipes.find(self.catalog, name))
+        except UsageError:
+            return False
+
+
+def _open_checkpoint(model: str, quant: str | None) -> Checkpoint:
+    from firesteel.edge.files import checkpoints  # loads HTTP and TLS, which the catalog does without
+
+    return checkpoints.open_path(model, quant) if is_path(model) else checkpoints.open_hub(model)
