@@ -17,16 +17,14 @@ from hypothesis import strategies as st
 
 from firesteel.bench.compare.stats import mean_interval
 from firesteel.bench.compare.verdict import verdict
-from firesteel.bench.report import format
-from firesteel.bench.report.plot import Dot, thinned
-from firesteel.bench.report.report import published_rows, report_page
-from firesteel.bench.report.row_chart import binned
+from firesteel.bench.report import formatting
+from firesteel.bench.report.page import published_rows, report_page
 from firesteel.bench.results.history import open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
 from firesteel.cli import compare
 from firesteel.cli.output import bench
-from firesteel.cli.output.bench_page import before, write_page
+from firesteel.cli.output.bench_page import earlier_run, write_page
 from firesteel.edge.files.home import Home
 from firesteel.planner.speed.published import PublishedRun as Published
 from tests.bench.made_up import POINTS, made_up, of_texts
@@ -38,16 +36,16 @@ HOSTILE = (
     "\x00\x1b[31m\ud800\u202e&amp;'\""
 )
 CHARTS = (
-    "Throughput of all against the speed of each",
-    "Time to the first word against the length of the prompt",
-    "Decode against depth",
+    "Total throughput against speed per user",
+    "Time to first token against prompt length",
+    "Decode speed against depth",
     "Plan against measured",
-    "Share of what the memory's bandwidth allows",
-    "Time between pieces of an answer",
-    "Clock of the GPU",
-    "Power of the GPU",
-    "Heat of the GPU",
-    "Requests that went wrong",
+    "Share of the memory bandwidth limit",
+    "Time between chunks of an answer",
+    "GPU clock",
+    "GPU power",
+    "GPU temperature",
+    "Failed requests",
 )
 
 
@@ -97,20 +95,20 @@ def test_a_run_with_everything_has_every_chart_and_each_says_what_it_shows() -> 
 def test_what_is_not_known_is_left_out_and_said() -> None:
     root = parsed(report_page(of_texts("prose")))
     text = words(root)
-    assert drawn(root) == ["Time between pieces of an answer"]  # from the figures, without samples
+    assert drawn(root) == ["Time between chunks of an answer"]  # from the figures, without samples
     for title in CHARTS[:5]:
         assert re.search(re.escape(title) + " Left out: [^.]{10,}", text), title
-    assert "What the machine did meanwhile Left out" in text
-    assert "Requests that went wrong None did; 5 good ones are in the figures." in text
-    assert "no plan was kept with it" in text
-    assert "engine not known" in text and "host not known" in text
+    assert "The host during the run Left out" in text
+    assert "Failed requests None; the figures include 5 good ones." in text
+    assert "the run has no plan" in text
+    assert "engine unknown" in text and "host unknown" in text
 
 
 def test_a_run_of_nothing_says_so() -> None:
     kept = made_up()
     text = words(parsed(report_page(StoredRun(replace(kept.run, figures=(), beside={}, client={})))))
     assert "Nothing could be measured" in text
-    assert "Every figure There are none" in text
+    assert "All figures There are none" in text
 
 
 # --- hostile words and numbers ---
@@ -269,20 +267,6 @@ def test_thousands_of_samples_and_points_make_a_page_of_bounded_size() -> None:
     assert "more rows are left out" in page
 
 
-def test_thinning_keeps_spikes() -> None:
-    dots = [Dot(float(at), 1000.0 if at == 777 else 5.0) for at in range(5000)]
-    kept = thinned(dots, 200)
-    assert len(kept) <= 202
-    assert max(dot.y for dot in kept) == 1000.0
-    assert [dot.x for dot in kept] == sorted(dot.x for dot in kept)
-
-
-def test_bins_hold_every_value_once() -> None:
-    found = binned([1.0, 1.0, 1.0, 50.0, 0.0001, 1e9], 0.5, 100.0, 10)
-    assert max(share for _, _, share in found) == 1.0
-    assert sum(round(3 * share) for _, _, share in found) == 6
-
-
 # --- words ---
 
 
@@ -291,12 +275,12 @@ def test_bins_hold_every_value_once() -> None:
 )
 def test_figures_are_worded_as_in_the_table(values: list[float]) -> None:
     found = mean_interval(values)
-    assert format.figure(found) == bench.figure(found)
+    assert formatting.figure(found) == bench.figure(found)
 
 
 @pytest.mark.parametrize("point", POINTS[:-1])
 def test_loads_are_worded_as_compare_words_them(point: Point) -> None:
-    assert format.load(point) == compare.said(point)
+    assert formatting.load(point) == compare.said(point)
 
 
 def told(run: BenchRun) -> str:
@@ -364,13 +348,13 @@ def chart(root: ElementTree.Element, title: str) -> ElementTree.Element:
 
 def test_measured_is_filled_planned_a_band_and_reported_hollow() -> None:
     root = parsed(report_page(made_up(), [published(44.0), published(39.0, 8192)]))
-    found = chart(root, "Decode against depth")
+    found = chart(root, "Decode speed against depth")
     circles = list(found.iter(f"{SVG}circle"))
     hollow = [each for each in circles if each.attrib["fill"] == "none"]
     assert len(hollow) == 2 + 1  # and the one that says what they mean
     assert len(circles) - len(hollow) == 3 + 1
     assert len(list(found.iter(f"{SVG}polygon"))) == 1
-    none = chart(parsed(report_page(made_up())), "Decode against depth")
+    none = chart(parsed(report_page(made_up())), "Decode speed against depth")
     assert not [each for each in none.iter(f"{SVG}circle") if each.attrib["fill"] == "none"]
 
 
@@ -384,7 +368,7 @@ def test_a_dot_lies_where_its_figure_is() -> None:
         replace(each, decode_tps=MeasuredFigure(v, v, v, 3)) for each, v in ((slow, 20.0), (fast, 40.0))
     )
     run = replace(kept.run, points=(slow.point, fast.point), figures=(slow, fast))
-    found = chart(parsed(report_page(StoredRun(run))), "Decode against depth")
+    found = chart(parsed(report_page(StoredRun(run))), "Decode speed against depth")
     heights = [294 - float(each.attrib["cy"]) for each in found.iter(f"{SVG}circle")][:2]
     assert heights[1] == pytest.approx(2 * heights[0], rel=0.01)
 
@@ -417,9 +401,9 @@ def test_the_page_is_held_against_the_last_run_of_the_same_model(tmp_path: Path)
     with open_history(Home(tmp_path)) as history:
         for run in (old, other, now.run):
             history.begin(run)
-        found = before(history, now.run)
+        found = earlier_run(history, now.run)
         assert found is not None and found.id == "run-old"
-        assert before(history, old) is None
+        assert earlier_run(history, old) is None
         write_page(tmp_path / "page.html", now, history)
     text = words(parsed((tmp_path / "page.html").read_text("utf-8")))
-    assert "Against run run-old" in text and "no difference seen" in text
+    assert "Compared with run run-old" in text and "no difference seen" in text

@@ -5,7 +5,6 @@ shows beside the launch: reasons, sizes, times, digests. Pure and deterministic:
 same text, byte for byte. It decides nothing and runs nothing.
 """
 
-from firesteel.render.charts import Bar, Panel, draw_chart
 from firesteel.render.compose import compose
 from firesteel.render.docker import contained, docker, docker_argv
 from firesteel.render.kubernetes import Cluster, kubernetes, swap_script
@@ -15,16 +14,13 @@ from firesteel.render.sparkrun import sparkrun
 from firesteel.render.systemd import systemd
 
 __all__ = [
-    "Bar",
     "Cluster",
     "LaunchFacts",
-    "Panel",
     "compose",
     "contained",
     "digest_of",
     "docker",
     "docker_argv",
-    "draw_chart",
     "kubernetes",
     "pinned",
     "quadlet",
