@@ -29,7 +29,7 @@ from firesteel.facts import Checkpoint, Host
 from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.launch import Ask, EngineName
 from firesteel.planner import MeasuredMemory, OwnRun
-from firesteel.reads import ReadLaunch, nothing_started
+from firesteel.reads import ReadLaunch, no_launch_error
 from firesteel.rules import Finding, Lint, Proposal
 
 if TYPE_CHECKING:  # what runs is loaded by those who run something
@@ -107,7 +107,7 @@ def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") 
     """What the rules say of every launch in a text."""
     found = rules.lint(text, path, Lint(images(text), hardware_name))
     if not found.readings:
-        raise found.problem or nothing_started(path)
+        raise found.problem or no_launch_error(path)
     return found.findings
 
 

@@ -12,10 +12,10 @@ from firesteel.units import GIB
 
 
 def box(line: str) -> Container:
-    page = SourceFile("run.sh", line)
-    (command,) = split(page.whole, page)
-    given, at = docker.options(command.words)
-    return docker.container(command.words[at].text, given, ())
+    file = SourceFile("run.sh", line)
+    (command,) = split(file.whole, file)
+    given, at = docker.parse_options(command.words)
+    return docker.build_container(command.words[at].text, given, ())
 
 
 @pytest.mark.parametrize(
@@ -68,16 +68,16 @@ def test_mounts(option: str, expected: Mount | None) -> None:
 
 def test_environment() -> None:
     line = '-e A=1 -eB=2 --env C --env D="$D" -e E=${E} -e F=$G -e H= -e A=3 img'
-    page = SourceFile("run.sh", line)
-    (command,) = split(page.whole, page)
-    given, _ = docker.options(command.words)
+    file = SourceFile("run.sh", line)
+    (command,) = split(file.whole, file)
+    given, _ = docker.parse_options(command.words)
     assert docker.environment(given) == {
         "A": "3", "B": "2", "C": "$C", "D": "$D", "E": "$E", "F": "$G", "H": "",
     }  # fmt: skip
 
 
 def test_a_line_that_ends_early() -> None:
-    page = SourceFile("run.sh", "-d --gpus")
-    (command,) = split(page.whole, page)
-    given, at = docker.options(command.words)
+    file = SourceFile("run.sh", "-d --gpus")
+    (command,) = split(file.whole, file)
+    given, at = docker.parse_options(command.words)
     assert (given[-1].value, at >= len(command.words)) == (None, True)

@@ -15,10 +15,10 @@ from firesteel.catalog import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads import ReadLaunch, read
-from firesteel.reads.container_start import EngineStart
+from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.kubernetes import quantity, starts
-from firesteel.reads.nodes import documents
-from firesteel.reads.shell import NOWHERE
+from firesteel.reads.nodes import parse_documents
+from firesteel.reads.shell import NO_SPAN
 from firesteel.reads.source_text import source_file
 from firesteel.units import GIB
 
@@ -78,21 +78,21 @@ def test_a_variable_goes_with_its_whole_item(cluster: tuple[ReadLaunch, ...]) ->
     assert cut["ORG"] == "name: ORG\n              value: Qwen"
     assert cut["API_KEY"].endswith("secretKeyRef: {name: keys, key: api}")
     assert cut["VLLM_USE_V1"] == '{name: VLLM_USE_V1, value: "1"}'
-    assert words["model"][0].span == NOWHERE
+    assert words["model"][0].span == NO_SPAN
     assert text[slice(*words["flag:max-model-len"][1].span)] == '"32768"'
 
 
 def test_an_item_ends_where_its_text_does() -> None:
     text = manifest("env:\n  - name: A\n    value: |\n      b\n  - name: B\n    value: c\nimage: x")
-    first = one(text).given[0].word
+    first = one(text).options[0].word
     assert text[slice(*first.span)].endswith("value: |\n            b")
 
 
 def test_variables_belong_to_one_container() -> None:
     spec = "{containers: [{env: [{name: A, value: b}]}, {args: [$(A)]}]}"
-    (document,) = documents(source_file(f"apiVersion: v1\nkind: Pod\nspec: {spec}", "pod.yaml"))
+    (document,) = parse_documents(source_file(f"apiVersion: v1\nkind: Pod\nspec: {spec}", "pod.yaml"))
     _, second = starts(document) or ()
-    assert second.words[0].text == "$(A)"
+    assert second.arguments[0].text == "$(A)"
 
 
 def manifest(container: str, pod: str = "") -> str:
@@ -101,7 +101,7 @@ def manifest(container: str, pod: str = "") -> str:
 
 
 def one(text: str) -> EngineStart:
-    (document,) = documents(source_file(text, "pod.yaml"))
+    (document,) = parse_documents(source_file(text, "pod.yaml"))
     (start,) = starts(document) or ()
     return start
 
@@ -151,8 +151,8 @@ SHM = "volumes: [{name: v, emptyDir: {medium: Memory%s}}]"
 )  # fmt: skip
 def test_options(container: str, pod: str, expected: list[tuple[str, str | None]]) -> None:
     start = one(manifest(container, pod))
-    assert [(option.name, option.value) for option in start.given] == expected
-    assert all(option.word.line > 3 for option in start.given)
+    assert [(option.name, option.value) for option in start.options] == expected
+    assert all(option.word.line > 3 for option in start.options)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_variables(written: str, read_as: str) -> None:
           - {{name: A, value: 1}}
           - {{name: SECRET, valueFrom: {{secretKeyRef: {{name: a, key: b}}}}}}
         """)
-    assert [word.text for word in one(text).words] == [read_as]
+    assert [word.text for word in one(text).arguments] == [read_as]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_kinds(images: Images, kind: str, spec: str) -> None:
 
 @pytest.mark.parametrize("text", ["kind: Pod", "apiVersion: v1", "[]", "a", "kind: {a: b}\napiVersion: v1"])
 def test_what_is_no_manifest(text: str) -> None:
-    (document,) = documents(source_file(text, "x.yaml"))
+    (document,) = parse_documents(source_file(text, "x.yaml"))
     assert starts(document) is None
 
 
@@ -428,15 +428,15 @@ def doubling(count: int, uses: int) -> str:
 def test_variables_that_double(images: Images) -> None:
     (reading,) = read(doubling(60, 3), "pod.yaml", images)
     assert max(len(value) for value in reading.launch.env.values()) <= 2**16
-    with pytest.raises(UsageError, match="stand for more than"):
+    with pytest.raises(UsageError, match="expand to more than"):
         read(doubling(15, 100), "pod.yaml", images)
 
 
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("&a [*a]", "once its aliases are written out"),
-        ("{containers: [&a {image: x, <<: *a}]}", "once its aliases are written out"),
+        ("&a [*a]", "with its aliases expanded"),
+        ("{containers: [&a {image: x, <<: *a}]}", "with its aliases expanded"),
         ("[" * 50_000, "nested deeper"),
     ],
 )

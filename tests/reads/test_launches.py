@@ -164,14 +164,14 @@ def test_a_markdown_guide(images: Images) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "holds no command"),
-        ("hello world", "holds no command"),
-        ("docker run -d --gpus all", "holds no command"),
-        ("docker run alpine sh", "holds no command"),
-        ("docker run nvcr.io/nvidia/vllm:26.04-py3 bash", "holds no command"),
-        ("docker run my/vllm /bin/bash -c nvidia-smi", "holds no command"),
-        ("ssh spark", "holds no command"),
-        ("ssh spark 'vllm serve \"m'", "holds no command"),
+        ("", "has no command"),
+        ("hello world", "has no command"),
+        ("docker run -d --gpus all", "has no command"),
+        ("docker run alpine sh", "has no command"),
+        ("docker run nvcr.io/nvidia/vllm:26.04-py3 bash", "has no command"),
+        ("docker run my/vllm /bin/bash -c nvidia-smi", "has no command"),
+        ("ssh spark", "has no command"),
+        ("ssh spark 'vllm serve \"m'", "has no command"),
         ("vllm serve 'm", "never closed"),
         ("vllm serve m" + " x" * 2**20, "longer than"),
         ("vllm serve m\0", "not text"),
@@ -226,7 +226,7 @@ def test_a_script_in_a_container_sees_its_environment(images: Images) -> None:
 
 @pytest.mark.parametrize("image", ["ollama/ollama", "ghcr.io/open-webui/open-webui:ollama", "my/codellama"])
 def test_an_image_whose_name_only_ends_like_an_engine(images: Images, image: str) -> None:
-    with pytest.raises(UsageError, match="holds no command"):
+    with pytest.raises(UsageError, match="has no command"):
         read(f"docker run {image}", "-", images)
 
 

@@ -68,7 +68,7 @@ def test_a_word_knows_where_its_characters_stand() -> None:
     (line,) = split(text)
     script = line.words[2]
     assert script.text == """a "b" 'c'   d$e"""
-    assert [text[script.inside.at(at)] for at in range(len(script.text))] == list(script.text)
+    assert [text[script.content.at(at)] for at in range(len(script.text))] == list(script.text)
     assert text[slice(*script.span)] == text[8:-1]
 
 
@@ -82,7 +82,7 @@ def test_a_blank_after_a_backslash_is_seen() -> None:
 @pytest.mark.parametrize("text", ["a 'b", 'x\na "b', "a $(b", "a `b", "a $(b ' )"])
 def test_unclosed(text: str) -> None:
     line = text.count("\n") + 1
-    with pytest.raises(UsageError, match=rf"run.sh:{line}:\d+: the .* here is never closed"):
+    with pytest.raises(UsageError, match=rf"run.sh:{line}:\d+: this .* is never closed"):
         split(text)
 
 
@@ -112,10 +112,10 @@ def test_a_megabyte_of_anything_ends(unit: str) -> None:
 
 
 def test_where_the_whole_cannot_be_read_each_line_is() -> None:
-    page = SourceFile(
+    file = SourceFile(
         "guide.md", "$ run a \\\n  b\nERROR: can't open\n$ run x\n$ run 'c d'\nvllm serve \"y\n\n'z'"
     )
-    lines, problem = shell.split_leniently(page.whole, page)
+    lines, problem = shell.split_leniently(file.whole, file)
     assert [line.texts for line in lines] == [("run", "a", "b"), ("run", "x"), ("run", "c d"), ("z",)]
     assert lines[1].words[0].line == 4
     assert problem and "guide.md:6:12" in problem.what

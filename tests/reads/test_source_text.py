@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firesteel.errors import UsageError
-from firesteel.reads.source_text import MAX_CHARACTERS, Passage, SourceFile, source_file
+from firesteel.reads.source_text import MAX_CHARACTERS, SourceFile, SourceText, source_file
 
 
 def test_places() -> None:
@@ -17,7 +17,7 @@ def test_places() -> None:
 def test_a_passage_of_a_passage() -> None:
     """Indents away, then a quoted part of what is left."""
     source = "    run 'a\n    b'\n"
-    outer = Passage("run 'a\nb'\n", ((0, 4), (7, 15)))
+    outer = SourceText("run 'a\nb'\n", ((0, 4), (7, 15)))
     inner = outer.inner("a\nb", ((0, 5),))
     assert [source[inner.at(offset)] for offset in range(3)] == ["a", "\n", "b"]
     assert inner.span(0, 3) == (9, 16)

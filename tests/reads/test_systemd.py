@@ -91,7 +91,7 @@ def unit(lines: str) -> list[list[str]]:
     whole = source_file("[Service]\n" + dedent(lines), "a.service")
     found = starts(whole, whole.whole)
     assert found is not None
-    return [[word.text for word in start.words] for start in found]
+    return [[word.text for word in start.arguments] for start in found]
 
 
 @pytest.mark.parametrize("prefix", ["", "-", "+", "!!", ":", "-:"])
