@@ -9,7 +9,7 @@ from firesteel import catalog, rules
 from firesteel.catalog import Recipe
 from firesteel.launch import Ask, Launch
 from firesteel.reads import read
-from firesteel.render import LaunchFacts, contained
+from firesteel.render import LaunchFacts, containerized
 from firesteel.rules import Lint
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -62,5 +62,5 @@ def objections(text: str, path: str) -> set[str]:
 
 def own_objections(launch: Launch) -> set[str]:
     """Those that the launch itself has, in whichever form."""
-    found = rules.check(contained(launch), hardware="gb10", images=SHIPPED.images)
+    found = rules.check(containerized(launch), hardware="gb10", images=SHIPPED.images)
     return {finding.rule for finding in found if finding.level != "note"}

@@ -12,8 +12,8 @@ import yaml
 
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.render import LaunchFacts, compose, contained, pinned
-from firesteel.render.compose import settled
+from firesteel.render import LaunchFacts, compose, containerized, pin
+from firesteel.render.compose import with_bounded_restart
 from tests.render.material import (
     ON_ONE,
     SHOWN,
@@ -34,7 +34,7 @@ def test_every_recipe_is_read_back(name: str) -> None:
     launch, known = launch_of(name), known_of(name)
     text = compose(launch, known)
     VALID.validate(yaml.safe_load(text))
-    expected = contained(pinned(launch, known))
+    expected = containerized(pin(launch, known))
     assert expected.container is not None
     expected = replace(expected, container=replace(expected.container, restart="on-failure:3"))
     found = read_one(text, "compose.yaml")
@@ -77,7 +77,7 @@ def test_every_option_that_it_has_a_word_for() -> None:
 def test_a_secret_is_nowhere() -> None:
     text = compose(launch_of("smollm2"), LaunchFacts(is_gated=True))
     assert "HF_TOKEN: null" not in text
-    launch = replace(contained(launch_of("smollm2")), env={"HF_TOKEN": "$HF_TOKEN"})
+    launch = replace(containerized(launch_of("smollm2")), env={"HF_TOKEN": "$HF_TOKEN"})
     text = compose(launch)
     assert yaml.safe_load(text)["services"]["smollm2"]["environment"] == {"HF_TOKEN": None}
     assert "HF_TOKEN=... into `.env`" in text and "chmod 600" in text
@@ -86,7 +86,7 @@ def test_a_secret_is_nowhere() -> None:
 @pytest.mark.parametrize("policy", [None, "always", "unless-stopped", "on-failure"])
 def test_a_restart_policy_ends(policy: str | None) -> None:
     launch = Launch("m", "org/m", "vllm", container=Container("x/vllm", restart=policy))
-    box = settled(launch).container
+    box = with_bounded_restart(launch).container
     assert box is not None and box.restart == "on-failure:3"
 
 
@@ -97,9 +97,9 @@ def test_a_reason_stays_a_comment() -> None:
     assert "privileged" not in yaml.safe_load(text)["services"]["m"]
 
 
-def test_what_it_has_no_word_for_is_refused() -> None:
+def test_an_option_without_an_equivalent_is_refused() -> None:
     launch = Launch("m", "org/m", "vllm", container=Container("x/vllm", options=(("cidfile", "/x"),)))
-    with pytest.raises(UsageError, match="no word for `--cidfile`"):
+    with pytest.raises(UsageError, match="no equivalent of `--cidfile`"):
         compose(launch)
     with pytest.raises(UsageError, match="runs on 2 Sparks"):
         compose(launch_of("qwen3-235b-gptq-int4-two-sparks"))
@@ -110,5 +110,5 @@ def test_an_image_by_its_digest() -> None:
     launch = Launch("m", "org/m", "vllm", "0.28.0", container=Container("vllm/vllm-openai:v0.28.0"))
     text = compose(launch, LaunchFacts(digest=digest, revision="c" * 40))
     assert f"vllm/vllm-openai:v0.28.0@{digest}" in text and "--revision" in text
-    assert "can move" not in text and "not pinned" not in text
-    assert "can move" in compose(launch) and "not pinned" in compose(launch)
+    assert "can change" not in text and "not pinned" not in text
+    assert "can change" in compose(launch) and "not pinned" in compose(launch)

@@ -18,7 +18,7 @@ from firesteel.catalog import identify
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch, Mount
 from firesteel.reads import read
-from firesteel.render import contained, docker, docker_argv
+from firesteel.render import containerized, docker, docker_argv
 from firesteel.render.docker import quote
 from firesteel.units import GIB
 
@@ -125,7 +125,7 @@ def test_golden(recipe: str) -> None:
         "if this is meant: UPDATE_GOLDEN=1 pytest tests/render"
     )
     (reading,) = read(docker(launch), "golden.sh", SHIPPED.images)
-    expected = contained(launch)
+    expected = containerized(launch)
     assert reading.launch == replace(expected, version=reading.launch.version)
 
 
@@ -173,7 +173,7 @@ def test_sizes_are_docker_sizes() -> None:
 def test_a_child_process_in_its_official_image() -> None:
     launch = Launch("small", "/models/dir/a.gguf", "llamacpp", "11549", flags={"ctx-size": "4096"}, port=9000)
     assert docker(launch) == (
-        "# firesteel runs this as a child process (`llama-server`); here it is in the official image\n"
+        "# firesteel runs this as a child process (`llama-server`); this is its official image\n"
         "docker run -d --name firesteel-small \\\n"
         "  --label firesteel=small \\\n"
         "  -p 127.0.0.1:9000:9000 \\\n"
@@ -189,7 +189,7 @@ def test_a_child_process_in_its_official_image() -> None:
     assert "~/.cache/huggingface:/hub" in hub and "--hf-repo org/repo:Q4_1" in hub
     assert "vllm/vllm-openai:v0.24.0 org/m" in docker(Launch("m", "org/m", "vllm", "0.24.0"))
     assert "sglang.launch_server" in docker(Launch("m", "org/m", "sglang", "0.5.9"))
-    with pytest.raises(UsageError, match="version is not known"):
+    with pytest.raises(UsageError, match="of unknown version"):
         docker(Launch("m", "org/m", "vllm"))
 
 

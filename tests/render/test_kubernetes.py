@@ -14,7 +14,7 @@ import yaml
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads import read
-from firesteel.render import Cluster, LaunchFacts, contained, kubernetes, pinned, swap_script
+from firesteel.render import Cluster, LaunchFacts, containerized, kubernetes, pin, swap_script
 from firesteel.render.kubernetes import CLUSTER, dns_name
 from firesteel.units import GIB
 from tests.render.material import (
@@ -54,7 +54,7 @@ def both(cluster: Cluster = CLUSTER) -> str:
 def test_every_recipe_is_read_back(name: str) -> None:
     launch, known = launch_of(name), known_of(name)
     text = kubernetes([(launch, known)])
-    expected = contained(pinned(launch, known))
+    expected = containerized(pin(launch, known))
     box = expected.container
     assert box is not None
     gpu: tuple[tuple[str, str | None], ...] = (("runtime", "nvidia"),) if box.gpus else ()
@@ -212,19 +212,19 @@ def test_names(name: str, expected: str) -> None:
 
 def test_what_it_refuses() -> None:
     two = [(launch_of(TWO[0]), LaunchFacts()), (launch_of(TWO[0]), LaunchFacts())]
-    with pytest.raises(UsageError, match="called the same"):
+    with pytest.raises(UsageError, match="have the same name"):
         kubernetes(two)
-    with pytest.raises(UsageError, match="no name of a Service"):
+    with pytest.raises(UsageError, match="not a valid name of a Service"):
         kubernetes(two[:1], Cluster(service="My Service"))
-    with pytest.raises(UsageError, match="nothing to be swapped"):
+    with pytest.raises(UsageError, match="only one model to swap"):
         swap_script(two[:1])
     with pytest.raises(UsageError, match="runs on 2 Sparks"):
         kubernetes([(launch_of("qwen3-235b-gptq-int4-two-sparks"), LaunchFacts())])
     box = Container("lmsysorg/sglang:v0.5.9")
-    with pytest.raises(UsageError, match="only as a word of its command"):
+    with pytest.raises(UsageError, match="only as an argument"):
         kubernetes([(Launch("m", "org/m", "sglang", container=box), LaunchFacts())])
     box = Container("x/vllm", options=(("privileged", None),))
-    with pytest.raises(UsageError, match="no word for `--privileged`"):
+    with pytest.raises(UsageError, match="no equivalent of `--privileged`"):
         kubernetes([(Launch("m", "org/m", "vllm", container=box), LaunchFacts())])
 
 
@@ -235,4 +235,4 @@ def test_models_on_disk_and_dollars() -> None:
     found = read_one(text, "m.yaml")
     assert found.flags == launch.flags and found.container is not None
     assert found.container.mounts == (Mount("m-models", "/models/x", True),)
-    assert "put into the claim what is in /models/x" in text
+    assert "copy the content of /models/x into the claim" in text

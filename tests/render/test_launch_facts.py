@@ -6,7 +6,7 @@ import subprocess
 
 from firesteel.launch import Container, Launch
 from firesteel.reads import read
-from firesteel.render import LaunchFacts, digest_of, docker, pinned
+from firesteel.render import LaunchFacts, docker, find_digest, pin
 from tests.render.material import SHIPPED, known_of, launch_of
 
 OPEN = Launch(
@@ -24,19 +24,17 @@ def test_a_digest_is_of_exactly_this_tag() -> None:
     for digest, image in images.digests.items():
         assert image.reference is not None
         tag = image.reference.partition("@")[0]
-        assert digest_of(tag, images) == digest
-        assert digest_of(image.reference, images) is None, "it is pinned already"
-    assert digest_of("vllm/vllm-openai:v0.28.0", images) is None
+        assert find_digest(tag, images) == digest
+        assert find_digest(image.reference, images) is None, "it is pinned already"
+    assert find_digest("vllm/vllm-openai:v0.28.0", images) is None
 
 
 def test_pins_only_what_the_engine_can_pin() -> None:
     known = LaunchFacts(revision="c" * 40)
-    assert pinned(Launch("m", "org/m", "vllm"), known).flags == {"revision": "c" * 40}
-    assert pinned(Launch("m", "org/m", "vllm", flags={"revision": "mine"}), known).flags == {
-        "revision": "mine"
-    }
-    assert pinned(Launch("m", "org/m:Q4", "llamacpp"), known).flags == {}
-    assert pinned(Launch("m", "/models/m", "vllm"), known).flags == {}
+    assert pin(Launch("m", "org/m", "vllm"), known).flags == {"revision": "c" * 40}
+    assert pin(Launch("m", "org/m", "vllm", flags={"revision": "mine"}), known).flags == {"revision": "mine"}
+    assert pin(Launch("m", "org/m:Q4", "llamacpp"), known).flags == {}
+    assert pin(Launch("m", "/models/m", "vllm"), known).flags == {}
 
 
 def test_docker_says_why_before_the_command() -> None:

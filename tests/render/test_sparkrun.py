@@ -10,7 +10,7 @@ import yaml
 from firesteel import engines
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.render import contained, pinned, sparkrun
+from firesteel.render import containerized, pin, sparkrun
 from firesteel.units import GIB
 from tests.render.material import (
     RECIPES,
@@ -31,7 +31,7 @@ WITH_GPU = [name for name in RECIPES if SHIPPED.images.named[SHIPPED.recipes[nam
 def test_every_recipe_is_read_back(name: str) -> None:
     launch, known = launch_of(name), known_of(name)
     text = sparkrun(launch, known)
-    expected = contained(pinned(launch, known))
+    expected = containerized(pin(launch, known))
     box = expected.container
     assert box is not None
     env = {key: value.replace("/hub", "/cache/huggingface", 1) for key, value in expected.env.items()}
@@ -79,5 +79,5 @@ def test_it_listens_wider_only_when_the_launch_does() -> None:
 
 
 def test_an_image_without_the_gpu_is_refused() -> None:
-    with pytest.raises(UsageError, match="has no use for it"):
+    with pytest.raises(UsageError, match="does not use one"):
         sparkrun(launch_of("smollm2"))

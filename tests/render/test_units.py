@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from firesteel.errors import UsageError
 from firesteel.launch import Container, FlagValue, Launch, Mount
-from firesteel.render import LaunchFacts, contained, pinned, quadlet, systemd
+from firesteel.render import LaunchFacts, containerized, pin, quadlet, systemd
 from tests.render.material import (
     ON_ONE,
     SHOWN,
@@ -67,7 +67,7 @@ def in_home(launch: Launch) -> Launch:
 def test_every_recipe_as_a_unit_is_read_back(name: str) -> None:
     launch, known = launch_of(name), known_of(name)
     text = systemd(launch, known)
-    expected = in_home(contained(pinned(launch, known)))
+    expected = in_home(containerized(pin(launch, known)))
     assert expected.container is not None
     expected = replace(expected, container=replace(expected.container, options=(("rm", None),)))
     found = read_one(text, "x.service")
@@ -79,7 +79,7 @@ def test_every_recipe_as_a_unit_is_read_back(name: str) -> None:
 def test_every_recipe_as_a_quadlet_is_read_back(name: str) -> None:
     launch, known = launch_of(name), known_of(name)
     text = quadlet(launch, known)
-    expected = in_home(contained(pinned(launch, known)))
+    expected = in_home(containerized(pin(launch, known)))
     box = expected.container
     assert box is not None
     image = box.image if box.image.startswith(("ghcr.io/", "nvcr.io/")) else f"docker.io/{box.image}"

@@ -14,13 +14,12 @@ from itertools import islice
 
 from firesteel.errors import UsageError
 from firesteel.reads.compose_text import ExpandedText, split_command
-from firesteel.reads.docker import DockerOption
+from firesteel.reads.docker import DockerOption, csv_row
 from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.nodes import Entry, Node
 from firesteel.reads.shell import NO_SPAN, Word
 from firesteel.reads.source_text import SourceFile
 from firesteel.reads.yaml_values import (
-    csv_row,
     is_true,
     mount_option,
     node_word,

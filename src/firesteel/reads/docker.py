@@ -9,6 +9,7 @@ Seen in docker/cli `cli/command/container/opts.go` and `run.go`.
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from firesteel.catalog import SWITCHES
 from firesteel.launch import Container, Mount
 from firesteel.reads.shell import NO_SPAN, Word
 from firesteel.reads.source_text import SourceText
-from firesteel.units import parse_size
+from firesteel.units import GIB, KIB, MIB, parse_size
 
 _SHORT = {
     "a": "attach", "c": "cpu-shares", "d": "detach", "e": "env", "h": "hostname", "i": "interactive",
@@ -176,3 +177,27 @@ def _long_mount(text: str) -> Mount | None:
     if pairs.pop("type", "volume") not in ("bind", "volume") or pairs or not source or not target:
         return None
     return Mount(source, target, read_only)
+
+
+def mount_argument(mount: Mount) -> tuple[str, str]:
+    """`volume`, or `mount` where docker would take a colon in a path for a separator; and its value."""
+    if ":" not in mount.source + mount.target:
+        return "volume", f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else "")
+    kind = "bind" if mount.source[:1] in ("/", ".", "~", "$") else "volume"
+    fields = (f"type={kind}", f"source={mount.source}", f"target={mount.target}")
+    return "mount", csv_row(*fields, *(("readonly",) if mount.read_only else ()))
+
+
+def csv_row(*fields: str) -> str:
+    """`--mount` is a row of CSV."""
+    row = io.StringIO()
+    csv.writer(row, lineterminator="").writerow(fields)
+    return row.getvalue()
+
+
+def docker_size(size_bytes: int) -> str:
+    """Bytes as people write them for docker: `16g`."""
+    for unit, letter in ((GIB, "g"), (MIB, "m"), (KIB, "k")):
+        if size_bytes and size_bytes % unit == 0:
+            return f"{size_bytes // unit}{letter}"
+    return str(size_bytes)

@@ -19,14 +19,12 @@ from fractions import Fraction
 from math import ceil
 
 from firesteel.errors import UsageError
-from firesteel.reads.docker import DockerOption
+from firesteel.reads.docker import DockerOption, csv_row, docker_size
 from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.nodes import Entry, Node
 from firesteel.reads.shell import NO_SPAN, Word
 from firesteel.reads.source_text import MAX_CHARACTERS, SourceFile, SourceText, join_texts
 from firesteel.reads.yaml_values import (
-    csv_row,
-    docker_size,
     is_true,
     mount_option,
     option_from,

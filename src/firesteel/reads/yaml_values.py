@@ -5,18 +5,15 @@ An option has the position of its key or of its list item in the file.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from dataclasses import replace
 
 import yaml
 
 from firesteel.launch import Mount
-from firesteel.reads.docker import DockerOption
+from firesteel.reads.docker import DockerOption, mount_argument
 from firesteel.reads.nodes import Entry, Node
 from firesteel.reads.shell import Word
-from firesteel.units import GIB, KIB, MIB
 
 _TRUE = frozenset({"true", "yes", "on"})
 """What YAML 1.1 reads as true; the text of a scalar keeps the author's spelling."""
@@ -71,27 +68,3 @@ def _end(node: yaml.Node) -> int:
 
 def mount_option(source: str, target: str, is_read_only: bool, word: Word) -> DockerOption:
     return DockerOption(*mount_argument(Mount(source, target, is_read_only)), word)
-
-
-def mount_argument(mount: Mount) -> tuple[str, str]:
-    """`volume`, or `mount` where docker would take a colon in a path for a separator; and its value."""
-    if ":" not in mount.source + mount.target:
-        return "volume", f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else "")
-    kind = "bind" if mount.source[:1] in ("/", ".", "~", "$") else "volume"
-    fields = (f"type={kind}", f"source={mount.source}", f"target={mount.target}")
-    return "mount", csv_row(*fields, *(("readonly",) if mount.read_only else ()))
-
-
-def csv_row(*fields: str) -> str:
-    """`--mount` is a row of CSV."""
-    row = io.StringIO()
-    csv.writer(row, lineterminator="").writerow(fields)
-    return row.getvalue()
-
-
-def docker_size(size_bytes: int) -> str:
-    """Bytes as people write them for docker: `16g`."""
-    for unit, letter in ((GIB, "g"), (MIB, "m"), (KIB, "k")):
-        if size_bytes and size_bytes % unit == 0:
-            return f"{size_bytes // unit}{letter}"
-    return str(size_bytes)
