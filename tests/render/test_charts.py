@@ -52,7 +52,7 @@ def test_a_row_without_an_interval_has_no_whiskers() -> None:
 
 
 def test_the_table_has_every_series_and_the_drawing_the_first_six() -> None:
-    series = tuple(Series(f"s{n}", (DataPoint(1, n + 1, n, n + 2), DataPoint(2, 2))) for n in range(8))
+    series = tuple(Series(f"s{n}", (DataPoint(1, n + 1, (n, n + 2)), DataPoint(2, 2))) for n in range(8))
     plot = LinePlot("t", Axis("users"), Axis("tok/s"), series, (DataBand("planned", ((1, 2, 3, 4),)),))
     head, rows = plot.table()
     assert head == ("series", "users", "tok/s")

@@ -106,7 +106,7 @@ def test_what_is_not_known_is_left_out() -> None:
     assert "model_context_window" not in told("codex", PLAIN)
     (model,) = told("continue", PLAIN)["models"]
     assert "capabilities" not in model and "defaultCompletionOptions" not in model
-    assert any("not known" in note for note in settings("zed", PLAIN).notes)
+    assert any("is unknown" in note for note in settings("zed", PLAIN).notes)
 
 
 @pytest.mark.parametrize("name", client_names())

@@ -11,10 +11,12 @@ from firesteel.planner import Band
 _MAX_PLAIN = 1e9
 
 
-def number(value: float | None) -> str:
-    """As in the table of `firesteel bench`; a dash where it is unknown."""
+def number(value: float | None, form: str = "") -> str:
+    """As in the table of `firesteel bench`, or in the given format; a dash where it is unknown."""
     if value is None or not isfinite(value):
         return "-"
+    if form:
+        return f"{value:{form}}"
     if abs(value) >= _MAX_PLAIN:
         return f"{value:.2e}"
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}"

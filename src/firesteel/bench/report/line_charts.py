@@ -156,22 +156,18 @@ def _group(
     for group in groups.values():
         group.sort(key=lambda load: (load[0].users, _middle_depth(load[0])))
         first = group[0][0]
-        if len({(point.users, point.depth) for point, _, _ in group}) > 1 or (
-            keep_single_user and first.users == 1
-        ):
-            points = tuple(_data_point(x, figure, label(point)) for point, x, figure in group)
+        has_line = len({(point.users, point.depth) for point, _, _ in group}) > 1
+        if has_line or (keep_single_user and first.users == 1):
+            points = tuple(
+                DataPoint(x, y.value, (y.low, y.high) if y.n > 1 else None, label(point))
+                for point, x, y in group
+            )
             series.append(Series(name(first), points))
     return tuple(series)
 
 
 def _text_and_users(point: Point) -> Hashable:
     return point.text, point.users
-
-
-def _data_point(x: float, figure: MeasuredFigure, label: str) -> DataPoint:
-    """A single observation has no interval to draw."""
-    low, high = (figure.low, figure.high) if figure.n > 1 else (None, None)
-    return DataPoint(x, figure.value, low, high, label)
 
 
 def _band_row(x: float, band: Band) -> tuple[float, float, float, float]:

@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from firesteel.bench.compare.runs import Comparison, compare
-from firesteel.bench.compare.verdict import VerdictLine, verdict
+from firesteel.bench.compare.verdict import verdict
 from firesteel.bench.report import formatting, line_charts, row_charts
 from firesteel.bench.report.data import ChartSection, ReportData, is_number
+from firesteel.bench.report.formatting import number
 from firesteel.bench.report.html import Markup, bullets, document, element, table
 from firesteel.bench.report.sanitize import sanitize
 from firesteel.bench.report.timeline import host_over_time
@@ -31,16 +32,15 @@ _CHARTS = (
 )  # fmt: skip
 _MAX_FLAGS = 80
 _UNKNOWN = "unknown"
+_KINDS = {"fact": "Measured", "good": "Good", "warning": "Warning", "unknown": "Unknown"}
 
 
 def published_rows(run: BenchRun) -> tuple[PublishedRun, ...]:
     """What others published about the same checkpoint in the same engine."""
     launch = run.subject.launch
     sparks = launch.get("sparks")
-    checkpoint = str(launch.get("model") or run.subject.model)
-    return published_runs.runs_of(
-        checkpoint, run.subject.engine or "", sparks if isinstance(sparks, int) else 1
-    )
+    model, engine = str(launch.get("model") or run.subject.model), run.subject.engine or ""
+    return published_runs.runs_of(model, engine, sparks if isinstance(sparks, int) else 1)
 
 
 def report_page(
@@ -77,12 +77,8 @@ def _summary(stored: StoredRun) -> Iterator[Markup]:
     if any("made up" in note for note in run.notes):
         yield element("p", "These figures are made up: nothing was measured.", "alert")
     yield element("h2", "Summary")
-    yield Markup("\n".join(['<ul class="verdict">', *map(_verdict_line, verdict(run)), "</ul>"]))
-
-
-def _verdict_line(line: VerdictLine) -> str:
-    kinds = {"fact": "Measured", "good": "Good", "warning": "Warning", "unknown": "Unknown"}
-    return f"<li><b>{kinds[line.kind]}</b> {escape_text(line.text, 1000)}</li>"
+    lines = (f"<li><b>{_KINDS[line.kind]}</b> {escape_text(line.text, 1000)}</li>" for line in verdict(run))
+    yield Markup("\n".join(['<ul class="verdict">', *lines, "</ul>"]))
 
 
 def _time(began: str) -> str:
@@ -120,9 +116,7 @@ def _subject(run: BenchRun) -> Iterator[Markup]:
 
 
 def _host(host: Mapping[str, Any]) -> str:
-    memory, bandwidth, gpus = (
-        host.get(key) for key in ("memory_total_bytes", "bandwidth_bytes_per_s", "gpus")
-    )
+    memory, bandwidth, gpus = map(host.get, ("memory_total_bytes", "bandwidth_bytes_per_s", "gpus"))
     facts = [
         str(host.get("title") or host.get("name") or ""),
         f"{host['cores']} cores" if isinstance(host.get("cores"), int) else "",
@@ -150,25 +144,29 @@ def _launch(launch: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "command", " ".join(map(str, start[:200]))
 
 
-_COLUMNS: tuple[tuple[str, Callable[[PointFigures], str]], ...] = (
-    ("decode tok/s", lambda figures: formatting.figure(figures.decode_tps)),
-    ("total tok/s", lambda figures: formatting.figure(figures.total_tps)),
-    ("TTFT ms", lambda figures: formatting.figure(figures.ttft_mean_ms)),
-    ("p50 / p90 / p99", lambda figures: _percentiles(figures.ttft_ms)),
-    ("prefill tok/s", lambda figures: formatting.figure(figures.prefill_tps)),
-    ("repetitions", lambda figures: _repetitions(figures)),
+_Column = tuple[str, Callable[[PointFigures], str]]
+_COLUMNS: tuple[_Column, ...] = (
+    ("load", lambda f: formatting.load(f.point)),
+    ("decode tok/s", lambda f: formatting.figure(f.decode_tps)),
+    ("total tok/s", lambda f: formatting.figure(f.total_tps)),
+    ("TTFT ms", lambda f: formatting.figure(f.ttft_mean_ms)),
+    ("p50 / p90 / p99", lambda f: " / ".join(number(f.ttft_ms.get(p)) for p in ("p50", "p90", "p99"))),
+    ("prefill tok/s", lambda f: formatting.figure(f.prefill_tps)),
+    ("repetitions", lambda f: number(f.visits, ".0f")),
+    ("failed requests", lambda f: f"{sum(f.wrong.values()):,}"),
 )
-_MORE_COLUMNS: tuple[tuple[str, Callable[[PointFigures], float | None], str], ...] = (
-    ("share of the bandwidth limit", lambda figures: figures.bandwidth_share, ".2f"),
-    ("tokens per step", lambda figures: figures.accepted_per_step, ".2f"),
-    ("J/token of the GPU", lambda figures: figures.joules_per_token, ".3f"),
-    ("requests/s within the target", lambda figures: figures.goodput_per_s, ".2f"),
-    ("cached share of prompts", lambda f: f.cached_share if f.point.shared_tokens else None, ".0%"),
-    ("KV cache usage", lambda figures: figures.kv_usage, ".0%"),
-    ("preemptions", lambda figures: figures.preemptions, ",.0f"),
-    ("TTFT ms, cold", lambda figures: figures.cold.get("ttft_ms"), ""),
-    ("decode tok/s, cold", lambda figures: figures.cold.get("decode_tps"), ""),
-    ("decode tok/s by the engine's own clock", lambda figures: figures.server.get("decode_tps"), ""),
+_MORE_COLUMNS: tuple[_Column, ...] = (
+    _COLUMNS[0],
+    ("share of the bandwidth limit", lambda f: number(f.bandwidth_share, ".2f")),
+    ("tokens per step", lambda f: number(f.accepted_per_step, ".2f")),
+    ("J/token of the GPU", lambda f: number(f.joules_per_token, ".3f")),
+    ("requests/s within the target", lambda f: number(f.goodput_per_s, ".2f")),
+    ("cached share of prompts", lambda f: number(f.cached_share if f.point.shared_tokens else None, ".0%")),
+    ("KV cache usage", lambda f: number(f.kv_usage, ".0%")),
+    ("preemptions", lambda f: number(f.preemptions, ",.0f")),
+    ("TTFT ms, cold", lambda f: number(f.cold.get("ttft_ms"))),
+    ("decode tok/s, cold", lambda f: number(f.cold.get("decode_tps"))),
+    ("decode tok/s by the engine's own clock", lambda f: number(f.server.get("decode_tps"))),
 )
 
 
@@ -177,36 +175,17 @@ def _figures(every: Sequence[PointFigures]) -> Iterator[Markup]:
     if not every:
         yield element("p", "There are none.")
         return
-    head = ("load", *(name for name, _ in _COLUMNS))
-    yield table(head, [(formatting.load(f.point), *(cell(f) for _, cell in _COLUMNS)) for f in every])
-    # A column without a single value is left out.
-    columns = [column for column in _MORE_COLUMNS if any(column[1](f) is not None for f in every)]
-    if columns:
-        rows = [
-            (formatting.load(f.point), *(_format(value(f), form) for _, value, form in columns))
-            for f in every
-        ]
-        yield table(("load", *(name for name, _, _ in columns)), rows)
+    for columns in (_COLUMNS, _MORE_COLUMNS):
+        known = [(name, cell) for name, cell in columns if any(cell(f).strip("- /") for f in every)]
+        if len(known) > 1:
+            yield table([name for name, _ in known], [[cell(f) for _, cell in known] for f in every])
     yield element(
         "p",
         "A load is the kind of text, the concurrent users, and the tokens of prompt + answer. Intervals are "
         "95 % intervals over repetitions; (once) is a single repetition without an interval. A dash is "
-        "unknown.",
+        "unknown; a column in which nothing is known is left out.",
         "quiet",
     )
-
-
-def _format(value: float | None, form: str) -> str:
-    return formatting.number(value) if value is None or not form else f"{value:{form}}"
-
-
-def _percentiles(ttft_ms: Mapping[str, float]) -> str:
-    return " / ".join(formatting.number(ttft_ms.get(p)) for p in ("p50", "p90", "p99")) if ttft_ms else "-"
-
-
-def _repetitions(figures: PointFigures) -> str:
-    failed = sum(figures.wrong.values())
-    return f"{figures.visits}" + (f", {failed:,} requests failed" if failed else "")
 
 
 def _chart(chart: ChartSection) -> Iterator[Markup]:

@@ -20,8 +20,7 @@ _Box = tuple[float, float, float, float]
 class DataPoint:
     x: float
     y: float
-    low: float | None = None
-    high: float | None = None
+    interval: tuple[float, float] | None = None
     label: str = ""
     source: str = ""
     """Only in the table."""
@@ -71,9 +70,11 @@ class LinePlot:
         for series in self.series:
             for point in series.points:
                 name = ", ".join(filter(None, (series.name, point.label, point.source)))
-                rows.append((name, format_number(point.x), _interval(point.y, point.low, point.high)))
+                rows.append((name, format_number(point.x), _with_interval(point.y, point.interval)))
         for band in self.bands:
-            rows += [(band.name, format_number(x), _interval(y, low, high)) for x, low, y, high in band.rows]
+            rows += [
+                (band.name, format_number(x), _with_interval(y, (low, high))) for x, low, y, high in band.rows
+            ]
         return ("series", self.x.label, self.y.label), rows
 
     def svg(self, name: str) -> str:
@@ -101,7 +102,7 @@ class LinePlot:
         points = [point for series in drawn for point in series.points]
         band_rows = [row for band in self.bands for row in band.rows]
         xs = [*(point.x for point in points), *(row[0] for row in band_rows)]
-        ys = [value for point in points for value in (point.y, point.low, point.high) if value is not None]
+        ys = [value for point in points for value in (point.y, *(point.interval or ()))]
         ys += [value for row in band_rows for value in row[1:]]
         x = fit_scale(self.x, xs, LEFT, WIDTH - RIGHT)
         if self.is_tight and max(xs) > min(xs):
@@ -119,10 +120,8 @@ class LinePlot:
         yield from (("band", 0, name) for name in dict.fromkeys(band.name for band in self.bands))
 
 
-def _interval(value: float, low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return format_number(value)
-    return f"{format_number(value)} ({format_number(low)} to {format_number(high)})"
+def _with_interval(value: float, interval: tuple[float, float] | None) -> str:
+    return format_number(value) + (" ({} to {})".format(*map(format_number, interval)) if interval else "")
 
 
 def _axes(x: Scale, y: Scale, bottom: float) -> Iterator[str]:
@@ -162,8 +161,8 @@ def _draw_series(index: int, series: Series, x: Scale, y: Scale) -> Iterator[str
         line = " ".join(f"{px:.1f},{py:.1f}" for px, py in pixels)
         yield f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
     for point, (px, py) in zip(series.points, pixels, strict=True):
-        if point.low is not None and point.high is not None:
-            low, high = y.pixel(point.low), y.pixel(point.high)
+        if point.interval:
+            low, high = map(y.pixel, point.interval)
             caps = f"M{px - 4:.1f} {low:.1f}h8M{px - 4:.1f} {high:.1f}h8"
             yield f'<path d="M{px:.1f} {low:.1f}V{high:.1f}{caps}" stroke="currentColor" fill="none"/>'
         if series.has_markers:
