@@ -57,15 +57,21 @@ def test_a_deployment(cluster: tuple[ReadLaunch, ...]) -> None:
 def test_a_leader_and_its_worker(cluster: tuple[ReadLaunch, ...]) -> None:
     _, leader, worker = (reading.launch for reading in cluster)
     assert (leader.engine, leader.flags["node-rank"], worker.flags["node-rank"]) == ("sglang", "0", "1")
-    box, other = leader.container, worker.container
-    assert box and other
-    assert (box.network, box.entrypoint, box.program) == ("host", "python3", ("-m", "sglang.launch_server"))
-    assert box.options == (("privileged", None), ("cap-add", "IPC_LOCK"))
+    container, other = leader.container, worker.container
+    assert container and other
+    assert (container.network, container.entrypoint, container.program) == (
+        "host",
+        "python3",
+        ("-m", "sglang.launch_server"),
+    )
+    assert container.options == (("privileged", None), ("cap-add", "IPC_LOCK"))
     assert (other.entrypoint, other.program[0], worker.env) == ("/bin/sh", "-c", {"NCCL_DEBUG": "INFO"})
 
 
 def test_places(cluster: tuple[ReadLaunch, ...]) -> None:
-    chat, leader, worker = ({key: (at.line, at.column) for key, at in each.spots.items()} for each in cluster)
+    chat, leader, worker = (
+        {key: (spot.line, spot.column) for key, spot in launch.spots.items()} for launch in cluster
+    )
     assert (chat["image"], chat["model"], chat["env:MODEL"]) == ((27, 18), (29, 15), (39, 21))
     assert (chat["option:shm-size"], chat["option:gpus"], chat["option:pid"]) == ((64, 13), (49, 15), (19, 7))
     assert (leader["flag:nnodes"], leader["option:entrypoint"]) == ((84, 66), (83, 23))
@@ -221,7 +227,7 @@ def test_kinds(images: Images, kind: str, spec: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["kind: Pod", "apiVersion: v1", "[]", "a", "kind: {a: b}\napiVersion: v1"])
-def test_what_is_no_manifest(text: str) -> None:
+def test_other_files_are_not_manifests(text: str) -> None:
     (document,) = parse_documents(source_file(text, "x.yaml"))
     assert starts(document) is None
 
@@ -369,7 +375,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_a_line_a_service_and_a_pod_say_the_same(images: Images, name: str) -> None:
+def test_a_line_a_service_and_a_pod_give_the_same_launch(images: Images, name: str) -> None:
     line, service, container, pod = SAME[name]
     composed = f"services:\n  one:\n{indent(dedent(service), '    ')}"
     found = [
@@ -420,7 +426,7 @@ def test_any_structure(images: Images, containers: list[object], volumes: object
 
 
 def doubling(count: int, uses: int) -> str:
-    env = "".join(f"  - {{name: A{at}, value: '$(A{at - 1})$(A{at - 1})'}}\n" for at in range(1, count))
+    env = "".join(f"  - {{name: A{n}, value: '$(A{n - 1})$(A{n - 1})'}}\n" for n in range(1, count))
     args = "".join(f"  - $(A{count - 1})\n" for _ in range(uses))
     return manifest(f"image: {VLLM}\nenv:\n  - {{name: A0, value: ab}}\n{env}args:\n{args}")
 
@@ -433,15 +439,15 @@ def test_variables_that_double(images: Images) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "message"),
     [
         ("&a [*a]", "with its aliases expanded"),
         ("{containers: [&a {image: x, <<: *a}]}", "with its aliases expanded"),
         ("[" * 50_000, "nested deeper"),
     ],
 )
-def test_bombs(images: Images, spec: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_bombs(images: Images, spec: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         read(f"apiVersion: v1\nkind: Pod\nspec: {spec}\n", "pod.yaml", images)
 
 

@@ -93,12 +93,12 @@ def test_merge_keys_and_anchors() -> None:
 
 
 @pytest.mark.parametrize("text", ["models: [a]", "models: {}", "models: {a: {model: b}}", "a: b", "- a"])
-def test_what_is_none(text: str) -> None:
+def test_other_files_are_not_of_this_format(text: str) -> None:
     (document,) = parse_documents(source_file(text, "config.yaml"))
     assert starts(document) is None
 
 
-def test_a_quote_that_is_never_closed_has_its_place(images: Images) -> None:
+def test_an_unclosed_quote_has_its_position(images: Images) -> None:
     with pytest.raises(UsageError, match=r"config\.yaml:3:.*never closed"):
         read("models:\n  m:\n    cmd: vllm serve 'm\n", "config.yaml", images)
 

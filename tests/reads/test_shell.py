@@ -63,16 +63,16 @@ def test_lines_and_environment() -> None:
     }
 
 
-def test_a_word_knows_where_its_characters_stand() -> None:
+def test_a_word_knows_the_position_of_its_characters() -> None:
     text = """run -lc "a \\"b\\" 'c' \\\n  d\\$e" """
     (line,) = split(text)
     script = line.words[2]
     assert script.text == """a "b" 'c'   d$e"""
-    assert [text[script.content.at(at)] for at in range(len(script.text))] == list(script.text)
+    assert [text[script.content.at(n)] for n in range(len(script.text))] == list(script.text)
     assert text[slice(*script.span)] == text[8:-1]
 
 
-def test_a_blank_after_a_backslash_is_seen() -> None:
+def test_a_blank_after_a_backslash_is_reported() -> None:
     first, second = split("a \\ \n b 'x\\ \n y'\nc \\\n d")
     assert first.texts == ("a", "b", "x\\ \n y")
     assert first.broken and (first.broken.line, first.broken.column) == (1, 4)
@@ -111,7 +111,7 @@ def test_a_megabyte_of_anything_ends(unit: str) -> None:
         assert "never closed" in error.what
 
 
-def test_where_the_whole_cannot_be_read_each_line_is() -> None:
+def test_lines_are_split_one_by_one_where_the_whole_cannot_be() -> None:
     file = SourceFile(
         "guide.md", "$ run a \\\n  b\nERROR: can't open\n$ run x\n$ run 'c d'\nvllm serve \"y\n\n'z'"
     )

@@ -1,4 +1,4 @@
-"""Where text stands."""
+"""The position of text in a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_places() -> None:
     assert [text.line(number) for number in (1, 2, 3)] == ["ab", "", "cd"]
 
 
-def test_a_passage_of_a_passage() -> None:
+def test_a_text_inside_a_text() -> None:
     """Indents away, then a quoted part of what is left."""
     source = "    run 'a\n    b'\n"
     outer = SourceText("run 'a\nb'\n", ((0, 4), (7, 15)))
@@ -24,7 +24,7 @@ def test_a_passage_of_a_passage() -> None:
     assert inner.part(2, 3).at(0) == 15
 
 
-def test_text_worth_reading() -> None:
+def test_accepted_text() -> None:
     assert source_file("\ufeffa \\\r\n b\r\n", "x").text == "a \\\n b\n"
     with pytest.raises(UsageError, match="zero bytes"):
         source_file("a\0b", "x")

@@ -83,8 +83,8 @@ def test_an_eugr_recipe(images: Images) -> None:
         "master-addr": "{head_ip}",
     }
     assert launch.env == {"VLLM_USE_DEEP_GEMM": "0"}
-    box = launch.container
-    assert box and (box.image, box.entrypoint, box.ipc) == ("vllm-node", "", "host")
+    container = launch.container
+    assert container and (container.image, container.entrypoint, container.ipc) == ("vllm-node", "", "host")
 
 
 def command(template: str, defaults: str = "{}", version: str = "2") -> list[str]:
@@ -169,7 +169,7 @@ def test_another_runtime_starts_nothing_we_read(images: Images) -> None:
         read("model: a/b\ncontainer: c\nruntime: trtllm\ncommand: trtllm-serve a/b\n", "recipe.yaml", images)
 
 
-def test_what_the_file_says_of_the_container_wins(images: Images) -> None:
+def test_executor_config_overrides_the_defaults(images: Images) -> None:
     text = """
         recipe_version: "2"
         model: org/m
@@ -180,20 +180,25 @@ def test_what_the_file_says_of_the_container_wins(images: Images) -> None:
         command: python3 -m sglang.launch_server --model-path {model}
     """
     (reading,) = read(dedent(text), "recipe.yaml", images)
-    box = reading.launch.container
-    assert box and (box.ipc, box.network, box.shm_bytes, box.gpus) == ("host", "bridge", None, "all")
-    assert Mount("/a", "/b") in box.mounts
-    assert ("privileged", None) in box.options
+    container = reading.launch.container
+    assert container and (container.ipc, container.network, container.shm_bytes, container.gpus) == (
+        "host",
+        "bridge",
+        None,
+        "all",
+    )
+    assert Mount("/a", "/b") in container.mounts
+    assert ("privileged", None) in container.options
     assert reading.launch.flags["dist-init-addr"] == "{head_ip}:25000"
 
 
 def test_a_flag_that_is_lost_is_not_read() -> None:
-    """A shell ends the command at a comment, whatever stands before it."""
+    """A shell ends the command at a comment, whatever comes before it."""
     assert command("vllm serve m \\\n  # --a \\\n  --b 1") == ["vllm", "serve", "m"]
 
 
 @pytest.mark.parametrize("text", ["model: a", "container: a", "[1]", "x", "model: a\ncontainer: b"])
-def test_what_is_no_recipe(text: str) -> None:
+def test_other_files_are_not_recipes(text: str) -> None:
     (document,) = parse_documents(source_file(text, "recipe.yaml"))
     assert starts(document) is None
 

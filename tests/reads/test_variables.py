@@ -1,4 +1,4 @@
-"""What a script's own variables stand for."""
+"""Variables that a script sets itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_expand(script: str, words: list[str]) -> None:
     assert expanded(script) == words
 
 
-def test_a_value_stands_where_it_was_written() -> None:
+def test_a_value_has_the_position_where_it_was_written() -> None:
     file = SourceFile("run.sh", 'IMAGE=img\nARGS="--a \\\n  --b"\nrun $IMAGE $ARGS')
     lines = shell.split(file.whole, file)
     line = variables.expand(lines[-1], variables.find_values(lines), file)

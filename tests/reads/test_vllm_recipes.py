@@ -52,8 +52,12 @@ def test_an_image_and_variables(images: Images) -> None:
     plain, spark, _ = reader.launches
     assert plain.launch.container is None
     assert plain.launch.env == {"VLLM_USE_DEEP_GEMM": "1"}
-    box = spark.launch.container
-    assert box and (box.image, box.gpus, box.ipc) == ("vllm/vllm-openai:v0.24.0", "all", "host")
+    container = spark.launch.container
+    assert container and (container.image, container.gpus, container.ipc) == (
+        "vllm/vllm-openai:v0.24.0",
+        "all",
+        "host",
+    )
     assert (spark.launch.version, spark.launch.env) == ("0.24.0", {"VLLM_USE_DEEP_GEMM": "0"})
     lines = {name: spark.spots[name].line for name in ("image", "model", "flag:max-num-seqs")}
     assert lines == {"image": 37, "model": 30, "flag:max-num-seqs": 38}
@@ -84,7 +88,7 @@ def test_another_engine_is_refused_by_name(images: Images) -> None:
 
 
 @pytest.mark.parametrize("text", ["meta: a", "model: {model_id: a}", "variants: {}\nmodel: a\nmeta: b", "[]"])
-def test_what_is_none(text: str) -> None:
+def test_other_files_are_not_of_this_format(text: str) -> None:
     (document,) = parse_documents(source_file(text, "a.yaml"))
     assert starts(document) is None
 

@@ -1,4 +1,4 @@
-"""What the tests of all forms share: every shipped recipe as a launch, and what is known beside it."""
+"""What the tests of all formats share: every shipped recipe as a launch, and the facts beside it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def launch_of(name: str) -> Launch:
     return catalog.launch(SHIPPED, SHIPPED.recipes[name], Ask())
 
 
-def known_of(name: str) -> LaunchFacts:
+def facts_of(name: str) -> LaunchFacts:
     recipe: Recipe = SHIPPED.recipes[name]
     model = SHIPPED.models[recipe.model]
     return LaunchFacts(
@@ -45,7 +45,7 @@ def read_one(text: str, path: str) -> Launch:
     return reading.launch
 
 
-def hold_golden(file: str, text: str) -> None:
+def check_golden(file: str, text: str) -> None:
     golden = GOLDEN / file
     if os.environ.get("UPDATE_GOLDEN"):
         golden.parent.mkdir(exist_ok=True, parents=True)

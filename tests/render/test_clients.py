@@ -1,4 +1,4 @@
-"""Clients' configuration: what each is told, and a user's file that keeps all it had."""
+"""Configuration of clients: their settings, and user files that keep everything else."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FULL = ClientEndpoint(
 )
 
 
-def told(name: str, endpoint: ClientEndpoint) -> Any:
+def rendered(name: str, endpoint: ClientEndpoint) -> Any:
     """As the client itself would read it."""
     text = render_settings(settings(name, endpoint), load_client(name).format)
     readers: dict[str, Callable[[str], Any]] = {
@@ -58,7 +58,7 @@ def test_opencode_as_the_seed_has_it() -> None:
     seed = ClientEndpoint(
         "http://stpetersburg-llama-cpp/v1", "Qwen3-Coder-Next", 131_072, provider="llama-cpp"
     )
-    assert told("opencode", seed) == {
+    assert rendered("opencode", seed) == {
         "$schema": "https://opencode.ai/config.json",
         "model": "llama-cpp/Qwen3-Coder-Next",
         "provider": {
@@ -81,30 +81,30 @@ def test_the_longest_answer(context: int | None, output: int | None) -> None:
     assert ClientEndpoint("http://x/v1", "m", context).output == output
 
 
-def test_what_is_known_is_said() -> None:
-    model = told("opencode", FULL)["provider"]["firesteel"]["models"]["coder"]
+def test_known_facts_are_written() -> None:
+    model = rendered("opencode", FULL)["provider"]["firesteel"]["models"]["coder"]
     assert model["tool_call"] and model["reasoning"] and model["attachment"]
     assert model["modalities"]["input"] == ["text", "image"]
-    env = told("claude-code", FULL)["env"]
+    env = rendered("claude-code", FULL)["env"]
     assert env["ANTHROPIC_BASE_URL"] == "https://spark.example", "Claude Code adds /v1/messages itself"
     assert env["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "131072"
     assert env["ANTHROPIC_DEFAULT_HAIKU_MODEL"] == "coder", "background work asks for a model that is there"
-    codex = told("codex", FULL)
+    codex = rendered("codex", FULL)
     assert codex["model_provider"] == "firesteel" and codex["model_context_window"] == 131072
     assert codex["model_providers"]["firesteel"]["wire_api"] == "responses"
-    (model,) = told("continue", FULL)["models"]
+    (model,) = rendered("continue", FULL)["models"]
     assert model["capabilities"] == ["tool_use", "image_input"]
     assert model["defaultCompletionOptions"] == {"contextLength": 131072, "maxTokens": 16384}
-    zed = told("zed", FULL)["language_models"]["openai_compatible"]["firesteel"]
+    zed = rendered("zed", FULL)["language_models"]["openai_compatible"]["firesteel"]
     assert zed["available_models"][0]["max_tokens"] == 131072
     assert zed["available_models"][0]["capabilities"]["images"] is True
 
 
-def test_what_is_not_known_is_left_out() -> None:
-    assert told("opencode", PLAIN)["provider"]["firesteel"]["models"]["small"] == {"name": "small"}
-    assert not any("TOKENS" in name for name in told("claude-code", PLAIN)["env"])
-    assert "model_context_window" not in told("codex", PLAIN)
-    (model,) = told("continue", PLAIN)["models"]
+def test_unknown_facts_are_left_out() -> None:
+    assert rendered("opencode", PLAIN)["provider"]["firesteel"]["models"]["small"] == {"name": "small"}
+    assert not any("TOKENS" in name for name in rendered("claude-code", PLAIN)["env"])
+    assert "model_context_window" not in rendered("codex", PLAIN)
+    (model,) = rendered("continue", PLAIN)["models"]
     assert "capabilities" not in model and "defaultCompletionOptions" not in model
     assert any("is unknown" in note for note in settings("zed", PLAIN).notes)
 
@@ -112,8 +112,8 @@ def test_what_is_not_known_is_left_out() -> None:
 @pytest.mark.parametrize("name", client_names())
 def test_a_key_is_named_and_never_written(name: str) -> None:
     text = render_settings(settings(name, FULL), load_client(name).format)
-    said = text + " ".join(settings(name, FULL).notes)
-    assert "FIRESTEEL_API_KEY" in said
+    output = text + " ".join(settings(name, FULL).notes)
+    assert "FIRESTEEL_API_KEY" in output
     assert "FIRESTEEL_API_KEY" not in render_settings(settings(name, PLAIN), load_client(name).format)
 
 
@@ -124,7 +124,7 @@ def test_every_client_has_its_source(name: str) -> None:
 
 
 def test_openais_own_client_takes_it() -> None:
-    """The lines are run by a shell, and the package says what it made of them."""
+    """The lines are run by a shell, and the package message what it made of them."""
     program = "import openai; c = openai.OpenAI(); print(c.base_url, c.api_key)"
     script = render_settings(settings("openai", FULL), "env") + f'"{sys.executable}" -c "{program}"\n'
     done = subprocess.run(
@@ -153,11 +153,11 @@ ZED = """\
 
 def test_a_file_with_comments_keeps_them() -> None:
     text = merge_settings(ZED, settings("zed", FULL), "json", "settings.json")
-    for kept in ("// Zed settings", "/* mine */", "// dark", "// local ones", '"buffer_font_size": 15,'):
-        assert kept in text
+    for line in ("// Zed settings", "/* mine */", "// dark", "// local ones", '"buffer_font_size": 15,'):
+        assert line in text
     models = jsonc.read(text, "-")["language_models"]
     assert models["ollama"] == {"api_url": "http://x"}
-    assert models["openai_compatible"] == told("zed", FULL)["language_models"]["openai_compatible"]
+    assert models["openai_compatible"] == rendered("zed", FULL)["language_models"]["openai_compatible"]
     assert merge_settings(text, settings("zed", FULL), "json", "-") == text, "a second time changes nothing"
 
 
@@ -193,12 +193,12 @@ def test_toml_keeps_its_comments_and_tables() -> None:
     assert found["approval_policy"] == "on-request" and found["mcp_servers"] == {"files": {"command": "npx"}}
     provider = found["model_providers"]["firesteel"]
     assert provider["request_max_retries"] == 2 and provider["env_key"] == "FIRESTEEL_API_KEY"
-    for kept in ("# my settings", "# servers\n[mcp_servers.files]", "# mine"):
-        assert kept in text
+    for line in ("# my settings", "# servers\n[mcp_servers.files]", "# mine"):
+        assert line in text
     assert merge_settings(text, settings("codex", FULL), "toml", "-") == text
 
 
-def test_toml_forgets_a_key_that_is_asked_for_no_more() -> None:
+def test_toml_drops_a_key_that_is_no_longer_required() -> None:
     found = tomllib.loads(merge_settings(CODEX, settings("codex", PLAIN), "toml", "-"))
     assert "env_key" not in found["model_providers"]["firesteel"]
 
@@ -227,7 +227,7 @@ def test_yaml_keeps_its_comments_and_items() -> None:
     found = yaml.safe_load(text)
     assert found["name"] == "Mine" and found["rules"] == ["be kind"]
     assert [model["name"] for model in found["models"]] == ["other", "coder (firesteel)"]
-    assert found["models"][1] == told("continue", FULL)["models"][0]
+    assert found["models"][1] == rendered("continue", FULL)["models"][0]
     assert "# do not touch" in text and "# the big one" in text
     assert merge_settings(text, settings("continue", FULL), "yaml", "-") == text
 
@@ -238,7 +238,7 @@ def test_yaml_keeps_its_comments_and_items() -> None:
 )
 def test_yaml_without_our_model(text: str) -> None:
     found = yaml.safe_load(merge_settings(text, settings("continue", FULL), "yaml", "-"))
-    assert found["models"][0] == told("continue", FULL)["models"][0]
+    assert found["models"][0] == rendered("continue", FULL)["models"][0]
     before = yaml.safe_load(text)
     assert before.pop("models", []) == found["models"][1:]
     assert before.items() <= found.items() and found.keys() >= {"name", "version", "schema"}
@@ -305,11 +305,11 @@ def with_comments(value: Any, draw: Any) -> str:
     comma = draw(st.sampled_from(["", ","]))
     if isinstance(value, dict) and value:
         inner = f",{blank}".join(
-            f"{json.dumps(name)}:{blank}{with_comments(each, draw)}" for name, each in value.items()
+            f"{json.dumps(name)}:{blank}{with_comments(item, draw)}" for name, item in value.items()
         )
         return f"{{{blank}{inner}{blank}{comma}{blank}}}"
     if isinstance(value, list) and value:
-        return f"[{blank}{f',{blank}'.join(with_comments(each, draw) for each in value)}{comma}{blank}]"
+        return f"[{blank}{f',{blank}'.join(with_comments(item, draw) for item in value)}{comma}{blank}]"
     return json.dumps(value)
 
 

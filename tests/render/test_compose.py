@@ -17,8 +17,8 @@ from firesteel.render.compose import with_bounded_restart
 from tests.render.material import (
     ON_ONE,
     SHOWN,
-    hold_golden,
-    known_of,
+    check_golden,
+    facts_of,
     launch_of,
     objections,
     own_objections,
@@ -31,7 +31,7 @@ VALID = jsonschema.Draft7Validator(SCHEMA)
 
 @pytest.mark.parametrize("name", ON_ONE)
 def test_every_recipe_is_read_back(name: str) -> None:
-    launch, known = launch_of(name), known_of(name)
+    launch, known = launch_of(name), facts_of(name)
     text = compose(launch, known)
     VALID.validate(yaml.safe_load(text))
     expected = containerized(pin(launch, known))
@@ -44,11 +44,11 @@ def test_every_recipe_is_read_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_golden(name: str) -> None:
-    hold_golden(f"{name}.compose.yaml", compose(launch_of(name), known_of(name)))
+    check_golden(f"{name}.compose.yaml", compose(launch_of(name), facts_of(name)))
 
 
-def test_every_option_that_it_has_a_word_for() -> None:
-    box = Container(
+def test_every_option_with_an_equivalent() -> None:
+    container = Container(
         "my.registry:5000/vllm@sha256:00",
         entrypoint="",
         program=("bash", "-c", 'echo "$(date) $$ $HOME" && vllm serve'),
@@ -62,15 +62,15 @@ def test_every_option_that_it_has_a_word_for() -> None:
         options=(("ulimit", "memlock=-1"), ("ulimit", "stack=1:2"), ("cap-add", "IPC_LOCK"), ("init", None)),
     )
     launch = Launch(
-        "m", "org/m", "vllm", env={"A": "é\u0085: '\"#", "HF_TOKEN": "$HF_TOKEN"}, container=box, port=2
+        "m", "org/m", "vllm", env={"A": "é\u0085: '\"#", "HF_TOKEN": "$HF_TOKEN"}, container=container, port=2
     )
     text = compose(launch)
     VALID.validate(yaml.safe_load(text))
     found = read_one(text, "compose.yaml")
     assert found.container is not None
-    assert sorted(found.container.options, key=str) == sorted(box.options, key=str)
+    assert sorted(found.container.options, key=str) == sorted(container.options, key=str)
     assert replace(found, container=replace(found.container, options=())) == replace(
-        launch, container=replace(box, options=())
+        launch, container=replace(container, options=())
     )
 
 
@@ -86,8 +86,8 @@ def test_a_secret_is_nowhere() -> None:
 @pytest.mark.parametrize("policy", [None, "always", "unless-stopped", "on-failure"])
 def test_a_restart_policy_ends(policy: str | None) -> None:
     launch = Launch("m", "org/m", "vllm", container=Container("x/vllm", restart=policy))
-    box = with_bounded_restart(launch).container
-    assert box is not None and box.restart == "on-failure:3"
+    container = with_bounded_restart(launch).container
+    assert container is not None and container.restart == "on-failure:3"
 
 
 def test_a_reason_stays_a_comment() -> None:

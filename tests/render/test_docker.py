@@ -98,7 +98,7 @@ def test_read_is_the_inverse(launch: Launch) -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(launches())
-def test_the_words_run_are_the_words_printed(launch: Launch) -> None:
+def test_the_command_run_is_the_command_printed(launch: Launch) -> None:
     """A real shell takes the text apart into the very words that firesteel would run."""
     script = docker(launch).replace("docker run", "printf '%s\\0' docker run", 1)
     names = {found: f"${found}" for found in ("HF_TOKEN", *launch.env)}
@@ -193,9 +193,9 @@ def test_a_child_process_in_its_official_image() -> None:
         docker(Launch("m", "org/m", "vllm"))
 
 
-def test_a_given_name_and_a_run_in_front() -> None:
-    box = Container("x/vllm", options=(("name", "mine"),))
-    words = docker_argv(Launch("m", "org/m", "vllm", container=box), detach=False).argv
+def test_an_explicit_name_and_a_run_in_the_foreground() -> None:
+    container = Container("x/vllm", options=(("name", "mine"),))
+    words = docker_argv(Launch("m", "org/m", "vllm", container=container), detach=False).argv
     assert words[:2] == ("docker", "run") and "-d" not in words
     assert words.count("--name") == 1 and "mine" in words
 
@@ -210,8 +210,8 @@ def test_a_secret_is_passed_by_name() -> None:
 
 
 def test_a_script_stays_a_script() -> None:
-    box = Container("x", program=("bash", "-lc", "pip install scipy && vllm serve"))
-    words = docker_argv(Launch("org/m", "org/m", "vllm", container=box, flags={"a": "b c"})).argv
+    container = Container("x", program=("bash", "-lc", "pip install scipy && vllm serve"))
+    words = docker_argv(Launch("org/m", "org/m", "vllm", container=container, flags={"a": "b c"})).argv
     assert words[-2] == "-lc"
     assert shlex.split(words[-1])[:5] == ["pip", "install", "scipy", "&&", "vllm"]
     assert words[-1].endswith("--a 'b c'")
