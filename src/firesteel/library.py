@@ -22,7 +22,7 @@ from firesteel.catalog import Catalog, Images
 from firesteel.edge.files.home import Home, find_home
 from firesteel.facts import Host
 from firesteel.launch import Ask
-from firesteel.reads import ReadLaunch, nothing_started
+from firesteel.reads import ReadLaunch, no_launch_error
 from firesteel.rules import Finding, Lint, Proposal
 from firesteel.workspace import Workspace
 
@@ -76,7 +76,7 @@ def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") 
     """What the rules say of every launch in a text."""
     found = rules.lint(text, path, Lint(images(text), hardware_name))
     if not found.readings:
-        raise found.problem or nothing_started(path)
+        raise found.problem or no_launch_error(path)
     return found.findings
 
 

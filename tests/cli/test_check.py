@@ -45,7 +45,7 @@ def test_several_files_and_one_that_starts_nothing(firesteel: Firesteel, folder:
     ran = firesteel("check", str(folder / "bad.sh"), str(folder / "other.yaml"), env=wide)
     assert ran.code == 3 and "bad.sh:1:48" in ran.out
     alone = firesteel("check", str(folder / "other.yaml"))
-    assert alone.code == 2 and "holds no command" in alone.err
+    assert alone.code == 2 and "has no command" in alone.err
     assert firesteel("check", "--skip-others", str(folder / "other.yaml")).code == 0
 
 

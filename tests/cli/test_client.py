@@ -12,7 +12,7 @@ import pytest
 from firesteel.cli.client import _of_service
 from firesteel.edge.files.home import Home
 from firesteel.launch import EngineName
-from firesteel.render.clients import names
+from firesteel.render.clients import client_names
 from firesteel.run.service import Service, ServiceSpec, folder_of, write_spec
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
@@ -36,7 +36,7 @@ def test_printed(firesteel: Firesteel) -> None:
     assert found["provider"]["firesteel"]["models"][MODEL]["limit"] == {"context": 131072, "output": 16384}
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", client_names())
 def test_as_json(firesteel: Firesteel, name: str, tmp_path: Path) -> None:
     found = firesteel("client", name, "smollm2", "--json", env={"HOME": str(tmp_path)}).json
     assert found["document"] == "firesteel.client/1" and found["client"] == name

@@ -16,10 +16,10 @@ from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads import ReadLaunch, read
 from firesteel.reads.compose import MAX_EXTENDS, starts
-from firesteel.reads.compose_text import ExpandedText, split
-from firesteel.reads.container_start import EngineStart
-from firesteel.reads.nodes import documents
-from firesteel.reads.shell import NOWHERE, Word
+from firesteel.reads.compose_text import ExpandedText, split_command
+from firesteel.reads.engine_start import EngineStart
+from firesteel.reads.nodes import parse_documents
+from firesteel.reads.shell import NO_SPAN, Word
 from firesteel.reads.source_text import source_file
 from firesteel.units import GIB
 
@@ -58,10 +58,14 @@ def test_a_stack(spark: tuple[ReadLaunch, ...]) -> None:
         ),
         extra=("#",),
     )
-    box = coder.launch.container
-    assert box is not None
-    assert (box.shm_bytes, box.gpus, box.entrypoint) == (64 * GIB, '"device=0,1"', "/bin/bash")
-    assert box.program == ("-lc", "pip install scipy\nexec vllm serve")
+    container = coder.launch.container
+    assert container is not None
+    assert (container.shm_bytes, container.gpus, container.entrypoint) == (
+        64 * GIB,
+        '"device=0,1"',
+        "/bin/bash",
+    )
+    assert container.program == ("-lc", "pip install scipy\nexec vllm serve")
     assert coder.launch.env == {"HF_TOKEN": "$HF_TOKEN", "VLLM_USE_V1": '"1"'}
     assert (coder.launch.flags, coder.launch.port) == ({"max-num-seqs": "8"}, 8001)
 
@@ -81,10 +85,10 @@ def test_places(spark: tuple[ReadLaunch, ...]) -> None:
     assert (places["flag:max-num-seqs"], places["model"]) == ((61, 11), (59, 25))
 
 
-def test_spans_hold_the_words(spark: tuple[ReadLaunch, ...]) -> None:
+def test_spans_match_the_words(spark: tuple[ReadLaunch, ...]) -> None:
     text = FILE.read_text()
     words = [word for reading in spark for key in reading.words for word in reading.words[key]]
-    bare = [word for word in words if word.text and word.span != NOWHERE and "'" not in _cut(text, word)]
+    bare = [word for word in words if word.text and word.span != NO_SPAN and "'" not in _cut(text, word)]
     assert len(bare) > 30
     for word in bare:
         assert word.text in (_cut(text, word), _cut(text, word)[1:-1]) or "\n" in word.text
@@ -94,18 +98,18 @@ def _cut(text: str, word: Word) -> str:
     return text[slice(*word.span)]
 
 
-def test_what_a_variable_filled_in_is_not_for_cutting(spark: tuple[ReadLaunch, ...]) -> None:
+def test_an_expanded_variable_has_no_span(spark: tuple[ReadLaunch, ...]) -> None:
     (image,) = spark[0].words["image"]
-    assert image.span == NOWHERE
+    assert image.span == NO_SPAN
     whole = source_file("a ${B:-c} d=$$e f ${G:-} ${H}", "x")
-    words = list(split(ExpandedText(whole.whole), whole))
-    assert [word.text for word in words if word.span == NOWHERE] == ["c", "d=$e"]
-    assert [_cut(whole.text, word) for word in words if word.span != NOWHERE] == ["a", "f", "${H}"]
+    words = list(split_command(ExpandedText(whole.whole), whole))
+    assert [word.text for word in words if word.span == NO_SPAN] == ["c", "d=$e"]
+    assert [_cut(whole.text, word) for word in words if word.span != NO_SPAN] == ["a", "f", "${H}"]
 
 
 def service(body: str) -> EngineStart:
     text = f"services:\n  one:\n{indent(dedent(body), '    ')}"
-    (document,) = documents(source_file(text, "compose.yaml"))
+    (document,) = parse_documents(source_file(text, "compose.yaml"))
     (start,) = starts(document) or ()
     return start
 
@@ -159,8 +163,8 @@ def service(body: str) -> EngineStart:
 )  # fmt: skip
 def test_options(body: str, expected: list[tuple[str, str | None]]) -> None:
     start = service(f"image: x\n{body}")
-    assert [(option.name, option.value) for option in start.given] == expected
-    assert all(option.word.line > 3 for option in start.given)
+    assert [(option.name, option.value) for option in start.options] == expected
+    assert all(option.word.line > 3 for option in start.options)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +181,9 @@ def test_options(body: str, expected: list[tuple[str, str | None]]) -> None:
 )
 def test_commands(body: str, entrypoint: str | None, words: list[str]) -> None:
     start = service(f"image: x\n{body}")
-    typed = [option.value for option in start.given if option.name == "entrypoint"]
+    typed = [option.value for option in start.options if option.name == "entrypoint"]
     assert typed == ([] if entrypoint is None else [entrypoint])
-    assert [word.text for word in start.words] == words
+    assert [word.text for word in start.arguments] == words
 
 
 @pytest.mark.parametrize(
@@ -209,7 +213,7 @@ def test_variables(written: str, read_as: str) -> None:
 
 def words_of(text: str) -> list[str]:
     whole = source_file(text, "x")
-    return [word.text for word in split(ExpandedText(whole.whole), whole)]
+    return [word.text for word in split_command(ExpandedText(whole.whole), whole)]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +248,7 @@ def test_words_are_those_of_a_shell(text: str) -> None:
 
 
 def test_a_quote_that_is_not_closed() -> None:
-    with pytest.raises(UsageError, match=r"compose\.yaml:4:25: the ' here is never closed"):
+    with pytest.raises(UsageError, match=r"compose\.yaml:4:25: this ' is never closed"):
         service("image: x\ncommand: vllm serve 'm")
 
 
@@ -272,11 +276,16 @@ services:
     command: org/far
 """
     base, one, two, far = (reading.launch for reading in read(text, "compose.yaml", images))
-    assert [each.model for each in (base, one, two, far)] == ["org/base", "org/base", "org/two", "org/far"]
+    assert [launch.model for launch in (base, one, two, far)] == [
+        "org/base",
+        "org/base",
+        "org/two",
+        "org/far",
+    ]
     assert two.env == one.env == {"A": "3", "B": "2"}
-    box, last = one.container, two.container
-    assert box and last and far.container
-    assert (box.restart, box.mounts) == ("on-failure:3", (Mount("a", "/a"), Mount("b", "/b")))
+    container, last = one.container, two.container
+    assert container and last and far.container
+    assert (container.restart, container.mounts) == ("on-failure:3", (Mount("a", "/a"), Mount("b", "/b")))
     assert (last.restart, last.entrypoint, last.program) == ("on-failure:3", "", ("vllm", "serve"))
     assert far.container.restart is None
 
@@ -292,17 +301,21 @@ services:
     environment: {{<<: *env, B: 2}}
 """
     (reading,) = read(text, "compose.yaml", images)
-    box = reading.launch.container
-    assert box and (box.restart, box.ipc) == ("always", "host")
+    container = reading.launch.container
+    assert container and (container.restart, container.ipc) == ("always", "host")
     assert (reading.launch.model, reading.launch.env) == ("org/one", {"A": "1", "B": "2"})
 
 
 def test_a_service_that_is_built(images: Images) -> None:
     text = "services:\n  one:\n    build: .\n    command: [vllm, serve, org/m]\n  two:\n    build: .\n"
     (reading,) = read(text, "compose.yaml", images)
-    box = reading.launch.container
-    assert box and (box.image, reading.launch.version, reading.launch.model) == ("", None, "org/m")
-    assert (reading.spots["image"].line, reading.words["image"][0].span) == (3, NOWHERE)
+    container = reading.launch.container
+    assert container and (container.image, reading.launch.version, reading.launch.model) == (
+        "",
+        None,
+        "org/m",
+    )
+    assert (reading.spots["image"].line, reading.words["image"][0].span) == (3, NO_SPAN)
 
 
 @pytest.mark.parametrize(
@@ -317,8 +330,8 @@ def test_a_service_that_is_built(images: Images) -> None:
         "{kind: x, services: {a: {image: x}}}",
     ],
 )
-def test_what_is_no_compose_file(text: str) -> None:
-    (document,) = documents(source_file(text, "x.yaml"))
+def test_other_files_are_not_compose_files(text: str) -> None:
+    (document,) = parse_documents(source_file(text, "x.yaml"))
     assert starts(document) is None
 
 
@@ -355,45 +368,45 @@ def test_any_structure(images: Images, services: dict[str, object]) -> None:
 
 
 def chain(count: int) -> str:
-    links = "".join(f"  s{at}: {{extends: s{at - 1}}}\n" for at in range(1, count))
+    links = "".join(f"  s{n}: {{extends: s{n - 1}}}\n" for n in range(1, count))
     return f"services:\n  s0: {{image: {VLLM}, command: m}}\n{links}"
 
 
 def shared(services: int, variables: int) -> str:
-    env = "".join(f"  A{at}: b\n" for at in range(variables))
-    users = "".join(f"  s{at}: {{image: {VLLM}, environment: *env}}\n" for at in range(services))
+    env = "".join(f"  A{n}: b\n" for n in range(variables))
+    users = "".join(f"  s{n}: {{image: {VLLM}, environment: *env}}\n" for n in range(services))
     return f"x: &env\n{env}services:\n{users}"
 
 
 def extended(services: int, variables: int) -> str:
-    env = "".join(f"      A{at}: b\n" for at in range(variables))
-    users = "".join(f"  s{at}: {{extends: base}}\n" for at in range(services))
+    env = "".join(f"      A{n}: b\n" for n in range(variables))
+    users = "".join(f"  s{n}: {{extends: base}}\n" for n in range(services))
     return f"services:\n  base:\n    image: {VLLM}\n    environment:\n{env}{users}"
 
 
 LAUGHS = "a0: &a0 {x: y}\n" + "".join(
-    f"a{at}: &a{at} {{<<: [{', '.join([f'*a{at - 1}'] * 9)}]}}\n" for at in range(1, 40)
+    f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 40)
 )
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
-        (LAUGHS + "services: {one: *a39}", "once its aliases are written out"),
-        (f"services: {{one: &a {{image: {VLLM}, <<: *a}}}}", "once its aliases are written out"),
-        ("services: &a {one: {image: *a}}", "once its aliases are written out"),
-        (shared(2000, 5000), "once its aliases are written out"),
-        (extended(2000, 5000), "more than 20,000 words"),
+        (LAUGHS + "services: {one: *a39}", "with its aliases expanded"),
+        (f"services: {{one: &a {{image: {VLLM}, <<: *a}}}}", "with its aliases expanded"),
+        ("services: &a {one: {image: *a}}", "with its aliases expanded"),
+        (shared(2000, 5000), "with its aliases expanded"),
+        (extended(2000, 5000), "more than 20,000 arguments"),
         (chain(MAX_EXTENDS + 1), f"extends more than {MAX_EXTENDS}"),
         ("services:\n  a: {extends: b}\n  b: {extends: a}\n", f"extends more than {MAX_EXTENDS}"),
         ("services: " + "[" * 50_000, "nested deeper"),
         ("services: " + "{a: " * 50_000, "nested deeper"),
-        ("services: {one: {image: x, command: '" + "a " * 500_000 + "'}}", "more than 20,000 words"),
+        ("services: {one: {image: x, command: '" + "a " * 500_000 + "'}}", "more than 20,000 arguments"),
     ],
     ids=["laughs", "merge cycle", "cycle", "aliases", "extends", "chain", "loop", "lists", "maps", "words"],
 )
-def test_bombs(images: Images, text: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_bombs(images: Images, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         read(text, "compose.yaml", images)
 
 

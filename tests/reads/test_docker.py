@@ -11,11 +11,11 @@ from firesteel.reads.source_text import SourceFile
 from firesteel.units import GIB
 
 
-def box(line: str) -> Container:
-    page = SourceFile("run.sh", line)
-    (command,) = split(page.whole, page)
-    given, at = docker.options(command.words)
-    return docker.container(command.words[at].text, given, ())
+def read_container(line: str) -> Container:
+    file = SourceFile("run.sh", line)
+    (command,) = split(file.whole, file)
+    options, image = docker.parse_options(command.words)
+    return docker.build_container(command.words[image].text, options, ())
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_options(line: str, expected: dict[str, object] | None) -> None:
         expected = {"publish": ("8000:8000", "9000:9000", "127.0.0.1:1:1")}
     elif expected is None:
         expected = {"options": (("ulimit", "memlock=-1"), ("cap-add", "SYS_PTRACE"))}
-    assert box(line) == Container(image="img", **expected)  # type: ignore[arg-type]  # a table of fields
+    assert read_container(line) == Container(image="img", **expected)  # type: ignore[arg-type]  # a table of fields
 
 
 @pytest.mark.parametrize(
@@ -61,23 +61,23 @@ def test_options(line: str, expected: dict[str, object] | None) -> None:
     ],
 )
 def test_mounts(option: str, expected: Mount | None) -> None:
-    found = box(f"{option} img")
+    found = read_container(f"{option} img")
     assert found.mounts == ((expected,) if expected else ())
     assert bool(found.options) is (expected is None)
 
 
 def test_environment() -> None:
     line = '-e A=1 -eB=2 --env C --env D="$D" -e E=${E} -e F=$G -e H= -e A=3 img'
-    page = SourceFile("run.sh", line)
-    (command,) = split(page.whole, page)
-    given, _ = docker.options(command.words)
-    assert docker.environment(given) == {
+    file = SourceFile("run.sh", line)
+    (command,) = split(file.whole, file)
+    options, _ = docker.parse_options(command.words)
+    assert docker.environment(options) == {
         "A": "3", "B": "2", "C": "$C", "D": "$D", "E": "$E", "F": "$G", "H": "",
     }  # fmt: skip
 
 
 def test_a_line_that_ends_early() -> None:
-    page = SourceFile("run.sh", "-d --gpus")
-    (command,) = split(page.whole, page)
-    given, at = docker.options(command.words)
-    assert (given[-1].value, at >= len(command.words)) == (None, True)
+    file = SourceFile("run.sh", "-d --gpus")
+    (command,) = split(file.whole, file)
+    options, image = docker.parse_options(command.words)
+    assert (options[-1].value, image >= len(command.words)) == (None, True)

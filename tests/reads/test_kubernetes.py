@@ -15,10 +15,10 @@ from firesteel.catalog import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads import ReadLaunch, read
-from firesteel.reads.container_start import EngineStart
+from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.kubernetes import quantity, starts
-from firesteel.reads.nodes import documents
-from firesteel.reads.shell import NOWHERE
+from firesteel.reads.nodes import parse_documents
+from firesteel.reads.shell import NO_SPAN
 from firesteel.reads.source_text import source_file
 from firesteel.units import GIB
 
@@ -57,15 +57,21 @@ def test_a_deployment(cluster: tuple[ReadLaunch, ...]) -> None:
 def test_a_leader_and_its_worker(cluster: tuple[ReadLaunch, ...]) -> None:
     _, leader, worker = (reading.launch for reading in cluster)
     assert (leader.engine, leader.flags["node-rank"], worker.flags["node-rank"]) == ("sglang", "0", "1")
-    box, other = leader.container, worker.container
-    assert box and other
-    assert (box.network, box.entrypoint, box.program) == ("host", "python3", ("-m", "sglang.launch_server"))
-    assert box.options == (("privileged", None), ("cap-add", "IPC_LOCK"))
+    container, other = leader.container, worker.container
+    assert container and other
+    assert (container.network, container.entrypoint, container.program) == (
+        "host",
+        "python3",
+        ("-m", "sglang.launch_server"),
+    )
+    assert container.options == (("privileged", None), ("cap-add", "IPC_LOCK"))
     assert (other.entrypoint, other.program[0], worker.env) == ("/bin/sh", "-c", {"NCCL_DEBUG": "INFO"})
 
 
 def test_places(cluster: tuple[ReadLaunch, ...]) -> None:
-    chat, leader, worker = ({key: (at.line, at.column) for key, at in each.spots.items()} for each in cluster)
+    chat, leader, worker = (
+        {key: (spot.line, spot.column) for key, spot in launch.spots.items()} for launch in cluster
+    )
     assert (chat["image"], chat["model"], chat["env:MODEL"]) == ((27, 18), (29, 15), (39, 21))
     assert (chat["option:shm-size"], chat["option:gpus"], chat["option:pid"]) == ((64, 13), (49, 15), (19, 7))
     assert (leader["flag:nnodes"], leader["option:entrypoint"]) == ((84, 66), (83, 23))
@@ -78,21 +84,21 @@ def test_a_variable_goes_with_its_whole_item(cluster: tuple[ReadLaunch, ...]) ->
     assert cut["ORG"] == "name: ORG\n              value: Qwen"
     assert cut["API_KEY"].endswith("secretKeyRef: {name: keys, key: api}")
     assert cut["VLLM_USE_V1"] == '{name: VLLM_USE_V1, value: "1"}'
-    assert words["model"][0].span == NOWHERE
+    assert words["model"][0].span == NO_SPAN
     assert text[slice(*words["flag:max-model-len"][1].span)] == '"32768"'
 
 
 def test_an_item_ends_where_its_text_does() -> None:
     text = manifest("env:\n  - name: A\n    value: |\n      b\n  - name: B\n    value: c\nimage: x")
-    first = one(text).given[0].word
+    first = one(text).options[0].word
     assert text[slice(*first.span)].endswith("value: |\n            b")
 
 
 def test_variables_belong_to_one_container() -> None:
     spec = "{containers: [{env: [{name: A, value: b}]}, {args: [$(A)]}]}"
-    (document,) = documents(source_file(f"apiVersion: v1\nkind: Pod\nspec: {spec}", "pod.yaml"))
+    (document,) = parse_documents(source_file(f"apiVersion: v1\nkind: Pod\nspec: {spec}", "pod.yaml"))
     _, second = starts(document) or ()
-    assert second.words[0].text == "$(A)"
+    assert second.arguments[0].text == "$(A)"
 
 
 def manifest(container: str, pod: str = "") -> str:
@@ -101,7 +107,7 @@ def manifest(container: str, pod: str = "") -> str:
 
 
 def one(text: str) -> EngineStart:
-    (document,) = documents(source_file(text, "pod.yaml"))
+    (document,) = parse_documents(source_file(text, "pod.yaml"))
     (start,) = starts(document) or ()
     return start
 
@@ -151,8 +157,8 @@ SHM = "volumes: [{name: v, emptyDir: {medium: Memory%s}}]"
 )  # fmt: skip
 def test_options(container: str, pod: str, expected: list[tuple[str, str | None]]) -> None:
     start = one(manifest(container, pod))
-    assert [(option.name, option.value) for option in start.given] == expected
-    assert all(option.word.line > 3 for option in start.given)
+    assert [(option.name, option.value) for option in start.options] == expected
+    assert all(option.word.line > 3 for option in start.options)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +184,7 @@ def test_variables(written: str, read_as: str) -> None:
           - {{name: A, value: 1}}
           - {{name: SECRET, valueFrom: {{secretKeyRef: {{name: a, key: b}}}}}}
         """)
-    assert [word.text for word in one(text).words] == [read_as]
+    assert [word.text for word in one(text).arguments] == [read_as]
 
 
 @pytest.mark.parametrize(
@@ -221,8 +227,8 @@ def test_kinds(images: Images, kind: str, spec: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["kind: Pod", "apiVersion: v1", "[]", "a", "kind: {a: b}\napiVersion: v1"])
-def test_what_is_no_manifest(text: str) -> None:
-    (document,) = documents(source_file(text, "x.yaml"))
+def test_other_files_are_not_manifests(text: str) -> None:
+    (document,) = parse_documents(source_file(text, "x.yaml"))
     assert starts(document) is None
 
 
@@ -369,7 +375,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_a_line_a_service_and_a_pod_say_the_same(images: Images, name: str) -> None:
+def test_a_line_a_service_and_a_pod_give_the_same_launch(images: Images, name: str) -> None:
     line, service, container, pod = SAME[name]
     composed = f"services:\n  one:\n{indent(dedent(service), '    ')}"
     found = [
@@ -420,7 +426,7 @@ def test_any_structure(images: Images, containers: list[object], volumes: object
 
 
 def doubling(count: int, uses: int) -> str:
-    env = "".join(f"  - {{name: A{at}, value: '$(A{at - 1})$(A{at - 1})'}}\n" for at in range(1, count))
+    env = "".join(f"  - {{name: A{n}, value: '$(A{n - 1})$(A{n - 1})'}}\n" for n in range(1, count))
     args = "".join(f"  - $(A{count - 1})\n" for _ in range(uses))
     return manifest(f"image: {VLLM}\nenv:\n  - {{name: A0, value: ab}}\n{env}args:\n{args}")
 
@@ -428,20 +434,20 @@ def doubling(count: int, uses: int) -> str:
 def test_variables_that_double(images: Images) -> None:
     (reading,) = read(doubling(60, 3), "pod.yaml", images)
     assert max(len(value) for value in reading.launch.env.values()) <= 2**16
-    with pytest.raises(UsageError, match="stand for more than"):
+    with pytest.raises(UsageError, match="expand to more than"):
         read(doubling(15, 100), "pod.yaml", images)
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "message"),
     [
-        ("&a [*a]", "once its aliases are written out"),
-        ("{containers: [&a {image: x, <<: *a}]}", "once its aliases are written out"),
+        ("&a [*a]", "with its aliases expanded"),
+        ("{containers: [&a {image: x, <<: *a}]}", "with its aliases expanded"),
         ("[" * 50_000, "nested deeper"),
     ],
 )
-def test_bombs(images: Images, spec: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_bombs(images: Images, spec: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         read(f"apiVersion: v1\nkind: Pod\nspec: {spec}\n", "pod.yaml", images)
 
 

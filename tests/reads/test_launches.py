@@ -96,22 +96,22 @@ def test_programs_and_entrypoints(
     images: Images, line: str, entrypoint: str | None, program: tuple[str, ...] | None
 ) -> None:
     (reading,) = read(f"podman run {line}", "-", images)
-    box = reading.launch.container
-    assert box is not None
+    container = reading.launch.container
+    assert container is not None
     assert reading.launch.model == "org/m"
-    assert box.entrypoint == entrypoint
+    assert container.entrypoint == entrypoint
     if program is not None:
-        assert box.program == program
+        assert container.program == program
 
 
 @pytest.mark.parametrize(
     "words", [("bash",), ("/bin/sh", "-c", "nvidia-smi"), ("bash", "-it"), ("zsh", "run.sh", "x")]
 )
-def test_a_shell_after_an_entrypoint_is_no_model(images: Images, words: tuple[str, ...]) -> None:
+def test_a_shell_after_an_entrypoint_is_not_a_model(images: Images, words: tuple[str, ...]) -> None:
     (reading,) = read(f"docker run vllm/vllm-openai:v0.28.0 {' '.join(words)}", "-", images)
-    box = reading.launch.container
-    assert box is not None
-    assert (reading.launch.model, box.program, reading.spots["program"].line) == ("", words, 1)
+    container = reading.launch.container
+    assert container is not None
+    assert (reading.launch.model, container.program, reading.spots["program"].line) == ("", words, 1)
 
 
 def test_plain_lines(images: Images) -> None:
@@ -124,13 +124,13 @@ def test_plain_lines(images: Images) -> None:
         "echo vllm serve org/e; pip install vllm; docker logs vllm; docker run --rm cuda nvidia-smi\n"
     )
     found = [reading.launch for reading in read(text, "run.sh", images)]
-    assert [(each.engine, each.model) for each in found] == [
+    assert [(launch.engine, launch.model) for launch in found] == [
         ("vllm", "org/a"), ("llamacpp", "org/b:Q8_0"), ("sglang", "org/c"), ("vllm", "org/d"),
         ("vllm", "org/f"), ("vllm", "org/g"),
     ]  # fmt: skip
     assert found[0].env == {"VLLM_API_KEY": "k", "A": "1"}
     assert found[1].flags == {"ctx-size": "8192", "host": "0.0.0.0"}
-    assert [each.port for each in found] == [8000, 8080, 30000, 8000, 8000, 8000]
+    assert [launch.port for launch in found] == [8000, 8080, 30000, 8000, 8000, 8000]
 
 
 def test_the_first_of_several_names(images: Images) -> None:
@@ -138,18 +138,18 @@ def test_the_first_of_several_names(images: Images) -> None:
     assert [reading.launch.name for reading in read(text, "-", images)] == ["a", "c", "m"]
 
 
-def test_an_image_that_is_told_by_its_environment(images: Images) -> None:
+def test_an_image_that_is_configured_by_its_environment(images: Images) -> None:
     (reading,) = read("docker run --name x -e MODEL_PATH=/m ghcr.io/aeon-7/vllm-dflash:latest", "-", images)
     assert (reading.launch.name, reading.launch.model, reading.launch.version) == ("x", "", None)
 
 
-def test_ports_come_from_the_engine_then_from_what_is_published(images: Images) -> None:
+def test_ports_come_from_the_engine_then_from_published_ports(images: Images) -> None:
     base = "docker run -p 127.0.0.1:9000:8123 vllm/vllm-openai:v0.24.0 org/m"
     assert read(base, "-", images)[0].launch.port == 8123
     assert read(f"{base} --port 8124", "-", images)[0].launch.port == 8124
 
 
-def test_sglang_that_is_told_nothing_listens_on_loopback(images: Images) -> None:
+def test_sglang_listens_on_loopback_by_default(images: Images) -> None:
     line = "docker run lmsysorg/sglang:v0.5.9 python3 -m sglang.launch_server --model-path m"
     assert read(line, "-", images)[0].launch.flags == {"host": "127.0.0.1"}
     assert read(f"{line} --host 0.0.0.0", "-", images)[0].launch.flags == {}
@@ -162,24 +162,24 @@ def test_a_markdown_guide(images: Images) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
-        ("", "holds no command"),
-        ("hello world", "holds no command"),
-        ("docker run -d --gpus all", "holds no command"),
-        ("docker run alpine sh", "holds no command"),
-        ("docker run nvcr.io/nvidia/vllm:26.04-py3 bash", "holds no command"),
-        ("docker run my/vllm /bin/bash -c nvidia-smi", "holds no command"),
-        ("ssh spark", "holds no command"),
-        ("ssh spark 'vllm serve \"m'", "holds no command"),
+        ("", "has no command"),
+        ("hello world", "has no command"),
+        ("docker run -d --gpus all", "has no command"),
+        ("docker run alpine sh", "has no command"),
+        ("docker run nvcr.io/nvidia/vllm:26.04-py3 bash", "has no command"),
+        ("docker run my/vllm /bin/bash -c nvidia-smi", "has no command"),
+        ("ssh spark", "has no command"),
+        ("ssh spark 'vllm serve \"m'", "has no command"),
         ("vllm serve 'm", "never closed"),
         ("vllm serve m" + " x" * 2**20, "longer than"),
         ("vllm serve m\0", "not text"),
         ("vllm serve m\n" * 600, "more than 500 launches"),
     ],
 )
-def test_what_cannot_be_read(images: Images, text: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says) as caught:
+def test_what_cannot_be_read(images: Images, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
         read(text, "run.sh", images)
     assert caught.value.next
 
@@ -206,16 +206,16 @@ def test_text_that_is_broken(images: Images, text: str, flaw: str, place: tuple[
     assert (spot.line, spot.column) == place
 
 
-def test_words_that_say_a_part(images: Images) -> None:
+def test_words_of_each_part(images: Images) -> None:
     text = (
         "docker run -e A=1 -eB=2 vllm/vllm-openai:v0.24.0 vllm serve m --x 1 --y=2 --served-model-name a b\n"
     )
     (reading,) = read(text, "run.sh", images)
-    said = {key: [text[slice(*word.span)] for word in words] for key, words in reading.words.items()}
-    assert said["env:A"] == ["-e", "A=1"] and said["env:B"] == ["-eB=2"]
-    assert said["program"] == ["vllm", "serve"] and said["model"] == ["m"]
-    assert said["flag:x"] == ["--x", "1"] and said["flag:y"] == ["--y=2"]
-    assert said["flag:served-model-name"] == ["--served-model-name", "a", "b"]
+    parts = {key: [text[slice(*word.span)] for word in words] for key, words in reading.words.items()}
+    assert parts["env:A"] == ["-e", "A=1"] and parts["env:B"] == ["-eB=2"]
+    assert parts["program"] == ["vllm", "serve"] and parts["model"] == ["m"]
+    assert parts["flag:x"] == ["--x", "1"] and parts["flag:y"] == ["--y=2"]
+    assert parts["flag:served-model-name"] == ["--served-model-name", "a", "b"]
 
 
 def test_a_script_in_a_container_sees_its_environment(images: Images) -> None:
@@ -226,7 +226,7 @@ def test_a_script_in_a_container_sees_its_environment(images: Images) -> None:
 
 @pytest.mark.parametrize("image", ["ollama/ollama", "ghcr.io/open-webui/open-webui:ollama", "my/codellama"])
 def test_an_image_whose_name_only_ends_like_an_engine(images: Images, image: str) -> None:
-    with pytest.raises(UsageError, match="holds no command"):
+    with pytest.raises(UsageError, match="has no command"):
         read(f"docker run {image}", "-", images)
 
 

@@ -15,8 +15,8 @@ from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads import read
 from firesteel.reads.llama_swap import starts
-from firesteel.reads.nodes import documents
-from firesteel.reads.shell import NOWHERE
+from firesteel.reads.nodes import parse_documents
+from firesteel.reads.shell import NO_SPAN
 from firesteel.reads.source_text import source_file
 
 FILE = Path(__file__).parent / "files" / "llama-swap.yaml"
@@ -53,15 +53,15 @@ def test_places(images: Images) -> None:
     coder, chat = read(FILE.read_text(), "config.yaml", images)
     lines = {name: coder.spots[name].line for name in ("flag:ctx-size", "model", "flag:flash-attn")}
     assert lines == {"flag:ctx-size": 9, "model": 17, "flag:flash-attn": 19}
-    assert coder.words["flag:ctx-size"][0].span == NOWHERE
+    assert coder.words["flag:ctx-size"][0].span == NO_SPAN
     text = FILE.read_text()
     assert text[slice(*chat.words["model"][0].span)] == "--model"
     assert text[slice(*chat.words["image"][0].span)] == "vllm/vllm-openai:v0.24.0"
 
 
 def commands(text: str) -> list[list[str]]:
-    (document,) = documents(source_file(text, "config.yaml"))
-    return [[word.text for word in start.words] for start in starts(document) or ()]
+    (document,) = parse_documents(source_file(text, "config.yaml"))
+    return [[word.text for word in start.arguments] for start in starts(document) or ()]
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_merge_keys_and_anchors() -> None:
 
 
 @pytest.mark.parametrize("text", ["models: [a]", "models: {}", "models: {a: {model: b}}", "a: b", "- a"])
-def test_what_is_none(text: str) -> None:
-    (document,) = documents(source_file(text, "config.yaml"))
+def test_other_files_are_not_of_this_format(text: str) -> None:
+    (document,) = parse_documents(source_file(text, "config.yaml"))
     assert starts(document) is None
 
 
-def test_a_quote_that_is_never_closed_has_its_place(images: Images) -> None:
+def test_an_unclosed_quote_has_its_position(images: Images) -> None:
     with pytest.raises(UsageError, match=r"config\.yaml:3:.*never closed"):
         read("models:\n  m:\n    cmd: vllm serve 'm\n", "config.yaml", images)
 

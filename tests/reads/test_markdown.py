@@ -5,9 +5,11 @@ from firesteel.reads.source_text import SourceFile
 
 
 def blocks(text: str) -> list[tuple[str, int, str]] | None:
-    page = SourceFile("guide.md", text)
-    found = markdown.blocks(page)
-    return None if found is None else [(name, page.place(each.at(0))[0], each.text) for name, each in found]
+    file = SourceFile("guide.md", text)
+    found = markdown.blocks(file)
+    if found is None:
+        return None
+    return [(language, file.place(block.at(0))[0], block.text) for language, block in found]
 
 
 def test_blocks_keep_their_lines() -> None:
@@ -20,6 +22,6 @@ def test_text_without_a_fence_is_not_markdown() -> None:
     assert blocks("```python\n```") == []
 
 
-def test_prose_is_what_stands_outside() -> None:
-    page = SourceFile("guide.md", "a\n```\nb\n```\nc\n```sh\nd")
-    assert list(markdown.prose(page)) == [(1, "a"), (5, "c")]
+def test_prose_is_outside_of_fences() -> None:
+    file = SourceFile("guide.md", "a\n```\nb\n```\nc\n```sh\nd")
+    assert list(markdown.prose(file)) == [(1, "a"), (5, "c")]

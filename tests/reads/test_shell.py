@@ -63,16 +63,16 @@ def test_lines_and_environment() -> None:
     }
 
 
-def test_a_word_knows_where_its_characters_stand() -> None:
+def test_a_word_knows_the_position_of_its_characters() -> None:
     text = """run -lc "a \\"b\\" 'c' \\\n  d\\$e" """
     (line,) = split(text)
     script = line.words[2]
     assert script.text == """a "b" 'c'   d$e"""
-    assert [text[script.inside.at(at)] for at in range(len(script.text))] == list(script.text)
+    assert [text[script.content.at(n)] for n in range(len(script.text))] == list(script.text)
     assert text[slice(*script.span)] == text[8:-1]
 
 
-def test_a_blank_after_a_backslash_is_seen() -> None:
+def test_a_blank_after_a_backslash_is_reported() -> None:
     first, second = split("a \\ \n b 'x\\ \n y'\nc \\\n d")
     assert first.texts == ("a", "b", "x\\ \n y")
     assert first.broken and (first.broken.line, first.broken.column) == (1, 4)
@@ -82,7 +82,7 @@ def test_a_blank_after_a_backslash_is_seen() -> None:
 @pytest.mark.parametrize("text", ["a 'b", 'x\na "b', "a $(b", "a `b", "a $(b ' )"])
 def test_unclosed(text: str) -> None:
     line = text.count("\n") + 1
-    with pytest.raises(UsageError, match=rf"run.sh:{line}:\d+: the .* here is never closed"):
+    with pytest.raises(UsageError, match=rf"run.sh:{line}:\d+: this .* is never closed"):
         split(text)
 
 
@@ -111,11 +111,11 @@ def test_a_megabyte_of_anything_ends(unit: str) -> None:
         assert "never closed" in error.what
 
 
-def test_where_the_whole_cannot_be_read_each_line_is() -> None:
-    page = SourceFile(
+def test_lines_are_split_one_by_one_where_the_whole_cannot_be() -> None:
+    file = SourceFile(
         "guide.md", "$ run a \\\n  b\nERROR: can't open\n$ run x\n$ run 'c d'\nvllm serve \"y\n\n'z'"
     )
-    lines, problem = shell.split_leniently(page.whole, page)
+    lines, problem = shell.split_leniently(file.whole, file)
     assert [line.texts for line in lines] == [("run", "a", "b"), ("run", "x"), ("run", "c d"), ("z",)]
     assert lines[1].words[0].line == 4
     assert problem and "guide.md:6:12" in problem.what

@@ -15,8 +15,8 @@ from firesteel.catalog import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads import read
-from firesteel.reads.nodes import documents
-from firesteel.reads.shell import NOWHERE
+from firesteel.reads.nodes import parse_documents
+from firesteel.reads.shell import NO_SPAN
 from firesteel.reads.source_text import source_file
 from firesteel.reads.sparkrun import starts
 from firesteel.units import GIB
@@ -68,7 +68,7 @@ def test_places(images: Images) -> None:
     }  # fmt: skip
     assert {name: reading.spots[name].line for name in lines} == lines
     flag, value = reading.words["flag:gpu-memory-utilization"]
-    assert (text[slice(*flag.span)], value.line, value.span) == ("--gpu-memory-utilization", 20, NOWHERE)
+    assert (text[slice(*flag.span)], value.line, value.span) == ("--gpu-memory-utilization", 20, NO_SPAN)
 
 
 def test_an_eugr_recipe(images: Images) -> None:
@@ -83,15 +83,15 @@ def test_an_eugr_recipe(images: Images) -> None:
         "master-addr": "{head_ip}",
     }
     assert launch.env == {"VLLM_USE_DEEP_GEMM": "0"}
-    box = launch.container
-    assert box and (box.image, box.entrypoint, box.ipc) == ("vllm-node", "", "host")
+    container = launch.container
+    assert container and (container.image, container.entrypoint, container.ipc) == ("vllm-node", "", "host")
 
 
 def command(template: str, defaults: str = "{}", version: str = "2") -> list[str]:
     text = f'recipe_version: "{version}"\nmodel: org/m\ndefaults: {defaults}\ncommand: |\n'
     text += "".join(f"  {line}\n" for line in dedent(template).splitlines())
-    (document,) = documents(source_file(text, "recipe.yaml"))
-    return [word.text for start in starts(document) or () for word in start.words]
+    (document,) = parse_documents(source_file(text, "recipe.yaml"))
+    return [word.text for start in starts(document) or () for word in start.arguments]
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,9 @@ def test_doubled_braces_are_what_str_format_makes_of_them(pieces: list[str]) -> 
 def test_a_recipe_without_a_command(runtime: str, defaults: str, expected: str) -> None:
     """As sparkrun 0.4.2's runtimes make one, but for the order of the flags."""
     text = f"model: org/m\ncontainer: x\nruntime: {runtime}\ndefaults: {defaults}\n"
-    (document,) = documents(source_file(text, "recipe.yaml"))
+    (document,) = parse_documents(source_file(text, "recipe.yaml"))
     (start,) = starts(document) or ()
-    assert " ".join(word.text for word in start.words) == expected
+    assert " ".join(word.text for word in start.arguments) == expected
 
 
 def test_another_runtime_starts_nothing_we_read(images: Images) -> None:
@@ -169,7 +169,7 @@ def test_another_runtime_starts_nothing_we_read(images: Images) -> None:
         read("model: a/b\ncontainer: c\nruntime: trtllm\ncommand: trtllm-serve a/b\n", "recipe.yaml", images)
 
 
-def test_what_the_file_says_of_the_container_wins(images: Images) -> None:
+def test_executor_config_overrides_the_defaults(images: Images) -> None:
     text = """
         recipe_version: "2"
         model: org/m
@@ -180,21 +180,26 @@ def test_what_the_file_says_of_the_container_wins(images: Images) -> None:
         command: python3 -m sglang.launch_server --model-path {model}
     """
     (reading,) = read(dedent(text), "recipe.yaml", images)
-    box = reading.launch.container
-    assert box and (box.ipc, box.network, box.shm_bytes, box.gpus) == ("host", "bridge", None, "all")
-    assert Mount("/a", "/b") in box.mounts
-    assert ("privileged", None) in box.options
+    container = reading.launch.container
+    assert container and (container.ipc, container.network, container.shm_bytes, container.gpus) == (
+        "host",
+        "bridge",
+        None,
+        "all",
+    )
+    assert Mount("/a", "/b") in container.mounts
+    assert ("privileged", None) in container.options
     assert reading.launch.flags["dist-init-addr"] == "{head_ip}:25000"
 
 
 def test_a_flag_that_is_lost_is_not_read() -> None:
-    """A shell ends the command at a comment, whatever stands before it."""
+    """A shell ends the command at a comment, whatever comes before it."""
     assert command("vllm serve m \\\n  # --a \\\n  --b 1") == ["vllm", "serve", "m"]
 
 
 @pytest.mark.parametrize("text", ["model: a", "container: a", "[1]", "x", "model: a\ncontainer: b"])
-def test_what_is_no_recipe(text: str) -> None:
-    (document,) = documents(source_file(text, "recipe.yaml"))
+def test_other_files_are_not_recipes(text: str) -> None:
+    (document,) = parse_documents(source_file(text, "recipe.yaml"))
     assert starts(document) is None
 
 

@@ -91,11 +91,11 @@ def unit(lines: str) -> list[list[str]]:
     whole = source_file("[Service]\n" + dedent(lines), "a.service")
     found = starts(whole, whole.whole)
     assert found is not None
-    return [[word.text for word in start.words] for start in found]
+    return [[word.text for word in start.arguments] for start in found]
 
 
 @pytest.mark.parametrize("prefix", ["", "-", "+", "!!", ":", "-:"])
-def test_a_prefix_is_no_part_of_the_program(prefix: str) -> None:
+def test_a_prefix_is_not_part_of_the_program(prefix: str) -> None:
     assert unit(f"ExecStart={prefix}/bin/vllm serve m") == [["/bin/vllm", "serve", "m"]]
 
 
@@ -118,7 +118,7 @@ def test_variables(lines: str, expected: list[str]) -> None:
     assert unit(lines) == [expected]
 
 
-def test_an_empty_value_begins_anew_and_a_semicolon_parts() -> None:
+def test_an_empty_value_resets_and_a_semicolon_separates() -> None:
     assert unit("ExecStart=a\nExecStart=\nExecStart=b ; c \\; d\nExecStart=e") == [
         ["b"],
         ["c", ";", "d"],
@@ -158,14 +158,18 @@ def test_a_container_and_a_shell_in_a_unit(images: Images) -> None:
 )
 def test_an_entrypoint(lines: str, entrypoint: str, program: tuple[str, ...], images: Images) -> None:
     (reading,) = read(f"[Container]\nImage=vllm/vllm-openai:v0.24.0\n{lines}\n", "a.container", images)
-    box = reading.launch.container
-    assert box and (box.entrypoint, box.program, reading.launch.model) == (entrypoint, program, "m")
+    container = reading.launch.container
+    assert container and (container.entrypoint, container.program, reading.launch.model) == (
+        entrypoint,
+        program,
+        "m",
+    )
 
 
 def test_one_gpu_of_several(images: Images) -> None:
     text = "[Container]\nImage=vllm/vllm-openai:v0.24.0\nAddDevice=nvidia.com/gpu=0\nExec=m/n\n"
-    box = read(text, "a.container", images)[0].launch.container
-    assert box and box.gpus == "device=0"
+    container = read(text, "a.container", images)[0].launch.container
+    assert container and container.gpus == "device=0"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +181,7 @@ def test_one_gpu_of_several(images: Images) -> None:
         "",
     ],
 )
-def test_what_is_no_unit(text: str) -> None:
+def test_other_files_are_not_units(text: str) -> None:
     whole = source_file(text, "-")
     assert starts(whole, whole.whole) is None
 

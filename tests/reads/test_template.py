@@ -1,4 +1,4 @@
-"""Holes in a text, and what fills them."""
+"""Placeholders in a template, and their values."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.errors import UsageError
-from firesteel.reads.shell import NOWHERE
-from firesteel.reads.source_text import MAX_CHARACTERS, joined, source_file
-from firesteel.reads.template import FilledTemplate, Filler, Values
+from firesteel.reads.shell import NO_SPAN
+from firesteel.reads.source_text import MAX_CHARACTERS, join_texts, source_file
+from firesteel.reads.template import FilledTemplate, TemplateFiller, TemplateValues
 
-HOLE = re.compile(r"\{(\w+)\}")
-PAGE = source_file("a {port} b\nport: 8000\n", "recipe.yaml")
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
+FILE = source_file("a {port} b\nport: 8000\n", "recipe.yaml")
 
 
 def fill(text: str, known: dict[str, str]) -> str:
     """Names filled from texts that stand nowhere."""
     whole = source_file(text, "-")
-    filler = Filler(whole)
-    values = Values({name: source_file(value, "-").whole for name, value in known.items()}, HOLE, filler)
-    return filler.fill(whole.whole, HOLE, lambda found: values.get(found[1])).passage.text
+    filler = TemplateFiller(whole)
+    values = TemplateValues(
+        {name: source_file(value, "-").whole for name, value in known.items()}, PLACEHOLDER, filler
+    )
+    return filler.fill(whole.whole, PLACEHOLDER, lambda match: values.get(match[1])).content.text
 
 
 def filled() -> FilledTemplate:
-    value = PAGE.whole.part(17, 21)
-    return Filler(PAGE).fill(PAGE.whole.part(0, 10), HOLE, lambda _: value)
+    value = FILE.whole.part(17, 21)
+    return TemplateFiller(FILE).fill(FILE.whole.part(0, 10), PLACEHOLDER, lambda _: value)
 
 
-def test_what_is_filled_in_stands_where_it_was_written() -> None:
-    words = filled().words(PAGE)
+def test_a_value_has_the_position_where_it_was_written() -> None:
+    words = filled().words(FILE)
     assert [(word.text, word.line, word.column) for word in words] == [
         ("a", 1, 1),
         ("8000", 2, 7),
@@ -42,8 +44,12 @@ def test_what_is_filled_in_stands_where_it_was_written() -> None:
 
 def test_a_filled_word_has_no_span() -> None:
     """A fix may not cut into `{port}`, and its neighbours keep their places."""
-    assert [word.span for word in filled().words(PAGE)] == [(0, 1), NOWHERE, (9, 10)]
-    assert [word.span for line in filled().lines(PAGE) for word in line.words] == [(0, 1), NOWHERE, (9, 10)]
+    assert [word.span for word in filled().words(FILE)] == [(0, 1), NO_SPAN, (9, 10)]
+    assert [word.span for line in filled().commands(FILE) for word in line.words] == [
+        (0, 1),
+        NO_SPAN,
+        (9, 10),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -65,9 +71,9 @@ def test_filling(text: str, known: dict[str, str], expected: str) -> None:
 @given(st.lists(st.text("ab\n", max_size=4), max_size=6))
 def test_joining_keeps_every_character(texts: list[str]) -> None:
     whole = source_file("".join(texts), "-")
-    at = [sum(map(len, texts[:index])) for index in range(len(texts) + 1)]
-    parts = [whole.whole.part(start, end) for start, end in pairwise(at)]
-    made = joined(parts)
+    bounds = [sum(map(len, texts[:index])) for index in range(len(texts) + 1)]
+    parts = [whole.whole.part(start, end) for start, end in pairwise(bounds)]
+    made = join_texts(parts)
     assert made.text == whole.text
     assert all(whole.text[made.at(offset)] == character for offset, character in enumerate(made.text))
 

@@ -1,4 +1,4 @@
-"""What a script's own variables stand for."""
+"""Variables that a script sets itself."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from firesteel.reads.source_text import SourceFile
 
 def expanded(text: str) -> list[str]:
     """The words of the last command."""
-    page = SourceFile("run.sh", text)
-    lines = shell.split(page.whole, page)
-    return [word.text for word in variables.expand(lines[-1], variables.values(lines), page).words]
+    file = SourceFile("run.sh", text)
+    lines = shell.split(file.whole, file)
+    return [word.text for word in variables.expand(lines[-1], variables.find_values(lines), file).words]
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ def test_expand(script: str, words: list[str]) -> None:
     assert expanded(script) == words
 
 
-def test_a_value_stands_where_it_was_written() -> None:
-    page = SourceFile("run.sh", 'IMAGE=img\nARGS="--a \\\n  --b"\nrun $IMAGE $ARGS')
-    lines = shell.split(page.whole, page)
-    line = variables.expand(lines[-1], variables.values(lines), page)
+def test_a_value_has_the_position_where_it_was_written() -> None:
+    file = SourceFile("run.sh", 'IMAGE=img\nARGS="--a \\\n  --b"\nrun $IMAGE $ARGS')
+    lines = shell.split(file.whole, file)
+    line = variables.expand(lines[-1], variables.find_values(lines), file)
     places = [(word.text, word.line, word.column) for word in line.words]
     assert places == [("run", 4, 1), ("img", 1, 7), ("--a", 2, 7), ("--b", 3, 3)]
 

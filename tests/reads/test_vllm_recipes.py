@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from firesteel.catalog import Images
 from firesteel.errors import UsageError
 from firesteel.reads import formats, read
-from firesteel.reads.nodes import documents
+from firesteel.reads.nodes import parse_documents
 from firesteel.reads.reader import LaunchReader
 from firesteel.reads.source_text import source_file
 from firesteel.reads.vllm_recipes import MAX_PARTS, starts
@@ -27,8 +27,8 @@ HEAD, _, _ = TEXT.partition("guide:")
 
 
 def commands(text: str) -> list[str]:
-    (document,) = documents(source_file(text, "a.yaml"))
-    return [" ".join(word.text for word in start.words) for start in starts(document) or ()]
+    (document,) = parse_documents(source_file(text, "a.yaml"))
+    return [" ".join(word.text for word in start.arguments) for start in starts(document) or ()]
 
 
 def test_every_variant_and_every_feature_that_is_off() -> None:
@@ -49,11 +49,15 @@ def test_an_image_and_variables(images: Images) -> None:
     reader = LaunchReader(whole, images)
     for start in formats.starts(whole) or ():
         reader.start(start)
-    plain, spark, _ = reader.found
+    plain, spark, _ = reader.launches
     assert plain.launch.container is None
     assert plain.launch.env == {"VLLM_USE_DEEP_GEMM": "1"}
-    box = spark.launch.container
-    assert box and (box.image, box.gpus, box.ipc) == ("vllm/vllm-openai:v0.24.0", "all", "host")
+    container = spark.launch.container
+    assert container and (container.image, container.gpus, container.ipc) == (
+        "vllm/vllm-openai:v0.24.0",
+        "all",
+        "host",
+    )
     assert (spark.launch.version, spark.launch.env) == ("0.24.0", {"VLLM_USE_DEEP_GEMM": "0"})
     lines = {name: spark.spots[name].line for name in ("image", "model", "flag:max-num-seqs")}
     assert lines == {"image": 37, "model": 30, "flag:max-num-seqs": 38}
@@ -72,7 +76,7 @@ def test_an_image_and_variables(images: Images) -> None:
 )
 def test_the_image_for_an_nvidia_gpu(image: str, expected: str | None) -> None:
     text = f"meta: {{}}\nmodel: {{model_id: a/b, docker_image: {image}}}\nvariants: {{default: {{}}}}\n"
-    (document,) = documents(source_file(text, "a.yaml"))
+    (document,) = parse_documents(source_file(text, "a.yaml"))
     (start,) = starts(document) or ()
     assert (start.image.text if start.image else None) == expected
 
@@ -84,8 +88,8 @@ def test_another_engine_is_refused_by_name(images: Images) -> None:
 
 
 @pytest.mark.parametrize("text", ["meta: a", "model: {model_id: a}", "variants: {}\nmodel: a\nmeta: b", "[]"])
-def test_what_is_none(text: str) -> None:
-    (document,) = documents(source_file(text, "a.yaml"))
+def test_other_files_are_not_of_this_format(text: str) -> None:
+    (document,) = parse_documents(source_file(text, "a.yaml"))
     assert starts(document) is None
 
 

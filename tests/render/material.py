@@ -1,4 +1,4 @@
-"""What the tests of all forms share: every shipped recipe as a launch, and what is known beside it."""
+"""What the tests of all formats share: every shipped recipe as a launch, and the facts beside it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from firesteel.catalog import Recipe
 from firesteel.launch import Ask, Launch
 from firesteel.launch_pipeline import from_recipe
 from firesteel.reads import read
-from firesteel.render import LaunchFacts, contained
+from firesteel.render import LaunchFacts, containerized
 from firesteel.rules import Lint
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -27,7 +27,7 @@ def launch_of(name: str) -> Launch:
     return from_recipe(SHIPPED, SHIPPED.recipes[name], Ask())
 
 
-def known_of(name: str) -> LaunchFacts:
+def facts_of(name: str) -> LaunchFacts:
     recipe: Recipe = SHIPPED.recipes[name]
     model = SHIPPED.models[recipe.model]
     return LaunchFacts(
@@ -46,7 +46,7 @@ def read_one(text: str, path: str) -> Launch:
     return reading.launch
 
 
-def hold_golden(file: str, text: str) -> None:
+def check_golden(file: str, text: str) -> None:
     golden = GOLDEN / file
     if os.environ.get("UPDATE_GOLDEN"):
         golden.parent.mkdir(exist_ok=True, parents=True)
@@ -63,5 +63,5 @@ def objections(text: str, path: str) -> set[str]:
 
 def own_objections(launch: Launch) -> set[str]:
     """Those that the launch itself has, in whichever form."""
-    found = rules.check(contained(launch), hardware="gb10", images=SHIPPED.images)
+    found = rules.check(containerized(launch), hardware="gb10", images=SHIPPED.images)
     return {finding.rule for finding in found if finding.level != "note"}

@@ -1,4 +1,4 @@
-"""Clients' configuration: what each is told, and a user's file that keeps all it had."""
+"""Configuration of clients: their settings, and user files that keep everything else."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from firesteel.render.clients import (
     ClientEndpoint,
     ClientSettings,
     SettingEdit,
-    client,
+    client_names,
     jsonc,
-    merged,
-    names,
+    load_client,
+    merge_settings,
+    render_settings,
     settings,
-    shown,
 )
-from firesteel.render.clients.merge import applied
+from firesteel.render.clients.merge import apply_edit
 
 PLAIN = ClientEndpoint("http://127.0.0.1:8000/v1", "small")
 FULL = ClientEndpoint(
@@ -42,15 +42,15 @@ FULL = ClientEndpoint(
 )
 
 
-def told(name: str, endpoint: ClientEndpoint) -> Any:
+def rendered(name: str, endpoint: ClientEndpoint) -> Any:
     """As the client itself would read it."""
-    text = shown(settings(name, endpoint), client(name).format)
+    text = render_settings(settings(name, endpoint), load_client(name).format)
     readers: dict[str, Callable[[str], Any]] = {
         "json": json.loads,
         "toml": tomllib.loads,
         "yaml": yaml.safe_load,
     }
-    return readers[client(name).format](text)
+    return readers[load_client(name).format](text)
 
 
 def test_opencode_as_the_seed_has_it() -> None:
@@ -58,7 +58,7 @@ def test_opencode_as_the_seed_has_it() -> None:
     seed = ClientEndpoint(
         "http://stpetersburg-llama-cpp/v1", "Qwen3-Coder-Next", 131_072, provider="llama-cpp"
     )
-    assert told("opencode", seed) == {
+    assert rendered("opencode", seed) == {
         "$schema": "https://opencode.ai/config.json",
         "model": "llama-cpp/Qwen3-Coder-Next",
         "provider": {
@@ -81,52 +81,52 @@ def test_the_longest_answer(context: int | None, output: int | None) -> None:
     assert ClientEndpoint("http://x/v1", "m", context).output == output
 
 
-def test_what_is_known_is_said() -> None:
-    model = told("opencode", FULL)["provider"]["firesteel"]["models"]["coder"]
+def test_known_facts_are_written() -> None:
+    model = rendered("opencode", FULL)["provider"]["firesteel"]["models"]["coder"]
     assert model["tool_call"] and model["reasoning"] and model["attachment"]
     assert model["modalities"]["input"] == ["text", "image"]
-    env = told("claude-code", FULL)["env"]
+    env = rendered("claude-code", FULL)["env"]
     assert env["ANTHROPIC_BASE_URL"] == "https://spark.example", "Claude Code adds /v1/messages itself"
     assert env["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "131072"
     assert env["ANTHROPIC_DEFAULT_HAIKU_MODEL"] == "coder", "background work asks for a model that is there"
-    codex = told("codex", FULL)
+    codex = rendered("codex", FULL)
     assert codex["model_provider"] == "firesteel" and codex["model_context_window"] == 131072
     assert codex["model_providers"]["firesteel"]["wire_api"] == "responses"
-    (model,) = told("continue", FULL)["models"]
+    (model,) = rendered("continue", FULL)["models"]
     assert model["capabilities"] == ["tool_use", "image_input"]
     assert model["defaultCompletionOptions"] == {"contextLength": 131072, "maxTokens": 16384}
-    zed = told("zed", FULL)["language_models"]["openai_compatible"]["firesteel"]
+    zed = rendered("zed", FULL)["language_models"]["openai_compatible"]["firesteel"]
     assert zed["available_models"][0]["max_tokens"] == 131072
     assert zed["available_models"][0]["capabilities"]["images"] is True
 
 
-def test_what_is_not_known_is_left_out() -> None:
-    assert told("opencode", PLAIN)["provider"]["firesteel"]["models"]["small"] == {"name": "small"}
-    assert not any("TOKENS" in name for name in told("claude-code", PLAIN)["env"])
-    assert "model_context_window" not in told("codex", PLAIN)
-    (model,) = told("continue", PLAIN)["models"]
+def test_unknown_facts_are_left_out() -> None:
+    assert rendered("opencode", PLAIN)["provider"]["firesteel"]["models"]["small"] == {"name": "small"}
+    assert not any("TOKENS" in name for name in rendered("claude-code", PLAIN)["env"])
+    assert "model_context_window" not in rendered("codex", PLAIN)
+    (model,) = rendered("continue", PLAIN)["models"]
     assert "capabilities" not in model and "defaultCompletionOptions" not in model
-    assert any("not known" in note for note in settings("zed", PLAIN).notes)
+    assert any("is unknown" in note for note in settings("zed", PLAIN).notes)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", client_names())
 def test_a_key_is_named_and_never_written(name: str) -> None:
-    text = shown(settings(name, FULL), client(name).format)
-    said = text + " ".join(settings(name, FULL).notes)
-    assert "FIRESTEEL_API_KEY" in said
-    assert "FIRESTEEL_API_KEY" not in shown(settings(name, PLAIN), client(name).format)
+    text = render_settings(settings(name, FULL), load_client(name).format)
+    output = text + " ".join(settings(name, FULL).notes)
+    assert "FIRESTEEL_API_KEY" in output
+    assert "FIRESTEEL_API_KEY" not in render_settings(settings(name, PLAIN), load_client(name).format)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", client_names())
 def test_every_client_has_its_source(name: str) -> None:
-    about = client(name)
+    about = load_client(name)
     assert about.sources and (about.format == "env") == (about.folder is None)
 
 
 def test_openais_own_client_takes_it() -> None:
-    """The lines are run by a shell, and the package says what it made of them."""
+    """The lines are run by a shell, and the package message what it made of them."""
     program = "import openai; c = openai.OpenAI(); print(c.base_url, c.api_key)"
-    script = shown(settings("openai", FULL), "env") + f'"{sys.executable}" -c "{program}"\n'
+    script = render_settings(settings("openai", FULL), "env") + f'"{sys.executable}" -c "{program}"\n'
     done = subprocess.run(
         ["sh", "-c", script],
         capture_output=True,
@@ -152,18 +152,18 @@ ZED = """\
 
 
 def test_a_file_with_comments_keeps_them() -> None:
-    text = merged(ZED, settings("zed", FULL), "json", "settings.json")
-    for kept in ("// Zed settings", "/* mine */", "// dark", "// local ones", '"buffer_font_size": 15,'):
-        assert kept in text
+    text = merge_settings(ZED, settings("zed", FULL), "json", "settings.json")
+    for line in ("// Zed settings", "/* mine */", "// dark", "// local ones", '"buffer_font_size": 15,'):
+        assert line in text
     models = jsonc.read(text, "-")["language_models"]
     assert models["ollama"] == {"api_url": "http://x"}
-    assert models["openai_compatible"] == told("zed", FULL)["language_models"]["openai_compatible"]
-    assert merged(text, settings("zed", FULL), "json", "-") == text, "a second time changes nothing"
+    assert models["openai_compatible"] == rendered("zed", FULL)["language_models"]["openai_compatible"]
+    assert merge_settings(text, settings("zed", FULL), "json", "-") == text, "a second time changes nothing"
 
 
 def test_other_models_of_the_same_provider_stay() -> None:
-    first = shown(settings("opencode", FULL), "json")
-    both = merged(first, settings("opencode", PLAIN), "json", "-")
+    first = render_settings(settings("opencode", FULL), "json")
+    both = merge_settings(first, settings("opencode", PLAIN), "json", "-")
     provider = json.loads(both)["provider"]["firesteel"]
     assert provider["models"].keys() == {"coder", "small"} and provider["options"] == {"baseURL": PLAIN.url}
 
@@ -187,19 +187,19 @@ model = "keep"
 
 
 def test_toml_keeps_its_comments_and_tables() -> None:
-    text = merged(CODEX, settings("codex", FULL), "toml", "config.toml")
+    text = merge_settings(CODEX, settings("codex", FULL), "toml", "config.toml")
     found = tomllib.loads(text)
     assert found["model"] == "coder" and found["profiles"]["x"]["model"] == "keep"
     assert found["approval_policy"] == "on-request" and found["mcp_servers"] == {"files": {"command": "npx"}}
     provider = found["model_providers"]["firesteel"]
     assert provider["request_max_retries"] == 2 and provider["env_key"] == "FIRESTEEL_API_KEY"
-    for kept in ("# my settings", "# servers\n[mcp_servers.files]", "# mine"):
-        assert kept in text
-    assert merged(text, settings("codex", FULL), "toml", "-") == text
+    for line in ("# my settings", "# servers\n[mcp_servers.files]", "# mine"):
+        assert line in text
+    assert merge_settings(text, settings("codex", FULL), "toml", "-") == text
 
 
-def test_toml_forgets_a_key_that_is_asked_for_no_more() -> None:
-    found = tomllib.loads(merged(CODEX, settings("codex", PLAIN), "toml", "-"))
+def test_toml_drops_a_key_that_is_no_longer_required() -> None:
+    found = tomllib.loads(merge_settings(CODEX, settings("codex", PLAIN), "toml", "-"))
     assert "env_key" not in found["model_providers"]["firesteel"]
 
 
@@ -223,13 +223,13 @@ rules:
 
 
 def test_yaml_keeps_its_comments_and_items() -> None:
-    text = merged(CONTINUE, settings("continue", FULL), "yaml", "config.yaml")
+    text = merge_settings(CONTINUE, settings("continue", FULL), "yaml", "config.yaml")
     found = yaml.safe_load(text)
     assert found["name"] == "Mine" and found["rules"] == ["be kind"]
     assert [model["name"] for model in found["models"]] == ["other", "coder (firesteel)"]
-    assert found["models"][1] == told("continue", FULL)["models"][0]
+    assert found["models"][1] == rendered("continue", FULL)["models"][0]
     assert "# do not touch" in text and "# the big one" in text
-    assert merged(text, settings("continue", FULL), "yaml", "-") == text
+    assert merge_settings(text, settings("continue", FULL), "yaml", "-") == text
 
 
 @pytest.mark.parametrize(
@@ -237,8 +237,8 @@ def test_yaml_keeps_its_comments_and_items() -> None:
     ["name: a\nversion: 1.0.0\nschema: v1\n", "name: a\nmodels:\n- name: x\n  provider: y\n", "schema: v1"],
 )
 def test_yaml_without_our_model(text: str) -> None:
-    found = yaml.safe_load(merged(text, settings("continue", FULL), "yaml", "-"))
-    assert found["models"][0] == told("continue", FULL)["models"][0]
+    found = yaml.safe_load(merge_settings(text, settings("continue", FULL), "yaml", "-"))
+    assert found["models"][0] == rendered("continue", FULL)["models"][0]
     before = yaml.safe_load(text)
     assert before.pop("models", []) == found["models"][1:]
     assert before.items() <= found.items() and found.keys() >= {"name", "version", "schema"}
@@ -276,7 +276,7 @@ def test_yaml_without_our_model(text: str) -> None:
 def test_what_cannot_be_changed_safely_is_refused(form: Any, text: str) -> None:
     name = {"json": "opencode", "toml": "codex", "yaml": "continue"}[form]
     with pytest.raises(UsageError):
-        merged(text, settings(name, FULL), form, "file")
+        merge_settings(text, settings(name, FULL), form, "file")
 
 
 def test_a_mistake_has_its_line() -> None:
@@ -305,11 +305,11 @@ def with_comments(value: Any, draw: Any) -> str:
     comma = draw(st.sampled_from(["", ","]))
     if isinstance(value, dict) and value:
         inner = f",{blank}".join(
-            f"{json.dumps(name)}:{blank}{with_comments(each, draw)}" for name, each in value.items()
+            f"{json.dumps(name)}:{blank}{with_comments(item, draw)}" for name, item in value.items()
         )
         return f"{{{blank}{inner}{blank}{comma}{blank}}}"
     if isinstance(value, list) and value:
-        return f"[{blank}{f',{blank}'.join(with_comments(each, draw) for each in value)}{comma}{blank}]"
+        return f"[{blank}{f',{blank}'.join(with_comments(item, draw) for item in value)}{comma}{blank}]"
     return json.dumps(value)
 
 
@@ -325,12 +325,12 @@ def test_one_value_is_set_and_nothing_else(value: Any, path: list[str], new: Any
     assert jsonc.read(text, "-") == value
     edit = SettingEdit(tuple(path), new)
     try:
-        wanted = applied(value, edit)
+        wanted = apply_edit(value, edit)
     except UsageError:
         return
     if not text.strip() or wanted == value:
         return
-    changed = merged(text, ClientSettings((edit,)), "json", "-")
+    changed = merge_settings(text, ClientSettings((edit,)), "json", "-")
     assert jsonc.read(changed, "-") == wanted
     if path[0] not in value:
         assert all(changed.count(mark) >= text.count(mark) for mark in ("// x", "/* } */", '// "a": 1,'))

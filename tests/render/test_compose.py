@@ -12,13 +12,13 @@ import yaml
 
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.render import LaunchFacts, compose, contained, pinned
-from firesteel.render.compose import settled
+from firesteel.render import LaunchFacts, compose, containerized, pin
+from firesteel.render.compose import with_bounded_restart
 from tests.render.material import (
     ON_ONE,
     SHOWN,
-    hold_golden,
-    known_of,
+    check_golden,
+    facts_of,
     launch_of,
     objections,
     own_objections,
@@ -31,10 +31,10 @@ VALID = jsonschema.Draft7Validator(SCHEMA)
 
 @pytest.mark.parametrize("name", ON_ONE)
 def test_every_recipe_is_read_back(name: str) -> None:
-    launch, known = launch_of(name), known_of(name)
+    launch, known = launch_of(name), facts_of(name)
     text = compose(launch, known)
     VALID.validate(yaml.safe_load(text))
-    expected = contained(pinned(launch, known))
+    expected = containerized(pin(launch, known))
     assert expected.container is not None
     expected = replace(expected, container=replace(expected.container, restart="on-failure:3"))
     found = read_one(text, "compose.yaml")
@@ -44,11 +44,11 @@ def test_every_recipe_is_read_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_golden(name: str) -> None:
-    hold_golden(f"{name}.compose.yaml", compose(launch_of(name), known_of(name)))
+    check_golden(f"{name}.compose.yaml", compose(launch_of(name), facts_of(name)))
 
 
-def test_every_option_that_it_has_a_word_for() -> None:
-    box = Container(
+def test_every_option_with_an_equivalent() -> None:
+    container = Container(
         "my.registry:5000/vllm@sha256:00",
         entrypoint="",
         program=("bash", "-c", 'echo "$(date) $$ $HOME" && vllm serve'),
@@ -62,22 +62,22 @@ def test_every_option_that_it_has_a_word_for() -> None:
         options=(("ulimit", "memlock=-1"), ("ulimit", "stack=1:2"), ("cap-add", "IPC_LOCK"), ("init", None)),
     )
     launch = Launch(
-        "m", "org/m", "vllm", env={"A": "é\u0085: '\"#", "HF_TOKEN": "$HF_TOKEN"}, container=box, port=2
+        "m", "org/m", "vllm", env={"A": "é\u0085: '\"#", "HF_TOKEN": "$HF_TOKEN"}, container=container, port=2
     )
     text = compose(launch)
     VALID.validate(yaml.safe_load(text))
     found = read_one(text, "compose.yaml")
     assert found.container is not None
-    assert sorted(found.container.options, key=str) == sorted(box.options, key=str)
+    assert sorted(found.container.options, key=str) == sorted(container.options, key=str)
     assert replace(found, container=replace(found.container, options=())) == replace(
-        launch, container=replace(box, options=())
+        launch, container=replace(container, options=())
     )
 
 
 def test_a_secret_is_nowhere() -> None:
     text = compose(launch_of("smollm2"), LaunchFacts(is_gated=True))
     assert "HF_TOKEN: null" not in text
-    launch = replace(contained(launch_of("smollm2")), env={"HF_TOKEN": "$HF_TOKEN"})
+    launch = replace(containerized(launch_of("smollm2")), env={"HF_TOKEN": "$HF_TOKEN"})
     text = compose(launch)
     assert yaml.safe_load(text)["services"]["smollm2"]["environment"] == {"HF_TOKEN": None}
     assert "HF_TOKEN=... into `.env`" in text and "chmod 600" in text
@@ -86,8 +86,8 @@ def test_a_secret_is_nowhere() -> None:
 @pytest.mark.parametrize("policy", [None, "always", "unless-stopped", "on-failure"])
 def test_a_restart_policy_ends(policy: str | None) -> None:
     launch = Launch("m", "org/m", "vllm", container=Container("x/vllm", restart=policy))
-    box = settled(launch).container
-    assert box is not None and box.restart == "on-failure:3"
+    container = with_bounded_restart(launch).container
+    assert container is not None and container.restart == "on-failure:3"
 
 
 def test_a_reason_stays_a_comment() -> None:
@@ -97,9 +97,9 @@ def test_a_reason_stays_a_comment() -> None:
     assert "privileged" not in yaml.safe_load(text)["services"]["m"]
 
 
-def test_what_it_has_no_word_for_is_refused() -> None:
+def test_an_option_without_an_equivalent_is_refused() -> None:
     launch = Launch("m", "org/m", "vllm", container=Container("x/vllm", options=(("cidfile", "/x"),)))
-    with pytest.raises(UsageError, match="no word for `--cidfile`"):
+    with pytest.raises(UsageError, match="no equivalent of `--cidfile`"):
         compose(launch)
     with pytest.raises(UsageError, match="runs on 2 Sparks"):
         compose(launch_of("qwen3-235b-gptq-int4-two-sparks"))
@@ -110,5 +110,5 @@ def test_an_image_by_its_digest() -> None:
     launch = Launch("m", "org/m", "vllm", "0.28.0", container=Container("vllm/vllm-openai:v0.28.0"))
     text = compose(launch, LaunchFacts(digest=digest, revision="c" * 40))
     assert f"vllm/vllm-openai:v0.28.0@{digest}" in text and "--revision" in text
-    assert "can move" not in text and "not pinned" not in text
-    assert "can move" in compose(launch) and "not pinned" in compose(launch)
+    assert "can change" not in text and "not pinned" not in text
+    assert "can change" in compose(launch) and "not pinned" in compose(launch)

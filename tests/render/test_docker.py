@@ -19,7 +19,7 @@ from firesteel.errors import UsageError
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch, Mount
 from firesteel.launch_pipeline import from_recipe
 from firesteel.reads import read
-from firesteel.render import contained, docker, docker_argv
+from firesteel.render import containerized, docker, docker_argv
 from firesteel.render.docker import quote
 from firesteel.units import GIB
 
@@ -99,7 +99,7 @@ def test_read_is_the_inverse(launch: Launch) -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(launches())
-def test_the_words_run_are_the_words_printed(launch: Launch) -> None:
+def test_the_command_run_is_the_command_printed(launch: Launch) -> None:
     """A real shell takes the text apart into the very words that firesteel would run."""
     script = docker(launch).replace("docker run", "printf '%s\\0' docker run", 1)
     names = {found: f"${found}" for found in ("HF_TOKEN", *launch.env)}
@@ -126,7 +126,7 @@ def test_golden(recipe: str) -> None:
         "if this is meant: UPDATE_GOLDEN=1 pytest tests/render"
     )
     (reading,) = read(docker(launch), "golden.sh", SHIPPED.images)
-    expected = contained(launch)
+    expected = containerized(launch)
     assert reading.launch == replace(expected, version=reading.launch.version)
 
 
@@ -174,7 +174,7 @@ def test_sizes_are_docker_sizes() -> None:
 def test_a_child_process_in_its_official_image() -> None:
     launch = Launch("small", "/models/dir/a.gguf", "llamacpp", "11549", flags={"ctx-size": "4096"}, port=9000)
     assert docker(launch) == (
-        "# firesteel runs this as a child process (`llama-server`); here it is in the official image\n"
+        "# firesteel runs this as a child process (`llama-server`); this is its official image\n"
         "docker run -d --name firesteel-small \\\n"
         "  --label firesteel=small \\\n"
         "  -p 127.0.0.1:9000:9000 \\\n"
@@ -190,13 +190,13 @@ def test_a_child_process_in_its_official_image() -> None:
     assert "~/.cache/huggingface:/hub" in hub and "--hf-repo org/repo:Q4_1" in hub
     assert "vllm/vllm-openai:v0.24.0 org/m" in docker(Launch("m", "org/m", "vllm", "0.24.0"))
     assert "sglang.launch_server" in docker(Launch("m", "org/m", "sglang", "0.5.9"))
-    with pytest.raises(UsageError, match="version is not known"):
+    with pytest.raises(UsageError, match="of unknown version"):
         docker(Launch("m", "org/m", "vllm"))
 
 
-def test_a_given_name_and_a_run_in_front() -> None:
-    box = Container("x/vllm", options=(("name", "mine"),))
-    words = docker_argv(Launch("m", "org/m", "vllm", container=box), detach=False).argv
+def test_an_explicit_name_and_a_run_in_the_foreground() -> None:
+    container = Container("x/vllm", options=(("name", "mine"),))
+    words = docker_argv(Launch("m", "org/m", "vllm", container=container), detach=False).argv
     assert words[:2] == ("docker", "run") and "-d" not in words
     assert words.count("--name") == 1 and "mine" in words
 
@@ -211,8 +211,8 @@ def test_a_secret_is_passed_by_name() -> None:
 
 
 def test_a_script_stays_a_script() -> None:
-    box = Container("x", program=("bash", "-lc", "pip install scipy && vllm serve"))
-    words = docker_argv(Launch("org/m", "org/m", "vllm", container=box, flags={"a": "b c"})).argv
+    container = Container("x", program=("bash", "-lc", "pip install scipy && vllm serve"))
+    words = docker_argv(Launch("org/m", "org/m", "vllm", container=container, flags={"a": "b c"})).argv
     assert words[-2] == "-lc"
     assert shlex.split(words[-1])[:5] == ["pip", "install", "scipy", "&&", "vllm"]
     assert words[-1].endswith("--a 'b c'")

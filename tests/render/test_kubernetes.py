@@ -14,15 +14,15 @@ import yaml
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads import read
-from firesteel.render import Cluster, LaunchFacts, contained, kubernetes, pinned, swap_script
+from firesteel.render import Cluster, LaunchFacts, containerized, kubernetes, pin, swap_script
 from firesteel.render.kubernetes import CLUSTER, dns_name
 from firesteel.units import GIB
 from tests.render.material import (
     ON_ONE,
     SHIPPED,
     SHOWN,
-    hold_golden,
-    known_of,
+    check_golden,
+    facts_of,
     launch_of,
     objections,
     own_objections,
@@ -38,40 +38,40 @@ def documents(text: str) -> list[dict[str, Any]]:
 
 
 def of_kind(text: str, kind: str) -> list[dict[str, Any]]:
-    return [each for each in documents(text) if each["kind"] == kind]
+    return [document for document in documents(text) if document["kind"] == kind]
 
 
 def validate(text: str) -> None:
-    for each in documents(text):
-        kubernetes_validate.validate(each, "1.32", strict=True)
+    for document in documents(text):
+        kubernetes_validate.validate(document, "1.32", strict=True)
 
 
 def both(cluster: Cluster = CLUSTER) -> str:
-    return kubernetes([(launch_of(name), known_of(name)) for name in TWO], cluster)
+    return kubernetes([(launch_of(name), facts_of(name)) for name in TWO], cluster)
 
 
 @pytest.mark.parametrize("name", ON_ONE)
 def test_every_recipe_is_read_back(name: str) -> None:
-    launch, known = launch_of(name), known_of(name)
+    launch, known = launch_of(name), facts_of(name)
     text = kubernetes([(launch, known)])
-    expected = contained(pinned(launch, known))
-    box = expected.container
-    assert box is not None
-    gpu: tuple[tuple[str, str | None], ...] = (("runtime", "nvidia"),) if box.gpus else ()
-    cleared = box.entrypoint == ""
-    box = replace(
-        box,
-        gpus="1" if box.gpus else None,
-        shm_bytes=10 * GIB if box.ipc else None,
+    expected = containerized(pin(launch, known))
+    container = expected.container
+    assert container is not None
+    gpu: tuple[tuple[str, str | None], ...] = (("runtime", "nvidia"),) if container.gpus else ()
+    cleared = container.entrypoint == ""
+    container = replace(
+        container,
+        gpus="1" if container.gpus else None,
+        shm_bytes=10 * GIB if container.ipc else None,
         ipc=None,
         publish=(),
-        entrypoint=box.program[0] if cleared else box.entrypoint,
-        program=box.program[1:] if cleared else box.program,
-        mounts=(Mount(f"{dns_name(name)}-models", box.mounts[0].target),),
+        entrypoint=container.program[0] if cleared else container.entrypoint,
+        program=container.program[1:] if cleared else container.program,
+        mounts=(Mount(f"{dns_name(name)}-models", container.mounts[0].target),),
         options=(*gpu, ("expose", str(launch.port))),
     )
     key = KEYS[launch.engine]
-    expected = replace(expected, env={**expected.env, key: f"${key}"}, container=box)
+    expected = replace(expected, env={**expected.env, key: f"${key}"}, container=container)
     found = read_one(text, "manifest.yaml")
     assert found == replace(expected, version=found.version)
     assert objections(text, "manifest.yaml") <= own_objections(launch)
@@ -79,23 +79,23 @@ def test_every_recipe_is_read_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_golden(name: str) -> None:
-    text = kubernetes([(launch_of(name), known_of(name))])
+    text = kubernetes([(launch_of(name), facts_of(name))])
     validate(text)
-    hold_golden(f"{name}.kubernetes.yaml", text)
+    check_golden(f"{name}.kubernetes.yaml", text)
 
 
 def test_two_behind_one_service() -> None:
     text = both(Cluster(service="spark", on_tailnet=True))
     validate(text)
-    hold_golden("two.kubernetes.yaml", text)
+    check_golden("two.kubernetes.yaml", text)
     (service,) = of_kind(text, "Service")
     first, second = of_kind(text, "Deployment")
     selector = service["spec"]["selector"]
-    for each in (first, second):
-        labels = each["spec"]["template"]["metadata"]["labels"]
+    for deployment in (first, second):
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
         assert selector.items() <= labels.items()
-        assert each["spec"]["selector"]["matchLabels"].items() <= labels.items()
-        assert each["spec"]["strategy"] == {"type": "Recreate"}
+        assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert deployment["spec"]["strategy"] == {"type": "Recreate"}
     assert first["spec"]["selector"] != second["spec"]["selector"]
     assert (first["spec"]["replicas"], second["spec"]["replicas"]) == (1, 0)
     assert [port["port"] for port in service["spec"]["ports"]] == [80]
@@ -108,7 +108,7 @@ def test_two_behind_one_service() -> None:
     assert claim["metadata"]["name"] == "spark-models"
 
 
-def test_nobody_is_on_the_tailnet_unasked() -> None:
+def test_the_tailnet_is_opt_in() -> None:
     (service,) = of_kind(both(), "Service")
     assert "tailscale.com/expose" not in service["metadata"]["annotations"]
     assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
@@ -145,14 +145,14 @@ def test_keys_are_in_a_secret_that_is_not_in_the_manifest() -> None:
     assert not of_kind(text, "Secret")
     for deployment in of_kind(text, "Deployment"):
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        by_name = {each["name"]: each for each in container["env"] if "valueFrom" in each}
+        by_name = {variable["name"]: variable for variable in container["env"] if "valueFrom" in variable}
         assert by_name.keys() & set(KEYS.values())
-        for name, each in by_name.items():
-            assert each["valueFrom"]["secretKeyRef"] == {"name": "firesteel-keys", "key": name}
+        for name, variable in by_name.items():
+            assert variable["valueFrom"]["secretKeyRef"] == {"name": "firesteel-keys", "key": name}
 
 
 def recorded_swap(tmp_path: Path, wanted: str, left: str = "") -> tuple[int, list[str], str]:
-    """The script with a pretend kubectl that only writes down what it is told."""
+    """The script with a fake kubectl that only records its arguments."""
     tools = tmp_path / "bin"
     tools.mkdir()
     log = tmp_path / "log"
@@ -160,7 +160,7 @@ def recorded_swap(tmp_path: Path, wanted: str, left: str = "") -> tuple[int, lis
     kubectl.write_text(f'#!/bin/sh\necho "$*" >> {log}\n[ "$1" != get ] || printf "%s" "{left}"\n')
     kubectl.chmod(0o755)
     script = tmp_path / "swap.sh"
-    script.write_text(swap_script([(launch_of(name), known_of(name)) for name in TWO]))
+    script.write_text(swap_script([(launch_of(name), facts_of(name)) for name in TWO]))
     done = subprocess.run(
         ["sh", str(script), wanted],
         capture_output=True,
@@ -169,15 +169,15 @@ def recorded_swap(tmp_path: Path, wanted: str, left: str = "") -> tuple[int, lis
         timeout=30,
         env={"PATH": f"{tools}:/usr/bin:/bin"},
     )
-    said = log.read_text().splitlines() if log.exists() else []
-    return done.returncode, said, done.stderr
+    calls = log.read_text().splitlines() if log.exists() else []
+    return done.returncode, calls, done.stderr
 
 
-def test_a_swap_lets_go_before_it_takes(tmp_path: Path) -> None:
+def test_a_swap_stops_the_old_before_it_starts_the_new(tmp_path: Path) -> None:
     old, new = (dns_name(name) for name in TWO)
-    code, said, _ = recorded_swap(tmp_path, new, left=f"pod/{old}-abc")
+    code, calls, _ = recorded_swap(tmp_path, new, left=f"pod/{old}-abc")
     assert code == 0
-    assert [line.split(" --timeout")[0] for line in said] == [
+    assert [line.split(" --timeout")[0] for line in calls] == [
         f"scale deployment/{old} --replicas=0",
         f"get pods -l app.kubernetes.io/instance={old} -o name",
         f"wait --for=delete pod -l app.kubernetes.io/instance={old}",
@@ -186,14 +186,14 @@ def test_a_swap_lets_go_before_it_takes(tmp_path: Path) -> None:
     ]
 
 
-def test_a_swap_with_nothing_running_waits_for_nobody(tmp_path: Path) -> None:
-    code, said, _ = recorded_swap(tmp_path, dns_name(TWO[0]))
-    assert code == 0 and not any(line.startswith("wait") for line in said)
+def test_a_swap_with_nothing_running_does_not_wait(tmp_path: Path) -> None:
+    code, calls, _ = recorded_swap(tmp_path, dns_name(TWO[0]))
+    assert code == 0 and not any(line.startswith("wait") for line in calls)
 
 
-def test_a_swap_to_nowhere_touches_nothing(tmp_path: Path) -> None:
-    code, said, complaint = recorded_swap(tmp_path, "nonsense")
-    assert code == 2 and said == [] and "no such model: nonsense" in complaint
+def test_a_swap_to_an_unknown_model_changes_nothing(tmp_path: Path) -> None:
+    code, calls, complaint = recorded_swap(tmp_path, "nonsense")
+    assert code == 2 and calls == [] and "no such model: nonsense" in complaint
 
 
 @pytest.mark.parametrize(
@@ -212,20 +212,20 @@ def test_names(name: str, expected: str) -> None:
 
 def test_what_it_refuses() -> None:
     two = [(launch_of(TWO[0]), LaunchFacts()), (launch_of(TWO[0]), LaunchFacts())]
-    with pytest.raises(UsageError, match="called the same"):
+    with pytest.raises(UsageError, match="have the same name"):
         kubernetes(two)
-    with pytest.raises(UsageError, match="no name of a Service"):
+    with pytest.raises(UsageError, match="not a valid name of a Service"):
         kubernetes(two[:1], Cluster(service="My Service"))
-    with pytest.raises(UsageError, match="nothing to be swapped"):
+    with pytest.raises(UsageError, match="only one model to swap"):
         swap_script(two[:1])
     with pytest.raises(UsageError, match="runs on 2 Sparks"):
         kubernetes([(launch_of("qwen3-235b-gptq-int4-two-sparks"), LaunchFacts())])
-    box = Container("lmsysorg/sglang:v0.5.9")
-    with pytest.raises(UsageError, match="only as a word of its command"):
-        kubernetes([(Launch("m", "org/m", "sglang", container=box), LaunchFacts())])
-    box = Container("x/vllm", options=(("privileged", None),))
-    with pytest.raises(UsageError, match="no word for `--privileged`"):
-        kubernetes([(Launch("m", "org/m", "vllm", container=box), LaunchFacts())])
+    container = Container("lmsysorg/sglang:v0.5.9")
+    with pytest.raises(UsageError, match="only as an argument"):
+        kubernetes([(Launch("m", "org/m", "sglang", container=container), LaunchFacts())])
+    container = Container("x/vllm", options=(("privileged", None),))
+    with pytest.raises(UsageError, match="no equivalent of `--privileged`"):
+        kubernetes([(Launch("m", "org/m", "vllm", container=container), LaunchFacts())])
 
 
 def test_models_on_disk_and_dollars() -> None:
@@ -235,4 +235,4 @@ def test_models_on_disk_and_dollars() -> None:
     found = read_one(text, "m.yaml")
     assert found.flags == launch.flags and found.container is not None
     assert found.container.mounts == (Mount("m-models", "/models/x", True),)
-    assert "put into the claim what is in /models/x" in text
+    assert "copy the content of /models/x into the claim" in text

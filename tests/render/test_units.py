@@ -1,4 +1,4 @@
-"""systemd units and quadlets: `systemd-analyze` takes them, and they are read back to the same launch."""
+"""systemd units and quadlets: `systemd-analyze` accepts them, and they are read back to the same launch."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from firesteel.errors import UsageError
 from firesteel.launch import Container, FlagValue, Launch, Mount
-from firesteel.render import LaunchFacts, contained, pinned, quadlet, systemd
+from firesteel.render import LaunchFacts, containerized, pin, quadlet, systemd
 from tests.render.material import (
     ON_ONE,
     SHOWN,
-    hold_golden,
-    known_of,
+    check_golden,
+    facts_of,
     launch_of,
     objections,
     own_objections,
@@ -57,17 +57,17 @@ QUADLET_KEYS = frozenset(
 
 def in_home(launch: Launch) -> Launch:
     """The unit's own word for the user's home."""
-    box = launch.container
-    assert box is not None
-    mounts = tuple(replace(mount, source=mount.source.replace("~/", "%h/", 1)) for mount in box.mounts)
-    return replace(launch, container=replace(box, mounts=mounts))
+    container = launch.container
+    assert container is not None
+    mounts = tuple(replace(mount, source=mount.source.replace("~/", "%h/", 1)) for mount in container.mounts)
+    return replace(launch, container=replace(container, mounts=mounts))
 
 
 @pytest.mark.parametrize("name", ON_ONE)
 def test_every_recipe_as_a_unit_is_read_back(name: str) -> None:
-    launch, known = launch_of(name), known_of(name)
+    launch, known = launch_of(name), facts_of(name)
     text = systemd(launch, known)
-    expected = in_home(contained(pinned(launch, known)))
+    expected = in_home(containerized(pin(launch, known)))
     assert expected.container is not None
     expected = replace(expected, container=replace(expected.container, options=(("rm", None),)))
     found = read_one(text, "x.service")
@@ -77,14 +77,18 @@ def test_every_recipe_as_a_unit_is_read_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", ON_ONE)
 def test_every_recipe_as_a_quadlet_is_read_back(name: str) -> None:
-    launch, known = launch_of(name), known_of(name)
+    launch, known = launch_of(name), facts_of(name)
     text = quadlet(launch, known)
-    expected = in_home(contained(pinned(launch, known)))
-    box = expected.container
-    assert box is not None
-    image = box.image if box.image.startswith(("ghcr.io/", "nvcr.io/")) else f"docker.io/{box.image}"
+    expected = in_home(containerized(pin(launch, known)))
+    container = expected.container
+    assert container is not None
+    image = (
+        container.image
+        if container.image.startswith(("ghcr.io/", "nvcr.io/"))
+        else f"docker.io/{container.image}"
+    )
     found = read_one(text, "x.container")
-    assert found == replace(expected, version=found.version, container=replace(box, image=image))
+    assert found == replace(expected, version=found.version, container=replace(container, image=image))
     assert objections(text, "x.container") <= own_objections(launch)
     section = text.partition("[Container]\n")[2].partition("\n[Service]")[0].replace("\\\n", " ")
     keys = {line.partition("=")[0] for line in section.splitlines() if line and line[0] not in "# "}
@@ -93,16 +97,16 @@ def test_every_recipe_as_a_quadlet_is_read_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_golden(name: str) -> None:
-    hold_golden(f"{name}.service", systemd(launch_of(name), known_of(name)))
-    hold_golden(f"{name}.container", quadlet(launch_of(name), known_of(name)))
+    check_golden(f"{name}.service", systemd(launch_of(name), facts_of(name)))
+    check_golden(f"{name}.container", quadlet(launch_of(name), facts_of(name)))
 
 
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
 @pytest.mark.parametrize("name", SHOWN)
-def test_systemd_itself_takes_the_unit(name: str, tmp_path: Path) -> None:
+def test_systemd_itself_accepts_the_unit(name: str, tmp_path: Path) -> None:
     """With `true` in docker's place, which every machine has."""
     unit = tmp_path / "firesteel-test.service"
-    text = systemd(launch_of(name), known_of(name))
+    text = systemd(launch_of(name), facts_of(name))
     unit.write_text(re.sub(r"^(Exec\w+=-?)docker ", r"\1true ", text, flags=re.MULTILINE))
     done = subprocess.run(
         [str(ANALYZE), "verify", "--user", "--man=no", str(unit)],
@@ -118,8 +122,8 @@ def test_systemd_itself_takes_the_unit(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(QUADLET is None, reason="podman's generator is not installed")
 @pytest.mark.parametrize("name", SHOWN)
-def test_podman_itself_takes_the_quadlet(name: str, tmp_path: Path) -> None:
-    (tmp_path / "firesteel-test.container").write_text(quadlet(launch_of(name), known_of(name)))
+def test_podman_itself_accepts_the_quadlet(name: str, tmp_path: Path) -> None:
+    (tmp_path / "firesteel-test.container").write_text(quadlet(launch_of(name), facts_of(name)))
     done = subprocess.run(
         [str(QUADLET), "-dryrun", "-user"],
         capture_output=True,
@@ -170,7 +174,7 @@ def test_it_gives_up() -> None:
     assert "--restart" not in text and "--restart" not in quadlet(launch)
 
 
-def test_gpus_in_podmans_words() -> None:
+def test_gpus_as_podman_names_them() -> None:
     def devices(gpus: str) -> list[str]:
         launch = Launch("m", "org/m", "vllm", container=Container("x/vllm", gpus=gpus))
         return re.findall("AddDevice=nvidia.com/gpu=(.*)", quadlet(launch))
@@ -178,10 +182,10 @@ def test_gpus_in_podmans_words() -> None:
     assert devices("all") == ["all"] and devices("2") == ["0", "1"] and devices('"device=0,3"') == ["0", "3"]
 
 
-def test_what_a_quadlet_cannot_say() -> None:
-    box = Container("x/vllm", mounts=(Mount("/a:b", "/c"),))
+def test_what_a_quadlet_cannot_express() -> None:
+    container = Container("x/vllm", mounts=(Mount("/a:b", "/c"),))
     with pytest.raises(UsageError, match="colon"):
-        quadlet(Launch("m", "org/m", "vllm", container=box))
+        quadlet(Launch("m", "org/m", "vllm", container=container))
     for form in (systemd, quadlet):
         with pytest.raises(UsageError, match="runs on 2 Sparks"):
             form(launch_of("qwen3-235b-gptq-int4-two-sparks"))

@@ -24,7 +24,7 @@ from firesteel.cli.output.show import err, findings_view, out
 from firesteel.edge.files import text_files
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.host.hardware import hardware
-from firesteel.reads import nothing_started
+from firesteel.reads import no_launch_error
 from firesteel.rules import (
     Finding,
     Level,
@@ -159,7 +159,7 @@ def _check(what: tuple[str, ...], asked: Lint, mends: Mends, skip_others: bool) 
             unread.append((str(each.name) if isinstance(each, _Text) else "", error))
             continue
         if not result.readings and alone and not skip_others and not result.findings:
-            raise result.problem or nothing_started(each.name)
+            raise result.problem or no_launch_error(each.name)
         if result.problem and not alone:
             unread.append((each.name, result.problem))
         if result.readings or result.findings:

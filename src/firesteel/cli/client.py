@@ -42,7 +42,7 @@ class _Taken:
 
 
 @click.command("client")
-@click.argument("name", type=click.Choice(clients.names()))
+@click.argument("name", type=click.Choice(clients.client_names()))
 @click.argument("model", required=False)
 @click.option("--url", help="Where the service is, where it is not 127.0.0.1:8000 or what runs here.")
 @click.option("--direct", is_flag=True, help="Past the gateway, to the engine's own port.")
@@ -79,7 +79,7 @@ def command(
     taken = _taken(model, context, None if direct else read_address(library.home()), name)
     endpoint = replace(taken.endpoint, provider=provider, key=key or taken.endpoint.key)
     endpoint = replace(endpoint, url=_address(url) if url else endpoint.url)
-    about = clients.client(name)
+    about = clients.load_client(name)
     told = clients.settings(name, endpoint)
     place = file or _place(about)
     written, backup = _write(name, about, told, place) if write else (False, None)
@@ -90,7 +90,7 @@ def command(
         for line in [f"the old one is at {backup}"] if backup else []:
             click.echo(line, err=True)
     else:
-        click.echo(clients.shown(told, about.format), nl=False)
+        click.echo(clients.render_settings(told, about.format), nl=False)
         if place:
             click.echo(f"belongs into {place}; --write puts it there", err=True)
     for note in (*told.notes, taken.words):
@@ -224,7 +224,7 @@ def _write(
             f"{about.title} is told by variables and has no file of its own", next=f"firesteel client {name}"
         )
     before = client_files.read(place)
-    after = clients.merged(before, told, about.format, str(place))
+    after = clients.merge_settings(before, told, about.format, str(place))
     return (True, client_files.put(place, after)) if after != before else (False, None)
 
 
@@ -251,7 +251,7 @@ def _print_json(
             output=endpoint.output,
             key_variable=endpoint.key,
             format=about.format,
-            text=clients.shown(told, about.format),
+            text=clients.render_settings(told, about.format),
             path=str(place) if place else None,
             written=written,
             backup=str(backup) if backup else None,

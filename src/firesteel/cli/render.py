@@ -161,7 +161,7 @@ def known(way: Proposal) -> LaunchFacts:
         start_up_s=start.seconds.high if start and start.phases else None,
         needed_bytes=round(plan.memory.needed.high),
         weights_bytes=plan.weights.total_bytes,
-        digest=render.digest_of(image, library.catalog().images) if image else None,
+        digest=render.find_digest(image, library.catalog().images) if image else None,
         revision=model.revision if model else None,
         is_gated=bool(model and model.gated),
     )

@@ -1,31 +1,36 @@
-"""A compose file -> one start a service, in the words of `docker run`.
+"""A compose file -> one start for each service, in terms of `docker run`.
 
-Each key of a service has its option; `extends`, anchors and merge keys are followed within the file, and
-other files are not opened. A service that is built from a folder has no known image. Which services start an
-engine is for others to say.
+Each key of a service has its option. `extends`, anchors and merge keys are followed within the file; other
+files are not opened. A service that is built from a folder has no known image. Which services start an engine
+is decided elsewhere.
 Seen in compose-spec/compose-go (`loader/extends.go`, `override/merge.go`, `transform/`), 2026-11-15.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from firesteel.errors import UsageError
-from firesteel.reads import yaml_values
-from firesteel.reads.compose_text import ExpandedText, split
-from firesteel.reads.container_start import EngineStart
-from firesteel.reads.docker import DockerOption
-from firesteel.reads.nodes import Node
-from firesteel.reads.shell import NOWHERE, Word
+from firesteel.reads.compose_text import ExpandedText, split_command
+from firesteel.reads.docker import DockerOption, csv_row
+from firesteel.reads.engine_start import EngineStart
+from firesteel.reads.nodes import Entry, Node
+from firesteel.reads.shell import NO_SPAN, Word
 from firesteel.reads.source_text import SourceFile
-from firesteel.reads.yaml_values import Entry
+from firesteel.reads.yaml_values import (
+    is_true,
+    mount_option,
+    node_word,
+    start_word,
+    switches,
+)
 
 MAX_WORDS = 20_000
-"""Words and options of all services of a file, what they take from one another counted again."""
+"""Arguments and options of all services of a file, inherited ones counted for each service."""
 MAX_EXTENDS = 16
-"""Services that extend one another in a row."""
+"""How long a chain of `extends` may be."""
 
 Words = tuple[Word, ...]
 
@@ -46,101 +51,99 @@ _LISTS = {
     "tmpfs": "tmpfs",
 }  # fmt: skip
 _ORDER = {"runtime": 0, "deploy": 2, "gpus": 3}
-"""`runtime: nvidia` gives way to any word on GPUs, and what `deploy` says holds over the rest but `gpus`."""
+"""Later options override earlier ones: any setting of GPUs overrides `runtime: nvidia`, `deploy` overrides
+the other keys, and `gpus` overrides `deploy`."""
 _RESTARTS = {"any": "always", "always": "always", "none": "no", "no": "no", "on-failure": "on-failure",
              "unless-stopped": "unless-stopped"}  # fmt: skip
-_MANY = frozenset({"env", "label", "publish", "volume", "mount", "ulimit", *_LISTS.values()})
-"""Options that may be given again; of any other the last holds."""
+_REPEATABLE = frozenset({"env", "label", "publish", "volume", "mount", "ulimit", *_LISTS.values()})
+"""Options that may be repeated; of any other the last one counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Service:
-    """What a service says; None: nothing, so that what it extends holds."""
+    """The settings of a service; None inherits from the service that it extends."""
 
-    given: tuple[DockerOption, ...] = ()
+    options: tuple[DockerOption, ...] = ()
     image: Word | None = None
     entrypoint: Words | None = None
     command: Words | None = None
-    clears: Word | None = None
-    """Where an empty entrypoint stands."""
+    empty_entrypoint: Word | None = None
+    """The key of an entrypoint that is set to nothing."""
 
 
 def starts(document: Node) -> Iterable[EngineStart] | None:
-    """Every service; None when the document is no compose file."""
-    services = document.get("services")
-    if services is None or document.get("kind") is not None:
+    """Every service; None when the document is not a compose file."""
+    if document.get("kind") is not None:
         return None
-    known = {name: node for name, node in services.items() if node.is_mapping}
-    return tuple(_bounded(_starts(known), document.page)) if known else None
+    known = {name: node for name, node in document.items("services") if node.is_mapping}
+    return tuple(_limited(_starts(known), document.file)) if known else None
 
 
-def _bounded(starts: Iterable[EngineStart], page: SourceFile) -> Iterator[EngineStart]:
-    words = 0
+def _limited(starts: Iterable[EngineStart], file: SourceFile) -> Iterator[EngineStart]:
+    count = 0
     for start in starts:
-        words += len(start.words) + len(start.given)
-        if words > MAX_WORDS:
+        count += len(start.arguments) + len(start.options)
+        if count > MAX_WORDS:
             raise UsageError(
-                f"{page.path}: its services have more than {MAX_WORDS:,} words and options",
-                next="give it in smaller parts",
+                f"{file.path}: its services have more than {MAX_WORDS:,} arguments and options",
+                next="split the file",
             )
         yield start
 
 
 def _starts(services: Mapping[str, Node]) -> Iterator[EngineStart]:
-    read: dict[str, _Service] = {}
+    cache: dict[str, _Service] = {}
     for name, node in services.items():
-        service = _with_bases(name, services, read)
+        service = _inherit(name, services, cache)
         entrypoint = service.entrypoint or ()
-        given = _once(service.given)
-        if service.clears:
-            given += (DockerOption("entrypoint", "", service.clears),)
+        last = {option.name: option for option in service.options}
+        options = [
+            option for option in service.options if option.name in _REPEATABLE or last[option.name] is option
+        ]
+        if service.empty_entrypoint:
+            options.append(DockerOption("entrypoint", "", service.empty_entrypoint))
         elif entrypoint:
-            given += (DockerOption("entrypoint", entrypoint[0].text, entrypoint[0]),)
-        # With `build` the image is only what the build will be called.
+            options.append(DockerOption("entrypoint", entrypoint[0].text, entrypoint[0]))
+        # With `build` the image is only the name of the result.
         image = None if node.get("build") else service.image
-        image = image or yaml_values.here(node)
-        yield EngineStart((*entrypoint[1:], *(service.command or ())), image, given, name=name)
+        image = image or start_word(node)
+        arguments = (*entrypoint[1:], *(service.command or ()))
+        yield EngineStart(arguments, image, tuple(options), name=name)
 
 
-def _once(given: Sequence[DockerOption]) -> tuple[DockerOption, ...]:
-    last = {option.name: option for option in given}
-    return tuple(option for option in given if option.name in _MANY or last[option.name] is option)
-
-
-def _with_bases(name: str, services: Mapping[str, Node], read: dict[str, _Service]) -> _Service:
-    """A service over those that it extends. One in another file is not known here."""
+def _inherit(name: str, services: Mapping[str, Node], cache: dict[str, _Service]) -> _Service:
+    """A service merged with those that it extends. A base in another file is unknown here."""
     chain = [name]
     while (base := _base(services[chain[-1]])) in services:
         chain.append(str(base))
         if len(chain) > MAX_EXTENDS:
-            page, line = services[name].page, yaml_values.here(services[name]).line
+            file, line = services[name].file, start_word(services[name]).line
             raise UsageError(
-                f"{page.path}:{line}: `{name}` extends more than {MAX_EXTENDS} services in a row",
-                next="write the service out",
+                f"{file.path}:{line}: `{name}` extends more than {MAX_EXTENDS} services in a row",
+                next="merge the services",
             )
     service = _Service()
-    for each in reversed(chain):
-        if each not in read:
-            read[each] = _service(services[each])
-        service = _over(read[each], service)
+    for link in reversed(chain):
+        if link not in cache:
+            cache[link] = _service(services[link])
+        service = _merge(cache[link], service)
     return service
 
 
 def _base(service: Node) -> str | None:
-    extends = service.get("extends")
-    if extends is None or extends.text is not None:
-        return yaml_values.text(extends)
-    return None if extends.get("file") else yaml_values.text(extends, "service")
+    if service.get("extends", "file"):
+        return None
+    return service.text_at("extends") or service.text_at("extends", "service")
 
 
-def _over(service: _Service, base: _Service) -> _Service:
+def _merge(service: _Service, base: _Service) -> _Service:
     has_entrypoint = service.entrypoint is not None
     return _Service(
-        base.given + service.given,
+        base.options + service.options,
         service.image or base.image,
         service.entrypoint if has_entrypoint else base.entrypoint,
         base.command if service.command is None else service.command,
-        service.clears if has_entrypoint else base.clears,
+        service.empty_entrypoint if has_entrypoint else base.empty_entrypoint,
     )
 
 
@@ -148,11 +151,11 @@ def _service(node: Node) -> _Service:
     entries = node.entries()
     image = entries.get("image")
     entrypoint = _command(entries.get("entrypoint"))
-    given = [*yaml_values.switches(_SWITCHES, entries)]
+    options = switches(_SWITCHES, entries)
     for key in sorted(entries, key=lambda key: _ORDER.get(key, 1)):
-        given += _options(key, entries[key])
+        options += _options(key, entries[key])
     return _Service(
-        tuple(given),
+        tuple(options),
         _word(image[1]) if image else None,
         entrypoint,
         _command(entries.get("command")),
@@ -164,7 +167,7 @@ def _options(key: str, entry: Entry) -> Iterable[DockerOption]:
     if key in _VALUES:
         return _option(_VALUES[key], entry)
     if key in _LISTS:
-        return _listed(_LISTS[key], entry[1])
+        return _list_options(_LISTS[key], entry[1])
     return _READERS[key](entry) if key in _READERS else ()
 
 
@@ -173,29 +176,21 @@ def _option(name: str, entry: Entry | None) -> list[DockerOption]:
     return [DockerOption(name, value.text, entry[0], value)] if entry and value else []
 
 
-def _listed(name: str, node: Node) -> Iterator[DockerOption]:
-    """A list, or one text alone."""
-    for each in node.each() if node.is_list else (node,):
-        word = _word(each)
+def _list_options(name: str, node: Node) -> Iterator[DockerOption]:
+    """A list, or a single scalar."""
+    for item in node.list_items() if node.is_list else (node,):
+        word = _word(item)
         if word:
             yield DockerOption(name, word.text, word)
 
 
 def _pairs(name: str, node: Node) -> Iterator[DockerOption]:
-    """`NAME: value` or `- NAME=value`; a name alone is passed on from the host."""
+    """`NAME: value` or `- NAME=value`; a name without a value is passed on from the host."""
     if node.is_list:
-        yield from _listed(name, node)
+        yield from _list_options(name, node)
     for key, (word, value) in node.entries().items():
         text = _word(value)
         yield DockerOption(name, f"{key}={text.text}" if text else key, word, text)
-
-
-def _environment(entry: Entry) -> Iterable[DockerOption]:
-    return _pairs("env", entry[1])
-
-
-def _labels(entry: Entry) -> Iterable[DockerOption]:
-    return _pairs("label", entry[1])
 
 
 def _runtime(entry: Entry) -> Iterator[DockerOption]:
@@ -206,34 +201,31 @@ def _runtime(entry: Entry) -> Iterator[DockerOption]:
 
 
 def _ports(entry: Entry) -> Iterator[DockerOption]:
-    for each in entry[1].each():
-        if not each.is_mapping:
-            yield from _listed("publish", each)
+    for port in entry[1].list_items():
+        if not port.is_mapping:
+            yield from _list_options("publish", port)
             continue
-        target, published = _text(each, "target"), _text(each, "published")
-        address, protocol = _text(each, "host_ip"), _text(each, "protocol")
+        target, published = _text(port, "target"), _text(port, "published")
+        address, protocol = _text(port, "host_ip"), _text(port, "protocol")
         if target:
             host = f"[{address}]" if address and ":" in address else address
-            before = f"{host}:{published or ''}:" if host else f"{published}:" if published else ""
-            end = f"/{protocol}" if protocol and protocol != "tcp" else ""
-            yield DockerOption("publish", f"{before}{target}{end}", yaml_values.place(each))
+            prefix = f"{host}:{published or ''}:" if host else f"{published}:" if published else ""
+            suffix = f"/{protocol}" if protocol and protocol != "tcp" else ""
+            yield DockerOption("publish", f"{prefix}{target}{suffix}", node_word(port))
 
 
 def _volumes(entry: Entry) -> Iterator[DockerOption]:
-    for each in entry[1].each():
-        if not each.is_mapping:
-            yield from _listed("volume", each)
+    for volume in entry[1].list_items():
+        if not volume.is_mapping:
+            yield from _list_options("volume", volume)
             continue
-        source, target = _text(each, "source"), _text(each, "target")
-        kind = _text(each, "type") or "volume"
+        source, target = _text(volume, "source"), _text(volume, "target")
+        kind, word = _text(volume, "type") or "volume", node_word(volume)
         if target and source and kind in ("bind", "volume"):
-            yield yaml_values.mount(
-                source, target, yaml_values.is_true(each.get("read_only")), yaml_values.place(each)
-            )
+            is_read_only = is_true(volume.get("read_only"))
+            yield mount_option(source, target, is_read_only, word)
         elif target:
-            yield DockerOption(
-                "mount", yaml_values.separated(f"type={kind}", f"target={target}"), yaml_values.place(each)
-            )
+            yield DockerOption("mount", csv_row(f"type={kind}", f"target={target}"), word)
 
 
 def _ulimits(entry: Entry) -> Iterator[DockerOption]:
@@ -249,52 +241,52 @@ def _gpus(entry: Entry) -> Iterator[DockerOption]:
     key, node = entry
     if node.text:
         yield DockerOption("gpus", "all", key, node.word)
-    for each in node.each():
-        yield from _device(each, key)
+    for device in node.list_items():
+        yield from _device(device, key)
 
 
 def _device(device: Node, key: Word) -> Iterator[DockerOption]:
-    """A reservation in the words of `--gpus`: without a count and without ids it is all of them."""
+    """A reservation as `--gpus`: without a count and without ids it is all GPUs."""
     capabilities = device.get("capabilities")
     names = {word.text for word in capabilities.words()} if capabilities else {"gpu"}
     if not names & {"gpu", "nvidia"} and _text(device, "driver") != "nvidia":
         return
-    ids = [each.text for each in _words(yaml_values.each(device, "device_ids"))]
+    ids = [word.text for word in _words(device.list_items("device_ids"))]
     count = _text(device, "count") or "all"
     if ids:
         value = f"device={ids[0]}" if len(ids) == 1 else f'"device={",".join(ids)}"'
     else:
         value = "all" if count == "-1" else count
-    found = yaml_values.entry(device, "device_ids" if ids else "count")
-    yield DockerOption("gpus", value, found[0] if found else key, found[1].word if found else None)
+    entry = device.entry_at("device_ids" if ids else "count")
+    yield DockerOption("gpus", value, entry[0] if entry else key, entry[1].word if entry else None)
 
 
 def _deploy(entry: Entry) -> Iterator[DockerOption]:
     deploy = entry[1]
-    for each in yaml_values.each(deploy, "resources", "reservations", "devices"):
-        yield from _device(each, yaml_values.here(each))
-    yield from _option("memory", yaml_values.entry(deploy, "resources", "limits", "memory"))
-    yield from _option("memory-reservation", yaml_values.entry(deploy, "resources", "reservations", "memory"))
-    yield from _option("cpus", yaml_values.entry(deploy, "resources", "limits", "cpus"))
-    policy = yaml_values.entry(deploy, "restart_policy", "condition")
+    for device in deploy.list_items("resources", "reservations", "devices"):
+        yield from _device(device, start_word(device))
+    yield from _option("memory", deploy.entry_at("resources", "limits", "memory"))
+    yield from _option("memory-reservation", deploy.entry_at("resources", "reservations", "memory"))
+    yield from _option("cpus", deploy.entry_at("resources", "limits", "cpus"))
+    policy = deploy.entry_at("restart_policy", "condition")
     condition = _RESTARTS.get(_text(policy[1]) or "") if policy else None
     if policy and condition:
         attempts = _text(deploy, "restart_policy", "max_attempts")
-        bounded = condition == "on-failure" and attempts
-        yield DockerOption(
-            "restart", f"{condition}:{attempts}" if bounded else condition, policy[0], policy[1].word
-        )
+        is_limited = condition == "on-failure" and attempts
+        value = f"{condition}:{attempts}" if is_limited else condition
+        yield DockerOption("restart", value, policy[0], policy[1].word)
 
 
 _READERS: Mapping[str, Callable[[Entry], Iterable[DockerOption]]] = {
-    "environment": _environment, "labels": _labels, "runtime": _runtime, "ports": _ports,
+    "environment": lambda entry: _pairs("env", entry[1]), "labels": lambda entry: _pairs("label", entry[1]),
+    "runtime": _runtime, "ports": _ports,
     "volumes": _volumes, "ulimits": _ulimits, "gpus": _gpus, "deploy": _deploy,
 }  # fmt: skip
 
 
 def _text(node: Node, *keys: str) -> str | None:
-    found = node.get(*keys) if keys else node
-    word = _word(found) if found else None
+    value = node.get(*keys) if keys else node
+    word = _word(value) if value else None
     return word.text if word else None
 
 
@@ -303,18 +295,22 @@ def _words(nodes: Iterable[Node]) -> Words:
 
 
 def _word(node: Node) -> Word | None:
-    """A scalar as one word, its variables read."""
+    """A scalar as one word, with its variables expanded."""
     word = node.word
     if word is None or "$" not in word.text:
         return word
-    filled = ExpandedText(word.inside)
-    return replace(word, text=filled.text, inside=filled.passage, span=NOWHERE) if filled.touched else word
+    expanded = ExpandedText(word.content)
+    if not expanded.expanded_spans:
+        return word
+    return replace(word, text=expanded.text, content=expanded.content, span=NO_SPAN)
 
 
 def _command(entry: Entry | None) -> Words | None:
-    """The words of a command; None when nothing is said, () when it is said to be empty."""
+    """The words of a command; None when it is not set, () when it is set to nothing."""
     node = entry[1] if entry else None
     if node is None or (node.text is None and not node.is_list):
         return None
-    words = _words(node.each()) if node.is_list else split(ExpandedText(node.passage), node.page)
+    words = (
+        _words(node.list_items()) if node.is_list else split_command(ExpandedText(node.content), node.file)
+    )
     return tuple(islice(words, MAX_WORDS + 1))

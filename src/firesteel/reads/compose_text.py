@@ -1,10 +1,9 @@
-"""Texts of a compose file: variables read, and a command that is one text split into words.
+"""Text of a compose file: expands variables, and splits a command that is one string into words.
 
-Read as docker compose reads them: first `${NAME:-default}` and `$$`, then blanks, quotes and backslashes. No
-shell stands between: a line end is only a blank, a `#` is a word like any other, a backslash before a line
-end keeps the line end, and what follows a bare `;`, `&`, `|`, `<` or `>` is not passed on. `<MODEL>` is taken
-for the placeholder that guides mean by it. Variables without a default stay as the text they are: their
-values stand in the author's shell or `.env`.
+As docker compose does: first `${NAME:-default}` and `$$`, then blanks, quotes and backslashes. There is no
+shell: a line end is only white space, a `#` is a word like any other, a backslash before a line end keeps the
+line end, and everything after a bare `;`, `&`, `|`, `<` or `>` is dropped. `<MODEL>` is a placeholder, as
+guides mean it. Variables without a default stay text: their values are in the author's shell or `.env`.
 Seen in compose-spec/compose-go (`template/template.go`, `types/command.go`) and mattn/go-shellwords,
 2026-11-15.
 """
@@ -14,14 +13,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from firesteel.errors import UsageError
-from firesteel.reads import yaml_values
-from firesteel.reads.shell import NOWHERE, Word
-from firesteel.reads.source_text import Passage, SourceFile
+from firesteel.reads.shell import NO_SPAN, Word, make_word
+from firesteel.reads.source_text import SourceFile, SourceText
 
 MAX_VARIABLES = 10_000
-"""Variables of one text; one with more is left as it is."""
+"""A text with more variables is not expanded."""
 _MAX_NESTED = 8
 _USE = re.compile(r"\$\$|\$\{(?P<name>[A-Za-z_]\w*)(?P<mark>:?[-?])?")
 _BRACE = re.compile(r"[{}]")
@@ -43,99 +42,101 @@ _LETTERS = {"t": "\t", "n": "\n"}
 
 
 class ExpandedText:
-    """A text with its variables read, and which parts of it came from one."""
+    """A text with its variables expanded, and the parts of it that came from one."""
 
-    def __init__(self, passage: Passage) -> None:
-        self.touched: list[tuple[int, int]] = []
+    def __init__(self, source: SourceText) -> None:
+        self.expanded_spans: list[tuple[int, int]] = []
         pieces: list[tuple[str, int]] = []
         length = 0
-        text = passage.text if passage.text.count("$") <= MAX_VARIABLES else ""
-        for start, end, is_touched in _kept(text, _closing(text), (0, len(text))):
+        text = source.text if source.text.count("$") <= MAX_VARIABLES else ""
+        for start, end, is_expanded in _remaining(text, _closing(text), (0, len(text))):
             pieces.append((text[start:end], start))
-            if is_touched:
-                self.touched.append((length, length + end - start))
+            if is_expanded:
+                self.expanded_spans.append((length, length + end - start))
             length += end - start
-        self.passage = yaml_values.made(passage, pieces) if self.touched else passage
+        self.content = source.assemble(pieces) if self.expanded_spans else source
 
     @property
     def text(self) -> str:
-        return self.passage.text
+        return self.content.text
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Where a part stands; nowhere as such when a variable is in it: no fix may cut through one."""
-        index = bisect_right(self.touched, (end, len(self.text))) - 1
-        if index >= 0 and self.touched[index][1] >= start:
-            return NOWHERE
-        return self.passage.span(start, end)
+        """The span of a part in the file; none when it has a variable, since no fix may cut through one."""
+        index = bisect_right(self.expanded_spans, (end, len(self.text))) - 1
+        if index >= 0 and self.expanded_spans[index][1] >= start:
+            return NO_SPAN
+        return self.content.span(start, end)
 
 
 def _closing(text: str) -> dict[int, int]:
-    """Each opening brace and the one that closes it."""
-    found: dict[int, int] = {}
+    """The offset of each opening brace, and of the brace that closes it."""
+    closing: dict[int, int] = {}
     opened: list[int] = []
     for brace in _BRACE.finditer(text) if "${" in text else ():
         if brace[0] == "{":
             opened.append(brace.start())
         elif opened:
-            found[opened.pop()] = brace.start()
-    return found
+            closing[opened.pop()] = brace.start()
+    return closing
 
 
-def _kept(
+def _remaining(
     text: str, closing: Mapping[int, int], bounds: tuple[int, int], depth: int = 0
 ) -> Iterator[tuple[int, int, bool]]:
-    """What is left of a text, part by part: of `${A:-b}` the `b`, of `${A:?why}` the `${A}`, of `$$` one."""
-    at, end = bounds
-    while use := _USE.search(text, at, end):
-        yield at, use.start(), depth > 0
+    """The parts that remain: of `${A:-b}` the `b`, of `${A:?why}` the `${A}`, of `$$` one dollar.
+
+    As start, end, and whether a variable was expanded there.
+    """
+    start, end = bounds
+    while use := _USE.search(text, start, end):
+        yield start, use.start(), depth > 0
         close = closing.get(use.start() + 1, end)
         if use["name"] is None:
             yield use.start() + 1, use.end(), True
-            at = use.end()
+            start = use.end()
         elif use["mark"] is None or close >= end or depth >= _MAX_NESTED:
             yield use.start(), use.end(), depth > 0
-            at = use.end()
+            start = use.end()
         elif use["mark"].endswith("?"):
             yield use.start(), use.end("name"), True
             yield close, close + 1, True
-            at = close + 1
+            start = close + 1
         else:
-            yield from _kept(text, closing, (use.end(), close), depth + 1)
-            at = close + 1
-    yield at, end, depth > 0
+            yield from _remaining(text, closing, (use.end(), close), depth + 1)
+            start = close + 1
+    yield start, end, depth > 0
 
 
-def split(filled: ExpandedText, page: SourceFile) -> Iterator[Word]:
-    """Words, as compose splits a command that is one text."""
-    passage = filled.passage
-    at, text = 0, passage.text
+def split_command(expanded: ExpandedText, file: SourceFile) -> Iterator[Word]:
+    """The words of a command, as compose splits a string."""
+    offset, text = 0, expanded.text
     tokens: list[re.Match[str]] = []
-    while at < len(text):
-        token = _TOKEN.match(text, at)
+    while offset < len(text):
+        token = _TOKEN.match(text, offset)
         if token is None:
-            raise _unclosed(page, passage.at(at))
+            raise _unclosed(file, expanded.content.at(offset))
         if token.lastgroup == "end":
             break
         if token.lastgroup != "space":
             tokens.append(token)
         elif tokens:
-            yield _word(filled, tokens, page)
+            yield _word(expanded, tokens, file)
             tokens = []
-        at = token.end()
+        offset = token.end()
     if tokens:
-        yield _word(filled, tokens, page)
+        yield _word(expanded, tokens, file)
 
 
-def _word(filled: ExpandedText, tokens: list[re.Match[str]], page: SourceFile) -> Word:
-    inside = yaml_values.made(filled.passage, (piece for token in tokens for piece in _undone(token)))
-    start, end = tokens[0].start(), tokens[-1].end()
-    where = page.place(filled.passage.at(start))
+def _word(expanded: ExpandedText, tokens: list[re.Match[str]], file: SourceFile) -> Word:
+    bounds = tokens[0].start(), tokens[-1].end()
+    pieces = (piece for token in tokens for piece in _unquote(token))
     is_quoted = any(token.lastgroup in ("single", "double") for token in tokens)
-    return Word(inside.text, *where, start, end, filled.span(start, end), inside, is_quoted)
+    word = make_word(pieces, expanded.content, bounds, file, is_quoted)
+    return replace(word, span=expanded.span(*bounds))
 
 
-def _undone(token: re.Match[str]) -> Iterator[tuple[str, int]]:
-    """Quotes and backslashes away: what is left, and where it stands."""
+def _unquote(token: re.Match[str]) -> Iterator[tuple[str, int]]:
+    """The token without quotes and backslashes, in pieces with their offset."""
     text, (start, end) = token.string, token.span()
     if token.lastgroup in ("single", "double"):
         start, end = start + 1, end - 1
@@ -146,10 +147,10 @@ def _undone(token: re.Match[str]) -> Iterator[tuple[str, int]]:
     yield text[start:end], start
 
 
-def _unclosed(page: SourceFile, offset: int) -> UsageError:
-    line, column = page.place(offset)
-    mark = page.text[offset : offset + 1]
+def _unclosed(file: SourceFile, offset: int) -> UsageError:
+    line, column = file.place(offset)
+    mark = file.text[offset : offset + 1]
     return UsageError(
-        f"{page.path}:{line}:{column}: the {mark} here is never closed, and compose refuses the command",
-        next=f"close it in {page.path}",
+        f"{file.path}:{line}:{column}: this {mark} is never closed, and compose rejects the command",
+        next=f"close it in {file.path}",
     )

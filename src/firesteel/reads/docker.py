@@ -1,23 +1,24 @@
-"""`docker run` words -> the container around an engine.
+"""The arguments of `docker run` -> the container around an engine.
 
-Docker's own rules: options end at the first word that is not one, which is the image; short options
-may be run together (`-itd`), a short option's value may be glued on (`-p8000:8000`); every option that
-is not in docker's list of switches takes a value. podman's switches are known too.
+Docker's own rules: options end at the first word that is not an option, which is the image; short options
+may be combined (`-itd`), and the value of a short option may follow it directly (`-p8000:8000`); every option
+that is not in docker's list of switches takes a value. podman's switches are known too.
 Seen in docker/cli `cli/command/container/opts.go` and `run.go`.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from firesteel.catalog import SWITCHES
 from firesteel.launch import Container, Mount
-from firesteel.reads.shell import NOWHERE, Word
-from firesteel.reads.source_text import Passage
-from firesteel.units import parse_size
+from firesteel.reads.shell import NO_SPAN, Word
+from firesteel.reads.source_text import SourceText
+from firesteel.units import GIB, KIB, MIB, parse_size
 
 _SHORT = {
     "a": "attach", "c": "cpu-shares", "d": "detach", "e": "env", "h": "hostname", "i": "interactive",
@@ -37,29 +38,29 @@ class DockerOption:
     value: str | None
     word: Word
     following: Word | None = None
-    """The word after it that is its value; None when the value stands in the word itself."""
+    """The next word, if that is its value; None when the value is in the word itself."""
 
     @property
     def words(self) -> tuple[Word, ...]:
         return (self.word, self.following) if self.following else (self.word,)
 
 
-def options(words: Sequence[Word]) -> tuple[tuple[DockerOption, ...], int]:
+def parse_options(words: Sequence[Word]) -> tuple[tuple[DockerOption, ...], int]:
     """The options after `run`, and the index of the image (past the end when there is none)."""
-    given: list[DockerOption] = []
+    options: list[DockerOption] = []
     index = 0
     while index < len(words):
         word = words[index]
         if word.text == "--":
-            return tuple(given), index + 1
+            return tuple(options), index + 1
         if len(word.text) < 2 or word.text[0] != "-":
             break
         index += 1
         following = words[index] if index < len(words) else None
-        found, took = (_long if word.text.startswith("--") else _short)(word, following)
-        given += found
-        index += took
-    return tuple(given), index
+        parsed, taken = (_long if word.text.startswith("--") else _short)(word, following)
+        options += parsed
+        index += taken
+    return tuple(options), index
 
 
 def _long(word: Word, following: Word | None) -> tuple[list[DockerOption], int]:
@@ -73,48 +74,48 @@ def _long(word: Word, following: Word | None) -> tuple[list[DockerOption], int]:
 
 
 def _short(word: Word, following: Word | None) -> tuple[list[DockerOption], int]:
-    """A cluster: switches up to the first letter that takes a value, which takes the rest."""
-    found: list[DockerOption] = []
-    for at, letter in enumerate(word.text[1:], start=2):
+    """Combined switches, up to the first letter that takes a value: the rest of the word is that value."""
+    options: list[DockerOption] = []
+    for end, letter in enumerate(word.text[1:], start=2):
         name = _SHORT.get(letter, letter)
         if name in SWITCHES:
-            found.append(DockerOption(name, None, word))
+            options.append(DockerOption(name, None, word))
             continue
-        glued = word.text[at:].removeprefix("=")
-        if glued:
-            return [*found, DockerOption(name, glued, word)], 0
-        return [*found, DockerOption(name, following.text if following else None, word, following)], 1
-    return found, 0
+        value = word.text[end:].removeprefix("=")
+        if value:
+            return [*options, DockerOption(name, value, word)], 0
+        return [*options, DockerOption(name, following.text if following else None, word, following)], 1
+    return options, 0
 
 
-def environment(given: Iterable[DockerOption]) -> dict[str, str]:
-    """`-e A=b`; `-e A` and `-e A="$A"` take A from the environment and both read `$A`."""
-    found: dict[str, str] = {}
-    for option in given:
+def environment(options: Iterable[DockerOption]) -> dict[str, str]:
+    """`-e A=b`; `-e A` and `-e A="$A"` both take A from the environment, and both give `$A`."""
+    variables: dict[str, str] = {}
+    for option in options:
         if option.name == "env" and option.value:
             name, equals, value = option.value.partition("=")
             passed = _NAME_IN_ENV.match(value)
-            found[name] = f"${name}" if not equals or (passed and passed[1] == name) else value
-    return found
+            variables[name] = f"${name}" if not equals or (passed and passed[1] == name) else value
+    return variables
 
 
-def environment_words(given: Iterable[DockerOption]) -> dict[str, Word]:
-    """`-e NAME=value` -> NAME and the word that its value is; those that come from outside are left out."""
-    found: dict[str, Word] = {}
-    for option in given:
+def environment_words(options: Iterable[DockerOption]) -> dict[str, Word]:
+    """`-e NAME=value` -> NAME and its value as a word; variables passed on from outside are left out."""
+    variables: dict[str, Word] = {}
+    for option in options:
         name, equals, value = (option.value or "").partition("=")
         if option.name == "env" and equals:
             word = option.following or option.word
-            at = word.text.find(f"={value}") + 1 if word.text.endswith(f"={value}") else -1
-            told = Passage(value, ((0, word.inside.at(0)),))
-            found[name] = word.after(at) if at > 0 else replace(word, text=value, span=NOWHERE, inside=told)
-    return found
+            start = word.text.find(f"={value}") + 1 if word.text.endswith(f"={value}") else 0
+            content = SourceText(value, ((0, word.content.at(0)),))
+            implied = replace(word, text=value, span=NO_SPAN, content=content)
+            variables[name] = word.after(start) if start else implied
+    return variables
 
 
-def container(image: str, given: Sequence[DockerOption], program: tuple[str, ...]) -> Container:
-    last = {option.name: option.value for option in given}
-    kept = tuple((option.name, option.value) for option in given if not _has_a_field(option))
-    volumes = (_mount(option) for option in given)
+def build_container(image: str, options: Sequence[DockerOption], program: tuple[str, ...]) -> Container:
+    last = {option.name: option.value for option in options}
+    mounts = (_mount(option) for option in options)
     return Container(
         image=image,
         entrypoint=last.get("entrypoint"),
@@ -124,14 +125,14 @@ def container(image: str, given: Sequence[DockerOption], program: tuple[str, ...
         shm_bytes=_size(last.get("shm-size")),
         network=last.get("network"),
         restart=last.get("restart"),
-        publish=tuple(option.value for option in given if option.name == "publish" and option.value),
-        mounts=tuple(mount for mount in volumes if mount),
-        labels=dict(_label(option.value or "") for option in given if option.name == "label"),
-        options=kept,
+        publish=tuple(option.value for option in options if option.name == "publish" and option.value),
+        mounts=tuple(mount for mount in mounts if mount),
+        labels=dict(_label(option.value or "") for option in options if option.name == "label"),
+        options=tuple((option.name, option.value) for option in options if not _has_field(option)),
     )
 
 
-def _has_a_field(option: DockerOption) -> bool:
+def _has_field(option: DockerOption) -> bool:
     if option.name in ("volume", "mount"):
         return _mount(option) is not None
     if option.name == "shm-size":
@@ -153,11 +154,11 @@ def _size(text: str | None) -> int | None:
 
 
 def _mount(option: DockerOption) -> Mount | None:
-    """`-v source:target[:ro]` or a plain `--mount`; None for what a Mount cannot hold."""
+    """`-v source:target[:ro]` or a simple `--mount`; None for what a Mount cannot represent."""
     if option.name == "volume" and option.value:
         parts = _COLON.findall(option.value)
-        whole = ":".join(parts) == option.value
-        if whole and len(parts) in (2, 3) and parts[2:] in ([], ["ro"], ["rw"]):
+        is_complete = ":".join(parts) == option.value
+        if is_complete and len(parts) in (2, 3) and parts[2:] in ([], ["ro"], ["rw"]):
             return Mount(parts[0], parts[1], parts[2:] == ["ro"])
     if option.name == "mount" and option.value:
         return _long_mount(option.value)
@@ -176,3 +177,27 @@ def _long_mount(text: str) -> Mount | None:
     if pairs.pop("type", "volume") not in ("bind", "volume") or pairs or not source or not target:
         return None
     return Mount(source, target, read_only)
+
+
+def mount_argument(mount: Mount) -> tuple[str, str]:
+    """`volume`, or `mount` where docker would take a colon in a path for a separator; and its value."""
+    if ":" not in mount.source + mount.target:
+        return "volume", f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else "")
+    kind = "bind" if mount.source[:1] in ("/", ".", "~", "$") else "volume"
+    fields = (f"type={kind}", f"source={mount.source}", f"target={mount.target}")
+    return "mount", csv_row(*fields, *(("readonly",) if mount.read_only else ()))
+
+
+def csv_row(*fields: str) -> str:
+    """`--mount` is a row of CSV."""
+    row = io.StringIO()
+    csv.writer(row, lineterminator="").writerow(fields)
+    return row.getvalue()
+
+
+def docker_size(size_bytes: int) -> str:
+    """Bytes as people write them for docker: `16g`."""
+    for unit, letter in ((GIB, "g"), (MIB, "m"), (KIB, "k")):
+        if size_bytes and size_bytes % unit == 0:
+            return f"{size_bytes // unit}{letter}"
+    return str(size_bytes)

@@ -1,10 +1,10 @@
-"""A Kubernetes manifest -> one start a container, in the words of `docker run`.
+"""A Kubernetes manifest -> one start for each container, in terms of `docker run`.
 
-Pods stand at many depths: a Deployment's template, a CronJob's, a LeaderWorkerSet's two, a KServe predictor,
-a List of any of them, a resource that nobody here has heard of. What they share is a list of `containers`,
-and the mapping that holds it is a pod. `command` is docker's entrypoint, `args` are the words after the
-image, and `$(NAME)` is filled in from `env` before anything starts.
-What a cluster decides is not put in: no restart policy (a Deployment knows only `Always`), no published port
+Pods occur at many depths: in the template of a Deployment or a CronJob, in the two of a LeaderWorkerSet, in a
+KServe predictor, in a List of these, in resources that are unknown here. What they share is a list of
+`containers`, and the mapping with that list is a pod. `command` is docker's entrypoint, `args` are the
+arguments after the image, and `$(NAME)` is expanded from `env` before anything starts.
+What the cluster decides is left out: no restart policy (a Deployment has only `Always`), no published port
 without a `hostPort`.
 Seen in https://kubernetes.io/docs/reference/generated/kubernetes-api/v1.32/ and kubernetes/kubernetes
 `third_party/forked/golang/expansion/expand.go`, 2026-11-15.
@@ -19,16 +19,22 @@ from fractions import Fraction
 from math import ceil
 
 from firesteel.errors import UsageError
-from firesteel.reads import yaml_values
-from firesteel.reads.container_start import EngineStart
-from firesteel.reads.docker import DockerOption
-from firesteel.reads.nodes import Node
-from firesteel.reads.shell import NOWHERE, Word
-from firesteel.reads.source_text import MAX_CHARACTERS, Passage, SourceFile, joined
-from firesteel.reads.yaml_values import Entry
+from firesteel.reads.docker import DockerOption, csv_row, docker_size
+from firesteel.reads.engine_start import EngineStart
+from firesteel.reads.nodes import Entry, Node
+from firesteel.reads.shell import NO_SPAN, Word
+from firesteel.reads.source_text import MAX_CHARACTERS, SourceFile, SourceText, join_texts
+from firesteel.reads.yaml_values import (
+    is_true,
+    mount_option,
+    option_from,
+    start_word,
+    switches,
+    with_node_span,
+)
 
 MAX_EXPANDED = 2**16
-"""Characters that one word may grow to."""
+"""Characters of one expanded word."""
 _USE = re.compile(r"\$(?:\$|\((?P<name>[^()]*)\))")
 _QUANTITY = re.compile(r"(\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})([eE][+-]?\d{1,2}|[KMGTPE]i|[numkMGTPE])?\Z")
 _POWERS = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -38,163 +44,170 @@ _POD = {"hostIPC": ("ipc", "host"), "hostNetwork": ("network", "host"), "hostPID
 
 
 def starts(document: Node) -> Iterable[EngineStart] | None:
-    """Every container of every pod; None when the document is no manifest."""
-    if not yaml_values.text(document, "apiVersion") or not yaml_values.text(document, "kind"):
+    """Every container of every pod; None when the document is not a manifest."""
+    if not document.text_at("apiVersion") or not document.text_at("kind"):
         return None
-    filling = _Filling(document.page)
-    name = yaml_values.text(document, "metadata", "name") or ""
-    return tuple(start for pod in _pods(document) for start in _starts(pod, name, filling))
+    expander = _Expander(document.file)
+    name = document.text_at("metadata", "name") or ""
+    return tuple(start for pod in _pods(document) for start in _starts(pod, name, expander))
 
 
 def _pods(node: Node) -> Iterator[Node]:
-    """Every mapping with a list of containers; KServe's `model` is a container by another name."""
+    """Every mapping with a list of containers; KServe's `model` is a container too."""
     containers, model = node.get("containers"), node.get("model", "modelFormat")
     if (containers and containers.is_list) or model:
         yield node
-    for each in (*node.each(), *(value for _, value in node.items())):
-        yield from _pods(each)
+    for child in (*node.list_items(), *(value for _, value in node.items())):
+        yield from _pods(child)
 
 
-def _starts(pod: Node, name: str, filling: _Filling) -> Iterator[EngineStart]:
+def _starts(pod: Node, name: str, expander: _Expander) -> Iterator[EngineStart]:
     model = pod.get("model")
-    about = tuple(_about(pod))
+    pod_options = tuple(_pod_options(pod))
     volumes = _volumes(pod)
-    for container in (*yaml_values.each(pod, "containers"), *((model,) if model else ())):
+    for container in (*pod.list_items("containers"), *((model,) if model else ())):
         if container.is_mapping:
-            start = _start(container, volumes, replace(filling, known={}))
-            named = name or yaml_values.text(container, "name") or ""
-            yield replace(start, given=tuple(_together(about, start.given)), name=named)
+            start = _start(container, volumes, replace(expander, known={}))
+            start_name = name or container.text_at("name") or ""
+            yield replace(start, options=tuple(_merge(pod_options, start.options)), name=start_name)
 
 
-def _together(pod: Iterable[DockerOption], container: Sequence[DockerOption]) -> Iterator[DockerOption]:
-    """A container's own word on GPUs holds over the pod's. Its `/dev/shm` lies over the host's, where
-    docker's `--shm-size` would do nothing beside `--ipc=host`."""
+def _merge(pod: Iterable[DockerOption], container: Sequence[DockerOption]) -> Iterator[DockerOption]:
+    """The GPUs of a container override the pod's. Its `/dev/shm` is mounted over the host's, where docker's
+    `--shm-size` would have no effect beside `--ipc=host`."""
     names = {option.name for option in container}
-    about = [option for option in pod if option.name != "gpus" or "gpus" not in names]
-    yield from about
-    is_host_ipc = any(option.name == "ipc" for option in about)
+    inherited = [option for option in pod if option.name != "gpus" or "gpus" not in names]
+    yield from inherited
+    is_host_ipc = any(option.name == "ipc" for option in inherited)
     for option in container:
         if is_host_ipc and option.name == "shm-size":
             option = replace(option, name="tmpfs", value=f"/dev/shm:size={option.value}")
         yield option
 
 
-def _about(pod: Node) -> Iterator[DockerOption]:
-    """What holds for all containers of a pod."""
+def _pod_options(pod: Node) -> Iterator[DockerOption]:
+    """What applies to all containers of a pod."""
     for key, (name, value) in _POD.items():
-        entry = yaml_values.entry(pod, key)
-        if entry and yaml_values.is_true(entry[1]):
-            yield from yaml_values.option(name, entry, value)
-    runtime = yaml_values.entry(pod, "runtimeClassName")
+        entry = pod.entry_at(key)
+        if entry and is_true(entry[1]):
+            yield from option_from(name, entry, value)
+    runtime = pod.entry_at("runtimeClassName")
     if runtime and runtime[1].text == "nvidia":
-        yield from (*yaml_values.option("gpus", runtime, "all"), *yaml_values.option("runtime", runtime))
+        yield from (
+            *option_from("gpus", runtime, "all"),
+            *option_from("runtime", runtime),
+        )
 
 
-def _start(container: Node, volumes: Mapping[str, Node], filling: _Filling) -> EngineStart:
-    given = [*_environment(container, filling)]
-    command = _words(yaml_values.each(container, "command"), filling)
-    args = _words(yaml_values.each(container, "args"), filling)
-    image = container.get("image")
-    given += [*_resources(container), *_ports(container), *_security(container)]
-    given += [
-        *yaml_values.option("workdir", yaml_values.entry(container, "workingDir")),
+def _start(container: Node, volumes: Mapping[str, Node], expander: _Expander) -> EngineStart:
+    # The environment comes first: command and arguments may refer to it.
+    options = [*_environment(container, expander)]
+    command = _words(container.list_items("command"), expander)
+    args = _words(container.list_items("args"), expander)
+    options += [
+        *_resources(container),
+        *_ports(container),
+        *_security(container),
+        *option_from("workdir", container.entry_at("workingDir")),
         *_mounts(container, volumes),
     ]
     if command:
-        given.append(DockerOption("entrypoint", command[0].text, command[0]))
-    word = (image.word if image else None) or yaml_values.here(container)
-    return EngineStart((*command[1:], *args), word, tuple(given))
+        options.append(DockerOption("entrypoint", command[0].text, command[0]))
+    node = container.get("image")
+    image = (node.word if node else None) or start_word(container)
+    return EngineStart((*command[1:], *args), image, tuple(options))
 
 
 @dataclass(slots=True)
-class _Spent:
+class _ExpandedSize:
     characters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Filling:
-    """The variables of a container so far, and how much all words of the document have grown."""
+class _Expander:
+    """The variables of a container so far, and the size of all expanded words of the document."""
 
-    page: SourceFile
-    spent: _Spent = field(default_factory=_Spent)
+    file: SourceFile
+    size: _ExpandedSize = field(default_factory=_ExpandedSize)
     known: dict[str, Word] = field(default_factory=dict)
 
-    def word(self, word: Word) -> Word:
-        """`$(NAME)` where NAME is known, `$` for `$$`; all else stays."""
-        inside = self._filled(word.inside) if "$" in word.text else word.inside
-        if inside is word.inside or len(inside.text) > MAX_EXPANDED:
+    def expand(self, word: Word) -> Word:
+        """Replace `$(NAME)` where NAME is known, and `$$` by one dollar."""
+        content = self._expand(word.content) if "$" in word.text else word.content
+        if content is word.content or len(content.text) > MAX_EXPANDED:
             return word
-        self.spent.characters += len(inside.text)
-        if self.spent.characters > MAX_CHARACTERS:
+        self.size.characters += len(content.text)
+        if self.size.characters > MAX_CHARACTERS:
             raise UsageError(
-                f"{self.page.path}:{word.line}: its $(...) stand for more than {MAX_CHARACTERS:,} characters",
+                f"{self.file.path}:{word.line}: its $(...) expand to more than {MAX_CHARACTERS:,} characters",
                 next="give only the containers that start an engine",
             )
-        return replace(word, text=inside.text, inside=inside, span=NOWHERE)
+        return replace(word, text=content.text, content=content, span=NO_SPAN)
 
-    def _filled(self, passage: Passage) -> Passage:
-        text, pieces = passage.text, list[Passage]()
-        at = grown = 0
-        for use in _USE.finditer(text):
+    def _expand(self, source: SourceText) -> SourceText:
+        pieces: list[SourceText] = []
+        offset = length = 0
+        for use in _USE.finditer(source.text):
             known = self.known.get(use["name"] or "")
             if use["name"] is not None and known is None:
                 continue
-            value = known.inside if known else yaml_values.made(passage, [("$", use.start())])
-            pieces += [yaml_values.made(passage, [(text[at : use.start()], at)]), value]
-            at = use.end()
-            grown += len(value.text)
-            if grown > MAX_EXPANDED:
-                return passage
-        return joined([*pieces, yaml_values.made(passage, [(text[at:], at)])]) if pieces else passage
+            value = known.content if known else source.part(use.start(), use.start() + 1)
+            pieces += [source.part(offset, use.start()), value]
+            offset = use.end()
+            length += len(value.text)
+            if length > MAX_EXPANDED:
+                return source
+        return join_texts([*pieces, source.part(offset, len(source.text))]) if pieces else source
 
 
-def _environment(container: Node, filling: _Filling) -> Iterator[DockerOption]:
-    """In order: a value may name variables before it. What comes from a secret or a field stays a name."""
-    for each in yaml_values.each(container, "env"):
-        node = each.get("name")
+def _environment(container: Node, expander: _Expander) -> Iterator[DockerOption]:
+    """In order, since a value may refer to variables before it. A value from a secret or a field is unknown,
+    and the variable is passed on by name."""
+    for variable in container.list_items("env"):
+        node = variable.get("name")
         name = node.word if node else None
         if name and name.text and "=" not in name.text:
-            is_elsewhere = each.get("valueFrom") is not None
-            value = _itself(name) if is_elsewhere else _value(each, filling)
-            filling.known[name.text] = value
-            said_so = name.text if is_elsewhere else f"{name.text}={value.text}"
-            yield DockerOption("env", said_so, yaml_values.whole(each, name))
+            is_reference = variable.get("valueFrom") is not None
+            value = _reference(name) if is_reference else _value(variable, expander)
+            expander.known[name.text] = value
+            argument = name.text if is_reference else f"{name.text}={value.text}"
+            yield DockerOption("env", argument, with_node_span(variable, name))
 
 
-def _itself(name: Word) -> Word:
+def _reference(name: Word) -> Word:
     text = f"${name.text}"
-    return replace(name, text=text, inside=name.inside.inner(text, ((0, 0), (1, 0))), span=NOWHERE)
+    return replace(name, text=text, content=name.content.inner(text, ((0, 0), (1, 0))), span=NO_SPAN)
 
 
-def _value(variable: Node, filling: _Filling) -> Word:
+def _value(variable: Node, expander: _Expander) -> Word:
     node = variable.get("value")
     word = node.word if node else None
-    return filling.word(word) if word else yaml_values.here(variable)
+    return expander.expand(word) if word else start_word(variable)
 
 
-def _words(nodes: Iterable[Node], filling: _Filling) -> tuple[Word, ...]:
-    return tuple(filling.word(each.word) for each in nodes if each.word)
+def _words(nodes: Iterable[Node], expander: _Expander) -> tuple[Word, ...]:
+    return tuple(expander.expand(node.word) for node in nodes if node.word)
 
 
 def _resources(container: Node) -> Iterator[DockerOption]:
-    limits, requests = container.get("resources", "limits"), container.get("resources", "requests")
-    for node in (limits, requests):
-        found = [entry for key, entry in (node.entries() if node else {}).items() if _GPU.match(key)]
-        if found and found[0][1].text not in (None, "0"):
-            yield from yaml_values.option("gpus", found[0])
+    for kind in ("limits", "requests"):
+        resources = container.entries("resources", kind)
+        gpus = [entry for key, entry in resources.items() if _GPU.match(key)]
+        if gpus and gpus[0][1].text not in (None, "0"):
+            yield from option_from("gpus", gpus[0])
             break
-    yield from yaml_values.option("cpus", yaml_values.entry(limits, "cpu"))
-    memory = yaml_values.entry(limits, "memory")
-    yield from yaml_values.option("memory", memory, _size(memory[1]) if memory else None)
+    yield from option_from("cpus", container.entry_at("resources", "limits", "cpu"))
+    memory = container.entry_at("resources", "limits", "memory")
+    yield from option_from("memory", memory, _size(memory[1]) if memory else None)
 
 
 def _size(node: Node | None) -> str | None:
-    count = quantity(node.text or "") if node else None
-    return None if count is None else yaml_values.docker_size(count)
+    size_bytes = quantity(node.text or "") if node else None
+    return None if size_bytes is None else docker_size(size_bytes)
 
 
 def quantity(text: str) -> int | None:
-    """`16Gi`, `1.5G`, `2e9` -> bytes, rounded up as Kubernetes does; None when it is none."""
+    """`16Gi`, `1.5G`, `2e9` -> bytes, rounded up as Kubernetes does; None when it is not a quantity."""
     match = _QUANTITY.match(text)
     if match is None:
         return None
@@ -207,69 +220,64 @@ def quantity(text: str) -> int | None:
 
 def _ports(container: Node) -> Iterator[DockerOption]:
     """A `containerPort` opens nothing; a `hostPort` does what `-p` does."""
-    for each in yaml_values.each(container, "ports"):
-        inside, outside = yaml_values.entry(each, "containerPort"), yaml_values.text(each, "hostPort")
-        port, address = yaml_values.text(each, "containerPort"), yaml_values.text(each, "hostIP")
-        end = "/udp" if yaml_values.text(each, "protocol") == "UDP" else ""
-        if port and outside:
+    for node in container.list_items("ports"):
+        port, host_port, address = (node.text_at(key) for key in ("containerPort", "hostPort", "hostIP"))
+        suffix = "/udp" if node.text_at("protocol") == "UDP" else ""
+        if port and host_port:
             host = f"[{address}]:" if address and ":" in address else f"{address}:" if address else ""
-            yield from yaml_values.option(
-                "publish", yaml_values.entry(each, "hostPort"), f"{host}{outside}:{port}{end}"
-            )
+            value = f"{host}{host_port}:{port}{suffix}"
+            yield from option_from("publish", node.entry_at("hostPort"), value)
         elif port:
-            yield from yaml_values.option("expose", inside, f"{port}{end}")
+            entry = node.entry_at("containerPort")
+            yield from option_from("expose", entry, f"{port}{suffix}")
 
 
 def _security(container: Node) -> Iterator[DockerOption]:
     context = container.get("securityContext")
     if context is None:
         return
-    yield from yaml_values.switches(
+    yield from switches(
         {"privileged": "privileged", "readOnlyRootFilesystem": "read-only"}, context.entries()
     )
-    yield from yaml_values.option("user", yaml_values.entry(context, "runAsUser"))
+    yield from option_from("user", context.entry_at("runAsUser"))
     for key, name in (("add", "cap-add"), ("drop", "cap-drop")):
-        words = (each.word for each in yaml_values.each(context, "capabilities", key))
+        words = (item.word for item in context.list_items("capabilities", key))
         yield from (DockerOption(name, word.text, word) for word in words if word)
 
 
 def _volumes(pod: Node) -> dict[str, Node]:
-    named = ((yaml_values.text(each, "name"), each) for each in yaml_values.each(pod, "volumes"))
-    return {name: each for name, each in named if name}
+    return {name: volume for volume in pod.list_items("volumes") if (name := volume.text_at("name"))}
 
 
 def _mounts(container: Node, volumes: Mapping[str, Node]) -> Iterator[DockerOption]:
-    for each in yaml_values.each(container, "volumeMounts"):
-        target = yaml_values.text(each, "mountPath")
-        volume = volumes.get(yaml_values.text(each, "name") or "")
+    for mount in container.list_items("volumeMounts"):
+        target = mount.text_at("mountPath")
+        volume = volumes.get(mount.text_at("name") or "")
+        word = with_node_span(mount, start_word(mount))
         if target:
-            yield _mount(each, target, volume, yaml_values.whole(each, yaml_values.here(each)))
+            yield _mount(mount, target, volume, word) if volume else DockerOption("volume", target, word)
 
 
-def _mount(mount: Node, target: str, volume: Node | None, word: Word) -> DockerOption:
-    """A folder of the host, a claim as a named volume, memory as tmpfs; anything else is only a place."""
-    is_read_only = yaml_values.is_true(mount.get("readOnly"))
-    folder = yaml_values.text(mount, "subPath")
-    path = yaml_values.text(volume, "hostPath", "path")
-    claim = yaml_values.text(volume, "persistentVolumeClaim", "claimName")
+def _mount(mount: Node, target: str, volume: Node, word: Word) -> DockerOption:
+    """A host path, a claim as a named volume, memory as tmpfs; anything else as an anonymous volume."""
+    is_read_only = is_true(mount.get("readOnly"))
+    folder = mount.text_at("subPath")
+    path = volume.text_at("hostPath", "path")
+    claim = volume.text_at("persistentVolumeClaim", "claimName")
     if path:
-        return yaml_values.mount(
-            f"{path.rstrip('/')}/{folder}" if folder else path, target, is_read_only, word
-        )
+        return mount_option(f"{path.rstrip('/')}/{folder}" if folder else path, target, is_read_only, word)
     if claim and folder:
         fields = ("type=volume", f"source={claim}", f"target={target}", f"volume-subpath={folder}")
-        return DockerOption(
-            "mount", yaml_values.separated(*fields, *(("readonly",) if is_read_only else ())), word
-        )
+        return DockerOption("mount", csv_row(*fields, *(("readonly",) if is_read_only else ())), word)
     if claim:
-        return yaml_values.mount(claim, target, is_read_only, word)
-    if yaml_values.text(volume, "emptyDir", "medium") == "Memory":
-        return _memory(target, yaml_values.entry(volume, "emptyDir", "sizeLimit"), word)
+        return mount_option(claim, target, is_read_only, word)
+    if volume.text_at("emptyDir", "medium") == "Memory":
+        return _memory(target, volume.entry_at("emptyDir", "sizeLimit"), word)
     return DockerOption("volume", target, word)
 
 
 def _memory(target: str, limit: Entry | None, word: Word) -> DockerOption:
-    """Memory at `/dev/shm` is what `--shm-size` sets; without a limit the cluster decides how much."""
+    """Memory at `/dev/shm` is `--shm-size`; without a limit the cluster decides its size."""
     size = _size(limit[1]) if limit else None
     if limit is None or size is None:
         return DockerOption("tmpfs", target, word)

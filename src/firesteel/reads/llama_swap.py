@@ -1,8 +1,8 @@
 """llama-swap's `config.yaml` -> one start for each model.
 
-`models.<id>.cmd` is split into words and run without a shell: a line end is a blank, a line that begins with
-`#` is dropped, a backslash at the end of a line is a blank. `${NAME}` is a macro of the model or of the whole
-file; `${PORT}`, `${PID}` and `${env.NAME}` are known only where it runs, and stay.
+`models.<id>.cmd` is split into words and run without a shell: a line end is white space, a line that begins
+with `#` is dropped, a backslash at the end of a line is a blank. `${NAME}` is a macro of the model or of the
+whole file; `${PORT}`, `${PID}` and `${env.NAME}` are known only at run time and stay text.
 Seen in mostlygeek/llama-swap `internal/config/commands.go` and `macros.go`, 2026-08-22.
 """
 
@@ -12,13 +12,14 @@ import re
 from collections import ChainMap
 from collections.abc import Iterable, Iterator
 
-from firesteel.reads.container_start import EngineStart
+from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.nodes import Node
 from firesteel.reads.shell import Word
-from firesteel.reads.source_text import Anchor, Passage
-from firesteel.reads.template import Filler, Values
+from firesteel.reads.source_text import SourceText
+from firesteel.reads.template import TemplateFiller, TemplateValues
+from firesteel.reads.variables import assigned
 
-_HOLE = re.compile(r"\$\{([A-Za-z0-9_-]{1,63})\}")
+_MACRO = re.compile(r"\$\{([A-Za-z0-9_-]{1,63})\}")
 _LINE = re.compile(r"[^\n]*\n?")
 _RESERVED = ("PORT", "PID", "MODEL_ID")
 
@@ -27,50 +28,47 @@ def starts(document: Node) -> Iterable[EngineStart] | None:
     models = document.get("models")
     if models is None or not any(model.get("cmd") for _, model in models.items()):
         return None
-    filler = Filler(document.page)
-    everywhere = _macros(document)
-    named = models.entries().values()
-    return [start for name, model in named for start in _starts(name, model, everywhere, filler)]
+    filler = TemplateFiller(document.file)
+    global_macros = _macros(document)
+    return [
+        start
+        for name, model in models.entries().values()
+        for start in _starts(name, model, global_macros, filler)
+    ]
 
 
-def _macros(node: Node) -> dict[str, Passage]:
-    macros = node.get("macros")
-    pairs = macros.items() if macros else ()
+def _macros(node: Node) -> dict[str, SourceText]:
     return {
-        name: _plain(value.passage)
-        for name, value in pairs
+        name: _plain(value.content)
+        for name, value in node.items("macros")
         if value.text is not None and name not in _RESERVED
     }
 
 
-def _starts(name: Word, model: Node, everywhere: dict[str, Passage], filler: Filler) -> Iterator[EngineStart]:
+def _starts(
+    name: Word, model: Node, global_macros: dict[str, SourceText], filler: TemplateFiller
+) -> Iterator[EngineStart]:
     command = model.get("cmd")
     if command is None or command.text is None:
         return
-    values = Values(ChainMap({"MODEL_ID": name.inside}, _macros(model), everywhere), _HOLE, filler)
-    filled = filler.fill(_plain(command.passage), _HOLE, lambda found: values.get(found[1]))
-    yield EngineStart(filled.words(model.page), env=dict(_environment(model)), name=name.text)
+    values = TemplateValues(
+        ChainMap({"MODEL_ID": name.content}, _macros(model), global_macros), _MACRO, filler
+    )
+    filled = filler.fill(_plain(command.content), _MACRO, lambda match: values.get(match[1]))
+    yield EngineStart(filled.words(model.file), env=_environment(model), name=name.text)
 
 
-def _environment(model: Node) -> Iterator[tuple[str, Word]]:
-    listed = model.get("env")
-    for word in listed.words() if listed and listed.is_list else ():
-        name, equals, _ = word.text.partition("=")
-        if equals:
-            yield name, word.after(len(name) + 1)
+def _environment(model: Node) -> dict[str, Word]:
+    env = model.get("env")
+    return assigned(env.words()) if env and env.is_list else {}
 
 
-def _plain(passage: Passage) -> Passage:
+def _plain(source: SourceText) -> SourceText:
     """Without comment lines, and with a blank for each backslash at the end of a line."""
-    texts: list[str] = []
-    anchors: list[Anchor] = []
-    length = 0
-    for found in _LINE.finditer(passage.text):
-        line = found[0].strip()
-        if not found[0] or line.startswith("#"):
-            continue
-        text = found[0].rstrip()[:-1] + " \n" if line.endswith("\\") else found[0]
-        anchors.append((length, found.start()))
-        texts.append(text)
-        length += len(text)
-    return passage.inner("".join(texts), anchors or [(0, 0)])
+    lines = []
+    for match in _LINE.finditer(source.text):
+        line = match[0].strip()
+        if not line.startswith("#"):
+            text = match[0].rstrip()[:-1] + " \n" if line.endswith("\\") else match[0]
+            lines.append((text, match.start()))
+    return source.assemble(lines)

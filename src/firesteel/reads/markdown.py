@@ -1,67 +1,60 @@
-"""Markdown -> its fenced blocks and its prose, each on the lines where it stood."""
+"""Markdown -> its fenced blocks and its prose, with the lines where they stand."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from firesteel.reads.source_text import Anchor, Passage, SourceFile
+from firesteel.reads.source_text import SourceFile, SourceText
 
 _FENCE = re.compile(r"(?P<indent>[ \t>]*)(?P<mark>```+|~~~+)[ \t]*(?P<language>[\w+-]*)")
 SHELLS = {"", "bash", "sh", "shell", "zsh", "console", "shell-session", "terminal", "text"}
 _QUOTE = re.compile(r"[ \t]*>[ \t]?")
 
 
-def blocks(page: SourceFile) -> tuple[tuple[str, Passage], ...] | None:
-    """Every fence: its language and its text; None when there is none, and so no Markdown."""
-    found: list[tuple[str, Passage]] = []
-    inside: list[tuple[int, str]] = []
-    seen = False
-    for fence, at, line, _ in _lines(page):
+def blocks(file: SourceFile) -> tuple[tuple[str, SourceText], ...] | None:
+    """The language and the text of every fenced block; None when there is none, so it is not Markdown."""
+    found: list[tuple[str, SourceText]] = []
+    lines: list[tuple[str, int]] = []
+    has_fence = False
+    for fence, offset, line, _ in _lines(file):
         if fence is None:
             continue
         if line is None:
-            if inside:
-                found.append((fence["language"].lower(), _block(inside)))
-            seen, inside = True, []
+            if lines:
+                lines[-1] = (lines[-1][0].removesuffix("\n"), lines[-1][1])
+                found.append((fence["language"].lower(), file.whole.assemble(lines, lines[0][1])))
+            has_fence, lines = True, []
         else:
             quote = _QUOTE.match(line) if ">" in fence["indent"] else None
-            inside.append((at + (quote.end() if quote else 0), line[quote.end() :] if quote else line))
-    return tuple(found) if seen else None
+            start = quote.end() if quote else 0
+            lines.append((f"{line[start:]}\n", offset + start))
+    return tuple(found) if has_fence else None
 
 
-def prose(page: SourceFile) -> Iterator[tuple[int, str]]:
-    """The lines outside the fences, each with its number."""
-    for fence, _, line, number in _lines(page):
+def prose(file: SourceFile) -> Iterator[tuple[int, str]]:
+    """The number and the text of the lines outside fenced blocks."""
+    for fence, _, line, number in _lines(file):
         if fence is None and line is not None:
             yield number, line
 
 
-def _lines(page: SourceFile) -> Iterator[tuple[re.Match[str] | None, int, str | None, int]]:
-    """Every line with the fence that it stands in, its offset and its number; no line where a fence ends."""
+def _lines(file: SourceFile) -> Iterator[tuple[re.Match[str] | None, int, str | None, int]]:
+    """Every line with the fence around it, its offset and its number; None in place of a closing fence."""
     opened: re.Match[str] | None = None
-    at = number = 0
-    hidden = False
-    for number, line in enumerate(page.text.split("\n"), start=1):
+    offset = number = 0
+    is_comment = False
+    for number, line in enumerate(file.text.split("\n"), start=1):
         fence = _FENCE.match(line)
-        if opened is None and (hidden or "<!--" in line):
-            hidden = "-->" not in line[max(line.rfind("<!--"), 0) :]
+        if opened is None and (is_comment or "<!--" in line):
+            is_comment = "-->" not in line[max(line.rfind("<!--"), 0) :]
         elif opened is None and fence:
             opened = fence
         elif opened and fence and fence["mark"].startswith(opened["mark"]) and not fence["language"]:
-            yield opened, at, None, number
+            yield opened, offset, None, number
             opened = None
         else:
-            yield opened, at, line, number
-        at += len(line) + 1
-    if opened:
-        yield opened, at, None, number
-
-
-def _block(lines: list[tuple[int, str]]) -> Passage:
-    anchors: list[Anchor] = []
-    offset = 0
-    for start, line in lines:
-        anchors.append((offset, start))
+            yield opened, offset, line, number
         offset += len(line) + 1
-    return Passage("\n".join(line for _, line in lines), tuple(anchors))
+    if opened:
+        yield opened, offset, None, number

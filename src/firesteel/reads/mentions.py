@@ -1,10 +1,11 @@
-"""Markdown -> the flags and variables that its sentences speak of, in inline code."""
+"""Markdown -> the flags and variables that its sentences mention, in inline code."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from firesteel.launch import Spot
 from firesteel.reads import markdown
@@ -13,7 +14,7 @@ from firesteel.reads.source_text import SourceFile
 
 MAX_MENTIONS = 2000
 _CODE = re.compile(r"(?<!`)(`{1,2})(?!`)([^`\n]{1,300})\1(?!`)")
-_SAID = re.compile(
+_NAME = re.compile(
     r"(?<![\w-])--(?P<flag>[a-z][a-z0-9_.-]*[a-z0-9])|(?<![\w.])(?P<variable>(?:VLLM|SGLANG|LLAMA_ARG)_[A-Z0-9_]+)\b"
 )
 
@@ -25,25 +26,18 @@ class Mention:
     spot: Spot
 
 
-def mentions(page: SourceFile) -> tuple[Mention, ...]:
-    """What stands in inline code outside the fences; nothing when the text is not Markdown."""
-    if not page.path.lower().endswith((".md", ".markdown", ".mdx")) and markdown.blocks(page) is None:
+def mentions(file: SourceFile) -> tuple[Mention, ...]:
+    """What the inline code outside fenced blocks mentions; nothing when the text is not Markdown."""
+    if not file.path.lower().endswith((".md", ".markdown", ".mdx")) and markdown.blocks(file) is None:
         return ()
-    found = []
-    for mention in _mentions(page):
-        found.append(mention)
-        if len(found) == MAX_MENTIONS:
-            break
-    return tuple(found)
+    return tuple(islice(_mentions(file), MAX_MENTIONS))
 
 
-def _mentions(page: SourceFile) -> Iterator[Mention]:
-    for number, line in markdown.prose(page):
+def _mentions(file: SourceFile) -> Iterator[Mention]:
+    for number, line in markdown.prose(file):
         for code in _CODE.finditer(line):
-            for said in _SAID.finditer(code[2]):
-                name = said["flag"]
-                key = (
-                    f"flag:{name.replace('_', '-').partition('.')[0]}" if name else f"env:{said['variable']}"
-                )
-                column = code.start(2) + said.start() + 1
-                yield Mention(key, Spot(page.path, number, said[0][:MAX_SPOT], column))
+            for name in _NAME.finditer(code[2]):
+                flag = (name["flag"] or "").replace("_", "-").partition(".")[0]
+                column = code.start(2) + name.start() + 1
+                spot = Spot(file.path, number, name[0][:MAX_SPOT], column)
+                yield Mention(f"flag:{flag}" if flag else f"env:{name['variable']}", spot)

@@ -1,8 +1,8 @@
-"""YAML as people write it -> nodes that know where they stand.
+"""YAML as people write it -> nodes that know their position.
 
-Other people's files, so more is allowed than in ours: anchors and aliases, merge keys, several documents.
-What could blow up is bounded before anyone walks it: a document counts as large and as deep as it is with
-every alias written out. Scalars stay text.
+These are other people's files, so more is allowed than in ours: anchors and aliases, merge keys, several
+documents. Size and depth are limited before anything walks the nodes, counted with every alias expanded.
+Scalars stay text.
 """
 
 from __future__ import annotations
@@ -16,31 +16,33 @@ import yaml
 from firesteel.errors import UsageError
 from firesteel.reads import shell
 from firesteel.reads.shell import ShellCommand, Word
-from firesteel.reads.source_text import Anchor, Passage, SourceFile
+from firesteel.reads.source_text import Anchor, SourceFile, SourceText
 
 MAX_DEPTH = 40
 MAX_NODES = 100_000
 MAX_DOCUMENTS = 500
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|\n[ \t]*|.)", re.DOTALL)
 _HEADER = re.compile(r"[|>][^\n]*\n")
-_Yaml = yaml.Node
 _Pairs = dict[str, tuple[yaml.ScalarNode, yaml.Node]]
+Entry = tuple[Word, "Node"]
+"""A key and its value."""
 _NULLS = {"null", "Null", "NULL", "~", ""}
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A mapping, a list or a text; asking one for what it is not gives nothing."""
+    """A mapping, a list or a scalar. Asked for what it is not, or for keys it does not have, it gives
+    nothing."""
 
-    yaml: yaml.Node
-    page: SourceFile
-    source: Passage
-    """The YAML text, and where that stands in the page."""
+    raw: yaml.Node
+    file: SourceFile
+    source: SourceText
+    """The YAML text that the marks of the node refer to."""
 
     @property
     def text(self) -> str | None:
         """A scalar's text; None for anything else, and for a plain null."""
-        node = self.yaml
+        node = self.raw
         if not isinstance(node, yaml.ScalarNode) or (not node.style and node.value in _NULLS):
             return None
         return str(node.value)
@@ -51,182 +53,196 @@ class Node:
         text = self.text
         if text is None:
             return None
-        span = self.source.span(self.yaml.start_mark.index, self.yaml.end_mark.index)
-        return Word(text, *self.page.place(span[0]), 0, len(text), span, self.passage, True)
+        span = self.source.span(self.raw.start_mark.index, self.raw.end_mark.index)
+        return Word(text, *self.file.place(span[0]), 0, len(text), span, self.content, True)
 
     @property
-    def passage(self) -> Passage:
-        """A scalar's text, and where each part of it stands."""
-        if not isinstance(self.yaml, yaml.ScalarNode):
-            return self.source.inner("", ((0, self.yaml.start_mark.index),))
-        return _aligned(self.yaml, self.source)
+    def content(self) -> SourceText:
+        """The text of a scalar, and where it stands."""
+        if not isinstance(self.raw, yaml.ScalarNode):
+            return self.source.inner("", ((0, self.raw.start_mark.index),))
+        return _aligned(self.raw, self.source)
 
     def commands(self) -> tuple[ShellCommand, ...]:
-        """A scalar read as shell text; nothing when it cannot be."""
+        """A scalar split as shell text; nothing when it cannot be split."""
         try:
-            return shell.split(self.passage, self.page)
+            return shell.split(self.content, self.file)
         except UsageError:
             return ()
 
-    def words(self) -> tuple[Word, ...]:
-        """A list of words, or a text with a command's words in it, on however many lines."""
-        if isinstance(self.yaml, yaml.SequenceNode):
-            return tuple(word for each in self.each() if (word := each.word))
+    def words(self, *keys: str) -> tuple[Word, ...]:
+        """The scalars of a list, or the words of a command in a scalar, on any number of lines."""
+        node = self.get(*keys)
+        if node is None or node.is_list:
+            return tuple(word for item in self.list_items(*keys) if (word := item.word))
         try:
-            return shell.words(self.passage, self.page)
+            return shell.words(node.content, self.file)
         except UsageError:
             return ()
 
     def get(self, *keys: str) -> Node | None:
-        """What stands under these keys, one inside the other; None when there is no such thing."""
+        """The value under these keys, each inside the value of the one before; None if there is none."""
         node: Node | None = self
         for key in keys:
-            node = dict(node.items()).get(key) if node else None
+            pair = node._pairs().get(key) if node else None
+            node = self._node(pair[1]) if pair else None
         return node
 
-    def items(self) -> Iterator[tuple[str, Node]]:
-        """Each key once, with what holds for it: the node's own before what a merge key (`<<`) brings."""
-        for name, (_, value) in self._pairs().items():
+    def text_at(self, *keys: str) -> str | None:
+        node = self.get(*keys)
+        return node.text if node else None
+
+    def word_at(self, *keys: str) -> Word | None:
+        node = self.get(*keys)
+        return node.word if node else None
+
+    def entry_at(self, *keys: str) -> Entry | None:
+        return self.entries(*keys[:-1]).get(keys[-1])
+
+    def items(self, *keys: str) -> Iterator[tuple[str, Node]]:
+        """The keys and values of a mapping; its own keys override those of a merge key (`<<`)."""
+        node = self.get(*keys)
+        for name, (_, value) in node._pairs().items() if node else ():
             yield name, self._node(value)
 
-    def entries(self) -> dict[str, tuple[Word, Node]]:
-        """As `items`, with each key as a word."""
-        found = ((name, self._node(key).word, value) for name, (key, value) in self._pairs().items())
-        return {name: (word, self._node(value)) for name, word, value in found if word}
+    def entries(self, *keys: str) -> dict[str, Entry]:
+        """Like `items`, with the position of the keys."""
+        node = self.get(*keys)
+        return {
+            name: (word, self._node(value))
+            for name, (key, value) in (node._pairs() if node else {}).items()
+            if (word := self._node(key).word)
+        }
+
+    def list_items(self, *keys: str) -> Iterator[Node]:
+        node = self.get(*keys)
+        if node and isinstance(node.raw, yaml.SequenceNode):
+            yield from (self._node(item) for item in node.raw.value)
 
     def _pairs(self) -> _Pairs:
         """A merge key may name several mappings, and the earlier wins."""
-        found: _Pairs = {}
-        pairs = self.yaml.value if isinstance(self.yaml, yaml.MappingNode) else ()
+        merged_pairs: _Pairs = {}
+        pairs = self.raw.value if isinstance(self.raw, yaml.MappingNode) else ()
         for value in (value for key, value in pairs if _is_merge(key)):
             merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            for each in reversed(merged):
-                found |= self._node(each)._pairs()
+            for mapping in reversed(merged):
+                merged_pairs |= self._node(mapping)._pairs()
         for key, value in pairs:
             if isinstance(key, yaml.ScalarNode) and not _is_merge(key):
-                found[str(key.value)] = (key, value)
-        return found
+                merged_pairs[str(key.value)] = (key, value)
+        return merged_pairs
 
-    def keys(self) -> Iterator[tuple[Word, Node]]:
-        yield from self.entries().values()
-
-    def each(self) -> Iterator[Node]:
-        """The items of a list."""
-        if isinstance(self.yaml, yaml.SequenceNode):
-            yield from (self._node(item) for item in self.yaml.value)
-
-    def _node(self, node: _Yaml) -> Node:
-        return Node(node, self.page, self.source)
+    def _node(self, node: yaml.Node) -> Node:
+        return Node(node, self.file, self.source)
 
     @property
     def is_list(self) -> bool:
-        return isinstance(self.yaml, yaml.SequenceNode)
+        return isinstance(self.raw, yaml.SequenceNode)
 
     @property
     def is_mapping(self) -> bool:
-        return isinstance(self.yaml, yaml.MappingNode)
+        return isinstance(self.raw, yaml.MappingNode)
 
 
 def _is_merge(key: yaml.Node) -> bool:
     return isinstance(key, yaml.ScalarNode) and key.value == "<<"
 
 
-def documents(page: SourceFile, source: Passage | None = None) -> tuple[Node, ...]:
-    """Every YAML document of a page, or of a passage of it; UsageError with the line where it is none."""
-    source = source or page.whole
+def parse_documents(file: SourceFile, source: SourceText | None = None) -> tuple[Node, ...]:
+    """Every YAML document of a file, or of a part of it; UsageError with the line that is not YAML."""
+    source = source or file.whole
     try:
-        _bound(source, page)
-        found = [node for node in yaml.compose_all(source.text, Loader=yaml.CBaseLoader) if node is not None]
+        _check_size(source, file)
+        nodes = [node for node in yaml.compose_all(source.text, Loader=yaml.CBaseLoader) if node is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise _mistake(page, source.at(mark.index if mark else 0), error.problem or "not YAML") from None
+        raise _error(file, source.at(mark.index if mark else 0), error.problem or "not YAML") from None
     except yaml.YAMLError as error:
-        raise _mistake(page, source.at(0), f"not YAML: {str(error).splitlines()[0]}") from None
+        raise _error(file, source.at(0), f"not YAML: {str(error).splitlines()[0]}") from None
     sizes: dict[int, tuple[int, int]] = {}
-    for node in found:
-        _bound_aliases(node, sizes, lambda at, what: _mistake(page, source.at(at), what))
-    return tuple(Node(node, page, source) for node in found)
+    for node in nodes:
+        _check_expanded_size(node, sizes, lambda offset, problem: _error(file, source.at(offset), problem))
+    return tuple(Node(node, file, source) for node in nodes)
 
 
-def _bound(source: Passage, page: SourceFile) -> None:
-    """Before anything is built: deep nesting overflows the C stack, and many documents take long."""
+def _check_size(source: SourceText, file: SourceFile) -> None:
+    """Before nodes are built: deep nesting overflows the C stack, and many documents take long."""
     depth = documents = 0
-    for seen, event in enumerate(yaml.parse(source.text, Loader=yaml.CBaseLoader)):
+    for count, event in enumerate(yaml.parse(source.text, Loader=yaml.CBaseLoader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         documents += isinstance(event, yaml.DocumentStartEvent)
-        here = source.at(event.start_mark.index)
+        offset = source.at(event.start_mark.index)
         if depth > MAX_DEPTH:
-            raise _mistake(page, here, f"nested deeper than {MAX_DEPTH} levels")
-        if seen > MAX_NODES or documents > MAX_DOCUMENTS:
-            raise _mistake(page, here, f"more than {MAX_NODES:,} values or {MAX_DOCUMENTS} documents")
+            raise _error(file, offset, f"nested deeper than {MAX_DEPTH} levels")
+        if count > MAX_NODES or documents > MAX_DOCUMENTS:
+            raise _error(file, offset, f"more than {MAX_NODES:,} values or {MAX_DOCUMENTS} documents")
 
 
-def _bound_aliases(
-    node: yaml.Node, sizes: dict[int, tuple[int, int]], mistake: Callable[[int, str], UsageError]
+def _check_expanded_size(
+    node: yaml.Node, sizes: dict[int, tuple[int, int]], error: Callable[[int, str], UsageError]
 ) -> tuple[int, int]:
-    """How many values and how many levels a node has with its aliases written out, each node measured once.
+    """How many values and levels a node has with its aliases expanded. Each node is measured once.
 
-    An alias stands after its anchor, so that what it names is measured already, unless it names the node it
-    stands in: that one has no end.
+    An alias comes after its anchor, so its node is already measured, unless it names a node around itself:
+    that would expand for ever.
     """
     if id(node) not in sizes:
         sizes[id(node)] = (0, MAX_DEPTH + 1)
-        inner = [_bound_aliases(each, sizes, mistake) for each in _inside(node)]
+        inner = [_check_expanded_size(child, sizes, error) for child in _children(node)]
         values = 1 + sum(count for count, _ in inner)
         sizes[id(node)] = (values, 1 + max((levels for _, levels in inner), default=0))
     values, levels = sizes[id(node)]
-    at = node.start_mark.index
     if values > MAX_NODES:
-        raise mistake(at, f"more than {MAX_NODES:,} values once its aliases are written out")
+        raise error(node.start_mark.index, f"more than {MAX_NODES:,} values with its aliases expanded")
     if levels > MAX_DEPTH + 1:
-        raise mistake(at, f"nested deeper than {MAX_DEPTH} levels once its aliases are written out")
+        raise error(node.start_mark.index, f"nested deeper than {MAX_DEPTH} levels with its aliases expanded")
     return values, levels
 
 
-def _inside(node: yaml.Node) -> Iterator[yaml.Node]:
-    for each in node.value if isinstance(node, yaml.CollectionNode) else ():
-        yield from each if isinstance(each, tuple) else (each,)
+def _children(node: yaml.Node) -> Iterator[yaml.Node]:
+    for child in node.value if isinstance(node, yaml.CollectionNode) else ():
+        yield from child if isinstance(child, tuple) else (child,)
 
 
-def _mistake(page: SourceFile, offset: int, what: str) -> UsageError:
-    line, _ = page.place(offset)
-    return UsageError(f"{page.path}:{line}: {what}", next=f"correct {page.path} at line {line}")
+def _error(file: SourceFile, offset: int, problem: str) -> UsageError:
+    line, _ = file.place(offset)
+    return UsageError(f"{file.path}:{line}: {problem}", next=f"correct {file.path} at line {line}")
 
 
-def _aligned(node: yaml.ScalarNode, source: Passage) -> Passage:
-    """The value of a scalar laid beside its source: YAML takes away indents, quotes, escapes and folds."""
+def _aligned(node: yaml.ScalarNode, source: SourceText) -> SourceText:
+    """The value of a scalar aligned with its source: YAML removes indents, quotes, escapes and folds."""
     value, text = str(node.value), source.text
-    at, end = node.start_mark.index, node.end_mark.index
+    start, end = node.start_mark.index, node.end_mark.index
     if node.style in ("'", '"'):
-        at, end = at + 1, end - 1
+        start, end = start + 1, end - 1
     elif node.style in ("|", ">"):
-        header = _HEADER.match(text, at, end)
-        at = header.end() if header else at
-    if text[at : at + len(value)] == value:
-        return source.inner(value, ((0, at),))
-    return source.inner(value, tuple(_walk(value, text, at, end, node.style == '"')) or ((0, at),))
+        header = _HEADER.match(text, start, end)
+        start = header.end() if header else start
+    if text[start : start + len(value)] == value:
+        return source.inner(value, ((0, start),))
+    return source.inner(value, tuple(_align(value, text, start, end, node.style == '"')) or ((0, start),))
 
 
-def _walk(value: str, source: str, at: int, end: int, escapes: bool) -> Iterator[Anchor]:
+def _align(value: str, source: str, position: int, end: int, has_escapes: bool) -> Iterator[Anchor]:
+    """Walk through value and source together; an anchor wherever they stop going in step."""
     expected = -1
     for offset, character in enumerate(value):
-        while at < end:
-            escape = _ESCAPE.match(source, at, end) if escapes and source[at] == "\\" else None
+        while position < end:
+            escape = (
+                _ESCAPE.match(source, position, end) if has_escapes and source[position] == "\\" else None
+            )
             if escape and escape[1][0] != "\n":
-                step = escape.end() - at
+                step = escape.end() - position
                 break
-            if not escape and _same(character, source[at]):
+            # Folding turns a line end into a blank.
+            is_folded = character == " " and source[position] in "\n\t"
+            if not escape and (character == source[position] or is_folded):
                 step = 1
                 break
-            at = escape.end() if escape else at + 1
+            position = escape.end() if escape else position + 1
         else:
             return
-        if at != expected:
-            yield offset, at
-        at += step
-        expected = at if step == 1 else -1
-
-
-def _same(character: str, written: str) -> bool:
-    """A fold turns a line end into a blank."""
-    return character == written or (character == " " and written in "\n\t")
+        if position != expected:
+            yield offset, position
+        position += step
+        expected = position if step == 1 else -1

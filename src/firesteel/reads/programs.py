@@ -1,5 +1,5 @@
-"""Which words start an engine: `vllm serve`, `llama-server`, `python3 -m sglang.launch_server`, a container
-tool's `run`, or a shell that does one of these in a script."""
+"""Recognizes commands that start an engine: `vllm serve`, `llama-server`, `python3 -m sglang.launch_server`,
+`docker run` and its like, or a shell with one of these in its script."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _SSH_VALUES = frozenset("BbcDEeFIiJLlmOoPpQRSWw")
 """Options of ssh that take a value."""
 _PYTHON = re.compile(r"python(3(\.\d+)?)?\Z")
 _SCRIPT_OPTION = re.compile(r"-[a-z]*c\Z")
-_TALK = frozenset({"echo", "printf", "grep", "egrep", "pgrep", "which", "man", "pip", "pip3", "cat", "alias"})
+_NOT_STARTING = frozenset(
+    {"echo", "printf", "grep", "egrep", "pgrep", "which", "man", "pip", "pip3", "cat", "alias"}
+)
 _LOOK_AHEAD = 24
 _INSTALLERS = frozenset({"pip", "pip3", "uv", "uvx", "pipx"})
 _PACKAGES: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang"}
@@ -34,16 +36,16 @@ CONTAINER_TOOLS = frozenset({"docker", "podman", "nerdctl", "nvidia-docker"})
 @dataclass(frozen=True, slots=True)
 class Program:
     engine: EngineName
-    words: int
+    length: int
     """How many words name it."""
 
 
-def base(word: str) -> str:
+def base_name(word: str) -> str:
     return word.rpartition("/")[2]
 
 
 def is_shell(word: str) -> bool:
-    return base(word) in _SHELLS
+    return base_name(word) in _SHELLS
 
 
 def _word(words: Sequence[str], index: int) -> str:
@@ -51,18 +53,18 @@ def _word(words: Sequence[str], index: int) -> str:
 
 
 def installed(words: Sequence[str]) -> tuple[EngineName, str] | None:
-    """`pip install vllm==0.12.0`, `uvx --from vllm==0.12.0`: the engine and the version that it is."""
+    """The engine and version that a command installs: `pip install vllm==0.12.0`."""
     if words[:2] == ("git", "checkout") and len(words) > 2 and (build := _BUILD.fullmatch(words[2])):
         return "llamacpp", build[1]
-    if not any(base(word) in _INSTALLERS for word in words[:4]):
+    if not any(base_name(word) in _INSTALLERS for word in words[:4]):
         return None
-    found = next((match for word in words if (match := _PINNED.fullmatch(word))), None)
-    return (_PACKAGES[found[1]], found[2]) if found else None
+    pinned = next((match for word in words if (match := _PINNED.fullmatch(word))), None)
+    return (_PACKAGES[pinned[1]], pinned[2]) if pinned else None
 
 
 def engine_at(words: Sequence[str], index: int = 0) -> Program | None:
     """The engine that starts at this word."""
-    name, following = base(_word(words, index)), _word(words, index + 1)
+    name, following = base_name(_word(words, index)), _word(words, index + 1)
     if "ik_llama" in _word(words, index):
         return None  # a fork with flags of its own
     if name == "llama-server":
@@ -80,24 +82,24 @@ def engine_at(words: Sequence[str], index: int = 0) -> Program | None:
 
 def _module_at(words: Sequence[str], index: int) -> Program | None:
     """`python3 -u -m module`, and `serve` after vLLM's own command line."""
-    for at in range(index + 1, min(index + 4, len(words) - 1)):
-        if words[at] != "-m":
+    for option in range(index + 1, min(index + 4, len(words) - 1)):
+        if words[option] != "-m":
             continue
-        engine = _MODULES.get(words[at + 1])
+        engine = _MODULES.get(words[option + 1])
         if engine is None:
             return None
-        serve = words[at + 1].endswith("cli.main") and _word(words, at + 2) == "serve"
-        return Program(engine, at + 2 - index + serve)
+        has_serve = words[option + 1].endswith("cli.main") and _word(words, option + 2) == "serve"
+        return Program(engine, option + 2 - index + has_serve)
     return None
 
 
 def script_at(words: Sequence[str]) -> int | None:
     """The index of the script in `bash -lc SCRIPT` or `ssh host SCRIPT`."""
-    if words and base(words[0]) == "ssh":
+    if words and base_name(words[0]) == "ssh":
         return _remote_script_at(words)
     if words and words[0] == "eval":
         return 1 if len(words) == 2 else None
-    if words and base(words[0]) == "tmux":
+    if words and base_name(words[0]) == "tmux":
         return len(words) - 1 if " " in words[-1] else None
     if words and is_shell(words[0]):
         for index in range(1, min(len(words) - 1, 4)):
@@ -107,18 +109,18 @@ def script_at(words: Sequence[str]) -> int | None:
 
 
 def _remote_script_at(words: Sequence[str]) -> int | None:
-    """What ssh is given after the host, where that is one quoted word."""
+    """The script after the host, where that is one quoted word."""
     index = 1
     while _word(words, index).startswith("-"):
         letters = words[index][1:]
-        takes = next((at for at, letter in enumerate(letters) if letter in _SSH_VALUES), None)
-        index += 2 if takes is not None and takes == len(letters) - 1 else 1
+        first = next((position for position, letter in enumerate(letters) if letter in _SSH_VALUES), None)
+        index += 2 if first == len(letters) - 1 else 1  # its value is the next word, or the rest of this one
     return index + 1 if len(words) == index + 2 else None
 
 
 def container_run_at(words: Sequence[str], index: int) -> int | None:
     """The index of the first word after `docker run`."""
-    if base(words[index]) not in CONTAINER_TOOLS:
+    if base_name(words[index]) not in CONTAINER_TOOLS:
         return None
     after = index + 1
     while _word(words, after).startswith("-"):
@@ -131,11 +133,11 @@ def container_run_at(words: Sequence[str], index: int) -> int | None:
 def find(words: Sequence[str]) -> tuple[str, int] | None:
     """What a command starts and at which word: `container`, `engine` or `script`.
 
-    `sudo`, `env`, `time`, `ssh host` and their kin may stand in front; a command that only talks
-    about an engine (`echo vllm serve`) starts none. `ssh host 'vllm serve ...'` is a script.
+    `sudo`, `env`, `time`, `ssh host` and the like may stand in front; a command that only mentions an engine
+    (`echo vllm serve`) starts none. `ssh host 'vllm serve ...'` is a script.
     """
     words = words[: _LOOK_AHEAD + 6]
-    if not words or base(words[0]) in _TALK:
+    if not words or base_name(words[0]) in _NOT_STARTING:
         return None
     for index in range(min(len(words), _LOOK_AHEAD)):
         if container_run_at(words, index) is not None:

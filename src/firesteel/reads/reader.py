@@ -1,4 +1,4 @@
-"""Commands -> launches: walks commands in order and keeps those that start an engine."""
+"""Commands -> launches: walks commands in order and reads those that start an engine."""
 
 from __future__ import annotations
 
@@ -11,271 +11,278 @@ from firesteel.catalog import Image, Images, container_name, identify, other_ima
 from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot
 from firesteel.reads import docker, programs, shell, variables
-from firesteel.reads.container_start import EngineStart
+from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.shell import ShellCommand, Word
-from firesteel.reads.source_text import Passage, SourceFile
+from firesteel.reads.source_text import SourceFile, SourceText
 
 MAX_SPOT = 200
-"""A place shows its line up to this many characters."""
+"""Characters of a line that a spot shows."""
 MAX_LAUNCHES = 500
-_PORT_INSIDE = re.compile(r"(?:.*:)?([0-9]{1,5})(?:/tcp)?\Z")
+_CONTAINER_PORT = re.compile(r"(?:.*:)?([0-9]{1,5})(?:/tcp)?\Z")
 _WRONG_DASH = re.compile("[\u2010-\u2015\u2212]{1,2}[a-z]")
 _PACKAGES = re.compile(r"/(?:site|dist)-packages/|/vllm-workspace/|/sgl-workspace/")
-"""Where an image keeps its engine: a mount there replaces it."""
+"""Where an image has its engine: a mount there replaces it."""
 _CHANGES_ENGINE = re.compile(
     r"install\s[^&;|\n]*\b(?:vllm|sglang)|install\s[^&;|\n]*(?:-e|--editable)\s|git\s+(?:apply|checkout)|\bpatch\s"
 )
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _ELLIPSES = ("...", "\u2026")
-_DEPTH = 3
+_MAX_NESTED = 3
+"""How deep scripts may contain scripts."""
 
 Words = tuple[Word, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLaunch:
-    """A launch, and where its parts stand: `image`, `program`, `model`, `flag:NAME`, `env:NAME`,
+    """A launch, and the position of its parts: `image`, `program`, `model`, `flag:NAME`, `env:NAME`,
     `option:NAME`; and `flaw:NAME` where the text itself is broken: a `blank` after a backslash, flags `lost`
-    behind the command's end, a `dash` that is none."""
+    behind the end of the command, a `dash` that is not a hyphen."""
 
     launch: Launch
     spots: Mapping[str, Spot]
     words: Mapping[str, Words] = field(default_factory=dict)
-    """The words that say each part, for whoever wants to change them."""
+    """The words of each part, for a fix to change."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Started:
-    """The engine that a command starts, and the words it is given."""
+class _EngineCommand:
+    """The engine that a command starts, and its arguments."""
 
     engine: EngineName
     program: tuple[str, ...]
     args: Words
-    said: Words = ()
-    """The words that name the program; the first stands for the whole."""
+    program_words: Words = ()
+    """The words that name the program; the first is its position."""
     env: Mapping[str, Word] = field(default_factory=dict)
     installed: str | None = None
     """The version that a script installs before it starts the engine."""
 
 
 class LaunchReader:
-    """What is exported by one command is there for the next."""
+    """Collects the launches of a file. A variable that one command exports is set for the next."""
 
-    def __init__(self, page: SourceFile, images: Images) -> None:
-        self.page, self.images = page, images
-        self.found: list[ReadLaunch] = []
+    def __init__(self, file: SourceFile, images: Images) -> None:
+        self.file, self.images = file, images
+        self.launches: list[ReadLaunch] = []
         self.exported: dict[str, Words] = {}
         self.installed: dict[EngineName, str] = {}
 
-    def read(self, lines: Sequence[ShellCommand], depth: int = 0) -> None:
-        """The commands of a script."""
-        known = variables.values(lines)
+    def read(self, commands: Sequence[ShellCommand], depth: int = 0) -> None:
+        """Read the commands of a script."""
+        known = variables.find_values(commands)
         last: int | None = None
-        for line in (variables.expand(line, known, self.page) for line in lines):
-            self._bound()
-            before = len(self.found)
-            if line.words and _is_tail(line.words[0]) and last is not None:
-                self._flaw(last, "lost", line.words[0])
+        for command in (variables.expand(command, known, self.file) for command in commands):
+            self._check_limit()
+            count = len(self.launches)
+            if command.words and _is_lost_flag(command.words[0]) and last is not None:
+                self._add_flaw(last, "lost", command.words[0])
             else:
-                self._command(line, depth)
-            last = len(self.found) - 1 if len(self.found) > before else None
+                self._read_command(command, depth)
+            last = len(self.launches) - 1 if len(self.launches) > count else None
 
     def start(self, start: EngineStart) -> None:
-        """What a file describes."""
-        self._bound()
+        """Read what a file describes."""
+        self._check_limit()
         if start.image is None:
             self.exported = {name: (word,) for name, word in start.env.items()}
-            self._command(ShellCommand(start.words), 0)
+            self._read_command(ShellCommand(start.arguments), 0)
         else:
-            self.found += self._contained(start.image, start.given, start.words)
+            self.launches += self._container_launch(start.image, start.options, start.arguments)
 
-    def _bound(self) -> None:
-        if len(self.found) > MAX_LAUNCHES:
-            raise UsageError(
-                f"{self.page.path} holds more than {MAX_LAUNCHES} launches", next="give it in smaller parts"
-            )
+    def _check_limit(self) -> None:
+        if len(self.launches) > MAX_LAUNCHES:
+            raise UsageError(f"{self.file.path} has more than {MAX_LAUNCHES} launches", next="split the file")
 
-    def _flaw(self, index: int, name: str, word: Word) -> None:
-        reading = self.found[index]
-        spots = {**reading.spots, f"flaw:{name}": self._spot(word)}
-        self.found[index] = replace(reading, spots=spots, words={**reading.words, f"flaw:{name}": (word,)})
+    def _add_flaw(self, index: int, name: str, word: Word) -> None:
+        launch = self.launches[index]
+        spots = {**launch.spots, f"flaw:{name}": self._spot(word)}
+        self.launches[index] = replace(launch, spots=spots, words={**launch.words, f"flaw:{name}": (word,)})
 
-    def _command(self, line: ShellCommand, depth: int) -> None:
-        self.exported.update(_exports(line))
-        self.installed.update([pair] if (pair := programs.installed(line.texts)) else [])
-        for word in line.env.values():
-            if depth < _DEPTH and word.text.startswith("$(") and word.text.endswith(")"):
-                self.read(self._inside_passage(word.inside.part(2, len(word.text) - 1)), depth + 1)
-        what = programs.find(line.texts)
-        if what is None:
+    def _read_command(self, command: ShellCommand, depth: int) -> None:
+        self.exported.update(_exports(command))
+        self.installed.update([pair] if (pair := programs.installed(command.texts)) else [])
+        for word in command.env.values():
+            if depth < _MAX_NESTED and word.text.startswith("$(") and word.text.endswith(")"):
+                self.read(self._split(word.content.part(2, len(word.text) - 1)), depth + 1)
+        program = programs.find(command.texts)
+        if program is None:
             return
-        kind, index = what
-        before = len(self.found)
+        kind, index = program
+        count = len(self.launches)
         if kind == "container":
-            after = programs.container_run_at(line.texts, index) or 0
-            given, at = docker.options(line.words[after:])
-            if after + at < len(line.words):
-                image, rest = line.words[after + at], line.words[after + at + 1 :]
-                self.found += self._contained(image, given, rest)
+            first = programs.container_run_at(command.texts, index) or 0
+            options, image = docker.parse_options(command.words[first:])
+            if first + image < len(command.words):
+                arguments = command.words[first + image + 1 :]
+                self.launches += self._container_launch(command.words[first + image], options, arguments)
         elif kind == "engine":
-            self.found.append(self._bare(line, index))
-        elif depth < _DEPTH:
-            script = line.words[index + (programs.script_at(line.texts[index:]) or 0)]
-            self.read(self._inside(script), depth + 1)
-        if line.broken and len(self.found) > before:
-            self._flaw(before, "blank", line.broken)
+            self.launches.append(self._process_launch(command, index))
+        elif depth < _MAX_NESTED:
+            script = command.words[index + (programs.script_at(command.texts[index:]) or 0)]
+            self.read(self._split(script.content), depth + 1)
+        if command.broken and len(self.launches) > count:
+            self._add_flaw(count, "blank", command.broken)
 
-    def _inside(self, script: Word) -> tuple[ShellCommand, ...]:
-        """The commands of a quoted script."""
-        return self._inside_passage(script.inside)
-
-    def _inside_passage(self, passage: Passage) -> tuple[ShellCommand, ...]:
+    def _split(self, script: SourceText) -> tuple[ShellCommand, ...]:
         try:
-            return shell.split(passage, self.page)
+            return shell.split(script, self.file)
         except UsageError:
             return ()
 
-    def _bare(self, line: ShellCommand, index: int) -> ReadLaunch:
+    def _process_launch(self, command: ShellCommand, index: int) -> ReadLaunch:
         """`vllm serve ...` on the host itself."""
-        program = programs.engine_at(line.texts, index)
-        assert program is not None, "find() saw it"
-        end = index + program.words
-        env = {**self.exported, **{name: (word,) for name, word in line.env.items()}}
-        cut = tuple(word for word in line.words[:index] if word.text in _ELLIPSES)
-        said = line.words[index:end]
-        started = _Started(program.engine, line.texts[index:end], (*line.words[end:], *cut), said)
+        program = programs.engine_at(command.texts, index)
+        assert program is not None, "programs.find() recognized it"
+        end = index + program.length
+        env = {**self.exported, **{name: (word,) for name, word in command.env.items()}}
+        ellipses = tuple(word for word in command.words[:index] if word.text in _ELLIPSES)
+        engine = _EngineCommand(
+            program.engine,
+            command.texts[index:end],
+            (*command.words[end:], *ellipses),
+            command.words[index:end],
+        )
         texts = {name: words[-1].text for name, words in env.items()}
-        version = self.installed.get(program.engine)
-        return self._reading(started, texts, _env_words(env), version=version)
+        return self._launch(engine, texts, _env_words(env), version=self.installed.get(program.engine))
 
-    def _contained(
-        self, image: Word, given: Sequence[docker.DockerOption], rest: Sequence[Word]
+    def _container_launch(
+        self, image: Word, options: Sequence[docker.DockerOption], arguments: Sequence[Word]
     ) -> Iterator[ReadLaunch]:
         """`docker run ... IMAGE ...`; nothing when the container starts no engine."""
         known = identify(image.text, self.images)
-        started = self._started(image.text, known, given, rest)
-        if started is None:
+        engine = self._engine_in_container(image.text, known, options, arguments)
+        if engine is None:
             return
-        box = docker.container(image.text, given, started.program)
-        env = {**docker.environment(given), **{name: word.text for name, word in started.env.items()}}
-        places = {name: option.words for option in given for name in _option_places(option)}
-        places |= _env_words({name: (word,) for name, word in started.env.items()}) | {"image": (image,)}
-        version = known.version if known and known.engine == started.engine else None
-        if _is_replaced(box):
-            version = started.installed
-        yield self._reading(started, env, places, box, version)
+        container = docker.build_container(image.text, options, engine.program)
+        env = {**docker.environment(options), **{name: word.text for name, word in engine.env.items()}}
+        words = {key: option.words for option in options for key in _option_keys(option)}
+        words |= _env_words({name: (word,) for name, word in engine.env.items()}) | {"image": (image,)}
+        version = known.version if known and known.engine == engine.engine else None
+        if _replaces_engine(container):
+            version = engine.installed
+        yield self._launch(engine, env, words, container, version)
 
-    def _started(
-        self, image: str, known: Image | None, given: Sequence[docker.DockerOption], rest: Sequence[Word]
-    ) -> _Started | None:
-        """What runs inside: the words after the image, after `--entrypoint` or the image's own."""
-        typed = next((option.value for option in reversed(given) if option.name == "entrypoint"), None)
-        before = (typed,) if typed else ()
-        words = (*before, *(word.text for word in rest))
-        program = programs.engine_at(words)
+    def _engine_in_container(
+        self,
+        image: str,
+        known: Image | None,
+        options: Sequence[docker.DockerOption],
+        arguments: Sequence[Word],
+    ) -> _EngineCommand | None:
+        """The engine that the arguments, `--entrypoint` or the image's own entrypoint start."""
+        entrypoint = next((option.value for option in reversed(options) if option.name == "entrypoint"), None)
+        before = (entrypoint,) if entrypoint else ()
+        texts = (*before, *(word.text for word in arguments))
+        program = programs.engine_at(texts)
         if program:
-            taken = program.words - len(before)
-            said = tuple(rest[: max(taken, 1)])
-            return _Started(program.engine, words[len(before) : program.words], tuple(rest[taken:]), said)
-        script = programs.script_at(words)
-        env = {name: (word,) for name, word in docker.environment_words(given).items()}
-        inside = (
-            self._scripted(words[len(before) : script], rest[script - len(before)], env) if script else None
-        )
-        if inside:
-            return inside
-        engine = known.engine if known else None if other_image(image, self.images) else _hint(image)
-        if engine is None or typed is not None or not _takes_arguments(known, words):
+            taken = program.length - len(before)
+            program_words = tuple(arguments[: max(taken, 1)])
+            names = texts[len(before) : program.length]
+            return _EngineCommand(program.engine, names, tuple(arguments[taken:]), program_words)
+        index = programs.script_at(texts)
+        if index:
+            env = {name: (word,) for name, word in docker.environment_words(options).items()}
+            script = arguments[index - len(before)]
+            engine_command = self._engine_in_script(texts[len(before) : index], script, env)
+            if engine_command:
+                return engine_command
+        engine = known.engine if known else None if other_image(image, self.images) else _guess_engine(image)
+        if engine is None or entrypoint is not None or not _takes_arguments(known, texts):
             return None
-        program_words = _said_after_entrypoint(engine, words)
-        said = tuple(rest[: max(len(program_words), 1)])
-        return _Started(engine, program_words, tuple(rest[len(program_words) :]), said)
+        names = _mistaken_program(engine, texts)
+        program_words = tuple(arguments[: max(len(names), 1)])
+        return _EngineCommand(engine, names, tuple(arguments[len(names) :]), program_words)
 
-    def _scripted(
-        self, shell_words: tuple[str, ...], script: Word, around: variables.Values
-    ) -> _Started | None:
-        """`bash -lc "pip install x && vllm serve ..."`: the program is the shell and all up to the engine."""
+    def _engine_in_script(
+        self, shell_words: tuple[str, ...], script: Word, env: variables.Values
+    ) -> _EngineCommand | None:
+        """`bash -lc "pip install x && vllm serve ..."`: the program is the shell and everything up to the
+        engine."""
         exported: dict[str, Words] = {}
-        lines = self._inside(script)
-        known = {**variables.told(around), **variables.values(lines)}
+        commands = self._split(script.content)
+        known = {**variables.without_secrets(env), **variables.find_values(commands)}
         installed: dict[EngineName, str] = {}
-        for line in (variables.expand(line, known, self.page) for line in lines):
-            exported.update(_exports(line))
-            installed.update([pair] if (pair := programs.installed(line.texts)) else [])
-            what = programs.find(line.texts)
-            program = programs.engine_at(line.texts, what[1]) if what else None
-            if what is None or program is None:
+        for command in (variables.expand(command, known, self.file) for command in commands):
+            exported.update(_exports(command))
+            installed.update([pair] if (pair := programs.installed(command.texts)) else [])
+            found = programs.find(command.texts)
+            program = programs.engine_at(command.texts, found[1]) if found else None
+            if found is None or program is None:
                 continue
-            end = what[1] + program.words
-            prelude = script.text[: line.words[end - 1].end]
-            env = {**{name: words[-1] for name, words in exported.items()}, **line.env}
-            version = installed.get(program.engine)
-            words = (*shell_words, prelude)
-            return _Started(program.engine, words, line.words[end:], (script,), env, version)
+            end = found[1] + program.length
+            return _EngineCommand(
+                program.engine,
+                (*shell_words, script.text[: command.words[end - 1].end]),
+                command.words[end:],
+                (script,),
+                {**{name: words[-1] for name, words in exported.items()}, **command.env},
+                installed.get(program.engine),
+            )
         return None
 
-    def _reading(
+    def _launch(
         self,
-        started: _Started,
+        command: _EngineCommand,
         env: Mapping[str, str],
-        places: Mapping[str, Words],
-        box: Container | None = None,
+        words: Mapping[str, Words],
+        container: Container | None = None,
         version: str | None = None,
     ) -> ReadLaunch:
-        texts = tuple(word.text for word in started.args)
-        parsed = engines.parse(started.engine, texts, contained=box is not None)
-        at = {**places, **_flag_words(started.args, parsed)}
-        if started.said or "image" in at:
-            at["program"] = started.said or at["image"]
-        wrong = next((word for word in started.args if _WRONG_DASH.match(word.text)), None)
-        if wrong:
-            at["flaw:dash"] = (wrong,)
-        name, box = _name(parsed.name or _first_name(started.engine, parsed) or parsed.model, box)
+        texts = tuple(word.text for word in command.args)
+        parsed = engines.parse(command.engine, texts, contained=container is not None)
+        words = {**words, **_flag_words(command.args, parsed)}
+        if command.program_words or "image" in words:
+            words["program"] = command.program_words or words["image"]
+        wrong_dash = next((word for word in command.args if _WRONG_DASH.match(word.text)), None)
+        if wrong_dash:
+            words["flaw:dash"] = (wrong_dash,)
+        served_name = parsed.name or _first_name(command.engine, parsed) or parsed.model
+        name, container = _name(served_name, container)
         launch = Launch(
             name=name,
             model=parsed.model,
-            engine=started.engine,
+            engine=command.engine,
             version=version,
-            flags=_host(started.engine, parsed, box),
+            flags=_with_default_host(command.engine, parsed, container),
             env=env,
-            port=parsed.port or _published_port(box) or engines.default_port(started.engine),
-            container=box,
+            port=parsed.port or _published_port(container) or engines.default_port(command.engine),
+            container=container,
             sparks=_sparks(parsed.flags.get("nnodes")),
             extra=parsed.extra,
         )
-        return ReadLaunch(launch, {key: self._spot(words[0]) for key, words in at.items()}, at)
+        return ReadLaunch(launch, {key: self._spot(part[0]) for key, part in words.items()}, words)
 
     def _spot(self, word: Word) -> Spot:
-        line = self.page.line(word.line).strip().removesuffix("\\").rstrip()
-        return Spot(self.page.path, word.line, line[:MAX_SPOT], word.column)
+        line = self.file.line(word.line).strip().removesuffix("\\").rstrip()
+        return Spot(self.file.path, word.line, line[:MAX_SPOT], word.column)
 
 
-def _is_replaced(box: Container) -> bool:
-    """The engine that runs is not the image's own: a script installs or patches it, or a mount covers it."""
-    script = box.program[-1] if len(box.program) > 1 and programs.is_shell(box.program[0]) else ""
-    if box.entrypoint and programs.is_shell(box.entrypoint) and box.program:
-        script = box.program[-1]
-    mounted = any(_PACKAGES.search(f"{mount.target}/") for mount in box.mounts)
-    return mounted or bool(_CHANGES_ENGINE.search(script))
+def _replaces_engine(container: Container) -> bool:
+    """The engine is not the image's own: a script installs or patches one, or a mount covers it."""
+    program = container.program
+    is_script = len(program) > 1 and programs.is_shell(program[0])
+    is_script |= bool(container.entrypoint and programs.is_shell(container.entrypoint) and program)
+    is_mounted = any(_PACKAGES.search(f"{mount.target}/") for mount in container.mounts)
+    return is_mounted or bool(is_script and _CHANGES_ENGINE.search(program[-1]))
 
 
 def _sparks(nodes: object) -> int:
-    """A machine is one Spark; a word that is no small number says nothing."""
+    """A node is one Spark; a value that is not a small number is ignored."""
     return int(nodes) if isinstance(nodes, str) and re.fullmatch("[1-9][0-9]?", nodes) else 1
 
 
-def _is_tail(word: Word) -> bool:
+def _is_lost_flag(word: Word) -> bool:
     """No command begins with a dash: this is the rest of one that ended too early."""
-    return word.text.startswith("--") or (word.text.startswith("-") and len(word.text) > 1)
+    return word.text.startswith("-") and len(word.text) > 1
 
 
-def _exports(line: ShellCommand) -> dict[str, Words]:
-    """`export A=b`: the whole line says it when it says nothing else."""
-    if line.texts[:1] != ("export",):
+def _exports(command: ShellCommand) -> dict[str, Words]:
+    """`export A=b`: with a single variable `export` belongs to its words, so that a fix removes both."""
+    if command.texts[:1] != ("export",):
         return {}
-    alone = line.words[:1] if len(line.words) == 2 else ()
-    pairs = ((word.text.partition("="), word) for word in line.words[1:])
-    return {name: (*alone, word.after(len(name) + 1)) for (name, equals, _), word in pairs if equals}
+    export = command.words[:1] if len(command.words) == 2 else ()
+    return {name: (*export, word) for name, word in variables.assigned(command.words[1:]).items()}
 
 
 def _env_words(env: Mapping[str, Words]) -> dict[str, Words]:
@@ -283,21 +290,23 @@ def _env_words(env: Mapping[str, Words]) -> dict[str, Words]:
 
 
 def _flag_words(args: Words, parsed: engines.Parsed) -> dict[str, Words]:
-    found = {f"flag:{name}": args[at : parsed.upto.get(name, at + 1)] for name, at in parsed.at.items()}
+    words = {
+        f"flag:{name}": args[index : parsed.upto.get(name, index + 1)] for name, index in parsed.at.items()
+    }
     if "model" in parsed.at:
-        found["model"] = args[parsed.at["model"] :][:1]
-        found.pop("flag:model", None)
-    return found
+        words["model"] = args[parsed.at["model"] :][:1]
+        words.pop("flag:model", None)
+    return words
 
 
-def _option_places(option: docker.DockerOption) -> Iterator[str]:
+def _option_keys(option: docker.DockerOption) -> Iterator[str]:
     yield f"option:{option.name}"
     if option.name == "env" and option.value:
         yield f"env:{option.value.partition('=')[0]}"
 
 
-def _hint(image: str) -> EngineName | None:
-    """The engine that an unknown image's name speaks of."""
+def _guess_engine(image: str) -> EngineName | None:
+    """The engine that the name of an unknown image mentions."""
     hints: Mapping[str, EngineName] = {"vllm": "vllm", "sglang": "sglang", "llama": "llamacpp"}
     words = re.split(r"[^a-z0-9]+|(?<=vllm)|(?<=sglang)", image.lower())
     return next(
@@ -315,41 +324,44 @@ def _takes_arguments(known: Image | None, words: Sequence[str]) -> bool:
     return not words or words[0].startswith("-") or ("/" in words[0] and not programs.is_shell(words[0]))
 
 
-def _said_after_entrypoint(engine: EngineName, words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words that were meant to be a program, and that an engine's own entrypoint takes for arguments."""
+def _mistaken_program(engine: EngineName, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Words that were meant as a program, but that the entrypoint of the engine takes for arguments."""
     if words and programs.is_shell(words[0]):
         return words
     return words[:1] if engine == "vllm" and words[:1] in (("vllm",), ("serve",)) else ()
 
 
 def _first_name(engine: EngineName, parsed: engines.Parsed) -> str:
-    """The first of several names: vLLM takes a list of them, llama.cpp commas."""
+    """The first of several names: vLLM takes a list of them, llama.cpp a comma-separated string."""
     names = parsed.flags.get(engines.grammar(engine).name)
     if isinstance(names, str):
         return names.partition(",")[0]
     return str(names[0]) if isinstance(names, list) and names else ""
 
 
-def _name(said: str, box: Container | None) -> tuple[str, Container | None]:
-    """What users call it. firesteel's own label says it first; the label and the container name that
-    were made from it are not kept."""
-    if box is None:
-        return said, box
-    ours = box.labels.get("firesteel")
-    if ours is None:
-        return said or dict(box.options).get("name") or "", box
-    labels = {name: value for name, value in box.labels.items() if name != "firesteel"}
-    kept = tuple(option for option in box.options if option != ("name", container_name(ours)))
-    return ours, replace(box, labels=labels, options=kept)
+def _name(served_name: str, container: Container | None) -> tuple[str, Container | None]:
+    """The name of the launch. firesteel's own label comes first; it and the container name derived from it
+    are then removed, since rendering adds them again."""
+    if container is None:
+        return served_name, container
+    label = container.labels.get("firesteel")
+    if label is None:
+        return served_name or dict(container.options).get("name") or "", container
+    labels = {name: value for name, value in container.labels.items() if name != "firesteel"}
+    options = tuple(option for option in container.options if option != ("name", container_name(label)))
+    return label, replace(container, labels=labels, options=options)
 
 
-def _host(engine: EngineName, parsed: engines.Parsed, box: Container | None) -> Mapping[str, FlagValue]:
-    """SGLang that is told nothing listens on 127.0.0.1, also where that means that nobody can reach it."""
-    if engine == "sglang" and box is not None and "host" not in parsed.at:
+def _with_default_host(
+    engine: EngineName, parsed: engines.Parsed, container: Container | None
+) -> Mapping[str, FlagValue]:
+    """SGLang listens on 127.0.0.1 by default, also in a container, where nobody can reach it."""
+    if engine == "sglang" and container is not None and "host" not in parsed.at:
         return {**parsed.flags, "host": "127.0.0.1"}
     return parsed.flags
 
 
-def _published_port(box: Container | None) -> int | None:
-    match = _PORT_INSIDE.match(box.publish[0]) if box and len(box.publish) == 1 else None
+def _published_port(container: Container | None) -> int | None:
+    published = container.publish if container else ()
+    match = _CONTAINER_PORT.match(published[0]) if len(published) == 1 else None
     return int(match[1]) if match and 0 < int(match[1]) < 2**16 else None

@@ -1,7 +1,7 @@
-"""firesteel's own recipe -> the launch that the catalog makes of it, at the sizes it names.
+"""firesteel's own recipe -> the launch that the catalog makes of it, with the context and users it names.
 
-An image is a name in `images.yaml` here, not a reference. A name that ships with firesteel is looked up; for
-another only the engine is known, and the recipe is read as a process of an engine of unknown version.
+The image of a recipe is a name in `images.yaml`, not a reference. A name that ships with firesteel is looked
+up; for any other only the engine is known, and the recipe is read as a process of unknown version.
 """
 
 from __future__ import annotations
@@ -14,70 +14,74 @@ from firesteel.catalog import Image, Recipe, shipped
 from firesteel.catalog.recipe import read_recipe
 from firesteel.launch import Container, FlagValue, Launch
 from firesteel.launch_pipeline import DEFAULT_PORT, in_container, with_assets
-from firesteel.reads.container_start import EngineStart
 from firesteel.reads.docker import DockerOption
+from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.nodes import Node
 from firesteel.reads.shell import Word
-from firesteel.reads.template import implied
-from firesteel.reads.yaml_values import place
+from firesteel.reads.template import implied_word
+from firesteel.reads.yaml_values import node_word
 
 _KEYS = frozenset({"title", "model", "engine", "image", "serves", "status"})
 
 
 def starts(document: Node) -> Iterable[EngineStart] | None:
     keys = {name for name, _ in document.items()}
-    if not keys >= _KEYS or document.source.text != document.page.text:
+    if not keys >= _KEYS or document.source.text != document.file.text:
         return None
-    recipe = read_recipe("recipe", document.page.path, document.page.text)
+    recipe = read_recipe("recipe", document.file.path, document.file.text)
     image = shipped().images.named.get(recipe.image)
     return [_start(document, recipe, image)]
 
 
 def _start(document: Node, recipe: Recipe, image: Image | None) -> EngineStart:
-    bare = Launch("", recipe.model, recipe.engine, port=DEFAULT_PORT)
-    launch = in_container(bare, image) if image else bare
-    box, at = launch.container, _at(document, "image")
+    process = Launch("", recipe.model, recipe.engine, port=DEFAULT_PORT)
+    launch = in_container(process, image) if image else process
+    container, near = launch.container, _word_at(document, "image")
     args = tuple(_arguments(document, recipe, launch))
     env = dict(_environment(document))
-    if box is None or image is None:
-        return EngineStart((*(implied(word, at) for word in engines.program(recipe.engine)), *args), env=env)
-    box = with_assets(box, image, recipe)
-    words = (*(implied(word, at) for word in box.program), *args)
-    if box.program[:2] == ("bash", "-c"):
-        script = f"{box.program[2]} {shlex.join(word.text for word in args)}"
-        words = (*words[:2], implied(script, _at(document, "assets")))
-    given = [DockerOption("env", f"{name}={value}", at) for name, value in launch.env.items()]
-    given += [DockerOption("env", f"{name}={word.text}", word) for name, word in env.items()]
-    return EngineStart(words, implied(box.image, at), (*_options(box, at), *given))
+    if container is None or image is None:
+        program = (implied_word(word, near) for word in engines.program(recipe.engine))
+        return EngineStart((*program, *args), env=env)
+    container = with_assets(container, image, recipe)
+    words = (*(implied_word(word, near) for word in container.program), *args)
+    if container.program[:2] == ("bash", "-c"):
+        script = f"{container.program[2]} {shlex.join(word.text for word in args)}"
+        words = (*words[:2], implied_word(script, _word_at(document, "assets")))
+    options = [
+        *_options(container, near),
+        *(DockerOption("env", f"{name}={value}", near) for name, value in launch.env.items()),
+        *(DockerOption("env", f"{name}={word.text}", word) for name, word in env.items()),
+    ]
+    return EngineStart(words, implied_word(container.image, near), tuple(options))
 
 
 def _arguments(document: Node, recipe: Recipe, launch: Launch) -> Iterator[Word]:
-    """The model and the address as the catalog writes them, then each flag where it stands in the file."""
-    yield from (implied(word, _at(document, "model")) for word in engines.argv(launch))
+    """The model and the address as the catalog writes them, then the flags, at their position."""
+    yield from (implied_word(word, _word_at(document, "model")) for word in engines.argv(launch))
     flags: list[tuple[str, FlagValue, Word]] = [
-        (name, setting.value, _at(document, "flags", name)) for name, setting in recipe.flags.items()
+        (name, setting.value, _word_at(document, "flags", name)) for name, setting in recipe.flags.items()
     ]
     sizes = engines.size_flags(recipe.engine, recipe.context, recipe.users)
-    flags += [(name, value, _at(document, "serves")) for name, value in sizes.items()]
-    for name, value, at in flags:
-        yield from (implied(word, at) for word in engines.spell(recipe.engine, name, value))
+    flags += [(name, value, _word_at(document, "serves")) for name, value in sizes.items()]
+    for name, value, near in flags:
+        yield from (implied_word(word, near) for word in engines.spell(recipe.engine, name, value))
 
 
 def _environment(document: Node) -> Iterator[tuple[str, Word]]:
-    env = document.get("env")
-    for name, setting in env.items() if env else ():
+    for name, setting in document.items("env"):
         value = setting.get("value")
         if value:
-            yield name, place(value)
+            yield name, node_word(value)
 
 
-def _options(box: Container, at: Word) -> Iterator[DockerOption]:
-    for name, value in (("gpus", box.gpus), ("ipc", box.ipc), ("entrypoint", box.entrypoint)):
+def _options(container: Container, near: Word) -> Iterator[DockerOption]:
+    for name in ("gpus", "ipc", "entrypoint"):
+        value = getattr(container, name)
         if value is not None:
-            yield DockerOption(name, value, at)
-    yield from (DockerOption("publish", each, at) for each in box.publish)
-    yield from (DockerOption("volume", f"{mount.source}:{mount.target}", at) for mount in box.mounts)
+            yield DockerOption(name, value, near)
+    yield from (DockerOption("publish", port, near) for port in container.publish)
+    yield from (DockerOption("volume", f"{mount.source}:{mount.target}", near) for mount in container.mounts)
 
 
-def _at(document: Node, *keys: str) -> Word:
-    return place(document.get(*keys) or document)
+def _word_at(document: Node, *keys: str) -> Word:
+    return node_word(document.get(*keys) or document)

@@ -1,18 +1,18 @@
-"""Shell text -> simple commands, each a list of words that remember where they stand.
+"""Shell text -> simple commands: lists of words that know their position.
 
-A reader, not a shell: quotes and backslashes are undone, comments and redirections dropped, and
-`$NAME`, `${NAME}` and `$(...)` stay as the text they are (`variables` fills in what the text itself
-tells). `<MODEL>` is taken for the placeholder that guides mean by it.
+It reads and does not run: quotes and backslashes are resolved, comments and redirections dropped, and
+`$NAME`, `${NAME}` and `$(...)` stay text (`variables` fills in what the same text sets). `<MODEL>` is a
+placeholder, as guides mean it, and no redirection.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from firesteel.errors import UsageError
-from firesteel.reads.source_text import Anchor, Passage, SourceFile
+from firesteel.reads.source_text import SourceFile, SourceText
 
 _TOKEN = re.compile(
     r"""
@@ -35,23 +35,23 @@ _TOKEN = re.compile(
 _UNESCAPE = re.compile(r'\\([$`"\\]|\n)')
 _ANSI_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b"}
-_BLANK_AFTER = re.compile(r"\\[^\S\n]+\n")
+_BLANK_AFTER_BACKSLASH = re.compile(r"\\[^\S\n]+\n")
 _LOGICAL_LINE = re.compile(r"(?:[^\n]*\\[^\S\n]*\n)*[^\n]+\n?")
-_SPEAKS = re.compile(r"\bvllm\s+serve|llama-server|launch_server|\b(?:docker|podman|nerdctl)\s+run")
-"""Lines worth telling about when they cannot be read."""
-_SILENT = re.compile(
+_STARTS_ENGINE = re.compile(r"\bvllm\s+serve|llama-server|launch_server|\b(?:docker|podman|nerdctl)\s+run")
+"""Lines whose errors are worth reporting."""
+_BLOCK_COMMENT = re.compile(
     r"^[^\S\n]*:[^\S\n]*<<-?[^\S\n]*(['\"]?)(\w+)\1[^\n]*\n.*?^[^\S\n]*\2[^\S\n]*$", re.M | re.S
 )
 _NESTING = re.compile(r"['\"()\\]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _Piece = tuple[str, int, int]
-"""A token of a word: its kind, where it begins and where it ends in the passage."""
+"""A token of a word: its kind, and its start and end in the source."""
 _PROMPT = re.compile(r"(?:[\w.-]+@\S*)?[$%]\Z")
 
 
-NOTHING = Passage("", ((0, 0),))
-NOWHERE = (0, 0)
-"""The span of a word that stands nowhere as such: what a variable was found to stand for."""
+EMPTY_TEXT = SourceText("", ((0, 0),))
+NO_SPAN = (0, 0)
+"""The span of a word that is not in the file as such: the value of a variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +60,23 @@ class Word:
     line: int
     column: int = 0
     start: int = 0
-    """Where it begins in the passage that was split, quotes included."""
+    """In the text that was split, with the quotes."""
     end: int = 0
-    span: tuple[int, int] = NOWHERE
-    """The same in the page."""
-    inside: Passage = NOTHING
-    """Its text, quotes away, and where that stands."""
+    span: tuple[int, int] = NO_SPAN
+    """Start and end in the file."""
+    content: SourceText = EMPTY_TEXT
+    """Its text without quotes, and where that stands."""
     is_quoted: bool = False
-    """Whether quotes keep it together: what a variable in it stands for is not split."""
+    """Then the value of a variable in it is not split."""
 
     def after(self, offset: int) -> Word:
         """The same word without its first characters: the value of `NAME=value`."""
-        return replace(self, text=self.text[offset:], inside=self.inside.part(offset, len(self.text)))
+        return replace(self, text=self.text[offset:], content=self.content.part(offset, len(self.text)))
 
 
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
-    """One simple command, on however many physical lines."""
+    """One simple command, on any number of lines."""
 
     words: tuple[Word, ...]
     env: Mapping[str, Word] = field(default_factory=dict)
@@ -84,72 +84,73 @@ class ShellCommand:
     end: str = ""
     """What ends it: a line end, `&&`, `(`."""
     broken: Word | None = None
-    """Blanks after a backslash: a shell ends the command there, the author did not mean to."""
+    """Blanks after a backslash: the shell ends the command there, which its author did not intend."""
 
     @property
     def texts(self) -> tuple[str, ...]:
         return tuple(word.text for word in self.words)
 
 
-def split(passage: Passage, page: SourceFile) -> tuple[ShellCommand, ...]:
-    """Every simple command in a passage of a page."""
-    return tuple(_lines(passage, page))
+def split(source: SourceText, file: SourceFile) -> tuple[ShellCommand, ...]:
+    return tuple(_commands(source, file))
 
 
-def split_leniently(passage: Passage, page: SourceFile) -> tuple[tuple[ShellCommand, ...], UsageError | None]:
-    """As `split`, but line by line where the whole cannot be read: output may stand between commands.
+def split_leniently(
+    source: SourceText, file: SourceFile
+) -> tuple[tuple[ShellCommand, ...], UsageError | None]:
+    """Like `split`, but line by line where the whole cannot be split: guides show output between commands.
 
-    Lines that cannot be read are passed over; of those that seem to start an engine the last mistake comes
-    back.
+    Lines that cannot be split are skipped. The last error of a line that seems to start an engine is
+    returned.
     """
     try:
-        return split(passage, page), None
+        return split(source, file), None
     except UsageError:
         pass
-    found: list[ShellCommand] = []
+    commands: list[ShellCommand] = []
     problem = None
-    for line in _LOGICAL_LINE.finditer(passage.text):
+    for line in _LOGICAL_LINE.finditer(source.text):
         try:
-            found += split(passage.part(*line.span()), page)
+            commands += split(source.part(*line.span()), file)
         except UsageError as error:
-            problem = error if _SPEAKS.search(line[0]) else problem
-    return tuple(found), problem
+            problem = error if _STARTS_ENGINE.search(line[0]) else problem
+    return tuple(commands), problem
 
 
-def without_silent_text(passage: Passage) -> Passage:
-    """`: <<'END' ... END` is how scripts comment a block out; blanks stand in its place."""
-    text = _SILENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), passage.text)
-    return passage if text == passage.text else passage.inner(text, ((0, 0),))
+def blank_out_comments(source: SourceText) -> SourceText:
+    """Scripts comment blocks out with `: <<'END' ... END`; replace them by blanks."""
+    text = _BLOCK_COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source.text)
+    return source if text == source.text else source.inner(text, ((0, 0),))
 
 
-def words(passage: Passage, page: SourceFile) -> tuple[Word, ...]:
-    """All words, where no shell stands between: a line end is only a blank."""
-    return tuple(word for word in _words(passage, page) if isinstance(word, Word))
+def words(source: SourceText, file: SourceFile) -> tuple[Word, ...]:
+    """All words of a command that no shell splits: a line end is only white space."""
+    return tuple(word for word in _words(source, file) if isinstance(word, Word))
 
 
-def _lines(passage: Passage, page: SourceFile) -> Iterator[ShellCommand]:
+def _commands(source: SourceText, file: SourceFile) -> Iterator[ShellCommand]:
     words: list[Word] = []
-    for word in _words(passage, page):
+    for word in _words(source, file):
         if isinstance(word, Word):
             words.append(word)
         elif words:
-            yield replace(_command(words), end=word, broken=_broken(words, passage, page))
+            yield replace(_command(words), end=word, broken=_broken(words, source, file))
             words = []
         elif word in ("(", ")"):
             yield ShellCommand((), end=word)
     if words:
-        yield replace(_command(words), broken=_broken(words, passage, page))
+        yield replace(_command(words), broken=_broken(words, source, file))
 
 
-def _broken(words: list[Word], passage: Passage, page: SourceFile) -> Word | None:
-    found = _BLANK_AFTER.search(passage.text, words[0].start, words[-1].end)
-    while found and any(word.start <= found.start() < word.end for word in words):
-        found = _BLANK_AFTER.search(passage.text, found.end(), words[-1].end)
-    if found is None:
+def _broken(words: list[Word], source: SourceText, file: SourceFile) -> Word | None:
+    blanks = _BLANK_AFTER_BACKSLASH.search(source.text, words[0].start, words[-1].end)
+    while blanks and any(word.start <= blanks.start() < word.end for word in words):
+        blanks = _BLANK_AFTER_BACKSLASH.search(source.text, blanks.end(), words[-1].end)
+    if blanks is None:
         return None
-    bounds = found.start() + 1, found.end() - 1
-    span = passage.span(*bounds)
-    return Word(passage.text[slice(*bounds)], *page.place(span[0]), *bounds, span)
+    bounds = blanks.start() + 1, blanks.end() - 1
+    span = source.span(*bounds)
+    return Word(source.text[slice(*bounds)], *file.place(span[0]), *bounds, span)
 
 
 def _command(words: list[Word]) -> ShellCommand:
@@ -164,115 +165,115 @@ def _command(words: list[Word]) -> ShellCommand:
     return ShellCommand(tuple(words[first:]), env)
 
 
-def _words(passage: Passage, page: SourceFile) -> Iterator[Word | str]:
-    """Words; where a command ends, what ends it."""
-    text, at, start, redirected = passage.text, 0, -1, False
+def _words(source: SourceText, file: SourceFile) -> Iterator[Word | str]:
+    """Words, and the text that ends a command."""
+    text, offset, start, redirected = source.text, 0, -1, False
     pieces: list[_Piece] = []
-    while at < len(text):
-        if start < 0 and text[at] == "#":
-            at = _end_of_line(text, at)
+    while offset < len(text):
+        if start < 0 and text[offset] == "#":
+            line_end = text.find("\n", offset)
+            offset = len(text) if line_end < 0 else line_end
             continue
-        kind, end = _next(passage, at, page)
+        kind, end = _next_token(source, offset, file)
         if kind in ("space", "newline", "operator", "redirect"):
             if start >= 0 and not redirected:
-                yield _word(pieces, passage, (start, at), page)
+                yield _word(pieces, source, (start, offset), file)
             if kind in ("newline", "operator"):
-                yield text[at:end]
+                yield text[offset:end]
             redirected = kind == "redirect" or (redirected and kind == "space" and start < 0)
             start, pieces = -1, []
         elif kind != "continuation":
-            start = at if start < 0 else start
-            pieces.append((kind, at, end))
-        at = end
+            start = offset if start < 0 else start
+            pieces.append((kind, offset, end))
+        offset = end
     if start >= 0 and not redirected:
-        yield _word(pieces, passage, (start, at), page)
+        yield _word(pieces, source, (start, offset), file)
 
 
-def _word(pieces: list[_Piece], passage: Passage, bounds: tuple[int, int], page: SourceFile) -> Word:
-    texts: list[str] = []
-    anchors: list[Anchor] = []
-    length = 0
-    for kind, start, end in pieces:
-        for piece, at in _undo(kind, passage.text[start:end]):
-            anchors.append((length, start + at))
-            texts.append(piece)
-            length += len(piece)
-    inside = passage.inner("".join(texts), anchors or [(0, bounds[0])])
-    span = passage.span(*bounds)
-    return Word(
-        inside.text, *page.place(span[0]), *bounds, span, inside,
-        any(kind in ("single", "double", "ansi") for kind, *_ in pieces),
-    )  # fmt: skip
+def _word(pieces: list[_Piece], source: SourceText, bounds: tuple[int, int], file: SourceFile) -> Word:
+    unquoted = (
+        (text, start + offset)
+        for kind, start, end in pieces
+        for text, offset in _unquote(kind, source.text[start:end])
+    )
+    is_quoted = any(kind in ("single", "double", "ansi") for kind, *_ in pieces)
+    return make_word(unquoted, source, bounds, file, is_quoted)
 
 
-def _end_of_line(text: str, at: int) -> int:
-    end = text.find("\n", at)
-    return len(text) if end < 0 else end
+def make_word(
+    pieces: Iterable[tuple[str, int]],
+    source: SourceText,
+    bounds: tuple[int, int],
+    file: SourceFile,
+    is_quoted: bool,
+) -> Word:
+    """The word between `bounds`, from pieces of its unquoted text with their offsets in the source."""
+    content = source.assemble(pieces, bounds[0])
+    span = source.span(*bounds)
+    return Word(content.text, *file.place(span[0]), *bounds, span, content, is_quoted)
 
 
-def _next(passage: Passage, at: int, page: SourceFile) -> tuple[str, int]:
-    """The token at `at`: its kind, and where it ends."""
-    match = _TOKEN.match(passage.text, at)
+def _next_token(source: SourceText, offset: int, file: SourceFile) -> tuple[str, int]:
+    """The kind and the end of the token at `offset`."""
+    match = _TOKEN.match(source.text, offset)
     if match is None:
-        raise _unclosed(passage.text[at], passage.at(at), page)
+        raise _unclosed(source.text[offset], source.at(offset), file)
     kind, end = str(match.lastgroup), match.end()
     if kind == "nested":
-        end = _closing(passage.text, match)
+        end = _closing(source.text, match)
         if end < 0:
-            raise _unclosed(match[0], passage.at(at), page)
+            raise _unclosed(match[0], source.at(offset), file)
     return kind, end
 
 
-def _undo(kind: str, token: str) -> Iterator[tuple[str, int]]:
-    """Quotes and backslashes away: what is left, piece by piece, and where each piece stands in the token."""
+def _unquote(kind: str, token: str) -> Iterator[tuple[str, int]]:
+    """The token without quotes and backslashes, in pieces with their offset in the token."""
     if kind == "single":
         yield token[1:-1], 1
     elif kind == "double":
-        yield from _unescaped(token, 1, _UNESCAPE, lambda found: found[1].strip("\n"))
+        yield from _unescape(token, 1, _UNESCAPE, lambda match: match[1].strip("\n"))
     elif kind == "ansi":
-        yield from _unescaped(token, 2, _ANSI_ESCAPE, lambda found: _ANSI.get(found[1], found[1]))
+        yield from _unescape(token, 2, _ANSI_ESCAPE, lambda match: _ANSI.get(match[1], match[1]))
     elif kind == "escape":
         yield token[1:], 1
     else:
         yield token, 0
 
 
-def _unescaped(
-    token: str, first: int, escape: re.Pattern[str], meaning: Callable[[re.Match[str]], str]
+def _unescape(
+    token: str, start: int, escape: re.Pattern[str], meaning: Callable[[re.Match[str]], str]
 ) -> Iterator[tuple[str, int]]:
-    at, end = first, len(token) - 1
-    for found in escape.finditer(token, first, end):
-        if found.start() > at:
-            yield token[at : found.start()], at
-        yield meaning(found), found.start(1)
-        at = found.end()
-    if at < end or at == first:
-        yield token[at:end], at
+    end = len(token) - 1
+    for match in escape.finditer(token, start, end):
+        yield token[start : match.start()], start
+        yield meaning(match), match.start(1)
+        start = match.end()
+    yield token[start:end], start
 
 
 def _closing(text: str, opening: re.Match[str]) -> int:
-    """Where `$(...)` or a backquoted command ends; -1 when it does not."""
+    """The end of `$(...)` or of a backquoted command; -1 when it has none."""
     if opening[0] == "`":
         return text.find("`", opening.end()) + 1 or -1
-    depth, at = 1, opening.end()
+    depth, offset = 1, opening.end()
     while depth:
-        found = _NESTING.search(text, at)
-        if found is None:
+        match = _NESTING.search(text, offset)
+        if match is None:
             return -1
-        at = found.end()
-        if found[0] in "()":
-            depth += 1 if found[0] == "(" else -1
-        elif found[0] == "\\":
-            at += 1
+        offset = match.end()
+        if match[0] in "()":
+            depth += 1 if match[0] == "(" else -1
+        elif match[0] == "\\":
+            offset += 1
         else:
-            at = text.find(found[0], at) + 1
-            if at == 0:
+            offset = text.find(match[0], offset) + 1
+            if offset == 0:
                 return -1
-    return at
+    return offset
 
 
-def _unclosed(mark: str, offset: int, page: SourceFile) -> UsageError:
-    line, column = page.place(offset)
+def _unclosed(mark: str, offset: int, file: SourceFile) -> UsageError:
+    line, column = file.place(offset)
     return UsageError(
-        f"{page.path}:{line}:{column}: the {mark} here is never closed", next=f"close it in {page.path}"
+        f"{file.path}:{line}:{column}: this {mark} is never closed", next=f"close it in {file.path}"
     )

@@ -1,9 +1,9 @@
-"""Where text stands: a page is what the user gave, a passage is some of it.
+"""Where text stands: a `SourceFile` is what the user gave, a `SourceText` is some of it.
 
-A command may stand in a fence of a guide, in a block of YAML, in quotes inside another command. Every
-reader works on plain text, with indents, quotes and escapes already away; a passage remembers where each
-character of that text came from, so that a finding has a line and a column, and a fix changes the right
-characters or none.
+A command may stand in a fenced block of a guide, in a block of YAML, in quotes inside another command. Every
+reader works on plain text, without indents, quotes and escapes. A `SourceText` knows where each character of
+that text came from, so that a finding has a line and a column, and a fix changes the right characters or
+none.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from sys import maxsize
 
 from firesteel.errors import UsageError
 
 MAX_CHARACTERS = 2**20
 
 Anchor = tuple[int, int]
-"""An offset in a text, and where that character stands in the page. Those after it follow one by one,
-up to the next anchor."""
+"""An offset in a text, and the offset of that character in the file. The characters after it follow one by
+one, up to the next anchor."""
 
 
 @dataclass(frozen=True)
@@ -30,84 +31,97 @@ class SourceFile:
     text: str
 
     @cached_property
-    def _starts(self) -> list[int]:
-        starts, at = [0], self.text.find("\n")
-        while at >= 0:
-            starts.append(at + 1)
-            at = self.text.find("\n", at + 1)
+    def _line_starts(self) -> list[int]:
+        starts, offset = [0], self.text.find("\n")
+        while offset >= 0:
+            starts.append(offset + 1)
+            offset = self.text.find("\n", offset + 1)
         return starts
 
     def place(self, offset: int) -> tuple[int, int]:
         """Line and column, both from 1."""
-        line = bisect_right(self._starts, offset)
-        return line, offset - self._starts[line - 1] + 1
+        line = bisect_right(self._line_starts, offset)
+        return line, offset - self._line_starts[line - 1] + 1
 
     def line(self, number: int) -> str:
-        start = self._starts[number - 1]
-        end = self._starts[number] - 1 if number < len(self._starts) else len(self.text)
+        start = self._line_starts[number - 1]
+        end = self._line_starts[number] - 1 if number < len(self._line_starts) else len(self.text)
         return self.text[start:end]
 
     @property
-    def whole(self) -> Passage:
-        return Passage(self.text, ((0, 0),))
+    def whole(self) -> SourceText:
+        return SourceText(self.text, ((0, 0),))
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class SourceText:
+    """Text, and where its characters stand in the file."""
+
     text: str
     anchors: tuple[Anchor, ...]
 
     def at(self, offset: int) -> int:
-        """Where the character at `offset` stands in the page."""
-        index = bisect_right(self.anchors, (offset, _FAR)) - 1
-        start, there = self.anchors[max(index, 0)]
-        return there + max(offset - start, 0)
+        """The offset in the file of the character at `offset`."""
+        index = bisect_right(self.anchors, (offset, maxsize)) - 1
+        start, file_offset = self.anchors[max(index, 0)]
+        return file_offset + max(offset - start, 0)
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """The characters of the page from `start` up to `end`, with all that stands between."""
+        """The characters of the file from `start` to `end`, with everything between them."""
         return self.at(start), self.at(max(end - 1, start)) + (end > start)
 
-    def part(self, start: int, end: int) -> Passage:
+    def part(self, start: int, end: int) -> SourceText:
         return self.inner(self.text[start:end], ((0, start),))
 
-    def inner(self, text: str, anchors: Iterable[Anchor]) -> Passage:
+    def inner(self, text: str, anchors: Iterable[Anchor]) -> SourceText:
         """A text made from this one; its anchors point into this one."""
-        return Passage(text, tuple(self._resolved(len(text), tuple(anchors))))
+        return SourceText(text, tuple(self._resolve(len(text), tuple(anchors))))
 
-    def _resolved(self, length: int, anchors: tuple[Anchor, ...]) -> Iterable[Anchor]:
-        for index, (offset, here) in enumerate(anchors):
+    def assemble(self, pieces: Iterable[tuple[str, int]], start: int = 0) -> SourceText:
+        """A text made of pieces, each with the offset in this text where it stands. `start` is where a text
+        without any pieces stands."""
+        texts: list[str] = []
+        anchors: list[Anchor] = []
+        length = 0
+        for text, offset in pieces:
+            if text:
+                anchors.append((length, offset))
+                texts.append(text)
+                length += len(text)
+        return self.inner("".join(texts), anchors or [(0, start)])
+
+    def _resolve(self, length: int, anchors: tuple[Anchor, ...]) -> Iterable[Anchor]:
+        for index, (offset, own_offset) in enumerate(anchors):
             end = anchors[index + 1][0] if index + 1 < len(anchors) else max(length, offset + 1)
-            yield offset, self.at(here)
-            at = bisect_right(self.anchors, (here, _FAR))
-            while at < len(self.anchors) and self.anchors[at][0] - here < end - offset:
-                ours, there = self.anchors[at]
-                yield offset + ours - here, there
-                at += 1
+            yield offset, self.at(own_offset)
+            # This text's own anchors that fall between two of the new ones hold there too.
+            inner = bisect_right(self.anchors, (own_offset, maxsize))
+            while inner < len(self.anchors) and self.anchors[inner][0] - own_offset < end - offset:
+                anchor, file_offset = self.anchors[inner]
+                yield offset + anchor - own_offset, file_offset
+                inner += 1
 
 
-_FAR = 2**62
-
-
-def joined(pieces: Iterable[Passage]) -> Passage:
-    """One passage after the other, each standing where it stood."""
+def join_texts(pieces: Iterable[SourceText]) -> SourceText:
+    """One text after the other, each keeping its place in the file."""
     anchors: list[Anchor] = []
     texts: list[str] = []
     length, first = 0, None
     for piece in pieces:
         first = first or piece.anchors
-        anchors += [(length + offset, there) for offset, there in piece.anchors if piece.text]
+        anchors += [(length + offset, file_offset) for offset, file_offset in piece.anchors if piece.text]
         texts.append(piece.text)
         length += len(piece.text)
-    return Passage("".join(texts), tuple(anchors) or first or ((0, 0),))
+    return SourceText("".join(texts), tuple(anchors) or first or ((0, 0),))
 
 
 def source_file(text: str, path: str) -> SourceFile:
-    """Text worth reading: bounded, without zero bytes or a byte order mark, with Unix line ends."""
+    """Accept text of a bounded size without zero bytes; normalize the byte order mark and line ends."""
     if len(text) > MAX_CHARACTERS:
         raise UsageError(
             f"{path} is longer than {MAX_CHARACTERS:,} characters",
             next="give only the lines that start the engine",
         )
     if "\0" in text:
-        raise UsageError(f"{path} is not text: it holds zero bytes", next="give a script or a command line")
+        raise UsageError(f"{path} is not text: it has zero bytes", next="give a script or a command line")
     return SourceFile(path, text.removeprefix("\ufeff").replace("\r\n", "\n"))

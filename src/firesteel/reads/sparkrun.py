@@ -1,8 +1,8 @@
 """Recipes of sparkrun (v1, v2) and of eugr's spark-vllm-docker (v1) -> the container that they start.
 
-`command` is a template: `{name}` is filled from `defaults` and from `model`, and where the author doubles
-braces (`'{{"method": "mtp"}}'`) each pair means one. It runs in a shell in `container`, with the image's own
-entrypoint cleared. Without a command sparkrun makes one of those defaults that it has a flag for.
+`command` is a template: `{name}` is filled from `defaults` and from `model`, and doubled braces
+(`'{{"method": "mtp"}}'`) are one brace each. It runs in a shell in `container`, with the entrypoint of the
+image cleared. Without a command, sparkrun generates one from the defaults that it has a flag for.
 Seen in sparkrun 0.4.2 (`core/recipe.py`, `utils/text.py`, `runtimes`) and in `run-recipe.py`, 2026-11-15.
 """
 
@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 
 from firesteel.engines.flags import names
 from firesteel.reads import programs, variables
-from firesteel.reads.container_start import EngineStart
 from firesteel.reads.docker import DockerOption
+from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.nodes import Node
 from firesteel.reads.shell import ShellCommand, Word
-from firesteel.reads.source_text import Passage
-from firesteel.reads.template import FilledTemplate, Filler, Values, implied
-from firesteel.reads.yaml_values import is_true, place
+from firesteel.reads.source_text import SourceText
+from firesteel.reads.template import FilledTemplate, TemplateFiller, TemplateValues, implied_word
+from firesteel.reads.yaml_values import is_true, node_word
 
-_HOLE = re.compile(r"\{([^{}\n]*)\}")
-_HOLE_OR_BRACE = re.compile(r"\{\{|\}\}|\{([^{}\n]*)\}")
+_PLACEHOLDER = re.compile(r"\{([^{}\n]*)\}")
+_PLACEHOLDER_OR_BRACE = re.compile(r"\{\{|\}\}|\{([^{}\n]*)\}")
 _OPTIONS = {
     "gpus": "gpus", "ipc": "ipc", "shm_size": "shm-size", "network": "network", "restart_policy": "restart",
     "user": "user", "entrypoint": "entrypoint", "volumes": "volume", "devices": "device",
@@ -31,38 +31,38 @@ _OPTIONS = {
 }  # fmt: skip
 _SIZE = re.compile(r"[0-9]{1,3}\Z")
 _HEAD = "{head_ip}"
-"""The first node, which is known where it runs."""
+"""The address of the first node, which is known only at run time."""
 _HUB = "~/.cache/huggingface"
 _USER = "root"
-"""Whom its containers run as."""
-_EUGR = (
+"""The user of its containers."""
+_EUGR_OPTIONS = (
     ("gpus", "all"), ("network", "host"), ("entrypoint", ""), ("ipc", "host"), ("privileged", None),
     ("volume", f"{_HUB}:/{_USER}/.cache/huggingface"),
 )  # fmt: skip
 """How eugr's `launch-cluster.sh` starts a container."""
-_SPARKRUN = (
+_SPARKRUN_OPTIONS = (
     ("gpus", "all"), ("network", "host"), ("entrypoint", ""), ("shm-size", "32gb"),
     ("volume", f"{_HUB}:/cache/huggingface"), ("env", "HF_HOME=/cache/huggingface"),
     ("device", "/dev/infiniband"),
 )  # fmt: skip
-"""How sparkrun does, where `executor_config` does not say."""
-_ADDED = ("volume", "env", "device")
-"""Options that add to those of the recipe."""
-_ONE_OF = {"shm-size": "ipc"}
-"""An option that is left out where the recipe gives another in its place."""
+"""How sparkrun does, where `executor_config` does not override it."""
+_REPEATABLE = ("volume", "env", "device")
+"""Options that are added to those of the recipe."""
+_REPLACED_BY = {"shm-size": "ipc"}
+"""A default that is left out where the recipe sets the other option."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Runtime:
-    """How sparkrun makes a command of `defaults`: the flags that it knows, and how it spells them."""
+    """How sparkrun generates a command from `defaults`: the flags it knows, and their spelling."""
 
     program: tuple[str, ...]
     plain: frozenset[str]
-    """Flags that are spelled as the key."""
+    """Flags that are spelled like the key."""
     switches: frozenset[str]
     renamed: Mapping[str, str] = field(default_factory=dict)
     negated: frozenset[str] = frozenset()
-    """Switches whose `false` is said too."""
+    """Switches with a `--no-` form for `false`."""
 
 
 _VLLM = _Runtime(
@@ -142,149 +142,127 @@ def starts(document: Node) -> Iterable[EngineStart] | None:
     is_recipe = "recipe_version" in keys or {"model", "container"} <= keys
     if not is_recipe or not keys & {"defaults", "command", "runtime"}:
         return None
-    line = _command(document) or _made(document)
-    return [_start(document, line)] if line else []
+    command = _template_command(document) or _generated_command(document)
+    return [_start(document, command)] if command else []
 
 
-def _start(document: Node, line: ShellCommand) -> EngineStart:
-    name = document.get("name")
-    container = document.get("container")
-    image = container.word if container else None
-    said = name.text or "" if name else ""
-    if image is None or programs.find(line.texts) == ("container", 0):
-        return EngineStart(line.words, env={**_own_environment(document), **line.env}, name=said)
-    given = (*_options(document, image), *_environment(document), *_as_options(line.env))
-    return EngineStart((*line.words, *_nodes(document, line, image)), image, given, name=said)
+def _start(document: Node, command: ShellCommand) -> EngineStart:
+    image, name = document.word_at("container"), document.text_at("name") or ""
+    if image is None or programs.find(command.texts) == ("container", 0):
+        process_env = {key: word for key, node in document.items("env") if (word := node.word)}
+        return EngineStart(command.words, env={**process_env, **command.env}, name=name)
+    options = [*_options(document, image)]
+    for key, node in document.entries("env").values():
+        options.append(DockerOption("env", f"{key.text}={node.text or ''}", key, node_word(node)))
+    options += [DockerOption("env", f"{key}={word.text}", word) for key, word in command.env.items()]
+    arguments = (*command.words, *_node_flags(document, command, image))
+    return EngineStart(arguments, image, tuple(options), name=name)
 
 
-def _nodes(document: Node, line: ShellCommand, near: Word) -> Iterator[Word]:
-    """Both tools take one Spark for each rank, and tell the engine so where Ray does not."""
+def _node_flags(document: Node, command: ShellCommand, near: Word) -> Iterator[Word]:
+    """Both tools use one Spark for each rank, and set the engine's flags for it where Ray does not."""
     ranks = _size(document, "tensor_parallel") * _size(document, "pipeline_parallel")
-    program = programs.engine_at(line.texts)
+    program = programs.engine_at(command.texts)
     engine = program.engine if program else "llamacpp"
-    if ranks > 1 and engine != "llamacpp" and not {"--nnodes", "ray"} & set(line.texts):
+    if ranks > 1 and engine != "llamacpp" and not {"--nnodes", "ray"} & set(command.texts):
         head = ("--master-addr", _HEAD) if engine == "vllm" else ("--dist-init-addr", f"{_HEAD}:25000")
         words = ("--nnodes", str(ranks), "--node-rank", "0", *head)
-        yield from (implied(word, near) for word in words)
+        yield from (implied_word(word, near) for word in words)
 
 
 def _size(document: Node, name: str) -> int:
-    size = document.get("defaults", name)
-    text = size.text if size else None
+    text = document.text_at("defaults", name)
     return int(text) if text and _SIZE.match(text) else 1
 
 
-def _command(document: Node) -> ShellCommand | None:
-    """The line of the command that starts something, and what was exported before it."""
+def _template_command(document: Node) -> ShellCommand | None:
+    """The command of the script that starts something, with the variables exported before it."""
     template = document.get("command")
     if template is None or template.text is None:
         return None
-    lines = _rendered(document, template).lines(document.page)
-    known = variables.values(lines)
+    commands = _fill(document, template).commands(document.file)
+    known = variables.find_values(commands)
     exported: dict[str, Word] = {}
-    for line in (variables.expand(line, known, document.page) for line in lines):
-        exported |= _exports(line)
-        what = programs.find(line.texts)
-        if what:
-            return ShellCommand(line.words[what[1] :], {**exported, **line.env})
+    for command in (variables.expand(command, known, document.file) for command in commands):
+        if command.texts[:1] == ("export",):
+            exported |= variables.assigned(command.words[1:])
+        program = programs.find(command.texts)
+        if program:
+            return ShellCommand(command.words[program[1] :], {**exported, **command.env})
     return None
 
 
-def _exports(line: ShellCommand) -> dict[str, Word]:
-    if not line.words or line.words[0].text != "export":
-        return {}
-    pairs = ((word.text.partition("="), word) for word in line.words[1:])
-    return {name: word.after(len(name) + 1) for (name, equals, _), word in pairs if equals}
+def _fill(document: Node, template: Node) -> FilledTemplate:
+    filler = TemplateFiller(document.file)
+    values = TemplateValues(_values(document), _PLACEHOLDER, filler)
+    source = template.content
+    has_doubled_braces = "{{" in source.text
+
+    def lookup(match: re.Match[str]) -> SourceText | None:
+        if match[0] in ("{{", "}}"):
+            return source.part(match.start() + 1, match.end())
+        return values.get(match[1])
+
+    return filler.fill(source, _PLACEHOLDER_OR_BRACE if has_doubled_braces else _PLACEHOLDER, lookup)
 
 
-def _rendered(document: Node, template: Node) -> FilledTemplate:
-    filler = Filler(document.page)
-    values = Values(_values(document), _HOLE, filler)
-    passage = template.passage
-    is_doubled = "{{" in passage.text
-
-    def value(found: re.Match[str]) -> Passage | None:
-        if found[0] in ("{{", "}}"):
-            return passage.part(found.start() + 1, found.end())
-        return values.get(found[1])
-
-    return filler.fill(passage, _HOLE_OR_BRACE if is_doubled else _HOLE, value)
+def _values(document: Node) -> dict[str, SourceText]:
+    model = document.get("model")
+    known = {"model": model.content, "resolved_model_path": model.content} if model and model.text else {}
+    return known | {name: node.content for name, node in document.items("defaults") if node.text is not None}
 
 
-def _values(document: Node) -> dict[str, Passage]:
-    model, defaults = document.get("model"), document.get("defaults")
-    known = {"model": model.passage, "resolved_model_path": model.passage} if model and model.text else {}
-    pairs = defaults.items() if defaults else ()
-    return known | {name: node.passage for name, node in pairs if node.text is not None}
-
-
-def _made(document: Node) -> ShellCommand | None:
-    """The command that sparkrun makes where the recipe has none."""
-    runtime, model = document.get("runtime"), document.get("model")
-    how = _RUNTIMES.get(runtime.text or "") if runtime else _VLLM
-    named = model.word if model else None
-    if how is None or named is None or document.get("command"):
+def _generated_command(document: Node) -> ShellCommand | None:
+    """The command that sparkrun generates where the recipe has none."""
+    runtime = _RUNTIMES.get(document.text_at("runtime") or "") if document.get("runtime") else _VLLM
+    model = document.word_at("model")
+    if runtime is None or model is None or document.get("command"):
         return None
-    program = [implied(word, named) for word in how.program]
-    defaults = document.get("defaults")
-    settings = defaults.entries().values() if defaults else ()
-    flags = (word for key, node in settings for word in _flag(how, key, node))
-    return ShellCommand((*program, *_model_words(how, named), *flags))
+    program = [implied_word(word, model) for word in runtime.program]
+    settings = document.entries("defaults").values()
+    flags = (word for key, node in settings for word in _flag(runtime, key, node))
+    return ShellCommand((*program, *_model_argument(runtime, model), *flags))
 
 
-def _model_words(how: _Runtime, model: Word) -> tuple[Word, ...]:
-    if how is _VLLM:
+def _model_argument(runtime: _Runtime, model: Word) -> tuple[Word, ...]:
+    if runtime is _VLLM:
         return (model,)
-    if how is _SGLANG:
-        return implied("--model-path", model), model
+    if runtime is _SGLANG:
+        return implied_word("--model-path", model), model
     is_file = model.text.lower().endswith(".gguf") or "/" not in model.text
-    return implied("-m" if is_file else "-hf", model), model
+    return implied_word("-m" if is_file else "-hf", model), model
 
 
-def _flag(how: _Runtime, key: Word, node: Node) -> Iterator[Word]:
-    flag = how.renamed.get(key.text) or f"--{key.text.replace('_', '-')}"
+def _flag(runtime: _Runtime, key: Word, node: Node) -> Iterator[Word]:
+    flag = runtime.renamed.get(key.text) or f"--{key.text.replace('_', '-')}"
     value = node.word
     if value is None:
         return
-    if key.text in how.switches:
+    if key.text in runtime.switches:
         if is_true(node):
-            yield implied(flag, key)
-        elif key.text in how.negated:
-            yield implied(f"--no-{flag[2:]}", key)
-    elif key.text in how.plain or key.text in how.renamed:
-        yield implied(flag, key)
+            yield implied_word(flag, key)
+        elif key.text in runtime.negated:
+            yield implied_word(f"--no-{flag[2:]}", key)
+    elif key.text in runtime.plain or key.text in runtime.renamed:
+        yield implied_word(flag, key)
         yield value
 
 
 def _options(document: Node, image: Word) -> Iterator[DockerOption]:
-    """What the tool says of the container, then what `executor_config` says."""
-    config = document.get("executor_config")
-    said = {_OPTIONS.get(name, name) for name, _ in config.items()} if config else set()
-    own = _SPARKRUN if document.get("runtime") or config else _EUGR
-    for name, value in own:
-        if name in _ADDED or not said & {name, _ONE_OF.get(name, name)}:
+    """The options that the tool sets, then those of `executor_config`."""
+    config = document.entries("executor_config")
+    overridden = {_OPTIONS.get(name, name) for name in config}
+    defaults = (
+        _SPARKRUN_OPTIONS if document.get("runtime") or document.get("executor_config") else _EUGR_OPTIONS
+    )
+    for name, value in defaults:
+        if name in _REPEATABLE or not overridden & {name, _REPLACED_BY.get(name, name)}:
             yield DockerOption(name, value, image)
-    for key, node in config.entries().values() if config else ():
+    for key, node in config.values():
         option = _OPTIONS.get(key.text)
-        for each in node.each() if node.is_list else (node,):
-            if option and each.text is not None:
-                yield DockerOption(option, each.text, key, each.word)
+        for item in node.list_items() if node.is_list else (node,):
+            if option and item.text is not None:
+                yield DockerOption(option, item.text, key, item.word)
         if key.text == "privileged" and is_true(node):
             yield DockerOption("privileged", None, key)
-    listed = document.get("volumes")
-    yield from (DockerOption("volume", word.text, word) for word in (listed.words() if listed else ()))
-
-
-def _environment(document: Node) -> Iterator[DockerOption]:
-    env = document.get("env")
-    for key, node in env.entries().values() if env else ():
-        yield DockerOption("env", f"{key.text}={node.text or ''}", key, place(node))
-
-
-def _own_environment(document: Node) -> dict[str, Word]:
-    env = document.get("env")
-    return {name: word for name, node in env.items() if (word := node.word)} if env else {}
-
-
-def _as_options(env: Mapping[str, Word]) -> Iterator[DockerOption]:
-    yield from (DockerOption("env", f"{name}={word.text}", word) for name, word in env.items())
+    yield from (DockerOption("volume", word.text, word) for word in document.words("volumes"))

@@ -1,9 +1,9 @@
 """systemd units and podman's quadlets (`NAME.container`) -> what they start.
 
-systemd is not a shell. A backslash at the end of a line is a blank and the comments after it are skipped;
-quotes keep words together and backslashes mean what they mean in C, in both kinds of quotes; `$NAME` alone is
-split at its blanks and `${NAME}` is not; `$$` and `%%` are one character each. What `%i` stands for is known
-where it runs. `Restart=` is systemd's own and says nothing of the container.
+systemd is not a shell. A backslash at the end of a line is a blank, and comments after it are skipped; quotes
+keep words together and backslashes are C escapes, in both kinds of quotes; `$NAME` alone is split at its
+blanks and `${NAME}` is not; `$$` and `%%` are one character each. The value of `%i` is known only at run
+time. `Restart=` is systemd's own and not an option of the container.
 Seen in systemd.syntax(7), systemd.service(5) and podman-systemd.unit(5), 2026-11-15.
 """
 
@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from firesteel.reads import docker, variables
-from firesteel.reads.container_start import EngineStart
 from firesteel.reads.docker import DockerOption
-from firesteel.reads.shell import ShellCommand, Word
-from firesteel.reads.source_text import Anchor, Passage, SourceFile
-from firesteel.reads.template import implied
+from firesteel.reads.engine_start import EngineStart
+from firesteel.reads.shell import ShellCommand, Word, make_word
+from firesteel.reads.source_text import SourceFile, SourceText
+from firesteel.reads.template import implied_word
 
 _FIRST_SECTION = re.compile(r"(?:[^\S\n]*(?:[#;][^\n]*)?\n)*[^\S\n]*\[[A-Z][\w-]*\][^\S\n]*(?:\n|\Z)")
 _SECTION = re.compile(r"\[([^\]\n]*)\]\s*\Z")
@@ -50,31 +50,31 @@ _OPTIONS = {
     "AddCapability": "cap-add", "GroupAdd": "group-add", "User": "user", "WorkingDir": "workdir",
     "RunInit": "init", "Pull": "pull", "EnvironmentFile": "env-file",
 }  # fmt: skip
-"""Keys of a quadlet whose value is the option's value."""
+"""Keys of a quadlet, and the docker option with the same value."""
 _LISTS = {"Environment": "env", "Label": "label"}
-"""Those whose value is several, split as words are."""
+"""Keys with several values, split into words."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     section: str
     key: Word
-    value: Passage
+    value: SourceText
 
     @property
     def name(self) -> str:
         return self.key.text
 
 
-def starts(page: SourceFile, source: Passage) -> tuple[EngineStart, ...] | None:
-    """What a unit starts; None when the text is no unit."""
+def starts(file: SourceFile, source: SourceText) -> tuple[EngineStart, ...] | None:
+    """What a unit starts; None when the text is not a unit."""
     if not _FIRST_SECTION.match(source.text) or not _STARTING.search(source.text):
         return None
-    entries = tuple(_entries(page, source))
-    return (*_service(entries, page), *_quadlet(entries, page))
+    entries = tuple(_entries(file, source))
+    return (*_service(entries, file), *_quadlet(entries, file))
 
 
-def _entries(page: SourceFile, source: Passage) -> Iterator[_Entry]:
+def _entries(file: SourceFile, source: SourceText) -> Iterator[_Entry]:
     section = ""
     for line in _logical_lines(source):
         header = _SECTION.match(line.text.strip())
@@ -83,45 +83,41 @@ def _entries(page: SourceFile, source: Passage) -> Iterator[_Entry]:
             section = header[1]
         elif entry:
             span = line.span(entry.start(1), entry.end(1))
-            inside = line.part(entry.start(1), entry.end(1))
-            key = Word(entry[1], *page.place(span[0]), 0, len(entry[1]), span, inside)
+            content = line.part(entry.start(1), entry.end(1))
+            key = Word(entry[1], *file.place(span[0]), 0, len(entry[1]), span, content)
             yield _Entry(section, key, line.part(entry.end(), len(line.text.rstrip())))
 
 
-def _logical_lines(source: Passage) -> Iterator[Passage]:
-    """Lines as systemd reads them: a backslash at the end is a blank, and comments do not end a line."""
-    texts: list[str] = []
-    anchors: list[Anchor] = []
-    length = at = 0
-    for raw in source.text.split("\n"):
-        start, at = at, at + len(raw) + 1
-        if raw.lstrip()[:1] in ("#", ";"):
+def _logical_lines(source: SourceText) -> Iterator[SourceText]:
+    """Lines as systemd joins them: a backslash at the end is a blank, and comments do not end a line."""
+    pieces: list[tuple[str, int]] = []
+    offset = 0
+    for line in source.text.split("\n"):
+        start, offset = offset, offset + len(line) + 1
+        if line.lstrip()[:1] in ("#", ";"):
             continue
-        continues = (len(raw) - len(raw.rstrip("\\"))) % 2 == 1
-        text = raw[:-1] + " " if continues else raw
-        anchors.append((length, start))
-        texts.append(text)
-        length += len(text)
+        continues = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        pieces.append((line[:-1] + " " if continues else line, start))
         if not continues:
-            yield source.inner("".join(texts), anchors)
-            texts, anchors, length = [], [], 0
-    if texts:
-        yield source.inner("".join(texts), anchors)
+            yield source.assemble(pieces)
+            pieces = []
+    if pieces:
+        yield source.assemble(pieces)
 
 
-def words(passage: Passage, page: SourceFile) -> tuple[Word, ...]:
-    """A value as systemd splits it."""
-    return tuple(_words(passage, page))
+def words(source: SourceText, file: SourceFile) -> tuple[Word, ...]:
+    """A value, split as systemd does."""
+    return tuple(_words(source, file))
 
 
-def _words(passage: Passage, page: SourceFile) -> Iterator[Word]:
+def _words(source: SourceText, file: SourceFile) -> Iterator[Word]:
     pieces: list[tuple[str, int]] = []
     quote, start, was_quoted = "", -1, False
     end = 0
-    for token in _TOKEN.finditer(passage.text):
+    for token in _TOKEN.finditer(source.text):
         if token["space"] and not quote:
             if start >= 0:
-                yield _word(pieces, passage, (start, end), page, was_quoted)
+                yield make_word(pieces, source, (start, end), file, was_quoted)
             pieces, start, was_quoted = [], -1, False
             continue
         start, end = (token.start() if start < 0 else start), token.end()
@@ -130,7 +126,7 @@ def _words(passage: Passage, page: SourceFile) -> Iterator[Word]:
         else:
             pieces.append((_meaning(token), token.start()))
     if start >= 0:
-        yield _word(pieces, passage, (start, end), page, was_quoted)
+        yield make_word(pieces, source, (start, end), file, was_quoted)
 
 
 def _meaning(token: re.Match[str]) -> str:
@@ -143,47 +139,24 @@ def _meaning(token: re.Match[str]) -> str:
     return token["doubled"][0] if token["doubled"] else token[0]
 
 
-def _word(
-    pieces: list[tuple[str, int]],
-    passage: Passage,
-    bounds: tuple[int, int],
-    page: SourceFile,
-    was_quoted: bool,
-) -> Word:
-    anchors: list[Anchor] = []
-    length = 0
-    for text, at in pieces:
-        anchors.append((length, at))
-        length += len(text)
-    inside = passage.inner("".join(text for text, _ in pieces), anchors or [(0, bounds[0])])
-    span = passage.span(*bounds)
-    return Word(inside.text, *page.place(span[0]), *bounds, span, inside, was_quoted)
-
-
-def _service(entries: Iterable[_Entry], page: SourceFile) -> Iterator[EngineStart]:
-    """`ExecStart=`; given twice it adds, given empty it begins anew, and so does `Environment=`."""
+def _service(entries: Iterable[_Entry], file: SourceFile) -> Iterator[EngineStart]:
+    """`ExecStart=` and `Environment=`: repeated, they add; an empty value discards the ones before."""
     commands: list[_Entry] = []
     env: dict[str, Word] = {}
     for entry in (entry for entry in entries if entry.section == "Service"):
         if entry.name == "ExecStart":
             commands.append(entry) if entry.value.text else commands.clear()
         elif entry.name == "Environment":
-            env.update(_pairs(entry, page)) if entry.value.text else env.clear()
+            env.update(variables.assigned(words(entry.value, file))) if entry.value.text else env.clear()
     known = {name: (word,) for name, word in env.items()}
     for entry in commands:
-        for command in _commands(words(entry.value, page)):
+        for command in _commands(words(entry.value, file)):
             if command:
-                yield EngineStart(_expanded(command, known, page), env=env)
-
-
-def _pairs(entry: _Entry, page: SourceFile) -> dict[str, Word]:
-    """`Environment="A=b c" D=e`"""
-    pairs = ((word.text.partition("="), word) for word in words(entry.value, page))
-    return {name: word.after(len(name) + 1) for (name, equals, _), word in pairs if equals}
+                yield EngineStart(_expand(command, known, file), env=env)
 
 
 def _commands(all_words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
-    """A semicolon that stands alone parts commands; one with a backslash is a word."""
+    """A lone semicolon separates commands; one with a backslash is a word."""
     command: list[Word] = []
     for word in all_words:
         if word.text == ";" and word.end - word.start == 1:
@@ -194,70 +167,60 @@ def _commands(all_words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
     yield tuple(command)
 
 
-def _expanded(command: tuple[Word, ...], known: variables.Values, page: SourceFile) -> tuple[Word, ...]:
-    """The words of a command, without its prefix and with the values of its variables."""
+def _expand(command: tuple[Word, ...], known: variables.Values, file: SourceFile) -> tuple[Word, ...]:
+    """The command without its prefix and with the values of its variables."""
     path = command[0].text.lstrip(_PREFIXES)
     prefix = command[0].text[: len(command[0].text) - len(path)]
     program = command[0].after(len(prefix))
     rest = command[2:] if "@" in prefix else command[1:]
     if ":" in prefix:
         return program, *rest
-    return program, *(new for word in rest for new in _filled(word, known, page))
+    return program, *(new for word in rest for new in _substitute(word, known, file))
 
 
-def _filled(word: Word, known: variables.Values, page: SourceFile) -> tuple[Word, ...]:
-    if "$" not in word.text or "$$" in page.text[slice(*word.span)]:
+def _substitute(word: Word, known: variables.Values, file: SourceFile) -> tuple[Word, ...]:
+    if "$" not in word.text or "$$" in file.text[slice(*word.span)]:
         return (word,)
     whole = replace(word, is_quoted=not _ALONE.match(word.text))
-    return variables.expand(ShellCommand((whole,)), known, page).words
+    return variables.expand(ShellCommand((whole,)), known, file).words
 
 
-def _quadlet(entries: Iterable[_Entry], page: SourceFile) -> Iterator[EngineStart]:
-    ours = [entry for entry in entries if entry.section == "Container"]
-    images = [found for entry in ours if entry.name == "Image" for found in words(entry.value, page)[:1]]
+def _quadlet(entries: Iterable[_Entry], file: SourceFile) -> Iterator[EngineStart]:
+    container = [entry for entry in entries if entry.section == "Container"]
+    last = {entry.name: entry for entry in container}
+    images = [word for entry in container if entry.name == "Image" for word in words(entry.value, file)[:1]]
     if not images:
         return
-    given = tuple(option for entry in ours for option in _options(entry, page))
-    executes = [entry for entry in ours if entry.name == "Exec"]
-    after = words(executes[-1].value, page) if executes else ()
-    entrypoint = next((entry for entry in reversed(ours) if entry.name == "Entrypoint"), None)
-    before = _entrypoint(entrypoint, page) if entrypoint else ()
-    given += tuple(DockerOption("entrypoint", word.text, word) for word in before[:1])
-    yield EngineStart((*before[1:], *after), images[-1], given)
+    options = tuple(option for entry in container for option in _options(entry, file))
+    command = words(last["Exec"].value, file) if "Exec" in last else ()
+    entrypoint = _entrypoint(last["Entrypoint"], file) if "Entrypoint" in last else ()
+    options += tuple(DockerOption("entrypoint", word.text, word) for word in entrypoint[:1])
+    yield EngineStart((*entrypoint[1:], *command), images[-1], options)
 
 
-def _entrypoint(entry: _Entry, page: SourceFile) -> tuple[Word, ...]:
-    """A path, or a list of words in JSON."""
+def _entrypoint(entry: _Entry, file: SourceFile) -> tuple[Word, ...]:
+    """A path, or a JSON list of arguments."""
     try:
-        listed = json.loads(entry.value.text)
+        arguments = json.loads(entry.value.text)
     except (ValueError, RecursionError):
-        listed = None
-    if isinstance(listed, list) and all(isinstance(each, str) for each in listed):
-        return tuple(implied(each, entry.key) for each in listed)
-    return words(entry.value, page)
+        arguments = None
+    if isinstance(arguments, list) and all(isinstance(argument, str) for argument in arguments):
+        return tuple(implied_word(argument, entry.key) for argument in arguments)
+    return words(entry.value, file)
 
 
-def _options(entry: _Entry, page: SourceFile) -> Iterator[DockerOption]:
-    found = words(entry.value, page)
+def _options(entry: _Entry, file: SourceFile) -> Iterator[DockerOption]:
+    values = words(entry.value, file)
     if entry.name == "PodmanArgs":
-        yield from docker.options(found)[0]
-    elif entry.name in ("Environment", "Label"):
-        yield from (
-            DockerOption("env" if entry.name == "Environment" else "label", word.text, word) for word in found
-        )
-    elif entry.name == "AddDevice" and found:
-        device = found[0].text.removeprefix("-")
-        is_gpu = device.startswith(_GPU)
-        yield (
-            DockerOption("gpus", _gpus(device), found[0])
-            if is_gpu
-            else DockerOption("device", device, found[0])
-        )
-    elif entry.name in _OPTIONS and found:
-        yield DockerOption(_OPTIONS[entry.name], " ".join(word.text for word in found), found[0])
-
-
-def _gpus(device: str) -> str:
-    """A device of the container toolkit in docker's words."""
-    name = device.removeprefix(_GPU)
-    return name if name == "all" else f"device={name}"
+        yield from docker.parse_options(values)[0]
+    elif entry.name in _LISTS:
+        yield from (DockerOption(_LISTS[entry.name], word.text, word) for word in values)
+    elif entry.name == "AddDevice" and values:
+        device = values[0].text.removeprefix("-")
+        gpu = device.removeprefix(_GPU)
+        if gpu == device:
+            yield DockerOption("device", device, values[0])
+        else:
+            yield DockerOption("gpus", gpu if gpu == "all" else f"device={gpu}", values[0])
+    elif entry.name in _OPTIONS and values:
+        yield DockerOption(_OPTIONS[entry.name], " ".join(word.text for word in values), values[0])

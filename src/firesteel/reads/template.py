@@ -1,8 +1,8 @@
-"""Text with holes in it -> the text that a tool makes of it.
+"""Templates of other tools -> the text that the tool makes of them.
 
-Other tools' recipes keep the command apart from its values: `--port {port}` here, `port: 8000` there. What is
-filled in remembers where it was written. A word in which something was filled in stands nowhere as such, so
-that no fix cuts through the hole it came from; a hole that nothing fills stays text.
+Other tools' recipes keep the command apart from its values: `--port {port}` here, `port: 8000` there. A
+filled-in value keeps the position where it was written. A word with a filled-in part has no span of its own,
+so that no fix cuts through the placeholder; a placeholder without a value stays text.
 """
 
 from __future__ import annotations
@@ -14,97 +14,98 @@ from dataclasses import dataclass, replace
 
 from firesteel.errors import UsageError
 from firesteel.reads import shell
-from firesteel.reads.shell import NOWHERE, ShellCommand, Word
-from firesteel.reads.source_text import MAX_CHARACTERS, Passage, SourceFile, joined
+from firesteel.reads.shell import NO_SPAN, ShellCommand, Word
+from firesteel.reads.source_text import MAX_CHARACTERS, SourceFile, SourceText, join_texts
 
 MAX_NESTED = 8
-"""Values that have holes themselves, so deep."""
+"""How deep values may contain placeholders themselves."""
 
-Value = Callable[[re.Match[str]], "Passage | None"]
-"""What stands in a hole; None leaves it as it is."""
+Lookup = Callable[[re.Match[str]], "SourceText | None"]
+"""The value of a placeholder; None leaves it as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilledTemplate:
-    passage: Passage
-    made: tuple[tuple[int, int], ...] = ()
+    content: SourceText
+    filled_spans: tuple[tuple[int, int], ...] = ()
     """The parts of the text that were filled in, in order."""
 
-    def words(self, page: SourceFile) -> tuple[Word, ...]:
-        """All words, where a line end is only a blank."""
-        return tuple(self._placed(word) for word in shell.words(self.passage, page))
+    def words(self, file: SourceFile) -> tuple[Word, ...]:
+        """All words; a line end is only white space."""
+        return tuple(self._without_span(word) for word in shell.words(self.content, file))
 
-    def lines(self, page: SourceFile) -> tuple[ShellCommand, ...]:
+    def commands(self, file: SourceFile) -> tuple[ShellCommand, ...]:
         """The commands of a script."""
         return tuple(
             replace(
-                line,
-                words=tuple(self._placed(word) for word in line.words),
-                env={name: self._placed(word) for name, word in line.env.items()},
+                command,
+                words=tuple(self._without_span(word) for word in command.words),
+                env={name: self._without_span(word) for name, word in command.env.items()},
             )
-            for line in shell.split(self.passage, page)
+            for command in shell.split(self.content, file)
         )
 
-    def _placed(self, word: Word) -> Word:
-        index = bisect_right(self.made, word.start, key=lambda part: part[1])
-        is_made = index < len(self.made) and self.made[index][0] < word.end
-        return replace(word, span=NOWHERE) if is_made else word
+    def _without_span(self, word: Word) -> Word:
+        index = bisect_right(self.filled_spans, word.start, key=lambda span: span[1])
+        is_filled = index < len(self.filled_spans) and self.filled_spans[index][0] < word.end
+        return replace(word, span=NO_SPAN) if is_filled else word
 
 
-class Filler:
-    """Fills the holes of one document, and stops where that would make too much text."""
+class TemplateFiller:
+    """Fills the placeholders of one document, and stops where that would make too much text."""
 
-    def __init__(self, page: SourceFile) -> None:
-        self.page = page
-        self.left = MAX_CHARACTERS
+    def __init__(self, file: SourceFile) -> None:
+        self.file = file
+        self.characters_left = MAX_CHARACTERS
 
-    def fill(self, passage: Passage, hole: re.Pattern[str], value: Value) -> FilledTemplate:
-        pieces: list[Passage] = []
-        made: list[tuple[int, int]] = []
-        at = length = 0
-        for found in hole.finditer(passage.text):
-            filled = value(found)
-            if filled is None:
+    def fill(self, source: SourceText, placeholder: re.Pattern[str], lookup: Lookup) -> FilledTemplate:
+        pieces: list[SourceText] = []
+        spans: list[tuple[int, int]] = []
+        offset = length = 0
+        for match in placeholder.finditer(source.text):
+            value = lookup(match)
+            if value is None:
                 continue
-            before = passage.part(at, found.start())
-            pieces += [before, filled]
-            made.append((length + len(before.text), length + len(before.text) + len(filled.text)))
-            at, length = found.end(), made[-1][1]
-            self._spend(len(before.text) + len(filled.text) + len(filled.anchors))
-        if not made:
-            return FilledTemplate(passage)
-        return FilledTemplate(joined([*pieces, passage.part(at, len(passage.text))]), tuple(made))
-
-    def _spend(self, characters: int) -> None:
-        self.left -= characters
-        if self.left < 0:
-            raise UsageError(
-                f"{self.page.path}: filled in, this is longer than {MAX_CHARACTERS:,} characters",
-                next="give the command itself",
-            )
+            before = source.part(offset, match.start())
+            pieces += [before, value]
+            start = length + len(before.text)
+            offset, length = match.end(), start + len(value.text)
+            spans.append((start, length))
+            self.characters_left -= len(before.text) + len(value.text) + len(value.anchors)
+            if self.characters_left < 0:
+                raise UsageError(
+                    f"{self.file.path}: filled in, this is longer than {MAX_CHARACTERS:,} characters",
+                    next="give the command itself",
+                )
+        if not spans:
+            return FilledTemplate(source)
+        return FilledTemplate(join_texts([*pieces, source.part(offset, len(source.text))]), tuple(spans))
 
 
-class Values:
-    """Names -> what they stand for, with the holes in that filled too; a name inside itself stays text."""
+class TemplateValues:
+    """Names -> their values, with placeholders in them filled too; a name inside itself stays text."""
 
-    def __init__(self, known: Mapping[str, Passage], hole: re.Pattern[str], filler: Filler) -> None:
-        self.known, self.hole, self.filler = known, hole, filler
-        self._done: dict[str, Passage] = {}
-        self._open: list[str] = []
+    def __init__(
+        self, known: Mapping[str, SourceText], placeholder: re.Pattern[str], filler: TemplateFiller
+    ) -> None:
+        self.known, self.placeholder, self.filler = known, placeholder, filler
+        self._filled: dict[str, SourceText] = {}
+        self._in_progress: list[str] = []
 
-    def get(self, name: str) -> Passage | None:
-        if name in self._done:
-            return self._done[name]
+    def get(self, name: str) -> SourceText | None:
+        if name in self._filled:
+            return self._filled[name]
         value = self.known.get(name)
-        if value is None or name in self._open or len(self._open) >= MAX_NESTED:
+        if value is None or name in self._in_progress or len(self._in_progress) >= MAX_NESTED:
             return None
-        self._open.append(name)
-        self._done[name] = self.filler.fill(value, self.hole, lambda found: self.get(found[1])).passage
-        self._open.pop()
-        return self._done[name]
+        self._in_progress.append(name)
+        filled = self.filler.fill(value, self.placeholder, lambda match: self.get(match[1]))
+        self._in_progress.pop()
+        self._filled[name] = filled.content
+        return filled.content
 
 
-def implied(text: str, near: Word) -> Word:
-    """A word that the format stands for and the file does not hold, to be shown where `near` stands."""
-    inside = Passage(text, near.inside.anchors[:1])
-    return replace(near, text=text, start=0, end=len(text), span=NOWHERE, inside=inside, is_quoted=True)
+def implied_word(text: str, near: Word) -> Word:
+    """A word that the format implies and the file does not contain, with the position of `near`."""
+    content = SourceText(text, near.content.anchors[:1])
+    return replace(near, text=text, start=0, end=len(text), span=NO_SPAN, content=content, is_quoted=True)

@@ -1,8 +1,8 @@
-"""What `$NAME` stands for, where the same text says so.
+"""Expands `$NAME` where the same text sets NAME.
 
-A script that sets a name once, to plain text, means that text wherever it writes `$NAME`. A name that is
-set twice, added to or computed stays as it is: which value holds is known only where the script runs.
-`${NAME:-default}` is read as its default when the text does not set NAME.
+A script that sets a name once, to plain text, means that text wherever it writes `$NAME`. A name that is set
+twice, appended to or computed is not expanded: its value is known only where the script runs.
+`${NAME:-default}` expands to its default when the text does not set NAME.
 """
 
 from __future__ import annotations
@@ -11,115 +11,118 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from firesteel.reads.shell import NOWHERE, ShellCommand, Word
-from firesteel.reads.source_text import Passage, SourceFile, joined
+from firesteel.reads.shell import NO_SPAN, ShellCommand, Word
+from firesteel.reads.source_text import SourceFile, SourceText, join_texts
 
 MAX_EXPANDED = 2**16
-"""Characters that one word may grow to."""
+"""Characters of one expanded word."""
 MAX_NESTED = 4
-"""Values that hold variables themselves, so deep."""
+"""How deep values may contain variables themselves."""
 _NAME = r"[A-Za-z_]\w*"
 _USE = re.compile(
     rf"\$(?:(?P<bare>{_NAME})|\{{(?P<braced>{_NAME}|\d)(?:\[[@*]\])?(?::?-(?P<default>[^{{}}]*))?\}})"
 )
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
-"""Names whose value nobody needs to see in a finding."""
+"""Variables whose value must not appear in a finding."""
 _COMPUTED = re.compile(r"\$\(|`")
 _SETS = re.compile(rf"({_NAME})(\+?=)")
 
 Values = Mapping[str, tuple[Word, ...]]
-"""A name -> the words that it stands for: one for plain text, any number for an array."""
+"""Names -> words: one for plain text, any number for an array."""
 
 
-def values(lines: Sequence[ShellCommand]) -> Values:
-    """The names that are set exactly once, to something that can be read here."""
-    found: dict[str, tuple[Word, ...]] = {}
-    spoilt: set[str] = set()
-    for name, words in _assignments(lines):
-        if name in found or words is None or any(_COMPUTED.search(word.text) for word in words):
-            spoilt.add(name)
-        found[name] = words or ()
-    return told({name: words for name, words in found.items() if name not in spoilt})
+def find_values(commands: Sequence[ShellCommand]) -> Values:
+    """The variables that are set exactly once, to a value that is not computed."""
+    values: dict[str, tuple[Word, ...]] = {}
+    ambiguous: set[str] = set()
+    for name, words in _assignments(commands):
+        if name in values or words is None or any(_COMPUTED.search(word.text) for word in words):
+            ambiguous.add(name)
+        values[name] = words or ()
+    return without_secrets({name: words for name, words in values.items() if name not in ambiguous})
 
 
-def told(known: Values) -> Values:
-    """Those that may be told: no secrets."""
+def without_secrets(known: Values) -> Values:
     return {name: words for name, words in known.items() if not _SECRET.search(name)}
 
 
-def _assignments(lines: Sequence[ShellCommand]) -> Iterator[tuple[str, tuple[Word, ...] | None]]:
-    for index, line in enumerate(lines):
-        if not line.words and line.env:
-            *plain, last = line.env.items()
+def _assignments(commands: Sequence[ShellCommand]) -> Iterator[tuple[str, tuple[Word, ...] | None]]:
+    """Names and values; None where the command changes the variable in another way."""
+    for index, command in enumerate(commands):
+        if not command.words and command.env:
+            *plain, last = command.env.items()
             yield from ((name, (word,)) for name, word in plain)
-            is_array = line.end == "(" and not last[1].text
-            yield last[0], tuple(_array(lines[index + 1 :])) if is_array else (last[1],)
-        elif not line.words:
+            is_array = command.end == "(" and not last[1].text
+            yield last[0], tuple(_array(commands[index + 1 :])) if is_array else (last[1],)
+        elif not command.words:
             continue
-        elif line.texts[0] in ("export", "local", "readonly", "declare", "typeset"):
-            for word in line.words[1:]:
-                name, equals, _ = word.text.partition("=")
-                if equals:
-                    yield name, (word.after(len(name) + 1),)
-        elif (added := _SETS.match(line.texts[0])) and added[2] == "+=":
-            yield added[1], None
-        elif line.texts[0] in ("for", "read", "select") and len(line.words) > 1:
-            yield line.texts[1], None
+        elif command.texts[0] in ("export", "local", "readonly", "declare", "typeset"):
+            yield from ((name, (word,)) for name, word in assigned(command.words[1:]).items())
+        elif (append := _SETS.match(command.texts[0])) and append[2] == "+=":
+            yield append[1], None
+        elif command.texts[0] in ("for", "read", "select") and len(command.words) > 1:
+            yield command.texts[1], None
 
 
-def _array(lines: Iterable[ShellCommand]) -> Iterator[Word]:
-    """The words up to the closing bracket; assignments among them are words too, and end it unread."""
-    for line in lines:
-        yield from line.words
-        if line.end == ")":
+def assigned(words: Iterable[Word]) -> dict[str, Word]:
+    """`NAME=value` words as names and values."""
+    pairs = ((word.text.partition("="), word) for word in words)
+    return {name: word.after(len(name) + 1) for (name, equals, _), word in pairs if equals}
+
+
+def _array(commands: Iterable[ShellCommand]) -> Iterator[Word]:
+    """The words up to the closing parenthesis."""
+    for command in commands:
+        yield from command.words
+        if command.end == ")":
             return
 
 
-def expand(line: ShellCommand, known: Values, page: SourceFile) -> ShellCommand:
-    """The line with the values of its variables, each standing where the value was written."""
-    if not any("$" in word.text for word in (*line.words, *line.env.values())):
-        return line
-    words = tuple(new for word in line.words for new in _expanded(word, known, page))
-    env = {name: _filled(word, known) for name, word in line.env.items()}
-    return replace(line, words=words, env=env)
+def expand(command: ShellCommand, known: Values, file: SourceFile) -> ShellCommand:
+    """The command with the values of its variables; a value has the position where it was written."""
+    if not any("$" in word.text for word in (*command.words, *command.env.values())):
+        return command
+    words = tuple(new for word in command.words for new in _expand_word(word, known, file))
+    env = {name: _substitute(word, known) for name, word in command.env.items()}
+    return replace(command, words=words, env=env)
 
 
-def _expanded(word: Word, known: Values, page: SourceFile) -> Iterator[Word]:
-    """An array gives its words; text without quotes is split at its blanks."""
+def _expand_word(word: Word, known: Values, file: SourceFile) -> Iterator[Word]:
+    """An array gives its words; unquoted text is split at its blanks."""
     use = _USE.fullmatch(word.text)
     array = known.get(use["braced"] or "") if use and "[" in word.text else None
     if array is not None:
-        yield from (replace(each, span=NOWHERE) for each in array)
+        yield from (replace(element, span=NO_SPAN) for element in array)
         return
-    filled = _filled(word, known)
-    if filled is word or word.is_quoted:
-        yield filled
+    expanded = _substitute(word, known)
+    if expanded is word or word.is_quoted:
+        yield expanded
         return
-    for part in re.finditer(r"\S+", filled.text):
-        inside = filled.inside.part(part.start(), part.end())
-        line, column = page.place(inside.at(0))
-        yield replace(filled, text=inside.text, inside=inside, line=line, column=column)
+    for part in re.finditer(r"\S+", expanded.text):
+        content = expanded.content.part(part.start(), part.end())
+        line, column = file.place(content.at(0))
+        yield replace(expanded, text=content.text, content=content, line=line, column=column)
 
 
-def _filled(word: Word, known: Values, depth: int = 0) -> Word:
-    pieces: list[Passage] = []
-    at = 0
+def _substitute(word: Word, known: Values, depth: int = 0) -> Word:
+    pieces: list[SourceText] = []
+    offset = 0
     for use in _USE.finditer(word.text):
         value = _value(use, word, known)
         if value is not None:
-            pieces += [word.inside.part(at, use.start()), value]
-            at = use.end()
+            pieces += [word.content.part(offset, use.start()), value]
+            offset = use.end()
     if not pieces:
         return word
-    inside = joined([*pieces, word.inside.part(at, len(word.text))])
-    if len(inside.text) > MAX_EXPANDED:
+    content = join_texts([*pieces, word.content.part(offset, len(word.text))])
+    if len(content.text) > MAX_EXPANDED:
         return word
-    filled = replace(word, text=inside.text, inside=inside, span=NOWHERE)
-    return _filled(filled, known, depth + 1) if depth < MAX_NESTED else filled
+    expanded = replace(word, text=content.text, content=content, span=NO_SPAN)
+    return _substitute(expanded, known, depth + 1) if depth < MAX_NESTED else expanded
 
 
-def _value(use: re.Match[str], word: Word, known: Values) -> Passage | None:
+def _value(use: re.Match[str], word: Word, known: Values) -> SourceText | None:
     words = known.get(use["bare"] or use["braced"])
     if words is not None:
-        return words[0].inside if len(words) == 1 and "[" not in use[0] else None
-    return word.inside.part(*use.span("default")) if use["default"] is not None else None
+        return words[0].content if len(words) == 1 and "[" not in use[0] else None
+    return word.content.part(*use.span("default")) if use["default"] is not None else None

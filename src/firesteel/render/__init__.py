@@ -1,32 +1,28 @@
-"""Launch -> text: the same launch in the words of another tool; and figures as pictures.
+"""Launch -> text: the same launch in the formats of other tools; charts; and the settings of clients.
 
-One file a form; `reads` is the inverse of each, and tests hold the two together. `Known` is what a form
-shows beside the launch: reasons, sizes, times, digests. Pure and deterministic: the same launch gives the
-same text, byte for byte. It decides nothing and runs nothing.
+One module for each format; `reads` is the inverse, and tests check it. `LaunchFacts` is what a format shows
+beside the launch: reasons, sizes, times, digests. Pure and deterministic: the same launch gives the same
+text, byte for byte. It decides nothing and runs nothing.
 """
 
-from firesteel.render.charts import Bar, Panel, draw_chart
 from firesteel.render.compose import compose
-from firesteel.render.docker import contained, docker, docker_argv
+from firesteel.render.docker import containerized, docker, docker_argv
 from firesteel.render.kubernetes import Cluster, kubernetes, swap_script
-from firesteel.render.launch_facts import LaunchFacts, digest_of, pinned
+from firesteel.render.launch_facts import LaunchFacts, find_digest, pin
 from firesteel.render.quadlet import quadlet
 from firesteel.render.sparkrun import sparkrun
 from firesteel.render.systemd import systemd
 
 __all__ = [
-    "Bar",
     "Cluster",
     "LaunchFacts",
-    "Panel",
     "compose",
-    "contained",
-    "digest_of",
+    "containerized",
     "docker",
     "docker_argv",
-    "draw_chart",
+    "find_digest",
     "kubernetes",
-    "pinned",
+    "pin",
     "quadlet",
     "sparkrun",
     "swap_script",

@@ -1,9 +1,9 @@
 """Launch -> a compose file with one service; `reads.compose` is the inverse.
 
-Compose fills `$NAME` in itself and takes `$$` for one dollar. A variable without a value is passed on from
-the shell or from the `.env` file beside the compose file, so no secret stands in it; without a key that the
-engine is to ask for, compose starts nothing. A start that fails is
-tried three times and not for ever: every try may leak memory on a GB10.
+Compose expands `$NAME` itself and reads `$$` as one dollar. A variable without a value is passed on from the
+shell or from the `.env` file beside the compose file, so the file has no secrets; without the API key that
+the engine requires, compose starts nothing. A failed start is repeated three times and not for ever: every
+attempt may leak memory on a GB10.
 Seen in https://github.com/compose-spec/compose-spec/blob/main/05-services.md and deploy.md, 2026-11-15.
 """
 
@@ -15,20 +15,20 @@ from dataclasses import replace
 from firesteel.catalog import container_name
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.render.docker import after_image, contained, docker_size, has_script
+from firesteel.reads.docker import docker_size
+from firesteel.render.docker import container_of, containerized, has_script
 from firesteel.render.launch_facts import (
-    NOTHING,
+    NO_FACTS,
     RESTARTS,
     LaunchFacts,
-    by_name,
     heading,
-    is_by_name,
-    key_asked_for,
-    on_one_spark,
-    pinned,
-    reasons_by_word,
+    is_passed_through,
+    passed_through,
+    pin,
+    require_one_spark,
+    required_key,
 )
-from firesteel.render.yaml_text import Explained, document
+from firesteel.render.yaml_text import Explained, argument_list, document, explain
 
 _BOUNDED = re.compile(r"no\Z|on-failure:\d+\Z")
 _NOT_A_VARIABLE = re.compile(r"\$(?![A-Za-z_]|\{[A-Za-z_]\w*\})")
@@ -36,69 +36,75 @@ _VALUES = {"name": "container_name", "user": "user", "workdir": "working_dir", "
 _LISTS = {"device": "devices", "cap-add": "cap_add", "cap-drop": "cap_drop", "security-opt": "security_opt",
           "env-file": "env_file", "tmpfs": "tmpfs", "expose": "expose", "group-add": "group_add"}  # fmt: skip
 _SWITCHES = {"init": "init", "read-only": "read_only", "tty": "tty", "interactive": "stdin_open"}
-_NOT_HERE = frozenset({"rm", "detach"})
-"""Of a container that somebody starts by hand: compose keeps and removes its own."""
+_IGNORED = frozenset({"rm", "detach"})
+"""Options for containers started by hand: compose manages its own."""
 
 
-def compose(launch: Launch, known: LaunchFacts = NOTHING) -> str:
-    on_one_spark(launch, "a compose file")
-    launch = settled(contained(pinned(launch, known)))
-    secrets = by_name(launch)
-    head = heading(launch, known, with_reasons=has_script(launch))
+def compose(launch: Launch, facts: LaunchFacts = NO_FACTS) -> str:
+    require_one_spark(launch, "a compose file")
+    launch = with_bounded_restart(containerized(pin(launch, facts)))
+    secrets = passed_through(launch)
+    head = heading(launch, facts, with_reasons=has_script(launch))
     if secrets:
         lines = ", ".join(f"{name}=..." for name in secrets)
         head.append(f"Secrets: write {lines} into `.env` beside this file, and chmod 600 it")
-    return document({"services": {launch.name: _service(launch, known)}}, head)
+    return document({"services": {launch.name: _service(launch, facts)}}, head)
 
 
-def settled(launch: Launch) -> Launch:
-    """The launch with a restart policy that ends."""
-    box = launch.container
-    assert box is not None, "contained() gives one"
-    is_bounded = box.restart is not None and _BOUNDED.match(box.restart)
-    return launch if is_bounded else replace(launch, container=replace(box, restart=f"on-failure:{RESTARTS}"))
+def with_bounded_restart(launch: Launch) -> Launch:
+    """The launch with a restart policy that gives up."""
+    container = container_of(launch)
+    is_bounded = container.restart is not None and _BOUNDED.match(container.restart)
+    return (
+        launch
+        if is_bounded
+        else replace(launch, container=replace(container, restart=f"on-failure:{RESTARTS}"))
+    )
 
 
-def _service(launch: Launch, known: LaunchFacts) -> dict[str, object]:
-    box = launch.container
-    assert box is not None, "contained() gives one"
+def _service(launch: Launch, facts: LaunchFacts) -> dict[str, object]:
+    container = container_of(launch)
     service: dict[str, object] = {
-        "image": _text(box.image),
+        "image": _text(container.image),
         "container_name": container_name(launch.name),
         "labels": {
             "firesteel": _text(launch.name),
-            **{key: _text(value) for key, value in box.labels.items()},
+            **{key: _text(value) for key, value in container.labels.items()},
         },
-        "restart": Explained(box.restart, "a start that keeps failing is given up"),
+        "restart": Explained(container.restart, "gives up on a start that keeps failing"),
     }
-    service |= _about(box) | _options(box)
-    if box.entrypoint is not None:
-        service["entrypoint"] = [_text(box.entrypoint)] if box.entrypoint else []
-    service["command"] = _command(launch, box, known)
+    service |= _settings(container) | _options(container)
+    if container.entrypoint is not None:
+        service["entrypoint"] = [_text(container.entrypoint)] if container.entrypoint else []
+    service["command"] = argument_list(launch, facts, _text)
     if launch.env:
-        key = key_asked_for(launch)
+        key = required_key(launch)
         service["environment"] = {
-            name: f"${{{name}:?}}" if name == key else _variable(name, value, known)
+            name: f"${{{name}:?}}"
+            if name == key
+            else explain(
+                None if is_passed_through(name, value) else _text(value), facts.env_reasons.get(name)
+            )
             for name, value in launch.env.items()
         }
     return service
 
 
-def _about(box: Container) -> dict[str, object]:
-    found: dict[str, object] = {}
-    if box.ipc is not None:
-        found["ipc"] = box.ipc
-    if box.shm_bytes is not None:
-        found["shm_size"] = docker_size(box.shm_bytes)
-    if box.network is not None:
-        found["network_mode"] = box.network
-    if box.publish:
-        found["ports"] = [_text(each) for each in box.publish]
-    if box.mounts:
-        found["volumes"] = [_volume(mount) for mount in box.mounts]
-    if box.gpus is not None:
-        found["deploy"] = {"resources": {"reservations": {"devices": [_device(box.gpus)]}}}
-    return found
+def _settings(container: Container) -> dict[str, object]:
+    settings: dict[str, object] = {}
+    if container.ipc is not None:
+        settings["ipc"] = container.ipc
+    if container.shm_bytes is not None:
+        settings["shm_size"] = docker_size(container.shm_bytes)
+    if container.network is not None:
+        settings["network_mode"] = container.network
+    if container.publish:
+        settings["ports"] = [_text(port) for port in container.publish]
+    if container.mounts:
+        settings["volumes"] = [_volume(mount) for mount in container.mounts]
+    if container.gpus is not None:
+        settings["deploy"] = {"resources": {"reservations": {"devices": [_device(container.gpus)]}}}
+    return settings
 
 
 def _device(gpus: str) -> dict[str, object]:
@@ -111,7 +117,7 @@ def _device(gpus: str) -> dict[str, object]:
 
 
 def _volume(mount: Mount) -> object:
-    """Short, or long where a colon in a path would be taken for a separator."""
+    """The short form, or the long one where compose would take a colon in a path for a separator."""
     if ":" not in mount.source + mount.target:
         return _text(f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else ""))
     kind = "bind" if mount.source[:1] in ("/", ".", "~", "$") else "volume"
@@ -119,26 +125,26 @@ def _volume(mount: Mount) -> object:
     return {**long, "read_only": True} if mount.read_only else long
 
 
-def _options(box: Container) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for name, value in box.options:
+def _options(container: Container) -> dict[str, object]:
+    settings: dict[str, object] = {}
+    for name, value in container.options:
         if name in _VALUES and value is not None:
-            found[_VALUES[name]] = _text(value)
+            settings[_VALUES[name]] = _text(value)
         elif name in _LISTS and value is not None:
-            listed = found.setdefault(_LISTS[name], [])
-            assert isinstance(listed, list)
-            listed.append(_text(value))
+            items = settings.setdefault(_LISTS[name], [])
+            assert isinstance(items, list)
+            items.append(_text(value))
         elif name in _SWITCHES:
-            found[_SWITCHES[name]] = value != "false"
+            settings[_SWITCHES[name]] = value != "false"
         elif name == "ulimit" and value is not None:
-            limits = found.setdefault("ulimits", {})
+            limits = settings.setdefault("ulimits", {})
             assert isinstance(limits, dict)
             limits |= _ulimit(value)
-        elif name not in _NOT_HERE:
+        elif name not in _IGNORED:
             raise UsageError(
-                f"a compose file has no word for `--{name}`", next="firesteel render --as docker"
+                f"a compose file has no equivalent of `--{name}`", next="firesteel render --as docker"
             )
-    return found
+    return settings
 
 
 def _ulimit(value: str) -> dict[str, object]:
@@ -147,23 +153,8 @@ def _ulimit(value: str) -> dict[str, object]:
     return {name: {"soft": int(soft), "hard": int(hard)} if hard else int(soft)}
 
 
-def _command(launch: Launch, box: Container, known: LaunchFacts) -> list[object]:
-    reasons = reasons_by_word(launch, known)
-    words: list[object] = []
-    for group in after_image(launch, box):
-        for word in group:
-            why = reasons.get(word) if word == group[0] else None
-            words.append(Explained(_text(word), why) if why else _text(word))
-    return words
-
-
-def _variable(name: str, value: str, known: LaunchFacts) -> object:
-    said = None if is_by_name(name, value) else _text(value)
-    return Explained(said, known.env_reasons[name]) if name in known.env_reasons else said
-
-
 def _text(text: str) -> str:
-    """Dollars that no variable follows are doubled; the engine's own JSON has no variables."""
+    """Double the dollars that begin no variable; the engine's own JSON has no variables."""
     if text[:1] in ("{", "["):
         return text.replace("$", "$$")
     return _NOT_A_VARIABLE.sub("$$", text)

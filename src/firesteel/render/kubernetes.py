@@ -1,11 +1,11 @@
-"""Launches -> Kubernetes: one Service, one volume, and a Deployment for each way to serve.
+"""Launches -> Kubernetes: one Service, one volume, and a Deployment for each launch.
 
 All Deployments carry the Service's label, so clients keep one name while models change behind it. Only one
-has a replica; `strategy: Recreate` and the limit of one GPU see to it that two never hold the memory at once.
-The pod asks for nothing that Kubernetes' `baseline` profile refuses, which Talos enforces: shared memory is a
-sized `emptyDir` and not the host's IPC namespace, weights are in a claim and not on a host path. Keys come
-from a Secret that the manifest names and does not hold. Service links are off: a Service called `vllm` would
-set `VLLM_PORT` and friends, which vLLM reads.
+has a replica; `strategy: Recreate` and the limit of one GPU ensure that two never use the memory at once. The
+pod needs nothing that Kubernetes' `baseline` profile refuses, which Talos enforces: shared memory is a sized
+`emptyDir` and not the host's IPC namespace, weights are in a claim and not on a host path. Keys come from a
+Secret that the manifest names and does not contain. Service links are off: a Service called `vllm` would set
+`VLLM_PORT` and the like, which vLLM reads.
 `reads.kubernetes` is the inverse.
 Seen in https://kubernetes.io/docs/reference/generated/kubernetes-api/v1.32/,
 https://docs.siderolabs.com/kubernetes-guides/security/pod-security (Talos enforces `baseline`),
@@ -23,23 +23,22 @@ from math import ceil
 
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.render.docker import after_image, contained, has_script
+from firesteel.render.docker import container_of, containerized, has_script
 from firesteel.render.launch_facts import (
     DOWNLOAD_BYTES_PER_S,
     KEY_VARIABLES,
     LaunchFacts,
-    by_name,
     heading,
-    is_by_name,
-    on_one_spark,
-    pinned,
-    reasons_by_word,
+    is_passed_through,
+    passed_through,
+    pin,
+    require_one_spark,
 )
-from firesteel.render.yaml_text import Explained, document
+from firesteel.render.yaml_text import Explained, argument_list, document, explain
 from firesteel.units import GIB, MIB
 
 SHM_BYTES = 10 * GIB
-"""In place of the host's IPC namespace."""
+"""Replaces the host's IPC namespace."""
 UNKNOWN_START_S = 1800
 _PERIOD_S = 10
 _NAME = "app.kubernetes.io/name"
@@ -49,12 +48,12 @@ _DOLLAR = re.compile(r"\$(?=[$(])")
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a cluster decides and a launch does not."""
+    """What depends on the cluster and not on the launch."""
 
     service: str | None = None
-    """The name that clients use; None: the model's own, or `firesteel` for several."""
+    """The name that clients use; None: that of the model, or `firesteel` for several."""
     on_tailnet: bool = False
-    """Reached by that name through Tailscale's operator."""
+    """Expose it under that name through Tailscale's operator."""
     runtime_class: str = "nvidia"
 
 
@@ -65,28 +64,26 @@ CLUSTER = Cluster()
 class _Variant:
     name: str
     launch: Launch
-    known: LaunchFacts
+    facts: LaunchFacts
 
 
 def kubernetes(launches: Sequence[tuple[Launch, LaunchFacts]], cluster: Cluster = CLUSTER) -> str:
     """Service, claim and Deployments; the first of them runs."""
     service, variants = _variants(launches, cluster)
     parts = [_service(service, cluster), _claim(service, variants)]
-    parts += [_deployment(each, service, cluster, int(at == 0)) for at, each in enumerate(variants)]
+    parts += [_deployment(variant, service, cluster, int(n == 0)) for n, variant in enumerate(variants)]
     head = _head(service, variants)
-    return "---\n".join(document(part, head if at == 0 else ()) for at, part in enumerate(parts))
+    return "---\n".join(document(part, head if n == 0 else ()) for n, part in enumerate(parts))
 
 
 def swap_script(launches: Sequence[tuple[Launch, LaunchFacts]], cluster: Cluster = CLUSTER) -> str:
-    """A script that lets one variant go, waits until its memory is free, and starts another."""
+    """A script that stops one variant, waits until its memory is free, and starts another."""
     service, variants = _variants(launches, cluster)
     if len(variants) < 2:
-        raise UsageError(
-            "one model has nothing to be swapped with", next="firesteel render A B --as kubernetes-swap"
-        )
-    patience = max(_patience_s(each.known) for each in variants)
-    names = " ".join(each.name for each in variants)
-    return _SWAP.format(service=service, names=names, bars=names.replace(" ", "|"), patience=patience)
+        raise UsageError("there is only one model to swap", next="firesteel render A B --as kubernetes-swap")
+    timeout_s = max(_startup_timeout_s(variant.facts) for variant in variants)
+    names = " ".join(variant.name for variant in variants)
+    return _SWAP.format(service=service, names=names, bars=names.replace(" ", "|"), timeout_s=timeout_s)
 
 
 _SWAP = """\
@@ -105,63 +102,66 @@ for other in {names}; do
   [ -z "$left" ] || kubectl wait --for=delete pod -l "app.kubernetes.io/instance=$other" --timeout=180s
 done
 kubectl scale "deployment/$wanted" --replicas=1
-kubectl rollout status "deployment/$wanted" --timeout={patience}s
+kubectl rollout status "deployment/$wanted" --timeout={timeout_s}s
 """
 
 
 def _variants(launches: Sequence[tuple[Launch, LaunchFacts]], cluster: Cluster) -> tuple[str, list[_Variant]]:
-    found = [_Variant(dns_name(launch.name), in_pod(launch, known), known) for launch, known in launches]
-    names = [each.name for each in found]
+    variants = [_Variant(dns_name(launch.name), for_pod(launch, facts), facts) for launch, facts in launches]
+    names = [variant.name for variant in variants]
     if len(set(names)) < len(names):
-        raise UsageError(f"two of these would be called the same: {', '.join(names)}", next="name each once")
+        raise UsageError(
+            f"two Deployments would have the same name: {', '.join(names)}", next="name each model once"
+        )
     service = cluster.service or (names[0] if len(names) == 1 else "firesteel")
     if dns_name(service) != service:
-        raise UsageError(f"`{service}` is no name of a Service", next=f"--service {dns_name(service)}")
-    return service, found
+        raise UsageError(
+            f"`{service}` is not a valid name of a Service", next=f"--service {dns_name(service)}"
+        )
+    return service, variants
 
 
 def dns_name(name: str) -> str:
-    """A label of DNS: letters, digits and dashes, a letter first, 63 at most."""
+    """A DNS label: at most 63 letters, digits and dashes, beginning with a letter."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "model"
     return (plain if plain[0].isalpha() else f"m-{plain}")[:63].rstrip("-")
 
 
-def in_pod(launch: Launch, known: LaunchFacts) -> Launch:
-    """The launch as a pod has it: no published port, shared memory of its own, a key that it asks for."""
-    on_one_spark(launch, "a Deployment")
-    launch = contained(pinned(launch, known))
-    box = launch.container
-    assert box is not None, "contained() gives one"
-    if box.network or box.options:
-        said = "--network" if box.network else f"--{box.options[0][0]}"
-        raise UsageError(f"the manifest has no word for `{said}`", next="firesteel render --as docker")
+def for_pod(launch: Launch, facts: LaunchFacts) -> Launch:
+    """The launch as a pod runs it: no published port, its own shared memory, an API key."""
+    require_one_spark(launch, "a Deployment")
+    launch = containerized(pin(launch, facts))
+    container = container_of(launch)
+    if container.network or container.options:
+        option = "network" if container.network else container.options[0][0]
+        raise UsageError(f"a manifest has no equivalent of `--{option}`", next="firesteel render --as docker")
     key = KEY_VARIABLES.get(launch.engine)
     if key is None:
         raise UsageError(
-            f"{launch.engine} takes its key only as a word of its command, and a cluster can reach a Service",
+            f"{launch.engine} takes its API key only as an argument, and the cluster can reach a Service",
             next="firesteel render --as compose, which publishes on 127.0.0.1",
         )
-    shm = box.shm_bytes or (SHM_BYTES if box.ipc else None)
-    pod = replace(box, publish=(), ipc=None, shm_bytes=shm, restart=None)
+    shm = container.shm_bytes or (SHM_BYTES if container.ipc else None)
+    pod = replace(container, publish=(), ipc=None, shm_bytes=shm, restart=None)
     return replace(launch, env={**launch.env, key: f"${key}"}, container=pod)
 
 
 def _head(service: str, variants: Sequence[_Variant]) -> list[str]:
     first = variants[0]
     lines: list[str] = []
-    for each in variants:
-        lines += heading(each.launch, each.known, with_reasons=has_script(each.launch))
-    needed = sorted({name for each in variants for name in by_name(each.launch)})
+    for variant in variants:
+        lines += heading(variant.launch, variant.facts, with_reasons=has_script(variant.launch))
+    needed = sorted({name for variant in variants for name in passed_through(variant.launch)})
     lines += [
         f"Secrets first: a file keys.env (chmod 600) with {', '.join(f'{name}=...' for name in needed)}, then"
         f" kubectl create secret generic {service}-keys --from-env-file=keys.env",
-        "Talos: the nodes need the extensions nvidia-open-gpu-kernel-modules and nvidia-container-toolkit, a"
+        "Talos: nodes need the extensions nvidia-open-gpu-kernel-modules and nvidia-container-toolkit, a"
         " RuntimeClass `nvidia`, and NVIDIA's device plugin",
-        "A Deployment restarts its pod for ever, ever more slowly; one that cannot start is ended by"
+        "A Deployment restarts its pod for ever, at growing intervals; to stop one that cannot start:"
         f" kubectl scale deployment/{first.name} --replicas=0",
     ]
     if len(set(KEY_VARIABLES.values()) & set(needed)) > 1:
-        lines.append("Each engine reads its key from a variable of its own: give them the same key")
+        lines.append("Each engine reads its key from its own variable: set all of them to the same key")
     if len(variants) > 1:
         lines += _swap_lines(variants[0].name, variants[1].name)
     return lines
@@ -178,7 +178,7 @@ def _swap_lines(old: str, new: str) -> list[str]:
 
 def _service(service: str, cluster: Cluster) -> dict[str, object]:
     notes: dict[str, object] = {
-        "tailscale.com/hostname": Explained(service, "its name in MagicDNS, once it is exposed")
+        "tailscale.com/hostname": Explained(service, "its name in MagicDNS once exposed")
     }
     if cluster.on_tailnet:
         notes["tailscale.com/expose"] = Explained(
@@ -196,17 +196,17 @@ def _service(service: str, cluster: Cluster) -> dict[str, object]:
 
 
 def _claim(service: str, variants: Sequence[_Variant]) -> dict[str, object]:
-    weights = [each.known.weights_bytes for each in variants]
-    known = sum(each or 0 for each in weights)
-    size = ceil((1.2 * known + 10 * GIB) / GIB) if all(weights) else 200
-    why = "the weights and a fifth more" if all(weights) else "the weights' size is not known"
+    weights = [variant.facts.weights_bytes for variant in variants]
+    total_bytes = sum(size or 0 for size in weights)
+    size_gib = ceil((1.2 * total_bytes + 10 * GIB) / GIB) if all(weights) else 200
+    why = "the weights and a fifth more" if all(weights) else "the size of the weights is unknown"
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": f"{service}-models", "labels": {_NAME: service}},
         "spec": {
             "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": Explained(f"{size}Gi", why)}},
+            "resources": {"requests": {"storage": Explained(f"{size_gib}Gi", why)}},
         },
     }
 
@@ -219,9 +219,11 @@ def _deployment(variant: _Variant, service: str, cluster: Cluster, replicas: int
         "metadata": {"name": variant.name, "labels": labels},
         "spec": {
             "replicas": replicas,
-            "strategy": Explained({"type": "Recreate"}, "the memory holds one of it: the old pod goes first"),
+            "strategy": Explained(
+                {"type": "Recreate"}, "two do not fit into memory: the old pod stops first"
+            ),
             "revisionHistoryLimit": 2,
-            "progressDeadlineSeconds": _patience_s(variant.known) + 600,
+            "progressDeadlineSeconds": _startup_timeout_s(variant.facts) + 600,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": _pod(variant, service, cluster)},
         },
@@ -229,80 +231,74 @@ def _deployment(variant: _Variant, service: str, cluster: Cluster, replicas: int
 
 
 def _pod(variant: _Variant, service: str, cluster: Cluster) -> dict[str, object]:
-    box = variant.launch.container
-    assert box is not None, "contained() gives one"
+    container = variant.launch.container
+    assert container is not None, "contained() gives one"
     pod: dict[str, object] = {
-        "enableServiceLinks": Explained(False, "variables like VLLM_PORT would be read as settings"),
+        "enableServiceLinks": Explained(False, "vLLM would read variables like VLLM_PORT as settings"),
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 60,
     }
-    if box.gpus is not None:
+    if container.gpus is not None:
         pod["runtimeClassName"] = cluster.runtime_class
-    pod["containers"] = [_container(variant, box, service)]
-    volumes = _volumes(box, service)
+    pod["containers"] = [_container(variant, container, service)]
+    volumes = _volumes(container, service)
     if volumes:
         pod["volumes"] = volumes
     return pod
 
 
-def _container(variant: _Variant, box: Container, service: str) -> dict[str, object]:
-    launch, known = variant.launch, variant.known
-    found: dict[str, object] = {"name": "engine", "image": box.image}
-    found |= _command(launch, box, known)
-    found["env"] = [_variable(name, value, service, known) for name, value in launch.env.items()]
-    found["ports"] = [{"name": "http", "containerPort": launch.port}]
-    found["resources"] = _resources(box, known)
-    found["securityContext"] = {
+def _container(variant: _Variant, container: Container, service: str) -> dict[str, object]:
+    launch, facts = variant.launch, variant.facts
+    spec: dict[str, object] = {"name": "engine", "image": container.image}
+    spec |= _command(launch, container, facts)
+    spec["env"] = [_variable(name, value, service, facts) for name, value in launch.env.items()]
+    spec["ports"] = [{"name": "http", "containerPort": launch.port}]
+    spec["resources"] = _resources(container, facts)
+    spec["securityContext"] = {
         "allowPrivilegeEscalation": False,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    found |= _probes(known)
-    mounts = [*_mounts(box)]
+    spec |= _probes(facts)
+    mounts = _mounts(container)
     if mounts:
-        found["volumeMounts"] = mounts
-    return found
+        spec["volumeMounts"] = mounts
+    return spec
 
 
-def _command(launch: Launch, box: Container, known: LaunchFacts) -> dict[str, object]:
-    """`command` takes the place of the image's entrypoint, `args` follow it."""
-    reasons = reasons_by_word(launch, known)
-    words: list[object] = []
-    for group in after_image(launch, box):
-        for word in group:
-            why = reasons.get(word) if word == group[0] else None
-            words.append(Explained(_text(word), why) if why else _text(word))
-    if box.entrypoint is None:
-        return {"args": words}
-    if box.entrypoint == "":
-        return {"command": words}
-    return {"command": [_text(box.entrypoint)], "args": words}
+def _command(launch: Launch, container: Container, facts: LaunchFacts) -> dict[str, object]:
+    """`command` replaces the image's entrypoint, `args` follow it."""
+    arguments = argument_list(launch, facts, _text)
+    if container.entrypoint is None:
+        return {"args": arguments}
+    if container.entrypoint == "":
+        return {"command": arguments}
+    return {"command": [_text(container.entrypoint)], "args": arguments}
 
 
 def _text(word: str) -> str:
-    """`$(NAME)` is Kubernetes' own; a doubled dollar is one."""
+    """Kubernetes expands `$(NAME)` and reads a doubled dollar as one."""
     return _DOLLAR.sub("$$", word)
 
 
-def _variable(name: str, value: str, service: str, known: LaunchFacts) -> dict[str, object]:
-    said: object = Explained(name, known.env_reasons[name]) if name in known.env_reasons else name
-    if not is_by_name(name, value):
-        return {"name": said, "value": _text(value)}
-    return {"name": said, "valueFrom": {"secretKeyRef": {"name": f"{service}-keys", "key": name}}}
+def _variable(name: str, value: str, service: str, facts: LaunchFacts) -> dict[str, object]:
+    explained = explain(name, facts.env_reasons.get(name))
+    if not is_passed_through(name, value):
+        return {"name": explained, "value": _text(value)}
+    return {"name": explained, "valueFrom": {"secretKeyRef": {"name": f"{service}-keys", "key": name}}}
 
 
-def _resources(box: Container, known: LaunchFacts) -> dict[str, object]:
+def _resources(container: Container, facts: LaunchFacts) -> dict[str, object]:
     limits: dict[str, object] = {}
-    if box.gpus is not None:
+    if container.gpus is not None:
         limits["nvidia.com/gpu"] = Explained(
-            _gpus(box.gpus), "a Spark has one, so two variants cannot run at once"
+            _gpus(container.gpus), "a Spark has one, so two variants cannot run at once"
         )
-    found: dict[str, object] = {"limits": limits} if limits else {}
-    if known.needed_bytes:
-        size = f"{ceil(known.needed_bytes / MIB)}Mi"
-        found["requests"] = {
-            "memory": Explained(size, "as planned; CUDA's memory is not counted by a limit, so there is none")
-        }
-    return found
+    resources: dict[str, object] = {"limits": limits} if limits else {}
+    if facts.needed_bytes:
+        size = f"{ceil(facts.needed_bytes / MIB)}Mi"
+        why = "as planned; there is no limit, since a limit does not count CUDA's memory"
+        resources["requests"] = {"memory": Explained(size, why)}
+    return resources
 
 
 def _gpus(gpus: str) -> str:
@@ -311,53 +307,52 @@ def _gpus(gpus: str) -> str:
     return "1" if gpus == "all" else str(len(gpus.strip('"').removeprefix("device=").split(",")))
 
 
-def _patience_s(known: LaunchFacts) -> int:
-    """The slow end of the planned start, and the time to fetch the weights the first time."""
-    start = known.start_up_s or UNKNOWN_START_S
-    return ceil(start + (known.weights_bytes or 0) / DOWNLOAD_BYTES_PER_S)
+def _startup_timeout_s(facts: LaunchFacts) -> int:
+    """The slow end of the planned start-up, and the time to download the weights."""
+    start = facts.start_up_s or UNKNOWN_START_S
+    return ceil(start + (facts.weights_bytes or 0) / DOWNLOAD_BYTES_PER_S)
 
 
-def _probes(known: LaunchFacts) -> dict[str, object]:
+def _probes(facts: LaunchFacts) -> dict[str, object]:
     health: dict[str, object] = {"path": "/health", "port": "http"}
-    tries = ceil(_patience_s(known) / _PERIOD_S)
-    fetch = ", and for the weights at 25 MB/s" if known.weights_bytes else ""
-    planned = f"{known.start_up_s:.0f} s, the slow end of the plan" if known.start_up_s else "half an hour"
+    tries = ceil(_startup_timeout_s(facts) / _PERIOD_S)
+    download = ", and for the weights at 25 MB/s" if facts.weights_bytes else ""
+    planned = f"{facts.start_up_s:.0f} s, the slow end of the plan" if facts.start_up_s else "half an hour"
     return {
         "startupProbe": Explained(
             {"httpGet": health, "periodSeconds": _PERIOD_S, "timeoutSeconds": 5, "failureThreshold": tries},
-            f"waits for {planned}{fetch}",
+            f"waits for {planned}{download}",
         ),
         "readinessProbe": {"httpGet": health, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
         "livenessProbe": Explained(
             {"httpGet": health, "periodSeconds": 30, "timeoutSeconds": 15, "failureThreshold": 5},
-            "slow to judge: a restart costs the whole start-up",
+            "slow, since a restart costs the whole start-up",
         ),
     }
 
 
-def _mounts(box: Container) -> list[dict[str, object]]:
-    found = [_mount(mount, at) for at, mount in enumerate(box.mounts)]
-    if box.shm_bytes is not None:
-        found.append({"name": "shm", "mountPath": "/dev/shm"})
-    return found
+def _mounts(container: Container) -> list[dict[str, object]]:
+    mounts = [_mount(mount, index) for index, mount in enumerate(container.mounts)]
+    if container.shm_bytes is not None:
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    return mounts
 
 
-def _mount(mount: Mount, at: int) -> dict[str, object]:
-    """All from the one claim, each but the first in a folder of its own."""
-    found: dict[str, object] = {"name": "models", "mountPath": mount.target}
-    if at:
-        found["subPath"] = f"mount-{at + 1}"
+def _mount(mount: Mount, index: int) -> dict[str, object]:
+    """All mounts use the one claim; each but the first has its own folder in it."""
+    spec: dict[str, object] = {"name": "models", "mountPath": mount.target}
+    if index:
+        spec["subPath"] = f"mount-{index + 1}"
     if mount.read_only:
-        found["readOnly"] = Explained(True, f"put into the claim what is in {mount.source}")
-    return found
+        spec["readOnly"] = Explained(True, f"copy the content of {mount.source} into the claim")
+    return spec
 
 
-def _volumes(box: Container, service: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = []
-    if box.mounts:
-        found.append({"name": "models", "persistentVolumeClaim": {"claimName": f"{service}-models"}})
-    if box.shm_bytes is not None:
-        found.append(
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{ceil(box.shm_bytes / MIB)}Mi"}}
-        )
-    return found
+def _volumes(container: Container, service: str) -> list[dict[str, object]]:
+    volumes: list[dict[str, object]] = []
+    if container.mounts:
+        volumes.append({"name": "models", "persistentVolumeClaim": {"claimName": f"{service}-models"}})
+    if container.shm_bytes is not None:
+        size = f"{ceil(container.shm_bytes / MIB)}Mi"
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}})
+    return volumes

@@ -1,7 +1,7 @@
-"""What a launch does not say of itself: why each flag is there, how long it takes to start, which bytes.
+"""Facts about a launch that are not part of it: the reason for each flag, the start-up time, digests, sizes.
 
-Every form shows it in its own way: as comments, as a probe's patience, as the size of a volume. A reason may
-come from a user's own recipe, so it is one line before it becomes a comment.
+Every format shows them in its own way: as comments, as the timeout of a probe, as the size of a volume. A
+reason may come from a user's own recipe, so it is made one line before it becomes a comment.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from firesteel.launch import EngineName, Launch
 from firesteel.units import show_bytes, show_seconds
 
 RESTARTS = 3
-"""How often a start that fails is tried again: each try may leak memory on a GB10."""
+"""How often a failed start is repeated: each attempt may leak memory on a GB10."""
 DOWNLOAD_BYTES_PER_S = 25_000_000
-"""What a line of 200 Mbit/s brings; a first start may have to fetch the weights."""
+"""A connection of 200 Mbit/s; the first start may have to download the weights."""
 KEY_VARIABLES: Mapping[EngineName, str] = {"vllm": "VLLM_API_KEY", "llamacpp": "LLAMA_API_KEY"}
-"""Where an engine reads the key that it asks for. SGLang takes it as a word of its command alone."""
+"""The variable from which an engine reads its API key. SGLang takes it only as an argument."""
 _REVISION_ENGINES = ("vllm", "sglang")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -32,23 +32,23 @@ class LaunchFacts:
     """By flag, as in `Launch.flags`."""
     env_reasons: Mapping[str, str] = field(default_factory=dict)
     start_up_s: float | None = None
-    """At the slow end of its band; None: not known."""
+    """The high end of its band; None: unknown."""
     needed_bytes: int | None = None
-    """Of memory, at the high end of its band."""
+    """Memory, at the high end of its band."""
     weights_bytes: int | None = None
     digest: str | None = None
     """`sha256:...` of the image; None: only its tag is known."""
     revision: str | None = None
-    """The model's commit on the Hub; None: not known."""
+    """The model's commit on the Hub; None: unknown."""
     is_gated: bool = False
-    """The Hub asks for a token."""
+    """The Hub requires a token."""
 
 
-NOTHING = LaunchFacts()
+NO_FACTS = LaunchFacts()
 
 
-def digest_of(reference: str, images: Images) -> str | None:
-    """The digest that the registry was seen to have for exactly this tag."""
+def find_digest(reference: str, images: Images) -> str | None:
+    """The recorded digest of exactly this tag."""
     if "@" in reference:
         return None
     for digest, image in images.digests.items():
@@ -57,89 +57,89 @@ def digest_of(reference: str, images: Images) -> str | None:
     return None
 
 
-def pinned(launch: Launch, known: LaunchFacts) -> Launch:
-    """The launch with image and model by the exact bytes, where they are known, and the token by name."""
-    flags, env, box = dict(launch.flags), dict(launch.env), launch.container
-    if known.revision and launch.engine in _REVISION_ENGINES and _HUB_ID.fullmatch(launch.model):
-        flags.setdefault("revision", known.revision)
-    if known.is_gated and box:
+def pin(launch: Launch, facts: LaunchFacts) -> Launch:
+    """The launch with the digest of its image and the revision of its model, where known, and the Hub token
+    passed on by name."""
+    flags, env, container = dict(launch.flags), dict(launch.env), launch.container
+    if facts.revision and launch.engine in _REVISION_ENGINES and _HUB_ID.fullmatch(launch.model):
+        flags.setdefault("revision", facts.revision)
+    if facts.is_gated and container:
         env.setdefault("HF_TOKEN", "$HF_TOKEN")
-    if known.digest and box and "@" not in box.image:
-        box = replace(box, image=f"{box.image}@{known.digest}")
-    return replace(launch, flags=flags, env=env, container=box)
+    if facts.digest and container and "@" not in container.image:
+        container = replace(container, image=f"{container.image}@{facts.digest}")
+    return replace(launch, flags=flags, env=env, container=container)
 
 
-def is_by_name(name: str, value: str) -> bool:
-    """The variable is passed on from outside, so its value stands nowhere."""
+def is_passed_through(name: str, value: str) -> bool:
+    """The variable is passed on from outside, so its value is not written anywhere."""
     return value == f"${name}"
 
 
-def by_name(launch: Launch) -> list[str]:
-    return [name for name, value in launch.env.items() if is_by_name(name, value)]
+def passed_through(launch: Launch) -> list[str]:
+    return [name for name, value in launch.env.items() if is_passed_through(name, value)]
 
 
-def key_asked_for(launch: Launch) -> str | None:
-    """The variable without which the engine would answer everybody; None: it does so on purpose."""
+def required_key(launch: Launch) -> str | None:
+    """The variable with the API key, without which the engine would answer anyone; None: no key is used."""
     name = KEY_VARIABLES.get(launch.engine)
-    return name if name and is_by_name(name, launch.env.get(name, "")) else None
+    return name if name and is_passed_through(name, launch.env.get(name, "")) else None
 
 
-def on_one_spark(launch: Launch, form: str) -> None:
-    """A file of most tools describes one machine."""
+def require_one_spark(launch: Launch, file_format: str) -> None:
     if launch.sparks > 1:
         raise UsageError(
-            f"{launch.name} runs on {launch.sparks} Sparks, and {form} describes one",
+            f"{launch.name} runs on {launch.sparks} Sparks, and {file_format} describes one",
             next=f"firesteel render {launch.name} --as sparkrun",
         )
 
 
-def reasons_by_word(launch: Launch, known: LaunchFacts) -> dict[str, str]:
-    """The first word of each flag, as the engine spells it -> why it is there."""
+def flag_comments(launch: Launch, facts: LaunchFacts) -> dict[str, str]:
+    """Flags as the engine spells them -> the reason for each."""
     return {
-        engines.spell(launch.engine, name, launch.flags[name])[0]: why
-        for name, why in known.flag_reasons.items()
-        if name in launch.flags and engines.spell(launch.engine, name, launch.flags[name])
+        spelled[0]: why
+        for name, why in facts.flag_reasons.items()
+        if name in launch.flags and (spelled := engines.spell(launch.engine, name, launch.flags[name]))
     }
 
 
-def heading(launch: Launch, known: LaunchFacts, *, with_reasons: bool = False) -> list[str]:
-    """What stands at the top of every form."""
-    version = f" {launch.version}" if launch.version else ", version not known"
+def heading(launch: Launch, facts: LaunchFacts, *, with_reasons: bool = False) -> list[str]:
+    """The comment lines at the top of every format."""
+    version = f" {launch.version}" if launch.version else ", unknown version"
     lines = [f"{launch.name}: {launch.model} in {launch.engine}{version}"]
     sizes = []
-    if known.needed_bytes:
-        sizes.append(f"needs up to {show_bytes(known.needed_bytes)} of memory")
-    if known.start_up_s:
-        sizes.append(f"answers after {show_seconds(known.start_up_s)} at most")
-    if known.weights_bytes:
-        sizes.append(f"the first start fetches {show_bytes(known.weights_bytes)}")
+    if facts.needed_bytes:
+        sizes.append(f"up to {show_bytes(facts.needed_bytes)} of memory")
+    if facts.start_up_s:
+        sizes.append(f"ready within {show_seconds(facts.start_up_s)}")
+    if facts.weights_bytes:
+        sizes.append(f"the first start downloads {show_bytes(facts.weights_bytes)}")
     if sizes:
         lines.append("Planned: " + "; ".join(sizes))
-    lines += _loose(launch, known)
+    lines += _unpinned(launch, facts)
     if with_reasons:
-        lines += [f"{word}: {why}" for word, why in reasons_by_word(launch, known).items()]
-        lines += [f"{name}: {why}" for name, why in known.env_reasons.items() if name in launch.env]
+        lines += [f"{word}: {why}" for word, why in flag_comments(launch, facts).items()]
+        lines += [f"{name}: {why}" for name, why in facts.env_reasons.items() if name in launch.env]
     return lines
 
 
-def _loose(launch: Launch, known: LaunchFacts) -> list[str]:
-    """What is not pinned, and how to pin it."""
+def _unpinned(launch: Launch, facts: LaunchFacts) -> list[str]:
+    """What is not pinned."""
     image = launch.container.image if launch.container else None
     lines = []
     if image and "@" not in image:
-        lines.append("The image is named by its tag, which can move; its digest is not known here")
-    if _HUB_ID.fullmatch(launch.model) and "revision" not in launch.flags and not known.revision:
+        lines.append("The image is named by its tag, which can change; its digest is unknown")
+    if _HUB_ID.fullmatch(launch.model) and "revision" not in launch.flags and not facts.revision:
         lines.append(
-            "The model's revision is not pinned: what its author pushes next is what the next pull gets"
+            "The revision of the model is not pinned: the next download gets whatever its author pushed last"
         )
     return lines
 
 
 def comments(lines: Iterable[str], indent: int = 0) -> list[str]:
-    """Each as one line: whatever it holds, it stays a comment."""
+    """Each as a single line: whatever it contains, it stays a comment."""
     pad = " " * indent
-    return [f"{pad}# {' '.join(_shown(line).split())}" for line in lines]
+    return [f"{pad}# {' '.join(_printable(line).split())}" for line in lines]
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,9 +1,9 @@
 """Launch -> a podman quadlet (`NAME.container`); `reads.systemd` is the inverse.
 
-Podman makes a systemd service of it. What has a key is said by its key; what has none (`--ipc`, a cleared
-entrypoint, a variable passed on by name) goes through `PodmanArgs`. Podman asks where a short image name is
-meant to come from, so docker's own registry is written out. Its parser takes no comment inside a continued
-line, so reasons stand above `Exec=`.
+Podman generates a systemd service from it. Settings without a key of their own (`--ipc`, a cleared
+entrypoint, a variable passed on by name) go through `PodmanArgs`. Podman asks for the registry of a short
+image name, so docker's registry is added. Its parser allows no comment inside a continued line, so the
+reasons come above `Exec=`.
 Seen in https://docs.podman.io/en/latest/markdown/podman-container.unit.5.html, 2026-11-15.
 """
 
@@ -14,19 +14,20 @@ from dataclasses import replace
 from firesteel.catalog import container_name
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.render.docker import after_image, contained, docker_size
+from firesteel.reads.docker import docker_size
+from firesteel.render.docker import container_arguments, container_of, containerized
 from firesteel.render.launch_facts import (
-    NOTHING,
+    NO_FACTS,
     LaunchFacts,
-    by_name,
     comments,
+    flag_comments,
     heading,
-    is_by_name,
-    on_one_spark,
-    pinned,
-    reasons_by_word,
+    is_passed_through,
+    passed_through,
+    pin,
+    require_one_spark,
 )
-from firesteel.render.systemd import INSTALL, install, restarting, secrets, unit_section
+from firesteel.render.systemd import INSTALL_SECTION, install_notes, restart_lines, secret_lines, unit_section
 from firesteel.render.unit_text import unit_line, unit_word
 
 PULL_S = 3600
@@ -35,88 +36,91 @@ _VALUES = {"user": "User", "workdir": "WorkingDir", "ulimit": "Ulimit", "cap-add
            "cap-drop": "DropCapability", "group-add": "GroupAdd", "device": "AddDevice"}  # fmt: skip
 
 
-def quadlet(launch: Launch, known: LaunchFacts = NOTHING) -> str:
+def quadlet(launch: Launch, facts: LaunchFacts = NO_FACTS) -> str:
     """The text of `~/.config/containers/systemd/firesteel-NAME.container`."""
-    on_one_spark(launch, "a quadlet")
-    launch = podmans(contained(pinned(launch, known)))
+    require_one_spark(launch, "a quadlet")
+    launch = for_podman(containerized(pin(launch, facts)))
     unit = container_name(launch.name)
-    head = [*heading(launch, known), *install(f"~/.config/containers/systemd/{unit}.container", unit)]
-    lines = [*comments(head), *unit_section(launch, known), "", "[Container]", *_container(launch, known)]
-    lines += ["", "[Service]", *secrets(launch), *restarting(), f"TimeoutStartSec={PULL_S}"]
-    return "\n".join([*lines, "", *INSTALL]) + "\n"
+    head = [*heading(launch, facts), *install_notes(f"~/.config/containers/systemd/{unit}.container", unit)]
+    lines = [*comments(head), *unit_section(launch, facts), "", "[Container]", *_container(launch, facts)]
+    lines += ["", "[Service]", *secret_lines(launch), *restart_lines(), f"TimeoutStartSec={PULL_S}"]
+    return "\n".join([*lines, "", *INSTALL_SECTION]) + "\n"
 
 
-def podmans(launch: Launch) -> Launch:
-    """The launch as podman runs it: registry written out, restarts left to systemd."""
-    box = launch.container
-    assert box is not None, "contained() gives one"
-    host, slash, _ = box.image.partition("/")
-    is_whole = slash and ("." in host or ":" in host or host == "localhost")
-    image = box.image if is_whole else f"docker.io/{box.image}" if slash else f"docker.io/library/{box.image}"
-    kept = tuple(option for option in box.options if option[0] not in ("rm", "detach"))
-    return replace(launch, container=replace(box, image=image, restart=None, options=kept))
+def for_podman(launch: Launch) -> Launch:
+    """The launch as podman runs it: the image with its registry, restarts left to systemd."""
+    container = container_of(launch)
+    host, slash, _ = container.image.partition("/")
+    has_registry = slash and ("." in host or ":" in host or host == "localhost")
+    image = (
+        container.image
+        if has_registry
+        else f"docker.io/{container.image}"
+        if slash
+        else f"docker.io/library/{container.image}"
+    )
+    options = tuple(option for option in container.options if option[0] not in ("rm", "detach"))
+    return replace(launch, container=replace(container, image=image, restart=None, options=options))
 
 
-def _container(launch: Launch, known: LaunchFacts) -> list[str]:
-    box = launch.container
-    assert box is not None, "contained() gives one"
-    named = dict(box.options).get("name") or container_name(launch.name)
-    lines = [f"Image={unit_word(box.image)}", f"ContainerName={unit_word(named)}"]
-    labels = {"firesteel": launch.name, **box.labels}
+def _container(launch: Launch, facts: LaunchFacts) -> list[str]:
+    container = container_of(launch)
+    name = dict(container.options).get("name") or container_name(launch.name)
+    lines = [f"Image={unit_word(container.image)}", f"ContainerName={unit_word(name)}"]
+    labels = {"firesteel": launch.name, **container.labels}
     lines += [f"Label={unit_word(f'{name}={value}')}" for name, value in labels.items()]
-    lines += _resources(box)
-    lines += [f"PublishPort={unit_word(each)}" for each in box.publish]
-    lines += [_volume(mount) for mount in box.mounts]
-    lines += _environment(launch, known)
-    lines += _options(box)
-    if box.entrypoint is not None:
-        lines.append(unit_line("PodmanArgs", [(f"--entrypoint={box.entrypoint}",)]))
-    why = (f"{word}: {why}" for word, why in reasons_by_word(launch, known).items())
-    return [*lines, *comments(why), unit_line("Exec", after_image(launch, box))]
+    lines += _resources(container)
+    lines += [f"PublishPort={unit_word(port)}" for port in container.publish]
+    lines += [_volume(mount) for mount in container.mounts]
+    lines += _environment(launch, facts)
+    lines += _options(container)
+    if container.entrypoint is not None:
+        lines.append(unit_line("PodmanArgs", [(f"--entrypoint={container.entrypoint}",)]))
+    why = (f"{word}: {why}" for word, why in flag_comments(launch, facts).items())
+    return [*lines, *comments(why), unit_line("Exec", container_arguments(launch, container))]
 
 
-def _resources(box: Container) -> list[str]:
+def _resources(container: Container) -> list[str]:
     lines = []
-    if box.gpus is not None:
-        lines += [f"AddDevice=nvidia.com/gpu={each}" for each in _gpus(box.gpus)]
-    if box.ipc is not None:
-        lines.append(unit_line("PodmanArgs", [(f"--ipc={box.ipc}",)]))
-    if box.shm_bytes is not None:
-        lines.append(f"ShmSize={docker_size(box.shm_bytes)}")
-    if box.network is not None:
-        lines.append(f"Network={unit_word(box.network)}")
+    if container.gpus is not None:
+        lines += [f"AddDevice=nvidia.com/gpu={gpu}" for gpu in _gpus(container.gpus)]
+    if container.ipc is not None:
+        lines.append(unit_line("PodmanArgs", [(f"--ipc={container.ipc}",)]))
+    if container.shm_bytes is not None:
+        lines.append(f"ShmSize={docker_size(container.shm_bytes)}")
+    if container.network is not None:
+        lines.append(f"Network={unit_word(container.network)}")
     return lines
 
 
 def _gpus(gpus: str) -> list[str]:
-    """The container toolkit's names: `all`, or each by its number."""
-    said = gpus.strip('"')
-    if said.isdecimal():
-        return [str(number) for number in range(int(said))]
-    return said.removeprefix("device=").split(",")
+    """The names that the container toolkit uses: `all`, or a number for each GPU."""
+    value = gpus.strip('"')
+    if value.isdecimal():
+        return [str(number) for number in range(int(value))]
+    return value.removeprefix("device=").split(",")
 
 
 def _volume(mount: Mount) -> str:
     if ":" in mount.source + mount.target:
         raise UsageError(
-            f"a quadlet cannot mount `{mount.source}`: a colon parts source and target", next="rename it"
+            f"a quadlet cannot mount `{mount.source}`: a colon separates source and target", next="rename it"
         )
     return f"Volume={unit_word(f'{mount.source}:{mount.target}' + (':ro' if mount.read_only else ''))}"
 
 
-def _environment(launch: Launch, known: LaunchFacts) -> list[str]:
+def _environment(launch: Launch, facts: LaunchFacts) -> list[str]:
     lines = []
     for name, value in launch.env.items():
-        if not is_by_name(name, value):
-            lines += comments([known.env_reasons[name]] if name in known.env_reasons else [])
+        if not is_passed_through(name, value):
+            lines += comments([facts.env_reasons[name]] if name in facts.env_reasons else [])
             lines.append(f"Environment={unit_word(f'{name}={value}')}")
-    names = by_name(launch)
-    return [*lines, *(unit_line("PodmanArgs", [("--env", name)]) for name in names)]
+    return [*lines, *(unit_line("PodmanArgs", [("--env", name)]) for name in passed_through(launch))]
 
 
-def _options(box: Container) -> list[str]:
+def _options(container: Container) -> list[str]:
     lines = []
-    for name, value in box.options:
+    for name, value in container.options:
         if name in _VALUES and value is not None:
             lines.append(f"{_VALUES[name]}={unit_word(value)}")
         elif name != "name":

@@ -1,8 +1,8 @@
 """Launch -> a systemd unit of the user that runs it as `docker run`; `reads.systemd` is the inverse.
 
-A user's unit, not the system's: `%h` is then the home with the Hub's cache in it, and the file with the
-secrets is the user's own. The container stays in the foreground and is removed when it ends, so systemd sees
-what happens to it; systemd, not docker, starts it again, and gives up after three times.
+It is a user unit, not a system unit: `%h` is then the home with the Hub's cache, and the file with the
+secrets belongs to the user. The container stays in the foreground and is removed when it ends, so that
+systemd notices; systemd, not docker, restarts it, and gives up after three times.
 Seen in systemd.service(5), systemd.unit(5), systemd.exec(5), 2026-11-15.
 """
 
@@ -12,104 +12,113 @@ from dataclasses import replace
 
 from firesteel.catalog import container_name
 from firesteel.launch import Launch
-from firesteel.render.docker import after_image, contained, groups, has_script
+from firesteel.render.docker import (
+    argument_groups,
+    container_arguments,
+    container_of,
+    containerized,
+    has_script,
+)
 from firesteel.render.launch_facts import (
-    NOTHING,
+    NO_FACTS,
     RESTARTS,
     LaunchFacts,
-    by_name,
     comments,
+    flag_comments,
     heading,
-    key_asked_for,
-    on_one_spark,
-    pinned,
-    reasons_by_word,
+    passed_through,
+    pin,
+    require_one_spark,
+    required_key,
 )
 from firesteel.render.unit_text import unit_line, unit_word
 
 GIVE_UP_WITHIN_S = 3600
-"""Starts are counted over this long: longer than three slow ones take."""
+"""The period in which starts are counted: longer than three slow ones take."""
 STOP_S = 60
-INSTALL = ("[Install]", "WantedBy=default.target")
+INSTALL_SECTION = ("[Install]", "WantedBy=default.target")
 
 
-def systemd(launch: Launch, known: LaunchFacts = NOTHING) -> str:
+def systemd(launch: Launch, facts: LaunchFacts = NO_FACTS) -> str:
     """The text of `~/.config/systemd/user/firesteel-NAME.service`."""
-    on_one_spark(launch, "a unit")
-    launch = in_foreground(contained(pinned(launch, known)))
-    box = launch.container
-    assert box is not None, "contained() gives one"
-    name = dict(box.options).get("name") or container_name(launch.name)
+    require_one_spark(launch, "a unit")
+    launch = in_foreground(containerized(pin(launch, facts)))
+    container = container_of(launch)
+    name = dict(container.options).get("name") or container_name(launch.name)
     head = [
-        *heading(launch, known, with_reasons=has_script(launch)),
-        *install(
+        *heading(launch, facts, with_reasons=has_script(launch)),
+        *install_notes(
             f"~/.config/systemd/user/{container_name(launch.name)}.service", container_name(launch.name)
         ),
     ]
-    lines = [*comments(head), *unit_section(launch, known), "", "[Service]", "Type=exec"]
-    lines += secrets(launch)
+    lines = [*comments(head), *unit_section(launch, facts), "", "[Service]", "Type=exec"]
+    lines += secret_lines(launch)
     lines += [unit_line("ExecStartPre", [("-docker", "rm", "--force", name or "")])]
     lines += [
-        *_start(launch, known),
+        *_start(launch, facts),
         unit_line("ExecStop", [("docker", "stop", "-t", str(STOP_S), name or "")]),
     ]
-    lines += [*restarting(), f"TimeoutStopSec={STOP_S + 30}", "SuccessExitStatus=143", "", *INSTALL]
+    lines += [
+        *restart_lines(),
+        f"TimeoutStopSec={STOP_S + 30}",
+        "SuccessExitStatus=143",
+        "",
+        *INSTALL_SECTION,
+    ]
     return "\n".join(lines) + "\n"
 
 
 def in_foreground(launch: Launch) -> Launch:
     """Removed when it ends, and never restarted by docker behind systemd's back."""
-    box = launch.container
-    assert box is not None, "contained() gives one"
-    kept = tuple(option for option in box.options if option[0] not in ("rm", "detach"))
-    return replace(launch, container=replace(box, restart=None, options=(*kept, ("rm", None))))
+    container = container_of(launch)
+    options = tuple(option for option in container.options if option[0] not in ("rm", "detach"))
+    return replace(launch, container=replace(container, restart=None, options=(*options, ("rm", None))))
 
 
-def install(path: str, service: str) -> list[str]:
+def install_notes(path: str, service: str) -> list[str]:
     return [
         f"Put it at {path}, then: systemctl --user daemon-reload && systemctl --user start {service}",
-        "To have it after a reboot: loginctl enable-linger",
+        "To start it after a reboot: loginctl enable-linger",
     ]
 
 
-def unit_section(launch: Launch, known: LaunchFacts) -> list[str]:
+def unit_section(launch: Launch, facts: LaunchFacts) -> list[str]:
     title = f"{launch.name} ({launch.model})"
     return [
         "[Unit]",
         f"Description={title.replace('%', '%%')}" if title.isprintable() else "Description=firesteel",
-        f"# after {RESTARTS} starts that fail it stays down: each may leak memory on a GB10",
-        f"StartLimitIntervalSec={max(GIVE_UP_WITHIN_S, round(4 * (known.start_up_s or 0)))}",
+        f"# gives up after {RESTARTS} failed starts: each may leak memory on a GB10",
+        f"StartLimitIntervalSec={max(GIVE_UP_WITHIN_S, round(4 * (facts.start_up_s or 0)))}",
         f"StartLimitBurst={RESTARTS}",
     ]
 
 
-def restarting() -> list[str]:
+def restart_lines() -> list[str]:
     return ["Restart=on-failure", "RestartSec=30"]
 
 
-def secrets(launch: Launch) -> list[str]:
-    """The file that holds what is passed by name."""
-    names = by_name(launch)
+def secret_lines(launch: Launch) -> list[str]:
+    """The file with the variables that are passed on by name."""
+    names = passed_through(launch)
     if not names:
         return []
     path = f"%h/.config/firesteel/{container_name(launch.name)}.env"
     lines = " and ".join(f"{name}=..." for name in names)
-    found = [f"# {lines}, in a file that only you can read: chmod 600", f"EnvironmentFile=-{path}"]
-    key = key_asked_for(launch)
+    section = [f"# {lines}, in a file that only you can read: chmod 600", f"EnvironmentFile=-{path}"]
+    key = required_key(launch)
     if key:
         check = f'ExecStartPre=sh -c "test -n \\"$${{{key}}}\\""'
-        found += ["# without the key it would answer everybody", check]
-    return found
+        section += ["# without the key it would answer anyone", check]
+    return section
 
 
-def _start(launch: Launch, known: LaunchFacts) -> list[str]:
-    """`ExecStart=`, a line a flag; systemd skips the comments between them."""
-    reasons = reasons_by_word(launch, known)
-    box = launch.container
-    assert box is not None, "contained() gives one"
-    flags = set(after_image(launch, box)[1:])
+def _start(launch: Launch, facts: LaunchFacts) -> list[str]:
+    """`ExecStart=`, one flag on each line; systemd skips the comments between them."""
+    reasons = flag_comments(launch, facts)
+    container = container_of(launch)
+    flags = set(container_arguments(launch, container)[1:])
     lines = []
-    for number, group in enumerate(groups(launch, detach=False)):
+    for number, group in enumerate(argument_groups(launch, detach=False)):
         if group in flags and group[0] in reasons:
             lines += comments([reasons[group[0]]], 2)
         start = "ExecStart=" if number == 0 else "  "

@@ -1,7 +1,7 @@
-"""Words -> the value of a systemd unit, read back by `reads.systemd`.
+"""Arguments -> the value of a key in a systemd unit; `reads.systemd` is the inverse.
 
-Not a shell: `%` begins a specifier and is doubled, a lone `$` is doubled, double quotes hold C escapes. What
-a shell would fill in systemd fills in too: `$NAME` as a word of its own, `${NAME}` inside one, `%h` for `~`.
+systemd is not a shell: `%` begins a specifier and is doubled, a lone `$` is doubled, double quotes have C
+escapes. It expands what a shell would: `$NAME` as a whole word, `${NAME}` inside one, `%h` for `~`.
 Seen in systemd.syntax(7), systemd.service(5), systemd.unit(5), 2026-11-15.
 """
 
@@ -18,28 +18,28 @@ _LETTERS = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\", "%"
 
 
 def unit_line(key: str, groups: Iterable[Iterable[str]]) -> str:
-    """`Key=` and its words, a group a line."""
+    """`Key=` and its arguments, one group on each line."""
     return f"{key}=" + " \\\n  ".join(" ".join(unit_word(word) for word in group) for group in groups)
 
 
 def unit_word(word: str) -> str:
-    """One word as systemd takes it."""
+    """Quote an argument for systemd."""
     whole = _VARIABLE.fullmatch(word)
     if whole and whole[2]:
         return word
     home, rest = ("%h/", word[2:]) if word.startswith("~/") else ("", word)
     if rest and _PLAIN.match(rest):
         return home + rest
-    inside = _escaped(rest) if ENGINE_JSON.match(rest) else _filled(rest)
-    return f'"{home}{inside}"'
+    quoted = _escaped(rest) if ENGINE_JSON.match(rest) else _with_variables(rest)
+    return f'"{home}{quoted}"'
 
 
-def _filled(text: str) -> str:
-    pieces, at = [], 0
+def _with_variables(text: str) -> str:
+    pieces, offset = [], 0
     for use in _VARIABLE.finditer(text):
-        pieces += [_escaped(text[at : use.start()]), f"${{{use[1] or use[2]}}}"]
-        at = use.end()
-    return "".join([*pieces, _escaped(text[at:])])
+        pieces += [_escaped(text[offset : use.start()]), f"${{{use[1] or use[2]}}}"]
+        offset = use.end()
+    return "".join([*pieces, _escaped(text[offset:])])
 
 
 def _escaped(text: str) -> str:

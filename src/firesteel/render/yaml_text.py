@@ -1,17 +1,19 @@
 """Values -> YAML with comments, byte for byte the same every time.
 
-PyYAML writes no comments, and a reason belongs beside what it explains. What could be read as anything but
-text is put in double quotes, which YAML shares with JSON.
+PyYAML writes no comments, and a reason belongs beside what it explains. Text that YAML could read as anything
+else is put in double quotes, as in JSON.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from firesteel.render.launch_facts import comments
+from firesteel.launch import Launch
+from firesteel.render.docker import container_arguments, container_of
+from firesteel.render.launch_facts import LaunchFacts, comments, flag_comments
 
 _PLAIN = re.compile(r"(?:-{0,2}[A-Za-z_/]|~/|\./)[A-Za-z0-9_./@+-]*(?::[A-Za-z0-9_./@+-]+)*\Z", re.ASCII)
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
@@ -23,6 +25,20 @@ class Explained:
 
     value: object
     why: str
+
+
+def explain(value: object, why: str | None) -> object:
+    return Explained(value, why) if why else value
+
+
+def argument_list(launch: Launch, facts: LaunchFacts, escape: Callable[[str], str]) -> list[object]:
+    """The arguments after the image, with the reasons for the flags."""
+    reasons = flag_comments(launch, facts)
+    return [
+        explain(escape(argument), reasons.get(argument) if index == 0 else None)
+        for group in container_arguments(launch, container_of(launch))
+        for index, argument in enumerate(group)
+    ]
 
 
 def document(value: Mapping[str, object], head: Iterable[str] = ()) -> str:
@@ -50,20 +66,20 @@ def _entry(start: str, value: object, indent: int) -> list[str]:
 
 def sequence(values: Sequence[object], indent: int) -> list[str]:
     lines: list[str] = []
-    for each in values:
-        inner, above = _bare(each)
+    for value in values:
+        inner, above = _bare(value)
         lines += comments(above, indent)
         lines += _item(inner, indent)
     return lines
 
 
 def _item(value: object, indent: int) -> list[str]:
-    """A mapping begins on the line of its dash; a comment to its first key stands above."""
+    """A mapping begins on the line of its dash; a comment on its first key comes above."""
     pad = " " * indent
     if not isinstance(value, Mapping) or not value:
         return [f"{pad}- {scalar(value)}"]
     lines = _mapping(value, indent + 2)
-    first = next(at for at, line in enumerate(lines) if not line.lstrip().startswith("#"))
+    first = next(index for index, line in enumerate(lines) if not line.lstrip().startswith("#"))
     return [*lines[:first], f"{pad}- {lines[first][indent + 2 :]}", *lines[first + 1 :]]
 
 
@@ -72,7 +88,7 @@ def _bare(item: object) -> tuple[object, list[str]]:
 
 
 def _is_block(text: str) -> bool:
-    """Several plain lines, none of which begins with a blank: YAML gives them back as they are."""
+    """Several plain lines, none of which begins with a blank: YAML reads them back unchanged."""
     lines = text.splitlines()
     return (
         text.endswith("\n")

@@ -1,4 +1,4 @@
-# firesteel runs this as a child process (`llama-server`); here it is in the official image
+# firesteel runs this as a child process (`llama-server`); this is its official image
 docker run -d --name firesteel-smollm2 \
   --label firesteel=smollm2 \
   -p 127.0.0.1:8000:8000 \

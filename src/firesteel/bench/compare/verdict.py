@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from firesteel.bench.compare.against import PlanComparison, against_plan
-from firesteel.bench.report import format
-from firesteel.bench.report.charts import has_no_gpu
+from firesteel.bench.report import formatting
+from firesteel.bench.report.data import has_no_gpu
 from firesteel.bench.results.figures import SHARE_HIGH, SHARE_LOW
 from firesteel.bench.values import BenchRun, Point, PointFigures
 from firesteel.units import show_seconds
@@ -43,8 +43,8 @@ def _alone(run: BenchRun) -> Iterator[VerdictLine]:
         return
     depth = min(each.point.depth for each in one)
     first = {each.point.text: each for each in reversed(one) if each.point.depth == depth}
-    rates = format.join_words(
-        f"{format.figure(each.decode_tps)} tok/s of {text}" for text, each in first.items()
+    rates = formatting.join_words(
+        f"{formatting.figure(each.decode_tps)} tok/s of {text}" for text, each in first.items()
     )
     waits = [each.ttft_mean_ms.value / 1000 for each in first.values() if each.ttft_mean_ms]
     wait = f"; the first word comes after {_seconds(waits)}" if waits else ""
@@ -66,7 +66,7 @@ def _deep(one: Sequence[PointFigures], shallow: int) -> Iterator[VerdictLine]:
     if deepest.point.depth > shallow:
         wait = deepest.ttft_mean_ms
         late = f", and waits {show_seconds(wait.value / 1000)} for the first word" if wait else ""
-        rate, depth = format.figure(deepest.decode_tps), deepest.point.depth
+        rate, depth = formatting.figure(deepest.decode_tps), deepest.point.depth
         yield VerdictLine("fact", f"With {depth:,} tokens of prompt it gets {rate} tok/s{late}.")
 
 
@@ -91,7 +91,7 @@ def _together(run: BenchRun) -> Iterator[VerdictLine]:
         return
     paces = [pace for pace in _paces(run.settings.target) if max(rates.values()) >= pace] or [min(PACES)]
     told = "; ".join(f"{_keepers(rates, pace)} at {pace:g} tok/s or more" for pace in paces)
-    tried = format.join_words(f"{users:,}" for users in sorted(rates))
+    tried = formatting.join_words(f"{users:,}" for users in sorted(rates))
     yield VerdictLine(
         "fact", f"Users at once that each keep their pace, writing {text}: {told}. Tried were {tried}."
     )
@@ -153,7 +153,7 @@ def _praise(words: str, once: int, of: int) -> VerdictLine:
 
 
 def _against(held: PlanComparison) -> str:
-    return f"{held.measure} {format.figure(held.measured)}, planned {format.band(held.planned)}"
+    return f"{held.measure} {formatting.figure(held.measured)}, planned {formatting.band(held.planned)}"
 
 
 def _bound(run: BenchRun) -> Iterator[VerdictLine]:
@@ -178,11 +178,11 @@ def _target(run: BenchRun) -> Iterator[VerdictLine]:
     met = [(each.goodput_per_s, each.point) for each in run.figures if each.goodput_per_s is not None]
     if met and run.settings.target:
         most, point = max(met, key=lambda each: each[0])
-        goal = format.join_words(
+        goal = formatting.join_words(
             f"{name.replace('_', ' ')} {value:g}" for name, value in run.settings.target.items()
         )
         yield VerdictLine(
-            "fact", f"At most {most:.2f} requests/s met the target ({goal}): {format.load(point)}."
+            "fact", f"At most {most:.2f} requests/s met the target ({goal}): {formatting.load(point)}."
         )
 
 

@@ -1,7 +1,6 @@
-"""HTML in one file: no script, no address to load from, light and dark, and to be printed.
+"""HTML in one file: no script, nothing to load from elsewhere, light and dark, and fit to print.
 
-It is XML too, so that any reader of either takes it. Every word goes through `said.safe`; what is given as
-`Markup` is markup, and nothing else is.
+It is well-formed XML too. All text is escaped here; only `Markup` is taken as markup.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NewType
 
-from firesteel.bench.report.format import safe
+from firesteel.render.charts import escape_text
 
 Markup = NewType("Markup", str)
-_CUT_CELL = 400
+_MAX_CELL = 400
 _CSS = """
 :root { color-scheme: light dark; --ink: #1b1f23; --paper: #fff; --line: #c9ced4; --quiet: #57606a;
   --card: #f5f7f9; }
@@ -36,7 +35,7 @@ th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem .25rem 0; t
 td.long, th.long { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
 thead th { white-space: normal; }
 th { font-weight: 600; }
-.made { border: 2px dashed currentColor; padding: .4rem .8rem; font-weight: 600; }
+.alert { border: 2px dashed currentColor; padding: .4rem .8rem; font-weight: 600; }
 @media print {
   body { max-width: none; padding: 0; font-size: 10pt; } table { font-size: 7pt; }
   figure, tr, .verdict { break-inside: avoid; } h2, h3 { break-after: avoid; } .wide { overflow: visible; }
@@ -44,64 +43,43 @@ th { font-weight: 600; }
 """
 
 
-def page(title: str, body: Iterable[Markup]) -> str:
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
+def document(title: str, body: Iterable[Markup]) -> str:
+    policy = escape_text("default-src 'none'; style-src 'unsafe-inline'")
     head = (
         '<!DOCTYPE html>\n<html xmlns="http://www.w3.org/1999/xhtml" lang="en">\n<head>\n'
         '<meta charset="utf-8"/>\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{safe(policy)}"/>\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}"/>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
-        f"<title>{safe(title)}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n<main>"
+        f"<title>{escape_text(title)}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n<main>"
     )
     return "\n".join([head, *body, "</main>\n</body>\n</html>\n"])
 
 
-def heading(level: int, words: str) -> Markup:
-    return Markup(f"<h{level}>{safe(words)}</h{level}>")
+def element(tag: str, text: str, style_class: str = "") -> Markup:
+    attribute = f' class="{style_class}"' if style_class else ""
+    return Markup(f"<{tag}{attribute}>{escape_text(text, 1000)}</{tag}>")
 
 
-def paragraph(words: str, kind: str = "") -> Markup:
-    named = f' class="{kind}"' if kind else ""
-    return Markup(f"<p{named}>{safe(words, 1000)}</p>")
+def bullets(entries: Sequence[str], limit: int = 60) -> Markup:
+    shown = [*entries[:limit], *([f"and {len(entries) - limit:,} more"] if len(entries) > limit else [])]
+    lines = "\n".join(f"<li>{escape_text(entry, 600)}</li>" for entry in shown)
+    return Markup(f"<ul>\n{lines}\n</ul>")
 
 
-def link(address: str) -> Markup:
-    """Only the web's own addresses are led to; others are words."""
-    if not address.startswith(("https://", "http://")):
-        return Markup(safe(address))
-    return Markup(f'<a href="{safe(address)}" rel="noreferrer">{safe(address)}</a>')
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], limit: int = 200) -> Markup:
+    """The first cell of a row is its heading."""
+    columns = "".join(f'<th scope="col">{escape_text(name)}</th>' for name in head)
+    top = f"<thead><tr>{columns}</tr></thead>" if head else ""
+    lines = [
+        f'<tr><th scope="row"{_cell(row[0])}</th>{"".join(f"<td{_cell(cell)}</td>" for cell in row[1:])}</tr>'
+        for row in rows[:limit]
+    ]
+    body = "\n".join(["<tbody>", *lines, "</tbody>"])
+    left_out = f"<p>{len(rows) - limit:,} more rows are left out.</p>" if len(rows) > limit else ""
+    return Markup(f'<div class="wide"><table>{top}{body}</table></div>{left_out}')
 
 
-def drawing(svg: str) -> Markup:
-    return Markup(f"<figure>{svg}</figure>")
-
-
-def table(
-    head: Sequence[str], rows: Iterable[Sequence[str | Markup]], caption: str, most: int = 200
-) -> Markup:
-    """The first cell of a row is its name."""
-    every = list(rows)
-    names = "".join(f'<th scope="col">{safe(name)}</th>' for name in head)
-    lines = "\n".join(_line(row) for row in every[:most])
-    left = f"<p>{len(every) - most:,} more rows are left out.</p>" if len(every) > most else ""
-    named = f"<caption>{safe(caption)}</caption>" if caption else ""
-    top = f"<thead><tr>{names}</tr></thead>" if head else ""
-    return Markup(f'<div class="wide"><table>{named}{top}<tbody>\n{lines}\n</tbody></table></div>{left}')
-
-
-def _line(row: Sequence[str | Markup]) -> str:
-    cells = [_cell(cell) for cell in row]
-    return f'<tr><th scope="row"{cells[0]}</th>{"".join(f"<td{cell}</td>" for cell in cells[1:])}</tr>'
-
-
-def _cell(words: str) -> str:
-    """A long one may be broken anywhere, so that the table keeps to the page."""
-    long = ' class="long"' if len(words) > 32 else ""
-    return f"{long}>{safe(words, _CUT_CELL)}"
-
-
-def listing(items: Iterable[str], most: int = 60) -> Markup:
-    every = list(items)
-    lines = "\n".join(f"<li>{safe(item, 600)}</li>" for item in every[:most])
-    left = f"\n<li>and {len(every) - most:,} more</li>" if len(every) > most else ""
-    return Markup(f"<ul>\n{lines}{left}\n</ul>")
+def _cell(text: str) -> str:
+    """Long text may wrap anywhere, so that the table stays inside the page."""
+    wraps = ' class="long"' if len(text) > 32 else ""
+    return f"{wraps}>{escape_text(text, _MAX_CELL)}"

@@ -1,72 +1,56 @@
-"""Charts of what the sampler saw: clocks, power, heat, memory over the time of a run. Pure."""
+"""Charts of the host during a run: GPU clock, power, temperature, memory over time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from firesteel.bench.report import format
-from firesteel.bench.report.charts import Chart, ReportData, is_number
-from firesteel.bench.report.drawing import ChartAxis
-from firesteel.bench.report.plot import Dot, Plot, Series, draw_plot, thinned
+from firesteel.bench.report import formatting
+from firesteel.bench.report.data import ChartSection, is_number
+from firesteel.render.charts import Axis, DataPoint, LinePlot, Series, downsample
 
-_SEEN: Mapping[str, tuple[str, str, float]] = {
-    "clock_mhz": ("Clock of the GPU", "MHz", 1),
-    "power_w": ("Power of the GPU", "W", 1),
-    "temperature_c": ("Heat of the GPU", "\u00b0C", 1),
-    "use_percent": ("Use of the GPU", "%", 1),
-    "memory_available_bytes": ("Memory available on the machine", "GiB", 2**30),
-    "kv_usage": ("KV cache in use", "%", 0.01),
+_METRICS: Mapping[str, tuple[str, str, float]] = {
+    "clock_mhz": ("GPU clock", "MHz", 1),
+    "power_w": ("GPU power", "W", 1),
+    "temperature_c": ("GPU temperature", "\u00b0C", 1),
+    "use_percent": ("GPU utilization", "%", 1),
+    "memory_available_bytes": ("Available memory", "GiB", 2**30),
+    "kv_usage": ("KV cache usage", "%", 0.01),
 }
+"""Key in the samples of a run: title, unit, and what a sample is divided by."""
 
 
-def over_time(shown: ReportData) -> tuple[Chart, ...]:
-    """One for each thing that was seen; the table of least and most in the first."""
-    title, seen = "What the machine did meanwhile", shown.run.beside
-    rows = tuple(_seen_rows(seen))
+def host_over_time(samples: Mapping[str, Any]) -> tuple[ChartSection, ...]:
+    """The minimum, mean and maximum of each metric, then a chart of each that was kept over time."""
+    title = "The host during the run"
+    rows = tuple(_summary(samples))
     if not rows:
-        return (Chart(title, why="nothing was seen of clocks, power, heat or memory"),)
-    head = ("what", "least", "mean", "most")
-    series = _time_series(seen.get("over_time"))
-    if not series:
-        why = "No drawing over time: only the least, the mean and the most of each were kept."
-        return (Chart(title, head=head, rows=rows, why=why),)
-    drawn = tuple(_time_chart(name, dots, at) for at, (name, dots) in enumerate(series.items()))
-    return (Chart(title, head=head, rows=rows), *drawn)
+        return (ChartSection(title, missing="no clock, power, temperature or memory was sampled"),)
+    charts = tuple(_charts(samples.get("over_time")))
+    note = "" if charts else "Only the minimum, mean and maximum were kept, so there is no chart over time."
+    return ChartSection(title, head=("metric", "minimum", "mean", "maximum"), rows=rows, note=note), *charts
 
 
-def _seen_rows(seen: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    for name, (words, unit, by) in _SEEN.items():
-        match seen.get(name):
-            case {
-                "least": int() | float() as least,
-                "mean": int() | float() as mean,
-                "most": int() | float() as most,
-            }:
-                three = (each / by if is_number(each) else None for each in (least, mean, most))
-                yield f"{words}, {unit}", *map(format.plain, three)
+def _summary(samples: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for key, (title, unit, divisor) in _METRICS.items():
+        match samples.get(key):
+            case {"least": least, "mean": mean, "most": most} if all(map(is_number, (least, mean, most))):
+                yield f"{title}, {unit}", *(formatting.number(v / divisor) for v in (least, mean, most))
 
 
-def _time_series(told: object) -> dict[str, tuple[Dot, ...]]:
-    """`{"at_s": [...], "clock_mhz": [...], ...}`: lists of one length, None where nothing was seen."""
-    if not isinstance(told, Mapping) or not isinstance(times := told.get("at_s"), list | tuple):
-        return {}
-    found = {}
-    for name, (_, _, by) in _SEEN.items():
-        values = told.get(name)
+def _charts(over_time: object) -> Iterator[ChartSection]:
+    """Of `{"at_s": [...], "clock_mhz": [...], ...}`: lists of one length, None where nothing was sampled."""
+    if not isinstance(over_time, Mapping) or not isinstance(times := over_time.get("at_s"), list | tuple):
+        return
+    for key, (title, unit, divisor) in _METRICS.items():
+        values = over_time.get(key)
         pairs = zip(times, values, strict=False) if isinstance(values, list | tuple) else ()
-        dots = [Dot(at, value / by) for at, value in pairs if is_number(at) and is_number(value)]
-        if len(dots) > 1:
-            found[name] = thinned(sorted(dots, key=lambda dot: dot.x))
-    return found
-
-
-def _time_chart(name: str, dots: tuple[Dot, ...], at: int) -> Chart:
-    words, unit, _ = _SEEN[name]
-    low, high = min(dot.y for dot in dots), max(dot.y for dot in dots)
-    says = f"from {format.plain(low)} to {format.plain(high)} {unit} over {dots[-1].x - dots[0].x:.0f} s"
-    plot = Plot(
-        words, says, ChartAxis("s of the run"), ChartAxis(unit), (Series("", dots, has_marks=False),),
-        height=190, is_tight=True, from_zero=name != "temperature_c",
-    )  # fmt: skip
-    return Chart(words, draw_plot(plot, f"time{at}"))
+        points = [DataPoint(t, value / divisor) for t, value in pairs if is_number(t) and is_number(value)]
+        if len(points) < 2:
+            continue
+        series = Series("", downsample(sorted(points, key=lambda point: point.x)), has_markers=False)
+        plot = LinePlot(
+            title, Axis("seconds of the run"), Axis(unit), (series,),
+            height=190, is_tight=True, from_zero=key != "temperature_c",
+        )  # fmt: skip
+        yield ChartSection(title, plot.svg(key.replace("_", "-")))

@@ -1,53 +1,51 @@
-"""A plan as a picture: what fills the memory, and how its speed stands to what bandwidth allows."""
+"""A plan as a chart: what fills the memory, and its speed against the bandwidth limit."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from firesteel.planner import Band, Plan, Speed
-from firesteel.render import Bar, Panel, draw_chart
+from firesteel.render.charts import COLOURS, Axis, Row, RowChart, draw_panels
 from firesteel.rules import Proposal
 from firesteel.units import show_bytes
 
 
 def picture(proposal: Proposal) -> str:
     plan = proposal.plan
-    panels = [_memory(plan)]
-    if plan.speed:
-        panels.append(_speed(plan.speed))
+    charts = [_memory(plan), *([_speed(plan.speed)] if plan.speed else [])]
     title = f"{plan.launch.model} on {plan.host.title}: {plan.memory.verdict}"
     engine = f"{plan.launch.engine} {plan.launch.version or ''}".rstrip()
     size = f"{plan.cache.users} x {plan.cache.context:,} tokens"
-    return draw_chart(title, panels, f"{engine}, {size}; whiskers are the bands of what is estimated")
+    return draw_panels(title, charts, f"{engine}, {size}; whiskers are the bands of estimated values")
 
 
-def _memory(plan: Plan) -> Panel:
-    bars = tuple(
-        Bar(
-            part.name,
-            part.bytes.low,
-            part.bytes.expected,
-            part.bytes.high,
-            show_bytes(round(part.bytes.expected)),
-        )
-        for part in plan.memory.parts
-    )
-    room = plan.memory.room_bytes
-    return Panel("memory", bars, float(room), f"room {show_bytes(room)}", is_stack=True)
+def _memory(plan: Plan) -> RowChart:
+    """The parts end to end, against the bytes that are available."""
+    rows, start = [], 0.0
+    for part in plan.memory.parts:
+        low, size, high = (value / 2**30 for value in (part.bytes.low, part.bytes.expected, part.bytes.high))
+        whisker = (start + low, start + high) if high > low else None
+        label = show_bytes(round(part.bytes.expected))
+        rows.append(Row(part.name, label, bar=(start, start + size), whisker=whisker))
+        start += size
+    available = plan.memory.room_bytes
+    limit = (available / 2**30, f"available: {show_bytes(available)}")
+    return RowChart("Memory", Axis("GiB"), tuple(rows), limit=limit, colours=COLOURS)
 
 
-def _size(name: str, band: Band) -> Bar:
-    return Bar(name, band.low, band.expected, band.high, show_bytes(round(band.expected)))
+def _speed(speed: Speed) -> RowChart:
+    limit = (speed.bound_tokens_per_s, f"bandwidth limit: {speed.bound_tokens_per_s:.0f}")
+    title = f"Decode, {speed.rung}, {show_bytes(speed.bytes_per_token)} read per token"
+    return RowChart(title, Axis("tok/s"), tuple(_rates(speed)), limit=limit, colours=COLOURS)
 
 
-def _speed(speed: Speed) -> Panel:
-    bars = [_rate("one user", speed.decode_tokens_per_s)]
-    bars += [_rate(f"{depth:,} tokens in", rate) for depth, rate in speed.at_depth if depth > 1024]
+def _rates(speed: Speed) -> Iterator[Row]:
+    yield _rate("one user", speed.decode_tokens_per_s)
+    yield from (_rate(f"at {depth:,} tokens", rate) for depth, rate in speed.at_depth if depth > 1024)
     if speed.crowd:
-        bars.append(_rate(f"each of {speed.crowd.users}", speed.crowd.each_tokens_per_s))
-    bound = speed.bound_tokens_per_s
-    title = f"decode, tok/s; {speed.rung}, {show_bytes(speed.bytes_per_token)} read a token"
-    return Panel(title, tuple(bars), bound, f"bandwidth allows {bound:.0f}")
+        yield _rate(f"each of {speed.crowd.users} users", speed.crowd.each_tokens_per_s)
 
 
-def _rate(name: str, band: Band) -> Bar:
-    words = f"{band.expected:.0f} ({band.low:.0f} to {band.high:.0f})"
-    return Bar(name, band.low, band.expected, band.high, words)
+def _rate(name: str, band: Band) -> Row:
+    label = f"{band.expected:.0f} ({band.low:.0f} to {band.high:.0f})"
+    return Row(name, label, bar=(0.0, band.expected), whisker=(band.low, band.high))

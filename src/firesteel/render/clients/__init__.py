@@ -1,12 +1,13 @@
-"""Configuration for the programs that people point at a service: what each is told, and into which file.
+"""Configuration of the clients that people point at a service: OpenCode, Claude Code, Codex and others.
 
-`settings` says what a client must know of an endpoint; `shown` writes that out whole, `merged` puts it into a
-file that is there already, without losing a line of it. Keys are named by their variable and never written.
-Which files a client reads, and where that was seen, is data (`data/clients`). Touches no file itself.
+`settings` gives what a client must know about an endpoint; `render_settings` writes a whole file,
+`merge_settings` puts the settings into an existing file and keeps everything else in it. API keys are named
+by their variable and never written. Which files a client reads is data (`data/clients`). It never reads or
+writes a file itself.
 """
 
-from firesteel.render.clients.known import KnownClient, client, names
-from firesteel.render.clients.merge import merged, shown
+from firesteel.render.clients.known import KnownClient, client_names, load_client
+from firesteel.render.clients.merge import merge_settings, render_settings
 from firesteel.render.clients.settings import ClientEndpoint, ClientSettings, SettingEdit, settings
 
 __all__ = [
@@ -14,9 +15,9 @@ __all__ = [
     "ClientSettings",
     "KnownClient",
     "SettingEdit",
-    "client",
-    "merged",
-    "names",
+    "client_names",
+    "load_client",
+    "merge_settings",
+    "render_settings",
     "settings",
-    "shown",
 ]

@@ -1,7 +1,7 @@
-"""JSON with comments, read with the place of everything in it, so that one value can be changed alone.
+"""JSON with comments, parsed with the position of every value, so that a single value can be replaced.
 
-Editors and agents let people write `//`, `/* */` and trailing commas into their settings; a plain JSON reader
-refuses them and a plain writer throws them away.
+Editors and agents allow `//`, `/* */` and trailing commas in their settings; a plain JSON parser refuses them
+and a plain writer discards them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Node:
     members: dict[str, _Node] = field(default_factory=dict)
     """Of an object."""
     content_end: int = 0
-    """Of an object: where its last member ends, a comma after it included; its brace when it has none."""
+    """Of an object: the end of its last member with the comma, or of its opening brace."""
     has_comma: bool = False
 
 
@@ -42,7 +42,7 @@ def write(value: dict[str, Any]) -> str:
 
 
 def edit(text: str, change: SettingEdit, path: str) -> str:
-    """The text with one value set; all else as it was."""
+    """The text with one value changed and everything else as it was."""
     node, depth = _document(text, path), 1
     names = list(change.path)
     while len(names) > 1 and names[0] in node.members:
@@ -52,14 +52,12 @@ def edit(text: str, change: SettingEdit, path: str) -> str:
         value = {name: value}
     if names[0] in node.members:
         old = node.members[names[0]]
-        return text[: old.start] + _dumped(value, depth) + text[old.end :]
-    return _inserted(
-        text, node, f"{json.dumps(names[0], ensure_ascii=False)}: {_dumped(value, depth)}", depth
-    )
+        return text[: old.start] + _dump(value, depth) + text[old.end :]
+    return _insert(text, node, f"{json.dumps(names[0], ensure_ascii=False)}: {_dump(value, depth)}", depth)
 
 
-def _inserted(text: str, node: _Node, member: str, depth: int) -> str:
-    """At the end of an object, behind the comments that stand there."""
+def _insert(text: str, node: _Node, member: str, depth: int) -> str:
+    """Insert a member at the end of an object, after its last comments."""
     brace = node.end - 1
     last = len(text[:brace].rstrip())
     comma = "," if node.members and not node.has_comma else ""
@@ -67,81 +65,81 @@ def _inserted(text: str, node: _Node, member: str, depth: int) -> str:
     return f"{head}\n{'  ' * depth}{member}\n{'  ' * (depth - 1)}{text[brace:]}"
 
 
-def _dumped(value: object, depth: int) -> str:
+def _dump(value: object, depth: int) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False).replace("\n", "\n" + "  " * depth)
 
 
 def _document(text: str, path: str) -> _Node:
-    reader = _Reader(text, path)
-    node = reader.value(reader.blank(0), 0)
-    if reader.blank(node.end) != len(text):
-        raise reader.mistake(node.end, "nothing more was expected")
+    parser = _Parser(text, path)
+    node = parser.value(parser.skip_blank(0), 0)
+    if parser.skip_blank(node.end) != len(text):
+        raise parser.error(node.end, "nothing more was expected")
     if not isinstance(node.value, dict):
-        raise reader.mistake(node.start, "an object was expected")
+        raise parser.error(node.start, "an object was expected")
     return node
 
 
-class _Reader:
+class _Parser:
     def __init__(self, text: str, path: str) -> None:
         self.text, self.path = text, path
 
-    def mistake(self, at: int, what: str) -> UsageError:
-        line = self.text.count("\n", 0, at) + 1
+    def error(self, offset: int, problem: str) -> UsageError:
+        line = self.text.count("\n", 0, offset) + 1
         return UsageError(
-            f"{self.path}:{line}: {what}; it was left alone",
+            f"{self.path}:{line}: {problem}; the file was left alone",
             next="correct it, or leave out --write and paste",
         )
 
-    def blank(self, at: int) -> int:
-        match = _BLANK.match(self.text, at)
-        return match.end() if match else at
+    def skip_blank(self, offset: int) -> int:
+        match = _BLANK.match(self.text, offset)
+        return match.end() if match else offset
 
-    def value(self, at: int, depth: int) -> _Node:
+    def value(self, offset: int, depth: int) -> _Node:
         if depth > MAX_DEPTH:
-            raise self.mistake(at, f"more than {MAX_DEPTH} levels")
-        start = self.text[at : at + 1]
+            raise self.error(offset, f"more than {MAX_DEPTH} levels")
+        start = self.text[offset : offset + 1]
         if start == "{":
-            return self._object(at, depth)
+            return self._object(offset, depth)
         if start == "[":
-            return self._array(at, depth)
-        match = _STRING.match(self.text, at) or _PLAIN.match(self.text, at)
+            return self._array(offset, depth)
+        match = _STRING.match(self.text, offset) or _PLAIN.match(self.text, offset)
         if match is None:
-            raise self.mistake(at, "this is no JSON value")
-        return _Node(at, match.end(), json.loads(match[0]))
+            raise self.error(offset, "this is not a JSON value")
+        return _Node(offset, match.end(), json.loads(match[0]))
 
     def _object(self, start: int, depth: int) -> _Node:
         node = _Node(start, start, {}, content_end=start + 1)
-        at = self.blank(start + 1)
-        while self.text[at : at + 1] != "}":
+        offset = self.skip_blank(start + 1)
+        while self.text[offset : offset + 1] != "}":
             if node.members and not node.has_comma:
-                raise self.mistake(at, "a comma is missing")
-            key = _STRING.match(self.text, at)
-            colon = self.blank(key.end()) if key else at
+                raise self.error(offset, "a comma is missing")
+            key = _STRING.match(self.text, offset)
+            colon = self.skip_blank(key.end()) if key else offset
             if key is None or self.text[colon : colon + 1] != ":":
-                raise self.mistake(at, "a name and a colon were expected")
+                raise self.error(offset, "a name and a colon were expected")
             name = json.loads(key[0])
             if name in node.members:
-                raise self.mistake(at, f"`{name}` stands here twice")
-            member = self.value(self.blank(colon + 1), depth + 1)
+                raise self.error(offset, f"`{name}` is here twice")
+            member = self.value(self.skip_blank(colon + 1), depth + 1)
             node.members[name], node.value[name] = member, member.value
-            at, node.content_end, node.has_comma = self._after(member.end)
-        node.end = at + 1
+            offset, node.content_end, node.has_comma = self._after(member.end)
+        node.end = offset + 1
         return node
 
     def _array(self, start: int, depth: int) -> _Node:
         items: list[Any] = []
-        at, has_comma = self.blank(start + 1), True
-        while self.text[at : at + 1] != "]":
+        offset, has_comma = self.skip_blank(start + 1), True
+        while self.text[offset : offset + 1] != "]":
             if not has_comma:
-                raise self.mistake(at, "a comma is missing")
-            item = self.value(at, depth + 1)
+                raise self.error(offset, "a comma is missing")
+            item = self.value(offset, depth + 1)
             items.append(item.value)
-            at, _, has_comma = self._after(item.end)
-        return _Node(start, at + 1, items)
+            offset, _, has_comma = self._after(item.end)
+        return _Node(start, offset + 1, items)
 
     def _after(self, end: int) -> tuple[int, int, bool]:
-        """Behind a member: where the next thing begins, where this one ends, and whether a comma came."""
-        at = self.blank(end)
-        if self.text[at : at + 1] != ",":
-            return at, end, False
-        return self.blank(at + 1), at + 1, True
+        """After a member: the start of the next token, the end of this one, and whether there is a comma."""
+        offset = self.skip_blank(end)
+        if self.text[offset : offset + 1] != ",":
+            return offset, end, False
+        return self.skip_blank(offset + 1), offset + 1, True

@@ -1,4 +1,4 @@
-"""The clients that are known: where each keeps its configuration, in which format, and who says so."""
+"""The known clients: where each has its configuration, in which format, and the source for that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ORDER = ("opencode", "claude-code", "codex", "continue", "zed", "open-webui", "
 
 class ConfigFolder(yaml_schema.FileSchema):
     variable: str
-    """Moves the folder, where it is set."""
+    """The environment variable that moves the folder."""
     default: str
 
 
@@ -25,11 +25,11 @@ class KnownClient(yaml_schema.FileSchema):
     """Which of the engine's APIs: OpenAI's chat completions, Anthropic's messages, OpenAI's responses."""
     format: Format
     folder: ConfigFolder | None = None
-    """None: it has no file of its own, only variables."""
+    """None: it has only environment variables, no file."""
     files: tuple[str, ...] = ()
-    """Those that it reads, the one to change first."""
+    """The files that it reads; the first that exists is changed."""
     new: str | None = None
-    """The one to make where there is none."""
+    """The file to create where none exists."""
     sources: Sources
 
     @property
@@ -37,12 +37,12 @@ class KnownClient(yaml_schema.FileSchema):
         return self.sources[0]
 
 
-def names() -> tuple[str, ...]:
+def client_names() -> tuple[str, ...]:
     return _ORDER
 
 
 @cache
-def client(name: str) -> KnownClient:
+def load_client(name: str) -> KnownClient:
     path = f"clients/{name}.yaml"
     text = (files("firesteel") / "data" / path).read_text("utf-8")
     return yaml_schema.load(path, text, KnownClient)

@@ -1,8 +1,8 @@
-"""Settings -> the text of a file: written out whole, or put into one that is there.
+"""Settings -> the text of a file: a whole new file, or an existing file with the settings in it.
 
-A file of the user's is changed only where it must be: comments, order and everything else stay. Each format
-is edited as text, and the result is read again and held against what it should say; if the two differ, the
-file is left alone. What cannot be parsed is not touched either.
+A user's file is changed only where it must be: comments, order and everything else stay. Each format is
+edited as text, and the result is parsed again and compared with what it should be; if the two differ, the
+file is left alone. A file that cannot be parsed is not touched either.
 """
 
 from __future__ import annotations
@@ -21,88 +21,83 @@ from firesteel.render.clients.settings import ClientSettings, SettingEdit
 MAX_CHARACTERS = 2**20
 
 
-def _as_is(value: object) -> object:
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class _Editor:
-    """What a format can do."""
+    """Parse and edit one format."""
 
     read: Callable[[str, str], dict[str, Any]]
     edit: Callable[[str, SettingEdit, str], str]
-    as_read: Callable[[object], object] = _as_is
-    """A value as `read` would give it back."""
+    as_read: Callable[[object], object] = lambda value: value
+    """A value as `read` would return it."""
 
 
-def shown(settings: ClientSettings, form: Format) -> str:
-    """All of it, for a file that does not exist yet or to be pasted."""
+def render_settings(settings: ClientSettings, form: Format) -> str:
+    """All settings, for a new file or for pasting."""
     value: dict[str, Any] = {}
     for edit in settings.edits:
-        value = applied(value, edit)
+        value = apply_edit(value, edit)
     if form == "env":
-        return "".join(f"export {name}={_exported(str(said))}\n" for name, said in value.items())
+        return "".join(f"export {name}={_quote(str(setting))}\n" for name, setting in value.items())
     return _WRITERS[form](value)
 
 
-def _exported(text: str) -> str:
+def _quote(text: str) -> str:
     return f'"{text}"' if text.startswith("$") else shlex.quote(text)
 
 
-def merged(text: str, settings: ClientSettings, form: Format, path: str) -> str:
+def merge_settings(text: str, settings: ClientSettings, form: Format, path: str) -> str:
     """The user's file with the settings in it."""
     if len(text) > MAX_CHARACTERS:
         raise UsageError(f"{path} is longer than {MAX_CHARACTERS:,} characters", next="firesteel client NAME")
     if not text.strip():
-        return shown(settings, form)
+        return render_settings(settings, form)
     editor = _EDITORS[form]
     for edit in settings.edits:
         before = editor.read(text, path)
-        wanted = applied(before, replace(edit, value=editor.as_read(edit.value)))
+        wanted = apply_edit(before, replace(edit, value=editor.as_read(edit.value)))
         if wanted == before:
             continue
         text = editor.edit(text, edit, path)
-        if not _says(editor, text, path, wanted):
+        if not _is_equal(editor, text, path, wanted):
             raise UsageError(
-                f"{path} is written in a way that `{'.'.join(edit.path)}` cannot be put into without touching"
-                " the rest",
-                next="without --write it is printed, to be put there by hand",
+                f"`{'.'.join(edit.path)}` cannot be set in {path} without changing the rest of the file",
+                next="leave out --write: it is printed, and you can add it by hand",
             )
     return text
 
 
-def _says(editor: _Editor, text: str, path: str, wanted: dict[str, Any]) -> bool:
+def _is_equal(editor: _Editor, text: str, path: str, wanted: dict[str, Any]) -> bool:
     try:
         return editor.read(text, path) == wanted
     except UsageError:
         return False
 
 
-def applied(value: dict[str, Any], edit: SettingEdit) -> dict[str, Any]:
-    """What the value should be after the edit; the value itself is not changed."""
+def apply_edit(value: dict[str, Any], edit: SettingEdit) -> dict[str, Any]:
+    """A copy of the value with the edit applied."""
     value = deepcopy(value)
-    *folders, last = edit.path
+    *parents, last = edit.path
     inner = value
-    for name in folders:
+    for name in parents:
         inner = inner.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise UsageError(f"`{name}` holds something else there already", next="look at the file first")
-    if edit.how == "list":
+            raise UsageError(f"`{name}` already has a value of another kind", next="look at the file first")
+    if edit.action == "list":
         inner[last] = _with_item(inner.get(last) or [], edit.value)
-    elif edit.how == "drop":
+    elif edit.action == "drop":
         inner.pop(last, None)
-    elif edit.how == "set" or last not in inner:
+    elif edit.action == "set" or last not in inner:
         inner[last] = deepcopy(edit.value)
     return value
 
 
 def _with_item(items: Any, item: Any) -> list[Any]:
     if not isinstance(items, list):
-        raise UsageError("a list was expected there", next="look at the file first")
-    names = [each.get("name") if isinstance(each, dict) else None for each in items]
+        raise UsageError("a list was expected", next="look at the file first")
+    names = [other.get("name") if isinstance(other, dict) else None for other in items]
     if item["name"] in names:
-        at = names.index(item["name"])
-        return [*items[:at], item, *items[at + 1 :]]
+        index = names.index(item["name"])
+        return [*items[:index], item, *items[index + 1 :]]
     return [item, *items]
 
 

@@ -1,12 +1,13 @@
-"""What each client is told of an endpoint.
+"""The settings that each client needs for an endpoint.
 
-A limit that is not known is left out, never guessed: the client then takes its own default. One limit is our
-choice: engines bound an answer only by the context, clients want a number, and a quarter of the context,
-16,384 tokens at most, leaves room for the question.
+An unknown limit is left out, never guessed: the client then uses its own default. One limit is our choice:
+engines limit an answer only by the context, clients want a number, and a quarter of the context, at most
+16,384 tokens, leaves enough for the question.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -18,15 +19,15 @@ MAX_OUTPUT = 16_384
 @dataclass(frozen=True, slots=True)
 class ClientEndpoint:
     url: str
-    """Up to and with `/v1`."""
+    """Up to and including `/v1`."""
     model: str
-    """The name that the server answers to."""
+    """The name under which the server offers it."""
     context: int | None = None
     tools: bool | None = None
     images: bool | None = None
     reasoning: bool | None = None
     key: str | None = None
-    """The environment variable that holds the key; None: none is asked for."""
+    """The environment variable with the API key; None: the server requires none."""
     provider: str = "firesteel"
     """What the client calls the endpoint."""
 
@@ -46,20 +47,20 @@ class ClientEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class SettingEdit:
-    """One value at one place."""
+    """One value at one path."""
 
     path: tuple[str, ...]
     value: object
-    how: Literal["set", "keep", "list", "drop"] = "set"
-    """keep: only where nothing stands yet. list: an item of a list, in place of the one of its `name`.
-    drop: it must not be there."""
+    action: Literal["set", "keep", "list", "drop"] = "set"
+    """keep: set it only if it is missing. list: add an item to a list, or replace the one with its `name`.
+    drop: remove it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     edits: tuple[SettingEdit, ...]
     notes: tuple[str, ...] = ()
-    """What the file cannot do: a variable to export, an address to mind."""
+    """What the file cannot do: a variable to export, an address to consider."""
 
 
 def settings(client: str, endpoint: ClientEndpoint) -> ClientSettings:
@@ -85,13 +86,13 @@ def _opencode(endpoint: ClientEndpoint) -> ClientSettings:
         modalities={"input": inputs, "output": ["text"]} if inputs else None,
     )
     options = _without_none(baseURL=endpoint.url, apiKey=f"{{env:{endpoint.key}}}" if endpoint.key else None)
-    inside = ("provider", endpoint.provider)
+    prefix = ("provider", endpoint.provider)
     edits = (
         SettingEdit(("$schema",), "https://opencode.ai/config.json", "keep"),
         SettingEdit(("model",), f"{endpoint.provider}/{endpoint.model}"),
-        SettingEdit((*inside, "npm"), "@ai-sdk/openai-compatible"),
-        SettingEdit((*inside, "options"), options),
-        SettingEdit((*inside, "models", endpoint.model), model),
+        SettingEdit((*prefix, "npm"), "@ai-sdk/openai-compatible"),
+        SettingEdit((*prefix, "options"), options),
+        SettingEdit((*prefix, "models", endpoint.model), model),
     )
     return ClientSettings(edits, _export(endpoint))
 
@@ -107,13 +108,13 @@ def _claude_code(endpoint: ClientEndpoint) -> ClientSettings:
         CLAUDE_CODE_MAX_OUTPUT_TOKENS=_text(endpoint.output),
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
     )
-    # A command that prints the key: without any it would ask for a login.
+    # A command that prints the key: without one, Claude Code asks for a login.
     helper = f"printenv {endpoint.key}" if endpoint.key else "echo no-key-needed"
     edits = [
         *(SettingEdit(("env", name), value) for name, value in env.items()),
         SettingEdit(("apiKeyHelper",), helper),
     ]
-    note = "ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY go before it: unset them, or they are sent there"
+    note = "unset ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY: they override it and are sent to this server"
     return ClientSettings(tuple(edits), (*_export(endpoint), note))
 
 
@@ -128,10 +129,10 @@ def _codex(endpoint: ClientEndpoint) -> ClientSettings:
     edits = [SettingEdit(("model",), endpoint.model), SettingEdit(("model_provider",), endpoint.provider)]
     if endpoint.context:
         edits.append(SettingEdit(("model_context_window",), endpoint.context))
-    inside = ("model_providers", endpoint.provider)
-    edits += [SettingEdit((*inside, name), value) for name, value in provider.items()]
+    prefix = ("model_providers", endpoint.provider)
+    edits += [SettingEdit((*prefix, name), value) for name, value in provider.items()]
     if endpoint.key is None:
-        edits.append(SettingEdit((*inside, "env_key"), None, "drop"))
+        edits.append(SettingEdit((*prefix, "env_key"), None, "drop"))
     return ClientSettings(tuple(edits), _export(endpoint))
 
 
@@ -172,12 +173,12 @@ def _zed(endpoint: ClientEndpoint) -> ClientSettings:
         else None,
     )
     value = {"api_url": endpoint.url, "available_models": [model]}
-    variable = f"{''.join(each if each.isalnum() else '_' for each in endpoint.provider).upper()}_API_KEY"
+    variable = re.sub(r"\W", "_", endpoint.provider).upper() + "_API_KEY"
     notes = _export(endpoint, variable) or (
-        f"Zed wants a key even where none is asked for: export {variable}=none",
+        f"Zed needs a key even if the server requires none: export {variable}=none",
     )
     if endpoint.context is None:
-        notes += ("its context is not known: 8,192 tokens were written for `max_tokens`, which Zed needs",)
+        notes += ("the context is unknown: `max_tokens`, which Zed needs, is set to 8,192",)
     return ClientSettings(
         (SettingEdit(("language_models", "openai_compatible", endpoint.provider), value),), notes
     )
@@ -189,7 +190,7 @@ def _open_webui(endpoint: ClientEndpoint) -> ClientSettings:
         SettingEdit(("OPENAI_API_BASE_URLS",), endpoint.url),
         SettingEdit(("OPENAI_API_KEYS",), f"${endpoint.key}" if endpoint.key else "none"),
     )
-    notes = ["it reads them at its first start; later its own settings page holds (Admin, Connections)"]
+    notes = ["it reads these at its first start; later change them on its settings page (Admin, Connections)"]
     if endpoint.is_on_loopback:
         notes.append("a container reaches 127.0.0.1 of the host only with --network host")
     return ClientSettings(edits, (*notes, *_export(endpoint)))

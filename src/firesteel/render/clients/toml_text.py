@@ -1,8 +1,8 @@
-"""TOML, changed line by line: a key of a table in its own table, everything else untouched.
+"""TOML, edited line by line: a key is changed in its table, everything else stays.
 
-Python reads TOML and does not write it. Only what these settings need is written: texts, numbers and
-booleans at the top or in a `[table]`. A file that says the same with inline or dotted tables is noticed by
-whoever reads the result again.
+Python's standard library reads TOML and does not write it. Only what these settings need is written: strings,
+numbers and booleans at the top or in a `[table]`. A file with inline or dotted tables instead is detected
+when `merge` parses the result.
 """
 
 from __future__ import annotations
@@ -30,51 +30,50 @@ def read(text: str, path: str) -> dict[str, Any]:
 
 
 def write(value: dict[str, Any]) -> str:
-    return "\n".join(_written(value, ())).strip("\n") + "\n"
+    return "\n".join(_lines(value, ())).strip("\n") + "\n"
 
 
-def _written(value: dict[str, Any], path: tuple[str, ...]) -> list[str]:
-    plain = {name: each for name, each in value.items() if not isinstance(each, dict)}
+def _lines(value: dict[str, Any], path: tuple[str, ...]) -> list[str]:
+    plain = {name: item for name, item in value.items() if not isinstance(item, dict)}
     lines = [
         *([_header(path)] if path and plain else []),
-        *(_pair(name, each) for name, each in plain.items()),
+        *(_pair(name, item) for name, item in plain.items()),
+        *([""] if plain else []),
     ]
-    if plain:
-        lines.append("")
-    for name, each in value.items():
-        if isinstance(each, dict):
-            lines += _written(each, (*path, name))
+    for name, item in value.items():
+        if isinstance(item, dict):
+            lines += _lines(item, (*path, name))
     return lines
 
 
 def edit(text: str, change: SettingEdit, path: str) -> str:
-    """The text with one value set; all else as it was."""
+    """The text with one value changed and everything else as it was."""
     lines = text.split("\n")
     *table, name = change.path
     start, end = _table(lines, tuple(table))
     if start is None:
         return "\n".join([text.rstrip("\n"), "", _header(tuple(table)), _pair(name, change.value), ""])
     key = re.compile(rf'\s*"?{re.escape(name)}"?\s*=')
-    for at in range(start, end):
-        if key.match(lines[at]) and change.how == "drop":
-            return "\n".join([*lines[:at], *lines[at + 1 :]])
-        if key.match(lines[at]):
-            return "\n".join([*lines[:at], _pair(name, change.value), *lines[at + 1 :]])
+    for index in range(start, end):
+        if key.match(lines[index]):
+            pair = [] if change.action == "drop" else [_pair(name, change.value)]
+            return "\n".join([*lines[:index], *pair, *lines[index + 1 :]])
     while end > start and lines[end - 1].strip()[:1] in ("", "#"):
         end -= 1  # a comment before the next table belongs to that table
     return "\n".join([*lines[:end], _pair(name, change.value), *(lines[end:] or [""])])
 
 
 def _table(lines: list[str], path: tuple[str, ...]) -> tuple[int | None, int]:
-    """The lines of a table, its header left out; None: there is no such table."""
+    """Start and end of the lines of a table, without its header; None: there is no such table."""
     start: int | None = None if path else 0
     if path:
         parts = r"\s*\.\s*".join(f"[\"']?{re.escape(name)}[\"']?" for name in path)
         header = re.compile(rf"\s*\[\s*{parts}\s*\]\s*(#.*)?\Z")
-        start = next((at + 1 for at, line in enumerate(lines) if header.match(line)), None)
+        start = next((index + 1 for index, line in enumerate(lines) if header.match(line)), None)
     if start is None:
         return None, len(lines)
-    return start, next((at for at in range(start, len(lines)) if _HEADER.match(lines[at])), len(lines))
+    ends = (index for index in range(start, len(lines)) if _HEADER.match(lines[index]))
+    return start, next(ends, len(lines))
 
 
 def _header(path: tuple[str, ...]) -> str:

@@ -1,7 +1,6 @@
-"""YAML, changed by lines: an item put first into a list, or in place of the one of its name.
+"""YAML, edited line by line: an item is put first into a list, or replaces the one with its name.
 
-Scalars are compared as the text that they are; aliases, tags and keys that stand twice are refused, as in
-firesteel's own files.
+Scalars are compared as text; aliases, tags and duplicate keys are refused, as in firesteel's own files.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from firesteel.render.clients.settings import SettingEdit
 def read(text: str, path: str) -> dict[str, Any]:
     value, _ = yaml_schema.read(path, text)
     if not isinstance(value, dict):
-        raise UsageError(f"{path} holds no keys; it was left alone", next="leave out --write and paste")
+        raise UsageError(f"{path} has no keys; it was left alone", next="leave out --write and paste")
     return value
 
 
 def as_read(value: object) -> object:
-    """Every scalar as its text."""
+    """The value with every scalar as its text."""
     return read(write({"value": value}), "value")["value"]
 
 
@@ -33,24 +32,21 @@ def write(value: dict[str, Any]) -> str:
 
 
 def edit(text: str, change: SettingEdit, path: str) -> str:
-    """The text with one value set; all else as it was."""
+    """The text with one value changed and everything else as it was. Where it cannot be changed the text is
+    returned as it is, which `merge` detects."""
     lines = text.split("\n")
-    if change.how != "list":
+    if change.action != "list":
         return "\n".join([yaml_text.document({change.path[-1]: change.value}).rstrip("\n"), *lines])
-    listed = _value(text, change.path[-1])
-    if listed is None:
-        if change.path[-1] in read(text, path):
-            return text  # an empty key: whoever reads it again sees that nothing changed
-        whole = yaml_text.document({change.path[-1]: [change.value]})
-        return text.rstrip("\n") + "\n" + whole
-    if listed.flow_style or not isinstance(listed, yaml.SequenceNode):
-        return text  # whoever reads it again sees that nothing changed
-    indent = listed.start_mark.column
-    item = yaml_text.sequence([change.value], indent)
-    start, end = _old(listed, change.value)
-    if start is None:
-        first = listed.start_mark.line
-        return "\n".join([*lines[:first], *item, *lines[first:]])
+    node = _value(text, change.path[-1])
+    if node is None and change.path[-1] in read(text, path):
+        return text  # a key without a value
+    if node is None:
+        return text.rstrip("\n") + "\n" + yaml_text.document({change.path[-1]: [change.value]})
+    if node.flow_style or not isinstance(node, yaml.SequenceNode):
+        return text
+    item = yaml_text.sequence([change.value], node.start_mark.column)
+    assert isinstance(change.value, dict)
+    start, end = _item_lines(node, change.value["name"])
     return "\n".join([*lines[:start], *item, *lines[end:]])
 
 
@@ -64,13 +60,13 @@ def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")
 
 
-def _old(listed: yaml.SequenceNode, item: Any) -> tuple[int | None, int]:
-    """The lines of the item with the same name."""
-    for node in listed.value:
+def _item_lines(items: yaml.SequenceNode, item_name: str) -> tuple[int, int]:
+    """The lines of the item with this name; an empty range at the start of the list if there is none."""
+    for node in items.value:
         pairs = node.value if isinstance(node, yaml.MappingNode) else []
-        if any(name.value == "name" and value.value == item["name"] for name, value in pairs):
+        if any(name.value == "name" and value.value == item_name for name, value in pairs):
             return node.start_mark.line, _last_line(node) + 1
-    return None, 0
+    return items.start_mark.line, items.start_mark.line
 
 
 def _last_line(node: yaml.Node) -> int:

@@ -28,7 +28,7 @@ from firesteel.facts import Architecture, Weights
 from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.launch import Launch
 from firesteel.planner import Plan, plan
-from firesteel.reads.docker import DockerOption, environment, options
+from firesteel.reads.docker import DockerOption, environment, parse_options
 from firesteel.reads.shell import split
 from firesteel.reads.source_text import source_file
 from firesteel.sim import nvidia_smi
@@ -58,7 +58,7 @@ def engine_config(words: Sequence[str], folder: Path, id: str, environ: Mapping[
     world = read_spark(folder)
     text = shlex.join(["docker", "run", *words])
     told = split(source_file(text, "docker run").whole, source_file(text, "docker run"))[0].words[2:]
-    given, at = options(told)
+    given, at = parse_options(told)
     _refuse_unknown(given)
     if at >= len(told):
         raise InvalidRun("docker: 'docker run' requires at least 1 argument")

@@ -1,0 +1,27 @@
+"""What a file describes: a container or a process to start, in terms of the command line.
+
+Compose files, manifests, units and other tools' recipes all describe a `docker run` or a command. Each
+reader translates its format into that, and `reader` does the rest for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from firesteel.reads.docker import DockerOption
+from firesteel.reads.shell import Word
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStart:
+    arguments: tuple[Word, ...]
+    """The command, or the arguments after the image."""
+    image: Word | None = None
+    """None: a process on the host itself."""
+    options: tuple[DockerOption, ...] = ()
+    """The `docker run` options that are equivalent to the file."""
+    env: Mapping[str, Word] = field(default_factory=dict)
+    """The environment of a process; that of a container is among its options."""
+    name: str = ""
+    """What the file calls it."""
