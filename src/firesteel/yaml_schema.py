@@ -8,6 +8,7 @@ past a megabyte are refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.resources import files
 from typing import Any, TypeVar
 
 import yaml
@@ -44,6 +45,11 @@ def load(name: str, text: str, schema: type[T]) -> T:
             for fault in error.errors(include_url=False)
         ]
         raise InvalidFile("\n".join(mistakes), next=f"correct {name}") from None
+
+
+def load_data(path: str, schema: type[T]) -> T:
+    """A file of the package's own `data` folder, as in `load_data("speed/fitted.yaml", ...)`."""
+    return load(path, (files("firesteel") / "data" / path).read_text("utf-8"), schema)
 
 
 def read(name: str, text: str) -> tuple[Any, dict[Path, int]]:

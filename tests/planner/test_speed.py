@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from calibration.measured_models import models
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +23,6 @@ from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch
 from firesteel.planner import Speed
 from firesteel.planner.memory.pool import MemoryPool
 from firesteel.planner.speed import published
-from firesteel.planner.speed.published_models import models
 from firesteel.planner.speed.speed import MAX_CONTEXT, MAX_USERS, decode_speed
 from firesteel.units import GIB
 

@@ -6,11 +6,8 @@ A figure and its errors travel together, so that no plan can show one without th
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 
 from firesteel import yaml_schema
-
-FILE = "fitted.yaml"
 
 
 class ErrorsSchema(yaml_schema.FileSchema):
@@ -56,5 +53,4 @@ class ConstantsSchema(yaml_schema.FileSchema):
 
 @cache
 def constants() -> ConstantsSchema:
-    text = (files("firesteel") / "data" / "speed" / FILE).read_text("utf-8")
-    return yaml_schema.load(FILE, text, ConstantsSchema)
+    return yaml_schema.load_data("speed/fitted.yaml", ConstantsSchema)

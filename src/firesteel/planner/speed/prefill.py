@@ -35,7 +35,7 @@ def active_weights(shape: Architecture, weights: Stored) -> float | None:
     return found
 
 
-def path(shape: Architecture, weights: Stored, kernels: str) -> str:
+def kernel_path(shape: Architecture, weights: Stored, kernels: str) -> str:
     """`moe_4bit_marlin`: the kind of model, the format of most of its blocks, and the kernels asked for."""
     sizes: dict[str, float] = {}
     for (role, dtype), size in weights.items():
@@ -47,7 +47,7 @@ def path(shape: Architecture, weights: Stored, kernels: str) -> str:
     return f"{'moe' if shape.experts else 'dense'}_{width}{asked}"
 
 
-def terms(shape: Architecture, path: str, active: float, prompt: int, depth: int = 0) -> Terms:
+def prefill_terms(shape: Architecture, path: str, active: float, prompt: int, depth: int = 0) -> Terms:
     """Tera-operations of matrices and attention, giga-channels through recurrent layers, and one start.
 
     `depth` tokens are there before the prompt.

@@ -431,10 +431,10 @@ def _prefill(model: _Model, kv: KvCache, found: ConstantsSchema) -> PrefillSpeed
     fitted = found.engines[model.launch.engine].prefill
     prompt = min(_PROMPT, kv.context)
     kernels = "marlin" if model.launch.flags.get("linear-backend") == "marlin" else ""
-    on = prefill.path(model.shape, model.stored, kernels)
+    on = prefill.kernel_path(model.shape, model.stored, kernels)
     if on not in fitted.costs:
         on = on.removesuffix("_marlin")
-    took = prefill.ttft_ms(prefill.terms(model.shape, on, active, prompt), fitted.costs)
+    took = prefill.ttft_ms(prefill.prefill_terms(model.shape, on, active, prompt), fitted.costs)
     if took is None:
         return None
     ttft = Band(took / fitted.left_out.high, took, took / fitted.left_out.low)
