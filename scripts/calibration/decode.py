@@ -63,14 +63,16 @@ Costs = Mapping[str, float]
 
 def single_user_runs(engine: str) -> list[PublishedRun]:
     """One user, no speculation: the runs whose accuracy DESIGN.md sets a limit for."""
-    return [run for run in published.known(engine) if run.source in CALIBRATED[engine] and run.is_plain]
+    return [
+        run for run in published.runs_with_layout(engine) if run.source in CALIBRATED[engine] and run.is_plain
+    ]
 
 
 def multi_user_runs(engine: str) -> list[PublishedRun]:
     """Several users who decode at once, most of the time."""
     return [
         run
-        for run in published.known(engine)
+        for run in published.runs_with_layout(engine)
         if run.source in CALIBRATED[engine]
         and run.users > 1
         and not run.speculation

@@ -14,7 +14,7 @@ from firesteel import yaml_schema
 from firesteel.facts import Architecture, FullAttention, Layer, LinearAttention, Role, SlidingAttention
 from firesteel.facts.evidence import Evidence
 from firesteel.facts.model.architecture import LatentAttention, NoCache
-from firesteel.planner.speed.decode import Stored
+from firesteel.planner.speed.decode import StoredBytes
 
 
 class MeasuredLayersSchema(yaml_schema.FileSchema):
@@ -54,7 +54,7 @@ class MeasuredModelSchema(yaml_schema.FileSchema):
             name, layers, self.hidden_size, self.vocab_size, 0, self.experts, self.experts_per_token
         )
 
-    def stored(self, layout: str) -> Stored:
+    def stored(self, layout: str) -> StoredBytes:
         roles = self.checkpoints[layout]
         return {(role, dtype): size for role, formats in roles.items() for dtype, size in formats.items()}
 

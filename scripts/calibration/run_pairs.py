@@ -42,7 +42,7 @@ def _ratios(
 ) -> Iterator[float]:
     """Each run over its fitted figure, after correcting that by the mean error of the runs that count."""
     groups: dict[tuple[str, ...], list[tuple[PublishedRun, float]]] = {}
-    for run in published.known():
+    for run in published.runs_with_layout():
         if run.is_plain and run.engine in costs and run.decode_tps:
             ratio = run.decode_tps / predicted_tps(run.engine, run, costs[run.engine])
             groups.setdefault((run.engine, *group_key(run)), []).append((run, ratio))
@@ -92,7 +92,7 @@ def _all_reduces(run: PublishedRun) -> int:
 def elsewhere(costs: CostsByEngine) -> dict[str, ErrorsSchema]:
     """Errors of the costs of vLLM and llama.cpp on runs that they were not fitted to, outliers included."""
     groups: dict[str, list[tuple[PublishedRun, float]]] = {}
-    for run in published.known():
+    for run in published.runs_with_layout():
         if not run.is_plain or run.source in CALIBRATED.get(run.engine, ()):
             continue
         engine = run.engine if run.engine in costs else "vllm"

@@ -82,15 +82,15 @@ def test_bytes_of_measured_models_equal_those_of_their_files(shape: str, layout:
 
 def test_every_run_has_a_source_and_a_licence() -> None:
     for run in published.runs():
-        origin = published.origins()[run.source]
+        origin = published.run_sources()[run.source]
         assert origin.url.startswith("https://") and origin.licence
-    assert published.origins()["djangodevreng"].licence == "CC-BY-4.0"
-    assert "Django de Vreng" in (published.origins()["djangodevreng"].credit or "")
-    assert {published.origins()[name].licence for name in ("ggml", "ggml-nemotron", "llmfit")} == {"MIT"}
+    assert published.run_sources()["djangodevreng"].licence == "CC-BY-4.0"
+    assert "Django de Vreng" in (published.run_sources()["djangodevreng"].credit or "")
+    assert {published.run_sources()[name].licence for name in ("ggml", "ggml-nemotron", "llmfit")} == {"MIT"}
 
 
 def test_every_run_with_a_layout_can_be_counted() -> None:
-    for run in published.known():
+    for run in published.runs_with_layout():
         assert decode.reads_of(run).bytes() > 0, run
         assert run.layout in models().layouts
 

@@ -155,7 +155,7 @@ def test_shipped_recipes_fit_a_spark_and_break_no_rule(name: str) -> None:
     (best,) = propose(shipped(), host_at_rest(hardware("gb10")), Ask(name))
     assert best.plan.fits == (name != TOO_LARGE)
     if name == TOO_LARGE:
-        assert best.plan.memory.needed.low > 2 * best.plan.memory.room_bytes
+        assert best.plan.memory.needed.low > 2 * best.plan.memory.budget_bytes
     else:
         assert not [finding for finding in best.findings if finding.level != "note"]
 

@@ -94,7 +94,7 @@ def _for_one(launch: Launch) -> Launch:
 
 
 def _share(scene: Context, planned: Plan) -> tuple[int, str]:
-    room = planned.memory.room_bytes
+    room = planned.memory.budget_bytes
     if scene.launch.engine != "vllm" or "kv-cache-memory-bytes" in scene.flags:
         return room, f"there is room for {show_bytes(room)}"
     fraction = scene.number("gpu-memory-utilization")

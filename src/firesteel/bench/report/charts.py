@@ -20,7 +20,7 @@ from firesteel.bench.values import BenchRun, MeasuredFigure, RequestSample
 from firesteel.planner import Band
 from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.published import PublishedRun as Published
-from firesteel.planner.speed.published import origins
+from firesteel.planner.speed.published import run_sources
 
 _MOST_PUBLISHED = 24
 _TINY, _HUGE = 1e-9, 1e15
@@ -59,7 +59,7 @@ class ReportData:
         return tuple(each for each in against_plan(self.run) if _is_band(each.planned))
 
     def beside(self) -> tuple[PublishedComparison, ...]:
-        urls = {name: origin.url for name, origin in origins().items()}
+        urls = {name: origin.url for name, origin in run_sources().items()}
         carried = constants().carried
         return against_published(self.run, self.published, urls, (carried.low, carried.high))
 

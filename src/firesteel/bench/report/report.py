@@ -239,7 +239,7 @@ def _chart(chart: Chart) -> Iterator[Markup]:
 
 def _sources(shown: ReportData) -> Iterator[Markup]:
     names = dict.fromkeys(row.source for row in shown.published)
-    known = published.origins()
+    known = published.run_sources()
     rows = [f"<li>{link(known[name].url)}, seen {known[name].seen}</li>" for name in names if name in known]
     if rows:
         yield heading(3, "Where reported figures come from")

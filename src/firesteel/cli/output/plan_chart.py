@@ -30,7 +30,7 @@ def _memory(plan: Plan) -> Panel:
         )
         for part in plan.memory.parts
     )
-    room = plan.memory.room_bytes
+    room = plan.memory.budget_bytes
     return Panel("memory", bars, float(room), f"room {show_bytes(room)}", is_stack=True)
 
 
@@ -41,10 +41,10 @@ def _size(name: str, band: Band) -> Bar:
 def _speed(speed: Speed) -> Panel:
     bars = [_rate("one user", speed.decode_tokens_per_s)]
     bars += [_rate(f"{depth:,} tokens in", rate) for depth, rate in speed.at_depth if depth > 1024]
-    if speed.crowd:
-        bars.append(_rate(f"each of {speed.crowd.users}", speed.crowd.each_tokens_per_s))
+    if speed.batch:
+        bars.append(_rate(f"each of {speed.batch.users}", speed.batch.per_user_tokens_per_s))
     bound = speed.bound_tokens_per_s
-    title = f"decode, tok/s; {speed.rung}, {show_bytes(speed.bytes_per_token)} read a token"
+    title = f"decode, tok/s; {speed.basis}, {show_bytes(speed.bytes_per_token)} read a token"
     return Panel(title, tuple(bars), bound, f"bandwidth allows {bound:.0f}")
 
 

@@ -1,6 +1,6 @@
-"""The fitted figures of `data/speed/fitted.yaml`, which `scripts/calibrate` writes.
+"""The fitted costs in `data/speed/fitted.yaml`, which `scripts/calibrate` writes.
 
-A figure and its errors travel together, so that no plan can show one without the other.
+Costs and their errors are stored together, so that no plan can show one without the other.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from firesteel import yaml_schema
 
 
 class ErrorsSchema(yaml_schema.FileSchema):
+    """Of predicted over measured; 19 in 20 of measured over predicted lie between `low` and `high`."""
+
     runs: int
     models: int
     mean: float
@@ -28,10 +30,13 @@ class FittedSchema(yaml_schema.FileSchema):
 class FittedEngineSchema(yaml_schema.FileSchema):
     decode: FittedSchema
     crowd: FittedSchema
+    """Of several users who decode at once."""
     prefill: FittedSchema
 
 
 class SpreadSchema(yaml_schema.FileSchema):
+    """The median of some ratios or times, and the range that holds 19 in 20 of them."""
+
     runs: int
     low: float
     expected: float
@@ -42,13 +47,13 @@ class ConstantsSchema(yaml_schema.FileSchema):
     hardware: str
     engines: dict[str, FittedEngineSchema]
     repeated: SpreadSchema
-    """A run over what other runs of the same checkpoint, engine and version say."""
+    """A run over what other runs of the same checkpoint, engine and version predict."""
     carried: SpreadSchema
-    """A run over what runs of the same weights in another version, or by another hand, say."""
+    """A run over what runs of the same weights in another version, or by other people, predict."""
     all_reduce_ms: SpreadSchema
     two_sparks: ErrorsSchema
     elsewhere: dict[str, ErrorsSchema]
-    """Runs that nothing was fitted to, by engine; engines without figures of their own take vLLM's."""
+    """Runs that nothing was fitted to, by engine; engines without costs of their own use those of vLLM."""
 
 
 @cache
