@@ -30,7 +30,7 @@ from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.launch import Ask, EngineName
 from firesteel.planner import MeasuredMemory, OwnRun
 from firesteel.reads import ReadLaunch, nothing_started
-from firesteel.rules import Finding, Lint, Proposal
+from firesteel.rules import Finding, LintOptions, Proposal
 
 if TYPE_CHECKING:  # what runs is loaded by those who run something
     from firesteel.run import Event, RunOptions, Service
@@ -105,7 +105,7 @@ def read(text: str, path: str = "text") -> tuple[ReadLaunch, ...]:
 
 def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") -> tuple[Finding, ...]:
     """What the rules say of every launch in a text."""
-    found = rules.lint(text, path, Lint(images(text), hardware_name))
+    found = rules.lint(text, path, LintOptions(images(text), hardware_name))
     if not found.readings:
         raise found.problem or nothing_started(path)
     return found.findings

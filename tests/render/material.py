@@ -10,7 +10,7 @@ from firesteel.catalog import Recipe
 from firesteel.launch import Ask, Launch
 from firesteel.reads import read
 from firesteel.render import LaunchFacts, contained
-from firesteel.rules import Lint
+from firesteel.rules import LintOptions
 
 GOLDEN = Path(__file__).parent / "golden"
 SHIPPED = catalog.shipped()
@@ -55,7 +55,7 @@ def hold_golden(file: str, text: str) -> None:
 
 def objections(text: str, path: str) -> set[str]:
     """The rules that stop or warn."""
-    found = rules.lint(text, path, Lint(SHIPPED.images, level="warn"))
+    found = rules.lint(text, path, LintOptions(SHIPPED.images, level="warn"))
     assert found.problem is None and found.readings
     return {finding.rule for finding in found.findings}
 

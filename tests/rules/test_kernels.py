@@ -12,9 +12,9 @@ from firesteel.rules.context import Context
 from firesteel.rules.kernels import (
     FLAGS,
     PARSERS,
-    another_engines_words,
     attention_without_kernel,
     experts_without_kernel,
+    flags_of_another_engine,
     unregistered_parsers,
 )
 
@@ -167,4 +167,4 @@ def test_parsers(
     ],
 )
 def test_words(engine: EngineName, flags: Mapping[str, FlagValue], expected: list[str]) -> None:
-    assert [sight.value for sight in another_engines_words(scene(flags, engine=engine))] == expected
+    assert [sight.value for sight in flags_of_another_engine(scene(flags, engine=engine))] == expected

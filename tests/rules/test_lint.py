@@ -8,13 +8,13 @@ import pytest
 
 from firesteel import catalog
 from firesteel.errors import UsageError
-from firesteel.rules import Lint, engine_version, known_patterns, lint
+from firesteel.rules import LintOptions, engine_version, known_patterns, lint
 
-ASKED = Lint(catalog.shipped().images)
+ASKED = LintOptions(catalog.shipped().images)
 LINE = "vllm serve org/m --gpu-memory-utilization 0.7 --moe-backend b12x"
 
 
-def rules_of(text: str, asked: Lint = ASKED) -> set[str]:
+def rules_of(text: str, asked: LintOptions = ASKED) -> set[str]:
     return {finding.rule for finding in lint(text, "run.sh", asked).findings}
 
 

@@ -9,7 +9,15 @@ from firesteel.rules.allow import NoReason
 from firesteel.rules.check import Finding, check
 from firesteel.rules.compatibility import CompatibilityRow, CompatibilityTable, SupportRange, compatibility
 from firesteel.rules.context import visible
-from firesteel.rules.lint import Lint, Linted, engine_version, known_patterns, lint, mend, release
+from firesteel.rules.lint import (
+    LintOptions,
+    LintResult,
+    apply_fixes,
+    engine_version,
+    known_patterns,
+    lint,
+    release,
+)
 from firesteel.rules.propose import Proposal, after, insist, propose, propose_checkpoint, service_name
 from firesteel.rules.rule import Level, Rule, explain, read_rules, rules
 
@@ -18,13 +26,14 @@ __all__ = [
     "CompatibilityTable",
     "Finding",
     "Level",
-    "Lint",
-    "Linted",
+    "LintOptions",
+    "LintResult",
     "NoReason",
     "Proposal",
     "Rule",
     "SupportRange",
     "after",
+    "apply_fixes",
     "check",
     "compatibility",
     "engine_version",
@@ -32,7 +41,6 @@ __all__ = [
     "insist",
     "known_patterns",
     "lint",
-    "mend",
     "propose",
     "propose_checkpoint",
     "read_rules",

@@ -34,13 +34,13 @@ Check = Callable[[Sequence[ReadLaunch]], Sequence[tuple[ReadLaunch, Finding]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedText:
     text: str
     findings: tuple[Finding, ...]
     """What was mended."""
 
 
-def fix(text: str, read: Read, check: Check) -> Fixed:
+def fix(text: str, read: Read, check: Check) -> FixedText:
     """Mends what can be mended, one finding after the other, the last in the text first."""
     mended: list[Finding] = []
     refused: set[tuple[str, str, int]] = set()
@@ -56,7 +56,7 @@ def fix(text: str, read: Read, check: Check) -> Fixed:
             mended.append(finding)
         else:
             refused.add(_name(finding))
-    return Fixed(text, tuple(reversed(mended)))
+    return FixedText(text, tuple(reversed(mended)))
 
 
 def _name(finding: Finding) -> tuple[str, str, int]:

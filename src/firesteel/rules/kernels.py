@@ -182,17 +182,19 @@ def unregistered_parsers(scene: Context) -> list[Match]:
     return [
         Match(f"flag:{flag}", f"--{flag} {name}", name, _otherwise(engine, flag, name))
         for flag, name in asked
-        if is_final(name) and lived(engine, f"--{flag}") and not knows(engine, version, f"--{flag}", name)
+        if is_final(name)
+        and lived(engine, f"--{flag}")
+        and not accepts_value(engine, version, f"--{flag}", name)
     ]
 
 
-def knows(engine: EngineName, version: str, symbol: str, value: str) -> bool:
+def accepts_value(engine: EngineName, version: str, symbol: str, value: str) -> bool:
     """Whether a release that was read takes this value of a flag or key."""
     now, spans = order(version), lived(engine, symbol, value)
     return any(order(first) <= now and (last is None or now <= order(last)) for first, last in spans)
 
 
-def age(engine: EngineName, symbol: str, value: str) -> str:
+def availability(engine: EngineName, symbol: str, value: str) -> str:
     spans = lived(engine, symbol, value)
     if not spans:
         return "no release had it"
@@ -213,10 +215,10 @@ def _parsers(scene: Context) -> Iterator[tuple[str, str]]:
 
 def _otherwise(engine: EngineName, flag: str, name: str) -> str:
     same = PARSERS.get((engine, flag), {}).get(name)
-    return f"its name here is `{same}`" if same else age(engine, f"--{flag}", name)
+    return f"its name here is `{same}`" if same else availability(engine, f"--{flag}", name)
 
 
-def another_engines_words(scene: Context) -> list[Match]:
+def flags_of_another_engine(scene: Context) -> list[Match]:
     """Flags and parsers that are called otherwise here; no release of this engine had them."""
     engine, flags = scene.launch.engine, scene.launch.flags
     words = FLAGS[engine]
@@ -231,5 +233,5 @@ PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
     "attention-without-kernel": attention_without_kernel,
     "experts-without-kernel": experts_without_kernel,
     "unregistered-parsers": unregistered_parsers,
-    "another-engines-words": another_engines_words,
+    "another-engines-words": flags_of_another_engine,
 }

@@ -22,7 +22,7 @@ _ORDER: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Lint:
+class LintOptions:
     """What to hold a text against, and what to tell of it."""
 
     images: Images
@@ -44,7 +44,7 @@ class Lint:
 
 
 @dataclass(frozen=True, slots=True)
-class Linted:
+class LintResult:
     path: str
     readings: tuple[ReadLaunch, ...]
     findings: tuple[Finding, ...]
@@ -54,7 +54,7 @@ class Linted:
     """Why some of the text could not be read."""
 
 
-def lint(text: str, path: str, asked: Lint) -> Linted:
+def lint(text: str, path: str, asked: LintOptions) -> LintResult:
     """Never raises for a text without a launch: it has no readings then, and maybe a problem."""
     whole = source_file(text, path)
     readings, problem = scan(whole, asked.images)
@@ -64,10 +64,10 @@ def lint(text: str, path: str, asked: Lint) -> Linted:
     comments = allowed(whole.text, path, readings)
     let = {finding: comment.reason for finding in found for comment in comments if comment.covers(finding)}
     kept = sorted((finding for finding in dict.fromkeys(found) if finding not in let), key=_place)
-    return Linted(path, readings, tuple(kept), tuple(let.items()), problem)
+    return LintResult(path, readings, tuple(kept), tuple(let.items()), problem)
 
 
-def mend(text: str, path: str, asked: Lint) -> tuple[str, tuple[Finding, ...]]:
+def apply_fixes(text: str, path: str, asked: LintOptions) -> tuple[str, tuple[Finding, ...]]:
     """The text with every safe fix made, and what was mended."""
     whole = source_file(text, path)
 
@@ -83,7 +83,7 @@ def mend(text: str, path: str, asked: Lint) -> tuple[str, tuple[Finding, ...]]:
     return mended.text, mended.findings
 
 
-def _launches(readings: Sequence[ReadLaunch], asked: Lint) -> list[tuple[ReadLaunch, Finding]]:
+def _launches(readings: Sequence[ReadLaunch], asked: LintOptions) -> list[tuple[ReadLaunch, Finding]]:
     found = []
     for reading in readings:
         launch = reading.launch

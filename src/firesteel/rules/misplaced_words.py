@@ -17,7 +17,7 @@ _DOCKER_ONLY = frozenset({
 _GPU_OPTIONS = ("runtime", "device", "privileged")
 
 
-def docker_words_after_image(scene: Context) -> list[Match]:
+def docker_options_after_image(scene: Context) -> list[Match]:
     """`IMAGE model -p 8000:8000`: docker hands the option to the engine, which does not know it."""
     engine = scene.launch.engine
     meant = {name: _typed(name) for name in scene.launch.flags if name in _DOCKER_ONLY}
@@ -60,7 +60,7 @@ def no_gpu_asked_for(scene: Context) -> list[Match]:
 
 
 PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
-    "docker-words-after-image": docker_words_after_image,
+    "docker-words-after-image": docker_options_after_image,
     "model-for-program": model_for_program,
     "no-gpu-asked-for": no_gpu_asked_for,
 }

@@ -9,7 +9,7 @@ from firesteel.rules.context import Context, Match, as_number
 from firesteel.rules.release import (
     misspelt_flags,
     refused_values,
-    stray_words,
+    stray_arguments,
     unknown_flags,
     unread_variables,
 )
@@ -65,7 +65,7 @@ PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
     "refused-values": refused_values,
     "unread-variables": unread_variables,
     "misspelt-flags": misspelt_flags,
-    "stray-words": stray_words,
+    "stray-words": stray_arguments,
     "asks-for-a-key": asks_for_a_key,
     "published-everywhere": published_everywhere,
     "drafts-overflow-batch": drafts_overflow_batch,

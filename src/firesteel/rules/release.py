@@ -81,7 +81,7 @@ def misspelt_flags(scene: Context) -> list[Match]:
     return found
 
 
-def stray_words(scene: Context) -> list[Match]:
+def stray_arguments(scene: Context) -> list[Match]:
     """Words beside the model that the parser has no place for, where every flag before them is known."""
     known = _release(scene)
     if known is None or known.engine == "llamacpp" or not scene.launch.model:

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from firesteel.engines.schema.releases import versions
 from firesteel.rules.context import Context, Match
-from firesteel.rules.kernels import age, knows
+from firesteel.rules.kernels import accepts_value, availability
 
 _BLOCK_DRAFTERS = ("dflash", "dspark")
 _METHOD = "SpeculativeConfig.method"
@@ -32,10 +32,10 @@ def method_is_unknown(scene: Context) -> list[Match]:
     method, version = _config(scene).get("method"), scene.launch.version
     if version not in versions("vllm") or not isinstance(method, str) or not _WORD.match(method):
         return []
-    if knows("vllm", version, _METHOD, method):
+    if accepts_value("vllm", version, _METHOD, method):
         return []
     saw = f'"method": "{method}" in --speculative-config'
-    return [Match("flag:speculative-config", saw, method, age("vllm", _METHOD, method))]
+    return [Match("flag:speculative-config", saw, method, availability("vllm", _METHOD, method))]
 
 
 def drafts_through_flashinfer(scene: Context) -> list[Match]:
