@@ -65,5 +65,5 @@ def test_versions_as_people_write_them(text: str, expected: tuple[str, str]) -> 
 
 
 def test_what_is_no_version() -> None:
-    with pytest.raises(UsageError, match="`banana` is no engine version"):
+    with pytest.raises(UsageError, match="`banana` is not an engine version"):
         engine_version("banana")

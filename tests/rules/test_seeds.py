@@ -65,9 +65,9 @@ def of_each(found: LintResult) -> dict[str, set[str]]:
     """Container name -> what is told of its lines."""
     told = {}
     for reading in found.readings:
-        box = reading.launch.container
-        name = dict(box.options).get("name") if box else ""
-        name = "vllm --version" if box and box.program == ("vllm",) else name
+        container = reading.launch.container
+        name = dict(container.options).get("name") if container else ""
+        name = "vllm --version" if container and container.program == ("vllm",) else name
         own = {word.line for key, words in reading.words.items() if key[:4] != "env:" for word in words}
         lines = range(min(own), max(own) + 1)
         told[name or ""] = graves(tuple(f for f in found.findings if f.spot and f.spot.line in lines))

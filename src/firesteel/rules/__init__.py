@@ -1,8 +1,9 @@
-"""The traps: rules as data, and what they say of a launch.
+"""Known mistakes as data, and the findings they give for a launch.
 
-`check` holds a launch against every rule, `lint` a whole text; `choose` makes plans that break none. Rules
-are version-ranged data with sources (`data/rules/`), each with lines that it must hit and miss. Never changes
-a launch; a fix changes the text that it was read from, and is proved by reading that again.
+`check` checks a launch against every rule, `lint` a whole text; `propose` ranks plans by their findings.
+Rules are version-ranged data with sources (`data/rules/`), each with examples that it must hit and miss.
+`check` and `lint` never modify a launch; a fix edits the text that it was read from, and is verified by
+reading that again.
 """
 
 from firesteel.rules.allow import NoReason
