@@ -194,21 +194,12 @@ def publishes_another_port(context: Context) -> list[Match]:
     return [Match("option:publish", f"-p {container.publish[0]}", inside[0], str(port))]
 
 
-def _nodes(context: Context) -> float:
-    return context.number("nnodes") or 1
-
-
-def _uses_ray(context: Context) -> bool:
-    return str(context.flags.get("distributed-executor-backend", "")).lower() == "ray"
-
-
 def spans_nodes(context: Context) -> list[Match]:
-    if _nodes(context) > 1:
-        return [Match("flag:nnodes", f"--nnodes {_nodes(context):g}", "nnodes", f"{_nodes(context):g}")]
-    if _uses_ray(context):
-        name = "distributed-executor-backend"
-        return [Match(f"flag:{name}", f"--{name} ray", name, "ray")]
-    return []
+    nodes, backend = context.number("nnodes") or 1, "distributed-executor-backend"
+    if nodes > 1:
+        return [Match("flag:nnodes", f"--nnodes {nodes:g}", "nnodes", f"{nodes:g}")]
+    uses_ray = str(context.flags.get(backend, "")).lower() == "ray"
+    return [Match(f"flag:{backend}", f"--{backend} ray", backend, "ray")] if uses_ray else []
 
 
 def cluster_behind_bridge(context: Context) -> list[Match]:
