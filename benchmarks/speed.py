@@ -21,16 +21,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from firesteel.facts import Role
-from firesteel.planner import calibration
-from firesteel.planner.speed.accuracy import Errors
-from firesteel.planner.speed.constants import constants
+from firesteel.planner.speed.constants import ErrorsSchema, constants
 from firesteel.planner.speed.published import PublishedRun
-from firesteel.planner.speed.published_models import models
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+from calibration.measured_models import models
+
+from calibration import decode
 
 BARS = (0.05, 0.10)
-GB_PER_S = calibration.BANDWIDTH / 1e9
+GB_PER_S = decode.BANDWIDTH / 1e9
 BYTES = {"BF16": 2.0, "F8_E4M3": 1.0, "NVFP4": 0.5625, "MXFP4": 0.53125, "F32": 4.0,
          "Q8_0": 34 / 32, "Q6_K": 210 / 256, "Q5_K": 176 / 256, "Q4_K": 144 / 256,
          "Q5_1": 0.75, "Q5_0": 22 / 32, "Q4_0": 18 / 32}  # fmt: skip
@@ -78,19 +81,19 @@ OTHERS: dict[str, Callable[[PublishedRun], float]] = {
 }
 
 
-def line(name: str, off: Errors) -> str:
+def line(name: str, off: ErrorsSchema) -> str:
     return f"  {name:<26} mean {off.mean:6.1%}   worst {off.worst:6.0%}"
 
 
 def main() -> int:
     missed = False
-    for engine in calibration.COSTS:
-        found, runs = calibration.calibrate(engine), calibration.plain(engine)
+    for engine in decode.COSTS:
+        found, runs = decode.calibrate_decode(engine), decode.single_user_runs(engine)
         print(f"{engine}: {found.fitted.runs} runs, {found.fitted.models} shapes, one user, no speculation")
         print(line("firesteel, fitted", found.fitted))
         print(line("firesteel, shape left out", found.left_out))
         for name, formula in OTHERS.items():
-            print(line(name, calibration.run_errors((run, formula(run)) for run in runs)))
+            print(line(name, decode.run_errors((run, formula(run)) for run in runs)))
         missed |= found.fitted.mean > BARS[0] or found.left_out.mean > BARS[1]
     show_rest()
     return int(missed)
@@ -101,15 +104,15 @@ def show_rest() -> None:
     shipped = constants()
     for engine, sheet in shipped.engines.items():
         print(f"{engine}, several users: {sheet.crowd.left_out.runs} runs")
-        print(line("fitted", Errors(**sheet.crowd.fitted.model_dump())))
-        print(line("shape left out", Errors(**sheet.crowd.left_out.model_dump())))
+        print(line("fitted", sheet.crowd.fitted))
+        print(line("shape left out", sheet.crowd.left_out))
         print(f"{engine}, first token of long prompts: {sheet.prefill.left_out.runs} runs")
-        print(line("fitted", Errors(**sheet.prefill.fitted.model_dump())))
-        print(line("shape left out", Errors(**sheet.prefill.left_out.model_dump())))
+        print(line("fitted", sheet.prefill.fitted))
+        print(line("shape left out", sheet.prefill.left_out))
     print("runs by other hands, nothing fitted to them")
     for engine, each in shipped.elsewhere.items():
-        print(line(f"{engine} ({each.runs})", Errors(**each.model_dump())))
-    print(line(f"two Sparks ({shipped.two_sparks.runs})", Errors(**shipped.two_sparks.model_dump())))
+        print(line(f"{engine} ({each.runs})", each))
+    print(line(f"two Sparks ({shipped.two_sparks.runs})", shipped.two_sparks))
 
 
 if __name__ == "__main__":

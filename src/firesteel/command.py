@@ -1,4 +1,4 @@
-"""A command: the words, the environment it adds, and how people would paste it."""
+"""A command line: its arguments, the environment that it adds, and its text for a shell."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ class Command:
 
 
 def paste(lines: Iterable[Iterable[str]]) -> str:
-    """Groups of words -> one shell command, a group a line, ready to paste."""
-    return " \\\n  ".join(shlex.join(words) for words in lines)
+    """Groups of arguments -> one shell command with one group per line, ready to paste."""
+    return " \\\n  ".join(shlex.join(arguments) for arguments in lines)

@@ -1,9 +1,9 @@
-"""Every failure a user can meet. The message is a sentence; `next` is what to type.
+"""The errors that users see, with their exit codes. The message is a sentence; `next` is what to type.
 
     FiresteelError 1   failed
-      UsageError   2   the words do not make sense
-      Stopped      3   a rule says no
-      DoesNotFit   4   the plan says no
+      UsageError   2   the command line or a file is wrong
+      Stopped      3   stopped by a rule
+      DoesNotFit   4   the launch does not fit in memory
       HostNotReady 5   this machine lacks something
 
 One `except` in `cli/main.py` shows them and exits with the code.

@@ -23,7 +23,7 @@ from firesteel.edge.files.home import Home, find_home
 from firesteel.facts import Host
 from firesteel.launch import Ask
 from firesteel.reads import ReadLaunch, no_launch_error
-from firesteel.rules import Finding, Lint, Proposal
+from firesteel.rules import Finding, LintOptions, Proposal
 from firesteel.workspace import Workspace
 
 if TYPE_CHECKING:  # loaded only by those who run something
@@ -74,7 +74,7 @@ def read(text: str, path: str = "text") -> tuple[ReadLaunch, ...]:
 
 def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") -> tuple[Finding, ...]:
     """What the rules say of every launch in a text."""
-    found = rules.lint(text, path, Lint(images(text), hardware_name))
+    found = rules.lint(text, path, LintOptions(images(text), hardware_name))
     if not found.readings:
         raise found.problem or no_launch_error(path)
     return found.findings

@@ -1,6 +1,6 @@
 """Sizes in bytes, GB and GiB.
 
-Bytes are ints everywhere; GB is 10^9, GiB is 2^30, and only faces turn bytes into either.
+Bytes are ints everywhere; GB is 10^9, GiB is 2^30. Convert only for display.
 """
 
 from __future__ import annotations

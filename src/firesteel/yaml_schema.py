@@ -1,13 +1,14 @@
-"""YAML files with strict schemas: every mistake named with its file and line.
+"""Read YAML files with strict schemas; report every mistake with its file and line.
 
-Scalars stay text (`0.20` is not 0.2, `no` is not False) and the pydantic schema gives the types.
-A plain `null` or an empty value is None. Duplicate keys, aliases (they can blow up), tags and files
-past a megabyte are refused.
+Scalars stay text (`0.20` is not 0.2, `no` is not False) and the pydantic schema gives the types. A plain
+`null` or an empty value is None. Duplicate keys, aliases (they can expand exponentially), tags and files
+over a megabyte are refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.resources import files
 from typing import Any, TypeVar
 
 import yaml
@@ -23,10 +24,14 @@ T = TypeVar("T")
 Path = tuple[str | int, ...]
 
 
+STRICT = ConfigDict(frozen=True, extra="forbid")
+"""For a dataclass that is part of a schema: `__pydantic_config__ = STRICT`."""
+
+
 class FileSchema(BaseModel):
     """Base of every schema: frozen, and an unknown key is a mistake."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STRICT
 
 
 class InvalidFile(UsageError):
@@ -34,16 +39,21 @@ class InvalidFile(UsageError):
 
 
 def load(name: str, text: str, schema: type[T]) -> T:
-    """The text of the file `name` -> a `schema`, or BadSheet with `name:line` for every mistake."""
+    """Validate the text of the file `name`. Raise InvalidFile with `name:line` for every mistake."""
     value, lines = read(name, text)
     try:
         return TypeAdapter(schema).validate_python(value)
     except ValidationError as error:
         mistakes = [
-            f"{name}:{_line(lines, fault['loc'])}: {_where(fault['loc'])}{_say(fault)}"
-            for fault in error.errors(include_url=False)
+            f"{name}:{_line(lines, details['loc'])}: {_where(details['loc'])}{_message(details)}"
+            for details in error.errors(include_url=False)
         ]
         raise InvalidFile("\n".join(mistakes), next=f"correct {name}") from None
+
+
+def load_data(path: str, schema: type[T]) -> T:
+    """A file of the package's own `data` folder, as in `load_data("speed/fitted.yaml", ...)`."""
+    return load(path, (files("firesteel") / "data" / path).read_text("utf-8"), schema)
 
 
 def read(name: str, text: str) -> tuple[Any, dict[Path, int]]:
@@ -63,23 +73,25 @@ def read(name: str, text: str) -> tuple[Any, dict[Path, int]]:
 
 
 def _document(name: str, events: Iterator[yaml.Event], lines: dict[Path, int]) -> Any:
-    """The one value that a text holds; None for a text of comments."""
-    next(events)  # the stream's start
+    """The only document of the text; None for a text without one."""
+    next(events)  # StreamStartEvent
     if isinstance(next(events), yaml.StreamEndEvent):
         return None
     value = _build(name, events, next(events), (), lines)
-    next(events)  # the document's end
+    next(events)  # DocumentEndEvent
     if not isinstance(after := next(events), yaml.StreamEndEvent):
-        raise _mistake(name, after.start_mark, "a second document begins here; one is all that is read")
+        raise _mistake(name, after.start_mark, "a second document begins here; only one is allowed")
     return value
 
 
 def _build(
     name: str, events: Iterator[yaml.Event], event: yaml.Event, path: Path, lines: dict[Path, int]
 ) -> Any:
-    """The value that begins with `event`. Straight from the parser: aliases multiply and deep nesting
-    overflows a stack, so neither gets as far as a tree."""
-    lines[path] = _at(event.start_mark)
+    """The value that begins with `event`.
+
+    Built from parser events, because aliases and deep nesting must be refused before there is a tree.
+    """
+    lines[path] = _line_number(event.start_mark)
     if isinstance(event, yaml.ScalarEvent):
         return None if not event.style and event.value in _NULLS else event.value
     if isinstance(event, yaml.AliasEvent):
@@ -105,19 +117,19 @@ def _build_map(name: str, events: Iterator[yaml.Event], path: Path, lines: dict[
             raise _mistake(name, key.start_mark, "a key must be plain text")
         if key.value in built:
             raise _mistake(name, key.start_mark, f"`{key.value}` is given twice")
-        here = (*path, key.value)
-        built[key.value] = _build(name, events, next(events), here, lines)
-        lines[here] = _at(key.start_mark)
+        child = (*path, key.value)
+        built[key.value] = _build(name, events, next(events), child, lines)
+        lines[child] = _line_number(key.start_mark)
     return built
 
 
-def _at(mark: Any) -> int:
+def _line_number(mark: Any) -> int:
     """The line of a mark, counted from 1."""
     return mark.line + 1 if mark else 1
 
 
 def _mistake(name: str, mark: Any, what: str) -> InvalidFile:
-    line = _at(mark)
+    line = _line_number(mark)
     return InvalidFile(f"{name}:{line}: {what}", next=f"correct {name} at line {line}")
 
 
@@ -131,11 +143,11 @@ def _where(path: Path) -> str:
     return f"`{'.'.join(str(part) for part in path)}`: " if path else ""
 
 
-def _say(fault: Any) -> str:
-    if fault["type"] == "extra_forbidden":
+def _message(details: Any) -> str:
+    if details["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return "no such key"
-    if fault["type"] == "missing":
+    if details["type"] == "missing":
         return "is missing"
-    given = f", got `{fault['input']}`" if isinstance(fault["input"], str) else ""
-    message = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    given = f", got `{details['input']}`" if isinstance(details["input"], str) else ""
+    message = str(details["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     return f"{message}{given}"

@@ -241,7 +241,7 @@ def test_against_what_others_published() -> None:
     assert first.decode_tps
     subject = Subject("", "gpt-oss-20b", "llamacpp", launch={"model": "ggml-org/gpt-oss-20b-GGUF"})
     point = Point("single", prompt_tokens=512, answer_tokens=32)
-    urls = {name: origin.url for name, origin in published.origins().items()}
+    urls = {name: origin.url for name, origin in published.run_sources().items()}
 
     def verdicts(rate: float) -> set[str]:
         run = kept("a", [rate * each for each in (0.99, 1.0, 1.01)], point=point, subject=subject).run

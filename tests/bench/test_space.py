@@ -148,7 +148,7 @@ def test_what_a_bench_found_here_does_not_decide_the_ranking(space: SearchSpace)
     assert speed is not None
     band = speed.decode_tokens_per_s
     faster = Band(10 * band.low, 10 * band.expected, 10 * band.high)
-    fast = replace(speed, rung="measured here", decode_tokens_per_s=faster)
+    fast = replace(speed, basis="measured here", decode_tokens_per_s=faster)
     base = replace(space.base, plan=replace(space.base.plan, speed=fast))
     at = space.at("max-num-batched-tokens")
     assert at is not None

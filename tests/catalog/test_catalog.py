@@ -377,7 +377,7 @@ def test_a_model_on_disk_is_mounted(model: str, inside: str, mount: Mount) -> No
 def test_a_name_that_no_command_could_take(path: str) -> None:
     with pytest.raises(InvalidFile) as caught:
         overlay(CATALOG, [(path, RECIPE)])
-    assert caught.value.what.startswith(f"{path}:1: ") and "cannot be a recipe's name" in caught.value.what
+    assert caught.value.what.startswith(f"{path}:1: `") and "cannot be the name of" in caught.value.what
     assert caught.value.next == f"rename {path}"
 
 

@@ -122,7 +122,7 @@ def test_a_known_digest_decides_whatever_the_tag_says(named: str) -> None:
 def test_of_an_unknown_digest_the_tag_is_all_there_is() -> None:
     image = identify(f"vllm/vllm-openai:v0.30.0@{DIGEST}", IMAGES)
     assert image is not None and image.note is not None
-    assert image.note.startswith("the digest decides what runs; this is what the tag says; ")
+    assert image.note.startswith("the digest decides what runs; this describes the tag; ")
     plain = identify("vllm/vllm-openai:v0.30.0", IMAGES)
     assert plain is not None and plain.note == "the family target 12.0f covers 12.1"
 

@@ -5,7 +5,7 @@ from math import prod
 import pytest
 
 from firesteel.catalog import shipped
-from firesteel.catalog.model import Model, prove, read_model
+from firesteel.catalog.model import Model, check_model, read_model
 from firesteel.facts.model.architecture import FullAttention, LinearAttention, SlidingAttention
 from firesteel.facts.model.tensors import Role
 from firesteel.units import GIB
@@ -81,7 +81,7 @@ def test_totals_agree_with_what_others_publish(model: Model) -> None:
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_what_rests_on_an_assumption_is_not_called_derived(model: Model) -> None:
     """Rules stop a launch on derived weights; nobody is stopped on a guess."""
-    if model.sheet.assumes or (model.sheet.weights and model.sheet.weights.bytes_by_role):
+    if model.schema.assumes or (model.schema.weights and model.schema.weights.bytes_by_role):
         assert model.weights.provenance == "reported"
     assert not model.unknown or model.weights.provenance != "counted"
 
@@ -266,7 +266,7 @@ def test_nothing_is_worked_out_before_it_is_asked_for() -> None:
 )  # fmt: skip
 def test_a_config_that_cannot_be_read(was: str, now: str, says: str) -> None:
     with pytest.raises(InvalidFile) as error:
-        prove(small(was, now), "small.yaml", CONFIGURED.replace(was, now, 1))
+        check_model(small(was, now), "small.yaml", CONFIGURED.replace(was, now, 1))
     assert says in str(error.value)
 
 

@@ -1,8 +1,9 @@
 import pytest
+from pydantic import TypeAdapter
 
 from firesteel import engines
 from firesteel.catalog import Recipe, shipped
-from firesteel.catalog.recipe import Asset, FlagSchema, read_recipe
+from firesteel.catalog.recipe import Asset, Setting, read_recipe
 from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.launch import Ask
 from firesteel.rules import propose
@@ -85,7 +86,7 @@ def test_the_rest_of_a_recipe() -> None:
         (
             "kv-cache-dtype:",
             "max-model-len:",
-            "tiny.yaml:7: `max-model-len` is made from `serves`; leave it out",
+            "tiny.yaml:7: `max-model-len` is derived from `serves`; leave it out",
         ),
         (
             "agents}",
@@ -97,7 +98,7 @@ def test_the_rest_of_a_recipe() -> None:
         ('"scipy>=1.15"', '"scipy; rm -rf"', "tiny.yaml:16: `assets.1.name`"),
         ('"scipy>=1.15"', "scipy, target: /x", "tiny.yaml:16: `assets.1`: a package has neither"),
         ("/plugins/parser.py", "/plugins/$(x)", "tiny.yaml:15: `assets.0.target`"),
-        ("parser.py, target", "../parser.py, target", "tiny.yaml:15: `assets.0`: `..` leads out"),
+        ("parser.py, target", "../parser.py, target", "tiny.yaml:15: `assets.0`: `..` is not allowed"),
         ("status: untried", "status: perfect", "tiny.yaml:20: `status`"),
         (
             "sources: [{url: https://example.org/r, seen: 2026-11-15}]",
@@ -113,9 +114,9 @@ def test_mistakes_have_a_line(was: str, now: str, says: str) -> None:
     assert says in str(error.value)
 
 
-def test_a_flag_without_a_value_is_told_how_to_write_true() -> None:
+def test_the_error_for_a_missing_flag_value_explains_true() -> None:
     with pytest.raises(ValueError, match="write true for a flag that takes none"):
-        FlagSchema.model_validate({"value": None, "why": "x"})
+        TypeAdapter(Setting).validate_python({"value": None, "why": "x"})
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
@@ -155,7 +156,7 @@ def test_shipped_recipes_fit_a_spark_and_break_no_rule(name: str) -> None:
     (best,) = propose(shipped(), host_at_rest(hardware("gb10")), Ask(name))
     assert best.plan.fits == (name != TOO_LARGE)
     if name == TOO_LARGE:
-        assert best.plan.memory.needed.low > 2 * best.plan.memory.room_bytes
+        assert best.plan.memory.needed.low > 2 * best.plan.memory.budget_bytes
     else:
         assert not [finding for finding in best.findings if finding.level != "note"]
 

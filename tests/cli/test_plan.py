@@ -128,7 +128,7 @@ def test_a_picture(firesteel: Firesteel, config: str, tmp_path: Path) -> None:
         (["--quant", "q4_k_m", "--nodes", "2"], "does not split a model's tensors"),
         (["--nodes", "3"], "heads are not split in 3"),
         (["--weights-bytes", "1000"], "cannot be this model"),
-        (["--engine-version", "nightly"], "is no engine version"),
+        (["--engine-version", "nightly"], "is not an engine version"),
         (["--compare"], "--compare takes two or more"),
     ],
 )

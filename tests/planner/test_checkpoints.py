@@ -37,7 +37,7 @@ def test_sglang_without_a_version_is_the_newest_that_is_known() -> None:
     newest = versions("sglang")[-1]
     assert plan.launch.version == newest
     assert plan.launch.container is not None and newest in plan.launch.container.image
-    assert plan.speed is not None and plan.speed.rung == "fitted"
+    assert plan.speed is not None and plan.speed.basis == "fitted"
 
 
 def test_a_label_makes_a_band_of_bytes_and_of_speed() -> None:
@@ -45,7 +45,7 @@ def test_a_label_makes_a_band_of_bytes_and_of_speed() -> None:
     weights = label.memory.parts[0].bytes
     assert weights.low == pytest.approx(0.85 * weights.expected)
     assert weights.high == pytest.approx(1.25 * weights.expected)
-    assert label.speed is not None and "85% to 125%" in label.speed.why
+    assert label.speed is not None and "85% to 125%" in label.speed.explanation
     assert sure.memory.parts[0].bytes.high < 1.01 * sure.memory.parts[0].bytes.expected
 
 
@@ -54,7 +54,7 @@ def test_a_sum_that_the_user_gives_has_no_band() -> None:
     assert plan.memory.parts[0].bytes.is_exact
 
 
-def test_heads_that_do_not_come_out_even_are_refused() -> None:
+def test_heads_that_do_not_divide_evenly_are_refused() -> None:
     """Qwen3.5-27B has 24 query heads and 4 for keys: over eight Sparks each key would be copied to two."""
     planned("Qwen--Qwen3.5-27B", "bf16", Ask(sparks=8))
     with pytest.raises(UsageError, match="48 query"):

@@ -12,10 +12,10 @@ from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.decode import (
     all_reduces,
     coverage,
-    past_bytes,
+    kv_read_bytes,
     step_ms,
     step_reads,
-    stored,
+    stored_bytes,
     terms,
 )
 
@@ -73,20 +73,24 @@ def test_llamacpp_has_a_kernel_for_each_kind(dtype: str, kind: str) -> None:
         (NoCache("moe"), 1000, 0),
     ],
 )
-def test_the_past_that_a_layer_reads(layer: FullAttention, depth: int, elements: int) -> None:
+def test_the_kv_cache_that_a_layer_reads(layer: FullAttention, depth: int, elements: int) -> None:
     shape = Architecture("one", (layer,), 4096, 1000, 4096)
-    assert past_bytes(shape, depth, 2.0) == 2 * elements
+    assert kv_read_bytes(shape, depth, "auto") == 2 * elements
 
 
 def test_a_state_is_read_and_written_whatever_the_depth() -> None:
     shape = Architecture("state", (LinearAttention(524_288, 8192, 4),), 2048, 1000, 4096)
-    assert past_bytes(shape, 10, 2.0) == past_bytes(shape, 100_000, 2.0) == 2 * (524_288 * 4 + 8192 * 3 * 2)
+    assert (
+        kv_read_bytes(shape, 10, "auto")
+        == kv_read_bytes(shape, 100_000, "auto")
+        == 2 * (524_288 * 4 + 8192 * 3 * 2)
+    )
 
 
 def test_a_layer_that_shares_a_cache_reads_it() -> None:
     alone = Architecture("alone", (FULL,), 4096, 1000, 4096)
     shared = Architecture("shared", (FULL, SharedKv(0)), 4096, 1000, 4096)
-    assert past_bytes(shared, 100, 2.0) == 2 * past_bytes(alone, 100, 2.0)
+    assert kv_read_bytes(shared, 100, "auto") == 2 * kv_read_bytes(alone, 100, "auto")
 
 
 @given(st.integers(2, 512), st.data())
@@ -156,7 +160,7 @@ def test_an_unknown_format_may_have_short_rows() -> None:
 
 def test_formats_are_told_where_the_weights_tell_them() -> None:
     weights = Weights({Role.ATTENTION: 100, Role.HEAD: 50}, "counted", "a header")
-    assert stored(weights) == {(Role.ATTENTION, ""): 100, (Role.HEAD, ""): 50}
+    assert stored_bytes(weights) == {(Role.ATTENTION, ""): 100, (Role.HEAD, ""): 50}
 
 
 def test_all_reduces_are_one_a_block() -> None:

@@ -55,7 +55,7 @@ def test_every_figure_lies_between_those_of_the_layouts(name: str) -> None:
     light, heavy = layouts(name)
     both = [planned(name, *each).speed for each in ((light, heavy), (light, None), (heavy, None))]
     middle, fast, slow = both
-    assert middle and fast and slow and middle.crowd and fast.crowd and slow.crowd
+    assert middle and fast and slow and middle.batch and fast.batch and slow.batch
     assert lies_between(*(each.decode_tokens_per_s for each in (middle, fast, slow)))
     assert slow.bound_tokens_per_s < middle.bound_tokens_per_s < fast.bound_tokens_per_s
     assert fast.bytes_per_token < middle.bytes_per_token < slow.bytes_per_token
@@ -63,8 +63,8 @@ def test_every_figure_lies_between_those_of_the_layouts(name: str) -> None:
         middle.at_depth, fast.at_depth, slow.at_depth, strict=True
     ):
         assert lies_between(band, one, other), depth
-    crowds = (middle.crowd, fast.crowd, slow.crowd)
-    assert lies_between(*(each.each_tokens_per_s for each in crowds))
+    crowds = (middle.batch, fast.batch, slow.batch)
+    assert lies_between(*(each.per_user_tokens_per_s for each in crowds))
     assert lies_between(*(each.total_tokens_per_s for each in crowds))
     assert middle.start_up and fast.start_up and slow.start_up
     assert lies_between(middle.start_up.seconds, fast.start_up.seconds, slow.start_up.seconds)
@@ -74,13 +74,13 @@ def test_every_figure_lies_between_those_of_the_layouts(name: str) -> None:
 def test_the_figures_agree_with_each_other(name: str) -> None:
     """Nobody is faster deeper or in a crowd, bytes make the bound, and the parts of a step its rate."""
     speed = planned(name, *layouts(name)).speed
-    assert speed and speed.crowd
+    assert speed and speed.batch
     alone = speed.decode_tokens_per_s
     rates = [band.expected for _, band in speed.at_depth]
     assert rates == sorted(rates, reverse=True) and rates[0] == pytest.approx(alone.expected)
-    assert speed.crowd.each_tokens_per_s.expected <= alone.expected
-    assert speed.crowd.total_tokens_per_s.expected == pytest.approx(
-        5 * speed.crowd.each_tokens_per_s.expected
+    assert speed.batch.per_user_tokens_per_s.expected <= alone.expected
+    assert speed.batch.total_tokens_per_s.expected == pytest.approx(
+        5 * speed.batch.per_user_tokens_per_s.expected
     )
     assert speed.bytes_per_token * speed.bound_tokens_per_s == pytest.approx(speed.bandwidth_bytes_per_s)
     assert sum(speed.parts_ms.values()) == pytest.approx(1000 / alone.expected, rel=0.01)
@@ -99,7 +99,7 @@ def test_the_fraction_covers_the_heavy_layout(name: str) -> None:
 
 
 @pytest.mark.parametrize(("way", "is_used"), [(-1.0, False), (0.25, False), (0.75, True), (2.0, True)])
-def test_a_start_is_used_for_both_layouts_or_for_none(way: float, is_used: bool) -> None:
+def test_a_measurement_applies_to_both_layouts_or_none(way: float, is_used: bool) -> None:
     """What the process held beside its cache, from the light weights (0) on the way to the heavy ones (1)."""
     name, (light, heavy) = NAMES[0], layouts(NAMES[0])
     before = planned(name, light, heavy)

@@ -28,9 +28,7 @@ MTP: dict[str, FlagValue] = {"speculative-config": {"method": "mtp", "num_specul
         ("llamacpp", {}, 107),
     ],
 )
-def test_a_drafter_that_is_not_asked_for_is_not_loaded(
-    engine: EngineName, flags: dict[str, FlagValue], total: int
-) -> None:
+def test_an_unused_drafter_is_not_loaded(engine: EngineName, flags: dict[str, FlagValue], total: int) -> None:
     held = loaded_weights(Launch("m", "org/m", engine, flags=flags), SHAPE, WEIGHTS).weights
     assert held.total_bytes == total == sum(held.bytes_by_format.values())
     assert ("not loaded" in held.source) == (total == 100)

@@ -44,11 +44,11 @@ def sure() -> int:
     return round(sum(part.bytes.expected for part in BEFORE.memory.parts if part.basis != "estimated"))
 
 
-def test_estimates_give_way_to_what_the_process_held() -> None:
+def test_the_measured_process_replaces_estimates() -> None:
     after = again(process_bytes=sure() + 4 * GIB)
     assert not any(part.basis == "estimated" for part in after.memory.parts)
     engine = next(part for part in after.memory.parts if part.basis == "measured")
-    assert engine.bytes.expected == 4 * GIB and "ran here on 2026-11-15" in engine.why
+    assert engine.bytes.expected == 4 * GIB and "ran here on 2026-11-15" in engine.explanation
     assert (
         after.memory.needed.high - after.memory.needed.low
         < BEFORE.memory.needed.high - BEFORE.memory.needed.low
@@ -57,14 +57,14 @@ def test_estimates_give_way_to_what_the_process_held() -> None:
     assert after.notes == BEFORE.notes
 
 
-def test_counted_parts_stay_where_the_engine_says_the_same() -> None:
+def test_counted_parts_stay_where_the_engine_agrees() -> None:
     weights = BEFORE.memory.parts[0]
     said = round(weights.bytes.expected * 1.01)
     after = again(process_bytes=sure() + GIB, weights_bytes=said if weights.basis == "counted" else None)
     assert after.memory.parts[0] == weights
 
 
-def test_an_engine_that_took_more_cache_keeps_it_and_is_said_to() -> None:
+def test_a_larger_cache_than_planned_is_noted() -> None:
     cache = BEFORE.memory.parts[1]
     after = again(process_bytes=sure() + 6 * GIB, kv_bytes=round(cache.bytes.expected * 1.2))
     assert (after.memory.parts[1].bytes, after.memory.parts[1].basis) == (cache.bytes, "formula")
@@ -72,7 +72,7 @@ def test_an_engine_that_took_more_cache_keeps_it_and_is_said_to() -> None:
     assert any("KV cache:" in note and "by vllm on 2026-11-15" in note for note in after.notes)
 
 
-def test_derived_weights_are_replaced_by_the_engines_own() -> None:
+def test_reported_weights_replace_derived_ones() -> None:
     derived = replace(BEFORE.weights, provenance="derived")
     seen = row(sure() + 4 * GIB, BEFORE, weights_bytes=derived.total_bytes + GIB)
     after = plan(BEFORE.launch, BEFORE.shape, derived, GB10, seen)
@@ -89,7 +89,7 @@ def told(kv_bytes: int, *seen: MeasuredMemory) -> Plan:
 @pytest.mark.parametrize(
     ("said", "planned"), [(5 * GIB, 5 * GIB), (5 * GIB, None), (None, 5 * GIB), (None, None)]
 )
-def test_a_larger_cache_than_then_needs_the_more(said: int | None, planned: int | None) -> None:
+def test_a_larger_cache_than_measured_needs_more(said: int | None, planned: int | None) -> None:
     """It was planned with the 5 GiB of then, and fitted where it would have frozen the host."""
     before = told(5 * GIB)
     seen = row(76 * GIB, before, kv_bytes=said, planned_kv_bytes=planned)
@@ -99,7 +99,7 @@ def test_a_larger_cache_than_then_needs_the_more(said: int | None, planned: int 
     assert after.memory.needed.expected > 120 * GIB and not after.fits
 
 
-def test_a_smaller_cache_than_then_needs_no_more() -> None:
+def test_a_smaller_cache_than_measured_needs_no_more() -> None:
     seen = row(84 * GIB, told(12 * GIB), kv_bytes=12 * GIB)
     assert told(5 * GIB, seen).memory.needed.expected == 77 * GIB
     bare = replace(seen, planned_kv_bytes=None)
@@ -118,13 +118,13 @@ def test_another_file_under_the_same_name_is_another_model(share: float, said: d
     assert any("of other weights" in note and "not used" in note for note in after.notes)
 
 
-def test_a_start_that_does_not_say_its_weights_is_not_used() -> None:
+def test_a_measurement_without_weights_is_not_used() -> None:
     after = again(process_bytes=sure() + 4 * GIB, checkpoint_bytes=None)
     assert after.memory.needed == BEFORE.memory.needed
     assert any("does not say of which weights" in note for note in after.notes)
 
 
-def test_padding_that_the_engine_counts_as_weights_is_no_other_file() -> None:
+def test_padding_counted_as_weights_is_not_another_file() -> None:
     before = told(5 * GIB)
     weights, padding = (
         next(part.bytes.expected for part in before.memory.parts if part.name == name)
@@ -134,7 +134,7 @@ def test_padding_that_the_engine_counts_as_weights_is_no_other_file() -> None:
     assert told(5 * GIB, seen).memory.needed.expected == pytest.approx(80 * GIB)
 
 
-def test_tokens_that_differ_are_said() -> None:
+def test_a_different_token_count_is_noted() -> None:
     tokens = BEFORE.printed[0].tokens
     assert any(
         "tokens when it ran here" in note for note in again(process_bytes=sure() + GIB, kv_tokens=7).notes
@@ -143,13 +143,13 @@ def test_tokens_that_differ_are_said() -> None:
 
 
 @pytest.mark.parametrize(("took", "key"), [(100 * GIB, "x"), (5 * GIB, KEY)])
-def test_what_cannot_be_true_is_not_used(took: int, key: str) -> None:
+def test_an_impossible_measurement_is_not_used(took: int, key: str) -> None:
     after = again(took, key=key)
     assert after.memory.needed == BEFORE.memory.needed
     assert any("not used" in note for note in after.notes)
 
 
-def test_proposals_find_it_by_their_own_key() -> None:
+def test_proposals_find_measurements_by_launch_key() -> None:
     seen = {KEY: row(sure() + 4 * GIB, BEFORE)}
     (found, *_) = propose(library.catalog(), GB10, Ask("qwen3.6-35b-a3b-nvfp4"), seen)
     assert any(part.basis == "measured" for part in found.plan.memory.parts)

@@ -48,46 +48,48 @@ def planned(own: Sequence[OwnRun] = ()) -> Plan:
     return plan(PLAIN, BEFORE.shape, BEFORE.weights, GB10, own=own)
 
 
-def test_a_point_nearby_is_taken_as_it_is() -> None:
+def test_a_nearby_point_is_used_unchanged() -> None:
     speed = planned([row(60.0)]).speed
     assert speed is not None
-    assert (speed.rung, speed.why) == ("measured here", "measured here on 2026-11-15, 1 run")
+    assert (speed.basis, speed.explanation) == ("measured here", "measured here on 2026-11-15, 1 run")
     assert speed.decode_tokens_per_s == Band(58.8, 60.0, 61.2)
     assert speed.sources == ()
 
 
-def test_without_any_nothing_changes() -> None:
+def test_without_own_runs_the_estimate_stays() -> None:
     assert planned([]) == plan(PLAIN, BEFORE.shape, BEFORE.weights, GB10)
 
 
-@pytest.mark.parametrize(("n", "says"), [(1, "benched once"), (2, "benched twice")])
-def test_a_bench_that_is_not_enough_is_named(n: int, says: str) -> None:
+@pytest.mark.parametrize(("n", "says"), [(1, "measured once"), (2, "measured twice")])
+def test_too_few_repetitions_are_mentioned(n: int, says: str) -> None:
     speed = planned([row(60.0, n=n, off=1.0)]).speed
-    assert speed is not None and speed.rung != "measured here"
-    assert f"{says} on 2026-11-15; 3 visits are needed: firesteel bench --shape single" in speed.why
+    assert speed is not None and speed.basis != "measured here"
+    assert (
+        f"{says} on 2026-11-15; 3 repetitions are needed: firesteel bench --shape single" in speed.explanation
+    )
 
 
-def test_a_bench_of_a_crowd_alone_is_named() -> None:
+def test_runs_of_several_users_only_are_mentioned() -> None:
     speed = planned([row(60.0, users=4)]).speed
-    assert speed is not None and speed.rung != "measured here"
-    assert "not for one user: firesteel bench --shape single" in speed.why
+    assert speed is not None and speed.basis != "measured here"
+    assert "not for one user: firesteel bench --shape single" in speed.explanation
 
 
-def test_several_runs_are_taken_together() -> None:
+def test_several_runs_are_combined() -> None:
     speed = planned([row(60.0), row(66.0, run="other", seen="2026-11-14")]).speed
     assert speed is not None
     assert speed.decode_tokens_per_s == Band(60.0 * 0.98, 63.0, 66.0 * 1.02)
-    assert speed.why == "measured here on 2026-11-15, 2 runs"
+    assert speed.explanation == "measured here on 2026-11-15, 2 runs"
 
 
-def test_a_point_far_off_lends_its_height_to_the_curve() -> None:
+def test_a_distant_point_scales_the_curve() -> None:
     """Measured 100k in, the figure for the start is higher, as the estimate has it, and less sure."""
     estimate = planned().speed
     deep = row(60.0, prompt_tokens=100_000)
     speed = planned([deep]).speed
     assert speed is not None and estimate is not None
     rate = speed.decode_tokens_per_s
-    assert rate.expected > 60.0 and "along the estimate's curve (1.30 times)" in speed.why
+    assert rate.expected > 60.0 and "along the estimate's curve (1.30 times)" in speed.explanation
     assert rate.high / rate.expected > 1.02 and rate.low / rate.expected < 0.98
     there = dict(speed.at_depth)[131072]
     before = dict(estimate.at_depth)
@@ -97,7 +99,7 @@ def test_a_point_far_off_lends_its_height_to_the_curve() -> None:
     )
 
 
-def test_the_nearest_is_taken() -> None:
+def test_the_nearest_run_is_used() -> None:
     speed = planned([row(40.0, prompt_tokens=30_000), row(60.0), row(1.0, users=4)]).speed
     assert speed is not None and speed.decode_tokens_per_s.expected == 60.0
     assert dict(speed.at_depth)[32768].expected == 40.0
@@ -106,19 +108,19 @@ def test_the_nearest_is_taken() -> None:
 @pytest.mark.parametrize(
     "unusable", [row(n=2), row(is_open_loop=True), row(users=2), row(decode_tps=None), row(version="0.1.0")]
 )
-def test_what_says_nothing_of_this_launch(unusable: OwnRun) -> None:
+def test_unusable_runs_change_nothing(unusable: OwnRun) -> None:
     before, after = planned().speed, planned([unusable]).speed
     assert before is not None and after is not None
-    assert after.rung == before.rung and after.decode_tokens_per_s == before.decode_tokens_per_s
+    assert after.basis == before.basis and after.decode_tokens_per_s == before.decode_tokens_per_s
 
 
-def test_another_version_is_named_and_not_used() -> None:
+def test_another_version_is_mentioned_and_not_used() -> None:
     speed = planned([row(version="0.1.0")]).speed
-    assert speed is not None and "on 2026-11-15 was version 0.1.0, and is not used" in speed.why
-    assert planned([row(version=f"v{PLAIN.version}+cu130")]).speed.rung == "measured here"  # type: ignore[union-attr]
+    assert speed is not None and "on 2026-11-15 was of version 0.1.0 and is not used" in speed.explanation
+    assert planned([row(version=f"v{PLAIN.version}+cu130")]).speed.basis == "measured here"  # type: ignore[union-attr]
 
 
-def test_a_drafting_launch_takes_it_by_kind_of_text() -> None:
+def test_with_a_drafter_runs_apply_by_kind_of_text() -> None:
     """What was measured has the drafter's gain in it, which the plain figure has not."""
     own = [row(90.0, text="code"), row(70.0, text="prose")]
     found = plan(BEFORE.launch, BEFORE.shape, BEFORE.weights, GB10, own=own).speed
@@ -126,11 +128,11 @@ def test_a_drafting_launch_takes_it_by_kind_of_text() -> None:
     assert found.decode_tokens_per_s == BEFORE.speed.decode_tokens_per_s
     by_text = {each.text: each for each in found.drafted}
     assert by_text["code"].decode_tokens_per_s.expected == 90.0
-    assert by_text["prose"].why == "measured here on 2026-11-15, 1 run"
+    assert by_text["prose"].explanation == "measured here on 2026-11-15, 1 run"
     assert by_text["reasoning"] in BEFORE.speed.drafted
 
 
-def test_prefill_and_crowd() -> None:
+def test_prefill_and_batch() -> None:
     users = BEFORE.cache.users
     assert users > 1
     own = [
@@ -139,19 +141,19 @@ def test_prefill_and_crowd() -> None:
         row(20.0, users=users, total_tps=(Band(70, 75, 80), 5)),
     ]
     speed = planned(own).speed
-    assert speed is not None and speed.prefill is not None and speed.crowd is not None
+    assert speed is not None and speed.prefill is not None and speed.batch is not None
     assert (speed.prefill.prompt_tokens, speed.prefill.ttft_ms.expected) == (4096, 2100.0)
     assert speed.prefill.tokens_per_s == Band(1900, 2000, 2100)
-    assert speed.crowd.total_tokens_per_s == Band(70, 75, 80)
-    assert speed.crowd.each_tokens_per_s.expected == 20.0
+    assert speed.batch.total_tokens_per_s == Band(70, 75, 80)
+    assert speed.batch.per_user_tokens_per_s.expected == 20.0
 
 
-def test_a_crowd_that_was_not_measured_is_off_as_one_user_was() -> None:
+def test_an_unmeasured_batch_is_scaled_as_one_user() -> None:
     before, after = planned().speed, planned([row(30.0)]).speed
-    assert before is not None and before.crowd is not None and after is not None and after.crowd is not None
+    assert before is not None and before.batch is not None and after is not None and after.batch is not None
     factor = 30.0 / before.decode_tokens_per_s.expected
-    assert after.crowd.each_tokens_per_s.expected == pytest.approx(
-        factor * before.crowd.each_tokens_per_s.expected
+    assert after.batch.per_user_tokens_per_s.expected == pytest.approx(
+        factor * before.batch.per_user_tokens_per_s.expected
     )
 
 
@@ -191,13 +193,13 @@ def test_a_plan_for_this_machine_says_measured_here(
     assert firesteel("plan", "smollm2", "--host", "gb10", "--json").json["speed"]["rung"] != "measured here"
 
 
-def test_what_others_reported_is_no_rung(tmp_path: Path) -> None:
+def test_reported_runs_are_not_used(tmp_path: Path) -> None:
     home = Home(tmp_path)
     measured(home, "0" * 32, origin="reported")
     assert read_own_runs(home) == {}
 
 
-def test_the_reader_gives_what_was_written(tmp_path: Path) -> None:
+def test_own_runs_are_read_back(tmp_path: Path) -> None:
     home = Home(tmp_path)
     measured(home, "a" * 32)
     (found,) = read_own_runs(home)["a" * 32]
@@ -218,7 +220,7 @@ def test_the_reader_gives_what_was_written(tmp_path: Path) -> None:
         {"ttft_ms": []},
     ],
 )
-def test_a_figure_that_no_machine_has_is_none(tmp_path: Path, lie: dict[str, object]) -> None:
+def test_impossible_figures_are_ignored(tmp_path: Path, lie: dict[str, object]) -> None:
     home = Home(tmp_path)
     measured(home, "a" * 32)
     file = sqlite3.connect(tmp_path / "history.db")
@@ -230,12 +232,12 @@ def test_a_figure_that_no_machine_has_is_none(tmp_path: Path, lie: dict[str, obj
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage" * 1000])
-def test_a_damaged_history_is_none(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_history_is_ignored(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "history.db").write_bytes(damage)
     assert read_own_runs(Home(tmp_path)) == {}
 
 
-def test_a_newer_history_is_none(tmp_path: Path) -> None:
+def test_a_newer_history_is_ignored(tmp_path: Path) -> None:
     home = Home(tmp_path)
     measured(home, "a" * 32)
     file = sqlite3.connect(tmp_path / "history.db")

@@ -135,7 +135,7 @@ def test_only_mxfp4_experts_are_padded() -> None:
     assert part(best("qwen3.6-35b-a3b-nvfp4").plan, "expert padding") is None
 
 
-def test_what_vllm_takes_beside_the_pool_follows_users_step_and_tower() -> None:
+def test_vllm_overhead_grows_with_users_step_and_tower() -> None:
     usual = part(planned("qwen3-coder-next-fp8"), "activations")
     wide = part(planned("qwen3-coder-next-fp8", {"max-num-batched-tokens": "32768"}), "activations")
     many = part(planned("qwen3-coder-next-fp8", {"max-num-seqs": "64"}), "activations")
@@ -182,18 +182,18 @@ def test_llamacpp_refuses_more_users_than_it_has_sequences() -> None:
 DESKTOP = Host("local", "a desktop", None, 16, 64 * GIB, 60 * GIB, 3 * GIB, 60e9, "measured")
 
 
-def test_a_container_lives_in_the_memory_of_a_discrete_gpu() -> None:
+def test_a_container_uses_the_memory_of_a_discrete_gpu() -> None:
     host = replace(DESKTOP, gpus=(Gpu("NVIDIA RTX 4090", "580", "8.9", 24 * GIB),))
     found = planned("qwen3-coder-next-q4", host=host)
-    assert found.memory.room_bytes == 24 * GIB - 24 * GIB // 20
+    assert found.memory.budget_bytes == 24 * GIB - 24 * GIB // 20
     assert found.memory.verdict == "does not fit"
     assert found.speed is None
     assert any("NVIDIA RTX 4090" in note for note in found.notes)
     assert part(found, "prompt cache") is None and part(found, "checkpoints") is None
-    assert best("smollm2", host).plan.memory.room_bytes == host.room_bytes  # a child process, on the CPU
+    assert best("smollm2", host).plan.memory.budget_bytes == host.room_bytes  # a child process, on the CPU
 
 
-def test_the_fraction_is_one_of_the_gpu() -> None:
+def test_the_fraction_is_of_gpu_memory() -> None:
     host = replace(DESKTOP, gpus=(Gpu("NVIDIA H200", "580", "9.0", 141 * GIB),))
     known = best("qwen3.6-35b-a3b-nvfp4", host).plan
     fraction = known.launch.flags["gpu-memory-utilization"]
@@ -201,10 +201,10 @@ def test_the_fraction_is_one_of_the_gpu() -> None:
     assert known.memory.needed.high <= float(fraction) * 141 * GIB < known.memory.needed.high + 2 * GIB
 
 
-def test_a_gpu_of_unknown_memory_is_said_to_be_one() -> None:
+def test_unknown_gpu_memory_is_noted() -> None:
     host = replace(DESKTOP, gpus=(Gpu("NVIDIA RTX 4090", "580", "8.9"),))
     found = planned("qwen3-coder-next-q4", host=host)
-    assert found.memory.room_bytes == host.room_bytes
+    assert found.memory.budget_bytes == host.room_bytes
     assert found.speed is None
     assert any("memory of NVIDIA RTX 4090 is not known" in note for note in found.notes)
 
@@ -214,7 +214,7 @@ def test_a_spark_is_planned_by_its_host_memory() -> None:
     assert planned("qwen3-coder-next-q4", host=host).memory == planned("qwen3-coder-next-q4").memory
 
 
-def test_a_model_without_attention_is_never_told_to_keep_no_cache() -> None:
+def test_a_model_without_attention_gets_no_cache_flags() -> None:
     known = best("qwen3-coder-next-fp8").plan
     linear = tuple(layer for layer in known.shape.layers if isinstance(layer, LinearAttention))
     bare = replace(known.launch, flags={"max-model-len": "4096", "max-num-seqs": "1"})
@@ -222,12 +222,12 @@ def test_a_model_without_attention_is_never_told_to_keep_no_cache() -> None:
     assert flags["kv-cache-memory-bytes"] != "0"
 
 
-def test_no_share_lets_a_known_run_pass_the_bound() -> None:
+def test_no_known_run_exceeds_the_bound() -> None:
     """59 tok/s were reported for gpt-oss-120b in vLLM, more than the plain checkpoint allows."""
     speed = best("gpt-oss-120b-vllm").plan.speed
     assert speed is not None
     assert speed.bound_tokens_per_s < 59
-    assert "59" not in speed.why
+    assert "59" not in speed.explanation
     assert speed.decode_tokens_per_s.high < 0.8 * speed.bound_tokens_per_s
 
 
@@ -263,7 +263,7 @@ def test_bands_add() -> None:
     assert Band(1, 2, 3) + Band.exactly(1) == Band(2, 3, 4)
 
 
-def test_what_would_fit_is_said() -> None:
+def test_the_largest_context_that_fits() -> None:
     host = replace(GB10, memory_available_bytes=70 * GIB + GB10.keep_free_bytes)
     with pytest.raises(firesteel.FiresteelError) as refused:
         insist(best("gpt-oss-120b-llamacpp", host, context=131072, users=8))

@@ -1,4 +1,4 @@
-"""The ladder: which rung answers, that its band holds what was measured, and what it says of itself."""
+"""Predicted speed: which evidence it is based on, whether its band holds the runs, how it is explained."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from calibration.measured_models import models
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,8 +23,7 @@ from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch
 from firesteel.planner import Speed
 from firesteel.planner.memory.pool import MemoryPool
 from firesteel.planner.speed import published
-from firesteel.planner.speed.published_models import models
-from firesteel.planner.speed.speed import MAX_CONTEXT, MAX_USERS, decode_speed
+from firesteel.planner.speed.predict import MAX_CONTEXT, MAX_USERS, predict_speed
 from firesteel.units import GIB
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
@@ -52,7 +52,7 @@ def cache(users: int = 1, context: int = 32_768, dtype: str = "fp8") -> KvCache:
 
 
 def speed(of: Launch, kv: KvCache | None = None, pool: MemoryPool = SPARK) -> Speed:
-    found = decode_speed(of, DENSE, DENSE_WEIGHTS, kv or cache(), pool)
+    found = predict_speed(of, DENSE, DENSE_WEIGHTS, kv or cache(), pool)
     assert found is not None
     return found
 
@@ -64,7 +64,7 @@ def measured_speed(run: published.PublishedRun, flags: Mapping[str, FlagValue] |
     for (role, _), size in sheet.stored(run.layout).items():
         by_role[role] = by_role.get(role, 0) + round(size)
     engine: EngineName = "llamacpp" if run.engine == "llamacpp" else "vllm"
-    found = decode_speed(
+    found = predict_speed(
         launch(run.checkpoint, engine, flags, run.version.split(" ")[0].removeprefix("b")),
         sheet.architecture(run.shape),
         Weights(by_role, "derived", "shapes"),
@@ -77,30 +77,34 @@ def measured_speed(run: published.PublishedRun, flags: Mapping[str, FlagValue] |
 
 def test_an_unknown_model_is_fitted() -> None:
     found = speed(launch())
-    assert found.rung == "fitted"
-    assert "left out" in found.why
+    assert found.basis == "fitted"
+    assert "left out" in found.explanation
     assert found.sources
     assert found.decode_tokens_per_s.high < found.bound_tokens_per_s
 
 
-def test_a_measured_checkpoint_is_anchored_to_its_runs() -> None:
+def test_a_measured_checkpoint_is_corrected_by_its_runs() -> None:
     runs = [
-        run for run in published.known("vllm") if run.is_plain and run.checkpoint == "Qwen/Qwen3.6-27B-FP8"
+        run
+        for run in published.runs_with_layout("vllm")
+        if run.is_plain and run.checkpoint == "Qwen/Qwen3.6-27B-FP8"
     ]
     found = measured_speed(runs[0])
-    assert found.rung == "measured recipe"
-    assert found.sources == (published.origins()["djangodevreng"].url,)
-    assert "0.26.0" in found.why
+    assert found.basis == "measured recipe"
+    assert found.sources == (published.run_sources()["djangodevreng"].url,)
+    assert "0.26.0" in found.explanation
     assert found.decode_tokens_per_s.expected == pytest.approx(7.87, rel=0.02)
     assert sum(found.parts_ms.values()) == pytest.approx(1000 / found.decode_tokens_per_s.expected)
 
 
-def test_another_version_is_another_rung_and_a_wider_band() -> None:
+def test_another_version_has_a_weaker_basis_and_a_wider_band() -> None:
     run = next(
-        run for run in published.known("vllm") if run.is_plain and run.checkpoint == "Qwen/Qwen3.6-27B-FP8"
+        run
+        for run in published.runs_with_layout("vllm")
+        if run.is_plain and run.checkpoint == "Qwen/Qwen3.6-27B-FP8"
     )
     same, other = measured_speed(run), measured_speed(replace(run, version="0.30.0"))
-    assert (same.rung, other.rung) == ("measured recipe", "measured model")
+    assert (same.basis, other.basis) == ("measured recipe", "measured model")
     assert other.decode_tokens_per_s.expected == pytest.approx(same.decode_tokens_per_s.expected)
     assert other.decode_tokens_per_s.low < same.decode_tokens_per_s.low
 
@@ -108,7 +112,7 @@ def test_another_version_is_another_rung_and_a_wider_band() -> None:
 def test_every_measured_checkpoint_finds_its_own_runs_in_the_band() -> None:
     """At the depths that runs were made at, by the band of the depth next above and below."""
     seen = set()
-    for run in published.known("vllm"):
+    for run in published.runs_with_layout("vllm"):
         if not (run.is_plain and run.checkpoint and run.depth == 1024 and not run.kind):
             continue
         band = measured_speed(run).decode_tokens_per_s
@@ -120,7 +124,7 @@ def test_every_measured_checkpoint_finds_its_own_runs_in_the_band() -> None:
 
 def test_eager_runs_do_not_pull_down_what_is_expected_with_graphs() -> None:
     """gpt-oss-120b went at 26 tok/s in eager mode and at 33.5 with graphs, once each: the band has both."""
-    run = next(run for run in published.known("vllm") if "eager" in run.note)
+    run = next(run for run in published.runs_with_layout("vllm") if "eager" in run.note)
     graphs, eager = measured_speed(run), measured_speed(run, {"enforce-eager": True})
     assert eager.decode_tokens_per_s.expected < 27 and graphs.decode_tokens_per_s.expected > 33
     assert eager.decode_tokens_per_s.low < 26 and graphs.decode_tokens_per_s.low < 27
@@ -128,13 +132,13 @@ def test_eager_runs_do_not_pull_down_what_is_expected_with_graphs() -> None:
 
 def test_another_machine_has_only_the_roofline() -> None:
     found = speed(launch(), pool=replace(SPARK, hardware=None))
-    assert found.rung == "roofline"
-    assert found.sources and found.crowd is None and found.prefill is None
+    assert found.basis == "roofline"
+    assert found.sources and found.batch is None and found.prefill is None
 
 
-def test_without_a_bandwidth_nothing_is_said() -> None:
+def test_without_a_bandwidth_there_is_no_prediction() -> None:
     assert (
-        decode_speed(launch(), DENSE, DENSE_WEIGHTS, cache(), replace(SPARK, bandwidth_bytes_per_s=None))
+        predict_speed(launch(), DENSE, DENSE_WEIGHTS, cache(), replace(SPARK, bandwidth_bytes_per_s=None))
         is None
     )
 
@@ -148,25 +152,25 @@ def test_bands_are_in_order_and_under_the_bound(users: int, context: int) -> Non
         assert all(band.low <= band.expected <= band.high <= found.bound_tokens_per_s for band in bands)
         deeper = [band.expected for _, band in found.at_depth]
         assert deeper == sorted(deeper, reverse=True)
-        if found.crowd:
-            crowd = found.crowd
-            assert crowd.each_tokens_per_s.expected <= 1.1 * found.decode_tokens_per_s.expected
+        if found.batch:
+            batch = found.batch
+            assert batch.per_user_tokens_per_s.expected <= 1.1 * found.decode_tokens_per_s.expected
             assert (
-                crowd.total_tokens_per_s.low
-                <= crowd.total_tokens_per_s.expected
-                <= crowd.total_tokens_per_s.high
+                batch.total_tokens_per_s.low
+                <= batch.total_tokens_per_s.expected
+                <= batch.total_tokens_per_s.high
             )
 
 
-def test_the_parts_are_the_step() -> None:
+def test_the_parts_add_up_to_the_step() -> None:
     found = speed(launch())
     assert sum(found.parts_ms.values()) == pytest.approx(1000 / found.decode_tokens_per_s.expected)
     assert {"weights", "head and sampling", "KV cache and states", "layers"} <= found.parts_ms.keys()
 
 
-def test_sglang_says_whose_runs_it_leans_on() -> None:
+def test_sglang_names_the_runs_it_is_based_on() -> None:
     found, vllm = speed(launch(engine="sglang")), speed(launch())
-    assert "runs of vLLM" in found.why
+    assert "runs of vLLM" in found.explanation
     assert found.decode_tokens_per_s.high > vllm.decode_tokens_per_s.high
 
 
@@ -176,24 +180,24 @@ def test_two_sparks_are_faster_than_one_and_slower_than_twice() -> None:
     assert two.low / two.expected < one.low / one.expected
 
 
-def test_more_than_two_sparks_say_what_is_known_of_them() -> None:
+def test_more_than_two_sparks_are_explained() -> None:
     four, eight = (speed(launch(sparks=sparks)) for sparks in (4, 8))
     alone = [
         run
         for run in published.runs()
         if run.sparks == 4 and run.users == 1 and run.speculation == "?" and run.decode_tps
     ]
-    assert f"the {len(alone)} runs that are known on 4" in four.why
-    assert "no run on 8 Sparks is known: an extrapolation" in eight.why
+    assert f"the {len(alone)} known runs on 4 Sparks" in four.explanation
+    assert "no run on 8 Sparks is known: an extrapolation" in eight.explanation
     assert not [run for run in published.runs() if run.sparks > 4]
 
 
 def test_runs_on_four_sparks_lie_in_the_band() -> None:
-    """They may have drafted, so nothing is fitted to them; 37 tok/s were above all that was said."""
+    """They may have drafted, so nothing is fitted to them; 37 tok/s were above every earlier prediction."""
     config = json.loads((CONFIGS / "Qwen--Qwen3.5-397B-A17B.json").read_text())
     weights = typical_weights(parameters(config), "int4", "config.json")
     kv = cache(context=200_000)
-    found = decode_speed(launch(sparks=4), architecture(config), weights, kv, SPARK)
+    found = predict_speed(launch(sparks=4), architecture(config), weights, kv, SPARK)
     runs = [run for run in published.runs() if run.sparks == 4 and run.users == 1 and "397B" in run.model]
     assert found and len(runs) == 9
     band = found.decode_tokens_per_s
@@ -213,7 +217,7 @@ def test_eight_sparks_may_be_faster_than_one() -> None:
         (cache(context=MAX_CONTEXT + 1), f"--context {MAX_CONTEXT}"),
     ],
 )
-def test_impossible_asks_are_refused_with_their_limit(kv: KvCache, fix: str) -> None:
+def test_impossible_requests_are_refused_with_the_limit(kv: KvCache, fix: str) -> None:
     with pytest.raises(UsageError) as refused:
         speed(launch(), kv)
     assert refused.value.next == fix
@@ -224,7 +228,7 @@ MTP: dict[str, FlagValue] = {"speculative-config": {"method": "mtp", "num_specul
 
 def test_drafting_is_a_range_for_each_kind_of_text() -> None:
     found = speed(launch(flags=MTP))
-    texts = {each.text: each.decode_tokens_per_s for each in found.drafted}
+    texts = {drafted.text: drafted.decode_tokens_per_s for drafted in found.drafted}
     assert set(texts) == {"prose", "conversation", "code", "reasoning", "structured"}
     assert texts["prose"].expected < texts["code"].expected < texts["reasoning"].expected
     assert all(band.low < band.expected < band.high for band in texts.values())
@@ -241,17 +245,17 @@ def test_drafting_is_a_range_for_each_kind_of_text() -> None:
         ("llamacpp", {"model-draft": "small.gguf"}, "draft model"),
     ],
 )
-def test_every_engine_names_its_drafter_its_own_way(
+def test_the_drafter_of_every_engine_is_recognized(
     engine: EngineName, flags: dict[str, FlagValue], method: str
 ) -> None:
     found = speed(launch(engine=engine, flags=flags)).drafted
-    assert found and found[0].why.startswith(f"{method}: ")
+    assert found and found[0].explanation.startswith(f"{method}: ")
 
 
 def test_a_mixture_gains_less_from_drafting() -> None:
     mixture = replace(DENSE, experts=128, experts_per_token=8)
     weights = Weights({Role.ATTENTION: 10**9, Role.ROUTED_EXPERTS: 10**10}, "derived", "shapes")
-    found = decode_speed(launch(flags=MTP), mixture, weights, cache(), SPARK)
+    found = predict_speed(launch(flags=MTP), mixture, weights, cache(), SPARK)
     assert found is not None
     dense = speed(launch(flags=MTP))
     gains = [
@@ -262,50 +266,50 @@ def test_a_mixture_gains_less_from_drafting() -> None:
 
 
 def test_users_share_what_a_step_reads() -> None:
-    crowd = speed(launch(), cache(users=8)).crowd
-    assert crowd is not None and crowd.users == 8
-    assert crowd.total_tokens_per_s.expected == pytest.approx(8 * crowd.each_tokens_per_s.expected)
-    assert crowd.total_tokens_per_s.expected > 4 * speed(launch()).decode_tokens_per_s.expected
+    batch = speed(launch(), cache(users=8)).batch
+    assert batch is not None and batch.users == 8
+    assert batch.total_tokens_per_s.expected == pytest.approx(8 * batch.per_user_tokens_per_s.expected)
+    assert batch.total_tokens_per_s.expected > 4 * speed(launch()).decode_tokens_per_s.expected
 
 
 def test_recurrent_layers_do_not_scale_in_llamacpp() -> None:
     """Nemotron-3-Nano-4B went from 54 tok/s for one to 129 for thirty-two."""
     hybrid = replace(DENSE, layers=(*DENSE.layers[:8], *(LinearAttention(983_040, 9728, 4),) * 24))
-    found = decode_speed(launch(engine="llamacpp"), hybrid, DENSE_WEIGHTS, cache(32, dtype="f16"), SPARK)
+    found = predict_speed(launch(engine="llamacpp"), hybrid, DENSE_WEIGHTS, cache(32, dtype="f16"), SPARK)
     plain = speed(launch(engine="llamacpp"), cache(32, dtype="f16"))
-    assert found is not None and found.crowd is not None and plain.crowd is not None
-    assert found.crowd.total_tokens_per_s.expected < 0.5 * plain.crowd.total_tokens_per_s.expected
+    assert found is not None and found.batch is not None and plain.batch is not None
+    assert found.batch.total_tokens_per_s.expected < 0.5 * plain.batch.total_tokens_per_s.expected
 
 
 @dataclass(frozen=True, slots=True)
-class Told(Weights):
-    """Weights whose formats are known, as a header tells them."""
+class WeightsWithFormats(Weights):
+    """Weights whose formats are known, as from a header."""
 
     bytes_by_format: Mapping[tuple[Role, str], int] = field(default_factory=dict)
 
 
-def told(dtype: str) -> Told:
+def weights_in(dtype: str) -> WeightsWithFormats:
     by_role = DENSE_WEIGHTS.bytes_by_role
-    return Told(
+    return WeightsWithFormats(
         by_role, "counted", "a header", False, {(role, dtype): size for role, size in by_role.items()}
     )
 
 
 def test_a_prompt_is_read_where_formats_are_known() -> None:
     assert speed(launch()).prefill is None
-    found = decode_speed(launch(), DENSE, told("BF16"), cache(), SPARK)
+    found = predict_speed(launch(), DENSE, weights_in("BF16"), cache(), SPARK)
     assert found is not None and found.prefill is not None
     assert found.prefill.prompt_tokens == 8192
     # granite-4.1-8b has about this shape: 4,119 tok/s and 1.9 s for 8192 tokens in vLLM 0.26
     assert found.prefill.tokens_per_s.low < 4119 < found.prefill.tokens_per_s.high
     assert found.prefill.ttft_ms.low < 1900 < found.prefill.ttft_ms.high
-    assert "left out were off by" in found.prefill.why
-    assert "not known" not in found.why
+    assert "left out were off by" in found.prefill.explanation
+    assert "not known" not in found.explanation
 
 
 def test_marlin_reads_prompts_slower_than_native_eight_bits() -> None:
     marlin, native = (
-        decode_speed(launch(flags=flags), DENSE, told("F8_E4M3"), cache(), SPARK)
+        predict_speed(launch(flags=flags), DENSE, weights_in("F8_E4M3"), cache(), SPARK)
         for flags in ({"linear-backend": "marlin"}, {})
     )
     assert marlin is not None and marlin.prefill is not None
@@ -313,13 +317,13 @@ def test_marlin_reads_prompts_slower_than_native_eight_bits() -> None:
     assert marlin.prefill.ttft_ms.expected > 1.5 * native.prefill.ttft_ms.expected
 
 
-def test_a_path_that_nobody_ran_has_no_figure() -> None:
-    found = decode_speed(launch(engine="llamacpp"), DENSE, told("BF16"), cache(dtype="f16"), SPARK)
+def test_a_path_without_runs_has_no_prediction() -> None:
+    found = predict_speed(launch(engine="llamacpp"), DENSE, weights_in("BF16"), cache(dtype="f16"), SPARK)
     assert found is not None and found.prefill is None
-    assert "no run with weights in BF16" in found.why
+    assert "none of the runs has weights in BF16" in found.explanation
 
 
-def test_start_up_goes_by_phases_and_by_how_weights_are_read() -> None:
+def test_start_up_has_phases_and_depends_on_the_load_format() -> None:
     usual = speed(launch(engine="llamacpp")).start_up
     mapped = speed(launch(engine="llamacpp", flags={"load-mode": "mmap"})).start_up
     assert usual is not None and mapped is not None
@@ -332,9 +336,9 @@ def test_start_up_goes_by_phases_and_by_how_weights_are_read() -> None:
     assert all(phase.source.startswith("https://") for phase in vllm.phases)
 
 
-def test_the_catalog_is_planned_on_the_rung_it_deserves() -> None:
+def test_the_catalog_uses_the_best_basis() -> None:
     proposals = firesteel.propose(Ask(), firesteel.host("gb10"))
-    rungs = {each.name: each.plan.speed.rung for each in proposals if each.plan.speed}
-    assert rungs["gpt-oss-120b-llamacpp"] == "measured model"
-    assert rungs["qwen3-coder-next-fp8"] == "fitted"
-    assert rungs["smollm2"] == "roofline"
+    bases = {proposal.name: proposal.plan.speed.basis for proposal in proposals if proposal.plan.speed}
+    assert bases["gpt-oss-120b-llamacpp"] == "measured model"
+    assert bases["qwen3-coder-next-fp8"] == "fitted"
+    assert bases["smollm2"] == "roofline"

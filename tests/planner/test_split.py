@@ -16,7 +16,7 @@ from firesteel.facts.model.config import architecture
 from firesteel.facts.model.parameters import parameters
 from firesteel.facts.model.typical import typical_weights
 from firesteel.launch import Ask
-from firesteel.planner.memory.split import insist_on_even_parts, split_weights
+from firesteel.planner.memory.split import check_even_split, split_weights
 from firesteel.planner.speed.published import runs_of
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
@@ -47,7 +47,7 @@ def test_an_indexer_is_whole_on_every_spark() -> None:
     assert more == 61 * 2 * (8192 * 1536 + (128 + 64) * 7168)
 
 
-def test_what_has_heads_is_cut() -> None:
+def test_layers_with_heads_are_split() -> None:
     weights = bf16("Qwen--Qwen3-8B")
     assert weights.replicated_bytes == 0
     assert (
@@ -73,17 +73,17 @@ def shape(heads: int, *layers: Layer) -> Architecture:
         (shape(32, FullAttention(8, 64, 64), Mamba2(50, 64, 128, 8, 4)), 4, False),
     ],
 )
-def test_heads_come_out_even_or_are_refused(made: Architecture, sparks: int, even: bool) -> None:
+def test_heads_divide_evenly_or_are_refused(made: Architecture, sparks: int, even: bool) -> None:
     if even:
-        insist_on_even_parts(made, sparks)
+        check_even_split(made, sparks)
         return
-    with pytest.raises(UsageError, match=f"cannot be shared out over {sparks} Sparks"):
-        insist_on_even_parts(made, sparks)
+    with pytest.raises(UsageError, match=f"cannot be divided over {sparks} Sparks"):
+        check_even_split(made, sparks)
 
 
 def test_a_refusal_says_what_works() -> None:
-    with pytest.raises(UsageError, match=r"14 query and 2 KV heads.*; 1, 2 would do") as caught:
-        insist_on_even_parts(shape(14, FullAttention(2, 64, 64)), 4)
+    with pytest.raises(UsageError, match=r"14 query and 2 KV heads.*; 1, 2 would work") as caught:
+        check_even_split(shape(14, FullAttention(2, 64, 64)), 4)
     assert caught.value.next == "--nodes 2"
 
 
@@ -98,11 +98,11 @@ def test_runs_on_two_sparks_are_found_by_model_and_format() -> None:
 
 def test_a_plan_for_two_sparks_uses_them() -> None:
     speed = firesteel.propose(Ask("qwen3-235b-gptq-int4-two-sparks"), GB10)[0].plan.speed
-    assert speed is not None and speed.rung == "measured model" and "2 Sparks" in speed.why
+    assert speed is not None and speed.basis == "measured model" and "2 Sparks" in speed.explanation
     assert speed.decode_tokens_per_s.low < 17.0 < speed.decode_tokens_per_s.high
 
 
-def test_nodes_meet_on_the_hosts_network() -> None:
+def test_nodes_use_the_host_network() -> None:
     launch = firesteel.propose(Ask("gpt-oss-120b-vllm", sparks=2), GB10)[0].plan.launch
     box = launch.container
     assert box is not None
@@ -146,35 +146,35 @@ def sizes(name: str, label: str) -> tuple[Architecture, Weights]:
         ("meta-llama--Meta-Llama-3.1-70B", "fp8-block", 8, True),  # 28672 / 8 = 28 x 128
     ],
 )
-def test_blocks_of_fp8_are_not_cut(name: str, label: str, sparks: int, even: bool) -> None:
+def test_fp8_blocks_are_not_split(name: str, label: str, sparks: int, even: bool) -> None:
     """vLLM 0.32: `The output_size of gate's and up's weight = 192 is not divisible by ...`."""
     made, weights = sizes(name, label)
     if even:
-        insist_on_even_parts(made, sparks, weights)
+        check_even_split(made, sparks, weights)
         return
-    with pytest.raises(UsageError, match=f"wide on each of {sparks} Sparks.* would do") as caught:
-        insist_on_even_parts(made, sparks, weights)
-    insist_on_even_parts(made, int(caught.value.next.split()[1]), weights)
+    with pytest.raises(UsageError, match=f"wide on each of {sparks} Sparks.* would work") as caught:
+        check_even_split(made, sparks, weights)
+    check_even_split(made, int(caught.value.next.split()[1]), weights)
 
 
 def test_a_dense_mlp_has_blocks_too() -> None:
     made, weights = sizes("Qwen--Qwen3-8B", "fp8-block")
     narrow = replace(made, feed_forward_size=640)
     blocks = replace(weights, bytes_by_role={Role.DENSE_MLP: 108 * (640 * 4096 + 5 * 32 * 4)})
-    insist_on_even_parts(narrow, 1, blocks)
-    with pytest.raises(UsageError, match=r"MLPs 640 wide are 320 wide on each of 2 Sparks.*; 1 would do"):
-        insist_on_even_parts(narrow, 2, blocks)
+    check_even_split(narrow, 1, blocks)
+    with pytest.raises(UsageError, match=r"MLPs 640 wide are 320 wide on each of 2 Sparks.*; 1 would work"):
+        check_even_split(narrow, 2, blocks)
 
 
-def test_experts_that_stay_whole_are_not_cut() -> None:
+def test_expert_parallelism_splits_no_block() -> None:
     made, weights = sizes("Qwen--Qwen3-30B-A3B", "fp8-block")
-    insist_on_even_parts(made, 4, weights, has_whole_experts=True)
+    check_even_split(made, 4, weights, has_whole_experts=True)
 
 
-def test_the_catalogs_block_fp8_is_told_by_its_bytes() -> None:
+def test_block_fp8_is_recognized_by_its_bytes() -> None:
     """Qwen3-Coder-Next-FP8 has experts 512 wide: four Sparks hold a block each, eight none."""
     known = firesteel.propose(Ask("qwen3-coder-next-fp8"), GB10)[0].plan
     wide = replace(known.shape, feed_forward_size=512)
-    insist_on_even_parts(wide, 4, known.weights)
+    check_even_split(wide, 4, known.weights)
     with pytest.raises(UsageError, match="64 wide on each of 8 Sparks"):
-        insist_on_even_parts(wide, 8, known.weights)
+        check_even_split(wide, 8, known.weights)

@@ -11,7 +11,6 @@ from firesteel.launch import Ask, Launch
 from firesteel.launch_pipeline import from_recipe
 from firesteel.reads import read
 from firesteel.render import LaunchFacts, containerized
-from firesteel.rules import Lint
 
 GOLDEN = Path(__file__).parent / "golden"
 SHIPPED = catalog.shipped()
@@ -56,7 +55,7 @@ def check_golden(file: str, text: str) -> None:
 
 def objections(text: str, path: str) -> set[str]:
     """The rules that stop or warn."""
-    found = rules.lint(text, path, Lint(SHIPPED.images, level="warn"))
+    found = rules.lint(text, path, LintOptions(SHIPPED.images, level="warn"))
     assert found.problem is None and found.readings
     return {finding.rule for finding in found.findings}
 

@@ -6,9 +6,9 @@ import pytest
 
 from firesteel import catalog
 from firesteel.errors import UsageError
-from firesteel.rules import Lint, lint
+from firesteel.rules import LintOptions, lint
 
-ASKED = Lint(catalog.shipped().images)
+ASKED = LintOptions(catalog.shipped().images)
 BAD = "vllm serve org/m --gpu-memory-utilization 0.7 --speculative-disable-by-batch-size 32\n"
 CONTINUED = BAD.replace(" --sp", " \\\n  --sp")
 RULE = "spec-disable-flag-gone"

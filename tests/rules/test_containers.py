@@ -1,4 +1,4 @@
-"""The box around an engine: each look at it, with what it must leave alone."""
+"""The container around an engine: each look at it, with what it must leave alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CACHE = Mount("~/.cache/huggingface", f"/{USER}/.cache/huggingface")
 GIB = 2**30
 
 
-def scene(
+def context(
     *,
     model: str = "org/m",
     flags: dict[str, FlagValue] | None = None,
@@ -28,10 +28,16 @@ def scene(
     engine: EngineName = "vllm",
     port: int = 8000,
     image: str = VLLM,
-    **box: Any,
+    **container: Any,
 ) -> Context:
     launch = Launch(
-        "m", model, engine, flags=flags or {}, env=env or {}, port=port, container=Container(image, **box)
+        "m",
+        model,
+        engine,
+        flags=flags or {},
+        env=env or {},
+        port=port,
+        container=Container(image, **container),
     )
     return Context(launch, "gb10", None)
 
@@ -67,16 +73,16 @@ RM = (("rm", None),)
     ],
 )
 def test_downloads_thrown_away(given: dict[str, Any], expected: str | None) -> None:
-    found = containers.downloads_thrown_away(scene(**given))
-    assert [sight.value for sight in found] == [expected][: bool(expected)]
+    found = containers.downloads_thrown_away(context(**given))
+    assert [match.value for match in found] == [expected][: bool(expected)]
 
 
 def test_llamacpp_keeps_downloads_in_one_of_two_places() -> None:
     for target in (f"/{USER}/.cache/llama.cpp", f"/{USER}/.cache/huggingface"):
-        kept = scene(engine="llamacpp", image=LLAMA, options=RM, mounts=(Mount("x", target),))
+        kept = context(engine="llamacpp", image=LLAMA, options=RM, mounts=(Mount("x", target),))
         assert containers.downloads_thrown_away(kept) == []
-    said = scene(engine="llamacpp", image=LLAMA, options=RM, mounts=(CACHE,), env={"LLAMA_CACHE": "/c"})
-    assert [sight.value for sight in containers.downloads_thrown_away(said)] == ["/c"]
+    said = context(engine="llamacpp", image=LLAMA, options=RM, mounts=(CACHE,), env={"LLAMA_CACHE": "/c"})
+    assert [match.value for match in containers.downloads_thrown_away(said)] == ["/c"]
 
 
 @pytest.mark.parametrize(
@@ -91,8 +97,8 @@ def test_llamacpp_keeps_downloads_in_one_of_two_places() -> None:
     ],
 )
 def test_cache_not_where_engine_looks(given: dict[str, Any], expected: str | None) -> None:
-    found = containers.cache_not_where_engine_looks(scene(**given))
-    assert [sight.saw for sight in found] == [expected][: bool(expected)]
+    found = containers.cache_not_where_engine_looks(context(**given))
+    assert [match.shown for match in found] == [expected][: bool(expected)]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +115,7 @@ def test_cache_not_where_engine_looks(given: dict[str, Any], expected: str | Non
     ],
 )
 def test_model_not_mounted(given: dict[str, Any], expected: bool) -> None:
-    assert bool(containers.model_not_mounted(scene(**given))) is expected
+    assert bool(containers.model_not_mounted(context(**given))) is expected
 
 
 @pytest.mark.parametrize(
@@ -173,7 +179,7 @@ def test_model_not_mounted(given: dict[str, Any], expected: bool) -> None:
     ],
 )
 def test_looks(look: Callable[[Context], list[Match]], given: dict[str, Any], expected: bool) -> None:
-    assert bool(look(scene(**given))) is expected
+    assert bool(look(context(**given))) is expected
 
 
 @pytest.mark.parametrize(
@@ -191,7 +197,7 @@ def test_looks(look: Callable[[Context], list[Match]], given: dict[str, Any], ex
 )
 def test_beyond_one_gpu(flags: dict[str, FlagValue], expected: str | None) -> None:
     found = containers.beyond_one_gpu(bare(flags))
-    assert [sight.value for sight in found] == [expected][: bool(expected)]
+    assert [match.value for match in found] == [expected][: bool(expected)]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +246,7 @@ def test_rdma_matters_between_nodes_only() -> None:
 )
 def test_graphs_below_users(flags: dict[str, FlagValue], expected: str | None) -> None:
     found = containers.graphs_below_users(bare(flags))
-    assert [sight.value for sight in found] == [expected][: bool(expected)]
+    assert [match.value for match in found] == [expected][: bool(expected)]
 
 
 @pytest.mark.parametrize(

@@ -22,18 +22,20 @@ SK = "sk-" + "Zq8wJ2kLm4Np6Rt9Vx1Yb3Cd"
 COMMIT = "b482b5d57fda6e4e562a652869bde24ba2a57c92"
 
 
-def scene(
+def context(
     *,
     model: str = "org/m",
     flags: dict[str, FlagValue] | None = None,
     env: dict[str, str] | None = None,
-    box: Container | None = None,
+    container: Container | None = None,
 ) -> Context:
-    return Context(Launch("m", model, "vllm", flags=flags or {}, env=env or {}, container=box), None, None)
+    return Context(
+        Launch("m", model, "vllm", flags=flags or {}, env=env or {}, container=container), None, None
+    )
 
 
 def saws(sights: list[Match]) -> list[str]:
-    return [sight.saw for sight in sights]
+    return [match.shown for match in sights]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def saws(sights: list[Match]) -> list[str]:
     ],
 )
 def test_tokens_in_variables(env: dict[str, str], expected: list[str]) -> None:
-    assert saws(tokens_written_out(scene(env=env))) == expected
+    assert saws(tokens_written_out(context(env=env))) == expected
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_tokens_in_variables(env: dict[str, str], expected: list[str]) -> None:
     ],
 )
 def test_tokens_in_flags(flags: dict[str, FlagValue], expected: list[str]) -> None:
-    assert saws(tokens_written_out(scene(flags=flags))) == expected
+    assert saws(tokens_written_out(context(flags=flags))) == expected
 
 
 def test_no_finding_repeats_a_secret() -> None:
@@ -95,7 +97,7 @@ def test_no_finding_repeats_a_secret() -> None:
     ],
 )
 def test_keys(flags: dict[str, FlagValue], env: dict[str, str], expected: list[str]) -> None:
-    assert saws(keys_written_out(scene(flags=flags, env=env))) == expected
+    assert saws(keys_written_out(context(flags=flags, env=env))) == expected
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_keys(flags: dict[str, FlagValue], env: dict[str, str], expected: list[s
 )
 def test_remote_code(model: str, flags: dict[str, FlagValue], env: dict[str, str], expected: bool) -> None:
     trusting: dict[str, FlagValue] = {"trust-remote-code": True, **flags}
-    assert bool(unpinned_remote_code(scene(model=model, flags=trusting, env=env))) is expected
+    assert bool(unpinned_remote_code(context(model=model, flags=trusting, env=env))) is expected
 
 
 @pytest.mark.parametrize(
@@ -137,4 +139,4 @@ def test_hub_ids(model: str, expected: bool) -> None:
 
 @pytest.mark.parametrize(("value", "expected"), [("1", True), ("true", True), ("0", False), ("$DEV", False)])
 def test_developer_mode(value: str, expected: bool) -> None:
-    assert bool(developer_mode(scene(env={"VLLM_SERVER_DEV_MODE": value}))) is expected
+    assert bool(developer_mode(context(env={"VLLM_SERVER_DEV_MODE": value}))) is expected

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from firesteel import catalog
 from firesteel.reads import SourceFile, scan
-from firesteel.rules import Lint, lint, mend
+from firesteel.rules import LintOptions, apply_fixes, lint
 from firesteel.rules.check import Finding
 from firesteel.rules.fix import change
 from firesteel.rules.rule import Fix
 
-ASKED = Lint(catalog.shipped().images)
+ASKED = LintOptions(catalog.shipped().images)
 
 
 def changed(text: str, key: str, fix: Fix) -> str | None:
@@ -59,7 +59,7 @@ YAML = (
 
 
 def test_yaml_lists_and_maps() -> None:
-    mended, findings = mend(YAML, "compose.yaml", ASKED)
+    mended, findings = apply_fixes(YAML, "compose.yaml", ASKED)
     assert [finding.rule for finding in findings] == ["vllm-env-never-existed"]
     assert mended == YAML.replace("      VLLM_FP8_MOE_BACKEND: x\n", "")
 
@@ -83,7 +83,7 @@ RUN = "vllm serve m/n --gpu-memory-utilization 0.7\n"
     ],
 )  # fmt: skip
 def test_what_would_change_more_is_left_alone(name: str, text: str) -> None:
-    assert mend(text, name, ASKED) == (text, ())
+    assert apply_fixes(text, name, ASKED) == (text, ())
 
 
 def test_mend_goes_on_until_nothing_is_left() -> None:
@@ -91,7 +91,7 @@ def test_mend_goes_on_until_nothing_is_left() -> None:
         "docker run --gpus all -e VLLM_FP8_MOE_BACKEND=a -e VLLM_USE_FLASHINFER_MOE_FP4=1 \\ \n"
         "  -p 127.0.0.1:8000:8000 vllm/vllm-openai:v0.28.0 org/m --gpu-memory-utilization 0.7\n"
     )
-    mended, findings = mend(text, "run.sh", ASKED)
+    mended, findings = apply_fixes(text, "run.sh", ASKED)
     assert len(findings) == 3 and "VLLM_" not in mended and "\\\n" in mended
     left = lint(mended, "run.sh", ASKED).findings
     assert not [finding for finding in left if finding.fix]
@@ -100,7 +100,7 @@ def test_mend_goes_on_until_nothing_is_left() -> None:
 def test_a_fix_that_would_change_anything_else_is_not_made() -> None:
     """Whatever becomes of the variable, its command substitution must not leave words behind."""
     text = "docker run --gpus all -e VLLM_FP8_MOE_BACKEND=$(echo a b) vllm/vllm-openai:v0.28.0 org/m\n"
-    mended, findings = mend(text, "run.sh", ASKED)
+    mended, findings = apply_fixes(text, "run.sh", ASKED)
     before, after = (scan(SourceFile("run.sh", each), ASKED.images)[0][0].launch for each in (text, mended))
     assert (before.model, before.container) == (after.model, after.container)
     assert len(findings) == (text != mended)
@@ -120,7 +120,7 @@ def test_a_fix_that_would_change_anything_else_is_not_made() -> None:
 def test_what_is_mended_stays_the_same_launch(options: list[str], gap: str) -> None:
     words = ["docker run --gpus all", *options, "vllm/vllm-openai:v0.28.0 org/m --gpu-memory-utilization 0.7"]
     text = gap.join(words) + "\n"
-    mended, _ = mend(text, "run.sh", ASKED)
+    mended, _ = apply_fixes(text, "run.sh", ASKED)
     (before,), (after,) = (scan(SourceFile("run.sh", each), ASKED.images)[0] for each in (text, mended))
     assert before.launch.flags == after.launch.flags and before.launch.container == after.launch.container
     assert after.launch.env == {name: value for name, value in before.launch.env.items() if name == "A"}

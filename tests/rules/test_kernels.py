@@ -12,9 +12,9 @@ from firesteel.rules.context import Context
 from firesteel.rules.kernels import (
     FLAGS,
     PARSERS,
-    another_engines_words,
     attention_without_kernel,
     experts_without_kernel,
+    flags_of_another_engine,
     unregistered_parsers,
 )
 
@@ -25,7 +25,7 @@ OTHERS: Mapping[EngineName, tuple[EngineName, ...]] = {
 }
 
 
-def scene(
+def context(
     flags: Mapping[str, FlagValue],
     *,
     engine: EngineName = "vllm",
@@ -88,7 +88,7 @@ def test_parsers_of_another_engine(engine: EngineName, flag: str) -> None:
     ],
 )
 def test_attention(flags: Mapping[str, FlagValue], expected: str | None) -> None:
-    assert [sight.name for sight in attention_without_kernel(scene(flags))] == (
+    assert [match.name for match in attention_without_kernel(context(flags))] == (
         [expected] if expected else []
     )
 
@@ -115,8 +115,8 @@ def test_experts(model: str, backend: str, expected: str | None) -> None:
         {"kernel-config": {"moe_backend": backend}},
     )
     for flags in said:
-        found = experts_without_kernel(scene(flags, model=model))
-        assert [sight.value for sight in found] == ([expected] if expected else [])
+        found = experts_without_kernel(context(flags, model=model))
+        assert [match.value for match in found] == ([expected] if expected else [])
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_experts(model: str, backend: str, expected: str | None) -> None:
 def test_parsers(
     engine: EngineName, version: str | None, flags: Mapping[str, FlagValue], expected: list[str]
 ) -> None:
-    found = unregistered_parsers(scene(flags, engine=engine, version=version))
-    assert [sight.value for sight in found] == expected
+    found = unregistered_parsers(context(flags, engine=engine, version=version))
+    assert [match.value for match in found] == expected
 
 
 @pytest.mark.parametrize(
@@ -167,4 +167,4 @@ def test_parsers(
     ],
 )
 def test_words(engine: EngineName, flags: Mapping[str, FlagValue], expected: list[str]) -> None:
-    assert [sight.value for sight in another_engines_words(scene(flags, engine=engine))] == expected
+    assert [match.value for match in flags_of_another_engine(context(flags, engine=engine))] == expected

@@ -8,13 +8,13 @@ import pytest
 
 from firesteel import catalog
 from firesteel.errors import UsageError
-from firesteel.rules import Lint, engine_version, known_patterns, lint
+from firesteel.rules import LintOptions, engine_version, known_patterns, lint
 
-ASKED = Lint(catalog.shipped().images)
+ASKED = LintOptions(catalog.shipped().images)
 LINE = "vllm serve org/m --gpu-memory-utilization 0.7 --moe-backend b12x"
 
 
-def rules_of(text: str, asked: Lint = ASKED) -> set[str]:
+def rules_of(text: str, asked: LintOptions = ASKED) -> set[str]:
     return {finding.rule for finding in lint(text, "run.sh", asked).findings}
 
 
@@ -65,5 +65,5 @@ def test_versions_as_people_write_them(text: str, expected: tuple[str, str]) -> 
 
 
 def test_what_is_no_version() -> None:
-    with pytest.raises(UsageError, match="`banana` is no engine version"):
+    with pytest.raises(UsageError, match="`banana` is not an engine version"):
         engine_version("banana")

@@ -37,7 +37,7 @@ def holds(
             **more,
         }
     )
-    return [sight.saw for sight in matches(rule, Context(launch, hardware, image))]
+    return [match.shown for match in matches(rule, Context(launch, hardware, image))]
 
 
 def vllm(version: str | None = "0.24.0", **more: Any) -> Launch:
@@ -64,8 +64,8 @@ def vllm(version: str | None = "0.24.0", **more: Any) -> Launch:
     ],
 )
 def test_version(version: str | None, image: Image | None, specifier: str, expected: bool) -> None:
-    box = Container("i") if image else None
-    assert bool(holds({"version": specifier}, vllm(version, container=box), image)) is expected
+    container = Container("i") if image else None
+    assert bool(holds({"version": specifier}, vllm(version, container=container), image)) is expected
 
 
 def test_llamacpp_builds_are_numbers() -> None:
@@ -159,10 +159,10 @@ def test_matchers(when: dict[str, Any], expected: bool) -> None:
 
 def test_unknown_hardware_and_image_are_not_guessed() -> None:
     assert not holds({"hardware": "gb10"}, vllm(), hardware=None)
-    box = Container("my/image", program=("vllm", "serve"))
-    assert not holds({"image_lacks": "12.1"}, vllm(container=box))
-    assert not holds({"after_entrypoint": "engine"}, vllm(container=box))
-    assert holds({"known_image": False}, vllm(container=box))
+    container = Container("my/image", program=("vllm", "serve"))
+    assert not holds({"image_lacks": "12.1"}, vllm(container=container))
+    assert not holds({"after_entrypoint": "engine"}, vllm(container=container))
+    assert holds({"known_image": False}, vllm(container=container))
     assert not holds({"known_image": False}, vllm())
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from firesteel import catalog
-from firesteel.rules import Lint, lint
+from firesteel.rules import LintOptions, lint
 
 RUN = "docker run --gpus all vllm/vllm-openai:v0.28.0"
-ASKED = Lint(catalog.shipped().images)
+ASKED = LintOptions(catalog.shipped().images)
 
 
 def told(line: str) -> dict[str, str]:

@@ -39,7 +39,7 @@ def test_published_everywhere(publish: tuple[str, ...], expected: bool) -> None:
 )
 def test_published_without_a_port(options: dict[str, Any], expected: str | None) -> None:
     launch = Launch("m", "m", "vllm", container=Container("i", **options))
-    assert [sight.saw for sight in published_everywhere(Context(launch, None, None))] == [expected][
+    assert [match.shown for match in published_everywhere(Context(launch, None, None))] == [expected][
         : bool(expected)
     ]
 

@@ -145,7 +145,7 @@ def test_a_release_that_was_learned_is_judged(learned_home: Home) -> None:
 
 
 def test_an_image_that_was_learned_is_judged(learned_home: Home) -> None:
-    seen = own_build("0.24.0").seen["me/mine:1"]
+    seen = own_build("0.24.0").inspected["me/mine:1"]
     assert seen.schema is not None
     told = InspectedImage("me/mine:1", (), "vllm", "0.24.0", (), (), "2026-11-15", seen.schema)
     learned_engines.save_image(learned_home, told)

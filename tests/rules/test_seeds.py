@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from firesteel import catalog
-from firesteel.rules import Finding, Lint, Linted, lint
+from firesteel.rules import Finding, LintOptions, LintResult, lint
 
 FOLDER = Path(__file__).parent / "seeds"
 RESTART = "warn restart-policy-unproven"
@@ -48,12 +48,12 @@ TRUE_OF_003 = {
 }
 
 
-def linted(name: str) -> Linted:
-    return lint((FOLDER / f"{name}.md").read_text(), f"{name}.md", Lint(catalog.shipped().images))
+def linted(name: str) -> LintResult:
+    return lint((FOLDER / f"{name}.md").read_text(), f"{name}.md", LintOptions(catalog.shipped().images))
 
 
 @pytest.fixture(scope="module")
-def guide() -> Linted:
+def guide() -> LintResult:
     return linted("003")
 
 
@@ -61,28 +61,28 @@ def graves(findings: tuple[Finding, ...]) -> set[str]:
     return {f"{finding.level} {finding.rule}" for finding in findings if finding.level != "note"}
 
 
-def of_each(found: Linted) -> dict[str, set[str]]:
+def of_each(found: LintResult) -> dict[str, set[str]]:
     """Container name -> what is told of its lines."""
     told = {}
     for reading in found.readings:
-        box = reading.launch.container
-        name = dict(box.options).get("name") if box else ""
-        name = "vllm --version" if box and box.program == ("vllm",) else name
+        container = reading.launch.container
+        name = dict(container.options).get("name") if container else ""
+        name = "vllm --version" if container and container.program == ("vllm",) else name
         own = {word.line for key, words in reading.words.items() if key[:4] != "env:" for word in words}
         lines = range(min(own), max(own) + 1)
         told[name or ""] = graves(tuple(f for f in found.findings if f.spot and f.spot.line in lines))
     return told
 
 
-def test_every_command_of_the_guide(guide: Linted) -> None:
+def test_every_command_of_the_guide(guide: LintResult) -> None:
     assert of_each(guide) == TRUE_OF_003
 
 
-def test_nine_commands_repeat_the_entrypoint(guide: Linted) -> None:
+def test_nine_commands_repeat_the_entrypoint(guide: LintResult) -> None:
     assert sum(finding.rule == "vllm-entrypoint-twice" for finding in guide.findings) == 9
 
 
-def test_the_dead_flag_in_the_sentences_is_noted_each_time(guide: Linted) -> None:
+def test_the_dead_flag_in_the_sentences_is_noted_each_time(guide: LintResult) -> None:
     dead = [finding for finding in guide.findings if finding.rule == "spec-disable-flag-gone"]
     assert len(dead) == 4 and {finding.level for finding in dead} == {"note"}
 

@@ -15,7 +15,7 @@ from firesteel.rules.speculation import (
 )
 
 
-def scene(flags: Mapping[str, FlagValue], version: str | None = "0.28.0") -> Context:
+def context(flags: Mapping[str, FlagValue], version: str | None = "0.28.0") -> Context:
     return Context(Launch("m", "org/m", "vllm", version, flags=flags), "gb10", None)
 
 
@@ -34,8 +34,8 @@ def scene(flags: Mapping[str, FlagValue], version: str | None = "0.28.0") -> Con
     ],
 )
 def test_methods(version: str | None, method: object, why: str | None) -> None:
-    found = method_is_unknown(scene({"speculative-config": {"method": method}}, version))
-    assert [sight.value for sight in found] == ([why] if why else [])
+    found = method_is_unknown(context({"speculative-config": {"method": method}}, version))
+    assert [match.value for match in found] == ([why] if why else [])
 
 
 @pytest.mark.parametrize(
@@ -50,26 +50,26 @@ def test_methods(version: str | None, method: object, why: str | None) -> None:
 def test_the_drafter_follows_the_model(
     flags: Mapping[str, FlagValue], expected: str | None, method: str
 ) -> None:
-    found = drafts_through_flashinfer(scene({**flags, "speculative-config": {"method": method}}))
-    assert [sight.saw for sight in found] == ([expected] if expected else [])
+    found = drafts_through_flashinfer(context({**flags, "speculative-config": {"method": method}}))
+    assert [match.shown for match in found] == ([expected] if expected else [])
 
 
 def test_the_drafters_own_key_goes_first() -> None:
     own: FlagValue = {"method": "dflash", "attention_backend": "FLASH_ATTN"}
     assert not drafts_through_flashinfer(
-        scene({"attention-backend": "flashinfer", "speculative-config": own})
+        context({"attention-backend": "flashinfer", "speculative-config": own})
     )
     own = {"method": "dflash", "attention_backend": "FLASHINFER"}
-    (sight,) = drafts_through_flashinfer(
-        scene({"attention-backend": "triton_attn", "speculative-config": own})
+    (match,) = drafts_through_flashinfer(
+        context({"attention-backend": "triton_attn", "speculative-config": own})
     )
-    assert sight.key == "flag:speculative-config"
+    assert match.key == "flag:speculative-config"
 
 
 def test_shortcuts_say_the_same() -> None:
     flags: Mapping[str, FlagValue] = {"spec-method": "dflash", "attention-backend": "FLASHINFER"}
-    assert drafts_through_flashinfer(scene(flags))
-    assert not drafts_through_flashinfer(scene({**flags, "spec-method": "mtp"}))
+    assert drafts_through_flashinfer(context(flags))
+    assert not drafts_through_flashinfer(context({**flags, "spec-method": "mtp"}))
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_shortcuts_say_the_same() -> None:
         ([[1, 8, 3], [16, 32, 0]], None),  # a gap, and none at all
         ([[1, 1, 0]], None),
         ([], "it is empty"),
-        (3, "it is no list"),
-        ({"1": 3}, "it is no list"),
+        (3, "it is not a list"),
+        ({"1": 3}, "it is not a list"),
         ([[1, 8]], "an entry is not [first, last, tokens]"),
         ([5], "an entry is not [first, last, tokens]"),
-        ([[0, 8, 3]], "[0, 8, 3] is no range"),
-        ([[8, 1, 3]], "[8, 1, 3] is no range"),
-        ([[1, 8, -1]], "[1, 8, -1] is no range"),
+        ([[0, 8, 3]], "[0, 8, 3] is not a range"),
+        ([[8, 1, 3]], "[8, 1, 3] is not a range"),
+        ([[1, 8, -1]], "[1, 8, -1] is not a range"),
         ([[2, 8, 3]], "the first range must begin at 1"),
         ([[1, 8, 3], [8, 16, 1]], "two ranges overlap"),
         ([[1, 8, 3], [1, 4, 1]], "two ranges overlap"),
@@ -98,10 +98,10 @@ def test_shortcuts_say_the_same() -> None:
 def test_schedule(schedule: object, why: str | None) -> None:
     """Held once against `validate_and_normalize_dynamic_sd_schedule` of 0.24.0 and 0.32.0."""
     config: FlagValue = {"method": "mtp", "num_speculative_tokens_per_batch_size": schedule}
-    found = schedule_is_malformed(scene({"speculative-config": config}))
-    assert [sight.value for sight in found] == ([why] if why else [])
+    found = schedule_is_malformed(context({"speculative-config": config}))
+    assert [match.value for match in found] == ([why] if why else [])
 
 
 def test_no_config_no_schedule() -> None:
-    assert not schedule_is_malformed(scene({}))
-    assert not schedule_is_malformed(scene({"speculative-config": "$CONFIG"}))
+    assert not schedule_is_malformed(context({}))
+    assert not schedule_is_malformed(context({"speculative-config": "$CONFIG"}))

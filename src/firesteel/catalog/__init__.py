@@ -1,9 +1,8 @@
-"""What we know to work: recipes, the models they serve, the images they run in.
+"""What is known to work: recipes, the models they serve, the images they run in.
 
-Pure: what ships is package data and counts as code; a user's files come in as (path, text).
-It never plans, checks rules or touches the machine. Door: `shipped`, `overlay`, `find`,
-`identify`, `other`, `with_learned`, the values `Catalog`, `Recipe`, `Model`, `Image`, `Images`,
-and docker's own words.
+Finds recipes by name and identifies images by their references.
+Pure: shipped files are package data and count as code; a user's files come in as (path, text).
+Never plans, checks rules or does I/O.
 """
 
 from firesteel.catalog.catalog import Catalog, find, max_context, overlay, shipped, weights
@@ -19,7 +18,7 @@ from firesteel.catalog.image import (
     other_image,
     with_learned,
 )
-from firesteel.catalog.model import Model, ModelFile, Published
+from firesteel.catalog.model import Model, ModelFile, PublishedSize
 from firesteel.catalog.recipe import Asset, Correction, Quality, Recipe, Setting
 
 __all__ = [
@@ -33,7 +32,7 @@ __all__ = [
     "Model",
     "ModelFile",
     "OtherImage",
-    "Published",
+    "PublishedSize",
     "Quality",
     "Recipe",
     "Setting",

@@ -19,7 +19,7 @@ from typing import TypeVar
 from firesteel.catalog.errors import mistake
 from firesteel.catalog.image import Images, read_images
 from firesteel.catalog.lazy_dict import LazyDict
-from firesteel.catalog.model import Model, prove, read_model
+from firesteel.catalog.model import Model, check_model, read_model
 from firesteel.catalog.recipe import Recipe, read_recipe
 from firesteel.errors import UsageError
 from firesteel.facts import Role, Weights
@@ -91,7 +91,7 @@ def overlay(catalog: Catalog, files: Iterable[File]) -> Catalog:
             images = read_images(path, text, images)
         elif kind == "models":
             model = read_model(path, text)
-            prove(model, path, text)
+            check_model(model, path, text)
             _once(seen, f"model `{model.id}`", path, text)
             own_models[model.id] = model
         elif kind == "recipes":

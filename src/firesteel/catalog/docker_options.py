@@ -1,4 +1,4 @@
-"""Docker's own words, for whoever reads a `docker run` and whoever writes one."""
+"""Facts about `docker run` that both its readers and its writers need."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SWITCHES = frozenset({
 
 
 def container_name(name: str) -> str:
-    """The container that firesteel makes for a launch of this name."""
+    """The name of the container that firesteel creates for a launch of this name."""
     return "firesteel-" + (re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "launch")
 
 
 def plain_reference(reference: str) -> str:
-    """An image of Docker Hub without the host that docker would put there itself."""
+    """An image reference without the Docker Hub host, which is the default."""
     return next(
         (reference.removeprefix(host) for host in _DOCKER_HUB if reference.startswith(host)), reference
     )

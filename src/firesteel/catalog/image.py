@@ -1,16 +1,16 @@
-"""Images: what a container tag (or an engine package) holds, before anything is pulled.
+"""Images: what a container tag (or an engine package) contains, before anything is pulled.
 
-Four lists in `images.yaml`. `images` are the ones recipes name. `tags` read a docker reference that
-somebody typed: a repository, a pattern for the tag, and what is known of every image so tagged. The
-pattern's group `version` is the engine version; a group `key` looks it up in `versions_by_key`.
-`digests` say the same of one image for good, whatever its tag does. `others` are images that people put
-where an engine is expected and that hold none we read.
+`images.yaml` has four lists. `images` are the ones that recipes name. `tags` identify a docker reference: a
+repository, a pattern for the tag, and what is known about every image with such a tag. The group `version`
+of the pattern is the engine version; a group `key` looks it up in `versions_by_key`. `digests` do the same
+for single images, whatever their tags do later. `others` are images that people use where an engine is
+expected and that contain no engine that firesteel knows.
 
-Four things go wrong most. Some images start the engine themselves and some do not (`entrypoint`), so
-`vllm serve` is either needed or said twice. Some take environment variables instead of flags
+Four things go wrong most. Some images start the engine themselves and some do not (`entrypoint`), so `vllm
+serve` is either missing or repeated. Some are configured by environment variables instead of flags
 (`configured_by`). Some have no code for this GPU (`sm`). And some tags move (`floating`), so that their
-version is not known: None, never a guess. What the user's firesteel read out of an image on this very
-machine (`Seen`, from `firesteel learn --image`) goes before all of it.
+version is not known: None, never a guess. What firesteel itself read from an image on this machine
+(`InspectedImage`, from `firesteel learn --image`) takes precedence over all of it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from firesteel.engines.schema.symbols import Schema
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.launch import EngineName
 
-Words = tuple[str, ...]
+Strings = tuple[str, ...]
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _UPSTREAM = ("vllm/vllm-openai:", "lmsysorg/sglang:", "ghcr.io/ggml-org/llama.cpp:")
-_DIGEST_DECIDES = "the digest decides what runs; this is what the tag says"
+_DIGEST_NOTE = "the digest decides what runs; this describes the tag"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,60 +43,61 @@ class Image:
     version: str | None
     """Engine version; for llama.cpp the build number. None: not known."""
     name: str | None = None
-    """What recipes call it; None when only its tag was recognised."""
+    """Its name in recipes; None when only its tag was recognized."""
     reference: str | None = None
-    """As `docker run` takes it, a digest included where one is pinned."""
+    """As `docker run` takes it, with the digest where one is pinned."""
     package: str | None = None
     """A PyPI requirement instead of a container: an engine that runs as a child process."""
-    entrypoint: Words | None = ()
-    """The words that the image itself starts; empty: it runs the words that it is given; None: not known."""
+    entrypoint: Strings | None = ()
+    """The command that the image itself starts; empty: it runs the command it is given; None: not known."""
     configured_by: Literal["argv", "env"] = "argv"
-    """Where it takes its settings from: the engine's flags, or environment variables of its own."""
-    arch: Words | None = None
-    """Architectures that it is known to be built for."""
+    """How it is configured: by the flags of the engine, or by its own environment variables."""
+    arch: Strings | None = None
+    """CPU architectures that it is known to be built for."""
     cuda: str | None = None
-    sm: Words | None = None
+    sm: Strings | None = None
     """Compute capabilities of the 12.x family that it has code for. None: not known."""
     ipc: str | None = None
     gpu: bool = True
     """Built for a GPU."""
     floating: bool = False
-    """The tag moves: what it holds depends on the day it was pulled."""
+    """The tag moves: its content depends on the day it was pulled."""
     sources: tuple[Evidence, ...] = ()
     note: str | None = None
     schema: Schema | None = field(default=None, repr=False, compare=False)
-    """What its own sources say it understands, when it was read on this machine."""
+    """The flags and variables in its own sources, when it was inspected on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherImage:
-    """An image that is no engine firesteel reads, and what it is instead."""
+    """An image without an engine that firesteel knows, and what it is instead."""
 
+    __pydantic_config__ = yaml_schema.STRICT
     repository: str
-    """With `*` at its end: everything under it."""
+    """With `*` at the end: everything below it."""
     what: str
-    sources: tuple[Evidence, ...] = ()
+    sources: Sources
 
 
 @dataclass(frozen=True, slots=True)
 class InspectedImage:
-    """What was read out of an image that lies on this machine."""
+    """What was read from an image on this machine."""
 
     reference: str
-    digests: Words
-    """Every `sha256:...` by which it can be asked for."""
+    digests: Strings
+    """Every `sha256:...` that identifies it."""
     engine: EngineName
     version: str
-    entrypoint: Words | None
-    arch: Words
+    entrypoint: Strings | None
+    arch: Strings
     on: str
-    """The day, 2026-11-15: a tag may have moved since."""
+    """The date, as 2026-11-15: a tag may have moved since."""
     schema: Schema
 
 
 @dataclass(frozen=True, slots=True)
 class TagRow:
-    """What is known of every image of a repository whose tag matches."""
+    """What is known about every image of a repository whose tag matches."""
 
     repository: str
     tag: re.Pattern[str]
@@ -110,15 +111,15 @@ class Images:
     named: Mapping[str, Image] = field(default_factory=dict)
     tags: tuple[TagRow, ...] = ()
     digests: Mapping[str, Image] = field(default_factory=dict)
-    """By `sha256:...` alone: the same digest is the same image in every registry."""
+    """By `sha256:...` only: the same digest is the same image in every registry."""
     others: tuple[OtherImage, ...] = ()
-    seen: Mapping[str, Image] = field(default_factory=dict)
-    """By reference, what was read on this machine."""
+    inspected: Mapping[str, Image] = field(default_factory=dict)
+    """By reference, the images that were inspected on this machine."""
     releases: Mapping[tuple[EngineName, str], Schema] = field(default_factory=dict)
-    """By engine and version, the releases that the user's firesteel learned after it shipped."""
+    """By engine and version, releases learned on this machine (`firesteel learn`)."""
 
 
-def _compiles(text: str) -> str:
+def _is_regex(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
@@ -126,7 +127,7 @@ def _compiles(text: str) -> str:
     return text
 
 
-def _specifies(text: str) -> str:
+def _is_version_range(text: str) -> str:
     try:
         SpecifierSet(text)
     except InvalidSpecifier:
@@ -140,26 +141,26 @@ def _is_digest(text: str) -> str:
     return text
 
 
-VersionRange = Annotated[str, AfterValidator(_specifies)]
-"""Text in a sheet that says which versions of an engine are meant."""
+VersionRange = Annotated[str, AfterValidator(_is_version_range)]
+"""The versions of an engine that an entry applies to."""
 
 
 class ContentsSchema(yaml_schema.FileSchema):
     """What is inside an image."""
 
     version: str | None = None
-    entrypoint: Words | None = ()
+    entrypoint: Strings | None = ()
     configured_by: Literal["argv", "env"] = "argv"
-    arch: Words | None = None
+    arch: Strings | None = None
     cuda: str | None = None
-    sm: Words | None = None
+    sm: Strings | None = None
     ipc: str | None = None
     gpu: bool = True
     floating: bool = False
     note: str | None = None
 
     def contents(self) -> dict[str, Any]:
-        """What the file says, and nothing that it leaves out."""
+        """Only the fields that the file gives."""
         return self.model_dump(include=set(ContentsSchema.model_fields), exclude_unset=True)
 
 
@@ -179,9 +180,9 @@ class NamedSchema(ContentsSchema):
 
 class TagSchema(ContentsSchema):
     repository: str
-    tag: Annotated[str, AfterValidator(_compiles)]
+    tag: Annotated[str, AfterValidator(_is_regex)]
     versions: VersionRange = ""
-    """The row holds only for these versions."""
+    """The row applies only to these versions."""
     versions_by_key: dict[str, str] = {}
     engine: EngineName
     sources: Sources
@@ -189,15 +190,9 @@ class TagSchema(ContentsSchema):
 
 class DigestSchema(ContentsSchema):
     reference: str
-    """The tag that it had; what a row knows of the tag needs not be said again."""
+    """The tag that it had; what a tag row knows about it needs no repetition."""
     digest: Annotated[str, AfterValidator(_is_digest)]
     engine: EngineName | None = None
-    sources: Sources
-
-
-class OtherSchema(yaml_schema.FileSchema):
-    repository: str
-    what: str
     sources: Sources
 
 
@@ -205,123 +200,127 @@ class ImagesSchema(yaml_schema.FileSchema):
     images: dict[str, NamedSchema] = {}
     tags: tuple[TagSchema, ...] = ()
     digests: tuple[DigestSchema, ...] = ()
-    others: tuple[OtherSchema, ...] = ()
+    others: tuple[OtherImage, ...] = ()
 
 
 def read_images(path: str, text: str, under: Images) -> Images:
-    """The text of an `images.yaml` laid over `under`, or BadSheet with the lines of its mistakes.
+    """Parse an `images.yaml` and lay it over `under`. Raise InvalidFile with the lines of its mistakes.
 
-    An image whose reference a tag row knows needs nothing else said; what is said wins.
+    An entry inherits what a tag row knows about its reference, and overrides it.
     """
-    sheet = yaml_schema.load(path, text, ImagesSchema)
-    tags = (*(_tag_row(row) for row in sheet.tags), *under.tags)
+    schema = yaml_schema.load(path, text, ImagesSchema)
+    tags = (*(_tag_row(row) for row in schema.tags), *under.tags)
     named, digests = dict(under.named), dict(under.digests)
-    for name, each in sheet.images.items():
-        base = _base(each.reference, each.engine, tags)
+    for name, entry in schema.images.items():
+        base = _base(entry.reference, entry.engine, tags)
         if base is None:
-            what = f"`images.{name}`: needs its `engine`: no tag row knows `{each.reference or each.package}`"
+            reference = entry.reference or entry.package
+            what = f"`images.{name}`: needs its `engine`: no tag row knows `{reference}`"
             raise mistake(path, text, ("images", name), what)
         if name in named and named[name].engine != base.engine:
             what = f"`images.{name}` is {named[name].engine} in the recipes that use it, not {base.engine}"
             raise mistake(path, text, ("images", name), what)
-        named[name] = _named(name, each, base)
-    for place, row in enumerate(sheet.digests):
+        named[name] = _named(name, entry, base)
+    for index, row in enumerate(schema.digests):
         base = _base(row.reference, row.engine, tags)
         if base is None:
-            what = f"`digests.{place}`: needs its `engine`: no tag row knows `{row.reference}`"
-            raise mistake(path, text, ("digests", place), what)
+            what = f"`digests.{index}`: needs its `engine`: no tag row knows `{row.reference}`"
+            raise mistake(path, text, ("digests", index), what)
         digests[row.digest] = _pinned(row, base)
-    others = (*(OtherImage(row.repository, row.what, row.sources) for row in sheet.others), *under.others)
+    others = (*schema.others, *under.others)
     return replace(under, named=named, tags=tags, digests=digests, others=others)
 
 
 def _base(reference: str | None, engine: EngineName | None, tags: tuple[TagRow, ...]) -> Image | None:
-    """What is known of the image before the file adds its own."""
+    """What is known about the image before the entry adds to it."""
     known = _by_tag(reference, tags) if reference else None
     if engine is None:
         return known
     return replace(known, engine=engine) if known else Image(engine, None)
 
 
-def _named(name: str, sheet: NamedSchema, base: Image) -> Image:
-    reference = f"{sheet.reference}@{sheet.digest}" if sheet.digest else sheet.reference
-    sources = (*sheet.sources, *base.sources)
-    told = replace(base, name=name, reference=reference, package=sheet.package, sources=sources)
-    return replace(told, **sheet.contents())
+def _named(name: str, entry: NamedSchema, base: Image) -> Image:
+    reference = f"{entry.reference}@{entry.digest}" if entry.digest else entry.reference
+    sources = (*entry.sources, *base.sources)
+    image = replace(base, name=name, reference=reference, package=entry.package, sources=sources)
+    return replace(image, **entry.contents())
 
 
-def _pinned(sheet: DigestSchema, base: Image) -> Image:
-    """An image by its digest holds one thing for ever, also when its tag moves."""
-    sources = (*sheet.sources, *base.sources)
-    told = replace(base, reference=f"{sheet.reference}@{sheet.digest}", floating=False, sources=sources)
-    return replace(told, **sheet.contents())
+def _pinned(entry: DigestSchema, base: Image) -> Image:
+    """The content of a digest never changes, even when its tag moves."""
+    sources = (*entry.sources, *base.sources)
+    image = replace(base, reference=f"{entry.reference}@{entry.digest}", floating=False, sources=sources)
+    return replace(image, **entry.contents())
 
 
-def _tag_row(sheet: TagSchema) -> TagRow:
-    image = replace(Image(sheet.engine, None, sources=sheet.sources), **sheet.contents())
-    specifiers = SpecifierSet(sheet.versions)
-    return TagRow(sheet.repository, re.compile(sheet.tag), specifiers, sheet.versions_by_key, image)
+def _tag_row(entry: TagSchema) -> TagRow:
+    image = replace(Image(entry.engine, None, sources=entry.sources), **entry.contents())
+    specifiers = SpecifierSet(entry.versions)
+    return TagRow(entry.repository, re.compile(entry.tag), specifiers, entry.versions_by_key, image)
 
 
 def with_learned(
-    images: Images, seen: Iterable[InspectedImage], books: Iterable[EngineHistory] = ()
+    images: Images, inspected: Iterable[InspectedImage], histories: Iterable[EngineHistory] = ()
 ) -> Images:
-    """`images` with what the user's firesteel learned: images that it opened, which go before all else, and
-    releases."""
-    by_reference, digests = dict(images.seen), dict(images.digests)
-    for each in seen:
-        image = _seen_image(each, images)
-        by_reference[_tagged(each.reference)] = image
-        digests |= {digest: replace(image, floating=False) for digest in each.digests}
-    releases = {(book.engine, version): at(book, version) for book in books for version in book.versions}
-    return replace(images, seen=by_reference, digests=digests, releases={**images.releases, **releases})
+    """Add what was learned on this machine: inspected images, which take precedence, and releases."""
+    by_reference, digests = dict(images.inspected), dict(images.digests)
+    for inspection in inspected:
+        image = _inspected_image(inspection, images)
+        by_reference[_tagged(inspection.reference)] = image
+        digests |= {digest: replace(image, floating=False) for digest in inspection.digests}
+    releases = {
+        (history.engine, version): at(history, version)
+        for history in histories
+        for version in history.versions
+    }
+    return replace(images, inspected=by_reference, digests=digests, releases={**images.releases, **releases})
 
 
-def _seen_image(seen: InspectedImage, images: Images) -> Image:
-    """The machine's own reading over what the registry knows; a tag that moves may have moved since."""
-    base = identify(seen.reference, images) or Image(seen.engine, None)
-    moved = "; its tag moves, so learn it again after a pull" if base.floating else ""
-    note = f"read here on {seen.on}{moved}" + (f"; {base.note}" if base.note else "")
+def _inspected_image(inspected: InspectedImage, images: Images) -> Image:
+    """The inspection overrides what the catalog knows."""
+    base = identify(inspected.reference, images) or Image(inspected.engine, None)
+    advice = "; its tag moves, so learn it again after a pull" if base.floating else ""
+    note = f"inspected here on {inspected.on}{advice}" + (f"; {base.note}" if base.note else "")
     return replace(
         base,
-        engine=seen.engine,
-        version=seen.version,
-        reference=seen.reference,
-        entrypoint=base.entrypoint if seen.entrypoint is None else seen.entrypoint,
-        arch=seen.arch,
+        engine=inspected.engine,
+        version=inspected.version,
+        reference=inspected.reference,
+        entrypoint=base.entrypoint if inspected.entrypoint is None else inspected.entrypoint,
+        arch=inspected.arch,
         note=note,
-        schema=seen.schema,
+        schema=inspected.schema,
     )
 
 
 def identify(reference: str, images: Images) -> Image | None:
-    """What is known of the image that a docker reference names; None when nothing is.
+    """What is known about the image with this docker reference; None when nothing is.
 
-    A digest that is known decides; then what was read on this machine, then a named image, then the tag
-    rows, the earlier before the later. Of a digest that is not known the tag is all there is to go by.
+    A known digest decides; then an inspection on this machine, then a named image, then the first matching
+    tag row. For an unknown digest only the tag can be used.
     """
     bare = plain_reference(reference)
     digest = bare.partition("@")[2]
     if digest in images.digests:
         return replace(images.digests[digest], reference=reference)
-    if not digest and _tagged(bare) in images.seen:
-        return replace(images.seen[_tagged(bare)], reference=reference)
-    for image in images.named.values():
-        if image.reference is not None and bare in (image.reference, image.reference.partition("@")[0]):
-            return image
-    found = _by_tag(reference, images.tags)
-    if found is None or not digest:
-        return found
-    return replace(found, note=f"{_DIGEST_DECIDES}; {found.note}" if found.note else _DIGEST_DECIDES)
+    if not digest and _tagged(bare) in images.inspected:
+        return replace(images.inspected[_tagged(bare)], reference=reference)
+    for named in images.named.values():
+        if named.reference is not None and bare in (named.reference, named.reference.partition("@")[0]):
+            return named
+    image = _by_tag(reference, images.tags)
+    if image is None or not digest:
+        return image
+    return replace(image, note=f"{_DIGEST_NOTE}; {image.note}" if image.note else _DIGEST_NOTE)
 
 
 def is_upstream(reference: str) -> bool:
-    """Made by the engine's own makers: a fork may have flags of its own."""
+    """Published by the engine's own project: a fork may have other flags."""
     return plain_reference(reference).startswith(_UPSTREAM)
 
 
 def other_image(reference: str, images: Images) -> OtherImage | None:
-    """What an image is that holds no engine firesteel reads; None when it is not known to be such."""
+    """What an image without a known engine is; None when it is not known to be one."""
     repository, _ = split_reference(plain_reference(reference))
     for row in images.others:
         start = row.repository.removesuffix("*")
@@ -346,7 +345,7 @@ def _by_tag(reference: str, tags: Iterable[TagRow]) -> Image | None:
 def split_reference(reference: str) -> tuple[str, str]:
     """`host:5000/name:tag@sha256:...` -> (`host:5000/name`, `tag`).
 
-    Without a tag docker takes `latest`; a digest alone has none, and says nothing of what it holds.
+    Without a tag docker uses `latest`; a bare digest has no tag, and its content is not known.
     """
     named, digest, _ = reference.partition("@")
     head, slash, last = named.rpartition("/")
@@ -355,7 +354,7 @@ def split_reference(reference: str) -> tuple[str, str]:
 
 
 def _tagged(reference: str) -> str:
-    """With the tag that docker would take when none is said."""
+    """With the default tag when it has none."""
     return ":".join(split_reference(plain_reference(reference)))
 
 

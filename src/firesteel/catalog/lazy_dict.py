@@ -1,7 +1,7 @@
-"""A shelf: things known by name, each read when somebody first takes it down.
+"""A mapping whose values are read at first use.
 
-The catalog has dozens of files, and most commands want one of them. Names are told by paths, so nothing
-needs to be opened to know what there is.
+The catalog has dozens of files, and most commands need one of them. The keys come from the paths, so no
+file has to be opened to list them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class LazyDict(Mapping[str, T], Generic[T]):
 
     @property
     def opened(self) -> frozenset[str]:
-        """What has been read so far."""
+        """The keys whose values have been read."""
         return frozenset(self._read)
 
     def __getitem__(self, name: str) -> T:
@@ -28,7 +28,7 @@ class LazyDict(Mapping[str, T], Generic[T]):
         return self._read[name]
 
     def __contains__(self, name: object) -> bool:
-        """Without reading it, which is what a Mapping would do."""
+        """Mapping's own method would read the value."""
         return name in self._readers
 
     def __iter__(self) -> Iterator[str]:

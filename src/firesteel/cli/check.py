@@ -28,15 +28,15 @@ from firesteel.reads import no_launch_error
 from firesteel.rules import (
     Finding,
     Level,
-    Lint,
-    Linted,
+    LintOptions,
+    LintResult,
     NoReason,
     Rule,
+    apply_fixes,
     engine_version,
     explain,
     known_patterns,
     lint,
-    mend,
     rules,
 )
 
@@ -56,7 +56,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    linted: tuple[Linted, ...]
+    linted: tuple[LintResult, ...]
     fixed: tuple[tuple[_Text, str, tuple[Finding, ...]], ...]
     unread: tuple[tuple[str, FiresteelError], ...]
     must_be_read: bool
@@ -121,7 +121,7 @@ def command(
     if len(what) == 2 and what[1] == "--json" and " " in what[0]:
         as_json, what = True, what[:1]  # a quoted line, and the option after it
     _insist_on_order(what)
-    asked = Lint(
+    asked = LintOptions(
         images=library.images(),
         hardware=hardware(host_name).name,
         versions=dict([engine_version(version)] if version else []),
@@ -138,7 +138,7 @@ def command(
     return done.exit_code
 
 
-def _check(what: tuple[str, ...], asked: Lint, mends: Mends, skip_others: bool) -> _Done:
+def _check(what: tuple[str, ...], asked: LintOptions, mends: Mends, skip_others: bool) -> _Done:
     """One text alone must be read and start something; among many, what cannot be read is told of."""
     linted, fixed, unread = [], [], []
     alone = not _are_paths(what) or (len(what) == 1 and not Path(what[0]).is_dir())
@@ -148,7 +148,7 @@ def _check(what: tuple[str, ...], asked: Lint, mends: Mends, skip_others: bool) 
                 raise each
             text = each.text
             if mends:
-                better, mended = mend(each.text, each.name, asked)
+                better, mended = apply_fixes(each.text, each.name, asked)
                 if mended:
                     fixed.append((each, better, mended))
                 text = better if mends == "file" else text

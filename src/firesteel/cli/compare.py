@@ -316,7 +316,7 @@ def _published(run: BenchRun) -> tuple[PublishedComparison, ...]:
     checkpoint = str(run.subject.launch.get("model") or run.subject.model)
     sparks = run.subject.launch.get("sparks")
     rows = published.runs_of(checkpoint, run.subject.engine or "", sparks if isinstance(sparks, int) else 1)
-    sources = {name: origin.url for name, origin in published.origins().items()}
+    sources = {name: origin.url for name, origin in published.run_sources().items()}
     carried = constants().carried
     return against_published(run, rows, sources, (carried.low, carried.high))
 

@@ -1,11 +1,10 @@
-"""Fit and speed, before anything is downloaded: a launch, a model and a host in, a Plan out.
+"""Predict memory and speed before anything is downloaded: a launch, a model and a host in, a Plan out.
 
-Counted parts are exact, estimated parts carry a band, and every figure says where it comes from.
-Never looks at the world: the host is a value. Never judges flags: that is `rules`.
+Counted parts are exact, estimated parts have a band, and every figure says where it comes from.
+Does no I/O: the host is a value. Never judges flags: that is the task of `rules`.
 """
 
 from firesteel.planner.band import Band
-from firesteel.planner.doubt import SpeedDoubt, doubt
 from firesteel.planner.memory.account import MemoryAccount, MemoryPart, Verdict
 from firesteel.planner.memory.measured import MeasuredMemory, launch_key
 from firesteel.planner.plan import KvCache, Plan, between, largest_context, longest_context, plan
@@ -26,12 +25,10 @@ __all__ = [
     "Plan",
     "PrefillSpeed",
     "Speed",
-    "SpeedDoubt",
     "StartPhase",
     "StartUp",
     "Verdict",
     "between",
-    "doubt",
     "largest_context",
     "launch_key",
     "longest_context",

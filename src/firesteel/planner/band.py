@@ -1,4 +1,4 @@
-"""A figure that is not exact, and how far off it may be."""
+"""A figure that is not exact: the expected value and the range it may lie in."""
 
 from __future__ import annotations
 
@@ -21,3 +21,6 @@ class Band:
 
     def __add__(self, other: Band) -> Band:
         return Band(self.low + other.low, self.expected + other.expected, self.high + other.high)
+
+    def scaled(self, factor: float) -> Band:
+        return Band(self.low * factor, self.expected * factor, self.high * factor)

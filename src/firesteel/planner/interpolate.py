@@ -1,8 +1,8 @@
-"""Between two: one account and one speed for a label whose checkpoints come in a light and a heavy layout.
+"""One account and one speed for a quantization label whose checkpoints come in a light and a heavy layout.
 
-Bytes and times lie in the middle. A rate is the inverse of a time, so its middle is the harmonic one: then
-the bytes of a step, its bound, where its time goes and its rate still agree, and what is slower in both
-layouts (deeper, in a crowd) is slower between them. Every band covers both.
+Bytes and times are averaged. A rate is the inverse of a time, so its mean is the harmonic one: then the
+bytes of a step, its bound, its parts and its rate still agree, and what is slower in both layouts (deeper,
+in a batch) is slower in between. Every band covers both.
 """
 
 from __future__ import annotations
@@ -16,27 +16,29 @@ from firesteel.planner.speed.speculation import DraftedSpeed
 from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, Speed
 from firesteel.planner.speed.startup import StartPhase, StartUp
 
-_WORDS = "the label does not say which layers stay in 16 bits, so the band covers both usual layouts"
+_EXPLANATION = "the label does not say which layers stay in 16 bits, so the band covers both usual layouts"
 
 
 def memory_between(light: MemoryAccount, heavy: MemoryAccount) -> MemoryAccount:
-    ours, theirs = ({part.name: part for part in each.parts} for each in (light, heavy))
+    ours, theirs = ({part.name: part for part in memory.parts} for memory in (light, heavy))
     names = dict.fromkeys((*ours, *theirs))
     return replace(light, parts=tuple(_part(ours.get(name), theirs.get(name)) for name in names))
 
 
 def _part(ours: MemoryPart | None, theirs: MemoryPart | None) -> MemoryPart:
-    if ours is None or theirs is None:  # one layout may do without it
+    if ours is None or theirs is None:  # one layout may not need this part
         only = ours or theirs
         assert only is not None
         return replace(only, bytes=_sizes(Band.exactly(0), only.bytes))
     if ours.bytes == theirs.bytes:
         return ours
-    return replace(ours, bytes=_sizes(ours.bytes, theirs.bytes), why=_both(ours.why, theirs.why))
+    return replace(
+        ours, bytes=_sizes(ours.bytes, theirs.bytes), explanation=_both(ours.explanation, theirs.explanation)
+    )
 
 
 def _sizes(one: Band, other: Band) -> Band:
-    """Bytes, or seconds."""
+    """Of bytes or seconds."""
     return Band(min(one.low, other.low), (one.expected + other.expected) / 2, max(one.high, other.high))
 
 
@@ -53,7 +55,7 @@ def _both(one: str, other: str) -> str:
 
 
 def speed_between(light: Speed | None, heavy: Speed | None) -> Speed | None:
-    """None where one of them has none: the other alone would look too sure."""
+    """None where one of them has none: the other alone would look too certain."""
     if light is None or heavy is None:
         return None
     return replace(
@@ -61,14 +63,14 @@ def speed_between(light: Speed | None, heavy: Speed | None) -> Speed | None:
         decode_tokens_per_s=_rates(light.decode_tokens_per_s, heavy.decode_tokens_per_s),
         bound_tokens_per_s=_rate(light.bound_tokens_per_s, heavy.bound_tokens_per_s),
         bytes_per_token=round((light.bytes_per_token + heavy.bytes_per_token) / 2),
-        why=f"{_WORDS}; {light.why}",
+        explanation=f"{_EXPLANATION}; {light.explanation}",
         parts_ms=_parts_ms(light.parts_ms, heavy.parts_ms),
         at_depth=tuple(
             (depth, _rates(band, other))
             for (depth, band), (_, other) in zip(light.at_depth, heavy.at_depth, strict=True)
         ),
-        crowd=_crowd(light.crowd, heavy.crowd),
-        drafted=tuple(_drafted(*both) for both in zip(light.drafted, heavy.drafted, strict=True)),
+        batch=_batch(light.batch, heavy.batch),
+        drafted=tuple(_drafted(*pair) for pair in zip(light.drafted, heavy.drafted, strict=True)),
         prefill=_prefill(light.prefill, heavy.prefill),
         start_up=_start_up(light.start_up, heavy.start_up),
     )
@@ -78,12 +80,12 @@ def _parts_ms(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict[st
     return {name: (ours.get(name, 0.0) + theirs.get(name, 0.0)) / 2 for name in (*ours, *theirs)}
 
 
-def _crowd(ours: BatchSpeed | None, theirs: BatchSpeed | None) -> BatchSpeed | None:
+def _batch(ours: BatchSpeed | None, theirs: BatchSpeed | None) -> BatchSpeed | None:
     if ours is None or theirs is None:
         return None
     return replace(
         ours,
-        each_tokens_per_s=_rates(ours.each_tokens_per_s, theirs.each_tokens_per_s),
+        per_user_tokens_per_s=_rates(ours.per_user_tokens_per_s, theirs.per_user_tokens_per_s),
         total_tokens_per_s=_rates(ours.total_tokens_per_s, theirs.total_tokens_per_s),
     )
 
@@ -99,15 +101,19 @@ def _prefill(ours: PrefillSpeed | None, theirs: PrefillSpeed | None) -> PrefillS
         ours,
         tokens_per_s=_rates(ours.tokens_per_s, theirs.tokens_per_s),
         ttft_ms=_sizes(ours.ttft_ms, theirs.ttft_ms),
-        why=_both(ours.why, theirs.why),
+        explanation=_both(ours.explanation, theirs.explanation),
     )
 
 
 def _start_up(ours: StartUp | None, theirs: StartUp | None) -> StartUp | None:
     if ours is None or theirs is None:
         return None
-    return StartUp(tuple(_phase(*both) for both in zip(ours.phases, theirs.phases, strict=True)))
+    return StartUp(tuple(_phase(*pair) for pair in zip(ours.phases, theirs.phases, strict=True)))
 
 
 def _phase(ours: StartPhase, theirs: StartPhase) -> StartPhase:
-    return replace(ours, seconds=_sizes(ours.seconds, theirs.seconds), why=_both(ours.why, theirs.why))
+    return replace(
+        ours,
+        seconds=_sizes(ours.seconds, theirs.seconds),
+        explanation=_both(ours.explanation, theirs.explanation),
+    )

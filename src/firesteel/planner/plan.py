@@ -14,11 +14,12 @@ from firesteel.launch_pipeline import with_memory_flags
 from firesteel.planner.interpolate import memory_between, speed_between
 from firesteel.planner.memory.account import MemoryAccount, account
 from firesteel.planner.memory.loaded import LoadedWeights, loaded_weights
-from firesteel.planner.memory.measured import MeasuredMemory, measured_memory
+from firesteel.planner.memory.measured import MeasuredMemory, apply_measured
 from firesteel.planner.memory.pool import MemoryPool, pool
-from firesteel.planner.memory.split import insist_on_even_parts, split_shape, split_weights
-from firesteel.planner.speed.own_runs import OwnRun, as_measured
-from firesteel.planner.speed.speed import Speed, decode_speed
+from firesteel.planner.memory.split import check_even_split, split_shape, split_weights
+from firesteel.planner.speed.own_runs import OwnRun, with_own_runs
+from firesteel.planner.speed.predict import predict_speed
+from firesteel.planner.speed.speed import Speed
 
 __all__ = ["KvCache", "Plan", "between", "largest_context", "longest_context", "plan"]
 
@@ -72,7 +73,7 @@ def plan(
     if realised:
         found = _as_realised(found, realised)
     if own and found.speed:
-        found = replace(found, speed=as_measured(found.speed, launch, shape, found.cache, own))
+        found = replace(found, speed=with_own_runs(found.speed, launch, shape, found.cache, own))
     memory = found.memory
     flagged = with_memory_flags(launch, found.cache.pool_bytes, memory.needed.high, memory.host_total_bytes)
     return replace(found, launch=flagged)
@@ -83,20 +84,20 @@ def _plan(launch: Launch, shape: Architecture, weights: Weights, host: Host) -> 
     offered = engines.served(launch)
     context, users = offered.context or shape.max_context, offered.users or 1
     has_whole_experts = launch.flags.get("enable-expert-parallel") is True
-    insist_on_even_parts(shape, launch.sparks, weights, has_whole_experts)
+    check_even_split(shape, launch.sparks, weights, has_whole_experts)
     part = split_shape(shape, launch.sparks)
     kv = engines.cache(launch, part, context, users)
     home, held = pool(launch, host), loaded_weights(launch, shape, weights)
     told = engines.told_cache_bytes(launch)
     memory = account(launch, part, _one_part(held, launch.sparks), kv, home, told)
     printed = engines.reported(launch, part, context, kv.pool_bytes if told is None else told)
-    speed = decode_speed(launch, shape, held.weights, kv, home)
+    speed = predict_speed(launch, shape, held.weights, kv, home)
     return Plan(launch, host, shape, weights, memory, kv, speed, _notes(launch, weights, home), printed)
 
 
 def _as_realised(found: Plan, realised: MeasuredMemory) -> Plan:
     tokens = found.printed[0].tokens if found.printed else None
-    memory, more = measured_memory(found.memory, found.launch, realised, found.weights.total_bytes, tokens)
+    memory, more = apply_measured(found.memory, found.launch, realised, found.weights.total_bytes, tokens)
     return replace(found, memory=memory, notes=found.notes + more)
 
 
@@ -137,7 +138,7 @@ def _grows(cache: KvCache) -> int:
 
 def longest_context(plan: Plan) -> int:
     """The most tokens that one request could use in the room there is, in steps of 1024; 0: none."""
-    spare = _grows(plan.cache) + plan.memory.room_bytes - round(plan.memory.needed.expected)
+    spare = _grows(plan.cache) + plan.memory.budget_bytes - round(plan.memory.needed.expected)
     part = split_shape(plan.shape, plan.launch.sparks)
 
     def fits(thousands: int) -> bool:

@@ -1,15 +1,24 @@
-"""The traps: rules as data, and what they say of a launch.
+"""Known mistakes as data, and the findings they give for a launch.
 
-`check` holds a launch against every rule, `lint` a whole text; `choose` makes plans that break none. Rules
-are version-ranged data with sources (`data/rules/`), each with lines that it must hit and miss. Never changes
-a launch; a fix changes the text that it was read from, and is proved by reading that again.
+`check` checks a launch against every rule, `lint` a whole text; `propose` ranks plans by their findings.
+Rules are version-ranged data with sources (`data/rules/`), each with examples that it must hit and miss.
+`check` and `lint` never modify a launch; a fix edits the text that it was read from, and is verified by
+reading that again.
 """
 
 from firesteel.rules.allow import NoReason
 from firesteel.rules.check import Finding, check
 from firesteel.rules.compatibility import CompatibilityRow, CompatibilityTable, SupportRange, compatibility
 from firesteel.rules.context import visible
-from firesteel.rules.lint import Lint, Linted, engine_version, known_patterns, lint, mend, release
+from firesteel.rules.lint import (
+    LintOptions,
+    LintResult,
+    apply_fixes,
+    engine_version,
+    known_patterns,
+    lint,
+    release,
+)
 from firesteel.rules.propose import Proposal, after, insist, propose, propose_checkpoint, service_name
 from firesteel.rules.rule import Level, Rule, explain, read_rules, rules
 
@@ -18,13 +27,14 @@ __all__ = [
     "CompatibilityTable",
     "Finding",
     "Level",
-    "Lint",
-    "Linted",
+    "LintOptions",
+    "LintResult",
     "NoReason",
     "Proposal",
     "Rule",
     "SupportRange",
     "after",
+    "apply_fixes",
     "check",
     "compatibility",
     "engine_version",
@@ -32,7 +42,6 @@ __all__ = [
     "insist",
     "known_patterns",
     "lint",
-    "mend",
     "propose",
     "propose_checkpoint",
     "read_rules",

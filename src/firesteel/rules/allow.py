@@ -1,10 +1,10 @@
-"""Comments that allow what a rule forbids, each with its reason.
+"""Comments that suppress a finding, each with a reason.
 
-    # firesteel: allow utilization-high because this box serves nothing else
+    # firesteel: allow utilization-high because this host serves nothing else
     # firesteel: allow-file image-floating, restart-loops because it is a test rig
 
-Behind something on a line it holds for that line; on a line of its own, for the launch that begins below it,
-or inside a launch for the line below. `allow-file` holds for the whole file.
+At the end of a line it applies to that line; on a line of its own, to the launch that begins below it, or
+inside a launch to the next line. `allow-file` applies to the whole file.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from firesteel.rules.check import Finding
 _COMMENT = re.compile(
     r"firesteel:\s*allow(?P<file>-file)?\s+(?P<rules>[\w.*-]+(?:\s*,\s*[\w.*-]+)*)(?P<reason>[^\n]*)"
 )
-_ALONE = re.compile(r"\s*(#|//|;|<!--)")
-_NEAR = 5
-"""Lines between a comment and the launch that it speaks of: a fence, `services:`, a name."""
+_OWN_LINE = re.compile(r"\s*(#|//|;|<!--)")
+_MAX_DISTANCE = 5
+"""Lines between a comment and its launch: a fence, `services:`, a name."""
 
 
 class NoReason(UsageError):
-    """An allow-comment that does not say why: the file is not judged until it does."""
+    """An allow comment without a reason: the file is not checked until it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Allowed:
     reason: str
     first: int
     last: int
-    """The lines that it holds for."""
+    """The lines that it applies to."""
 
     def covers(self, finding: Finding) -> bool:
         line = finding.spot.line if finding.spot else 0
@@ -44,20 +44,19 @@ class Allowed:
 
 
 def allowed(text: str, path: str, readings: Sequence[ReadLaunch]) -> tuple[Allowed, ...]:
-    """Every allow-comment of a text."""
+    """Every allow comment of a text."""
     if "firesteel:" not in text:
         return ()
     ranges = sorted(_lines(reading) for reading in readings)
-    found = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        comment = _COMMENT.search(line)
-        if comment:
-            found.append(_allowed(comment, number, bool(_ALONE.match(line)), ranges, path))
-    return tuple(found)
+    return tuple(
+        _allowed(comment, number, bool(_OWN_LINE.match(line)), ranges, path)
+        for number, line in enumerate(text.split("\n"), start=1)
+        if (comment := _COMMENT.search(line))
+    )
 
 
 def _allowed(
-    comment: re.Match[str], number: int, alone: bool, ranges: Iterable[tuple[int, int]], path: str
+    comment: re.Match[str], number: int, is_own_line: bool, ranges: Iterable[tuple[int, int]], path: str
 ) -> Allowed:
     reason = re.sub(r"(-->|\))\s*$", "", comment["reason"])
     reason = re.sub(r"^[\s:(-]*(because\b)?", "", reason).strip()
@@ -67,15 +66,15 @@ def _allowed(
             next=f"firesteel: allow {comment['rules']} because ...",
         )
     rules = tuple(rule.strip() for rule in comment["rules"].split(","))
-    first, last = (1, 2**31) if comment["file"] else _held(number, alone, ranges)
+    first, last = (1, 2**31) if comment["file"] else _affected_lines(number, is_own_line, ranges)
     return Allowed(rules, reason, first, last)
 
 
-def _held(number: int, alone: bool, ranges: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    if not alone:
+def _affected_lines(number: int, is_own_line: bool, ranges: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    if not is_own_line:
         return number, number
     for first, last in ranges:
-        if number < first <= number + _NEAR:
+        if number < first <= number + _MAX_DISTANCE:
             return first, last
         if first <= number <= last:
             break

@@ -1,4 +1,4 @@
-"""A launch -> what the rules say of it."""
+"""Check a launch against all rules."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ class Finding:
     says: str
     instead: str | None
     spot: Spot | None
-    """Where it stands in what the user wrote; None for a launch that nobody wrote."""
+    """Where it is in the user's text; None for a launch that was not read from a text."""
     saw: str
+    """The part of the launch that the rule matched, as text."""
     confidence: Confidence
     sources: tuple[Evidence, ...]
     scope: str
-    """Where the rule holds: `vLLM >=0.24.0 on gb10`."""
+    """Where the rule applies: `vLLM >=0.24.0 on gb10`."""
     key: str = ""
-    """The part of the launch that was seen: `flag:NAME`, `env:NAME`, `image`."""
+    """The part of the launch that matched: `flag:NAME`, `env:NAME`, `image`."""
     fix: Fix | None = None
 
 
@@ -45,63 +46,62 @@ def check(
     spots: Mapping[str, Spot] = _NO_SPOTS,
     images: Images | None = None,
 ) -> tuple[Finding, ...]:
-    """Every finding, the gravest first, then in the order of the text.
+    """Every finding, the most severe first, then in the order of the text.
 
-    An engine of unknown version meets the rules that hold for every version; of those that hold from some
-    version on, it is told in a note. A tag that moves counts as the newest version known, and what is found
-    by that warns at most.
+    For an engine of unknown version, rules that apply from some version on give notes only. A moving tag
+    counts as the newest known version, and findings that depend on that are warnings at most.
     """
-    box = launch.container
+    container = launch.container
     known = catalog.shipped().images if images is None else images
-    image = catalog.identify(box.image, known) if box else None
+    image = catalog.identify(container.image, known) if container else None
     flaws = frozenset(key.removeprefix("flaw:") for key in spots if key.startswith("flaw:"))
-    scene = Context(launch, hardware, image, flaws, known.releases)
-    seen = [(rule, sight) for rule in rules() for sight in matches(rule, scene)]
-    told: dict[str, int] = {}
-    for rule, sight in seen:
+    context = Context(launch, hardware, image, flaws, known.releases)
+    all_matches = [(rule, match) for rule in rules() for match in matches(rule, context)]
+    specific: dict[str, int] = {}
+    for rule, match in all_matches:
         if not _is_general(rule):
-            told[sight.key] = min(_ORDER[rule.level], told.get(sight.key, _ORDER["note"]))
-    found = [
-        _finding(rule, sight, scene, spots)
-        for rule, sight in seen
-        if not (_is_general(rule) and told.get(sight.key, 3) <= _ORDER[rule.level])
+            specific[match.key] = min(_ORDER[rule.level], specific.get(match.key, _ORDER["note"]))
+    findings = [
+        _finding(rule, match, context, spots)
+        for rule, match in all_matches
+        if not (_is_general(rule) and specific.get(match.key, 3) <= _ORDER[rule.level])
     ]
-    return tuple(sorted(dict.fromkeys(found), key=_place))
+    return tuple(sorted(dict.fromkeys(findings), key=_sort_key))
 
 
 def _is_general(rule: Rule) -> bool:
-    """It only repeats what the release says; a rule that knows more and is no milder goes in its place."""
+    """It only compares with the flags of the release; a specific rule of the same level replaces it."""
     return rule.when.predicate in ("unknown-flags", "refused-values", "unread-variables")
 
 
-def _place(finding: Finding) -> tuple[int, int, str]:
+def _sort_key(finding: Finding) -> tuple[int, int, str]:
     return _ORDER[finding.level], finding.spot.line if finding.spot else 0, finding.rule
 
 
-def _finding(rule: Rule, sight: Match, scene: Context, spots: Mapping[str, Spot]) -> Finding:
+def _finding(rule: Rule, match: Match, context: Context, spots: Mapping[str, Spot]) -> Finding:
     versions = _versions(rule)
-    assumed = scene.is_assumed and (bool(versions) or _is_general(rule))
-    unknown = scene.version is None and bool(versions)
-    elsewhere = bool(rule.when.hardware) and scene.is_elsewhere
-    says = _fill(rule.says, sight, scene)
-    spot = spots.get(sight.key) or spots.get("program") or spots.get("image")
+    assumed = context.is_assumed and (bool(versions) or _is_general(rule))
+    unknown = context.version is None and bool(versions)
+    elsewhere = bool(rule.when.hardware) and context.is_elsewhere
+    says = _fill(rule.says, match, context)
+    spot = spots.get(match.key) or spots.get("program") or spots.get("image")
     return Finding(
         rule=rule.id,
-        level="note" if unknown else _mild(rule.level) if assumed or elsewhere else rule.level,
-        says=f"if {_TITLES[scene.launch.engine]} {_spaced(versions)}: {says}" if unknown else says,
-        instead=_fill(rule.instead, sight, scene) if rule.instead else None,
+        level="note" if unknown else _at_most_warn(rule.level) if assumed or elsewhere else rule.level,
+        says=f"if {_TITLES[context.launch.engine]} {_spaced(versions)}: {says}" if unknown else says,
+        instead=_fill(rule.instead, match, context) if rule.instead else None,
         spot=spot,
-        saw=visible(sight.saw or (spot.text if spot else "")),
+        saw=visible(match.shown or (spot.text if spot else "")),
         confidence=rule.confidence,
         sources=rule.sources,
-        scope=_scope(rule) + (f", if this tag is as new as {_newest(scene)}" if assumed else ""),
-        key=sight.key,
+        scope=_scope(rule) + (f", if this tag is as new as {_newest(context)}" if assumed else ""),
+        key=match.key,
         fix=None if unknown or assumed else rule.fix,
     )
 
 
-def _mild(level: Level) -> Level:
-    """What is not certain stops nothing."""
+def _at_most_warn(level: Level) -> Level:
+    """Something uncertain never stops a launch."""
     return "warn" if level == "stop" else level
 
 
@@ -113,13 +113,13 @@ def _spaced(versions: str) -> str:
     return re.sub(r"([<>=!]+)(?=\d)", r"\1 ", versions)
 
 
-def _newest(scene: Context) -> str:
-    return f"{_TITLES[scene.launch.engine]} {NEWEST_KNOWN[scene.launch.engine]}"
+def _newest(context: Context) -> str:
+    return f"{_TITLES[context.launch.engine]} {NEWEST_KNOWN[context.launch.engine]}"
 
 
-def _fill(text: str, sight: Match, scene: Context) -> str:
-    image = scene.launch.container.image if scene.launch.container else ""
-    names = {"name": sight.name, "value": sight.value, "image": image, "model": scene.launch.model}
+def _fill(text: str, match: Match, context: Context) -> str:
+    image = context.launch.container.image if context.launch.container else ""
+    names = {"name": match.name, "value": match.value, "image": image, "model": context.launch.model}
     for name, value in names.items():
         text = text.replace(f"{{{name}}}", visible(value))
     return text

@@ -1,7 +1,7 @@
-"""What runs on a machine, release by release, as the rules see it.
+"""Compatibility tables: what runs on a machine, release by release, according to the rules.
 
-A guide's table of what works is true on the day it is written. Here each row is a line to check, and the
-rules that decide it are held against every minor release that is known: when they move, the table moves.
+A guide's table of what works is true on the day it is written. Here each row is a command to check, and the
+rules that decide it are applied to every known minor release: when the rules change, the table changes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from itertools import groupby
 
 from packaging.version import Version
@@ -23,10 +22,10 @@ from firesteel.rules.match import matches
 from firesteel.rules.rule import Level, Rule, explain
 
 TABLES = {"sm121": "gb10"}
-"""A table's name -> the hardware that it is about."""
+"""Table name -> hardware."""
 _IMAGE_SINCE, _PLAIN_TAG_SINCE = Version("0.14"), Version("0.20")
-Fare = tuple[Level | None, tuple[str, ...]]
-_WORST: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
+Outcome = tuple[Level | None, tuple[str, ...]]
+_SEVERITY: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
 
 
 class RowSchema(yaml_schema.FileSchema):
@@ -44,7 +43,7 @@ class TableSchema(yaml_schema.FileSchema):
 
 @dataclass(frozen=True, slots=True)
 class SupportRange:
-    """Releases that follow each other and fare alike; `last` None: to the newest."""
+    """Consecutive releases with the same outcome; `last` None: up to the newest."""
 
     first: str
     last: str | None
@@ -57,7 +56,7 @@ class SupportRange:
 class CompatibilityRow:
     what: str
     guides: str
-    """What guides say."""
+    """What guides recommend."""
     now: str
     spans: tuple[SupportRange, ...]
 
@@ -71,28 +70,27 @@ class CompatibilityTable:
 def compatibility(name: str) -> CompatibilityTable:
     if name not in TABLES:
         raise UsageError(f"there is no table `{name:.60}`", next=f"firesteel facts {next(iter(TABLES))}")
-    path = f"facts/{name}.yaml"
-    text = (files("firesteel") / "data" / path).read_text("utf-8")
-    sheet = yaml_schema.load(path, text, TableSchema)
-    return CompatibilityTable(sheet.title, tuple(_row(row, TABLES[name]) for row in sheet.rows))
+    schema = yaml_schema.load_data(f"facts/{name}.yaml", TableSchema)
+    return CompatibilityTable(schema.title, tuple(_row(row, TABLES[name]) for row in schema.rows))
 
 
 def _row(row: RowSchema, hardware: str) -> CompatibilityRow:
     deciding = [explain(rule) for rule in row.rules]
-    fares = [(version, _fare(row, version, deciding, hardware)) for version in _minors()]
-    return CompatibilityRow(row.what, row.guides, row.now, tuple(_spans(fares)))
+    outcomes = [(version, _outcome(row, version, deciding, hardware)) for version in _minors()]
+    return CompatibilityRow(row.what, row.guides, row.now, tuple(_spans(outcomes)))
 
 
-def _fare(row: RowSchema, version: str, deciding: list[Rule], hardware: str) -> Fare:
+def _outcome(row: RowSchema, version: str, deciding: list[Rule], hardware: str) -> Outcome:
     images = catalog.shipped().images
     line = row.line.replace("{image}", _image(version))
     (reading,) = read(line, row.what, images)
-    box = reading.launch.container
-    scene = Context(reading.launch, hardware, catalog.identify(box.image, images) if box else None)
-    hit = [rule for rule in deciding if matches(rule, scene)]
-    return min((rule.level for rule in hit), key=_WORST.__getitem__, default=None), tuple(
-        rule.id for rule in hit
+    container = reading.launch.container
+    context = Context(
+        reading.launch, hardware, catalog.identify(container.image, images) if container else None
     )
+    hits = [rule for rule in deciding if matches(rule, context)]
+    level = min((rule.level for rule in hits), key=_SEVERITY.__getitem__, default=None)
+    return level, tuple(rule.id for rule in hits)
 
 
 def _image(version: str) -> str:
@@ -100,11 +98,11 @@ def _image(version: str) -> str:
     return f"vllm/vllm-openai:v{version}{'-cu130' if Version(version) < _PLAIN_TAG_SINCE else ''}"
 
 
-def _spans(fares: Iterable[tuple[str, Fare]]) -> Iterator[SupportRange]:
-    """Neighbours that fare alike become one span."""
-    for fare, group in groupby(fares, key=lambda each: each[1]):
-        alike = [version for version, _ in group]
-        yield SupportRange(alike[0], None if alike[-1] == _minors()[-1] else alike[-1], *fare)
+def _spans(outcomes: Iterable[tuple[str, Outcome]]) -> Iterator[SupportRange]:
+    """Neighbours with the same outcome become one span."""
+    for outcome, group in groupby(outcomes, key=lambda pair: pair[1]):
+        same = [version for version, _ in group]
+        yield SupportRange(same[0], None if same[-1] == _minors()[-1] else same[-1], *outcome)
 
 
 @cache

@@ -1,8 +1,8 @@
-"""The box around an engine: what it keeps, what it reaches, and the variables that it is given.
+"""Checks of the container: what it keeps, what it can reach, and its environment variables.
 
-A container forgets what no mount holds, and sees neither the host's network nor its devices unless told.
-Where an option cannot be read to the end (`$OPTS`, `--volumes-from`), or an image may have a home of its own,
-these say nothing: a false alarm costs more than a miss.
+A container loses everything outside its mounts, and has neither the host's network nor its devices unless
+an option gives it access. Where an option cannot be read completely (`$OPTS`, `--volumes-from`), or an
+image may use another home folder, these checks report nothing: a false alarm costs more than a miss.
 """
 
 from __future__ import annotations
@@ -15,53 +15,51 @@ from firesteel.launch import Container, Launch
 from firesteel.rules.context import Context, Match, as_number
 from firesteel.rules.exposure import is_hub_id
 
-_PLAIN_HOMES = (
+_ROOT_IMAGES = (
     "vllm/vllm-openai:",
     "nvcr.io/nvidia/vllm:",
     "lmsysorg/sglang:",
     "ghcr.io/ggml-org/llama.cpp:",
 )
-"""Images that run as root and set no cache folder of their own."""
-_USER = "root"
-"""Whom these images run as, and so whose home holds the cache."""
+"""Images that run as root and do not move the cache folder."""
 _HF_CACHES = (("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", "/hub"))
 _UNREADABLE = ("volume", "mount", "volumes-from", "tmpfs", "env-file")
 _SHELLS = ("bash", "sh", "zsh", "dash")
-_ON = ("1", "true")
-_TWIN = re.compile(r"=?roce(?:p1|P2p1)s0f[01](?:np[01])?(?::1)?")
+_TRUE_VALUES = ("1", "true")
+_ONE_DEVICE = re.compile(r"=?roce(?:p1|P2p1)s0f[01](?:np[01])?(?::1)?")
 _KERNELS_FOR_CACHE = ("f16", "bf16", "f32", "q4_0", "q8_0")
-_FP_DEFAULT = "f16"
-_MANY_JOBS = 4
-_AEON_BATCH = 32768
-_MOST_OF_MEMORY = 0.90
+_DEFAULT_CACHE_TYPE = "f16"
+_MAX_SAFE_JOBS = 4
+_MAX_SAFE_BATCH = 32768
+_MAX_SAFE_SHARE = 0.90
 
 
-def _option(box: Container, name: str) -> list[str | None]:
-    return [value for given, value in box.options if given == name]
+def _option(container: Container, name: str) -> list[str | None]:
+    return [value for given, value in container.options if given == name]
 
 
-def _is_on(box: Container, switch: str) -> bool:
-    return any(value in (None, "true") for value in _option(box, switch))
+def _is_on(container: Container, switch: str) -> bool:
+    return any(value in (None, "true") for value in _option(container, switch))
 
 
-def _covers(box: Container, path: str) -> bool:
-    """Whether a mount holds this folder, one above it or one below it."""
+def _covers(container: Container, path: str) -> bool:
+    """Whether a mount contains this folder or lies inside it."""
     folder = path.rstrip("/") + "/"
-    targets = (mount.target.rstrip("/") + "/" for mount in box.mounts)
+    targets = (mount.target.rstrip("/") + "/" for mount in container.mounts)
     return any(folder.startswith(target) or target.startswith(folder) for target in targets)
 
 
-def _is_readable(box: Container) -> bool:
-    """Every mount is known, and none has a target that somebody has yet to fill in."""
-    named = {name for name, _ in box.options}
-    return not named & set(_UNREADABLE) and not any("$" in mount.target for mount in box.mounts)
+def _is_readable(container: Container) -> bool:
+    """Every mount is known, and no target contains a variable."""
+    named = {name for name, _ in container.options}
+    return not named & set(_UNREADABLE) and not any("$" in mount.target for mount in container.mounts)
 
 
 # --- what it keeps ---
 
 
-def _said_cache(launch: Launch) -> tuple[str, str] | None:
-    """The variable or flag that says where downloads go, and the folder."""
+def _given_cache(launch: Launch) -> tuple[str, str] | None:
+    """The flag or variable that sets the download folder, and the folder."""
     folder = launch.flags.get("download-dir")
     if isinstance(folder, str):
         return "flag:download-dir", folder
@@ -73,158 +71,161 @@ def _said_cache(launch: Launch) -> tuple[str, str] | None:
     return None
 
 
-def _caches(scene: Context) -> tuple[str, ...]:
-    """The folders in which the engine may keep what it downloads; none when that is not known."""
-    box, said = scene.launch.container, _said_cache(scene.launch)
-    if box is None or not _is_readable(box):
+def _caches(context: Context) -> tuple[str, ...]:
+    """The folders where the engine may store downloads; empty when that is not known."""
+    container, given = context.launch.container, _given_cache(context.launch)
+    if container is None or not _is_readable(container):
         return ()
-    if said:
-        return () if "$" in said[1] else (said[1],)
-    moved = "HOME" in scene.launch.env or "XDG_CACHE_HOME" in scene.launch.env or _option(box, "user")
-    if moved or not plain_reference(box.image).startswith(_PLAIN_HOMES):
+    if given:
+        return () if "$" in given[1] else (given[1],)
+    moved = (
+        "HOME" in context.launch.env or "XDG_CACHE_HOME" in context.launch.env or _option(container, "user")
+    )
+    if moved or not plain_reference(container.image).startswith(_ROOT_IMAGES):
         return ()
-    older = (f"/{_USER}/.cache/llama.cpp",) if scene.launch.engine == "llamacpp" else ()
-    return (f"/{_USER}/.cache/huggingface/hub", *older)
+    older = ("/root/.cache/llama.cpp",) if context.launch.engine == "llamacpp" else ()
+    return ("/root/.cache/huggingface/hub", *older)
 
 
-def _is_lost(scene: Context) -> bool:
-    """The model comes from the Hub, and no mount holds what is downloaded."""
-    box, folders = scene.launch.container, _caches(scene)
-    if box is None or not folders or not is_hub_id(scene.launch.model):
+def _loses_downloads(context: Context) -> bool:
+    """The model comes from the Hub, and no mount contains the download folder."""
+    container, folders = context.launch.container, _caches(context)
+    if container is None or not folders or not is_hub_id(context.launch.model):
         return False
-    return not any(_covers(box, folder) for folder in folders)
+    return not any(_covers(container, folder) for folder in folders)
 
 
-def downloads_thrown_away(scene: Context) -> list[Match]:
-    box = scene.launch.container
-    if box is None or not _is_on(box, "rm") or not _is_lost(scene):
+def downloads_thrown_away(context: Context) -> list[Match]:
+    container = context.launch.container
+    if container is None or not _is_on(container, "rm") or not _loses_downloads(context):
         return []
-    return [Match("option:rm", "--rm", "rm", _caches(scene)[0].removesuffix("/hub"))]
+    return [Match("option:rm", "--rm", "rm", _caches(context)[0].removesuffix("/hub"))]
 
 
-def cache_not_where_engine_looks(scene: Context) -> list[Match]:
-    """A Hub cache is mounted, or a variable names one, and the two do not meet."""
-    box, said = scene.launch.container, _said_cache(scene.launch)
-    if box is None or not _is_lost(scene):
+def cache_not_where_engine_looks(context: Context) -> list[Match]:
+    """A Hub cache is mounted, or a variable sets one, and the engine uses another folder."""
+    container, given = context.launch.container, _given_cache(context.launch)
+    if container is None or not _loses_downloads(context):
         return []
-    looks = _caches(scene)[0].removesuffix("/hub")
-    if said:
-        name = said[0].partition(":")[2]
-        return [Match(said[0], f"{name} {looks}", name, looks)]
+    folder = _caches(context)[0].removesuffix("/hub")
+    if given:
+        name = given[0].partition(":")[2]
+        return [Match(given[0], f"{name} {folder}", name, folder)]
     return [
-        Match("option:volume", f"-v {mount.source}:{mount.target}", "volume", looks)
-        for mount in box.mounts
+        Match("option:volume", f"-v {mount.source}:{mount.target}", "volume", folder)
+        for mount in container.mounts
         if "huggingface" in f"{mount.source}:{mount.target}"
     ][:1]
 
 
-def model_not_mounted(scene: Context) -> list[Match]:
-    """A path inside the container that no mount brings in, in an image that carries no model."""
-    box, model = scene.launch.container, scene.launch.model
-    if box is None or not model.startswith(("/", "~/")) or "$" in model or not _is_readable(box):
+def model_not_mounted(context: Context) -> list[Match]:
+    """A path that no mount provides, in an image that contains no model."""
+    container, model = context.launch.container, context.launch.model
+    if container is None or not model.startswith(("/", "~/")) or "$" in model or not _is_readable(container):
         return []
-    if not plain_reference(box.image).startswith(_PLAIN_HOMES) or _covers(box, model):
+    if not plain_reference(container.image).startswith(_ROOT_IMAGES) or _covers(container, model):
         return []
-    if model.startswith("/mnt/models"):  # KServe brings the model there by itself
+    if model.startswith("/mnt/models"):  # KServe puts the model there itself
         return []
     return [Match("model", model, "model", model)]
 
 
-def removed_and_restarted(scene: Context) -> list[Match]:
-    box = scene.launch.container
-    if box is None or not _is_on(box, "rm") or box.restart in (None, "", "no"):
+def removed_and_restarted(context: Context) -> list[Match]:
+    container = context.launch.container
+    if container is None or not _is_on(container, "rm") or container.restart in (None, "", "no"):
         return []
-    return [Match("option:restart", f"--rm --restart {box.restart}", "restart", box.restart)]
+    return [Match("option:restart", f"--rm --restart {container.restart}", "restart", container.restart)]
 
 
 # --- shared memory ---
 
 
-def size_of_hosts_shm(scene: Context) -> list[Match]:
-    """`--ipc=host` brings the host's own /dev/shm, and a size beside it is not looked at."""
-    box = scene.launch.container
-    if box is None or box.ipc != "host" or box.shm_bytes is None:
+def size_of_hosts_shm(context: Context) -> list[Match]:
+    """`--ipc=host` uses the /dev/shm of the host, and the size is ignored."""
+    container = context.launch.container
+    if container is None or container.ipc != "host" or container.shm_bytes is None:
         return []
-    return [Match("option:shm-size", "--ipc host --shm-size", "shm-size", f"{box.shm_bytes / 2**30:g}g")]
+    return [
+        Match("option:shm-size", "--ipc host --shm-size", "shm-size", f"{container.shm_bytes / 2**30:g}g")
+    ]
 
 
-def small_shm(scene: Context) -> list[Match]:
-    """Several workers, and docker's 64 MB between them."""
-    box = scene.launch.container
-    sizes = (scene.number(name) for name in ("tensor-parallel-size", "data-parallel-size"))
+def small_shm(context: Context) -> list[Match]:
+    """Several workers that share docker's default of 64 MB."""
+    container = context.launch.container
+    sizes = (context.number(name) for name in ("tensor-parallel-size", "data-parallel-size"))
     if (
-        box is None
-        or box.ipc in ("host", "shareable")
-        or box.shm_bytes
+        container is None
+        or container.ipc in ("host", "shareable")
+        or container.shm_bytes
         or not any((n or 1) > 1 for n in sizes)
     ):
         return []
-    held = _covers(box, "/dev/shm") or not _is_readable(box) or (box.ipc or "").startswith("container:")
-    return [] if held else [Match("image", "no --ipc=host and no --shm-size", "shm-size")]
+    is_provided = (
+        _covers(container, "/dev/shm")
+        or not _is_readable(container)
+        or (container.ipc or "").startswith("container:")
+    )
+    return [] if is_provided else [Match("image", "no --ipc=host and no --shm-size", "shm-size")]
 
 
 # --- ports and networks ---
 
 
-def publishes_on_hosts_network(scene: Context) -> list[Match]:
-    box = scene.launch.container
-    if box is None or box.network != "host" or not box.publish:
+def publishes_on_hosts_network(context: Context) -> list[Match]:
+    container = context.launch.container
+    if container is None or container.network != "host" or not container.publish:
         return []
-    return [Match("option:publish", f"--network host -p {box.publish[0]}", "publish", box.publish[0])]
+    return [
+        Match("option:publish", f"--network host -p {container.publish[0]}", "publish", container.publish[0])
+    ]
 
 
-def publishes_another_port(scene: Context) -> list[Match]:
-    """The engine was told a port, and every published one leads elsewhere."""
-    box, port = scene.launch.container, scene.launch.port
-    if box is None or box.network == "host" or not box.publish or not scene.launch.model:
+def publishes_another_port(context: Context) -> list[Match]:
+    """Every published port leads to another port than the engine's."""
+    container, port = context.launch.container, context.launch.port
+    if container is None or container.network == "host" or not container.publish or not context.launch.model:
         return []
-    if any("PORT" in name for name in scene.launch.env):
+    if any("PORT" in name for name in context.launch.env):
         return []
-    inside = [published.rsplit(":", 1)[-1].removesuffix("/tcp") for published in box.publish]
-    if not all(each.isdecimal() for each in inside) or str(port) in inside:
+    inside = [published.rsplit(":", 1)[-1].removesuffix("/tcp") for published in container.publish]
+    if not all(number.isdecimal() for number in inside) or str(port) in inside:
         return []
-    return [Match("option:publish", f"-p {box.publish[0]}", inside[0], str(port))]
+    return [Match("option:publish", f"-p {container.publish[0]}", inside[0], str(port))]
 
 
-def _nodes(scene: Context) -> float:
-    return scene.number("nnodes") or 1
+def spans_nodes(context: Context) -> list[Match]:
+    nodes, backend = context.number("nnodes") or 1, "distributed-executor-backend"
+    if nodes > 1:
+        return [Match("flag:nnodes", f"--nnodes {nodes:g}", "nnodes", f"{nodes:g}")]
+    uses_ray = str(context.flags.get(backend, "")).lower() == "ray"
+    return [Match(f"flag:{backend}", f"--{backend} ray", backend, "ray")] if uses_ray else []
 
 
-def _uses_ray(scene: Context) -> bool:
-    return str(scene.flags.get("distributed-executor-backend", "")).lower() == "ray"
+def cluster_behind_bridge(context: Context) -> list[Match]:
+    """Several nodes, and a container on docker's bridge network, which other nodes cannot reach."""
+    container = context.launch.container
+    return spans_nodes(context) if container and container.network in (None, "bridge", "default") else []
 
 
-def spans_nodes(scene: Context) -> list[Match]:
-    if _nodes(scene) > 1:
-        return [Match("flag:nnodes", f"--nnodes {_nodes(scene):g}", "nnodes", f"{_nodes(scene):g}")]
-    if _uses_ray(scene):
-        name = "distributed-executor-backend"
-        return [Match(f"flag:{name}", f"--{name} ray", name, "ray")]
-    return []
-
-
-def cluster_behind_bridge(scene: Context) -> list[Match]:
-    """Several nodes, and a container on docker's own bridge, which the other nodes cannot reach."""
-    box = scene.launch.container
-    return spans_nodes(scene) if box and box.network in (None, "bridge", "default") else []
-
-
-def cluster_without_rdma(scene: Context) -> list[Match]:
-    box = scene.launch.container
-    if box is None or _is_on(box, "privileged") or not _is_readable(box):
+def cluster_without_rdma(context: Context) -> list[Match]:
+    container = context.launch.container
+    if container is None or _is_on(container, "privileged") or not _is_readable(container):
         return []
-    devices = [value or "" for value in _option(box, "device")] + [mount.source for mount in box.mounts]
-    has_it = any("infiniband" in each or each in ("/dev", "/dev/") or "$" in each for each in devices)
-    return [] if has_it else spans_nodes(scene)
+    devices = [value or "" for value in _option(container, "device")] + [
+        mount.source for mount in container.mounts
+    ]
+    has_rdma = any("infiniband" in path or path in ("/dev", "/dev/") or "$" in path for path in devices)
+    return [] if has_rdma else spans_nodes(context)
 
 
-def beyond_one_gpu(scene: Context) -> list[Match]:
-    """More ranks than nodes, with one GPU in each: nobody said that there are others."""
-    backend = str(scene.flags.get("distributed-executor-backend", ""))
-    sizes = [scene.flags.get(name) for name in ("tensor-parallel-size", "pipeline-parallel-size", "nnodes")]
-    if backend in ("ray", "external_launcher") or any(each and as_number(each) is None for each in sizes):
+def beyond_one_gpu(context: Context) -> list[Match]:
+    """More ranks than nodes, each of which has one GPU."""
+    backend = str(context.flags.get("distributed-executor-backend", ""))
+    sizes = [context.flags.get(name) for name in ("tensor-parallel-size", "pipeline-parallel-size", "nnodes")]
+    if backend in ("ray", "external_launcher") or any(size and as_number(size) is None for size in sizes):
         return []
-    tensor, pipeline, nodes = (as_number(each) or 1 for each in sizes)
+    tensor, pipeline, nodes = (as_number(size) or 1 for size in sizes)
     if tensor * pipeline <= nodes:
         return []
     name = "tensor-parallel-size" if tensor > 1 else "pipeline-parallel-size"
@@ -234,126 +235,133 @@ def beyond_one_gpu(scene: Context) -> list[Match]:
 # --- variables ---
 
 
-def _variable(scene: Context, name: str) -> Match:
-    value = scene.launch.env[name]
-    typed = f"{name}={value}"
-    return Match(f"env:{name}", f"-e {typed}" if scene.launch.container else typed, name, value)
+def _variable(context: Context, name: str) -> Match:
+    value = context.launch.env[name]
+    shown = f"{name}={value}"
+    return Match(f"env:{name}", f"-e {shown}" if context.launch.container else shown, name, value)
 
 
-def _numbered(scene: Context, name: str, above: float) -> list[Match]:
-    number = as_number(scene.launch.env.get(name))
-    return [_variable(scene, name)] if number is not None and number > above else []
+def _variable_above(context: Context, name: str, limit: float) -> list[Match]:
+    number = as_number(context.launch.env.get(name))
+    return [_variable(context, name)] if number is not None and number > limit else []
 
 
-def pinned_gid(scene: Context) -> list[Match]:
-    return _numbered(scene, "NCCL_IB_GID_INDEX", -1)
+def pinned_gid(context: Context) -> list[Match]:
+    return _variable_above(context, "NCCL_IB_GID_INDEX", -1)
 
 
-def empty_gid(scene: Context) -> list[Match]:
+def empty_gid(context: Context) -> list[Match]:
     name = "NCCL_IB_GID_INDEX"
-    return [_variable(scene, name)] if scene.launch.env.get(name) == "" else []
+    return [_variable(context, name)] if context.launch.env.get(name) == "" else []
 
 
-def one_rail(scene: Context) -> list[Match]:
-    """One of the two devices that a single port of a Spark shows as."""
-    named = scene.launch.env.get("NCCL_IB_HCA", "")
-    return [_variable(scene, "NCCL_IB_HCA")] if _TWIN.fullmatch(named) else []
+def one_rail(context: Context) -> list[Match]:
+    """Only one of the two devices as which a single port of a Spark appears."""
+    device = context.launch.env.get("NCCL_IB_HCA", "")
+    return [_variable(context, "NCCL_IB_HCA")] if _ONE_DEVICE.fullmatch(device) else []
 
 
-def rdma_switched_off(scene: Context) -> list[Match]:
-    off = scene.launch.env.get("NCCL_IB_DISABLE", "").lower() in _ON
-    return [_variable(scene, "NCCL_IB_DISABLE")] if off and spans_nodes(scene) else []
+def rdma_switched_off(context: Context) -> list[Match]:
+    is_off = context.launch.env.get("NCCL_IB_DISABLE", "").lower() in _TRUE_VALUES
+    return [_variable(context, "NCCL_IB_DISABLE")] if is_off and spans_nodes(context) else []
 
 
-def expandable_segments(scene: Context) -> list[Match]:
+def expandable_segments(context: Context) -> list[Match]:
     names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-    given = ((name, scene.launch.env.get(name, "").lower().replace(" ", "")) for name in names)
-    return [_variable(scene, name) for name, value in given if "expandable_segments:true" in value]
+    given = ((name, context.launch.env.get(name, "").lower().replace(" ", "")) for name in names)
+    return [_variable(context, name) for name, value in given if "expandable_segments:true" in value]
 
 
-def many_jit_jobs(scene: Context) -> list[Match]:
-    return _numbered(scene, "MAX_JOBS", _MANY_JOBS)
+def many_jit_jobs(context: Context) -> list[Match]:
+    return _variable_above(context, "MAX_JOBS", _MAX_SAFE_JOBS)
 
 
-def large_aeon_batch(scene: Context) -> list[Match]:
-    return _numbered(scene, "MAX_NUM_BATCHED_TOKENS", _AEON_BATCH)
+def large_aeon_batch(context: Context) -> list[Match]:
+    return _variable_above(context, "MAX_NUM_BATCHED_TOKENS", _MAX_SAFE_BATCH)
 
 
-def variable_takes_all_memory(scene: Context) -> list[Match]:
-    return _numbered(scene, "GPU_MEMORY_UTILIZATION", _MOST_OF_MEMORY)
+def variable_takes_all_memory(context: Context) -> list[Match]:
+    return _variable_above(context, "GPU_MEMORY_UTILIZATION", _MAX_SAFE_SHARE)
 
 
 # --- image and program ---
 
 
-def another_architecture(scene: Context) -> list[Match]:
-    """An image for x86-64: by its tag, or because docker is told to fetch that one."""
-    box = scene.launch.container
-    if box is None:
+def another_architecture(context: Context) -> list[Match]:
+    """An image for x86-64, by its tag or by `--platform`."""
+    container = context.launch.container
+    if container is None:
         return []
-    asked = [value or "" for value in _option(box, "platform")]
-    if any(value.startswith(("linux/amd64", "linux/x86_64")) for value in asked):
-        return [Match("option:platform", f"--platform {asked[-1]}", "platform", asked[-1])]
-    tag = box.image.partition("@")[0]
-    return [Match("image", box.image, "image", box.image)] if tag.endswith(("-x86_64", "-amd64")) else []
+    platforms = [value or "" for value in _option(container, "platform")]
+    if any(value.startswith(("linux/amd64", "linux/x86_64")) for value in platforms):
+        return [Match("option:platform", f"--platform {platforms[-1]}", "platform", platforms[-1])]
+    tag = container.image.partition("@")[0]
+    return (
+        [Match("image", container.image, "image", container.image)]
+        if tag.endswith(("-x86_64", "-amd64"))
+        else []
+    )
 
 
-def asks_for_gpu(scene: Context) -> list[Match]:
-    box, layers = scene.launch.container, scene.launch.flags.get("n-gpu-layers", "0")
-    if box and (box.gpus or "nvidia" in _option(box, "runtime")):
-        return [Match("option:gpus", "--gpus", "gpus", box.gpus or "nvidia")]
+def asks_for_gpu(context: Context) -> list[Match]:
+    container, layers = context.launch.container, context.launch.flags.get("n-gpu-layers", "0")
+    if container and (container.gpus or "nvidia" in _option(container, "runtime")):
+        return [Match("option:gpus", "--gpus", "gpus", container.gpus or "nvidia")]
     return (
         [] if layers in ("0", "auto") else [Match("flag:n-gpu-layers", "-ngl", "n-gpu-layers", str(layers))]
     )
 
 
-def _program(scene: Context) -> str:
-    box = scene.launch.container
-    return " ".join((box.entrypoint or "", *box.program)) if box else ""
+def _program(context: Context) -> str:
+    container = context.launch.container
+    return " ".join((container.entrypoint or "", *container.program)) if container else ""
 
 
-def runs_script_first(scene: Context) -> list[Match]:
-    """A shell starts the engine, and may install things before it does."""
-    words = _program(scene).split()
-    is_script = any(word.rpartition("/")[2] in _SHELLS or word.endswith((".sh", ".py")) for word in words[:2])
-    return [Match("program", words[0], words[0])] if is_script else []
+def runs_script_first(context: Context) -> list[Match]:
+    """A shell or script starts the engine, and may install things first."""
+    program = _program(context).split()
+    is_script = any(
+        argument.rpartition("/")[2] in _SHELLS or argument.endswith((".sh", ".py"))
+        for argument in program[:2]
+    )
+    return [Match("program", program[0], program[0])] if is_script else []
 
 
-def installs_scipy(scene: Context) -> list[Match]:
-    return [Match("program", "scipy", "scipy")] if "scipy" in _program(scene) else []
+def installs_scipy(context: Context) -> list[Match]:
+    return [Match("program", "scipy", "scipy")] if "scipy" in _program(context) else []
 
 
-def hides_worker_logs(scene: Context) -> list[Match]:
-    hidden = re.search(r"--include-log-monitor[= ]false", _program(scene), re.IGNORECASE)
+def hides_worker_logs(context: Context) -> list[Match]:
+    hidden = re.search(r"--include-log-monitor[= ]false", _program(context), re.IGNORECASE)
     return [Match("program", hidden[0], "include-log-monitor", "false")] if hidden else []
 
 
 # --- sizes that must agree ---
 
 
-def graphs_below_users(scene: Context) -> list[Match]:
+def graphs_below_users(context: Context) -> list[Match]:
     """The largest captured batch is smaller than the number of users."""
-    users, largest = scene.number("max-num-seqs"), max(_captured(scene), default=None)
+    users, largest = context.number("max-num-seqs"), max(_captured(context), default=None)
     if users is None or largest is None or largest >= users:
         return []
-    saw = f"CUDA graphs up to {largest:g}, --max-num-seqs {users:g}"
-    return [Match("flag:max-num-seqs", saw, "max-num-seqs", f"{largest:g}")]
+    shown = f"CUDA graphs up to {largest:g}, --max-num-seqs {users:g}"
+    return [Match("flag:max-num-seqs", shown, "max-num-seqs", f"{largest:g}")]
 
 
-def _captured(scene: Context) -> Iterator[float]:
-    config = scene.flags.get("compilation-config")
-    inside = config if isinstance(config, dict) else {}
-    sizes = inside.get("cudagraph_capture_sizes") or scene.flags.get("cudagraph-capture-sizes")
-    largest = inside.get("max_cudagraph_capture_size", scene.flags.get("max-cudagraph-capture-size"))
-    for each in (*(sizes if isinstance(sizes, list) else ()), largest):
-        if (number := as_number(each)) is not None:
+def _captured(context: Context) -> Iterator[float]:
+    config = context.flags.get("compilation-config")
+    options = config if isinstance(config, dict) else {}
+    sizes = options.get("cudagraph_capture_sizes") or context.flags.get("cudagraph-capture-sizes")
+    largest = options.get("max_cudagraph_capture_size", context.flags.get("max-cudagraph-capture-size"))
+    for size in (*(sizes if isinstance(sizes, list) else ()), largest):
+        if (number := as_number(size)) is not None:
             yield number
 
 
-def cache_types_without_kernels(scene: Context) -> list[Match]:
-    """llama.cpp as it is built by default has kernels for equal types, and for few of them."""
-    flags = scene.launch.flags
-    key, value = (str(flags.get(f"cache-type-{which}", _FP_DEFAULT)).lower() for which in "kv")
+def cache_types_without_kernels(context: Context) -> list[Match]:
+    """A default build of llama.cpp has kernels only for equal types, and for few of them."""
+    flags = context.launch.flags
+    key, value = (str(flags.get(f"cache-type-{which}", _DEFAULT_CACHE_TYPE)).lower() for which in "kv")
     if "$" in key + value or (key == value and key in _KERNELS_FOR_CACHE):
         return []
     name = "cache-type-v" if "cache-type-v" in flags else "cache-type-k"

@@ -1,4 +1,4 @@
-"""What a rule looks at: a launch, the machine it is meant for, and what is known of its image."""
+"""The input of a rule: a launch, the machine it is meant for, and what is known about its image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from firesteel.catalog import Image
 from firesteel.engines.schema.symbols import Schema
 from firesteel.launch import EngineName, FlagValue, Launch
 
-_TO_FILL_IN = re.compile(
+_PLACEHOLDER = re.compile(
     r"""[$`<>\u2039\u203a]            # $DTYPE, <dtype>
       | \{\{ | ^\{[\w\s.-]*\}$         # {{ .Values.x }}, {dtype}
       | ^%\w+%$ | ^@\w+@$ | ^__\w+__$ | ^\[[\w\s.-]*\]$
@@ -28,15 +28,15 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u20
 _OTHER_GPUS = re.compile(r"rocm|xpu|tpu|gaudi|hpu|neuron|ascend", re.IGNORECASE)
 
 NEWEST_KNOWN: dict[EngineName, str] = {"vllm": "0.32.0", "sglang": "0.5.23", "llamacpp": "11549"}
-"""The newest releases that the rules were held against, November 2026. A moving tag counts as these."""
+"""The newest releases that the rules were checked against, November 2026. A moving tag counts as these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One thing that a rule saw: its key among the places (`flag:NAME`), how it reads, and its parts."""
+    """A part of the launch that a rule matched: its key (`flag:NAME`), its text, its name and value."""
 
     key: str
-    saw: str
+    shown: str
     name: str = ""
     value: str = ""
 
@@ -47,13 +47,13 @@ class Context:
     hardware: str | None
     image: Image | None
     flaws: frozenset[str] = frozenset()
-    """What is broken in the text itself: see `reads.Reading`."""
+    """Errors in the text itself: see `reads.ReadLaunch`."""
     releases: Mapping[tuple[EngineName, str], Schema] = field(default_factory=dict)
-    """Releases that the user's firesteel learned after it shipped."""
+    """Releases learned on this machine (`firesteel learn`)."""
 
     @property
     def version(self) -> Version | None:
-        """The version that rules are held against; None: not known."""
+        """The version that rules are checked against; None: not known."""
         text = self.launch.version
         if text is None and self.is_assumed:
             text = NEWEST_KNOWN[self.launch.engine]
@@ -64,12 +64,12 @@ class Context:
 
     @property
     def flags(self) -> Mapping[str, FlagValue]:
-        """The launch's flags, with what their shortcuts stand for."""
+        """The launch's flags, with shortcuts expanded."""
         return engines.written_out(self.launch)
 
     @property
     def is_assumed(self) -> bool:
-        """The image's tag moves: its version is taken to be the newest known."""
+        """The tag of the image moves: its version is assumed to be the newest known."""
         return self.launch.version is None and self.image is not None and self.image.floating
 
     def number(self, flag: str) -> float | None:
@@ -77,31 +77,34 @@ class Context:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Plainly written for another machine: several GPUs in one host, or another maker's."""
+        """Clearly written for another machine: several GPUs in one host, or GPUs of another vendor."""
         ranks = 1.0
         for name in ("tensor-parallel-size", "pipeline-parallel-size", "tp-size", "tp"):
             ranks *= self.number(name) or 1
-        box, devices = self.launch.container, self.launch.env.get("CUDA_VISIBLE_DEVICES", "")
+        container, devices = self.launch.container, self.launch.env.get("CUDA_VISIBLE_DEVICES", "")
         spread = self.flags.keys() & {"nnodes", "distributed-executor-backend"}
         return (
             (ranks > 1 and not spread)
             or "," in devices
-            or (box is not None and bool(_OTHER_GPUS.search(box.image) or "," in (box.gpus or "")))
+            or (
+                container is not None
+                and bool(_OTHER_GPUS.search(container.image) or "," in (container.gpus or ""))
+            )
         )
 
 
 def is_final(text: str) -> bool:
-    """Whether nothing is left to fill in: no variable, no placeholder, no range to choose from."""
-    return not _TO_FILL_IN.search(text.strip())
+    """Whether the text is complete: no variable, no placeholder, no range to choose from."""
+    return not _PLACEHOLDER.search(text.strip())
 
 
 def visible(text: str) -> str:
-    """Text for a terminal: what would move its cursor, fill its clipboard or turn its direction is spelt."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    """Escape characters that would move a terminal's cursor, fill its clipboard or change its direction."""
+    return _CONTROL.sub(lambda character: character[0].encode("unicode_escape").decode(), text)
 
 
 def as_number(value: object) -> float | None:
-    """Text or a JSON number -> itself; None for anything else."""
+    """The number that a text or JSON value is; None for anything else."""
     if isinstance(value, bool):
         return None
     try:

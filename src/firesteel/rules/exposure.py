@@ -1,8 +1,8 @@
-"""What a launch lets others see, use or run: secrets that are written out, doors without a key, code that its
-author may change tomorrow.
+"""What a launch exposes: secrets in plain text, endpoints without a key, remote code that may change any
+day.
 
-A secret is only shown by its beginning: a finding is printed, kept in logs and pasted into issues. What the
-shell fills in (`$HF_TOKEN`) and what a guide leaves open (`hf_xxx`, `<token>`) is not written out.
+Findings show only the beginning of a secret, because they are printed, logged and pasted into issues.
+Variables of the shell (`$HF_TOKEN`) and placeholders of a guide (`hf_xxx`, `<token>`) are not secrets.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from firesteel.rules.context import Context, Match
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?P<kind>hf_|sk-|nvapi-|gh[pousr]_|github_pat_)(?P<rest>[A-Za-z0-9][A-Za-z0-9_-]{15,})(?![A-Za-z0-9])"
 )
-_STAND_IN = re.compile(r"your|token|secret|example|here|change|xxx|\*\*\*", re.IGNORECASE)
-_LEFT_OPEN = re.compile(r"[$`<{]")
+_PLACEHOLDER = re.compile(r"your|token|secret|example|here|change|xxx|\*\*\*", re.IGNORECASE)
+_VARIABLE = re.compile(r"[$`<{]")
 _KEY_FLAGS = ("api-key", "admin-api-key")
 _KEY_VARIABLES = ("VLLM_API_KEY", "LLAMA_API_KEY")
 _ON = ("1", "true")
@@ -26,77 +26,73 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def is_hub_id(model: str) -> bool:
-    """`org/model`: fetched from the Hub, unless a folder of that name lies there."""
+    """`org/model`: fetched from the Hub, unless a folder of that name exists."""
     return bool(_HUB_ID.fullmatch(model)) and not model.endswith(".gguf")
 
 
-def tokens_written_out(scene: Context) -> list[Match]:
-    """Tokens of the Hub, of NVIDIA, of GitHub and of OpenAI's shape, in a variable or a flag."""
-    return [_masked(scene, where, name, kind) for where, name, kind in _tokens(scene)]
+def tokens_written_out(context: Context) -> list[Match]:
+    """Tokens of the Hub, NVIDIA, GitHub and in the format of OpenAI, in a variable or a flag."""
+    return [_masked(context, where, name, kind) for where, name, kind in _tokens(context)]
 
 
-def _tokens(scene: Context) -> Iterator[tuple[str, str, str]]:
-    for name, value in scene.launch.env.items():
+def _tokens(context: Context) -> Iterator[tuple[str, str, str]]:
+    for name, value in context.launch.env.items():
         if kind := _kind(value):
             yield "env", name, kind
-    for name, given in scene.launch.flags.items():
+    for name, given in context.launch.flags.items():
         if kind := next(filter(None, map(_kind, _texts(given))), ""):
             yield "flag", name, kind
 
 
 def _kind(text: str) -> str:
-    """The beginning that tells whose token it is; nothing for a stand-in."""
-    found = _TOKEN.search(text)
-    if found is None or _STAND_IN.search(found["rest"]) or len(set(found["rest"])) < 6:
+    """The prefix of a token; empty for a placeholder."""
+    token = _TOKEN.search(text)
+    if token is None or _PLACEHOLDER.search(token["rest"]) or len(set(token["rest"])) < 6:
         return ""
-    return found["kind"]
+    return token["kind"]
 
 
 def _texts(given: FlagValue) -> list[str]:
-    return (
-        [str(each) for each in given]
-        if isinstance(given, list)
-        else [given]
-        if isinstance(given, str)
-        else []
-    )
+    if isinstance(given, list):
+        return [str(item) for item in given]
+    return [given] if isinstance(given, str) else []
 
 
-def _masked(scene: Context, where: str, name: str, kind: str) -> Match:
+def _masked(context: Context, where: str, name: str, kind: str) -> Match:
     typed = f"--{name} {kind}..." if where == "flag" else f"{name}={kind}..."
-    shown = f"-e {typed}" if where == "env" and scene.launch.container else typed
+    shown = f"-e {typed}" if where == "env" and context.launch.container else typed
     return Match(f"{where}:{name}", shown, name, f"{kind}...")
 
 
-def keys_written_out(scene: Context) -> list[Match]:
-    """An API key of any other shape that stands in the text itself."""
-    flags, env = scene.launch.flags, scene.launch.env
+def keys_written_out(context: Context) -> list[Match]:
+    """An API key in any other format, in plain text."""
+    flags, env = context.launch.flags, context.launch.env
     given = [("flag", name, text) for name in _KEY_FLAGS if name in flags for text in _texts(flags[name])]
     given += [("env", name, env[name]) for name in _KEY_VARIABLES if name in env]
     return [
-        _masked(scene, where, name, "")
+        _masked(context, where, name, "")
         for where, name, text in given
-        if text and not _LEFT_OPEN.search(text) and not _kind(text)
+        if text and not _VARIABLE.search(text) and not _kind(text)
     ]
 
 
-def unpinned_remote_code(scene: Context) -> list[Match]:
-    """Python from a Hub repository is run, and no commit says which."""
-    launch = scene.launch
+def unpinned_remote_code(context: Context) -> list[Match]:
+    """Runs Python code from a Hub repository without pinning a commit."""
+    launch = context.launch
     if launch.flags.get("trust-remote-code") is not True or not is_hub_id(launch.model):
         return []
     if launch.env.get("HF_HUB_OFFLINE", "").lower() in _ON:
         return []
     pins = (launch.flags.get(name) for name in ("revision", "code-revision"))
-    if any(isinstance(pin, str) and (_COMMIT.fullmatch(pin) or _LEFT_OPEN.search(pin)) for pin in pins):
+    if any(isinstance(pin, str) and (_COMMIT.fullmatch(pin) or _VARIABLE.search(pin)) for pin in pins):
         return []
     return [Match("flag:trust-remote-code", "--trust-remote-code", "trust-remote-code", launch.model)]
 
 
-def developer_mode(scene: Context) -> list[Match]:
-    """vLLM's switch for endpoints that put it to sleep or call into it."""
+def developer_mode(context: Context) -> list[Match]:
+    """The variable that enables vLLM's endpoints for sleep mode and remote calls."""
     name = "VLLM_SERVER_DEV_MODE"
-    value = scene.launch.env.get(name, "")
+    value = context.launch.env.get(name, "")
     return [Match(f"env:{name}", f"{name}={value}", name, value)] if value.lower() in _ON else []
 
 

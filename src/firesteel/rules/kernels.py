@@ -1,12 +1,13 @@
-"""What stands behind a name: a kernel that this GPU has, a parser that the release registers, a flag that is
-this engine's own.
+"""Names that the engine accepts and cannot use: kernels that the GPU lacks, unregistered parsers, flags of
+others.
 
-vLLM takes any attention or MoE backend on its command line and finds out only at start whether the GPU has
-it: the backends for latent attention ask for compute capability 9 or 10, and FlashInfer's TRT-LLM experts for
-10; a GB10 is 12.1. Parsers are an open set, so that plugins can add to it; in a plain image a name that was
-not registered stops the start. And people carry their words from one engine to the next.
+vLLM accepts any attention or MoE backend on its command line and checks only at start whether the GPU
+supports it: the backends for latent attention need compute capability 9 or 10, and FlashInfer's TRT-LLM
+experts 10; a GB10 has 12.1. Parsers are an open set that plugins can extend; in a plain image an
+unregistered name fails at start. And people use the flags of one engine with another.
 
-Held against vLLM 0.13.0 to 0.32.0 (`v1/attention/backends/mla`, `fused_moe/oracle`) and the chronicles.
+Checked against vLLM 0.13.0 to 0.32.0 (`v1/attention/backends/mla`, `fused_moe/oracle`) and the flag
+histories.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ATTENTION: Mapping[str, str] = {
     "FLASH_ATTN_MLA_SPARSE": "9.x",
     "TOKENSPEED_MLA": "10.x",
 }
-"""Attention backends that refuse compute capability 12.x, and what they ask for."""
+"""Attention backends that refuse compute capability 12.x, and what they need."""
 
 _MIXTURE = re.compile(r"-a\d+(\.\d+)?b(?![a-z])", re.IGNORECASE)
 _FORMATS = {
@@ -40,7 +41,7 @@ _EXPERTS = {
     "NVFP4": names("auto b12x cutlass emulation flashinfer_b12x flashinfer_cutlass humming marlin"),
     "FP8": names("aiter auto cutlass deep_gemm flashinfer_cutlass hpc humming marlin triton"),
 }
-"""What may run experts of a format on compute capability 12.x; vLLM stops at any other."""
+"""Backends that can run experts of a format on compute capability 12.x; vLLM fails with any other."""
 
 _WORD = re.compile(r"[A-Za-z0-9_.-]+\Z")
 _PLUGINS = {"reasoning-parser": "reasoning-parser-plugin", "tool-call-parser": "tool-parser-plugin"}
@@ -89,7 +90,7 @@ FLAGS: Mapping[EngineName, Mapping[str, str]] = {
         "tool-call-parser": "nothing: the model's own template is read",
     },
 }
-"""Another engine's flag -> what this engine says instead. No release of this engine ever had them."""
+"""Another engine's flag -> what to use with this engine. No release of this engine ever had them."""
 
 PARSERS: Mapping[tuple[EngineName, str], Mapping[str, str]] = {
     ("sglang", "reasoning-parser"): {
@@ -124,33 +125,33 @@ PARSERS: Mapping[tuple[EngineName, str], Mapping[str, str]] = {
         "qwen25": "hermes",
     },
 }
-"""The same parser under another engine's name -> this engine's."""
+"""A parser's name in another engine -> its name in this one."""
 
 
-def attention_without_kernel(scene: Context) -> list[Match]:
+def attention_without_kernel(context: Context) -> list[Match]:
     """An attention backend for latent attention that no GPU of capability 12.x can run."""
     return [
-        Match(key, saw, name.upper(), f"compute capability {_ATTENTION[name.upper()]}")
-        for key, saw, name in _attention_choices(scene)
+        Match(key, shown, name.upper(), f"compute capability {_ATTENTION[name.upper()]}")
+        for key, shown, name in _attention_choices(context)
         if name.upper() in _ATTENTION
     ]
 
 
-def _attention_choices(scene: Context) -> Iterator[tuple[str, str, str]]:
-    yield from _choices(scene, "attention-backend")
-    yield from _choices(scene, "attention-config", "backend")
-    yield from _choices(scene, "speculative-config", "attention_backend")
+def _attention_choices(context: Context) -> Iterator[tuple[str, str, str]]:
+    yield from _choices(context, "attention-backend")
+    yield from _choices(context, "attention-config", "backend")
+    yield from _choices(context, "speculative-config", "attention_backend")
 
 
-def experts_without_kernel(scene: Context) -> list[Match]:
-    """A MoE backend that cannot run this checkpoint's experts on capability 12.x, both by their names."""
-    kind = _experts_format(scene.launch.model)
+def experts_without_kernel(context: Context) -> list[Match]:
+    """A MoE backend that cannot run the experts of this checkpoint on capability 12.x, judged by names."""
+    kind = _experts_format(context.launch.model)
     if kind is None:
         return []
-    chosen = [*_choices(scene, "moe-backend"), *_choices(scene, "kernel-config", "moe_backend")]
+    chosen = [*_choices(context, "moe-backend"), *_choices(context, "kernel-config", "moe_backend")]
     return [
-        Match(key, saw, name, kind)
-        for key, saw, name in chosen
+        Match(key, shown, name, kind)
+        for key, shown, name in chosen
         if name not in _EXPERTS[kind] and lived("vllm", "--moe-backend", name)
     ]
 
@@ -161,9 +162,9 @@ def _experts_format(model: str) -> str | None:
     return next((kind for kind, pattern in _FORMATS.items() if pattern.search(model)), None)
 
 
-def _choices(scene: Context, flag: str, inside: str | None = None) -> Iterator[tuple[str, str, str]]:
-    """(key, as it reads, value) of a flag's text, or of one key of its JSON."""
-    value: object = scene.flags.get(flag)
+def _choices(context: Context, flag: str, inside: str | None = None) -> Iterator[tuple[str, str, str]]:
+    """(key, shown, value) of a flag's text, or of one key of its JSON."""
+    value: object = context.flags.get(flag)
     if inside and isinstance(value, dict):
         value, shown = value.get(inside), f'"{inside}" in --{flag}'
     elif inside:
@@ -174,62 +175,66 @@ def _choices(scene: Context, flag: str, inside: str | None = None) -> Iterator[t
         yield f"flag:{flag}", shown, value
 
 
-def unregistered_parsers(scene: Context) -> list[Match]:
-    """Parsers that this very release has not, and no plugin brings."""
-    engine, version, asked = scene.launch.engine, scene.launch.version, list(_parsers(scene))
-    if not asked or version is None or version not in versions(engine):
+def unregistered_parsers(context: Context) -> list[Match]:
+    """Parsers that this release does not register, without a plugin that adds them."""
+    engine, version, parsers = context.launch.engine, context.launch.version, list(_parsers(context))
+    if not parsers or version is None or version not in versions(engine):
         return []
     return [
-        Match(f"flag:{flag}", f"--{flag} {name}", name, _otherwise(engine, flag, name))
-        for flag, name in asked
-        if is_final(name) and lived(engine, f"--{flag}") and not knows(engine, version, f"--{flag}", name)
+        Match(f"flag:{flag}", f"--{flag} {name}", name, _alternative(engine, flag, name))
+        for flag, name in parsers
+        if is_final(name)
+        and lived(engine, f"--{flag}")
+        and not accepts_value(engine, version, f"--{flag}", name)
     ]
 
 
-def knows(engine: EngineName, version: str, symbol: str, value: str) -> bool:
-    """Whether a release that was read takes this value of a flag or key."""
+def accepts_value(engine: EngineName, version: str, symbol: str, value: str) -> bool:
+    """Whether a known release accepts this value of a flag or key."""
     now, spans = order(version), lived(engine, symbol, value)
     return any(order(first) <= now and (last is None or now <= order(last)) for first, last in spans)
 
 
-def age(engine: EngineName, symbol: str, value: str) -> str:
+def availability(engine: EngineName, symbol: str, value: str) -> str:
     spans = lived(engine, symbol, value)
     if not spans:
         return "no release had it"
     return f"first in {spans[0][0]}" if spans[-1][1] is None else f"last in {spans[-1][1]}"
 
 
-def _parsers(scene: Context) -> Iterator[tuple[str, str]]:
-    """The parsers that are looked up at start. vLLM looks its tool parser up only when it is to be used."""
-    flags = scene.launch.flags
+def _parsers(context: Context) -> Iterator[tuple[str, str]]:
+    """The parsers that are looked up at start. vLLM looks up its tool parser only when it is enabled."""
+    flags = context.launch.flags
     for flag, plugin in _PLUGINS.items():
         name = flags.get(flag)
-        asleep = flag == "tool-call-parser" and scene.launch.engine == "vllm"
-        if asleep and flags.get("enable-auto-tool-choice") is not True:
+        is_optional = flag == "tool-call-parser" and context.launch.engine == "vllm"
+        if is_optional and flags.get("enable-auto-tool-choice") is not True:
             continue
         if isinstance(name, str) and _WORD.match(name) and plugin not in flags:
             yield flag, name
 
 
-def _otherwise(engine: EngineName, flag: str, name: str) -> str:
+def _alternative(engine: EngineName, flag: str, name: str) -> str:
     same = PARSERS.get((engine, flag), {}).get(name)
-    return f"its name here is `{same}`" if same else age(engine, f"--{flag}", name)
+    return f"its name here is `{same}`" if same else availability(engine, f"--{flag}", name)
 
 
-def another_engines_words(scene: Context) -> list[Match]:
-    """Flags and parsers that are called otherwise here; no release of this engine had them."""
-    engine, flags = scene.launch.engine, scene.launch.flags
-    words = FLAGS[engine]
-    found = [Match(f"flag:{name}", f"--{name}", f"--{name}", words[name]) for name in flags if name in words]
-    for flag, name in _parsers(scene):
+def flags_of_another_engine(context: Context) -> list[Match]:
+    """Flags and parsers that have another name here; no release of this engine had them."""
+    engine, flags = context.launch.engine, context.launch.flags
+    renamed = FLAGS[engine]
+    matches = [
+        Match(f"flag:{name}", f"--{name}", f"--{name}", renamed[name]) for name in flags if name in renamed
+    ]
+    for flag, name in _parsers(context):
         if same := PARSERS.get((engine, flag), {}).get(name):
-            found.append(Match(f"flag:{flag}", f"--{flag} {name}", f"--{flag} {name}", f"--{flag} {same}"))
-    return found
+            matches.append(Match(f"flag:{flag}", f"--{flag} {name}", f"--{flag} {name}", f"--{flag} {same}"))
+    return matches
 
 
 PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
     "attention-without-kernel": attention_without_kernel,
     "experts-without-kernel": experts_without_kernel,
     "unregistered-parsers": unregistered_parsers,
-    "another-engines-words": another_engines_words,
+    "another-engines-words": flags_of_another_engine,
 }

@@ -1,5 +1,8 @@
-"""Does a rule hold here? Matchers are held against a scene one by one; those that look at something
-say what they saw."""
+"""Match a rule against a context.
+
+A rule has a set of matchers. Some only decide whether it applies (engine, version, hardware); the others also
+return the part of the launch that they matched.
+"""
 
 from __future__ import annotations
 
@@ -19,67 +22,73 @@ from firesteel.rules.predicates import PREDICATES
 from firesteel.rules.rule import Rule, When
 
 _MISSING = object()
-_SHOWN = 160
+_MAX_SHOWN = 160
 
 
-def matches(rule: Rule, scene: Context) -> tuple[Match, ...]:
-    """What the rule sees; nothing when it does not hold."""
-    found = _look(rule.when, scene)
-    if not found or not all(_look(more, scene) for more in rule.also):
+def matches(rule: Rule, context: Context) -> tuple[Match, ...]:
+    """What the rule matches; empty when it does not apply."""
+    found = _match(rule.when, context)
+    if not found or not all(_match(when, context) for when in rule.also):
         return ()
-    return () if any(_look(out, scene, is_doubted=True) for out in rule.unless) else tuple(found)
+    is_exempt = any(_match(when, context, accept_placeholders=True) for when in rule.unless)
+    return () if is_exempt else tuple(found)
 
 
-def _look(when: When, scene: Context, is_doubted: bool = False) -> list[Match]:
-    """What these matchers see, the most telling one's sights; nothing unless all of them hold.
+def _match(when: When, context: Context, accept_placeholders: bool = False) -> list[Match]:
+    """What the most specific of these matchers found; empty unless all of them match.
 
-    Of a value that is yet to be filled in nobody can tell whether it is another one. A rule does not hold by
-    it, and what lets a launch off (`is_doubted`) does.
+    A placeholder (`$DTYPE`) may stand for any value, so it never makes a rule apply, and it does make an
+    exception (`unless`) apply: `accept_placeholders`.
     """
-    if not _in_scope(when, scene):
+    if not _in_scope(when, context):
         return []
-    looked = [list(found) for found in _looks(when, scene, is_doubted)]
-    if not all(looked):
+    by_matcher = [list(found) for found in _by_matcher(when, context, accept_placeholders)]
+    if not all(by_matcher):
         return []
-    model = scene.launch.model
-    return looked[0] if looked else [Match("model", model, "model", model)]
+    model = context.launch.model
+    return by_matcher[0] if by_matcher else [Match("model", model, "model", model)]
 
 
-def _looks(when: When, scene: Context, is_doubted: bool) -> Iterator[Iterable[Match]]:
-    """One entry for every matcher that looks at something, the most telling first."""
+def _by_matcher(when: When, context: Context, accept_placeholders: bool) -> Iterator[Iterable[Match]]:
+    """One entry for every matcher that returns matches, the most specific first."""
     if when.flag:
-        yield _flags(when, scene, is_doubted)
+        yield _flags(when, context, accept_placeholders)
     if when.env:
-        yield _environment(when.env, scene.launch)
+        yield _environment(when.env, context.launch)
     if when.extra:
-        yield _extra(when.extra, scene.launch)
+        yield _extra(when.extra, context.launch)
     if when.option:
-        yield _options(when.option, scene.launch)
+        yield _options(when.option, context.launch)
     if when.restart or when.shm_above is not None:
-        yield _box(when, scene.launch)
+        yield _container(when, context.launch)
     if when.predicate:
-        yield PREDICATES[when.predicate](scene)
+        yield PREDICATES[when.predicate](context)
     if when.after_entrypoint:
-        yield _after_entrypoint(when.after_entrypoint, scene)
+        yield _after_entrypoint(when.after_entrypoint, context)
     if when.flaw:
-        yield [Match(f"flaw:{when.flaw}", "")] if when.flaw in scene.flaws else []
+        yield [Match(f"flaw:{when.flaw}", "")] if when.flaw in context.flaws else []
     if when.absent:
-        yield _absent(when.absent, scene.launch)
+        yield _absent(when.absent, context.launch)
     if when.image or when.image_lacks:
-        yield _image(when, scene)
+        yield _image(when, context)
 
 
-def _in_scope(when: When, scene: Context) -> bool:
-    launch, box = scene.launch, scene.launch.container
+def _in_scope(when: When, context: Context) -> bool:
+    launch, container = context.launch, context.launch.container
     return (
         when.engine in (None, launch.engine)
-        and when.hardware in (None, scene.hardware)
-        and when.container in (None, box is not None)
-        and (when.known_image is None or (box is not None and (scene.image is not None) == when.known_image))
-        and (when.version is None or _holds(when.version, scene))
-        and (when.model is None or _any_like(when.model, launch.model))
-        and (when.network is None or (box is not None and box.network in when.network))
-        and (when.upstream is None or (box is not None and is_upstream(box.image) == when.upstream))
+        and when.hardware in (None, context.hardware)
+        and when.container in (None, container is not None)
+        and (
+            when.known_image is None
+            or (container is not None and (context.image is not None) == when.known_image)
+        )
+        and (when.version is None or _version_matches(when.version, context))
+        and (when.model is None or _matches_any(when.model, launch.model))
+        and (when.network is None or (container is not None and container.network in when.network))
+        and (
+            when.upstream is None or (container is not None and is_upstream(container.image) == when.upstream)
+        )
     )
 
 
@@ -88,41 +97,41 @@ def _specifiers(text: str) -> SpecifierSet:
     return SpecifierSet(text)
 
 
-def _holds(text: str, scene: Context) -> bool:
-    """An unknown version may be in any range that begins somewhere and has not ended yet."""
-    version, specifiers = scene.version, _specifiers(text)
+def _version_matches(text: str, context: Context) -> bool:
+    """An unknown version may be in any range without an upper end that includes the newest version."""
+    version, specifiers = context.version, _specifiers(text)
     if version is None:
-        has_no_end = all(each.operator in (">", ">=", "!=") for each in specifiers)
-        return has_no_end and specifiers.contains(NEWEST_KNOWN[scene.launch.engine])
+        has_no_end = all(specifier.operator in (">", ">=", "!=") for specifier in specifiers)
+        return has_no_end and specifiers.contains(NEWEST_KNOWN[context.launch.engine])
     return specifiers.contains(version, prereleases=True)
 
 
-def _any_like(patterns: Iterable[str], text: str) -> bool:
+def _matches_any(patterns: Iterable[str], text: str) -> bool:
     return any(fnmatchcase(text.lower(), pattern.lower()) for pattern in patterns)
 
 
-def _flags(when: When, scene: Context, is_doubted: bool) -> Iterator[Match]:
-    flags = scene.flags
+def _flags(when: When, context: Context, accept_placeholders: bool) -> Iterator[Match]:
+    flags = context.flags
     for name in when.flag or ():
         if name not in flags:
             continue
         value: object = flags[name]
         if when.key:
             value = _inside(value, when.key)
-        if value is not _MISSING and _value_fits(when, value, is_doubted):
-            typed = _typed(scene.launch, name, when.key)
-            yield Match(f"flag:{typed}", _shown(scene.launch, typed, when.key, value), name, _plain(value))
+        if value is not _MISSING and _value_matches(when, value, accept_placeholders):
+            typed = _typed(context.launch, name, when.key)
+            yield Match(f"flag:{typed}", _shown(context.launch, typed, when.key, value), name, _plain(value))
 
 
 def _typed(launch: Launch, name: str, key: str | None) -> str:
-    """The flag that stands in the launch: this one, or the shortcut that says the same."""
-    short = [
-        (about, short)
-        for short, about in engines.grammar(launch.engine).shortcuts.items()
-        if short in launch.flags and about[0] == name
+    """The flag as given in the launch: this one, or a shortcut for it."""
+    shortcuts = [
+        (target, short)
+        for short, target in engines.grammar(launch.engine).shortcuts.items()
+        if short in launch.flags and target[0] == name
     ]
-    exact = dict(short).get((name, key or ""))
-    return exact or (name if name in launch.flags else short[0][1])
+    exact = dict(shortcuts).get((name, key or ""))
+    return exact or (name if name in launch.flags else shortcuts[0][1])
 
 
 def _inside(value: object, key: str) -> object:
@@ -133,24 +142,24 @@ def _inside(value: object, key: str) -> object:
     return value
 
 
-def _value_fits(when: When, value: object, is_doubted: bool) -> bool:
+def _value_matches(when: When, value: object, accept_placeholders: bool) -> bool:
     text, number = as_text(value).lower(), as_number(value)
     return (
         when.bare in (None, value is True)
         and (when.value is None or text in _lower(when.value))
-        and (when.other_than is None or _is_other(when.other_than, text, is_doubted))
+        and (when.other_than is None or _is_other(when.other_than, text, accept_placeholders))
         and (when.above is None or (number is not None and number > when.above))
         and (when.up_to is None or (number is not None and number <= when.up_to))
         and (when.number is None or (_is_final(value) and (number is not None) == when.number))
     )
 
 
-def _is_other(known: Iterable[str], text: str, is_doubted: bool) -> bool:
-    return text not in _lower(known) and (is_doubted or is_final(text))
+def _is_other(known: Iterable[str], text: str, accept_placeholders: bool) -> bool:
+    return text not in _lower(known) and (accept_placeholders or is_final(text))
 
 
 def _is_final(value: object) -> bool:
-    """Text that neither a shell (`$UTIL`) nor a reader (`<UTIL>`) has yet to fill in."""
+    """Text without a shell variable (`$UTIL`) or placeholder (`<UTIL>`)."""
     return isinstance(value, str) and is_final(value)
 
 
@@ -165,8 +174,8 @@ def _plain(value: object) -> str:
 def _shown(launch: Launch, name: str, key: str | None, value: object) -> str:
     given: FlagValue = launch.flags[name]
     if key and isinstance(given, dict):
-        return f"--{name} with {compact(key)}: {compact(value)}"[:_SHOWN]
-    return " ".join(engines.spell(launch.engine, name, given))[:_SHOWN]
+        return f"--{name} with {compact(key)}: {compact(value)}"[:_MAX_SHOWN]
+    return " ".join(engines.spell(launch.engine, name, given))[:_MAX_SHOWN]
 
 
 def _environment(patterns: Iterable[str], launch: Launch) -> Iterator[Match]:
@@ -177,36 +186,47 @@ def _environment(patterns: Iterable[str], launch: Launch) -> Iterator[Match]:
 
 
 def _extra(patterns: Iterable[str], launch: Launch) -> Iterator[Match]:
-    for word in launch.extra:
-        if _any_like(patterns, word):
-            yield Match("program", word[:_SHOWN], word, word)
+    for argument in launch.extra:
+        if _matches_any(patterns, argument):
+            yield Match("program", argument[:_MAX_SHOWN], argument, argument)
 
 
 def _options(names: Iterable[str], launch: Launch) -> Iterator[Match]:
     for name, value in launch.container.options if launch.container else ():
         if name in names:
-            saw = f"--{name}" if value is None else f"--{name} {value}"
-            yield Match(f"option:{name}", saw, name, value or "")
+            shown = f"--{name}" if value is None else f"--{name} {value}"
+            yield Match(f"option:{name}", shown, name, value or "")
 
 
-def _box(when: When, launch: Launch) -> Iterator[Match]:
-    box = launch.container
-    if box and when.restart and box.restart in when.restart:
-        yield Match("option:restart", f"--restart {box.restart}", "restart", box.restart or "")
-    if box and when.shm_above is not None and (box.shm_bytes or 0) > when.shm_above:
-        size = f"{(box.shm_bytes or 0) / 2**30:g}g"
+def _container(when: When, launch: Launch) -> Iterator[Match]:
+    container = launch.container
+    if container and when.restart and container.restart in when.restart:
+        yield Match("option:restart", f"--restart {container.restart}", "restart", container.restart or "")
+    if container and when.shm_above is not None and (container.shm_bytes or 0) > when.shm_above:
+        size = f"{(container.shm_bytes or 0) / 2**30:g}g"
         yield Match("option:shm-size", f"--shm-size {size}", "shm-size", size)
 
 
-def _after_entrypoint(what: str, scene: Context) -> Iterator[Match]:
-    box, image = scene.launch.container, scene.image
-    if box is None or image is None or not image.entrypoint or box.entrypoint is not None or not box.program:
+def _after_entrypoint(what: str, context: Context) -> Iterator[Match]:
+    container, image = context.launch.container, context.image
+    if (
+        container is None
+        or image is None
+        or not image.entrypoint
+        or container.entrypoint is not None
+        or not container.program
+    ):
         return
-    shell = is_shell(box.program[0])
+    shell = is_shell(container.program[0])
     if shell == (what == "shell"):
-        program = box.program[:2] if shell else box.program
-        model = "..." if shell else scene.launch.model
-        yield Match("program", " ".join((box.image, *program, model)).strip(), " ".join(program), box.image)
+        program = container.program[:2] if shell else container.program
+        model = "..." if shell else context.launch.model
+        yield Match(
+            "program",
+            " ".join((container.image, *program, model)).strip(),
+            " ".join(program),
+            container.image,
+        )
 
 
 def _absent(name: str, launch: Launch) -> Iterator[Match]:
@@ -214,11 +234,11 @@ def _absent(name: str, launch: Launch) -> Iterator[Match]:
         yield Match("program", f"no --{name}", name)
 
 
-def _image(when: When, scene: Context) -> Iterator[Match]:
-    box = scene.launch.container
-    if box is None or (when.image and not _any_like(when.image, plain_reference(box.image))):
+def _image(when: When, context: Context) -> Iterator[Match]:
+    container = context.launch.container
+    if container is None or (when.image and not _matches_any(when.image, plain_reference(container.image))):
         return
-    known = scene.image.sm if scene.image else None
+    known = context.image.sm if context.image else None
     if when.image_lacks and (known is None or when.image_lacks in known):
         return
-    yield Match("image", box.image, "image", box.image)
+    yield Match("image", container.image, "image", container.image)

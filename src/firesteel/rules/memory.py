@@ -1,8 +1,8 @@
-"""Does it fit? What a launch is told to take, and what its model needs, against the machine's memory.
+"""Does the launch fit the machine's memory?
 
-Two questions. What the text itself says: a fraction of all memory and a `/dev/shm` beside it come out of one
-pool. And, where the weights of the model are known, the plan for a single request: vLLM refuses to start when
-its share does not hold the weights and one request of the full length.
+Two checks. The flags alone: a fraction of all memory and the size of `/dev/shm` come out of one pool. And,
+where the weights of the model are known, the plan for a single request: vLLM refuses to start when its
+share of memory cannot hold the weights and one request of full length.
 """
 
 from __future__ import annotations
@@ -21,59 +21,65 @@ from firesteel.units import GIB, show_bytes
 
 _DEFAULT_FRACTION = 0.92
 _USUAL_SHM = 32 * GIB
-"""A limit up to here is what tools set for NCCL, and little of it is ever used."""
+"""Tools set limits up to this size for NCCL, and little of it is ever used."""
 
 
-def promised_twice(scene: Context) -> list[Match]:
-    """The fraction and `/dev/shm` together are more than there is."""
-    box = scene.launch.container
-    fraction = scene.number("gpu-memory-utilization")
-    if scene.hardware is None or box is None or not box.shm_bytes or fraction is None:
+def promised_twice(context: Context) -> list[Match]:
+    """The fraction and `/dev/shm` together are more than the memory."""
+    container = context.launch.container
+    fraction = context.number("gpu-memory-utilization")
+    if context.hardware is None or container is None or not container.shm_bytes or fraction is None:
         return []
-    total = hardware(scene.hardware).memory_bytes
-    wanted = round(fraction * total) + box.shm_bytes
-    if wanted <= total or box.ipc == "host" or box.shm_bytes <= _USUAL_SHM:
+    total = hardware(context.hardware).memory_bytes
+    wanted = round(fraction * total) + container.shm_bytes
+    if wanted <= total or container.ipc == "host" or container.shm_bytes <= _USUAL_SHM:
         return []
-    words = f"{fraction:g} of {show_bytes(total)} and {show_bytes(box.shm_bytes)} of /dev/shm"
-    return [Match("option:shm-size", words, show_bytes(wanted), show_bytes(total))]
+    shown = f"{fraction:g} of {show_bytes(total)} and {show_bytes(container.shm_bytes)} of /dev/shm"
+    return [Match("option:shm-size", shown, show_bytes(wanted), show_bytes(total))]
 
 
-def too_large(scene: Context) -> list[Match]:
-    """The weights and one request are more than the engine's share, with nothing else counted at all."""
-    model = _known_model(scene)
-    if model is None or scene.hardware is None or not _is_told(scene):
+def too_large(context: Context) -> list[Match]:
+    """Weights and one request exceed the engine's share, even with no other overhead counted."""
+    model = _known_model(context)
+    if model is None or context.hardware is None or not _is_decidable(context):
         return []
     try:
-        machine = host_at_rest(hardware(scene.hardware))
-        planned = plan(_for_one(scene.launch), model.architecture, model.weights, machine)
+        machine = host_at_rest(hardware(context.hardware))
+        planned = plan(_for_one(context.launch), model.architecture, model.weights, machine)
     except FiresteelError:
         return []
-    share, words = _share(scene, planned)
+    share, explanation = _share(context, planned)
     pool = planned.cache.pool
     needed = model.weights.total_bytes + (pool.least_bytes if pool else planned.cache.bytes)
     if needed <= share:
         return []
-    saw = f"{scene.launch.model}: {show_bytes(needed)} for weights and one request, {words}"
-    return [Match("model", saw, show_bytes(needed), words)]
+    shown = f"{context.launch.model}: {show_bytes(needed)} for weights and one request, {explanation}"
+    return [Match("model", shown, show_bytes(needed), explanation)]
 
 
-def _is_told(scene: Context) -> bool:
-    """Everything that decides is there: the release, one Spark, and weights as the checkpoint has them."""
-    launch = scene.launch
+def _is_decidable(context: Context) -> bool:
+    """All inputs are known: the release, one Spark, and weights as in the checkpoint."""
+    launch = context.launch
     if launch.engine == "sglang" or (launch.engine == "vllm" and launch.version is None):
         return False
-    changed = {"quantization", "cpu-offload-gb", "hf-overrides", "load-format", "config"} & scene.flags.keys()
-    return launch.sparks == 1 and not changed and not _is_split(scene)
+    changed = {
+        "quantization",
+        "cpu-offload-gb",
+        "hf-overrides",
+        "load-format",
+        "config",
+    } & context.flags.keys()
+    return launch.sparks == 1 and not changed and not _is_split(context)
 
 
-def _known_model(scene: Context) -> Model | None:
+def _known_model(context: Context) -> Model | None:
     known = catalog.shipped().models
-    model = known.get(scene.launch.model)
+    model = known.get(context.launch.model)
     return model if model and model.weights.provenance in ("counted", "derived") else None
 
 
-def _is_split(scene: Context) -> bool:
-    """Over several GPUs or Sparks; each then holds a part."""
+def _is_split(context: Context) -> bool:
+    """Over several GPUs or Sparks, each of which holds a part."""
     names = (
         "tensor-parallel-size",
         "pipeline-parallel-size",
@@ -82,22 +88,21 @@ def _is_split(scene: Context) -> bool:
         "tp",
         "tp-size",
     )
-    return any((scene.number(name) or 1) > 1 for name in names)
+    return any((context.number(name) or 1) > 1 for name in names)
 
 
 def _for_one(launch: Launch) -> Launch:
     """The same launch for one request at a time."""
-    offered = engines.served(launch)
-    if launch.engine != "vllm" or not offered.users:
+    if launch.engine != "vllm" or not engines.served(launch).users:
         return launch
     return replace(launch, flags={**launch.flags, "max-num-seqs": "1"})
 
 
-def _share(scene: Context, planned: Plan) -> tuple[int, str]:
-    room = planned.memory.room_bytes
-    if scene.launch.engine != "vllm" or "kv-cache-memory-bytes" in scene.flags:
-        return room, f"there is room for {show_bytes(room)}"
-    fraction = scene.number("gpu-memory-utilization")
+def _share(context: Context, planned: Plan) -> tuple[int, str]:
+    budget = planned.memory.budget_bytes
+    if context.launch.engine != "vllm" or "kv-cache-memory-bytes" in context.flags:
+        return budget, f"{show_bytes(budget)} are available"
+    fraction = context.number("gpu-memory-utilization")
     if fraction is None:
         fraction = _DEFAULT_FRACTION
     share = round(min(fraction, 1.0) * planned.memory.host_total_bytes)

@@ -1,7 +1,7 @@
-"""What a guide's sentences speak of -> notes on what is dead by now.
+"""Notes on flags and variables in the prose of a guide that no longer exist.
 
-A sentence names no version, so it is held against the newest release of each engine. A flag that any engine
-still has is fine; one that none ever had may belong to another program, and nothing is said of it.
+Prose names no version, so a name is checked against the newest release of each engine. A flag that any
+engine still has is fine; one that no engine ever had may belong to another program, and is not reported.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from firesteel.rules.check import Finding, check
 from firesteel.rules.context import NEWEST_KNOWN
 from firesteel.rules.rule import rules
 
-_GENERAL = ("flag-unknown", "variable-unread")
-_BARE = frozenset({"engine", "version", "hardware", "flag", "env"})
-"""A rule that asks for no more than these is about the name itself."""
+_GENERAL_RULES = ("flag-unknown", "variable-unread")
+_NAME_MATCHERS = frozenset({"engine", "version", "hardware", "flag", "env"})
+"""A rule with only these matchers is about the name itself."""
 
 
 def check_mentions(mentions: Iterable[Mention], hardware: str | None) -> tuple[Finding, ...]:
-    """A note for each dead name, once a line."""
-    once = {(mention.key, mention.spot.line): mention for mention in reversed(tuple(mentions))}
-    known: dict[str, tuple[Finding, ...]] = {}
-    found = []
-    for mention in reversed(once.values()):
-        if mention.key not in known:
-            known[mention.key] = tuple(_notes(mention, hardware))
-        found += [replace(note, spot=mention.spot) for note in known[mention.key]]
-    return tuple(found)
+    """A note for each obsolete name, once per line."""
+    by_line = {(mention.key, mention.spot.line): mention for mention in reversed(tuple(mentions))}
+    notes: dict[str, tuple[Finding, ...]] = {}
+    findings = []
+    for mention in reversed(by_line.values()):
+        if mention.key not in notes:
+            notes[mention.key] = tuple(_notes(mention, hardware))
+        findings += [replace(note, spot=mention.spot) for note in notes[mention.key]]
+    return tuple(findings)
 
 
 def _notes(mention: Mention, hardware: str | None) -> Iterator[Finding]:
-    found = {engine: _found(mention, engine, hardware) for engine in NEWEST_KNOWN}
+    by_engine = {engine: _check_name(mention, engine, hardware) for engine in NEWEST_KNOWN}
     is_flag = mention.key.startswith("flag:")
-    if is_flag and not all(found.values()):
+    if is_flag and not all(by_engine.values()):
         return
-    for engine, findings in found.items():
+    for engine, findings in by_engine.items():
         for finding in findings[:1]:
-            if is_flag and finding.rule in _GENERAL and not lived(engine, f"--{mention.key[5:]}"):
+            if is_flag and finding.rule in _GENERAL_RULES and not lived(engine, f"--{mention.key[5:]}"):
                 continue
-            says = f"{finding.says} (held against {engine} {NEWEST_KNOWN[engine]})"
+            says = f"{finding.says} (checked against {engine} {NEWEST_KNOWN[engine]})"
             yield replace(
                 finding, level="note", says=says, spot=mention.spot, saw=mention.spot.text, fix=None
             )
 
 
-def _found(mention: Mention, engine: EngineName, hardware: str | None) -> list[Finding]:
-    """What is wrong with the name itself in this engine's newest release; empty when nothing is."""
+def _check_name(mention: Mention, engine: EngineName, hardware: str | None) -> list[Finding]:
+    """Findings about the name itself in the newest release of this engine."""
     kind, _, name = mention.key.partition(":")
     launch = Launch(
         name="",
@@ -60,15 +60,15 @@ def _found(mention: Mention, engine: EngineName, hardware: str | None) -> list[F
         flags={name: True} if kind == "flag" else {},
         env={name: "VALUE"} if kind == "env" else {},
     )
-    about = _about_names()
+    name_rules = _name_rules()
     return [
         finding
         for finding in check(launch, hardware=hardware)
-        if finding.key == mention.key and finding.level != "note" and finding.rule in about
+        if finding.key == mention.key and finding.level != "note" and finding.rule in name_rules
     ]
 
 
 @cache
-def _about_names() -> frozenset[str]:
-    bare = {rule.id for rule in rules() if rule.when.model_fields_set <= _BARE and not rule.also}
-    return frozenset(bare | set(_GENERAL))
+def _name_rules() -> frozenset[str]:
+    ids = {rule.id for rule in rules() if rule.when.model_fields_set <= _NAME_MATCHERS and not rule.also}
+    return frozenset(ids | set(_GENERAL_RULES))

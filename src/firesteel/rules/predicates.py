@@ -1,15 +1,15 @@
-"""What no matcher can say, each by its name: a scene -> what was seen in it, nothing when all is well."""
+"""Conditions that matchers cannot express, by name: functions from a context to its matches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from firesteel.rules import containers, exposure, kernels, memory, misplaced_words, speculation
+from firesteel.rules import containers, exposure, kernels, memory, misplaced_arguments, speculation
 from firesteel.rules.context import Context, Match, as_number
 from firesteel.rules.release import (
     misspelt_flags,
     refused_values,
-    stray_words,
+    stray_arguments,
     unknown_flags,
     unread_variables,
 )
@@ -20,44 +20,44 @@ _KEY_FLAGS = ("api-key", "api-key-file")
 _KEY_VARIABLES = ("VLLM_API_KEY", "LLAMA_API_KEY")
 
 
-def published_everywhere(scene: Context) -> list[Match]:
+def published_everywhere(context: Context) -> list[Match]:
     """A port open on every interface.
 
-    `8000:8000` and `8000` have no address, `0.0.0.0:8000:8000` the widest; `-P` has none either, and the
-    host's own network needs nothing published.
+    `8000:8000` and `8000` have no address and `0.0.0.0:8000:8000` has every one; neither has `-P`, and on
+    the host's network nothing needs to be published.
     """
-    box = scene.launch.container
-    if box is None:
+    container = context.launch.container
+    if container is None:
         return []
-    for published in box.publish:
+    for published in container.publish:
         parts = published.rsplit(":", 2)
         if len(parts) < 3 or parts[0] in _EVERYWHERE:
             return [Match("option:publish", f"-p {published}", "publish", f"-p {published}")]
-    if ("publish-all", None) in box.options:
+    if ("publish-all", None) in container.options:
         return [Match("option:publish-all", "-P", "publish-all", "-P")]
-    if box.network == "host" and scene.launch.flags.get("host") not in _LOOPBACK:
+    if container.network == "host" and context.launch.flags.get("host") not in _LOOPBACK:
         return [Match("option:network", "--network host", "network", "--network host")]
     return []
 
 
-def asks_for_a_key(scene: Context) -> list[Match]:
-    """A key that is not empty: engines take an empty one for none."""
-    flags, env = scene.launch.flags, scene.launch.env
+def asks_for_a_key(context: Context) -> list[Match]:
+    """A key that is not empty: engines treat an empty one as none."""
+    flags, env = context.launch.flags, context.launch.env
     for name in _KEY_FLAGS:
         if name in flags and flags[name] not in ("", [""]):
             return [Match(f"flag:{name}", f"--{name}", name)]
     return [Match(f"env:{name}", name, name) for name in _KEY_VARIABLES if env.get(name)]
 
 
-def drafts_overflow_batch(scene: Context) -> list[Match]:
-    """More draft tokens in one step than the step may hold: users x tokens > max-num-batched-tokens."""
-    config = scene.flags.get("speculative-config")
+def drafts_overflow_batch(context: Context) -> list[Match]:
+    """More draft tokens per step than allowed: users x tokens > max-num-batched-tokens."""
+    config = context.flags.get("speculative-config")
     drafted = as_number(config.get("num_speculative_tokens")) if isinstance(config, dict) else None
-    users, batch = scene.number("max-num-seqs"), scene.number("max-num-batched-tokens")
+    users, batch = context.number("max-num-seqs"), context.number("max-num-batched-tokens")
     if drafted is None or users is None or batch is None or drafted * users <= batch:
         return []
-    saw = f"{drafted:g} draft tokens x {users:g} users > --max-num-batched-tokens {batch:g}"
-    return [Match("flag:max-num-batched-tokens", saw, "max-num-batched-tokens", f"{batch:g}")]
+    shown = f"{drafted:g} draft tokens x {users:g} users > --max-num-batched-tokens {batch:g}"
+    return [Match("flag:max-num-batched-tokens", shown, "max-num-batched-tokens", f"{batch:g}")]
 
 
 PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
@@ -65,10 +65,10 @@ PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
     "refused-values": refused_values,
     "unread-variables": unread_variables,
     "misspelt-flags": misspelt_flags,
-    "stray-words": stray_words,
+    "stray-words": stray_arguments,
     "asks-for-a-key": asks_for_a_key,
     "published-everywhere": published_everywhere,
     "drafts-overflow-batch": drafts_overflow_batch,
 }
-PREDICATES |= exposure.PREDICATES | containers.PREDICATES | misplaced_words.PREDICATES
+PREDICATES |= exposure.PREDICATES | containers.PREDICATES | misplaced_arguments.PREDICATES
 PREDICATES |= kernels.PREDICATES | speculation.PREDICATES | memory.PREDICATES

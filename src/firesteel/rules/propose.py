@@ -276,7 +276,7 @@ def _worth(proposal: Proposal, goal: Goal) -> float:
         case "speed":
             return speed.decode_tokens_per_s.expected if speed else 0.0
         case "throughput":
-            crowd = speed.crowd if speed else None
+            crowd = speed.batch if speed else None
             return crowd.total_tokens_per_s.expected if crowd else _worth(proposal, "speed")
         case "context":
             return float(longest_context(plan))
@@ -323,7 +323,8 @@ def insist(proposal: Proposal) -> None:
     if not proposal.plan.fits:
         raise DoesNotFit(
             f"{proposal.name} does not fit {proposal.plan.host.title}: it needs "
-            f"{show_bytes(round(memory.needed.expected))}, there is room for {show_bytes(memory.room_bytes)}",
+            f"{show_bytes(round(memory.needed.expected))}, there is room for "
+            f"{show_bytes(memory.budget_bytes)}",
             next=_smaller(proposal),
         )
     if proposal.stops:

@@ -1,9 +1,9 @@
-"""What a release itself says of a launch: flags it has not, keys it refuses, values it does not take,
-variables that nobody reads.
+"""Compare a launch with the sources of its release: unknown flags, refused values and keys, unread
+variables.
 
-Only for an image that was itself read on this machine, or for a release that was read from its sources and
-runs in its makers' own image or as a process: a fork may have flags of its own. Every answer says since when
-or until when, which is what to do about it.
+Only for an image that was inspected on this machine, or for a release whose sources are known and that runs
+in the project's own image or as a process: a fork may have other flags. Every match says in which release
+the name first or last existed, which tells the user what to do.
 """
 
 from __future__ import annotations
@@ -21,105 +21,106 @@ from firesteel.launch import EngineName, FlagValue
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match, is_final
 
 _FLAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_HOLE = re.compile(r"\{+[\s\w.-]*\}+|\[[\s\w.-]*\]")
-"""`{spec}`: what another tool has yet to fill in."""
+_TEMPLATE = re.compile(r"\{+[\s\w.-]*\}+|\[[\s\w.-]*\]")
+"""`{spec}`: a placeholder of another tool."""
 _INT = re.compile(r"[-+]?\d[\d_]*")
 _FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|inf|nan", re.IGNORECASE)
-_PLAIN_WORD = re.compile(r"[A-Za-z0-9][\w.,:/=-]*")
+_PLAIN_ARGUMENT = re.compile(r"[A-Za-z0-9][\w.,:/=-]*")
 _PREFIXES: dict[EngineName, str] = {"vllm": "VLLM_", "sglang": "SGLANG_", "llamacpp": "LLAMA_ARG_"}
 
 
-def _release(scene: Context) -> Schema | None:
-    own = scene.image.schema if scene.image else None
-    if own is not None and own.engine == scene.launch.engine:
+def _release(context: Context) -> Schema | None:
+    own = context.image.schema if context.image else None
+    if own is not None and own.engine == context.launch.engine:
         return own
-    box = scene.launch.container
-    version = NEWEST_KNOWN[scene.launch.engine] if scene.is_assumed else scene.launch.version
-    if version is None or (box and not is_upstream(box.image)):
+    container = context.launch.container
+    version = NEWEST_KNOWN[context.launch.engine] if context.is_assumed else context.launch.version
+    if version is None or (container and not is_upstream(container.image)):
         return None
-    if box and box.program[:2] == ("sglang", "serve"):
-        return None  # it hands models that are no LLMs to another parser
-    learned = scene.releases.get((scene.launch.engine, version))
-    found = learned or schema(scene.launch.engine, version)
-    return found if found and found.is_exact else None
+    if container and container.program[:2] == ("sglang", "serve"):
+        return None  # it passes models that are not LLMs to another parser
+    learned = context.releases.get((context.launch.engine, version))
+    known = learned or schema(context.launch.engine, version)
+    return known if known and known.is_exact else None
 
 
-def unknown_flags(scene: Context) -> list[Match]:
-    known = _release(scene)
-    return list(_unknown_flags(scene, known)) if known else []
+def unknown_flags(context: Context) -> list[Match]:
+    known = _release(context)
+    return list(_unknown_flags(context, known)) if known else []
 
 
-def _unknown_flags(scene: Context, known: Schema) -> Iterator[Match]:
-    for name in scene.launch.flags.keys() - {"help", "version"}:
-        found = resolve(known, f"--{name}")
-        if found is None and _FLAG_NAME.fullmatch(name):
+def _unknown_flags(context: Context, known: Schema) -> Iterator[Match]:
+    for name in context.launch.flags.keys() - {"help", "version"}:
+        resolved = resolve(known, f"--{name}")
+        if resolved is None and _FLAG_NAME.fullmatch(name):
             near = get_close_matches(name, known.flags, n=1, cutoff=0.75)
-            why = _age(known, f"--{name}") or (
+            reason = _availability(known, f"--{name}") or (
                 f"did you mean `--{near[0]}`?"
                 if near
                 else f"no release since {versions(known.engine)[0]} had it"
             )
-            yield Match(f"flag:{name}", f"--{name}", name, f"{known.engine} {known.version}: {why}")
-        elif isinstance(found, Ambiguous):
+            yield Match(f"flag:{name}", f"--{name}", name, f"{known.engine} {known.version}: {reason}")
+        elif isinstance(resolved, Ambiguous):
             yield Match(
-                f"flag:{name}", f"--{name}", name, f"it may be any of {', '.join(found.spellings[:3])}"
+                f"flag:{name}", f"--{name}", name, f"it may be any of {', '.join(resolved.spellings[:3])}"
             )
 
 
-def misspelt_flags(scene: Context) -> list[Match]:
-    """Where no version is known: flags that no release ever had, and that are close to one of the newest."""
-    box, engine = scene.launch.container, scene.launch.engine
-    if scene.version is not None or (box and not is_upstream(box.image)):
+def misspelt_flags(context: Context) -> list[Match]:
+    """For an unknown version: flags that no release ever had and that are similar to one of the newest."""
+    container, engine = context.launch.container, context.launch.engine
+    if context.version is not None or (container and not is_upstream(container.image)):
         return []
     newest = schema(engine, NEWEST_KNOWN[engine])
-    found = []
-    for name in scene.launch.flags if newest else ():
+    matches = []
+    for name in context.launch.flags if newest else ():
         if newest is None or resolve(newest, f"--{name}") or lived(engine, f"--{name}"):
             continue
         near = get_close_matches(name, newest.flags, n=1, cutoff=0.85)
-        found += [Match(f"flag:{name}", f"--{name}", name, near[0])] if near else []
-    return found
+        matches += [Match(f"flag:{name}", f"--{name}", name, near[0])] if near else []
+    return matches
 
 
-def stray_words(scene: Context) -> list[Match]:
-    """Words beside the model that the parser has no place for, where every flag before them is known."""
-    known = _release(scene)
-    if known is None or known.engine == "llamacpp" or not scene.launch.model:
+def stray_arguments(context: Context) -> list[Match]:
+    """Arguments besides the model that the parser cannot place, when every flag before them is known."""
+    known = _release(context)
+    if known is None or known.engine == "llamacpp" or not context.launch.model:
         return []
-    if any(resolve(known, f"--{name}") is None for name in scene.launch.flags):
+    if any(resolve(known, f"--{name}") is None for name in context.launch.flags):
         return []
-    plain = [word for word in scene.launch.extra if _PLAIN_WORD.fullmatch(word)]
-    return [Match("program", f"`{word}` stands alone", word, word) for word in plain[:3]]
+    plain = [argument for argument in context.launch.extra if _PLAIN_ARGUMENT.fullmatch(argument)]
+    return [Match("program", f"`{argument}` stands alone", argument, argument) for argument in plain[:3]]
 
 
-def refused_values(scene: Context) -> list[Match]:
+def refused_values(context: Context) -> list[Match]:
     """Values outside a closed set, and keys of a JSON flag that its config forbids."""
-    known = _release(scene)
-    return list(_refused_values(scene, known)) if known else []
+    known = _release(context)
+    return list(_refused_values(context, known)) if known else []
 
 
-def _refused_values(scene: Context, known: Schema) -> Iterator[Match]:
-    for name, given in scene.launch.flags.items():
+def _refused_values(context: Context, known: Schema) -> Iterator[Match]:
+    for name, given in context.launch.flags.items():
         flag = known.flags.get(name)
         if flag is None:
             continue
         text = given if isinstance(given, str) and flag.takes == "value" and is_final(given) else None
         if text is not None and not flag.value.accepts(text):
-            why = _age(known, f"--{name}", text) or f"it takes {', '.join(flag.value.values[:8])}"
-            yield Match(f"flag:{name}", f"--{name} {given}", f"--{name} {given}", why)
+            reason = _availability(known, f"--{name}", text) or f"it takes {', '.join(flag.value.values[:8])}"
+            yield Match(f"flag:{name}", f"--{name} {given}", f"--{name} {given}", reason)
         wrong = _wrong_kind(flag, given)
         if wrong:
-            shown = given if isinstance(given, str) else ""
-            yield Match(f"flag:{name}", f"--{name} {shown}".rstrip(), f"--{name} {shown}".rstrip(), wrong)
+            shown = f"--{name} {given}" if isinstance(given, str) else f"--{name}"
+            yield Match(f"flag:{name}", shown.rstrip(), shown.rstrip(), wrong)
         if isinstance(given, dict):
-            for each in given:
-                if is_final(each) and key(known, name, (each,)) == "unknown":
-                    why = _age(known, f"{flag.value.config}.{each}") or "no release had it"
-                    yield Match(f"flag:{name}", f'"{each}" in --{name}', f'"{each}" in --{name}', why)
+            for json_key in given:
+                if is_final(json_key) and key(known, name, (json_key,)) == "unknown":
+                    reason = _availability(known, f"{flag.value.config}.{json_key}") or "no release had it"
+                    shown = f'"{json_key}" in --{name}'
+                    yield Match(f"flag:{name}", shown, shown, reason)
 
 
 def _wrong_kind(flag: Flag, given: FlagValue) -> str:
-    """Why a value cannot be what the flag takes; nothing when it may be, or a shell has yet to fill it in."""
+    """Why the flag cannot take this value; empty when it may, or when the value is a placeholder."""
     if given is True and flag.takes in ("value", "many") and flag.value.kind != "bool":
         return "it takes a value, and none follows"
     if isinstance(given, str) and flag.takes == "nothing" and is_final(given):
@@ -127,7 +128,7 @@ def _wrong_kind(flag: Flag, given: FlagValue) -> str:
     if not isinstance(given, str) or flag.value.values:
         return ""
     if flag.value.kind == "json" and flag.value.config and given.lstrip()[:1] in ("{", "["):
-        return "" if re.search(r"[$`<]", given) or _HOLE.fullmatch(given.strip()) else "this is not JSON"
+        return "" if re.search(r"[$`<]", given) or _TEMPLATE.fullmatch(given.strip()) else "this is not JSON"
     if not is_final(given):
         return ""
     if flag.value.kind == "int" and not _INT.fullmatch(given):
@@ -137,22 +138,22 @@ def _wrong_kind(flag: Flag, given: FlagValue) -> str:
     return ""
 
 
-def unread_variables(scene: Context) -> list[Match]:
-    known = _release(scene)
+def unread_variables(context: Context) -> list[Match]:
+    known = _release(context)
     if known is None:
         return []
     return [
-        Match(f"env:{name}", name, name, _age(known, name) or "no release read it")
-        for name in scene.launch.env
+        Match(f"env:{name}", name, name, _availability(known, name) or "no release read it")
+        for name in context.launch.env
         if name.startswith(_PREFIXES[known.engine]) and name not in known.variables
     ]
 
 
-def _age(known: Schema, symbol: str, value: str | None = None) -> str:
-    """`last in 0.17.1`, `first in 0.26.0`, or nothing when no release had it.
+def _availability(known: Schema, symbol: str, value: str | None = None) -> str:
+    """`last in 0.17.1`, `first in 0.26.0`, or empty when no release had it.
 
-    A build of one's own may lack what its release has, and a release newer than all that ship may have lost
-    what the newest of these still had.
+    A custom build may lack what its release has, and a release newer than all known ones may lack what the
+    newest of those still had.
     """
     spans = lived(known.engine, symbol, value)
     if not spans:

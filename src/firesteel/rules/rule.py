@@ -1,11 +1,12 @@
-"""A rule: when it holds, what then happens, what to write instead, and who saw it.
+"""A rule: when it applies, what then happens, what to write instead, and the sources.
 
-Rules are data in `data/rules/*.yaml`. `when` is a closed set of matchers, all of which must hold; `also` are
-further sets that must hold, `unless` sets that must not. What no matcher can say is a predicate in Python,
-called by its name. Every rule carries lines that it must hit and lines that it must miss; tests run them.
+Rules are data in `data/rules/*.yaml`. `when` is a closed set of matchers, all of which must match; `also`
+are further sets that must match, `unless` sets that must not. What matchers cannot express is a predicate
+in Python, referred to by name. Every rule has examples that it must hit and examples that it must miss;
+tests run them.
 
-    stop   certain to crash, to garble or to wedge the host
-    warn   likely to hurt, or silently does nothing
+    stop   certain to crash, to produce garbage or to hang the host
+    warn   likely to do harm, or silently does nothing
     note   worth knowing
 """
 
@@ -29,7 +30,7 @@ from firesteel.units import parse_size
 Level = Literal["stop", "warn", "note"]
 Confidence = Literal["verified", "reported", "claimed"]
 """verified: in the engine's source, or reproduced. reported: users or maintainers agree.
-claimed: one voice."""
+claimed: a single source."""
 
 
 def _is_predicate(name: str) -> str:
@@ -47,37 +48,37 @@ def _bytes(value: object) -> object:
 
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
-"""One text or a list: any of them will do."""
+"""One text or a list, any of which matches."""
 
 
 class When(yaml_schema.FileSchema):
-    """Matchers; every one that is given must hold."""
+    """Matchers; every one that is given must match."""
 
     engine: EngineName | None = None
     version: VersionRange | None = None
-    """A moving tag counts as the newest version known. Where nothing is known, a range without an upper end
-    that the newest version is in may hold, and `check` says so; any other range does not."""
+    """A moving tag counts as the newest known version. An unknown version may be in a range without an
+    upper end that includes the newest version, and `check` says so; it is in no other range."""
     hardware: str | None = None
     model: Texts | None = None
-    """Patterns like `*gpt-oss*`, whatever the case."""
+    """Patterns like `*gpt-oss*`, ignoring case."""
     container: bool | None = None
     network: Texts | None = None
 
     flag: Texts | None = None
-    """Any of these is given; the six below say how."""
+    """Any of these is given; the seven fields below restrict how."""
     bare: bool | None = None
     value: Texts | None = None
-    """Whatever the case; a switch is `true`, its `--no-` twin `false`."""
+    """Ignoring case; a switch is `true`, its `--no-` form `false`."""
     other_than: Texts | None = None
     above: float | None = None
     up_to: float | None = None
     number: bool | None = None
-    """Whether the text is a number; what a shell has yet to fill in may be one and matches neither way."""
+    """Whether the text is a number; a shell variable may be one and matches neither way."""
     key: str | None = None
-    """A key inside the flag's JSON, `a.b` for one inside another; the value matchers then look at it."""
+    """A key inside the flag's JSON, `a.b` for a nested one; the value matchers then apply to it."""
 
     absent: str | None = None
-    """This flag is not given, though the engine is told what to serve."""
+    """This flag is not given, although a model is."""
     env: Texts | None = None
     """Patterns of variable names."""
     image: Texts | None = None
@@ -85,36 +86,44 @@ class When(yaml_schema.FileSchema):
     known_image: bool | None = None
     """Whether the catalog knows the container's image."""
     upstream: bool | None = None
-    """Whether the container's image is made by the engine's own makers; a fork may be patched."""
+    """Whether the image is published by the engine's own project; a fork may be patched."""
     image_lacks: str | None = None
     """A compute capability that the image is known to have no code for."""
     after_entrypoint: Literal["engine", "shell"] | None = None
-    """The image starts its engine itself, and yet a program stands after it."""
+    """The image starts its engine itself, and yet a program follows it."""
     option: Texts | None = None
     """Any other option of `docker run`."""
     restart: Texts | None = None
     shm_above: Annotated[int, BeforeValidator(_bytes)] | None = None
     extra: Texts | None = None
-    """Patterns of words that the engine has no place for."""
+    """Patterns of arguments that the engine cannot place."""
     flaw: Literal["blank", "lost", "dash"] | None = None
-    """The text itself is broken: a blank after a backslash, flags behind the end, a dash that is none."""
+    """An error in the text: a blank after a backslash, flags after the end, a typographic dash."""
     predicate: Annotated[str, AfterValidator(_is_predicate)] | None = None
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
+    def _is_consistent(self) -> Self:
         if not self.model_fields_set:
             raise ValueError("needs at least one matcher")
-        about = {"bare", "value", "other_than", "above", "up_to", "number", "key"} & self.model_fields_set
-        if about and not self.flag:
-            raise ValueError(f"`{min(about)}` needs a `flag` to look at")
+        details = {
+            "bare",
+            "value",
+            "other_than",
+            "above",
+            "up_to",
+            "number",
+            "key",
+        } & self.model_fields_set
+        if details and not self.flag:
+            raise ValueError(f"`{min(details)}` needs a `flag`")
         return self
 
 
 class Fix(yaml_schema.FileSchema):
-    """A change after which the launch does what its author meant; one of these. `--fix` makes it."""
+    """A change after which the launch does what its author meant; exactly one. `--fix` applies it."""
 
     drop: Literal["true"] | None = None
-    """Take away what was seen: it does nothing, or repeats what is there."""
+    """Remove the match: it does nothing, or repeats something."""
     rename: str | None = None
     """Another flag with the same value."""
     set: str | None = None
@@ -131,7 +140,7 @@ class Rule(yaml_schema.FileSchema):
     id: Annotated[str, Field(pattern="^[a-z0-9]+(-[a-z0-9.]+)+$")]
     level: Level
     says: str
-    """What happens. May hold {name}, {value}, {image} and {model} of what was seen."""
+    """What happens. May contain {name}, {value}, {image} and {model} of the match."""
     when: When
     also: tuple[When, ...] = ()
     unless: tuple[When, ...] = ()
@@ -148,36 +157,32 @@ class RulesSchema(yaml_schema.FileSchema):
 
 
 def read_rules(path: str, text: str) -> tuple[Rule, ...]:
-    """The text of a rule file -> its rules, or BadSheet with the lines of its mistakes."""
-    found = yaml_schema.load(path, text, RulesSchema).rules
+    """Parse a rule file. Raise InvalidFile with the lines of its mistakes."""
+    parsed = yaml_schema.load(path, text, RulesSchema).rules
     seen: set[str] = set()
-    for index, rule in enumerate(found):
+    for index, rule in enumerate(parsed):
         if rule.id in seen:
             line = yaml_schema.read(path, text)[1]["rules", index, "id"]
             raise yaml_schema.InvalidFile(
                 f"{path}:{line}: there are two rules `{rule.id}`", next=f"correct {path}"
             )
         seen.add(rule.id)
-    return found
+    return parsed
 
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """Every rule that comes with firesteel."""
-    return tuple({rule.id: rule for _, found in rule_files() for rule in found}.values())
+    """Every rule of the package."""
+    return tuple({rule.id: rule for _, parsed in rule_files() for rule in parsed}.values())
 
 
 def rule_files() -> Iterator[tuple[str, tuple[Rule, ...]]]:
-    """The files of rules, each with its own."""
-    for path, text in _files():
-        yield path, read_rules(path, text)
-
-
-def _files() -> Iterator[tuple[str, str]]:
+    """The rule files of the package, each with its rules."""
     folder = files("firesteel") / "data" / "rules"
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.name.endswith(".yaml"):
-            yield f"rules/{entry.name}", entry.read_text("utf-8")
+            path = f"rules/{entry.name}"
+            yield path, read_rules(path, entry.read_text("utf-8"))
 
 
 def explain(rule_id: str) -> Rule:

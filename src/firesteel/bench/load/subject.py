@@ -69,15 +69,15 @@ def plan_of(plan: Plan) -> dict[str, Any]:
         "bytes_per_token": speed.bytes_per_token,
         "bandwidth_bytes_per_s": speed.bandwidth_bytes_per_s,
         "bound_tps": speed.bound_tokens_per_s,
-        "why": speed.why,
-        "rung": speed.rung,
+        "why": speed.explanation,
+        "rung": speed.basis,
         "at_depth": [[depth, asdict(band)] for depth, band in speed.at_depth],
         "drafts": bool(speed.drafted),
         "drafted": {each.text: asdict(each.decode_tokens_per_s) for each in speed.drafted},
     }
-    if speed.crowd:
-        crowd = speed.crowd
-        found["crowd"] = {"users": crowd.users, "each_tps": asdict(crowd.each_tokens_per_s)}
+    if speed.batch:
+        crowd = speed.batch
+        found["crowd"] = {"users": crowd.users, "each_tps": asdict(crowd.per_user_tokens_per_s)}
     if speed.prefill:
         found |= {
             "prefill_tps": asdict(speed.prefill.tokens_per_s),

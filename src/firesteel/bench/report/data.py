@@ -16,7 +16,7 @@ from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, RequestSample
 from firesteel.planner import Band
 from firesteel.planner.speed.constants import constants
-from firesteel.planner.speed.published import PublishedRun, origins
+from firesteel.planner.speed.published import PublishedRun, run_sources
 from firesteel.render.charts import LinePlot, RowChart
 
 _MAX_PUBLISHED = 24
@@ -67,7 +67,7 @@ class ReportData:
         return tuple(row for row in against_plan(self.run) if _is_plausible(row.planned))
 
     def published_comparisons(self) -> tuple[PublishedComparison, ...]:
-        urls = {name: origin.url for name, origin in origins().items()}
+        urls = {name: origin.url for name, origin in run_sources().items()}
         carried = constants().carried
         return against_published(self.run, self.published, urls, (carried.low, carried.high))
 

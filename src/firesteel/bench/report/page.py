@@ -202,12 +202,12 @@ def _chart(chart: ChartSection) -> Iterator[Markup]:
 
 
 def _sources(published: Sequence[PublishedRun]) -> Iterator[Markup]:
-    origins = published_runs.origins()
+    sources = published_runs.run_sources()
     rows = [
-        f'<li><a href="{(url := escape_text(origins[name].url))}" rel="noreferrer">{url}</a>, '
-        f"seen {origins[name].seen}</li>"
+        f'<li><a href="{(url := escape_text(sources[name].url))}" rel="noreferrer">{url}</a>, '
+        f"seen {sources[name].seen}</li>"
         for name in dict.fromkeys(row.source for row in published)
-        if name in origins
+        if name in sources
     ]
     if rows:
         yield element("h3", "Sources of reported figures")

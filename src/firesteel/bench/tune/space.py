@@ -177,8 +177,8 @@ class SearchSpace:
         speed = None if isinstance(made, str) else made.plan.speed
         if speed is None:
             return None
-        if goal == "throughput" and users > 1 and speed.crowd:
-            return speed.crowd.total_tokens_per_s.expected
+        if goal == "throughput" and users > 1 and speed.batch:
+            return speed.batch.total_tokens_per_s.expected
         drafted = {each.text: each.decode_tokens_per_s.expected for each in speed.drafted}
         plain = speed.decode_tokens_per_s.expected
         rates = [drafted.get(_DRAFTED_AS[text], plain) for text in texts]  # type: ignore[call-overload]  # a kind of text is a key, by its Literal

@@ -137,39 +137,41 @@ def _cache_json(plan: Plan) -> CacheJson:
 
 
 def _speed_json(speed: Speed) -> SpeedJson:
-    crowd, prompt, start = speed.crowd, speed.prefill, speed.start_up
+    crowd, prompt, start = speed.batch, speed.prefill, speed.start_up
     return SpeedJson(
         decode_tokens_per_s=band(speed.decode_tokens_per_s),
         bound_tokens_per_s=speed.bound_tokens_per_s,
         bytes_per_token=speed.bytes_per_token,
         bandwidth_bytes_per_s=speed.bandwidth_bytes_per_s,
-        rung=speed.rung,
-        why=speed.why,
+        rung=speed.basis,
+        why=speed.explanation,
         sources=list(speed.sources),
         parts_ms=dict(speed.parts_ms),
         at_depth=[DepthJson(depth=depth, decode_tokens_per_s=band(rate)) for depth, rate in speed.at_depth],
         crowd=CrowdJson(
             users=crowd.users,
-            each_tokens_per_s=band(crowd.each_tokens_per_s),
+            each_tokens_per_s=band(crowd.per_user_tokens_per_s),
             total_tokens_per_s=band(crowd.total_tokens_per_s),
-            why=crowd.why,
+            why=crowd.explanation,
         )
         if crowd
         else None,
         drafted=[
-            DraftedJson(text=each.text, decode_tokens_per_s=band(each.decode_tokens_per_s), why=each.why)
+            DraftedJson(
+                text=each.text, decode_tokens_per_s=band(each.decode_tokens_per_s), why=each.explanation
+            )
             for each in speed.drafted
         ],
         prefill=PrefillJson(
             prompt_tokens=prompt.prompt_tokens,
             tokens_per_s=band(prompt.tokens_per_s),
             ttft_ms=band(prompt.ttft_ms),
-            why=prompt.why,
+            why=prompt.explanation,
         )
         if prompt
         else None,
         start_up=[
-            PhaseJson(name=phase.name, seconds=band(phase.seconds), why=phase.why)
+            PhaseJson(name=phase.name, seconds=band(phase.seconds), why=phase.explanation)
             for phase in (start.phases if start else ())
         ],
     )
@@ -187,9 +189,10 @@ def plan_json(proposal: Proposal, others: tuple[Proposal, ...]) -> PlanJson:
         memory=MemoryJson(
             verdict=memory.verdict,
             needed_bytes=band(memory.needed),
-            room_bytes=memory.room_bytes,
+            room_bytes=memory.budget_bytes,
             parts=[
-                PartJson(name=p.name, bytes=band(p.bytes), basis=p.basis, why=p.why) for p in memory.parts
+                PartJson(name=p.name, bytes=band(p.bytes), basis=p.basis, why=p.explanation)
+                for p in memory.parts
             ],
         ),
         cache=_cache_json(plan),
@@ -218,7 +221,7 @@ def model_row(proposal: Proposal) -> ModelRowJson:
         can_run=proposal.can_run,
         needed_bytes=band(plan.memory.needed),
         decode_tokens_per_s=band(plan.speed.decode_tokens_per_s) if plan.speed else None,
-        speed_from=plan.speed.rung if plan.speed else None,
+        speed_from=plan.speed.basis if plan.speed else None,
         weights_from=model.weights.provenance,
         quality=[{"suite": q.suite, "baseline": q.baseline, "this": q.this} for q in recipe.quality],
     )

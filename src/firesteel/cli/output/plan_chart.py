@@ -28,22 +28,22 @@ def _memory(plan: Plan) -> RowChart:
         label = show_bytes(round(part.bytes.expected))
         rows.append(Row(part.name, label, bar=(start, start + size), whisker=whisker))
         start += size
-    available = plan.memory.room_bytes
+    available = plan.memory.budget_bytes
     limit = (available / 2**30, f"available: {show_bytes(available)}")
     return RowChart("Memory", Axis("GiB"), tuple(rows), limit=limit, colours=COLOURS)
 
 
 def _speed(speed: Speed) -> RowChart:
     limit = (speed.bound_tokens_per_s, f"bandwidth limit: {speed.bound_tokens_per_s:.0f}")
-    title = f"Decode, {speed.rung}, {show_bytes(speed.bytes_per_token)} read per token"
+    title = f"Decode, {speed.basis}, {show_bytes(speed.bytes_per_token)} read per token"
     return RowChart(title, Axis("tok/s"), tuple(_rates(speed)), limit=limit, colours=COLOURS)
 
 
 def _rates(speed: Speed) -> Iterator[Row]:
     yield _rate("one user", speed.decode_tokens_per_s)
     yield from (_rate(f"at {depth:,} tokens", rate) for depth, rate in speed.at_depth if depth > 1024)
-    if speed.crowd:
-        yield _rate(f"each of {speed.crowd.users} users", speed.crowd.each_tokens_per_s)
+    if speed.batch:
+        yield _rate(f"each of {speed.batch.users} users", speed.batch.per_user_tokens_per_s)
 
 
 def _rate(name: str, band: Band) -> Row:

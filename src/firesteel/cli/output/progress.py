@@ -80,5 +80,5 @@ def _planned(event: PlanReady) -> str:
     checked = f", {worries} warnings" if worries else ", no rule objects"
     return (
         f"{proposal.name}: {memory.verdict}, {show_bytes(round(memory.needed.expected))} "
-        f"of {show_bytes(memory.room_bytes)}{fast}{checked}"
+        f"of {show_bytes(memory.budget_bytes)}{fast}{checked}"
     )

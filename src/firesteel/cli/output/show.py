@@ -96,7 +96,7 @@ def host_rows(host: Host) -> list[Row]:
 def memory_bar(memory: MemoryAccount) -> Text:
     """The host's whole memory as one bar; what goes past the room is red and marked `!`."""
     total = max(memory.host_total_bytes, round(memory.needed.expected))
-    limit = round(_BAR_WIDTH * memory.room_bytes / total)
+    limit = round(_BAR_WIDTH * memory.budget_bytes / total)
     cells: list[tuple[str, str]] = []
     for part in memory.parts:
         fill = _FILLS.get(part.name, _REST)
@@ -139,9 +139,10 @@ def plan_view(proposal: Proposal, others: tuple[Proposal, ...]) -> Group:
 
 def _memory_table(memory: MemoryAccount) -> Table:
     rows: list[Sequence[RenderableType]] = [
-        (part.name, bytes_band(part.bytes), part.basis, Text(part.why, style="dim")) for part in memory.parts
+        (part.name, bytes_band(part.bytes), part.basis, Text(part.explanation, style="dim"))
+        for part in memory.parts
     ]
-    room = f"room {show_bytes(memory.room_bytes)}"
+    room = f"room {show_bytes(memory.budget_bytes)}"
     rows.append((Text("needed", style="bold"), Text(bytes_band(memory.needed), style="bold"), "", room))
     return table(("memory", "bytes", "how known", "why"), rows)
 
@@ -180,18 +181,18 @@ def _printed_rows(plan: Plan) -> list[Row]:
 def _speed_rows(speed: Speed) -> list[Row]:
     """One line a figure; where each comes from stands under the first."""
     rows: list[Row] = [
-        ("decode", f"{speed_band(speed.decode_tokens_per_s)} for one user, {_RUNGS[speed.rung]}"),
-        ("", Text(f"{speed.why}; {show_bytes(speed.bytes_per_token)} read a token", style="dim")),
+        ("decode", f"{speed_band(speed.decode_tokens_per_s)} for one user, {_RUNGS[speed.basis]}"),
+        ("", Text(f"{speed.explanation}; {show_bytes(speed.bytes_per_token)} read a token", style="dim")),
     ]
     deeper = [(depth, rate) for depth, rate in speed.at_depth if depth > 1024]
     if deeper:
         words = ", ".join(f"{show_count(depth)} in: {rate.expected:.0f}" for depth, rate in deeper)
         rows.append(("deeper", f"{words} tok/s"))
-    if speed.crowd:
-        crowd = speed.crowd
+    if speed.batch:
+        crowd = speed.batch
         total = speed_band(crowd.total_tokens_per_s)
         rows.append(
-            (f"{crowd.users} users", f"{crowd.each_tokens_per_s.expected:.0f} tok/s each, {total} in all")
+            (f"{crowd.users} users", f"{crowd.per_user_tokens_per_s.expected:.0f} tok/s each, {total} in all")
         )
     if speed.drafted:
         kinds = (
@@ -257,11 +258,11 @@ def _part(memory: MemoryAccount, name: str) -> str:
 
 
 def _left(memory: MemoryAccount) -> int:
-    return memory.room_bytes - round(memory.needed.expected)
+    return memory.budget_bytes - round(memory.needed.expected)
 
 
 def _speed_cell(speed: Speed | None) -> str:
-    return f"{speed_band(speed.decode_tokens_per_s)}, {speed.rung}" if speed else "not known"
+    return f"{speed_band(speed.decode_tokens_per_s)}, {speed.basis}" if speed else "not known"
 
 
 def _prompt_cell(speed: Speed | None) -> str:

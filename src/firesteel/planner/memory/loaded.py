@@ -1,8 +1,8 @@
-"""Weights as an engine holds them, which is not always as the checkpoint stores them.
+"""Weights as the engine holds them in memory, which is not always how the checkpoint stores them.
 
-A kernel takes matrices whose sides are multiples of its tile. vLLM pads the MXFP4 experts of gpt-oss
-when it makes room for them, so the padding takes memory and is read with every token: Marlin makes
-2944 x 3072 of 2880 x 2880, which is 9 % more.
+A kernel takes matrices whose sides are multiples of its tile. vLLM pads the MXFP4 experts of gpt-oss when it
+allocates them, so the padding takes memory and is read with every token: Marlin turns 2880 x 2880 into
+2944 x 3072, which is 9 % more.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _TILES = {
 """By `--moe-backend`: what hidden and intermediate size are rounded up to, as in vLLM 0.28's
 `model_executor/layers/fused_moe/oracle/mxfp4.py`."""
 _DEFAULT = "marlin"
-"""What is left on a GB10 when the others refuse it; elsewhere it is the most that a backend pads."""
+"""The only backend that accepts a GB10; elsewhere it is the one that pads most."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedWeights:
     stored: Weights
     padding_bytes: int = 0
-    padding_why: str = ""
+    padding_reason: str = ""
 
     @property
     def weights(self) -> Weights:
@@ -46,8 +46,8 @@ class LoadedWeights:
 
 def loaded_weights(launch: Launch, shape: Architecture, weights: Weights) -> LoadedWeights:
     weights = _without_idle_drafter(launch, weights)
-    said = launch.flags.get("moe-backend")
-    backend = said.replace("-", "_") if isinstance(said, str) and said != "auto" else _DEFAULT
+    flag = launch.flags.get("moe-backend")
+    backend = flag.replace("-", "_") if isinstance(flag, str) and flag != "auto" else _DEFAULT
     experts = shape.experts * len(shape.layers)
     if launch.engine != "vllm" or shape.model_type != "gpt_oss" or backend not in _TILES or not experts:
         return LoadedWeights(weights)
@@ -56,14 +56,15 @@ def loaded_weights(launch: Launch, shape: Architecture, weights: Weights) -> Loa
     if width is None:
         return LoadedWeights(weights)
     hidden_tile, width_tile = _TILES[backend]
-    hidden, wide = _round(shape.hidden_size, hidden_tile), _round(width, width_tile)
-    padding = experts * (_expert_bytes(hidden, wide) - _expert_bytes(shape.hidden_size, width))
-    why = f"{backend} pads MXFP4 experts of {width} x {shape.hidden_size} to {wide} x {hidden}"
-    return LoadedWeights(weights, padding, why)
+    padded_hidden, padded_width = _round_up(shape.hidden_size, hidden_tile), _round_up(width, width_tile)
+    expert_padding = _expert_bytes(padded_hidden, padded_width) - _expert_bytes(shape.hidden_size, width)
+    size, padded = f"{width} x {shape.hidden_size}", f"{padded_width} x {padded_hidden}"
+    reason = f"{backend} pads MXFP4 experts of {size} to {padded}"
+    return LoadedWeights(weights, experts * expert_padding, reason)
 
 
 def _without_idle_drafter(launch: Launch, weights: Weights) -> Weights:
-    """vLLM and SGLang load a checkpoint's own draft layers only when told to draft."""
+    """vLLM and SGLang load the draft layers of a checkpoint only when speculation is on."""
     drafts = speculative_tokens(launch.flags) or "speculative-algorithm" in launch.flags
     if launch.engine == "llamacpp" or drafts or Role.DRAFTER not in weights.bytes_by_role:
         return weights
@@ -75,7 +76,7 @@ def _without_idle_drafter(launch: Launch, weights: Weights) -> Weights:
         bytes_by_format={
             key: size for key, size in weights.bytes_by_format.items() if key[0] is not Role.DRAFTER
         },
-        source=f"{weights.source}; without its drafter, which is not loaded",
+        source=f"{weights.source}; without the drafter, which is not loaded",
     )
 
 
@@ -85,10 +86,10 @@ def _expert_bytes(hidden: int, width: int) -> int:
 
 
 def _intermediate_size(stored: int, experts: int, hidden: int) -> int | None:
-    """The size at which that many bytes are MXFP4 experts; None when they are something else, as BF16."""
+    """The size at which that many bytes are MXFP4 experts; None when they have another format, as BF16."""
     width = round((stored / experts - 2 * hidden) / (3 * hidden * 17 / 32 + 4))
     return width if width <= 4 * hidden and experts * _expert_bytes(hidden, width) == stored else None
 
 
-def _round(size: int, tile: int) -> int:
+def _round_up(size: int, tile: int) -> int:
     return -(-size // tile) * tile

@@ -1,7 +1,7 @@
-"""The memory that a launch lives in: the host's, or that of a GPU that has its own.
+"""The memory that a launch uses: the host's, or that of a GPU with its own memory.
 
-On a GB10 and on a machine without a GPU that is the same pool. In any other machine a container with a
-GPU loads its weights into the GPU's memory, and the host's memory says nothing about whether they fit.
+On a GB10 and on a machine without a GPU there is one pool. On any other machine a container with a GPU
+loads its weights into the GPU's memory, and the host's memory says nothing about whether they fit.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from firesteel.units import GIB
 @dataclass(frozen=True, slots=True)
 class MemoryPool:
     total_bytes: int
-    room_bytes: int
+    budget_bytes: int
+    """What a launch may use."""
     keep_free_bytes: int
     bandwidth_bytes_per_s: float | None
     hardware: str | None
-    """Name of the hardware file, for what runs on its GPU."""
+    """Name of the hardware file, for a launch that runs on its GPU."""
     has_gpu: bool
     is_host_memory: bool = True
     note: str | None = None
 
 
 def pool(launch: Launch, host: Host) -> MemoryPool:
-    """With several GPUs, the smallest: whichever the engine takes, it fits."""
+    """With several GPUs, that of the smallest: then the launch fits whichever GPU the engine takes."""
     shared = MemoryPool(
         host.memory_total_bytes,
         host.room_bytes,
@@ -43,18 +44,18 @@ def pool(launch: Launch, host: Host) -> MemoryPool:
     sizes = [gpu.memory_bytes for gpu in discrete if gpu.memory_bytes]
     if not sizes:
         note = (
-            f"the memory of {discrete[0].name} is not known, so this is planned with the host's; "
-            "`nvidia-smi --query-gpu=memory.total --format=csv` would tell"
+            f"the memory of {discrete[0].name} is not known, so this plan uses the host's; "
+            "`nvidia-smi --query-gpu=memory.total --format=csv` shows it"
         )
         return replace(shared, bandwidth_bytes_per_s=None, note=note)
     total = min(sizes)
-    kept = max(GIB, total // 20)
+    keep_free = max(GIB, total // 20)
     return replace(
         shared,
         total_bytes=total,
-        room_bytes=max(0, total - kept),
-        keep_free_bytes=kept,
+        budget_bytes=max(0, total - keep_free),
+        keep_free_bytes=keep_free,
         bandwidth_bytes_per_s=None,
         is_host_memory=False,
-        note=f"planned for the memory of one {discrete[0].name}, as if empty; its bandwidth is not known",
+        note=f"planned for the whole memory of one {discrete[0].name}; its bandwidth is not known",
     )

@@ -1,11 +1,11 @@
-"""Over several Sparks: what each of them holds when a model is split tensor by tensor.
+"""Tensor parallelism over several Sparks: what each of them holds.
 
-Matrices are cut, so every Spark has its part of them; norms and routers are whole on each, and so are MLA's
-projections into its latents and a sparse layer's indexer. KV heads are shared out until there is one a Spark;
-after that each keeps a copy. A latent cache (MLA) has no heads, and every Spark keeps all of it.
-vLLM refuses what does not come out even: `verify_with_parallel_config` in its `config/model.py` (0.32, seen
-2026-11-15) for queries, the attention layers of its models for keys, `MambaMixer2` for Mamba's heads.
-FP8 with a scale for each block of 128 x 128 cannot be cut through a block: `validate_fp8_block_shape` and
+Matrices are split, so every Spark has a part of them; norms and routers are replicated, and so are MLA's
+projections into its latents and a sparse layer's indexer. KV heads are distributed until there is one per
+Spark; after that they are copied. A latent cache (MLA) has no heads, and every Spark holds all of it. vLLM
+refuses what does not divide evenly: `verify_with_parallel_config` in its `config/model.py` (0.32, seen
+2026-11-15) for queries, the attention layers of its models for keys, `MambaMixer2` for Mamba's heads. FP8
+with a scale for each block of 128 x 128 cannot be split inside a block: `validate_fp8_block_shape` and
 `validate_fp8_block_shape_moe` in `quantization/utils/fp8_utils.py` of the same release.
 """
 
@@ -28,89 +28,84 @@ from firesteel.facts import (
     Weights,
 )
 
-_WHOLE = (Role.NORMS, Role.ROUTER)
+_REPLICATED = (Role.NORMS, Role.ROUTER)
 _BLOCK = 128
-"""Rows and columns for each scale, in every checkpoint of block FP8 that is known."""
+"""Rows and columns per scale, in every known checkpoint of block FP8."""
 _SCALE_BYTES = (2, 4)
-_MANY = (1, 2, 4, 8)
+_SPARK_COUNTS = (1, 2, 4, 8)
 
 
 def split_weights(weights: Weights, sparks: int) -> Weights:
-    """One Spark's part."""
+    """The share of one Spark."""
     if sparks < 2:
         return weights
 
     attention = weights.bytes_by_role.get(Role.ATTENTION, 0)
-    kept = weights.replicated_bytes / attention if attention else 0.0
+    replicated = weights.replicated_bytes / attention if attention else 0.0
 
     def part(role: Role, size: int) -> int:
-        if role in _WHOLE:
+        if role in _REPLICATED:
             return size
-        whole = round(size * kept) if role is Role.ATTENTION else 0
+        whole = round(size * replicated) if role is Role.ATTENTION else 0
         return whole - (whole - size) // sparks
 
     return replace(
         weights,
         bytes_by_role={role: part(role, size) for role, size in weights.bytes_by_role.items()},
         bytes_by_format={key: part(key[0], size) for key, size in weights.bytes_by_format.items()},
-        source=f"{weights.source}; one of {sparks} parts",
+        source=f"{weights.source}; the part of one Spark of {sparks}",
     )
 
 
-def insist_on_even_parts(
+def check_even_split(
     shape: Architecture, sparks: int, weights: Weights | None = None, has_whole_experts: bool = False
 ) -> None:
-    """Raises when heads or blocks do not come out even, with the numbers of Sparks for which they do.
+    """Raise when heads or blocks do not divide evenly, and name the numbers of Sparks for which they do.
 
-    `has_whole_experts`: they are dealt out one by one, and none of them is cut.
+    `has_whole_experts`: expert parallelism, which distributes whole experts and splits none.
     """
     width = shape.feed_forward_size if weights and _has_blocks(shape, weights) else 0
     width = 0 if shape.is_moe and has_whole_experts else width
-    uncut, heads_work = _cuts_no_block(width, sparks), _comes_out_even(shape, sparks)
-    if uncut and heads_work:
+    if not _heads_divide(shape, sparks):
+        heads = sorted({f"{count} {kind}" for kind, count in _heads(shape)})
+        reason = f"{' and '.join(heads)} heads cannot be divided over {sparks} Sparks"
+    elif not _blocks_divide(width, sparks):
+        what = "experts" if shape.is_moe else "MLPs"
+        reason = (
+            f"{what} {width:,} wide are {width / sparks:g} wide on each of {sparks} Sparks, and the FP8 of "
+            f"this checkpoint has one scale for {_BLOCK}"
+        )
+    else:
         return
-    works = [each for each in _MANY if _comes_out_even(shape, each) and _cuts_no_block(width, each)]
-    do = ", ".join(map(str, works)) or "none"
-    why = _heads_words(shape, sparks) if not heads_work else _block_words(shape, width, sparks)
-    raise UsageError(f"{why}; {do} would do", next=f"--nodes {works[-1] if works else 1}")
+    possible = [
+        count for count in _SPARK_COUNTS if _heads_divide(shape, count) and _blocks_divide(width, count)
+    ]
+    choices = ", ".join(map(str, possible)) or "no number"
+    raise UsageError(f"{reason}; {choices} would work", next=f"--nodes {possible[-1] if possible else 1}")
 
 
-def _heads_words(shape: Architecture, sparks: int) -> str:
-    heads = sorted({f"{many} {what}" for what, many in _heads(shape)})
-    return f"{' and '.join(heads)} heads cannot be shared out over {sparks} Sparks"
-
-
-def _block_words(shape: Architecture, width: int, sparks: int) -> str:
-    what = "experts" if shape.is_moe else "MLPs"
-    return (
-        f"{what} {width:,} wide are {width / sparks:g} wide on each of {sparks} Sparks, and the FP8 of this "
-        f"checkpoint has one scale for {_BLOCK}"
-    )
-
-
-def _cuts_no_block(width: int, sparks: int) -> bool:
-    """One Spark cuts nothing."""
+def _blocks_divide(width: int, sparks: int) -> bool:
     return sparks < 2 or width % (sparks * _BLOCK) == 0
 
 
 def _has_blocks(shape: Architecture, weights: Weights) -> bool:
-    """Whether the bytes are a whole number of matrices in FP8, each with a scale for every block.
+    """Whether the bytes are a whole number of FP8 matrices, each with a scale for every block.
 
-    With scales for rows or tensors, or in 16 bits, they are not; a sum that is neither says nothing.
+    With scales per row or tensor, or in 16 bits, they are not.
     """
     role = Role.ROUTED_EXPERTS if shape.is_moe else Role.DENSE_MLP
-    size, wide, high = weights.bytes_by_role.get(role, 0), shape.feed_forward_size, shape.hidden_size
-    if not size or not wide:
+    size, width, height = weights.bytes_by_role.get(role, 0), shape.feed_forward_size, shape.hidden_size
+    if not size or not width:
         return False
-    blocks = -(-wide // _BLOCK) * -(-high // _BLOCK)
-    return any(size % (wide * high + blocks * each) == 0 for each in _SCALE_BYTES)
+    blocks = -(-width // _BLOCK) * -(-height // _BLOCK)
+    return any(size % (width * height + blocks * scale) == 0 for scale in _SCALE_BYTES)
 
 
-def _comes_out_even(shape: Architecture, sparks: int) -> bool:
-    """Keys may be fewer than Sparks, when each is copied to the same number of them."""
+def _heads_divide(shape: Architecture, sparks: int) -> bool:
+    """There may be fewer KV heads than Sparks if each is copied to the same number of Sparks."""
     return all(
-        many % sparks == 0 or (what == "KV" and many < sparks and sparks % many == 0)
-        for what, many in _heads(shape)
+        count % sparks == 0 or (kind == "KV" and count < sparks and sparks % count == 0)
+        for kind, count in _heads(shape)
     )
 
 
@@ -125,13 +120,13 @@ def _heads(shape: Architecture) -> Iterator[tuple[str, int]]:
 
 
 def split_shape(shape: Architecture, sparks: int) -> Architecture:
-    """The layers as one Spark keeps their past."""
+    """The layers with the KV heads and states that one Spark holds."""
     if sparks < 2:
         return shape
-    return replace(shape, layers=tuple(_layer(layer, sparks) for layer in shape.layers))
+    return replace(shape, layers=tuple(_split_layer(layer, sparks) for layer in shape.layers))
 
 
-def _layer(layer: Layer, sparks: int) -> Layer:
+def _split_layer(layer: Layer, sparks: int) -> Layer:
     if isinstance(layer, FullAttention | SlidingAttention | ChunkedAttention | SparseAttention):
         return replace(layer, kv_heads=max(1, layer.kv_heads // sparks))
     if isinstance(layer, LinearAttention):

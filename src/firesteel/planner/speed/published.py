@@ -1,8 +1,8 @@
-"""What people measured on a GB10, as shipped in `data/measured`.
+"""Published measurements on a GB10, from `data/measured`.
 
-`runs.csv` has one published figure a row, `sources.yaml` where each comes from and under which licence.
-Plans look up runs of their own model; `scripts/calibrate` fits the cost of everything else to all of them,
-with the shapes of `measured_models.py`.
+`runs.csv` has one published figure per row; `sources.yaml` says where each comes from and under which
+licence. A plan looks up the runs of its own model. `scripts/calibrate` fits the cost model to all runs
+whose model it knows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib.resources import files
 from firesteel import yaml_schema
 
 CALIBRATED = {"vllm": {"djangodevreng"}, "llamacpp": {"ggml", "ggml-nemotron", "llmfit"}}
-"""By engine, the sources that its costs are fitted to; the others are only compared."""
+"""By engine, the sources that its costs are fitted to; runs of other sources are only compared."""
 _FOLDER = files("firesteel") / "data" / "measured"
 
 
@@ -30,16 +30,16 @@ class PublishedRun:
     """Hub id where the source names it, with `:TAG` for one file of a GGUF repository; else empty."""
     quant: str
     path: str
-    """The kernels that were asked for: `marlin`, or empty."""
+    """The kernels that the run asked for: `marlin`, or empty."""
     shape: str
     layout: str
-    """Both name an entry of `models.yaml`; empty where shape or layout are not known."""
+    """Shape and layout name an entry of `models.yaml`; empty where they are not known."""
     kv_dtype: str
     engine: str
     version: str
     sparks: int
     depth: int | None
-    """Tokens in the prompt. Half the answer comes on top while it is written."""
+    """Tokens in the prompt. On average half of the answer is added while it is generated."""
     generated: int
     users: int
     speculation: str
@@ -51,7 +51,7 @@ class PublishedRun:
     prefill_tps: float | None
     ttft_ms: float | None
     kind: str
-    """Empty: measured. Else `approx`, `range_mid` or `served_rate`, as the source gives it."""
+    """Empty: measured. Otherwise `approx`, `range_mid` or `served_rate`, as the source gives it."""
     source: str
     note: str
 
@@ -74,28 +74,31 @@ class PublishedRun:
         )
 
     def is_of(self, names: Collection[str]) -> bool:
-        """Sources on several Sparks name a model and a format, not a repository."""
+        """Whether it measured one of these Hub ids.
+
+        Sources of runs on several Sparks name a model and a format, not a repository.
+        """
         if self.checkpoint or self.sparks == 1:
             return self.checkpoint in names
-        called = {_plain_name(self.model, self.quant)}
-        if self.model.startswith("gpt-oss") and self.quant == "MXFP4":  # its own format, so not in its name
-            called.add(_plain_name(self.model))
-        return not called.isdisjoint(_plain_name(name.rpartition("/")[2]) for name in names)
+        own_names = {_plain_name(self.model, self.quant)}
+        if self.model.startswith("gpt-oss") and self.quant == "MXFP4":  # its native format, not in its name
+            own_names.add(_plain_name(self.model))
+        return not own_names.isdisjoint(_plain_name(name.rpartition("/")[2]) for name in names)
 
 
-def _plain_name(*words: str) -> str:
-    return "-".join(words).lower().removeprefix("nvidia-")
+def _plain_name(*parts: str) -> str:
+    return "-".join(parts).lower().removeprefix("nvidia-")
 
 
-class OriginSchema(yaml_schema.FileSchema):
+class RunSourceSchema(yaml_schema.FileSchema):
     url: str
     seen: date
     licence: str
     credit: str | None = None
 
 
-class OriginsSchema(yaml_schema.FileSchema):
-    sources: dict[str, OriginSchema]
+class RunSourcesSchema(yaml_schema.FileSchema):
+    sources: dict[str, RunSourceSchema]
 
 
 @cache
@@ -124,25 +127,23 @@ def _run(row: Mapping[str, str]) -> PublishedRun:
 
 @cache
 def runs_of(checkpoint: str, engine: str, sparks: int = 1) -> tuple[PublishedRun, ...]:
-    """Plain runs of a model in an engine. `org/repo:TAG` finds runs that name no tag too.
-
-    Only lines that hold the name are read: a plan should not wait for a thousand others.
-    """
+    """Plain runs of a model in an engine. `org/repo:TAG` also finds runs that name no tag."""
     names = {checkpoint, checkpoint.partition(":")[0]} - {""}
     head, *rest = _lines()
-    held = (line for line in rest if sparks > 1 or any(name in line for name in names))
-    found = (_run(row) for row in csv.DictReader((head, *held)))
-    alike = (run for run in found if run.engine == engine and run.sparks == sparks)
-    return tuple(run for run in alike if run.is_plain_on_several and run.is_of(names))
+    # Parse only the lines that contain the name: a plan should not wait for a thousand others.
+    lines = (line for line in rest if sparks > 1 or any(name in line for name in names))
+    return tuple(
+        run
+        for run in map(_run, csv.DictReader((head, *lines)))
+        if run.engine == engine and run.sparks == sparks and run.is_plain_on_several and run.is_of(names)
+    )
 
 
 @cache
-def origins() -> Mapping[str, OriginSchema]:
-    return yaml_schema.load(
-        "sources.yaml", (_FOLDER / "sources.yaml").read_text("utf-8"), OriginsSchema
-    ).sources
+def run_sources() -> Mapping[str, RunSourceSchema]:
+    return yaml_schema.load_data("measured/sources.yaml", RunSourcesSchema).sources
 
 
-def known(engine: str | None = None) -> Iterator[PublishedRun]:
+def runs_with_layout(engine: str | None = None) -> Iterator[PublishedRun]:
     """Runs whose shape and layout are known, so that their bytes can be counted."""
     return (run for run in runs() if run.layout and run.decode_tps and engine in (None, run.engine))

@@ -1,7 +1,7 @@
-"""What drafting gains, by kind of text.
+"""What speculative decoding gains, by kind of text.
 
-A drafter guesses some tokens and the model verifies them in one step. The gain is the tokens accepted a
-step over what the longer step costs, and how many are accepted hangs on the text: on one server prose
+A drafter proposes some tokens and the model verifies them in one step. The gain is the number of accepted
+tokens per step over the cost of the longer step, and acceptance depends on the text: on one server prose
 went at 50 tok/s and JSON at 202. So there is a range for each kind of text and no single number.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Literal
 
 from firesteel import yaml_schema
@@ -18,16 +17,16 @@ from firesteel.facts.evidence import Evidence, Sources
 from firesteel.launch import Launch
 from firesteel.planner.band import Band
 
-Text = Literal["prose", "conversation", "code", "reasoning", "structured"]
+TextKind = Literal["prose", "conversation", "code", "reasoning", "structured"]
 
 
 @dataclass(frozen=True, slots=True)
 class DraftedSpeed:
-    """Decoding with the launch's own drafter, on one kind of text."""
+    """Decode speed with the drafter of the launch, on one kind of text."""
 
-    text: Text
+    text: TextKind
     decode_tokens_per_s: Band
-    why: str
+    explanation: str
     sources: tuple[str, ...]
 
 
@@ -49,52 +48,51 @@ class RangeSchema(yaml_schema.FileSchema):
 
 class SpeculationSchema(yaml_schema.FileSchema):
     gains: tuple[GainSchema, ...]
-    texts: dict[Text, RangeSchema]
+    texts: dict[TextKind, RangeSchema]
     texts_source: Evidence
 
 
-def method(launch: Launch) -> str | None:
+@cache
+def _schema() -> SpeculationSchema:
+    return yaml_schema.load_data("speed/speculation.yaml", SpeculationSchema)
+
+
+def draft_method(launch: Launch) -> str | None:
     """How the launch drafts: `mtp`, `dflash`, another name, or None when it does not."""
-    config = launch.flags.get("speculative-config")
-    said = config.get("method") or "draft model" if isinstance(config, dict) else None
-    said = said or launch.flags.get("speculative-algorithm")
-    if not said and {"model-draft", "hf-repo-draft", "spec-type"} & launch.flags.keys():
-        said = launch.flags.get("spec-type") or "draft model"
-    if not isinstance(said, str):
+    flags = launch.flags
+    config = flags.get("speculative-config")
+    method = config.get("method") or "draft model" if isinstance(config, dict) else None
+    method = method or flags.get("speculative-algorithm")
+    if not method and {"model-draft", "hf-repo-draft", "spec-type"} & flags.keys():
+        method = flags.get("spec-type") or "draft model"
+    if not isinstance(method, str):
         return None
-    lower = said.lower()
-    if "mtp" in lower or lower == "nextn":
+    method = method.lower()
+    if "mtp" in method or method == "nextn":
         return "mtp"
-    return "dflash" if "dflash" in lower else lower
+    return "dflash" if "dflash" in method else method
 
 
-def drafted(launch: Launch, shape: Architecture, plain: Band) -> tuple[DraftedSpeed, ...]:
-    """Empty when the launch drafts nothing. `plain` is one user without drafting."""
-    how = method(launch)
-    if how is None:
+def drafted_speeds(launch: Launch, shape: Architecture, plain: Band) -> tuple[DraftedSpeed, ...]:
+    """Empty when the launch does not draft. `plain` is the speed of one user without drafting."""
+    method = draft_method(launch)
+    if method is None:
         return ()
-    sheet = _sheet()
+    known = _schema()
     gain = next(
-        each for each in sheet.gains if each.method in (how, "other") and each.moe in (None, shape.is_moe)
+        row for row in known.gains if row.method in (method, "other") and row.moe in (None, shape.is_moe)
     )
-    urls = tuple(dict.fromkeys((*(source.url for source in gain.sources), sheet.texts_source.url)))
+    urls = tuple(dict.fromkeys((*(source.url for source in gain.sources), known.texts_source.url)))
     return tuple(
         DraftedSpeed(
             text,
             Band(
-                plain.low * gain.low * of.low,
-                plain.expected * gain.expected * of.expected,
-                plain.high * gain.high * of.high,
+                plain.low * gain.low * factor.low,
+                plain.expected * gain.expected * factor.expected,
+                plain.high * gain.high * factor.high,
             ),
-            f"{how}: {gain.why}",
+            f"{method}: {gain.why}",
             urls,
         )
-        for text, of in sheet.texts.items()
+        for text, factor in known.texts.items()
     )
-
-
-@cache
-def _sheet() -> SpeculationSchema:
-    name = "speculation.yaml"
-    text = (files("firesteel") / "data" / "speed" / name).read_text("utf-8")
-    return yaml_schema.load(name, text, SpeculationSchema)

@@ -1,14 +1,13 @@
-"""How long until a launch answers: process, weights, compiling, graphs, each with its band.
+"""How long a launch takes until it answers: process, weights, compilation, CUDA graphs, each with a band.
 
-Loading is bytes over a rate that depends on how they are read; the rest is the engine's own. Public logs
-of a GB10 are few, so bands are wide, and what was only estimated says so.
+Loading takes bytes over a rate that depends on how they are read; the other phases belong to the engine.
+There are few public logs of a GB10, so bands are wide, and estimates are marked as such.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 from firesteel import yaml_schema
 from firesteel.facts.evidence import Evidence
@@ -21,8 +20,8 @@ class StartPhase:
     name: str
     seconds: Band
     is_first_only: bool
-    """A cache that is kept from an earlier start saves it."""
-    why: str
+    """Skipped when the caches of an earlier start are still there."""
+    explanation: str
     source: str
 
 
@@ -37,9 +36,8 @@ class StartUp:
 
     @property
     def again_seconds(self) -> Band:
-        """Of a later one, whose caches were kept."""
-        kept = (phase.seconds for phase in self.phases if not phase.is_first_only)
-        return sum(kept, Band.exactly(0))
+        """Of a later start, with warm caches."""
+        return sum((phase.seconds for phase in self.phases if not phase.is_first_only), Band.exactly(0))
 
 
 class PhaseSchema(yaml_schema.FileSchema):
@@ -68,33 +66,32 @@ class StartUpSchema(yaml_schema.FileSchema):
     sources: dict[str, Evidence]
 
 
-def start_up(launch: Launch, weight_bytes: int) -> StartUp:
-    sheet = _sheet()
+@cache
+def _schema() -> StartUpSchema:
+    return yaml_schema.load_data("speed/startup.yaml", StartUpSchema)
+
+
+def predict_start_up(launch: Launch, weight_bytes: int) -> StartUp:
+    known = _schema()
     phases = [
         StartPhase(
-            each.name,
-            Band(each.low, each.expected, each.high),
-            each.first,
-            sheet.sources[each.source].note or "",
-            sheet.sources[each.source].url,
+            phase.name,
+            Band(phase.low, phase.expected, phase.high),
+            phase.first,
+            known.sources[phase.source].note or "",
+            known.sources[phase.source].url,
         )
-        for each in sheet.phases
-        if each.engine == launch.engine and launch.flags.get(each.unless or "") is not True
+        for phase in known.phases
+        if phase.engine == launch.engine and launch.flags.get(phase.unless or "") is not True
     ]
-    return StartUp((phases[0], _load(sheet, launch, weight_bytes), *phases[1:]))
+    return StartUp((phases[0], _load_phase(known, launch, weight_bytes), *phases[1:]))
 
 
-def _load(sheet: StartUpSchema, launch: Launch, weight_bytes: int) -> StartPhase:
-    said = launch.flags.get("load-format") or launch.flags.get("load-mode")
-    rate = next(each for each in sheet.loads if each.engine == launch.engine and each.format in (None, said))
+def _load_phase(known: StartUpSchema, launch: Launch, weight_bytes: int) -> StartPhase:
+    format = launch.flags.get("load-format") or launch.flags.get("load-mode")
+    rate = next(row for row in known.loads if row.engine == launch.engine and row.format in (None, format))
     gigabytes = weight_bytes / 1e9 / max(1, launch.sparks)
     seconds = Band(gigabytes / rate.high, gigabytes / rate.expected, gigabytes / rate.low)
-    words = f"{gigabytes:.0f} GB at {rate.low:g} to {rate.high:g} GB/s: {sheet.sources[rate.source].note}"
-    return StartPhase("weights", seconds, False, words, sheet.sources[rate.source].url)
-
-
-@cache
-def _sheet() -> StartUpSchema:
-    name = "startup.yaml"
-    text = (files("firesteel") / "data" / "speed" / name).read_text("utf-8")
-    return yaml_schema.load(name, text, StartUpSchema)
+    source = known.sources[rate.source]
+    explanation = f"{gigabytes:.0f} GB at {rate.low:g} to {rate.high:g} GB/s: {source.note}"
+    return StartPhase("weights", seconds, False, explanation, source.url)

@@ -174,7 +174,7 @@ def _drafts(plan: Plan) -> str | None:
     config = plan.launch.flags.get("speculative-config")
     method = config.get("method") if isinstance(config, dict) else None
     if drafted:
-        return drafted[0].why.partition(":")[0]
+        return drafted[0].explanation.partition(":")[0]
     return str(method) if method else None
 
 

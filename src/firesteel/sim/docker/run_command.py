@@ -270,9 +270,9 @@ def _steps(planned: Plan, users: int, alone: float) -> list[tuple[int, float]]:
             **engines.size_flags(planned.launch.engine, planned.cache.context, many),
         }
         again = plan(replace(planned.launch, flags=flags), planned.shape, planned.weights, planned.host)
-        crowd = again.speed.crowd if again.speed else None
+        crowd = again.speed.batch if again.speed else None
         if crowd is not None:
-            found.append((many, max(found[-1][1], 1000 / crowd.each_tokens_per_s.expected)))
+            found.append((many, max(found[-1][1], 1000 / crowd.per_user_tokens_per_s.expected)))
     return found
 
 

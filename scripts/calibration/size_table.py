@@ -1,9 +1,9 @@
-"""What fits in 128 GB: the weights of models in formats that nobody may have published.
+"""What fits in 128 GB: the size of well-known models in each format, published in it or not.
 
 A table in circulation gives a 405B in INT4 about 100 GB. Parameters times bits make it 203 GB before a
 single scale is counted, and a format is more than its bits: groups have scales, and embeddings, head,
-norms and routers stay as they are. So the bytes are worked out from the config and the format's layout,
-tensor by tensor; `config` alone decides, whatever the checkpoint itself is stored in.
+norms and routers stay as they are. So the bytes are computed from the config and the format's layout,
+tensor by tensor; `config` alone decides, whatever format the checkpoint itself is stored in.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _FORMATS: Mapping[str, tuple[Method, WeightFormat] | None] = {
     "NVFP4": ("modelopt", NVFP4),
 }
 FORMATS = tuple(_FORMATS)
-"""FP8 with a scale a block of 128 x 128; INT4 as GPTQ has it, in groups of 128; NVFP4 in groups of 16."""
+"""FP8 with one scale per block of 128 x 128; INT4 as in GPTQ, in groups of 128; NVFP4 in groups of 16."""
 
-FAMOUS = (
+WELL_KNOWN = (
     "nvidia/Llama-3.3-70B-Instruct-NVFP4",
     "unsloth/Qwen3-Coder-Next-FP8-Dynamic",
     "openai/gpt-oss-120b",
@@ -41,11 +41,11 @@ FAMOUS = (
     "Qwen/Qwen3-235B-A22B-GPTQ-Int4",
     "meta-llama/Llama-3.1-405B-Instruct",
 )
-"""The models that such tables name."""
+"""The models that such tables list."""
 
 
 @dataclass(frozen=True, slots=True)
-class MatrixRow:
+class SizeRow:
     model: str
     family: str
     parameters: int
@@ -56,22 +56,22 @@ class MatrixRow:
     """Of the catalog's own checkpoint, which may mix formats."""
 
 
-def matrix(
-    catalog: Catalog, models: Iterable[str] = FAMOUS, formats: Iterable[str] = FORMATS
-) -> tuple[MatrixRow, ...]:
-    """A row a model. Whether it fits is for the reader to say, who knows what else needs room."""
-    wanted = tuple(formats)
-    return tuple(_row(catalog.models[each], wanted) for each in models)
+def size_table(
+    catalog: Catalog, models: Iterable[str] = WELL_KNOWN, formats: Iterable[str] = FORMATS
+) -> tuple[SizeRow, ...]:
+    """One row per model. Whether it fits depends on what else needs memory, so the reader decides."""
+    columns = tuple(formats)
+    return tuple(_row(catalog.models[model], columns) for model in models)
 
 
-def _row(model: Model, formats: Iterable[str]) -> MatrixRow:
+def _row(model: Model, formats: Iterable[str]) -> SizeRow:
     if model.parameters is None or model.active_parameters is None:
         raise UsageError(
             f"`{model.id}` has no `config` in its file, so its weights are known in one format only",
             next="firesteel models",
         )
-    sizes = {each: weight_bytes(model, each) for each in formats}
-    return MatrixRow(
+    sizes = {format: weight_bytes(model, format) for format in formats}
+    return SizeRow(
         model.id, model.family, model.parameters, model.active_parameters, sizes, model.weights.total_bytes
     )
 
@@ -79,9 +79,9 @@ def _row(model: Model, formats: Iterable[str]) -> MatrixRow:
 def weight_bytes(model: Model, format: str) -> int:
     """The language model's weights in `format`, without towers and drafter."""
     if format not in _FORMATS:
-        raise UsageError(f"`{format}` is none of {', '.join(FORMATS)}", next=f"use {FORMATS[0]}")
-    counted = parameters(model.sheet.config)
+        raise UsageError(f"`{format}` is not one of {', '.join(FORMATS)}", next=f"use {FORMATS[0]}")
+    counted = parameters(model.schema.config)
     own = replace(counted, groups=tuple(group for group in counted.groups if group.is_of_model))
-    said = _FORMATS[format]
-    stored = Quantization(said[0], said[1], converts_head=False) if said else None
+    layout = _FORMATS[format]
+    stored = Quantization(*layout, converts_head=False) if layout else None
     return assumed_weights(own, stored).total_bytes

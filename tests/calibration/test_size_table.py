@@ -1,14 +1,14 @@
-"""The table that guides copy from each other, worked out."""
+"""The table of model sizes against published checkpoints, and against the table that guides copy."""
 
 import pytest
+from calibration.size_table import FORMATS, size_table, weight_bytes
 
 from firesteel.catalog import shipped
-from firesteel.catalog.matrix import FORMATS, matrix, weight_bytes
 from firesteel.errors import UsageError
 
 CATALOG = shipped()
 GB = 10**9
-ROWS = {row.family: row for row in matrix(CATALOG)}
+ROWS = {row.family: row for row in size_table(CATALOG)}
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,13 @@ def test_no_format_beats_its_bits() -> None:
     assert ROWS["llama-3.1-405b"].bytes["INT4"] > 202 * GB
 
 
-def test_formats_stand_in_the_order_of_their_size() -> None:
+def test_formats_are_ordered_by_size() -> None:
     for row in ROWS.values():
         assert row.bytes["INT4"] < row.bytes["NVFP4"] < row.bytes["FP8"] < row.bytes["BF16"]
         assert tuple(row.bytes) == FORMATS
 
 
-def test_an_own_checkpoint_agrees_where_it_is_all_in_one_format() -> None:
+def test_size_equals_the_published_checkpoint_in_a_single_format() -> None:
     row = ROWS["llama-3.3-70b"]
     assert row.bytes["NVFP4"] == row.published_bytes
     assert CATALOG.models["Qwen/Qwen3-Coder-Next-FP8"].weights.total_bytes == pytest.approx(
@@ -57,8 +57,8 @@ def test_drafters_and_towers_are_not_counted() -> None:
     assert ROWS["nemotron-3-super"].bytes["BF16"] == pytest.approx(2 * 120.67 * GB, rel=1e-3)
 
 
-def test_what_is_refused() -> None:
-    with pytest.raises(UsageError, match="`INT3` is none of BF16, FP8, INT4, NVFP4"):
+def test_unknown_format_and_missing_config_are_refused() -> None:
+    with pytest.raises(UsageError, match="`INT3` is not one of BF16, FP8, INT4, NVFP4"):
         weight_bytes(CATALOG.models["openai/gpt-oss-20b"], "INT3")
     with pytest.raises(UsageError, match="has no `config` in its file"):
-        matrix(CATALOG, ["poolside/Laguna-XS.2"])
+        size_table(CATALOG, ["poolside/Laguna-XS.2"])

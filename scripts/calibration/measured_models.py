@@ -1,12 +1,11 @@
-"""The models behind the runs in `data/measured`: shapes and bytes, as far as they are known.
+"""The models of the published runs in `data/measured`: shapes and bytes, as far as they are known.
 
-Only the calibration counts bytes from these; a plan has the facts of its own model.
+Only the calibration counts bytes from these; a plan uses the facts of its own model.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 from typing import Literal
 
 from pydantic import PositiveInt
@@ -15,12 +14,10 @@ from firesteel import yaml_schema
 from firesteel.facts import Architecture, FullAttention, Layer, LinearAttention, Role, SlidingAttention
 from firesteel.facts.evidence import Evidence
 from firesteel.facts.model.architecture import LatentAttention, NoCache
-from firesteel.planner.speed.decode import Stored
-
-_NAME = "models.yaml"
+from firesteel.planner.speed.decode import StoredBytes
 
 
-class LayersSchema(yaml_schema.FileSchema):
+class MeasuredLayersSchema(yaml_schema.FileSchema):
     kind: Literal["full", "sliding", "latent", "recurrent", "moe", "mlp"]
     times: PositiveInt
     kv_heads: int = 0
@@ -42,33 +39,31 @@ class LayersSchema(yaml_schema.FileSchema):
         return NoCache(self.kind)
 
 
-class ShapeSchema(yaml_schema.FileSchema):
+class MeasuredModelSchema(yaml_schema.FileSchema):
     hidden_size: PositiveInt
     vocab_size: PositiveInt
     experts: int = 0
     experts_per_token: int = 0
-    layers: tuple[LayersSchema, ...]
+    layers: tuple[MeasuredLayersSchema, ...]
     source: Evidence
     checkpoints: dict[str, dict[Role, dict[str, PositiveInt]]]
 
     def architecture(self, name: str) -> Architecture:
-        layers = tuple(each.layer() for each in self.layers for _ in range(each.times))
+        layers = tuple(row.layer() for row in self.layers for _ in range(row.times))
         return Architecture(
             name, layers, self.hidden_size, self.vocab_size, 0, self.experts, self.experts_per_token
         )
 
-    def stored(self, layout: str) -> Stored:
+    def stored(self, layout: str) -> StoredBytes:
         roles = self.checkpoints[layout]
         return {(role, dtype): size for role, formats in roles.items() for dtype, size in formats.items()}
 
 
-class ModelsSchema(yaml_schema.FileSchema):
+class MeasuredModelsSchema(yaml_schema.FileSchema):
     layouts: dict[str, str]
-    shapes: dict[str, ShapeSchema]
+    shapes: dict[str, MeasuredModelSchema]
 
 
 @cache
-def models() -> ModelsSchema:
-    return yaml_schema.load(
-        _NAME, (files("firesteel") / "data" / "measured" / _NAME).read_text("utf-8"), ModelsSchema
-    )
+def models() -> MeasuredModelsSchema:
+    return yaml_schema.load_data("measured/models.yaml", MeasuredModelsSchema)

@@ -1,0 +1,55 @@
+"""The text of `data/speed/fitted.yaml`, computed from the published runs in the package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from calibration import decode, run_pairs
+from calibration.prefill import calibrate_prefill
+from firesteel.planner.speed.constants import ErrorsSchema, FittedSchema, SpreadSchema
+
+_HEAD = """\
+# Written by scripts/calibrate from data/measured; never by hand. `scripts/calibrate --check` compares.
+# Costs of bytes: multiples of the time that the bandwidth of a GB10 takes for them. Costs of layers: ms.
+# Prefill: ms per tera-operation (20 is 50 TFLOPS), recurrent layers ms per giga-channel, start ms.
+# Errors are of tokens per second: mean and worst of |predicted / measured - 1|; 19 in 20 of measured /
+# predicted lie between low and high. left_out: each model predicted with the costs of the others.
+"""
+
+
+def fitted_text() -> str:
+    decode_fits = {engine: decode.calibrate_decode(engine) for engine in decode.COSTS}
+    costs = {engine: fit.costs for engine, fit in decode_fits.items()}
+    lines = [_HEAD + "hardware: gb10", "engines:"]
+    for engine, fit in decode_fits.items():
+        lines.append(f"  {engine}:")
+        lines += _fit_lines("decode", fit)
+        lines += _fit_lines("crowd", decode.calibrate_batch(engine, costs[engine]))
+        lines += _fit_lines("prefill", calibrate_prefill(engine))
+    all_reduce = run_pairs.all_reduce_ms()
+    lines += [
+        f"repeated: {_flow(run_pairs.repeated(costs))}",
+        f"carried: {_flow(run_pairs.carried(costs))}",
+        f"all_reduce_ms: {_flow(all_reduce)}",
+        f"two_sparks: {_flow(run_pairs.two_sparks(all_reduce.expected))}",
+        "elsewhere:",
+    ]
+    lines += [f"  {engine}: {_flow(errors)}" for engine, errors in run_pairs.elsewhere(costs).items()]
+    return "\n".join(lines) + "\n"
+
+
+def _fit_lines(name: str, fit: FittedSchema) -> list[str]:
+    return [
+        f"    {name}:",
+        f"      costs: {_mapping(fit.costs)}",
+        f"      fitted: {_flow(fit.fitted)}",
+        f"      left_out: {_flow(fit.left_out)}",
+    ]
+
+
+def _flow(value: ErrorsSchema | SpreadSchema) -> str:
+    return _mapping(value.model_dump())
+
+
+def _mapping(values: Mapping[str, float]) -> str:
+    return "{" + ", ".join(f"{name}: {value:g}" for name, value in values.items()) + "}"
