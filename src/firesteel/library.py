@@ -26,7 +26,7 @@ from firesteel.edge.files.own_runs import read_own_runs
 from firesteel.edge.model_reference import is_hub_id, is_path
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint, Host
-from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask, EngineName
 from firesteel.planner import MeasuredMemory, OwnRun
 from firesteel.reads import ReadLaunch, nothing_started
@@ -52,7 +52,7 @@ def host(name: str | None = None) -> Host:
         from firesteel.edge.host.machine import local_host  # a named host needs no hands on this one
 
         return local_host(home())
-    return host_at_rest(hardware(name))
+    return idle_host(hardware(name))
 
 
 def models(host_name: str | None = None) -> tuple[Proposal, ...]:

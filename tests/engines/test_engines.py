@@ -63,7 +63,7 @@ def launches(draw: st.DrawFn) -> Launch:
 @calm
 @given(launches())
 def test_parse_is_the_inverse_of_argv(launch: Launch) -> None:
-    found = engines.parse(launch.engine, engines.argv(launch), contained=launch.container is not None)
+    found = engines.parse_argv(launch.engine, engines.argv(launch), contained=launch.container is not None)
     assert (found.model, found.port, dict(found.flags)) == (launch.model, launch.port, dict(launch.flags))
     assert (found.name or found.model) == launch.name
     assert found.extra == ()
@@ -72,14 +72,14 @@ def test_parse_is_the_inverse_of_argv(launch: Launch) -> None:
 @calm
 @given(st.sampled_from(ENGINES), st.lists(st.text(TEXT, max_size=12), max_size=20), st.booleans())
 def test_parse_takes_any_words(engine: EngineName, words: list[str], contained: bool) -> None:
-    engines.parse(engine, words, contained=contained)
+    engines.parse_argv(engine, words, contained=contained)
 
 
 @calm
 @given(st.sampled_from(ENGINES), st.integers(1, 2**20), st.integers(1, 256))
 def test_served_is_the_inverse_of_size_flags(engine: EngineName, context: int, users: int) -> None:
     launch = Launch("m", "org/m", engine, flags=engines.size_flags(engine, context, users))
-    assert engines.served(launch) == engines.Served(context, users)
+    assert engines.served_capacity(launch) == engines.ServedCapacity(context, users)
 
 
 def test_words_of_each_engine() -> None:
@@ -129,7 +129,7 @@ def test_programs_and_ports() -> None:
 def test_served_of_lines_in_the_wild(
     engine: EngineName, flags: dict[str, FlagValue], expected: tuple[int | None, int | None]
 ) -> None:
-    assert engines.served(Launch("m", "m", engine, flags=flags)) == engines.Served(*expected)
+    assert engines.served_capacity(Launch("m", "m", engine, flags=flags)) == engines.ServedCapacity(*expected)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_served_of_lines_in_the_wild(
     ],
 )
 def test_shortcuts_written_out(flags: dict[str, FlagValue], expected: object) -> None:
-    meant = engines.written_out(Launch("m", "m", "vllm", flags=flags))
+    meant = engines.expand_shortcuts(Launch("m", "m", "vllm", flags=flags))
     assert meant.get("speculative-config", "absent") == (
         {"method": "mtp", "num_speculative_tokens": "5"} if expected is None else expected
     )
@@ -151,5 +151,5 @@ def test_shortcuts_written_out(flags: dict[str, FlagValue], expected: object) ->
 
 def test_deep_json_stays_text() -> None:
     deep = "[" * 100_000
-    assert engines.parse("vllm", ("m", "--hf-overrides", deep)).flags == {"hf-overrides": deep}
+    assert engines.parse_argv("vllm", ("m", "--hf-overrides", deep)).flags == {"hf-overrides": deep}
     assert json.loads(engines.argv(Launch("m", "m", "vllm", flags={"x": {"é": 1}}))[-1]) == {"é": 1}

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from firesteel.engines.introspection import (
     DraftCounters,
-    alarms,
-    cache_tokens,
-    drafts,
-    kernels,
+    draft_counters,
+    is_same_kernel,
+    kv_cache_tokens,
     late_compilations,
+    logged_kernels,
+    metric_total,
     read_metrics,
-    same_kernel,
-    total,
+    slow_path_warnings,
 )
 from firesteel.engines.logs.phases import reported_memory
 
@@ -33,14 +33,16 @@ WARNING [jit_monitor.py:137] Triton JIT compilation during inference: _fwd. This
 
 
 def test_kernels_are_read_by_flag() -> None:
-    assert kernels("vllm", LOG) == {
+    assert logged_kernels("vllm", LOG) == {
         "attention-backend": ("FLASHINFER",),
         "moe-backend": ("MARLIN",),
         "linear-backend": ("FlashInferCutlassNvFp4LinearKernel",),
     }
-    assert alarms(LOG) == ("no tuned MoE settings for this GPU",)
+    assert slow_path_warnings(LOG) == ("no tuned MoE settings for this GPU",)
     assert late_compilations(LOG) == 1
-    assert kernels("llamacpp", "load_tensors: offloaded 30/49 layers to GPU") == {"n-gpu-layers": ("30/49",)}
+    assert logged_kernels("llamacpp", "load_tensors: offloaded 30/49 layers to GPU") == {
+        "n-gpu-layers": ("30/49",)
+    }
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_kernels_are_read_by_flag() -> None:
     ],
 )
 def test_each_releases_wording(line: str, flag: str, name: str) -> None:
-    assert kernels("vllm", line) == {flag: (name,)}
+    assert logged_kernels("vllm", line) == {flag: (name,)}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_each_releases_wording(line: str, flag: str, name: str) -> None:
     ],
 )
 def test_one_kernel_two_spellings(asked: str, logged: str, same: bool) -> None:
-    assert same_kernel(asked, logged) is same
+    assert is_same_kernel(asked, logged) is same
 
 
 LLAMA = """\
@@ -101,33 +103,33 @@ llamacpp:prompt_tokens_seconds 71.2944
 
 def test_metrics_of_both_engines() -> None:
     found = read_metrics(LLAMA)
-    assert drafts(found) == DraftCounters(steps=8, drafted=40, accepted=10)
-    assert drafts(found) and DraftCounters(8, 40, 10).tokens_per_step == 2.25
+    assert draft_counters(found) == DraftCounters(steps=8, drafted=40, accepted=10)
+    assert draft_counters(found) and DraftCounters(8, 40, 10).tokens_per_step == 2.25
     text = (
         'vllm:cache_config_info{block_size="16",dtype="fp8, \\"x\\"",num_gpu_blocks="2912",engine="0"} 1.0\n'
         'vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 5.0\n'
         'vllm:corrupted_requests_total{engine="0"} 1.0\nvllm:corrupted_requests_total{engine="1"} 2.0\n'
     )
     rows = read_metrics(text)
-    assert cache_tokens(rows) == 46_592
-    assert drafts(rows) is None
-    assert total(rows, "vllm:corrupted_requests") == 3.0
+    assert kv_cache_tokens(rows) == 46_592
+    assert draft_counters(rows) is None
+    assert metric_total(rows, "vllm:corrupted_requests") == 3.0
     newer = text.replace('num_gpu_blocks="2912"', 'num_gpu_blocks="2912",kv_cache_size_tokens="46000"')
-    assert cache_tokens(read_metrics(newer)) == 46_000
-    assert cache_tokens(read_metrics(text.replace('"2912"', '"None"'))) is None
+    assert kv_cache_tokens(read_metrics(newer)) == 46_000
+    assert kv_cache_tokens(read_metrics(text.replace('"2912"', '"None"'))) is None
 
 
 def test_a_real_vllm_on_a_cpu() -> None:
     """Its log and its /metrics say the same of its cache, and neither names kernels that it does not have."""
     rows = read_metrics((LOGS / "vllm-0.32.0-cpu-metrics.txt").read_text("utf-8"))
     log = (LOGS / "vllm-0.32.0-cpu.log").read_text("utf-8")
-    assert cache_tokens(rows) == reported_memory("vllm", log).kv_tokens
-    assert total(rows, "vllm:generation_tokens") and drafts(rows) is None
-    assert late_compilations(log) == 0 and "moe-backend" not in kernels("vllm", log)
+    assert kv_cache_tokens(rows) == reported_memory("vllm", log).kv_tokens
+    assert metric_total(rows, "vllm:generation_tokens") and draft_counters(rows) is None
+    assert late_compilations(log) == 0 and "moe-backend" not in logged_kernels("vllm", log)
 
 
 @given(st.text())
 def test_any_text_is_read(text: str) -> None:
     rows = read_metrics(text)
-    assert drafts(rows) is None or rows
-    kernels("vllm", text)
+    assert draft_counters(rows) is None or rows
+    logged_kernels("vllm", text)

@@ -134,6 +134,6 @@ def test_the_cache_is_users_times_a_request(
 ) -> None:
     pool = pool_of(layers, version, context)
     shape = Architecture("test", tuple(layers), 1, 1, 2**20)
-    cache = engines.cache(told(version), shape, context, users)
+    cache = engines.size_kv_cache(told(version), shape, context, users)
     assert cache.bytes == users * pool.request_bytes
     assert cache.pool_bytes >= cache.bytes + pool.block_bytes

@@ -10,7 +10,7 @@ import pytest
 
 from firesteel import engines
 from firesteel.engines import StartProgress
-from firesteel.engines.logs.lines import MAX_LINE, bare, numbered
+from firesteel.engines.logs.lines import MAX_LINE, numbered_lines, strip_prefix
 from firesteel.launch import EngineName
 from firesteel.units import GIB, MIB
 
@@ -209,7 +209,7 @@ def test_a_reworded_line_belongs_to_its_releases() -> None:
     ],
 )
 def test_the_line_that_says_why(lines: list[str], says: str | None) -> None:
-    found = engines.complaint(lines)
+    found = engines.failure_line(lines)
     assert (found is None) if says is None else (found is not None and says in found)
 
 
@@ -217,7 +217,7 @@ def test_the_line_that_says_why(lines: list[str], says: str | None) -> None:
 def test_lines_are_the_same_however_the_text_is_cut(cut: int) -> None:
     text = "one\r\ntwo\n\nbar  1%\rbar 99%\rbar done\nlast \x1b[31mred\x1b[0m"
     parts = [text[at : at + cut] for at in range(0, len(text), cut)]
-    assert list(numbered(parts)) == [
+    assert list(numbered_lines(parts)) == [
         (1, "one"),
         (2, "two"),
         (4, "bar  1%"),
@@ -229,7 +229,7 @@ def test_lines_are_the_same_however_the_text_is_cut(cut: int) -> None:
 
 def test_a_line_without_an_end_is_cut_and_not_kept() -> None:
     tracemalloc.start()
-    found = list(numbered("x" * 65536 for _ in range(200)))
+    found = list(numbered_lines("x" * 65536 for _ in range(200)))
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(found) == 1 and len(found[0][1]) == MAX_LINE
@@ -250,4 +250,4 @@ def test_a_line_without_an_end_is_cut_and_not_kept() -> None:
     ],
 )
 def test_who_said_it_when_is_left_out(line: str, said: str) -> None:
-    assert bare(line) == said
+    assert strip_prefix(line) == said

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from firesteel.engines.kv_cache import reported
+from firesteel.engines.kv_cache import reported_kv
 from firesteel.engines.vllm.kv_cache import VllmPool, vllm_pool
 from firesteel.facts import Architecture
-from firesteel.facts.model.config import architecture
+from firesteel.facts.model.config import architecture_of_config
 from firesteel.launch import FlagValue, Launch
 from firesteel.units import GIB
 
@@ -48,7 +48,9 @@ def typed(value: object) -> FlagValue:
 def asked(name: str, version: str) -> tuple[Launch, Architecture]:
     case = ASKED[name]
     flags = {flag: typed(value) for flag, value in case["flags"].items()}
-    return Launch("x", "x", "vllm", version, flags, case.get("env", {})), architecture(CONFIGS[case["model"]])
+    return Launch("x", "x", "vllm", version, flags, case.get("env", {})), architecture_of_config(
+        CONFIGS[case["model"]]
+    )
 
 
 def shared_out(pool: VllmPool) -> list[list[object]]:
@@ -185,7 +187,9 @@ def test_more_of_vllms_own_figures(
 ) -> None:
     """Asked with `scripts/record-kv` on 2026-11-15; for DeepSeek-V4 from 0.30 with CuTe kernels as names."""
     model, context, gib, flags = asked
-    pool = vllm_pool(Launch("x", "x", "vllm", version, flags), architecture(config_of(model)), context)
+    pool = vllm_pool(
+        Launch("x", "x", "vllm", version, flags), architecture_of_config(config_of(model)), context
+    )
     assert (pool.block_bytes, pool.request_bytes) == (block_bytes, request_bytes)
     said = pool.reported(gib * GIB)
     assert (said.tokens, said.concurrency_text) == (tokens, concurrency)
@@ -231,14 +235,14 @@ def test_boot_logs_of_a_gb10(
 ) -> None:
     """vLLM 0.19.2rc1 on a DGX Spark; the log gives the pool in GiB with two digits."""
     launch = Launch("x", "x", "vllm", "0.19.2rc1", flags)
-    pool = vllm_pool(launch, architecture(CONFIGS[model]), context)
+    pool = vllm_pool(launch, architecture_of_config(CONFIGS[model]), context)
     assert {group.block for group in pool.groups if group.kind == "full"} == {block}
     if gib:
         said = pool.reported(int(gib * GIB))
         assert (said.tokens, said.concurrency_text) == (tokens, concurrency)
 
 
-QWEN = architecture(CONFIGS["nvidia/Qwen3.6-35B-A3B-NVFP4"])
+QWEN = architecture_of_config(CONFIGS["nvidia/Qwen3.6-35B-A3B-NVFP4"])
 
 
 def told(version: str | None, **flags: FlagValue) -> Launch:
@@ -246,19 +250,19 @@ def told(version: str | None, **flags: FlagValue) -> Launch:
 
 
 def test_a_known_release_has_one_answer() -> None:
-    (said,) = reported(told("0.26.0"), QWEN, 131072, int(47.55 * GIB))
+    (said,) = reported_kv(told("0.26.0"), QWEN, 131072, int(47.55 * GIB))
     assert said.tokens == 2_416_640
 
 
 def test_an_unknown_release_has_a_band() -> None:
-    few, many = reported(told(None), QWEN, 131072, int(47.55 * GIB))
+    few, many = reported_kv(told(None), QWEN, 131072, int(47.55 * GIB))
     assert (few.tokens, many.tokens) == (623_040, 2_416_640)
-    assert reported(told("nightly"), QWEN, 131072, int(47.55 * GIB)) == (few, many)
+    assert reported_kv(told("nightly"), QWEN, 131072, int(47.55 * GIB)) == (few, many)
 
 
 @pytest.mark.parametrize(("version", "like"), [("0.33.0", "0.32.0"), ("1.0", "0.32.0"), ("0.10.2", "0.11.0")])
 def test_a_release_beyond_those_read_is_like_the_nearest(version: str, like: str) -> None:
-    assert reported(told(version), QWEN, 131072, 8 * GIB) == reported(told(like), QWEN, 131072, 8 * GIB)
+    assert reported_kv(told(version), QWEN, 131072, 8 * GIB) == reported_kv(told(like), QWEN, 131072, 8 * GIB)
     assert "not one of the releases" in vllm_pool(told(version), QWEN, 131072).unsure
 
 
@@ -290,7 +294,7 @@ def test_shortcuts_of_flags_count() -> None:
 
 
 def test_max_model_len_auto_finds_the_length() -> None:
-    (said,) = reported(told("0.32.0", max_model_len="-1"), QWEN, 262144, 3 * GIB)
+    (said,) = reported_kv(told("0.32.0", max_model_len="-1"), QWEN, 262144, 3 * GIB)
     assert (said.context, said.tokens, said.concurrency_text) == (148_896, 149_908, "1.01")
 
 
@@ -303,5 +307,5 @@ def test_max_model_len_auto_finds_the_length() -> None:
 )
 def test_deepseek_v4_pads_its_windows_up_to_0_26(version: str, pages: list[int]) -> None:
     launch = told(version, kv_cache_dtype="fp8")
-    pool = vllm_pool(launch, architecture(CONFIGS["deepseek-ai/DeepSeek-V4-Flash"]), 131072)
+    pool = vllm_pool(launch, architecture_of_config(CONFIGS["deepseek-ai/DeepSeek-V4-Flash"]), 131072)
     assert [group.page for group in pool.groups] == pages

@@ -260,6 +260,6 @@ def test_the_check_names_flags_without_values() -> None:
 
 
 def test_only_python_sources_are_wanted() -> None:
-    assert learn_vllm.wanted("vllm/envs.py")
-    assert not learn_vllm.wanted("vllm/model_executor/models/qwen3.py")
-    assert not learn_vllm.wanted("vllm/_C.abi3.so")
+    assert learn_vllm.is_relevant("vllm/envs.py")
+    assert not learn_vllm.is_relevant("vllm/model_executor/models/qwen3.py")
+    assert not learn_vllm.is_relevant("vllm/_C.abi3.so")

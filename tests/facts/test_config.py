@@ -25,7 +25,7 @@ from firesteel.facts.model.architecture import (
     SparseAttention,
     UnknownArchitecture,
 )
-from firesteel.facts.model.config import architecture as architecture_of_config
+from firesteel.facts.model.config import architecture_of_config
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 CONFIGS = Path(__file__).parent / "configs"

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.facts import Role, UnknownArchitecture
-from firesteel.facts.model.parameters import parameters
+from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.quantization import (
     BNB_INT8,
     FP8,
@@ -18,11 +18,11 @@ from firesteel.facts.model.quantization import (
     Quantization,
     UnknownQuantization,
     WeightFormat,
-    assumed_weights,
     fp8_block,
-    modules,
-    plain,
-    quantization,
+    parse_modules,
+    read_quantization,
+    unquantized,
+    weights_of_config,
 )
 from firesteel.facts.model.tensor_groups import linear
 
@@ -30,7 +30,7 @@ from .test_config import CONFIGS, anything, config
 
 
 def read(**said: object) -> Quantization:
-    found = quantization({"quantization_config": said})
+    found = read_quantization({"quantization_config": said})
     assert found
     return found
 
@@ -43,7 +43,7 @@ def scheme(layout: str = "pack-quantized", activations: object = None, **weights
 @pytest.mark.parametrize(
     ("form", "size"),
     [
-        (plain(16), 2 * 256 * 512),
+        (unquantized(16), 2 * 256 * 512),
         (NVFP4, 256 * 512 // 2 + 256 * 512 // 16 + 8),
         (NVFP4_WEIGHTS_ONLY, 256 * 512 // 2 + 256 * 512 // 16 + 4),
         (MXFP4, 256 * 512 // 2 + 256 * 512 // 32),
@@ -101,14 +101,14 @@ def test_formats(found: Quantization, form: WeightFormat) -> None:
 def test_modelopt_keeps_its_own_file() -> None:
     """`hf_quant_config.json`, in repositories whose config.json says nothing."""
     own = {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
-    found = quantization({"producer": {"name": "modelopt"}, "quantization": own})
+    found = read_quantization({"producer": {"name": "modelopt"}, "quantization": own})
     assert found
     assert (found.method, found.format, found.kv_cache_dtype) == ("modelopt", NVFP4, "fp8")
     assert found.ignored.holds("lm_head")
 
 
 def test_a_config_without_one_is_not_quantized() -> None:
-    assert quantization(config("Qwen--Qwen3-8B")) is None
+    assert read_quantization(config("Qwen--Qwen3-8B")) is None
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_config_without_one_is_not_quantized() -> None:
     ],
 )
 def test_what_real_configs_say(name: str, method: str, bits: int, kv_cache_dtype: str | None) -> None:
-    found = quantization(config(name))
+    found = read_quantization(config(name))
     assert found
     assert (found.method, found.bits, found.kv_cache_dtype) == (method, bits, kv_cache_dtype)
 
@@ -151,12 +151,12 @@ def test_what_real_configs_say(name: str, method: str, bits: int, kv_cache_dtype
     ],
 )
 def test_names_of_modules(entry: str, name: str, held: bool) -> None:
-    assert modules([entry]).holds(name) is held
+    assert parse_modules([entry]).holds(name) is held
 
 
 def size(name: str) -> dict[Role, int]:
     figures = config(name)
-    return dict(assumed_weights(parameters(figures), quantization(figures)).bytes_by_role)
+    return dict(weights_of_config(parameters_of_config(figures), read_quantization(figures)).bytes_by_role)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_experts_of_deepseek_v4_are_mxfp4_and_the_rest_block_fp8() -> None:
 
 def test_ignored_modules_stay_as_they_are() -> None:
     found = size("nvidia--Gemma-4-26B-A4B-NVFP4")
-    plainly = parameters(config("nvidia--Gemma-4-26B-A4B-NVFP4")).by_role
+    plainly = parameters_of_config(config("nvidia--Gemma-4-26B-A4B-NVFP4")).by_role
     assert found[Role.ATTENTION] == 2 * plainly[Role.ATTENTION]
     assert found[Role.DENSE_MLP] == 2 * plainly[Role.DENSE_MLP]
     assert found[Role.ROUTED_EXPERTS] == pytest.approx(plainly[Role.ROUTED_EXPERTS] * 9 / 16, rel=1e-4)
@@ -210,8 +210,8 @@ def test_ignored_modules_stay_as_they_are() -> None:
 
 def test_the_head_stays_unless_it_is_named() -> None:
     group = linear("lm_head", 1000, 64, "head")
-    assert read(quant_method="fp8").format_of(group) == plain(16)
-    assert read(quant_method="gptq", bits=4, group_size=32).format_of(group) == plain(16)
+    assert read(quant_method="fp8").format_of(group) == unquantized(16)
+    assert read(quant_method="gptq", bits=4, group_size=32).format_of(group) == unquantized(16)
     assert read(quant_method="gptq", bits=4, group_size=32, lm_head=True).format_of(group).bits == 4
     layers = {"lm_head": {"quant_algo": "NVFP4"}}
     mixed = read(quant_method="modelopt", quant_algo="MIXED_PRECISION", quantized_layers=layers)
@@ -240,7 +240,7 @@ def test_the_head_stays_unless_it_is_named() -> None:
 )  # fmt: skip
 def test_what_is_not_known_is_refused_by_name(said: dict[str, object], line: str) -> None:
     with pytest.raises(UnknownQuantization) as caught:
-        quantization({"quantization_config": said})
+        read_quantization({"quantization_config": said})
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -257,6 +257,6 @@ def test_a_changed_config_is_weighed_or_refused(data: st.DataObject) -> None:
     for key in data.draw(st.lists(st.sampled_from(sorted(said)), max_size=3)):
         said[key] = data.draw(anything)
     try:
-        assert assumed_weights(parameters(figures), quantization(figures)).total_bytes > 0
+        assert weights_of_config(parameters_of_config(figures), read_quantization(figures)).total_bytes > 0
     except (UnknownQuantization, UnknownArchitecture) as error:
         assert "\n" not in str(error)

@@ -26,7 +26,7 @@ from pydantic import AfterValidator, model_validator
 from firesteel import yaml_schema
 from firesteel.catalog.docker_options import plain_reference
 from firesteel.catalog.errors import mistake
-from firesteel.engines.schema.chronicle import EngineHistory, at
+from firesteel.engines.schema.history import EngineHistory, schema_at
 from firesteel.engines.schema.symbols import Schema
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.launch import EngineName
@@ -273,7 +273,9 @@ def with_learned(
         image = _seen_image(each, images)
         by_reference[_tagged(each.reference)] = image
         digests |= {digest: replace(image, floating=False) for digest in each.digests}
-    releases = {(book.engine, version): at(book, version) for book in books for version in book.versions}
+    releases = {
+        (book.engine, version): schema_at(book, version) for book in books for version in book.versions
+    }
     return replace(images, seen=by_reference, digests=digests, releases={**images.releases, **releases})
 
 

@@ -36,13 +36,13 @@ from firesteel.facts import (
     Tensor,
     Weights,
     architecture_of_config,
-    weigh,
+    sum_weights,
 )
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.facts.formats.ggml_types import GGML_TYPES
 from firesteel.facts.formats.safetensors import DTYPE_BITS
-from firesteel.facts.model.parameters import ParameterGroups, parameters
-from firesteel.facts.model.quantization import assumed_weights, quantization
+from firesteel.facts.model.parameters import ParameterGroups, parameters_of_config
+from firesteel.facts.model.quantization import read_quantization, weights_of_config
 
 DTYPES: dict[str, tuple[int, int]] = {
     **{name: (1, bits // 8) for name, bits in DTYPE_BITS.items() if bits % 8 == 0},
@@ -108,7 +108,7 @@ class Model:
 
     @cached_property
     def _parameters(self) -> ParameterGroups | None:
-        return parameters(self.sheet.config) if self.sheet.config is not None else None
+        return parameters_of_config(self.sheet.config) if self.sheet.config is not None else None
 
     @property
     def parameters(self) -> int | None:
@@ -248,7 +248,7 @@ class WeightsSchema(yaml_schema.FileSchema):
 
     def weights(self) -> Weights:
         if self.tensors:
-            return weigh((group.tensor() for group in self.tensors), self.provenance, self.source)
+            return sum_weights((group.tensor() for group in self.tensors), self.provenance, self.source)
         tied = Role.HEAD not in self.bytes_by_role
         return Weights(self.bytes_by_role, self.provenance, self.source, tied_head=tied)
 
@@ -341,7 +341,7 @@ class ModelSchema(yaml_schema.FileSchema):
         assert counted is not None, "the sheet has a config where it has no weights"
         said = self.quantization if self.quantization is not None else self.config
         words = "config.json" + ("" if self.quantization is None else " and hf_quant_config.json")
-        found = _with_extras(assumed_weights(counted, quantization(said), words), self.besides)
+        found = _with_extras(weights_of_config(counted, read_quantization(said), words), self.besides)
         return replace(found, provenance="reported", source=self.assumes) if self.assumes else found
 
 

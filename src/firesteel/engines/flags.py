@@ -54,7 +54,7 @@ class Grammar:
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedCommandLine:
     """What the words after the program say."""
 
     model: str = ""
@@ -69,31 +69,31 @@ class Parsed:
     """The same names -> the index after the last word that says it."""
 
 
-def names(text: str) -> frozenset[str]:
+def name_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def count(value: FlagValue | None) -> int | None:
+def positive_int(value: FlagValue | None) -> int | None:
     """A whole number above zero, or None: engines take 0 and -1 for `you decide`."""
     return int(value) or None if isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value) else None
 
 
-def spell(grammar: Grammar, name: str, value: FlagValue) -> tuple[str, ...]:
+def format_flag(grammar: Grammar, name: str, value: FlagValue) -> tuple[str, ...]:
     """One flag -> the words that say it."""
     if value is True:
         return (f"--{name}",)
     if value is False:
         return (f"--no-{name}",)
     if isinstance(value, list) and name in grammar.lists:
-        return (f"--{name}", *(item if isinstance(item, str) else compact(item) for item in value))
+        return (f"--{name}", *(item if isinstance(item, str) else compact_json(item) for item in value))
     if isinstance(value, dict | list):
-        return (f"--{name}", compact(value))
+        return (f"--{name}", compact_json(value))
     if grammar.equals and (name in grammar.switches or name.startswith("no-") or _is_flag(value)):
         return (f"--{name}={value}",)
     return (f"--{name}", value)
 
 
-def written_out(grammar: Grammar, flags: Mapping[str, FlagValue]) -> Mapping[str, FlagValue]:
+def expand_shortcuts(grammar: Grammar, flags: Mapping[str, FlagValue]) -> Mapping[str, FlagValue]:
     """The flags with every shortcut also in the JSON flag that it sets a key of."""
     meant = dict(flags)
     for short, (name, key) in grammar.shortcuts.items():
@@ -103,12 +103,12 @@ def written_out(grammar: Grammar, flags: Mapping[str, FlagValue]) -> Mapping[str
     return meant
 
 
-def compact(value: object) -> str:
+def compact_json(value: object) -> str:
     """JSON without spaces, as engines print it."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def parse(grammar: Grammar, words: Sequence[str], *, default_host: str) -> Parsed:
+def parse_argv(grammar: Grammar, words: Sequence[str], *, default_host: str) -> ParsedCommandLine:
     """Words as typed -> model, port, name and flags. Never raises; a repeated flag's last value wins,
     as it does in the engines. `default_host` is what firesteel writes itself and so leaves out."""
     flags: dict[str, FlagValue] = {}
@@ -133,7 +133,7 @@ def _sort_out(
     at: dict[str, int],
     loose: list[tuple[int, str]],
     default_host: str,
-) -> Parsed:
+) -> ParsedCommandLine:
     """Lift model, port and name out of the map: a Launch has fields for those."""
     model = ""
     for flag in grammar.model:
@@ -155,7 +155,7 @@ def _sort_out(
     if flags.get("host") == default_host:
         del flags["host"]
     extra = tuple(word for _, word in loose)
-    return Parsed(model, int(port) if port else None, flags, extra, name, at)
+    return ParsedCommandLine(model, int(port) if port else None, flags, extra, name, at)
 
 
 def _pairs(grammar: Grammar, words: Sequence[str]) -> Iterator[tuple[int, str | None, FlagValue]]:

@@ -79,7 +79,7 @@ class DraftCounters:
         )
 
 
-def kernels(engine: EngineName, log: str) -> dict[str, tuple[str, ...]]:
+def logged_kernels(engine: EngineName, log: str) -> dict[str, tuple[str, ...]]:
     """By flag: the kernels that the log names, in the order in which they came."""
     found: dict[str, dict[str, None]] = {}
     for flag, pattern in _KERNELS[engine]:
@@ -93,7 +93,7 @@ def kernel_flags(engine: EngineName) -> frozenset[str]:
     return frozenset(flag for flag, _ in _KERNELS[engine])
 
 
-def same_kernel(asked: str, logged: str) -> bool:
+def is_same_kernel(asked: str, logged: str) -> bool:
     """Is what the log names what the flag asked for? Longer names in the log are kinds of the shorter."""
     ours, theirs = _plain(asked), _plain(logged)
     if "/" in logged:  # llama.cpp's layers: all of them, or the number that was asked for
@@ -110,7 +110,7 @@ def _plain(name: str) -> str:
     return re.sub(r"^(?:batched)?(?:vllm)?|attn(?:backend)?$|(?:nvfp4|mxfp\d)?linearkernel$", "", bare)
 
 
-def alarms(log: str) -> tuple[str, ...]:
+def slow_path_warnings(log: str) -> tuple[str, ...]:
     """Slow paths that the log admits, in words."""
     return tuple(words for pattern, words in _ALARMS if re.search(pattern, log))
 
@@ -138,7 +138,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-def drafts(samples: tuple[PrometheusSample, ...]) -> DraftCounters | None:
+def draft_counters(samples: tuple[PrometheusSample, ...]) -> DraftCounters | None:
     """Since the start; None where the engine does not count. vLLM's and llama.cpp's names differ in front."""
     sums: dict[str, float] = {}
     for sample in samples:
@@ -150,7 +150,7 @@ def drafts(samples: tuple[PrometheusSample, ...]) -> DraftCounters | None:
     return DraftCounters(*known) if len(known) == 3 else None
 
 
-def cache_tokens(samples: tuple[PrometheusSample, ...]) -> int | None:
+def kv_cache_tokens(samples: tuple[PrometheusSample, ...]) -> int | None:
     """What vLLM's cache holds, by its own account. `kv_cache_size_tokens` is there from 0.25 on."""
     for sample in samples:
         if sample.name != "vllm:cache_config_info":
@@ -165,7 +165,7 @@ def cache_tokens(samples: tuple[PrometheusSample, ...]) -> int | None:
     return None
 
 
-def total(samples: tuple[PrometheusSample, ...], name: str) -> float | None:
+def metric_total(samples: tuple[PrometheusSample, ...], name: str) -> float | None:
     """The sum over all labels, with or without the `_total` that Prometheus adds to counters."""
     found = [sample.value for sample in samples if sample.name.removesuffix("_total") == name]
     return sum(found) if found else None

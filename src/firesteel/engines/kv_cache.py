@@ -12,18 +12,18 @@ import re
 from dataclasses import dataclass, field
 from math import ceil
 
-from firesteel.engines.kv_dtypes import said
-from firesteel.engines.llamacpp.kv_cache import cells, compute_buffers
+from firesteel.engines.kv_dtypes import text_flag
+from firesteel.engines.llamacpp.kv_cache import compute_buffers, count_cells
 from firesteel.engines.sglang.kv_cache import sglang_pool
 from firesteel.engines.vllm.kv_cache import ReportedKv, VllmPool, vllm_pool, vllm_pools
 from firesteel.engines.vllm.kv_settings import speculative_tokens
-from firesteel.engines.vllm.kv_specs import drafters, state_bytes, token_bytes
+from firesteel.engines.vllm.kv_specs import drafter_layers, state_bytes, token_bytes
 from firesteel.facts import Architecture
 from firesteel.facts.model.architecture import LinearAttention, Mamba2
 from firesteel.launch import Launch
 from firesteel.units import MIB
 
-__all__ = ["KvCache", "ReportedKv", "cache", "reported", "speculative_tokens"]
+__all__ = ["KvCache", "ReportedKv", "reported_kv", "size_kv_cache", "speculative_tokens"]
 
 _VLLM_SLACK = 1.02
 
@@ -74,7 +74,7 @@ class KvCache:
         return ceil((self.bytes + self.block_bytes) * _VLLM_SLACK / MIB) * MIB
 
 
-def cache(launch: Launch, shape: Architecture, context: int, users: int) -> KvCache:
+def size_kv_cache(launch: Launch, shape: Architecture, context: int, users: int) -> KvCache:
     if launch.engine == "llamacpp":
         return _llamacpp(launch, shape, context, users)
     if launch.engine == "vllm":
@@ -82,14 +82,14 @@ def cache(launch: Launch, shape: Architecture, context: int, users: int) -> KvCa
     return _sglang(launch, shape, context, users)
 
 
-def told_cache_bytes(launch: Launch) -> int | None:
+def requested_kv_cache_bytes(launch: Launch) -> int | None:
     """What `--kv-cache-memory-bytes` says; None when it is not given or cannot be read."""
     given = launch.flags.get("kv-cache-memory-bytes")
     found = _SIZE.fullmatch(given) if isinstance(given, str) else None
     return int(float(found[1]) * _UNITS[found[2]]) if found else None
 
 
-def reported(launch: Launch, shape: Architecture, context: int, pool_bytes: int) -> tuple[ReportedKv, ...]:
+def reported_kv(launch: Launch, shape: Architecture, context: int, pool_bytes: int) -> tuple[ReportedKv, ...]:
     """What vLLM will print about a pool of this size: one answer, or the fewest and the most tokens.
 
     Two answers where the release is not known; empty for engines that print no such thing.
@@ -105,7 +105,7 @@ def reported(launch: Launch, shape: Architecture, context: int, pool_bytes: int)
 def _vllm(launch: Launch, shape: Architecture, context: int, users: int) -> KvCache:
     pool = vllm_pool(launch, shape, context)
     settings = pool.settings
-    growing = sum(token_bytes(settings, layer) for layer in (*shape.layers, *drafters(settings, shape)))
+    growing = sum(token_bytes(settings, layer) for layer in (*shape.layers, *drafter_layers(settings, shape)))
     states = sum(
         state_bytes(settings, layer) for layer in shape.layers if isinstance(layer, LinearAttention | Mamba2)
     )
@@ -115,21 +115,21 @@ def _vllm(launch: Launch, shape: Architecture, context: int, users: int) -> KvCa
         states * users,
         context,
         users,
-        said(launch.flags, "kv-cache-dtype", "auto"),
+        text_flag(launch.flags, "kv-cache-dtype", "auto"),
         pool.block_bytes,
         pool=pool,
     )
 
 
 def _llamacpp(launch: Launch, shape: Architecture, context: int, users: int) -> KvCache:
-    held = cells(launch.flags, shape, context, users)
+    held = count_cells(launch.flags, shape, context, users)
     return KvCache(
         held.total,
         int(held.growing),
         held.states * users,
         context,
         users,
-        said(launch.flags, "cache-type-k", "f16"),
+        text_flag(launch.flags, "cache-type-k", "f16"),
         checkpoint_bytes=held.checkpoint,
         compute_bytes=compute_buffers(launch.flags, shape, context, users).band,
     )
@@ -144,5 +144,5 @@ def _sglang(launch: Launch, shape: Architecture, context: int, users: int) -> Kv
         states,
         context,
         users,
-        said(launch.flags, "kv-cache-dtype", "auto"),
+        text_flag(launch.flags, "kv-cache-dtype", "auto"),
     )

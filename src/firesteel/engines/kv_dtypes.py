@@ -15,26 +15,26 @@ from firesteel.launch import FlagValue
 
 _Bytes = TypeVar("_Bytes", int, Fraction)
 
-VLLM: Mapping[str, int] = {
+VLLM_DTYPES: Mapping[str, int] = {
     "auto": 2, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "fp8_ds_mla": 1,
 }  # fmt: skip
-VLLM_STATES: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
-LLAMACPP: Mapping[str, Fraction] = {
+STATE_DTYPES: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
+LLAMACPP_DTYPES: Mapping[str, Fraction] = {
     "f32": Fraction(4), "f16": Fraction(2), "bf16": Fraction(2), "q8_0": Fraction(34, 32),
     "q5_1": Fraction(24, 32), "q5_0": Fraction(22, 32), "q4_1": Fraction(20, 32), "q4_0": Fraction(18, 32),
     "iq4_nl": Fraction(18, 32),
 }  # fmt: skip
-SGLANG: Mapping[str, int] = {
+SGLANG_DTYPES: Mapping[str, int] = {
     "auto": 2, "bf16": 2, "bfloat16": 2, "float16": 2, "float32": 4, "fp8_e4m3": 1, "fp8_e5m2": 1,
 }  # fmt: skip
 
 
-def said(flags: Mapping[str, FlagValue], flag: str, default: str) -> str:
+def text_flag(flags: Mapping[str, FlagValue], flag: str, default: str) -> str:
     value = flags.get(flag, default)
     return value if isinstance(value, str) else default
 
 
-def width(known: Mapping[str, _Bytes], dtype: str, flag: str) -> _Bytes:
+def bytes_per_value(known: Mapping[str, _Bytes], dtype: str, flag: str) -> _Bytes:
     if dtype not in known:
         raise UsageError(
             f"how many bytes `--{flag} {dtype}` takes a value is not known here",

@@ -223,7 +223,7 @@ class LaunchReader:
         version: str | None = None,
     ) -> ReadLaunch:
         texts = tuple(word.text for word in started.args)
-        parsed = engines.parse(started.engine, texts, contained=box is not None)
+        parsed = engines.parse_argv(started.engine, texts, contained=box is not None)
         at = {**places, **_flag_words(started.args, parsed)}
         if started.said or "image" in at:
             at["program"] = started.said or at["image"]
@@ -282,7 +282,7 @@ def _env_words(env: Mapping[str, Words]) -> dict[str, Words]:
     return {f"env:{name}": words for name, words in env.items()}
 
 
-def _flag_words(args: Words, parsed: engines.Parsed) -> dict[str, Words]:
+def _flag_words(args: Words, parsed: engines.ParsedCommandLine) -> dict[str, Words]:
     found = {f"flag:{name}": args[at : parsed.upto.get(name, at + 1)] for name, at in parsed.at.items()}
     if "model" in parsed.at:
         found["model"] = args[parsed.at["model"] :][:1]
@@ -322,7 +322,7 @@ def _said_after_entrypoint(engine: EngineName, words: tuple[str, ...]) -> tuple[
     return words[:1] if engine == "vllm" and words[:1] in (("vllm",), ("serve",)) else ()
 
 
-def _first_name(engine: EngineName, parsed: engines.Parsed) -> str:
+def _first_name(engine: EngineName, parsed: engines.ParsedCommandLine) -> str:
     """The first of several names: vLLM takes a list of them, llama.cpp commas."""
     names = parsed.flags.get(engines.grammar(engine).name)
     if isinstance(names, str):
@@ -343,7 +343,9 @@ def _name(said: str, box: Container | None) -> tuple[str, Container | None]:
     return ours, replace(box, labels=labels, options=kept)
 
 
-def _host(engine: EngineName, parsed: engines.Parsed, box: Container | None) -> Mapping[str, FlagValue]:
+def _host(
+    engine: EngineName, parsed: engines.ParsedCommandLine, box: Container | None
+) -> Mapping[str, FlagValue]:
     """SGLang that is told nothing listens on 127.0.0.1, also where that means that nobody can reach it."""
     if engine == "sglang" and box is not None and "host" not in parsed.at:
         return {**parsed.flags, "host": "127.0.0.1"}

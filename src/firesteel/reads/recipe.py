@@ -60,7 +60,7 @@ def _arguments(document: Node, recipe: Recipe, launch: Launch) -> Iterator[Word]
     sizes = engines.size_flags(recipe.engine, recipe.context, recipe.users)
     flags += [(name, value, _at(document, "serves")) for name, value in sizes.items()]
     for name, value, at in flags:
-        yield from (implied(word, at) for word in engines.spell(recipe.engine, name, value))
+        yield from (implied(word, at) for word in engines.format_flag(recipe.engine, name, value))
 
 
 def _environment(document: Node) -> Iterator[tuple[str, Word]]:

@@ -96,9 +96,9 @@ def on_one_spark(launch: Launch, form: str) -> None:
 def reasons_by_word(launch: Launch, known: LaunchFacts) -> dict[str, str]:
     """The first word of each flag, as the engine spells it -> why it is there."""
     return {
-        engines.spell(launch.engine, name, launch.flags[name])[0]: why
+        engines.format_flag(launch.engine, name, launch.flags[name])[0]: why
         for name, why in known.flag_reasons.items()
-        if name in launch.flags and engines.spell(launch.engine, name, launch.flags[name])
+        if name in launch.flags and engines.format_flag(launch.engine, name, launch.flags[name])
     }
 
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from firesteel.engines.flags import names
-from firesteel.engines.schema.chronicle import order
-from firesteel.engines.schema.releases import lived, versions
+from firesteel.engines.flags import name_set
+from firesteel.engines.schema.history import version_key
+from firesteel.engines.schema.releases import known_versions, release_ranges
 from firesteel.launch import EngineName
 from firesteel.rules.context import Context, Match, is_final
 
@@ -37,8 +37,8 @@ _FORMATS = {
     "FP8": re.compile("(?<![a-z0-9])fp8(?![a-z])", re.IGNORECASE),
 }
 _EXPERTS = {
-    "NVFP4": names("auto b12x cutlass emulation flashinfer_b12x flashinfer_cutlass humming marlin"),
-    "FP8": names("aiter auto cutlass deep_gemm flashinfer_cutlass hpc humming marlin triton"),
+    "NVFP4": name_set("auto b12x cutlass emulation flashinfer_b12x flashinfer_cutlass humming marlin"),
+    "FP8": name_set("aiter auto cutlass deep_gemm flashinfer_cutlass hpc humming marlin triton"),
 }
 """What may run experts of a format on compute capability 12.x; vLLM stops at any other."""
 
@@ -151,7 +151,7 @@ def experts_without_kernel(scene: Context) -> list[Match]:
     return [
         Match(key, saw, name, kind)
         for key, saw, name in chosen
-        if name not in _EXPERTS[kind] and lived("vllm", "--moe-backend", name)
+        if name not in _EXPERTS[kind] and release_ranges("vllm", "--moe-backend", name)
     ]
 
 
@@ -177,23 +177,27 @@ def _choices(scene: Context, flag: str, inside: str | None = None) -> Iterator[t
 def unregistered_parsers(scene: Context) -> list[Match]:
     """Parsers that this very release has not, and no plugin brings."""
     engine, version, asked = scene.launch.engine, scene.launch.version, list(_parsers(scene))
-    if not asked or version is None or version not in versions(engine):
+    if not asked or version is None or version not in known_versions(engine):
         return []
     return [
         Match(f"flag:{flag}", f"--{flag} {name}", name, _otherwise(engine, flag, name))
         for flag, name in asked
-        if is_final(name) and lived(engine, f"--{flag}") and not knows(engine, version, f"--{flag}", name)
+        if is_final(name)
+        and release_ranges(engine, f"--{flag}")
+        and not knows(engine, version, f"--{flag}", name)
     ]
 
 
 def knows(engine: EngineName, version: str, symbol: str, value: str) -> bool:
     """Whether a release that was read takes this value of a flag or key."""
-    now, spans = order(version), lived(engine, symbol, value)
-    return any(order(first) <= now and (last is None or now <= order(last)) for first, last in spans)
+    now, spans = version_key(version), release_ranges(engine, symbol, value)
+    return any(
+        version_key(first) <= now and (last is None or now <= version_key(last)) for first, last in spans
+    )
 
 
 def age(engine: EngineName, symbol: str, value: str) -> str:
-    spans = lived(engine, symbol, value)
+    spans = release_ranges(engine, symbol, value)
     if not spans:
         return "no release had it"
     return f"first in {spans[0][0]}" if spans[-1][1] is None else f"last in {spans[-1][1]}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from firesteel.catalog import Images
-from firesteel.engines.schema.releases import versions
+from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName
 from firesteel.reads import ReadLaunch, SourceFile, mentions, scan, source_file
@@ -116,7 +116,7 @@ def engine_version(text: str) -> tuple[EngineName, str]:
 def release(engine: EngineName | None, text: str) -> str:
     """A version as people write it -> a release: `v0.26` is the last 0.26 that is known."""
     meant, plain = engine_version(text)
-    known = versions(engine or meant)
+    known = known_versions(engine or meant)
     if plain in known or (engine or meant) == "llamacpp":
         return plain
     patches = [each for each in known if each.startswith(f"{plain}.")]

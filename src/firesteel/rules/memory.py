@@ -13,7 +13,7 @@ from dataclasses import replace
 from firesteel import catalog, engines
 from firesteel.catalog import Model
 from firesteel.errors import FiresteelError
-from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Launch
 from firesteel.planner import Plan, plan
 from firesteel.rules.context import Context, Match
@@ -44,7 +44,7 @@ def too_large(scene: Context) -> list[Match]:
     if model is None or scene.hardware is None or not _is_told(scene):
         return []
     try:
-        machine = host_at_rest(hardware(scene.hardware))
+        machine = idle_host(hardware(scene.hardware))
         planned = plan(_for_one(scene.launch), model.architecture, model.weights, machine)
     except FiresteelError:
         return []
@@ -87,7 +87,7 @@ def _is_split(scene: Context) -> bool:
 
 def _for_one(launch: Launch) -> Launch:
     """The same launch for one request at a time."""
-    offered = engines.served(launch)
+    offered = engines.served_capacity(launch)
     if launch.engine != "vllm" or not offered.users:
         return launch
     return replace(launch, flags={**launch.flags, "max-num-seqs": "1"})

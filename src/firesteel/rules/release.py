@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from firesteel.catalog.image import is_upstream
-from firesteel.engines.schema.chronicle import order
-from firesteel.engines.schema.releases import lived, schema, versions
-from firesteel.engines.schema.resolve import Ambiguous, key, resolve
+from firesteel.engines.schema.history import version_key
+from firesteel.engines.schema.releases import find_schema, known_versions, release_ranges
+from firesteel.engines.schema.resolve import AmbiguousFlag, resolve_flag, resolve_key
 from firesteel.engines.schema.symbols import Flag, Schema
 from firesteel.launch import EngineName, FlagValue
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match, is_final
@@ -40,7 +40,7 @@ def _release(scene: Context) -> Schema | None:
     if box and box.program[:2] == ("sglang", "serve"):
         return None  # it hands models that are no LLMs to another parser
     learned = scene.releases.get((scene.launch.engine, version))
-    found = learned or schema(scene.launch.engine, version)
+    found = learned or find_schema(scene.launch.engine, version)
     return found if found and found.is_exact else None
 
 
@@ -51,16 +51,16 @@ def unknown_flags(scene: Context) -> list[Match]:
 
 def _unknown_flags(scene: Context, known: Schema) -> Iterator[Match]:
     for name in scene.launch.flags.keys() - {"help", "version"}:
-        found = resolve(known, f"--{name}")
+        found = resolve_flag(known, f"--{name}")
         if found is None and _FLAG_NAME.fullmatch(name):
             near = get_close_matches(name, known.flags, n=1, cutoff=0.75)
             why = _age(known, f"--{name}") or (
                 f"did you mean `--{near[0]}`?"
                 if near
-                else f"no release since {versions(known.engine)[0]} had it"
+                else f"no release since {known_versions(known.engine)[0]} had it"
             )
             yield Match(f"flag:{name}", f"--{name}", name, f"{known.engine} {known.version}: {why}")
-        elif isinstance(found, Ambiguous):
+        elif isinstance(found, AmbiguousFlag):
             yield Match(
                 f"flag:{name}", f"--{name}", name, f"it may be any of {', '.join(found.spellings[:3])}"
             )
@@ -71,10 +71,10 @@ def misspelt_flags(scene: Context) -> list[Match]:
     box, engine = scene.launch.container, scene.launch.engine
     if scene.version is not None or (box and not is_upstream(box.image)):
         return []
-    newest = schema(engine, NEWEST_KNOWN[engine])
+    newest = find_schema(engine, NEWEST_KNOWN[engine])
     found = []
     for name in scene.launch.flags if newest else ():
-        if newest is None or resolve(newest, f"--{name}") or lived(engine, f"--{name}"):
+        if newest is None or resolve_flag(newest, f"--{name}") or release_ranges(engine, f"--{name}"):
             continue
         near = get_close_matches(name, newest.flags, n=1, cutoff=0.85)
         found += [Match(f"flag:{name}", f"--{name}", name, near[0])] if near else []
@@ -86,7 +86,7 @@ def stray_words(scene: Context) -> list[Match]:
     known = _release(scene)
     if known is None or known.engine == "llamacpp" or not scene.launch.model:
         return []
-    if any(resolve(known, f"--{name}") is None for name in scene.launch.flags):
+    if any(resolve_flag(known, f"--{name}") is None for name in scene.launch.flags):
         return []
     plain = [word for word in scene.launch.extra if _PLAIN_WORD.fullmatch(word)]
     return [Match("program", f"`{word}` stands alone", word, word) for word in plain[:3]]
@@ -113,7 +113,7 @@ def _refused_values(scene: Context, known: Schema) -> Iterator[Match]:
             yield Match(f"flag:{name}", f"--{name} {shown}".rstrip(), f"--{name} {shown}".rstrip(), wrong)
         if isinstance(given, dict):
             for each in given:
-                if is_final(each) and key(known, name, (each,)) == "unknown":
+                if is_final(each) and resolve_key(known, name, (each,)) == "unknown":
                     why = _age(known, f"{flag.value.config}.{each}") or "no release had it"
                     yield Match(f"flag:{name}", f'"{each}" in --{name}', f'"{each}" in --{name}', why)
 
@@ -154,15 +154,15 @@ def _age(known: Schema, symbol: str, value: str | None = None) -> str:
     A build of one's own may lack what its release has, and a release newer than all that ship may have lost
     what the newest of these still had.
     """
-    spans = lived(known.engine, symbol, value)
+    spans = release_ranges(known.engine, symbol, value)
     if not spans:
         return ""
-    now, newest = order(known.version), versions(known.engine)[-1]
+    now, newest = version_key(known.version), known_versions(known.engine)[-1]
     for first, last in spans:
-        if order(first) <= now and (last is None or now <= order(last)):
+        if version_key(first) <= now and (last is None or now <= version_key(last)):
             return (
                 f"last in {newest}"
-                if now > order(newest)
+                if now > version_key(newest)
                 else f"in its release since {first}, not in this build"
             )
     first, last = spans[0][0], spans[-1][1]

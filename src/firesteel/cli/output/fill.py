@@ -33,7 +33,7 @@ from firesteel.cli.output.documents import (
     SpeedJson,
     UpJson,
 )
-from firesteel.engines import told_cache_bytes
+from firesteel.engines import requested_kv_cache_bytes
 from firesteel.errors import FiresteelError
 from firesteel.facts import Host
 from firesteel.facts.evidence import Evidence
@@ -103,7 +103,7 @@ def launch_json(launch: Launch) -> LaunchJson:
 
 def _cache_json(plan: Plan) -> CacheJson:
     cache, pool = plan.cache, plan.cache.pool
-    told = told_cache_bytes(plan.launch)
+    told = requested_kv_cache_bytes(plan.launch)
     return CacheJson(
         bytes=cache.bytes,
         bytes_per_token=cache.bytes_per_token,

@@ -15,24 +15,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from firesteel.engines.schema.self_check import moved, self_check
+from firesteel.engines.schema.self_check import layout_changed, self_check
 from firesteel.engines.schema.symbols import Flag, Schema, Value
 
 ENGINE = "llama.cpp"
 _COLUMN = 40
 """Where help texts stand; longer spellings have a line of their own."""
 _SPELLING = re.compile(r"(-{1,2}[A-Za-z0-9][\w.-]*)(,?)\s*")
-_SURE = ("model", "ctx-size", "port", "host", "flash-attn", "parallel", "cache-type-k")
+_REQUIRED_FLAGS = ("model", "ctx-size", "port", "host", "flash-attn", "parallel", "cache-type-k")
 
 
 def learn(version: str, text: str) -> Schema:
     """Raises FiresteelError, naming what is missing, rather than give half a schema."""
     if not re.search(r"^-{1,2}\w", text, re.MULTILINE):
-        raise moved(ENGINE, "a list of options in `llama-server --help`", version)
+        raise layout_changed(ENGINE, "a list of options in `llama-server --help`", version)
     flags = {flag.name: flag for head, about in _options(text) for flag in _flag(head, about)}
     variables = {name: flag.value for flag in flags.values() for name in flag.variables}
     schema = Schema("llamacpp", version, flags, {}, variables)
-    return self_check(schema, ENGINE, sure=_SURE, flags=120, variables=40, named=("cache-type-k",))
+    return self_check(schema, ENGINE, sure=_REQUIRED_FLAGS, flags=120, variables=40, named=("cache-type-k",))
 
 
 def _options(text: str) -> Iterator[tuple[str, str]]:

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from firesteel.engines.flags import count
-from firesteel.engines.kv_dtypes import LLAMACPP, said, width
+from firesteel.engines.flags import positive_int
+from firesteel.engines.kv_dtypes import LLAMACPP_DTYPES, bytes_per_value, text_flag
 from firesteel.errors import UsageError
 from firesteel.facts import Architecture
 from firesteel.facts.model.architecture import (
@@ -46,7 +46,7 @@ MAX_SEQUENCES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class KvCells:
     """What all layers take, in bytes."""
 
     growing: Fraction
@@ -98,7 +98,7 @@ def compute_buffers(
     flags: Mapping[str, FlagValue], shape: Architecture, context: int, users: int
 ) -> ComputeBuffers:
     unified = flags.get("kv-unified") is True
-    counting = _Counting(flags, context, users if unified else 1)
+    counting = _LayerSizes(flags, context, users if unified else 1)
     tokens = min(counting.cells * (1 if unified else users), counting.ubatch)
     flash = flags.get("flash-attn") not in (False, "off", "0", "disabled")
     reaches = {counting.reach(layer) for layer in shape.layers} - {0}
@@ -144,7 +144,7 @@ def _recurring(layer: Layer) -> int:
             return 0
 
 
-def cells(flags: Mapping[str, FlagValue], shape: Architecture, context: int, users: int) -> Cells:
+def count_cells(flags: Mapping[str, FlagValue], shape: Architecture, context: int, users: int) -> KvCells:
     """`context` is one sequence's, or what all share."""
     if users > MAX_SEQUENCES:
         raise UsageError(
@@ -154,9 +154,9 @@ def cells(flags: Mapping[str, FlagValue], shape: Architecture, context: int, use
     # DeepSeek-V4 keeps streams apart even where a shared cache is asked for.
     apart = any(isinstance(layer, CompressedAttention) for layer in shape.layers)
     unified = flags.get("kv-unified") is True and not apart
-    counting = _Counting(flags, context, users if unified else 1)
+    counting = _LayerSizes(flags, context, users if unified else 1)
     streams = 1 if unified else users
-    return Cells(
+    return KvCells(
         growing=sum((counting.a_cell(layer) for layer in shape.layers), Fraction()),
         cells=counting.cells * streams,
         windows=int(sum(counting.window(layer) for layer in shape.layers)) * streams,
@@ -166,11 +166,13 @@ def cells(flags: Mapping[str, FlagValue], shape: Architecture, context: int, use
     )
 
 
-class _Counting:
+class _LayerSizes:
     def __init__(self, flags: Mapping[str, FlagValue], context: int, sharing: int) -> None:
-        self._keys = width(LLAMACPP, said(flags, "cache-type-k", "f16"), "cache-type-k")
-        self._values = width(LLAMACPP, said(flags, "cache-type-v", "f16"), "cache-type-v")
-        self.ubatch = count(flags.get("ubatch-size")) or _UBATCH
+        self._keys = bytes_per_value(LLAMACPP_DTYPES, text_flag(flags, "cache-type-k", "f16"), "cache-type-k")
+        self._values = bytes_per_value(
+            LLAMACPP_DTYPES, text_flag(flags, "cache-type-v", "f16"), "cache-type-v"
+        )
+        self.ubatch = positive_int(flags.get("ubatch-size")) or _UBATCH
         self._swa_full = flags.get("swa-full") is True
         self._sharing = sharing
         self.cells = _padded(context)

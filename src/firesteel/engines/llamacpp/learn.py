@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from firesteel.engines.schema.self_check import moved, self_check
+from firesteel.engines.schema.self_check import layout_changed, self_check
 from firesteel.engines.schema.symbols import Flag, Kind, Schema, Takes, Value
 
 ENGINE = "llama.cpp"
@@ -21,7 +21,7 @@ _OPTION = re.compile(r"\badd_opt\(\s*common_arg\(")
 _COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)\'|[(){}\[\],]')
-_SURE = ("model", "ctx-size", "port", "host", "flash-attn", "parallel", "cache-type-k")
+_REQUIRED_FLAGS = ("model", "ctx-size", "port", "host", "flash-attn", "parallel", "cache-type-k")
 _TRUTHS = {
     "is_truthy": ("1", "enabled", "on", "true"),
     "is_falsey": ("0", "disabled", "false", "off"),
@@ -38,7 +38,7 @@ class _Option:
     chained: str
 
 
-def wanted(path: str) -> bool:
+def is_relevant(path: str) -> bool:
     """In a checkout, or vendored in some package's folder."""
     return path.endswith(("common/arg.cpp", "common/speculative.cpp"))
 
@@ -47,11 +47,11 @@ def learn(version: str, files: Mapping[str, str]) -> Schema:
     """Raises FiresteelError, naming what moved, rather than give half a schema."""
     text = _COMMENT.sub(lambda match: match[1] or "", "\n".join(files.values()))
     if not _OPTION.search(text):
-        raise moved(ENGINE, "`add_opt(common_arg(` in common/arg.cpp", version)
+        raise layout_changed(ENGINE, "`add_opt(common_arg(` in common/arg.cpp", version)
     flags = {flag.name: flag for option in _options(text) for flag in _flag(option, text)}
     variables = {name: flag.value for flag in flags.values() for name in flag.variables}
     schema = Schema("llamacpp", version, flags, {}, variables)
-    return self_check(schema, ENGINE, sure=_SURE, flags=120, variables=40, named=("cache-type-k",))
+    return self_check(schema, ENGINE, sure=_REQUIRED_FLAGS, flags=120, variables=40, named=("cache-type-k",))
 
 
 def _options(text: str) -> Iterator[_Option]:

@@ -59,7 +59,7 @@ Pattern = Annotated[str, AfterValidator(_compiles)]
 Range = Annotated[str, AfterValidator(_specifies)]
 
 
-class Saying(yaml_schema.FileSchema):
+class LinePattern(yaml_schema.FileSchema):
     """A line that means something."""
 
     sign: Texts
@@ -86,7 +86,7 @@ class Saying(yaml_schema.FileSchema):
             return True
 
 
-class MarkRow(Saying):
+class MarkRow(LinePattern):
     stage: Stage
     words: str
     unit: str | None = None
@@ -97,7 +97,7 @@ class EngineRow(yaml_schema.FileSchema):
     engine: EngineName
     sources: Sources
     known_by: Texts
-    version: tuple[Saying, ...]
+    version: tuple[LinePattern, ...]
     stages: tuple[Stage, ...]
     """In the order of a start."""
     marks: tuple[MarkRow, ...]
@@ -107,7 +107,7 @@ class PhasesSchema(yaml_schema.FileSchema):
     engines: tuple[EngineRow, ...]
 
 
-class NoiseRow(Saying):
+class NoiseRow(LinePattern):
     """What looks bad and is not."""
 
     id: Annotated[str, Field(pattern="^[a-z0-9]+(-[a-z0-9.]+)+$")]
@@ -119,7 +119,7 @@ class NoiseRow(Saying):
     misses: tuple[str, ...] = ()
 
 
-class CauseRow(Saying):
+class CauseRow(LinePattern):
     id: Annotated[str, Field(pattern="^[a-z0-9]+(-[a-z0-9.]+)+$")]
     kind: Kind = "root"
     engines: tuple[EngineName, ...] = ()

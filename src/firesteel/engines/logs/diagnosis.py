@@ -26,8 +26,8 @@ from firesteel.engines.logs.data import (
     engine_rows,
     noise_rows,
 )
-from firesteel.engines.logs.lines import bare, numbered
-from firesteel.engines.logs.progress import StartProgress, start_progress, version_in
+from firesteel.engines.logs.lines import numbered_lines, strip_prefix
+from firesteel.engines.logs.progress import StartProgress, find_version, start_progress
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName
 
@@ -94,12 +94,12 @@ class Diagnosis:
 def diagnose(text: str | Iterable[str], engine: EngineName | None = None) -> Diagnosis:
     """A whole log, or pieces of it as they are read."""
     parts = (text,) if isinstance(text, str) else text
-    seen = _Seen()
+    seen = _LogScan()
     rows: tuple[NoiseRow | CauseRow, ...] = (*noise_rows(), *cause_rows())
-    for block in _blocks(numbered(parts)):
+    for block in _blocks(numbered_lines(parts)):
         joined = "\n".join(line for _, line in block)
         there = [row for row in rows if any(sign in joined for sign in row.sign)]
-        engines = _told(joined, engine)
+        engines = _engines_marked_in(joined, engine)
         seen.recognise(joined, block)
         for number, line in block:
             seen.look(number, line, there, engines)
@@ -111,7 +111,7 @@ def _blocks(lines: Iterator[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]
         yield block
 
 
-def _told(text: str, engine: EngineName | None) -> tuple[EngineName, ...]:
+def _engines_marked_in(text: str, engine: EngineName | None) -> tuple[EngineName, ...]:
     """Whose marks are worth looking for in this text."""
     return tuple(
         name
@@ -121,7 +121,7 @@ def _told(text: str, engine: EngineName | None) -> tuple[EngineName, ...]:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _LogScan:
     """What was met on the way through the log."""
 
     votes: Counter[EngineName] = field(default_factory=Counter)
@@ -156,7 +156,7 @@ class _Seen:
             self.votes[name] += sum(joined.count(sign) for sign in row.known_by)
             signs = (sign for each in row.version for sign in each.sign)
             if name not in self.versions and any(sign in joined for sign in signs):
-                version = next((told for _, line in block if (told := version_in(row, line))), None)
+                version = next((told for _, line in block if (told := find_version(row, line))), None)
                 self.versions |= {name: version} if version else {}
 
     def _advance(self, engine: EngineName, number: int, line: str) -> None:
@@ -174,7 +174,7 @@ class _Seen:
                 self.noise[row.id] = replace(known, count=known.count + 1)
                 self.folding, self.in_trace = row.trace, False
                 return True
-        return self.folding and self._goes_on(bare(line))
+        return self.folding and self._goes_on(strip_prefix(line))
 
     def _goes_on(self, said: str) -> bool:
         """Whether this is still that traceback; an exception is its last line, and only after `Traceback`."""
@@ -201,7 +201,7 @@ class _Seen:
     def _suspect(self, number: int, line: str) -> None:
         if not _SMELLS.search(line):
             return
-        said = bare(line)
+        said = strip_prefix(line)
         if _EXCEPTION.match(said):
             self.suspect = self.suspect or (number, said)
         elif _ERROR.search(line):
@@ -258,7 +258,7 @@ def _cause(row: CauseRow, number: int, line: str, found: re.Match[str]) -> Cause
         row.next.format_map(captured) if row.next else None,
         row.host,
         number,
-        bare(line),
+        strip_prefix(line),
         1,
         row.confidence,
         row.sources,

@@ -23,26 +23,26 @@ _PREFIX = re.compile(
 )
 
 
-def numbered(parts: Iterable[str]) -> Iterator[tuple[int, str]]:
+def numbered_lines(parts: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Pieces of text, cut anywhere -> lines, each with the number that an editor gives it."""
     number, rest = 1, ""
     for part in parts:
         *whole, rest = (rest + part).split("\n")
         for line in whole:
-            yield from ((number, clean(each)) for each in line.split("\r") if each)
+            yield from ((number, clean_line(each)) for each in line.split("\r") if each)
             number += 1
         if len(rest) > 2 * MAX_LINE:
             *bars, rest = rest.split("\r")  # a progress bar may run for hours without a line's end
-            yield from ((number, clean(each)) for each in bars if each)
+            yield from ((number, clean_line(each)) for each in bars if each)
             rest = rest[:MAX_LINE]
-    yield from ((number, clean(each)) for each in rest.split("\r") if each)
+    yield from ((number, clean_line(each)) for each in rest.split("\r") if each)
 
 
-def clean(line: str) -> str:
+def clean_line(line: str) -> str:
     return _ESCAPES.sub("", line[: 2 * MAX_LINE])[:MAX_LINE].rstrip()
 
 
-def bare(line: str) -> str:
+def strip_prefix(line: str) -> str:
     """What was said, without who said it when."""
     found = _PREFIX.match(line)
     return line[found.end() :] if found else line

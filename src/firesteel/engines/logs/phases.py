@@ -12,7 +12,7 @@ from firesteel.engines.logs.memory import ReportedMemory, reported_memory
 from firesteel.engines.logs.progress import start_progress
 from firesteel.launch import EngineName
 
-__all__ = ["ReportedMemory", "complaint", "phase", "reported_memory"]
+__all__ = ["ReportedMemory", "failure_line", "phase", "reported_memory"]
 
 
 def phase(engine: EngineName, line: str) -> str | None:
@@ -21,7 +21,7 @@ def phase(engine: EngineName, line: str) -> str | None:
     return found.words if found else None
 
 
-def complaint(lines: Iterable[str]) -> str | None:
+def failure_line(lines: Iterable[str]) -> str | None:
     """The line that says why an engine did not start: a known one, else the first error that is none."""
     found = diagnose("\n".join(lines))
     if found.cause:

@@ -57,6 +57,6 @@ def stages(engine: EngineName) -> tuple[Stage, ...]:
     return engine_rows()[engine].stages
 
 
-def version_in(row: EngineRow, line: str) -> str | None:
+def find_version(row: EngineRow, line: str) -> str | None:
     found = next((match for each in row.version if (match := each.read(line))), None)
     return found["version"] if found else None

@@ -72,7 +72,7 @@ def read_arguments(page: FunctionReader, body: list[ast.stmt]) -> Iterator[Flag]
             case ast.Assign([ast.Name(name)], value):
                 page.names[name] = _meaning(page, value)
             case ast.Assign([ast.Subscript(target, ast.Constant(str(what)))], value):
-                touch(page, _meaning(page, target), what, value)
+                apply_keyword(page, _meaning(page, target), what, value)
             case ast.AugAssign(ast.Subscript(target, ast.Constant("choices"))):
                 if isinstance(draft := _meaning(page, target), DraftFlag):
                     draft.open = True  # extended by something worked out at start
@@ -90,7 +90,7 @@ def read_arguments(page: FunctionReader, body: list[ast.stmt]) -> Iterator[Flag]
                 yield from read_arguments(page, inner)
 
 
-def constant(node: ast.expr | None) -> Default:
+def literal_value(node: ast.expr | None) -> Default:
     """A plain value, else None."""
     if node is None:
         return None
@@ -101,16 +101,17 @@ def constant(node: ast.expr | None) -> Default:
     return value if isinstance(value, str | int | float) else None
 
 
-def strings(page: FunctionReader, node: ast.expr) -> tuple[tuple[str, ...], bool]:
+def read_strings(page: FunctionReader, node: ast.expr) -> tuple[tuple[str, ...], bool]:
     """The words in a list of choices, and whether all of it could be read."""
     match node:
         case ast.List(parts) | ast.Tuple(parts) | ast.Set(parts):
             read = [
-                strings(page, part.value) if isinstance(part, ast.Starred) else _word(part) for part in parts
+                read_strings(page, part.value) if isinstance(part, ast.Starred) else _word(part)
+                for part in parts
             ]
             return tuple(word for words, _ in read for word in words), all(whole for _, whole in read)
         case ast.BinOp(left, ast.Add(), right):
-            (one, whole_one), (two, whole_two) = strings(page, left), strings(page, right)
+            (one, whole_one), (two, whole_two) = read_strings(page, left), read_strings(page, right)
             return (*one, *two), whole_one and whole_two
         case ast.Dict(keys):
             read = [_word(key) for key in keys if key is not None]
@@ -118,7 +119,7 @@ def strings(page: FunctionReader, node: ast.expr) -> tuple[tuple[str, ...], bool
         case ast.Call(ast.Name("list" | "sorted" | "tuple"), [inner]) | ast.Call(
             ast.Attribute(inner, "keys"), []
         ):
-            return strings(page, inner)
+            return read_strings(page, inner)
         case ast.Call(ast.Name("get_args"), [inner]):
             found = page.tree.hint(inner, page.path).literals
             return tuple(map(str, found)), bool(found)
@@ -129,12 +130,12 @@ def strings(page: FunctionReader, node: ast.expr) -> tuple[tuple[str, ...], bool
             if found_node and isinstance(
                 found_node.node, ast.List | ast.Tuple | ast.Set | ast.BinOp | ast.Dict
             ):
-                return strings(replace(page, path=found_node.path), found_node.node)
+                return read_strings(replace(page, path=found_node.path), found_node.node)
     return (), False
 
 
 def _word(node: ast.expr) -> tuple[tuple[str, ...], bool]:
-    value = constant(node)
+    value = literal_value(node)
     if isinstance(node, ast.Constant) and node.value is None:
         return (), True
     return ((), False) if value is None else ((str(value),), True)
@@ -174,7 +175,7 @@ def _argument(page: FunctionReader, call: ast.Call) -> DraftFlag:
             draft = replace(known, deprecated=known.deprecated or draft.deprecated)
     for keyword in call.keywords:
         if keyword.arg is not None:
-            touch(page, draft, keyword.arg, keyword.value)
+            apply_keyword(page, draft, keyword.arg, keyword.value)
     return draft
 
 
@@ -207,31 +208,35 @@ def _merged(page: FunctionReader, keys: list[ast.expr | None], values: list[ast.
         if key is None and isinstance(known := _meaning(page, value), DraftFlag):
             draft = replace(known)
         elif isinstance(key, ast.Constant):
-            touch(page, draft, str(key.value), value)
+            apply_keyword(page, draft, str(key.value), value)
     return draft
 
 
-def touch(page: FunctionReader, draft: object, what: str, value: ast.expr) -> None:
+def apply_keyword(page: FunctionReader, draft: object, what: str, value: ast.expr) -> None:
     """One keyword of `add_argument`, as it changes a draft."""
     if not isinstance(draft, DraftFlag):
         return
     if what == "type":
         _touch_type(page, draft, value)
     elif what == "choices":
-        words, whole = strings(page, value)
+        words, whole = read_strings(page, value)
         draft.values, draft.open = words, not whole
     elif what == "action":
         _touch_action(draft, value)
     elif what == "nargs":
-        draft.takes = "optional" if constant(value) == "?" else "many" if constant(value) else "value"
+        draft.takes = (
+            "optional" if literal_value(value) == "?" else "many" if literal_value(value) else "value"
+        )
     elif what == "default":
-        draft.default = constant(value)
+        draft.default = literal_value(value)
     elif what == "deprecated":
-        draft.deprecated = constant(value) is True
+        draft.deprecated = literal_value(value) is True
 
 
 def _touch_action(draft: DraftFlag, value: ast.expr) -> None:
-    name = constant(value) or (value.attr if isinstance(value, ast.Attribute) else getattr(value, "id", ""))
+    name = literal_value(value) or (
+        value.attr if isinstance(value, ast.Attribute) else getattr(value, "id", "")
+    )
     if name == "BooleanOptionalAction":
         draft.kind, draft.takes, draft.twin = "bool", "nothing", True
     elif name in _NO_WORD:
@@ -271,4 +276,4 @@ def _bind(page: FunctionReader, target: ast.expr, row: ast.expr) -> None:
     parts = row.elts if isinstance(row, ast.Tuple) else [row]
     for name, part in zip(names, parts, strict=False):
         if isinstance(name, ast.Name):
-            page.names[name.id] = part.id if isinstance(part, ast.Name) else constant(part)
+            page.names[name.id] = part.id if isinstance(part, ast.Name) else literal_value(part)

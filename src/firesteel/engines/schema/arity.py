@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from firesteel.engines.schema.releases import shipped_text
+from firesteel.engines.schema.releases import shipped_history_text
 from firesteel.launch import EngineName
 
 NOTHING_SAID: Mapping[str, str] = MappingProxyType({})
@@ -35,7 +35,7 @@ def flag_arity(engine: EngineName) -> FlagArity:
     # The file as it lies: building the whole chronicle takes ten times as long, and every command pays it.
     takes = {
         name.removeprefix("--"): _takes(*life["is"][-1])
-        for name, life in json.loads(shipped_text(engine))["flags"].items()
+        for name, life in json.loads(shipped_history_text(engine))["flags"].items()
     }
 
     def those(*kind: str) -> frozenset[str]:

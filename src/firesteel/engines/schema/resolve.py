@@ -20,7 +20,7 @@ _UNDERSCORES: frozenset[EngineName] = frozenset({"vllm", "llamacpp"})
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedFlag:
     flag: Flag
     spelling: str
     """The whole spelling that the word stands for."""
@@ -31,29 +31,31 @@ class Resolved:
 
 
 @dataclass(frozen=True, slots=True)
-class Ambiguous:
+class AmbiguousFlag:
     """An abbreviation that fits several flags; the parser stops."""
 
     spellings: tuple[str, ...]
 
 
-def resolve(schema: Schema, word: str) -> Resolved | Ambiguous | None:
+def resolve_flag(schema: Schema, word: str) -> ResolvedFlag | AmbiguousFlag | None:
     """None: the release has no such flag. A value after `=` is left aside."""
     typed, keys = _parts(schema.engine, word)
     spellings = _spellings(schema)
     if found := spellings.get(typed):
-        return Resolved(found[0], typed, found[1], keys)
+        return ResolvedFlag(found[0], typed, found[1], keys)
     if schema.engine not in _ABBREVIATES or not typed.strip("-"):
         return None
     if typed[1] != "-" and (short := spellings.get(typed[:2])) and short[0].takes != "nothing":
-        return Resolved(*_found(spellings, typed[:2]))  # `-qfp8`: the value is glued on
+        return ResolvedFlag(*_found(spellings, typed[:2]))  # `-qfp8`: the value is glued on
     fits = [each for each in spellings if each.startswith(typed)]
     if len({spellings[each] for each in fits}) > 1:
-        return Ambiguous(tuple(fits))
-    return Resolved(*_found(spellings, fits[0]), keys, abbreviated=True) if fits else None
+        return AmbiguousFlag(tuple(fits))
+    return ResolvedFlag(*_found(spellings, fits[0]), keys, abbreviated=True) if fits else None
 
 
-def key(schema: Schema, flag: str, path: tuple[str, ...]) -> Value | Literal["unknown", "ignored", "free"]:
+def resolve_key(
+    schema: Schema, flag: str, path: tuple[str, ...]
+) -> Value | Literal["unknown", "ignored", "free"]:
     """One key of a JSON flag, by its way in. unknown: stops the start; ignored: does nothing, without a word;
     free: this JSON has no fixed keys."""
     value = schema.flags[flag].value

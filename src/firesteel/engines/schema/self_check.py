@@ -8,7 +8,7 @@ from firesteel.engines.schema.symbols import Schema
 from firesteel.errors import FiresteelError
 
 
-def moved(engine: str, what: str, version: str = "") -> FiresteelError:
+def layout_changed(engine: str, what: str, version: str = "") -> FiresteelError:
     return FiresteelError(
         f"{what} was not found in the sources of {f'{engine} {version}'.strip()}; this release is"
         " laid out otherwise than those that firesteel can read, so nothing was learned",
@@ -28,5 +28,5 @@ def self_check(
     if len(schema.variables) < variables:
         missing.append(f"more than {len(schema.variables)} variables (at least {variables} were expected)")
     if missing:
-        raise moved(engine, ", ".join(missing), schema.version)
+        raise layout_changed(engine, ", ".join(missing), schema.version)
     return schema

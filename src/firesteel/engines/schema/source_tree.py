@@ -189,7 +189,7 @@ class SourceTree:
             _last_name(base.value if isinstance(base, ast.Subscript) else base) for base in found.node.bases
         }
         if any("Enum" in base or base == "Flag" for base in bases):
-            return TypeHint(frozenset({"other"}), names=tuple(enum_names(found.node)))
+            return TypeHint(frozenset({"other"}), names=tuple(enum_members(found.node)))
         return TypeHint(frozenset({"dict" if "dict" in bases else "other"}))
 
 
@@ -202,7 +202,7 @@ def _places(files: Mapping[str, str]) -> dict[str, list[str]]:
     return places
 
 
-def enum_names(node: ast.ClassDef) -> Iterator[str]:
+def enum_members(node: ast.ClassDef) -> Iterator[str]:
     """Members, and their values where these are plain words or small numbers (not import paths)."""
     for each in node.body:
         if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):

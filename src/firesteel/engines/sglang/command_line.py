@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from firesteel.engines.flags import Grammar, count
+from firesteel.engines.flags import Grammar, positive_int
 from firesteel.engines.schema.arity import flag_arity
 from firesteel.launch import FlagValue
 
@@ -38,7 +38,7 @@ GRAMMAR = Grammar(
 )
 
 
-def model_words(model: str) -> tuple[str, ...]:
+def model_arguments(model: str) -> tuple[str, ...]:
     return ("--model-path", model)
 
 
@@ -46,5 +46,5 @@ def size_flags(context: int, users: int) -> dict[str, FlagValue]:
     return {"context-length": str(context), "max-running-requests": str(users)}
 
 
-def served(flags: Mapping[str, FlagValue]) -> tuple[int | None, int | None]:
-    return count(flags.get("context-length")), count(flags.get("max-running-requests"))
+def served_capacity(flags: Mapping[str, FlagValue]) -> tuple[int | None, int | None]:
+    return positive_int(flags.get("context-length")), positive_int(flags.get("max-running-requests"))

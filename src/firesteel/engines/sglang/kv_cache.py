@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 
-from firesteel.engines.flags import count
-from firesteel.engines.kv_dtypes import SGLANG, VLLM_STATES, said, width
-from firesteel.engines.vllm.kv_settings import release_of
+from firesteel.engines.flags import positive_int
+from firesteel.engines.kv_dtypes import SGLANG_DTYPES, STATE_DTYPES, bytes_per_value, text_flag
+from firesteel.engines.vllm.kv_settings import parse_release
 from firesteel.errors import UsageError
 from firesteel.facts import Architecture
 from firesteel.facts.model.architecture import (
@@ -103,9 +103,9 @@ class SglangPool:
 def sglang_pool(
     flags: Mapping[str, FlagValue], shape: Architecture, version: str | None = None
 ) -> SglangPool:
-    dtype = said(flags, "kv-cache-dtype", "auto")
-    each = width(SGLANG, dtype, "kv-cache-dtype")
-    release = release_of(version)
+    dtype = text_flag(flags, "kv-cache-dtype", "auto")
+    each = bytes_per_value(SGLANG_DTYPES, dtype, "kv-cache-dtype")
+    release = parse_release(version)
     old = release is not None and release <= _OLD
     shape = shape if release is None or release >= _NEW else _all_indexed(shape)
     two = shape.model_type in _TWO_POOLS and flags.get("disable-hybrid-swa-memory") is not True
@@ -116,7 +116,7 @@ def sglang_pool(
     cell = full + windows * share if two and full else full + windows
     return SglangPool(
         cell_bytes=cell,
-        page=count(flags.get("page-size")) or 1,
+        page=positive_int(flags.get("page-size")) or 1,
         state_bytes=sum(_state(layer, shape) for layer in shape.layers),
         states_per_request=1 if flags.get("disable-radix-cache") is True else _STATES_PER_REQUEST,
         state_share=_ratio(flags, "mamba-full-memory-ratio", _STATE_SHARE),
@@ -166,7 +166,7 @@ def _state(layer: Layer, shape: Architecture) -> int:
     """States are float32 unless the config says otherwise, convolutions BF16."""
     if not isinstance(layer, LinearAttention | Mamba2):
         return 0
-    own = VLLM_STATES.get(shape.state_dtype or "", 4)
+    own = STATE_DTYPES.get(shape.state_dtype or "", 4)
     return layer.state_elements * own + layer.conv_channels * (layer.conv_kernel - 1) * 2
 
 

@@ -18,24 +18,24 @@ from firesteel.engines.schema.argparse_reader import (
     DraftFlag,
     Drafts,
     FunctionReader,
-    constant,
+    apply_keyword,
+    literal_value,
     read_arguments,
-    strings,
-    touch,
+    read_strings,
 )
-from firesteel.engines.schema.self_check import moved, self_check
+from firesteel.engines.schema.self_check import layout_changed, self_check
 from firesteel.engines.schema.source_tree import Definition, SourceTree, TypeHint
 from firesteel.engines.schema.symbols import Default, Flag, Kind, Schema, Value
 
 ENGINE = "SGLang"
-_SURE = ("model-path", "port", "host", "mem-fraction-static", "context-length", "attention-backend")
+_REQUIRED_FLAGS = ("model-path", "port", "host", "mem-fraction-static", "context-length", "attention-backend")
 _ASKED = re.compile(r"(?:getenv|environ(?:\.get)?|env_var)\s*[(\[]\s*[\"'](SGL(?:ANG)?_\w+)[\"']")
 _KEYWORDS = {"choices": "choices", "type_parser": "type", "nargs": "nargs", "action": "action"}
 """`Arg(...)` -> the keyword of `add_argument` that it becomes."""
 _ENV_KINDS: Mapping[str, Kind] = {"EnvBool": "bool", "EnvInt": "int", "EnvFloat": "float"}
 
 
-def wanted(path: str) -> bool:
+def is_relevant(path: str) -> bool:
     """Whether a file of the wheel can matter: model code cannot, nor the image generator's own server."""
     return (
         path.startswith("sglang/srt/") and path.endswith(".py") and not path.startswith("sglang/srt/models/")
@@ -55,7 +55,7 @@ def learn(version: str, files: Mapping[str, str]) -> Schema:
             flags[name] = replace(flags[name], value=replace(value, values=tuple(sorted(names)), open=True))
     schema = Schema("sglang", version, flags, {}, dict(_variables(tree)))
     named = ("load-format", "kv-cache-dtype", "attention-backend", "reasoning-parser", "tool-call-parser")
-    return self_check(schema, ENGINE, sure=_SURE, flags=200, variables=40, named=named)
+    return self_check(schema, ENGINE, sure=_REQUIRED_FLAGS, flags=200, variables=40, named=named)
 
 
 def _server_args(tree: SourceTree) -> Definition:
@@ -64,7 +64,7 @@ def _server_args(tree: SourceTree) -> Definition:
         for node in tree.module(path).body:
             if isinstance(node, ast.ClassDef) and node.name == "ServerArgs" and _method(node, "add_cli_args"):
                 return Definition(node, path)
-    raise moved(ENGINE, "the class `ServerArgs` with `add_cli_args`")
+    raise layout_changed(ENGINE, "the class `ServerArgs` with `add_cli_args`")
 
 
 def _method(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
@@ -102,12 +102,12 @@ def _field_flag(tree: SourceTree, path: str, name: str, parts: list[ast.expr]) -
     page = FunctionReader(tree, path, _no_fields)
     for word, keyword in _KEYWORDS.items():
         if word in told:
-            touch(page, draft, keyword, told[word])
+            apply_keyword(page, draft, keyword, told[word])
     extra = told.get("action_kwargs")
     for key, value in zip(extra.keys, extra.values, strict=True) if isinstance(extra, ast.Dict) else ():
-        touch(page, draft, str(constant(key)), value)
-    first = constant(told.get("cli_name")) or f"--{name.replace('_', '-')}"
-    aliases, _ = strings(page, told["aliases"]) if "aliases" in told else ((), True)
+        apply_keyword(page, draft, str(literal_value(key)), value)
+    first = literal_value(told.get("cli_name")) or f"--{name.replace('_', '-')}"
+    aliases, _ = read_strings(page, told["aliases"]) if "aliases" in told else ((), True)
     yield draft.flag([str(first), *aliases])
 
 
@@ -135,7 +135,7 @@ def _defaults(tree: SourceTree, server: Definition) -> Iterator[tuple[str, Defau
         assert isinstance(found.node, ast.ClassDef)
         for node in found.node.body:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-                yield node.target.id.replace("_", "-"), constant(node.value)
+                yield node.target.id.replace("_", "-"), literal_value(node.value)
 
 
 def _with_default(flag: Flag, defaults: Mapping[str, Default]) -> Flag:
@@ -163,5 +163,5 @@ def _variables(tree: SourceTree) -> Iterator[tuple[str, Value]]:
     for node in found.node.body if found and isinstance(found.node, ast.ClassDef) else ():
         match node:
             case ast.Assign([ast.Name(name)], ast.Call(kind, arguments)):
-                default = constant(arguments[0]) if arguments else None
+                default = literal_value(arguments[0]) if arguments else None
                 yield name, Value(_ENV_KINDS.get(ast.unparse(kind), "str"), default=default)

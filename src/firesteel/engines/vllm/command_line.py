@@ -70,7 +70,7 @@ _SCALE = {
 }  # fmt: skip
 
 
-def model_words(model: str) -> tuple[str, ...]:
+def model_arguments(model: str) -> tuple[str, ...]:
     return (f"--model={model}",) if model.startswith("-") else (model,)
 
 
@@ -78,7 +78,7 @@ def size_flags(context: int, users: int) -> dict[str, FlagValue]:
     return {"max-model-len": str(context), "max-num-seqs": str(users)}
 
 
-def served(flags: Mapping[str, FlagValue]) -> tuple[int | None, int | None]:
+def served_capacity(flags: Mapping[str, FlagValue]) -> tuple[int | None, int | None]:
     return _length(flags.get("max-model-len")), _length(flags.get("max-num-seqs"))
 
 

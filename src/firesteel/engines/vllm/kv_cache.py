@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
-from firesteel.engines.vllm.kv_groups import KvGroup, block_bytes, groups
-from firesteel.engines.vllm.kv_settings import KvSettings, Release, neighbours, settings
-from firesteel.engines.vllm.kv_specs import KvSpec, specs
+from firesteel.engines.vllm.kv_groups import KvGroup, block_bytes, group_layers
+from firesteel.engines.vllm.kv_settings import KvSettings, Release, candidate_releases, read_settings
+from firesteel.engines.vllm.kv_specs import KvSpec, layer_specs
 from firesteel.errors import UsageError
 from firesteel.facts import Architecture
 from firesteel.launch import Launch
@@ -137,28 +137,28 @@ class VllmPool:
 
 
 def vllm_pool(launch: Launch, shape: Architecture, context: int) -> VllmPool:
-    return _pool(settings(launch, shape), shape, context)
+    return _pool(read_settings(launch, shape), shape, context)
 
 
 def vllm_pools(launch: Launch, shape: Architecture, context: int) -> tuple[VllmPool, ...]:
     """The pools that the launch may turn out to have: one, or one a release where that is not known."""
-    releases = neighbours(launch)
+    releases = candidate_releases(launch)
     if len(releases) == 1:
-        return (_pool(settings(launch, shape, releases[0]), shape, context),)
+        return (_pool(read_settings(launch, shape, releases[0]), shape, context),)
     return tuple(pool for release in releases for pool in _if_it_runs(launch, shape, context, release))
 
 
 def _if_it_runs(launch: Launch, shape: Architecture, context: int, release: Release) -> list[VllmPool]:
     """Older releases refuse some models outright."""
     try:
-        return [_pool(settings(launch, shape, release), shape, context)]
+        return [_pool(read_settings(launch, shape, release), shape, context)]
     except UsageError:
         return []
 
 
 def _pool(known: KvSettings, shape: Architecture, context: int) -> VllmPool:
-    layers = specs(known, shape, context)
-    found = groups(known, layers)
+    layers = layer_specs(known, shape, context)
+    found = group_layers(known, layers)
     return VllmPool(known, layers, found, context, block_bytes(known, found))
 
 

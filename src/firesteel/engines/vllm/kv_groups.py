@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from firesteel.engines.vllm.kv_settings import KvSettings, Release
-from firesteel.engines.vllm.kv_specs import Kind, KvSpec, refused
+from firesteel.engines.vllm.kv_specs import Kind, KvSpec, unsupported_model
 
 _OUTERMOST = frozenset({"BLHNC", "BLNHC", "BHLNC"})
 """KV layouts in which a block holds the pages of all its layers side by side."""
@@ -58,7 +58,7 @@ class KvGroup:
         return Counter(spec.page for spec in self.specs).most_common(1)[0][1]
 
 
-def groups(settings: KvSettings, specs: Sequence[KvSpec]) -> tuple[KvGroup, ...]:
+def group_layers(settings: KvSettings, specs: Sequence[KvSpec]) -> tuple[KvGroup, ...]:
     """The first rule that fits."""
     if not settings.hybrid:
         specs = _promoted(specs, settings.release)
@@ -109,7 +109,7 @@ def _promoted(specs: Sequence[KvSpec], release: Release) -> Sequence[KvSpec]:
     if _merge(specs) or _is_one_type(specs) or not any(spec.kind in ("full", "mla") for spec in specs):
         return specs
     if any(spec.kind == "mamba" for spec in specs):
-        raise refused("`--disable-hybrid-kv-cache-manager` with recurrent layers")
+        raise unsupported_model("`--disable-hybrid-kv-cache-manager` with recurrent layers")
     # 0.24 to 0.26 forgot a field on the way, so that the two kinds were no longer one
     mark = (0,) if (0, 24) <= release < (0, 27) else ()
     return [
@@ -135,7 +135,7 @@ def _all_full(specs: Sequence[KvSpec]) -> tuple[KvGroup, ...]:
     """MLA beside windows whose pages do not fit: the windows are kept whole."""
     promoted = [replace(spec, kind="full") if spec.kind == "sliding" else spec for spec in specs]
     if any(spec.kind == "chunked" for spec in specs) or not _is_one_type(promoted):
-        raise refused("a page of MLA does not divide the largest page, and cannot be padded")
+        raise unsupported_model("a page of MLA does not divide the largest page, and cannot be padded")
     return (KvGroup(tuple(promoted), is_mixed=True),)
 
 
@@ -143,7 +143,7 @@ def _with_page(spec: KvSpec, page: int, release: Release) -> KvSpec:
     if not page % spec.page and spec.kind != "mamba":
         return replace(spec, block=spec.block * (page // spec.page), page=page)
     if spec.page != page and not _can_have(spec, page, release):
-        raise refused("a layer's page does not divide the largest page (padded from 0.24)")
+        raise unsupported_model("a layer's page does not divide the largest page (padded from 0.24)")
     return replace(spec, page=page)
 
 

@@ -13,8 +13,8 @@ from typing import Literal
 
 from packaging.version import InvalidVersion, Version
 
-from firesteel.engines.flags import count, written_out
-from firesteel.engines.kv_dtypes import VLLM, VLLM_STATES, said, width
+from firesteel.engines.flags import expand_shortcuts, positive_int
+from firesteel.engines.kv_dtypes import STATE_DTYPES, VLLM_DTYPES, bytes_per_value, text_flag
 from firesteel.engines.vllm import command_line as vllm
 from firesteel.facts import Architecture
 from firesteel.facts.model.architecture import (
@@ -28,12 +28,12 @@ from firesteel.facts.model.architecture import (
 from firesteel.launch import FlagValue, Launch
 
 Release = tuple[int, ...]
-Mode = Literal["none", "align", "all"]
+MambaCacheMode = Literal["none", "align", "all"]
 
 OLDEST: Release = (0, 11)
 NEWEST: Release = (0, 32)
 """The releases whose code was read; `NEWEST` is compared by its first two numbers."""
-TURNS: tuple[Release, ...] = (
+CHANGED_IN: tuple[Release, ...] = (
     (0, 11), (0, 12), (0, 14), (0, 15), (0, 18), (0, 20), (0, 20, 1), (0, 22), (0, 24), (0, 26), (0, 27),
     (0, 28), (0, 29), (0, 30), (0, 32),
 )  # fmt: skip
@@ -72,7 +72,7 @@ class KvSettings:
     speculates: int
     drafts: bool
     """Whether the drafter inside the checkpoint is loaded."""
-    mode: Mode
+    mode: MambaCacheMode
     """How many states vLLM keeps of a recurrent layer."""
     state_width: int
     conv_width: int
@@ -85,18 +85,19 @@ class KvSettings:
     """Why the figures may not be vLLM's own; empty when they are."""
 
 
-def settings(launch: Launch, shape: Architecture, release: Release | None = None) -> KvSettings:
+def read_settings(launch: Launch, shape: Architecture, release: Release | None = None) -> KvSettings:
     """`release` is for asking what another release would do with the same launch."""
-    flags = written_out(vllm.GRAMMAR, launch.flags)
-    known = release or release_of(launch.version) or NEWEST
+    flags = expand_shortcuts(vllm.GRAMMAR, launch.flags)
+    known = release or parse_release(launch.version) or NEWEST
     spec = speculative_tokens(flags)
     drafts = bool(spec) and _method(flags) in _DRAFTS_ITSELF
-    conv = VLLM_STATES.get(said(flags, "mamba-cache-dtype", "auto"), 2)
+    conv = STATE_DTYPES.get(text_flag(flags, "mamba-cache-dtype", "auto"), 2)
     return KvSettings(
         release=known,
-        width=width(VLLM, said(flags, "kv-cache-dtype", "auto"), "kv-cache-dtype"),
-        block=count(flags.get("block-size")),
-        in_flight=_batches(flags, known) * (count(flags.get("max-num-batched-tokens")) or _BATCHED_TOKENS),
+        width=bytes_per_value(VLLM_DTYPES, text_flag(flags, "kv-cache-dtype", "auto"), "kv-cache-dtype"),
+        block=positive_int(flags.get("block-size")),
+        in_flight=_batches(flags, known)
+        * (positive_int(flags.get("max-num-batched-tokens")) or _BATCHED_TOKENS),
         retained=_retained(spec, known, shape) if drafts else 0,
         speculates=spec,
         drafts=drafts,
@@ -105,12 +106,12 @@ def settings(launch: Launch, shape: Architecture, release: Release | None = None
         conv_width=conv,
         hybrid=_is_hybrid_managed(launch, flags, known, shape),
         layout=_layout(launch, shape),
-        blocks=count(flags.get("num-gpu-blocks-override")),
+        blocks=positive_int(flags.get("num-gpu-blocks-override")),
         unsure=_unsure(launch, flags, shape),
     )
 
 
-def release_of(version: str | None) -> Release | None:
+def parse_release(version: str | None) -> Release | None:
     """A pre-release is taken for the release that it leads up to. None: not known."""
     try:
         return Version(version).release if version else None
@@ -118,11 +119,11 @@ def release_of(version: str | None) -> Release | None:
         return None
 
 
-def neighbours(launch: Launch) -> tuple[Release, ...]:
+def candidate_releases(launch: Launch) -> tuple[Release, ...]:
     """The releases to ask when the launch's own is not known: all, or the one next to it."""
-    known = release_of(launch.version)
+    known = parse_release(launch.version)
     if known is None:
-        return TURNS
+        return CHANGED_IN
     return (known,) if OLDEST <= known[:2] <= NEWEST else (NEWEST if known > NEWEST else OLDEST,)
 
 
@@ -130,7 +131,7 @@ def speculative_tokens(flags: Mapping[str, FlagValue]) -> int:
     config = flags.get("speculative-config")
     tokens = config.get("num_speculative_tokens", 0) if isinstance(config, dict) else 0
     if isinstance(tokens, str):
-        return count(tokens) or 0
+        return positive_int(tokens) or 0
     return tokens if type(tokens) is int and tokens > 0 else 0
 
 
@@ -157,10 +158,10 @@ def _retained(spec: int, release: Release, shape: Architecture) -> int:
     return spec - 1 if release >= (0, 28) and min(spec, shape.drafter_layers) > 1 else 0
 
 
-def _mode(flags: Mapping[str, FlagValue], release: Release, shape: Architecture) -> Mode:
+def _mode(flags: Mapping[str, FlagValue], release: Release, shape: Architecture) -> MambaCacheMode:
     if not is_hybrid(shape) or not _caches_prefixes(flags, release, shape):
         return "none"
-    asked = said(flags, "mamba-cache-mode", "none")
+    asked = text_flag(flags, "mamba-cache-mode", "none")
     can_keep_all = release < (0, 32) and shape.model_type in _KEEP_ALL
     if asked == "none":
         asked = "all" if release < (0, 28) else "align"
@@ -184,12 +185,12 @@ def is_hybrid(shape: Architecture) -> bool:
 
 
 def _state_width(flags: Mapping[str, FlagValue], shape: Architecture, conv: int) -> int:
-    asked = VLLM_STATES.get(said(flags, "mamba-ssm-cache-dtype", "auto"))
+    asked = STATE_DTYPES.get(text_flag(flags, "mamba-ssm-cache-dtype", "auto"))
     if asked:
         return asked
     if shape.model_type in _STATES_OF_THE_MODEL:
         return conv
-    return VLLM_STATES.get(shape.state_dtype or "", 4)
+    return STATE_DTYPES.get(shape.state_dtype or "", 4)
 
 
 def _is_hybrid_managed(
@@ -211,12 +212,12 @@ def _layout(launch: Launch, shape: Architecture) -> str:
 
 def _unsure(launch: Launch, flags: Mapping[str, FlagValue], shape: Architecture) -> str:
     """The first reason to doubt the figures; they are still the best guess."""
-    release = release_of(launch.version)
+    release = parse_release(launch.version)
     if release is None:
         return "the release is not known"
     if not OLDEST <= release[:2] <= NEWEST:
         return f"vLLM {launch.version} is not one of the releases that were read, 0.11 to 0.32"
-    if parallel := next((flag for flag in _PARALLEL if (count(flags.get(flag)) or 1) > 1), None):
+    if parallel := next((flag for flag in _PARALLEL if (positive_int(flags.get(flag)) or 1) > 1), None):
         return f"`--{parallel}` splits the cache, and the figures are for one GPU"
     if speculative_tokens(flags) and _method(flags) not in _DRAFTS_ITSELF | _DRAFTS_WITHOUT_LAYERS:
         return "the drafter is another checkpoint, whose layers are not counted"
@@ -226,7 +227,7 @@ def _unsure(launch: Launch, flags: Mapping[str, FlagValue], shape: Architecture)
         return "whether the drafter's layers slide is not known"
     if "kv-transfer-config" in flags:
         return "a KV connector may change the layout and the groups"
-    backend = said(flags, "attention-backend", "").upper()
+    backend = text_flag(flags, "attention-backend", "").upper()
     if backend not in _SIXTEEN:
         return f"the blocks that `{backend}` takes are not known"
     return _unread(release, shape)

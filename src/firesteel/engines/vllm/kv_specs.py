@@ -94,9 +94,9 @@ _MAMBA2 = 2
 """Marks the content of a Mamba-2 layer, which keeps a checkpoint that Gated DeltaNet does not."""
 
 
-def specs(settings: KvSettings, shape: Architecture, context: int) -> tuple[KvSpec, ...]:
-    layers = [*_as_built(shape), *drafters(settings, shape)]
-    return tuple(_Making(settings, shape, context).specs(layers))
+def layer_specs(settings: KvSettings, shape: Architecture, context: int) -> tuple[KvSpec, ...]:
+    layers = [*_as_built(shape), *drafter_layers(settings, shape)]
+    return tuple(_SpecBuilder(settings, shape, context).specs(layers))
 
 
 def _as_built(shape: Architecture) -> tuple[Layer, ...]:
@@ -108,7 +108,7 @@ def _as_built(shape: Architecture) -> tuple[Layer, ...]:
     return tuple(full if number % 2 else slides for number in range(len(shape.layers)))
 
 
-def drafters(settings: KvSettings, shape: Architecture) -> tuple[Layer, ...]:
+def drafter_layers(settings: KvSettings, shape: Architecture) -> tuple[Layer, ...]:
     """The layers of the drafter inside the checkpoint.
 
     A file may only count them, or not even that: Qwen3-Next's config has no word of the one it has. They
@@ -142,7 +142,7 @@ def state_bytes(settings: KvSettings, layer: LinearAttention | Mamba2) -> int:
     return conv * settings.conv_width + layer.state_elements * settings.state_width
 
 
-class _Making:
+class _SpecBuilder:
     def __init__(self, settings: KvSettings, shape: Architecture, context: int) -> None:
         self._settings = settings
         self._context = context
@@ -275,5 +275,5 @@ def _v4(kind: Kind, block: int, used: int, reach: int, content: int) -> KvSpec:
     return KvSpec(kind, block, ceil(used / _V4_PAGE) * _V4_PAGE, reach, (content,))
 
 
-def refused(what: str) -> UsageError:
+def unsupported_model(what: str) -> UsageError:
     return UsageError(f"vLLM refuses this model: {what}", next="firesteel models")

@@ -17,18 +17,26 @@ from firesteel.engines.schema.argparse_reader import (
     DraftFlag,
     Drafts,
     FunctionReader,
-    constant,
+    literal_value,
     read_arguments,
-    strings,
+    read_strings,
 )
-from firesteel.engines.schema.self_check import moved, self_check
-from firesteel.engines.schema.source_tree import Definition, SourceTree, TypeHint, enum_names
+from firesteel.engines.schema.self_check import layout_changed, self_check
+from firesteel.engines.schema.source_tree import Definition, SourceTree, TypeHint, enum_members
 from firesteel.engines.schema.symbols import Config, Flag, Kind, Schema, Value
 
 ENGINE = "vLLM"
 _ALWAYS_STRICT = {"SpeculativeConfig"}
 """Built with `SpeculativeConfig(**keys)`, so a stray key is an error whatever pydantic is told."""
-_SURE = ("model", "max-model-len", "gpu-memory-utilization", "port", "host", "speculative-config", "dtype")
+_REQUIRED_FLAGS = (
+    "model",
+    "max-model-len",
+    "gpu-memory-utilization",
+    "port",
+    "host",
+    "speculative-config",
+    "dtype",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +49,7 @@ class _Habits:
     """A `bool | str` field is a flag with or without a word; before, a switch."""
 
 
-def wanted(path: str) -> bool:
+def is_relevant(path: str) -> bool:
     """Whether a file of the wheel can matter: model code and kernels cannot."""
     parts = ("vllm/model_executor/models/", "vllm/third_party/", "vllm/vllm_flash_attn/", "vllm/benchmarks/")
     return path.startswith("vllm/") and path.endswith(".py") and not path.startswith(parts)
@@ -65,7 +73,7 @@ def learn(version: str, files: Mapping[str, str]) -> Schema:
             flags[name] = replace(flags[name], value=value)
     schema = Schema("vllm", version, flags, _configs(tree, flags), _variables(tree))
     named = ("kv-cache-dtype", "load-format", "reasoning-parser", "tool-call-parser", "quantization")
-    return self_check(schema, ENGINE, sure=_SURE, flags=150, variables=100, named=named)
+    return self_check(schema, ENGINE, sure=_REQUIRED_FLAGS, flags=150, variables=100, named=named)
 
 
 def _habits(tree: SourceTree) -> _Habits:
@@ -82,7 +90,7 @@ def _flags(tree: SourceTree) -> Iterator[Flag]:
     frontend = _class(tree, "FrontendArgs")
     parser = tree.find("make_arg_parser", frontend.path)
     if parser is None or not isinstance(parser.node, ast.FunctionDef):
-        raise moved(ENGINE, "the function `make_arg_parser`")
+        raise layout_changed(ENGINE, "the function `make_arg_parser`")
     yield from read_arguments(_page(tree, parser.path, "FrontendArgs"), parser.node.body)
 
 
@@ -122,7 +130,7 @@ def _methods(found: Definition, name: str) -> list[ast.FunctionDef]:
 def _class(tree: SourceTree, name: str) -> Definition:
     found = tree.anywhere(name)
     if found is None or not isinstance(found.node, ast.ClassDef):
-        raise moved(ENGINE, f"the class `{name}`")
+        raise layout_changed(ENGINE, f"the class `{name}`")
     return found
 
 
@@ -144,7 +152,7 @@ def _fields(tree: SourceTree, found: Definition, habits: _Habits) -> Drafts:
 def _is_fixed(node: ast.AnnAssign) -> bool:
     """Not for the outside: a class variable, or `field(init=False)`."""
     set_inside = isinstance(node.value, ast.Call) and any(
-        keyword.arg == "init" and constant(keyword.value) is False for keyword in node.value.keywords
+        keyword.arg == "init" and literal_value(keyword.value) is False for keyword in node.value.keywords
     )
     return set_inside or "ClassVar" in ast.unparse(node.annotation)
 
@@ -152,8 +160,8 @@ def _is_fixed(node: ast.AnnAssign) -> bool:
 def _default(node: ast.expr | None) -> str | int | float | bool | None:
     if isinstance(node, ast.Call):
         given = [keyword.value for keyword in node.keywords if keyword.arg == "default"]
-        return constant(given[0] if given else node.args[0] if node.args else None)
-    return constant(node)
+        return literal_value(given[0] if given else node.args[0] if node.args else None)
+    return literal_value(node)
 
 
 def _draft(name: str, hint: TypeHint, habits: _Habits) -> DraftFlag:
@@ -199,7 +207,7 @@ def _touch_by_validator(found: Definition, name: str, draft: DraftFlag) -> None:
                 word
                 for each in compared
                 for part in each.comparators
-                if isinstance(word := constant(part), str)
+                if isinstance(word := literal_value(part), str)
             )
 
 
@@ -244,7 +252,7 @@ def _parsers(tree: SourceTree, manager: str, table: str) -> set[str]:
     """Names in the table of lazy parsers, and in `@Manager.register_module(...)` before there was one."""
     found = tree.anywhere(table)
     names = set(
-        strings(FunctionReader(tree, "", _no_fields), found.node)[0]
+        read_strings(FunctionReader(tree, "", _no_fields), found.node)[0]
         if found and isinstance(found.node, ast.Dict)
         else ()
     )
@@ -281,7 +289,7 @@ def _no_fields(name: str, path: str) -> Drafts:
 def _variables(tree: SourceTree) -> dict[str, Value]:
     found = tree.anywhere("environment_variables")
     if found is None or not isinstance(found.node, ast.Dict):
-        raise moved(ENGINE, "the dict `environment_variables`")
+        raise layout_changed(ENGINE, "the dict `environment_variables`")
     variables = {
         key.value: _variable(value)
         for key, value in zip(found.node.keys, found.node.values, strict=True)
@@ -289,7 +297,7 @@ def _variables(tree: SourceTree) -> dict[str, Value]:
     }
     backends = tree.anywhere("AttentionBackendEnum") or tree.anywhere("_Backend")
     if "VLLM_ATTENTION_BACKEND" in variables and backends and isinstance(backends.node, ast.ClassDef):
-        names = sorted(set(enum_names(backends.node)))
+        names = sorted(set(enum_members(backends.node)))
         variables["VLLM_ATTENTION_BACKEND"] = Value("str", tuple(names), open=True, folds=True)
     return variables
 
@@ -298,6 +306,10 @@ def _variable(node: ast.expr) -> Value:
     """`env_with_choices(NAME, default, [choices], case_sensitive=False)` names its values; others do not."""
     if not (isinstance(node, ast.Call) and "choices" in ast.unparse(node.func) and len(node.args) > 2):
         return Value()
-    words, whole = strings(FunctionReader(SourceTree({}), "", _no_fields), node.args[2])
-    folds = any(keyword.arg == "case_sensitive" and not constant(keyword.value) for keyword in node.keywords)
-    return Value("str", tuple(sorted(words)), open=not whole, folds=folds, default=constant(node.args[1]))
+    words, whole = read_strings(FunctionReader(SourceTree({}), "", _no_fields), node.args[2])
+    folds = any(
+        keyword.arg == "case_sensitive" and not literal_value(keyword.value) for keyword in node.keywords
+    )
+    return Value(
+        "str", tuple(sorted(words)), open=not whole, folds=folds, default=literal_value(node.args[1])
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, cut_short
+from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, truncated
 
 _FIRST_BUFFER_BYTES = 256 * 1024
 _MAX_BUFFER_BYTES = 4 * 1024 * 1024
@@ -56,7 +56,7 @@ class ByteCursor:
 
     def skip_strings(self, count: int) -> None:
         if self.at + 8 * count > self._source.size:
-            raise cut_short(self.name)
+            raise truncated(self.name)
         length_at = struct.Struct("<Q").unpack_from
         for _ in range(count):
             offset = self.at - self._buffer_at
@@ -71,7 +71,7 @@ class ByteCursor:
     def _check(self, length: int) -> None:
         end = self.at + length
         if end > self._source.size:
-            raise cut_short(self.name)
+            raise truncated(self.name)
         if end > self._max_bytes:
             raise self.bad(f"has a header of over {self._max_bytes:,} bytes, more than any real model")
 

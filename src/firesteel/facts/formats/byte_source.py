@@ -40,11 +40,11 @@ class MemorySource:
 
     def read(self, start: int, length: int) -> bytes:
         if start < 0 or length < 0 or start + length > len(self.data):
-            raise cut_short(self.name)
+            raise truncated(self.name)
         return self.data[start : start + length]
 
 
-def cut_short(name: str) -> BadHeader:
+def truncated(name: str) -> BadHeader:
     return bad_header(name, "is cut short")
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from firesteel.facts.formats.byte_cursor import ByteCursor
-from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, cut_short
+from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, truncated
 from firesteel.facts.formats.ggml_types import GGML_TYPES
 from firesteel.facts.model.roles import role_of
 from firesteel.facts.model.tensors import Tensor
@@ -61,14 +61,14 @@ class ArrayInfo:
 
 
 Number = int | float | bool
-Value = Number | str | tuple[Number, ...] | tuple[str, ...] | ArrayInfo
+MetadataValue = Number | str | tuple[Number, ...] | tuple[str, ...] | ArrayInfo
 
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
     name: str
     version: int
-    metadata: Mapping[str, Value]
+    metadata: Mapping[str, MetadataValue]
     tensors: tuple[Tensor, ...]
     """Shapes have the outermost dimension first, as in safetensors; the file has them the other way."""
     alignment: int = _DEFAULT_ALIGNMENT
@@ -87,14 +87,14 @@ def read_header(source: ByteSource) -> GgufHeader:
         raise cursor.bad(f"claims {key_count:,} keys, more than any real model")
     metadata = _read_metadata(cursor, key_count)
     alignment = _alignment(cursor, metadata)
-    tensors, data_bytes = _read_tensors(cursor, tensor_count, alignment, own_layers(metadata))
+    tensors, data_bytes = _read_tensors(cursor, tensor_count, alignment, model_layer_count(metadata))
     data_offset = _aligned(cursor.at, alignment) if tensors else cursor.at
     if data_offset + data_bytes > source.size:
-        raise cut_short(source.name)
+        raise truncated(source.name)
     return GgufHeader(source.name, version, MappingProxyType(metadata), tensors, alignment, data_offset)
 
 
-def own_layers(metadata: Mapping[str, Value]) -> int | None:
+def model_layer_count(metadata: Mapping[str, MetadataValue]) -> int | None:
     """How many of a model's layers are its own: `block_count` counts the MTP layers behind them too."""
     architecture = metadata.get("general.architecture")
     blocks = metadata.get(f"{architecture}.block_count")
@@ -121,8 +121,8 @@ def _read_version(cursor: ByteCursor) -> int:
     return int(version)
 
 
-def _read_metadata(cursor: ByteCursor, count: int) -> dict[str, Value]:
-    metadata: dict[str, Value] = {}
+def _read_metadata(cursor: ByteCursor, count: int) -> dict[str, MetadataValue]:
+    metadata: dict[str, MetadataValue] = {}
     kept = strings = 0
     for _ in range(count):
         key = cursor.string("key", _MAX_KEY_BYTES)
@@ -141,12 +141,12 @@ def _read_metadata(cursor: ByteCursor, count: int) -> dict[str, Value]:
     return metadata
 
 
-def _weight(value: Value) -> int:
+def _weight(value: MetadataValue) -> int:
     parts = sum(sys.getsizeof(part) for part in value) if isinstance(value, tuple) else 0
     return sys.getsizeof(value) + parts
 
 
-def _read_value(cursor: ByteCursor, key: str, kind: int) -> Value:
+def _read_value(cursor: ByteCursor, key: str, kind: int) -> MetadataValue:
     if kind == _STRING:
         return cursor.string(f"value of `{key[:80]}`", MAX_STRING_BYTES)
     if kind == _ARRAY:
@@ -157,7 +157,7 @@ def _read_value(cursor: ByteCursor, key: str, kind: int) -> Value:
     return number
 
 
-def _read_array(cursor: ByteCursor, key: str) -> Value:
+def _read_array(cursor: ByteCursor, key: str) -> MetadataValue:
     kind, length = cursor.number("I"), cursor.number("Q")
     if kind == _STRING:
         if length > MAX_STRINGS:
@@ -176,7 +176,7 @@ def _read_array(cursor: ByteCursor, key: str) -> Value:
     return struct.unpack(f"<{length}{code}", cursor.take(size))
 
 
-def _alignment(cursor: ByteCursor, metadata: Mapping[str, Value]) -> int:
+def _alignment(cursor: ByteCursor, metadata: Mapping[str, MetadataValue]) -> int:
     alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
     if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
         raise cursor.bad("is damaged: general.alignment is not a power of two")
@@ -247,7 +247,7 @@ def read_split(first: ByteSource, open_part: Callable[[str], ByteSource]) -> Ggu
         return header
     tensors = list(header.tensors)
     _check_part(header, 0, count)
-    layers = own_layers(header.metadata)
+    layers = model_layer_count(header.metadata)
     for number, name in enumerate(_other_parts(first.name, count), start=1):
         part = read_header(open_part(name))
         _check_part(part, number, count)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from firesteel.facts.formats.gguf import ArrayInfo, GgufHeader, Value, own_layers
+from firesteel.facts.formats.gguf import ArrayInfo, GgufHeader, MetadataValue, model_layer_count
 from firesteel.facts.model.architecture import (
     Architecture,
     ChunkedAttention,
@@ -52,7 +52,7 @@ Pattern = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _GgufFamily:
     pattern: Pattern = "full"
     every: int = 0
     """Every n-th layer sees everything, where the file does not say."""
@@ -64,14 +64,14 @@ class _Kind:
     """Layers from here on use an earlier layer's cache, where the file does not say."""
 
 
-_FULL = _Kind()
-_LINEAR = _Kind("linear", 4)
+_FULL = _GgufFamily()
+_LINEAR = _GgufFamily("linear", 4)
 _RANK, _INDEXER = "attention.kv_lora_rank", "attention.indexer.head_count"
 _SHARED = "attention.shared_kv_layers"
-_SPARSE_LATENT = _Kind("latent", reads=frozenset({_RANK, _INDEXER}))
-_KDA = _Kind("latent_linear", reads=frozenset({_RANK}))
+_SPARSE_LATENT = _GgufFamily("latent", reads=frozenset({_RANK, _INDEXER}))
+_KDA = _GgufFamily("latent_linear", reads=frozenset({_RANK}))
 
-KINDS: Mapping[str, _Kind] = {
+GGUF_FAMILIES: Mapping[str, _GgufFamily] = {
     "llama": _FULL,
     "mistral3": _FULL,
     "qwen2": _FULL,
@@ -84,38 +84,38 @@ KINDS: Mapping[str, _Kind] = {
     "qwen3next": _LINEAR,
     "qwen35": _LINEAR,
     "qwen35moe": _LINEAR,
-    "gpt-oss": _Kind("window", 2),
+    "gpt-oss": _GgufFamily("window", 2),
     "gemma": _FULL,
-    "gemma2": _Kind("window", 2, 4096),
-    "gemma3": _Kind("window", 6, 0),
-    "gemma3n": _Kind("window", 5, reads=frozenset({_SHARED}), layers_with_kv=20),
-    "gemma4": _Kind("listed_window", reads=frozenset({_SHARED})),
-    "llama4": _Kind("chunk", 4),
-    "deepseek2": _Kind("latent", reads=frozenset({_RANK})),
+    "gemma2": _GgufFamily("window", 2, 4096),
+    "gemma3": _GgufFamily("window", 6, 0),
+    "gemma3n": _GgufFamily("window", 5, reads=frozenset({_SHARED}), layers_with_kv=20),
+    "gemma4": _GgufFamily("listed_window", reads=frozenset({_SHARED})),
+    "llama4": _GgufFamily("chunk", 4),
+    "deepseek2": _GgufFamily("latent", reads=frozenset({_RANK})),
     "deepseek32": _SPARSE_LATENT,
     "glm-dsa": _SPARSE_LATENT,
-    "deepseek4": _Kind("compressed", reads=frozenset({_INDEXER})),
+    "deepseek4": _GgufFamily("compressed", reads=frozenset({_INDEXER})),
     "kimi-linear": _KDA,
     "kimi-k3": _KDA,
-    "minimax-m3": _Kind("sparse", reads=frozenset({_INDEXER})),
-    "nemotron_h": _Kind("blocks"),
-    "nemotron_h_moe": _Kind("blocks"),
-    "granitehybrid": _Kind("mamba_window"),
-    "mamba2": _Kind("mamba"),
-    "deci": _Kind("pruned"),
+    "minimax-m3": _GgufFamily("sparse", reads=frozenset({_INDEXER})),
+    "nemotron_h": _GgufFamily("blocks"),
+    "nemotron_h_moe": _GgufFamily("blocks"),
+    "granitehybrid": _GgufFamily("mamba_window"),
+    "mamba2": _GgufFamily("mamba"),
+    "deci": _GgufFamily("pruned"),
     "phi3": _FULL,
     "smollm3": _FULL,
     "granite": _FULL,
     "granitemoe": _FULL,
-    "olmo2": _Kind("window", 4, 0),
+    "olmo2": _GgufFamily("window", 4, 0),
     "olmoe": _FULL,
-    "cohere2": _Kind("window", 4),
+    "cohere2": _GgufFamily("window", 4),
     "seed_oss": _FULL,
     "glm4": _FULL,
     "glm4moe": _FULL,
     "minimax-m2": _FULL,
-    "mimo2": _Kind("listed_window"),
-    "step35": _Kind("listed_window"),
+    "mimo2": _GgufFamily("listed_window"),
+    "step35": _GgufFamily("listed_window"),
 }
 
 _OTHER_CACHES = {
@@ -127,19 +127,19 @@ _CHUNK = 8192
 """llama.cpp's chunk for Llama 4, whatever the file says."""
 
 
-def architecture_of(header: GgufHeader) -> Architecture:
+def architecture_of_gguf(header: GgufHeader) -> Architecture:
     """The shape of a model from its GGUF header, the first part's for a checkpoint in parts."""
     name = header.metadata.get("general.architecture")
     if not isinstance(name, str):
         raise UnknownArchitecture(f"{header.name} has no `general.architecture`")
-    reading = _Reading(name, header)
-    reading.refuse_other_caches(KINDS[name].reads if name in KINDS else frozenset())
-    if name not in KINDS:
+    reading = _MetadataReader(name, header)
+    reading.refuse_other_caches(GGUF_FAMILIES[name].reads if name in GGUF_FAMILIES else frozenset())
+    if name not in GGUF_FAMILIES:
         raise UnknownArchitecture(f"`{name:.80}` is a GGUF architecture that firesteel does not know")
-    return reading.architecture(KINDS[name])
+    return reading.architecture(GGUF_FAMILIES[name])
 
 
-class _Reading:
+class _MetadataReader:
     """The figures of one header."""
 
     def __init__(self, name: str, header: GgufHeader) -> None:
@@ -152,8 +152,8 @@ class _Reading:
             if self._get(key) and key not in known:
                 raise self._unknown(f"has {what} (`{key}`), which firesteel does not know of this family")
 
-    def architecture(self, kind: _Kind) -> Architecture:
-        count = own_layers(self._metadata)
+    def architecture(self, kind: _GgufFamily) -> Architecture:
+        count = model_layer_count(self._metadata)
         if count is None or count > MAX_LAYERS:
             raise self._unknown("has no plausible `block_count`")
         experts = self._figure("expert_count", least=0, default=0)
@@ -179,7 +179,7 @@ class _Reading:
         many = value if isinstance(value, list | tuple) else [value]
         return max((each for each in many if type(each) is int and 0 < each < 2**31), default=0)
 
-    def _layer(self, kind: _Kind, layer: int) -> Layer:
+    def _layer(self, kind: _GgufFamily, layer: int) -> Layer:
         match kind.pattern:
             case "linear" if self._is_linear(kind, layer):
                 return self._linear()
@@ -201,7 +201,7 @@ class _Reading:
                 return self._compressed(layer)
         return self._attention(kind, layer)
 
-    def _attention(self, kind: _Kind, layer: int) -> Layer:
+    def _attention(self, kind: _GgufFamily, layer: int) -> Layer:
         kv_heads = self._kv_heads(layer, least=1)
         if kind.pattern == "chunk" and self._is_chunked(kind, layer):
             return ChunkedAttention(kv_heads, self._head_dim("key"), self._head_dim("value"), _CHUNK)
@@ -287,7 +287,7 @@ class _Reading:
             self._figure("ssm.conv_kernel"),
         )
 
-    def _shared(self, kind: _Kind, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    def _shared(self, kind: _GgufFamily, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
         """The last layers use the cache of the last two that have one: one that slides, one that does not."""
         first = kind.layers_with_kv
         if self._get(_SHARED) is not None:
@@ -302,22 +302,22 @@ class _Reading:
         )
         return (*layers[:first], *others)
 
-    def _is_chunked(self, kind: _Kind, layer: int) -> bool:
+    def _is_chunked(self, kind: _GgufFamily, layer: int) -> bool:
         if self._get("attention.sliding_window") == 0:
             return False
         return self._slides(kind, layer)
 
-    def _is_linear(self, kind: _Kind, layer: int) -> bool:
+    def _is_linear(self, kind: _GgufFamily, layer: int) -> bool:
         if self._get("attention.recurrent_layers") is not None:
             return bool(self._per_layer("attention.recurrent_layers", layer, least=0))
         return bool((layer + 1) % self._figure("full_attention_interval", default=kind.every))
 
-    def _window(self, kind: _Kind) -> int:
+    def _window(self, kind: _GgufFamily) -> int:
         if kind.pattern not in ("window", "listed_window"):
             return 0
         return self._figure("attention.sliding_window", least=0, default=kind.window)
 
-    def _slides(self, kind: _Kind, layer: int) -> bool:
+    def _slides(self, kind: _GgufFamily, layer: int) -> bool:
         pattern = self._get("attention.sliding_window_pattern")
         if kind.pattern == "listed_window":
             return bool(self._per_layer("attention.sliding_window_pattern", layer, least=0))
@@ -377,7 +377,7 @@ class _Reading:
             raise self._unknown(f"has the `{key}` {value!r:.40} in its GGUF metadata")
         return int(value)
 
-    def _get(self, key: str) -> Value | None:
+    def _get(self, key: str) -> MetadataValue | None:
         return self._metadata.get(f"{self._name}.{key}")
 
     def _unknown(self, what: str) -> UnknownArchitecture:

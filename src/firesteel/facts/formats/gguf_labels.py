@@ -19,7 +19,7 @@ from firesteel.facts.formats.ggml_types import GGML_TYPES
 from firesteel.facts.model.parameters import ParameterGroups
 from firesteel.facts.model.tensor_groups import TensorGroup
 
-MOST: Mapping[str, str] = {
+BASE_TYPES: Mapping[str, str] = {
     "q8_0": "Q8_0", "q6_k": "Q6_K", "q5_k_m": "Q5_K", "q5_k_s": "Q5_K", "q5_1": "Q5_1", "q5_0": "Q5_0",
     "q4_k_m": "Q4_K", "q4_k_s": "Q4_K", "q4_1": "Q4_1", "q4_0": "Q4_0", "iq4_nl": "IQ4_NL",
     "iq4_xs": "IQ4_XS", "mxfp4_moe": "MXFP4", "q3_k_l": "Q3_K", "q3_k_m": "Q3_K", "q3_k_s": "Q3_K",
@@ -60,10 +60,10 @@ class StoredType:
         return self.group.elements * size // elements
 
 
-def stored_type(parameters: ParameterGroups, label: str, with_imatrix: bool = False) -> Iterator[StoredType]:
+def stored_types(parameters: ParameterGroups, label: str, with_imatrix: bool = False) -> Iterator[StoredType]:
     """Every tensor with its type; a tower is a file of its own, in 16 bits."""
     model = _Model.of(parameters)
-    rules = _Rules(label, MOST[label], with_imatrix, model)
+    rules = _Rules(label, BASE_TYPES[label], with_imatrix, model)
     for group in parameters.groups:
         if group.part == "tower":
             yield StoredType(group, "F16" if len(group.shape) > 1 else "F32")

@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from sys import getsizeof, intern
 
-from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, cut_short
+from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, truncated
 from firesteel.facts.formats.json_text import PIECE_BYTES, JsonText, text_pieces
 from firesteel.facts.model.roles import role_of
 from firesteel.facts.model.tensors import Tensor
@@ -55,7 +55,7 @@ def read_header(source: ByteSource, layers: int | None = None) -> tuple[Tensor, 
     text = JsonText(source.name, text_pieces(source, _PREFIX_BYTES, header_bytes))
     tensors: list[Tensor] = []
     starts = array("Q")
-    reading = _Reading(source.name, layers)
+    reading = _HeaderReader(source.name, layers)
     for name in text.members():
         reading.once(name)
         if name == "__metadata__":
@@ -71,16 +71,16 @@ def read_header(source: ByteSource, layers: int | None = None) -> tuple[Tensor, 
 
 def _header_bytes(source: ByteSource) -> int:
     if source.size < _PREFIX_BYTES:
-        raise cut_short(source.name)
+        raise truncated(source.name)
     length = int.from_bytes(source.read(0, _PREFIX_BYTES), "little")
     if length > MAX_HEADER_BYTES:
         raise bad_header(source.name, f"claims a header of {length:,} bytes; it is not a safetensors file")
     if _PREFIX_BYTES + length > source.size:
-        raise cut_short(source.name)
+        raise truncated(source.name)
     return length
 
 
-class _Reading:
+class _HeaderReader:
     """The members of one header, checked as they come."""
 
     def __init__(self, name: str, layers: int | None) -> None:
@@ -183,7 +183,7 @@ def _in_file_order(
         )
     covered = sum(tensor.bytes for tensor in tensors)
     if covered > data_bytes:
-        raise cut_short(name)
+        raise truncated(name)
     if covered < data_bytes:
         raise bad_header(name, f"has {data_bytes - covered:,} bytes after its last tensor")
     return tuple(tensors[at] for at in order)

@@ -130,7 +130,7 @@ def _figure(sheet: FigureSchema) -> HardwareFigure:
     return HardwareFigure(sheet.value, low, high, sheet.confidence, sheet.sources, sheet.note)
 
 
-def host_at_rest(machine: Hardware) -> Host:
+def idle_host(machine: Hardware) -> Host:
     """A machine of this kind with nothing running on it."""
     return Host(
         name=machine.name,

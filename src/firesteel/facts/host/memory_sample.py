@@ -47,7 +47,7 @@ class Pressure:
 
 
 @dataclass(frozen=True, slots=True)
-class StallPressure:
+class StallCounters:
     """Counted since boot."""
 
     direct_reclaims: int
@@ -71,7 +71,7 @@ class MemorySample:
     pressure: Pressure | None = None
     large_blocks_bytes: int | None = None
     """Free memory that lies in blocks of 2 MiB or more."""
-    stalls: StallPressure | None = None
+    stalls: StallCounters | None = None
     kernel: tuple[KernelEvent, ...] | None = None
     """What the kernel logged since the sample before; None: its log cannot be read."""
 
@@ -119,13 +119,13 @@ def parse_buddyinfo(text: str, page_bytes: int = 4096) -> int | None:
     )
 
 
-def parse_vmstat(text: str) -> StallPressure | None:
+def parse_vmstat(text: str) -> StallCounters | None:
     """`/proc/vmstat`. Kernels count direct reclaim once a zone."""
     told = {name: int(value) for name, value in re.findall(r"^(\w+) (\d{1,20})$", text, re.M)}
     reclaims = [value for name, value in told.items() if name.startswith("allocstall")]
     if not reclaims or "oom_kill" not in told:
         return None
-    return StallPressure(sum(reclaims), told.get("compact_stall", 0), told["oom_kill"])
+    return StallCounters(sum(reclaims), told.get("compact_stall", 0), told["oom_kill"])
 
 
 def parse_kernel_log(text: str) -> tuple[KernelEvent, ...]:
@@ -140,7 +140,7 @@ def _event(line: str) -> KernelEvent | None:
     return KernelEvent(kind, words.strip()[:_MAX_LINE]) if kind else None
 
 
-def parse_gpu_users(text: str) -> tuple[GpuProcess, ...]:
+def parse_gpu_processes(text: str) -> tuple[GpuProcess, ...]:
     """`nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv,noheader`.
 
     A name may hold commas; what is not a row of three is some other word of nvidia-smi's.

@@ -29,7 +29,7 @@ from firesteel.facts.model.config_values import MAX_LAYERS, Config, ConfigValues
 from firesteel.facts.model.families import FAMILIES
 from firesteel.facts.model.layer_kinds import drafter_count, drafter_kinds, layer_count, layer_kinds, window
 
-__all__ = ["MAX_LAYERS", "architecture", "figures_of", "layers_of"]
+__all__ = ["MAX_LAYERS", "architecture_of_config", "language_model_values", "layers_of"]
 
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _EXPERTS_PER_TOKEN = (
@@ -52,10 +52,10 @@ _OTHER_CACHES = {
 """Keys that promise a cache of another kind, in whatever family they turn up that does not read them."""
 
 
-def architecture(config: object) -> Architecture:
+def architecture_of_config(config: object) -> Architecture:
     """The shape of the language model that a config describes; towers beside it do not matter here."""
-    figures = figures_of(config)
-    reading = _Reading(figures)
+    figures = language_model_values(config)
+    reading = _LayerReader(figures)
     layers = reading.layers()
     drafter_layers = drafter_count(figures)
     outer = config.get("model_type") if isinstance(config, Mapping) else None
@@ -76,7 +76,7 @@ def architecture(config: object) -> Architecture:
     )
 
 
-def figures_of(config: object) -> ConfigValues:
+def language_model_values(config: object) -> ConfigValues:
     """The figures of the language model in a config, under the family that it belongs to."""
     if not isinstance(config, Mapping):
         raise UnknownArchitecture(f"config.json holds a {type(config).__name__}, not an object with keys")
@@ -91,7 +91,7 @@ def figures_of(config: object) -> ConfigValues:
 
 
 def layers_of(figures: ConfigValues) -> tuple[Layer, ...]:
-    return _Reading(figures).layers()
+    return _LayerReader(figures).layers()
 
 
 def _text_config(config: Config) -> Config:
@@ -117,7 +117,7 @@ def _experts_per_token(figures: ConfigValues, experts: int) -> int:
     return picked
 
 
-class _Reading:
+class _LayerReader:
     """The layers of one config."""
 
     def __init__(self, figures: ConfigValues) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from firesteel.facts.model.architecture import Architecture, Layer, NoCache, UnknownArchitecture
 from firesteel.facts.model.attention_weights import AttentionWeights
-from firesteel.facts.model.config import architecture, figures_of
+from firesteel.facts.model.config import architecture_of_config, language_model_values
 from firesteel.facts.model.config_values import ConfigValues
 from firesteel.facts.model.feed_forward_weights import FeedForwardWeights
 from firesteel.facts.model.layouts import LAYOUTS
@@ -69,14 +69,14 @@ def _sums(pairs: Iterable[tuple[_Key, int]]) -> dict[_Key, int]:
     return found
 
 
-def parameters(config: object) -> ParameterGroups:
+def parameters_of_config(config: object) -> ParameterGroups:
     """The parameters of the language model that a config describes."""
-    shape, figures = architecture(config), figures_of(config)
+    shape, figures = architecture_of_config(config), language_model_values(config)
     if figures.model_type not in LAYOUTS:
         raise UnknownArchitecture(
             f"how `{figures.model_type:.80}` lays out its weights is not known here; its layers are"
         )
-    builder = _Builder(shape, figures, config if isinstance(config, Mapping) else {})
+    builder = _TensorLister(shape, figures, config if isinstance(config, Mapping) else {})
     groups = tuple(builder.groups())
     return ParameterGroups(
         groups,
@@ -91,7 +91,7 @@ def parameters(config: object) -> ParameterGroups:
 _TOWERS = ("vision_config", "audio_config", "sound_config", "speech_config")
 
 
-class _Builder:
+class _TensorLister:
     """The tensors of one config, in the order of the checkpoint."""
 
     def __init__(self, shape: Architecture, figures: ConfigValues, config: Mapping[str, object]) -> None:

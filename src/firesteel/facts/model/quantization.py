@@ -61,7 +61,7 @@ class WeightFormat:
         return values + ceil(scales * self.scale_bits / 8) + columns * self.column_bytes + self.tensor_bytes
 
 
-def plain(bits: int) -> WeightFormat:
+def unquantized(bits: int) -> WeightFormat:
     return WeightFormat(f"{bits}-bit", bits)
 
 
@@ -93,7 +93,7 @@ _MODELOPT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Modules:
+class ModulePatterns:
     """Names of modules, as quantizers write them: exact or a part of a path, `*` wildcards, `re:`."""
 
     names: frozenset[str] = frozenset()
@@ -116,9 +116,9 @@ class Quantization:
     method: Method
     format: WeightFormat | None
     """Of the linear layers that nothing else is said of; None: they stay as they are."""
-    others: tuple[tuple[Modules, WeightFormat], ...] = ()
+    others: tuple[tuple[ModulePatterns, WeightFormat], ...] = ()
     """Modules with a format of their own; the first that holds a module counts."""
-    ignored: Modules = Modules()
+    ignored: ModulePatterns = ModulePatterns()
     """Modules that stay as they are."""
     kv_cache_dtype: str | None = None
     """What the checkpoint is calibrated to keep keys and values in; None: it does not say."""
@@ -137,17 +137,17 @@ class Quantization:
 
     def format_of(self, group: TensorGroup) -> WeightFormat:
         if not group.is_linear:
-            return plain(group.bits)
+            return unquantized(group.bits)
         for modules, own in self.others:
             if modules.holds(group.name):
                 return own
         is_left = group.role is Role.HEAD and not self.converts_head
         if self.format is None or is_left or self.ignored.holds(group.name):
-            return plain(group.bits)
+            return unquantized(group.bits)
         return self.format
 
 
-def assumed_weights(
+def weights_of_config(
     parameters: ParameterGroups, quantization: Quantization | None, source: str = "config.json"
 ) -> Weights:
     """The bytes of a checkpoint by role, from its config alone; what the config does not size is left out."""
@@ -155,7 +155,7 @@ def assumed_weights(
     by_format: dict[tuple[Role, str], int] = {}
     whole = 0
     for group in parameters.groups:
-        form = quantization.format_of(group) if quantization else plain(group.bits)
+        form = quantization.format_of(group) if quantization else unquantized(group.bits)
         size = group.count * form.bytes_of(group.shape)
         by_role[group.role] = by_role.get(group.role, 0) + size
         by_format[group.role, form.name] = by_format.get((group.role, form.name), 0) + size
@@ -163,7 +163,7 @@ def assumed_weights(
     return Weights(by_role, "derived", source, parameters.tied_head, by_format, replicated_bytes=whole)
 
 
-def quantization(config: object) -> Quantization | None:
+def read_quantization(config: object) -> Quantization | None:
     """What a config.json, or ModelOpt's `hf_quant_config.json`, says; None: the weights are not quantized."""
     if not isinstance(config, Mapping):
         raise UnknownQuantization(f"config.json holds a {type(config).__name__}, not an object with keys")
@@ -174,7 +174,7 @@ def quantization(config: object) -> Quantization | None:
     found = _READERS[method](said)
     if config.get("expert_dtype") == "fp4":
         # DeepSeek-V4 keeps its experts in MXFP4 and everything else in block FP8.
-        experts = (Modules(frozenset({"experts"})), MXFP4)
+        experts = (ModulePatterns(frozenset({"experts"})), MXFP4)
         found = Quantization(
             found.method, found.format, (*found.others, experts), found.ignored, found.kv_cache_dtype, False
         )
@@ -212,7 +212,7 @@ def _modelopt(said: Mapping[str, object]) -> Quantization:
     algorithm = str(said.get("quant_algo")).upper()
     others = _quantized_layers(said) if algorithm == "MIXED_PRECISION" else ()
     form = None if algorithm == "MIXED_PRECISION" else _algorithm(algorithm)
-    ignored = modules([*_list(said, "ignore"), *_list(said, "exclude_modules")])
+    ignored = parse_modules([*_list(said, "ignore"), *_list(said, "exclude_modules")])
     return Quantization("modelopt", form, others, ignored, _kv_cache_dtype(said))
 
 
@@ -222,7 +222,7 @@ def _algorithm(name: str) -> WeightFormat:
     return _MODELOPT[name]
 
 
-def _quantized_layers(said: Mapping[str, object]) -> tuple[tuple[Modules, WeightFormat], ...]:
+def _quantized_layers(said: Mapping[str, object]) -> tuple[tuple[ModulePatterns, WeightFormat], ...]:
     layers = said.get("quantized_layers")
     if not isinstance(layers, Mapping) or not layers:
         raise UnknownQuantization(
@@ -232,7 +232,7 @@ def _quantized_layers(said: Mapping[str, object]) -> tuple[tuple[Modules, Weight
     for name, own in layers.items():
         algorithm = str(own.get("quant_algo")).upper() if isinstance(own, Mapping) else ""
         names.setdefault(algorithm, []).append(name)
-    return tuple((modules(own), _algorithm(algorithm)) for algorithm, own in names.items())
+    return tuple((parse_modules(own), _algorithm(algorithm)) for algorithm, own in names.items())
 
 
 def _fp8(said: Mapping[str, object]) -> Quantization:
@@ -240,7 +240,7 @@ def _fp8(said: Mapping[str, object]) -> Quantization:
     form = FP8
     if block is not None:
         form = fp8_block(*_pair(block))
-    ignored = modules([*_list(said, "modules_to_not_convert"), *_list(said, "ignored_layers")])
+    ignored = parse_modules([*_list(said, "modules_to_not_convert"), *_list(said, "ignored_layers")])
     others = _quantized_layers(said) if said.get("quantized_layers") else ()
     return Quantization("fp8", form, others, ignored, _kv_cache_dtype(said), converts_head=False)
 
@@ -257,8 +257,8 @@ def _compressed_tensors(said: Mapping[str, object]) -> Quantization:
         if "Linear" in targets:
             form = own
         else:
-            others.append((modules(targets), own))
-    ignored = modules(_list(said, "ignore"))
+            others.append((parse_modules(targets), own))
+    ignored = parse_modules(_list(said, "ignore"))
     return Quantization("compressed-tensors", form, tuple(others), ignored, _kv_cache_dtype(said))
 
 
@@ -287,25 +287,27 @@ def _scheme(group: Mapping[str, object], said: Mapping[str, object]) -> WeightFo
 
 
 def _mxfp4(said: Mapping[str, object]) -> Quantization:
-    ignored = modules(_list(said, "modules_to_not_convert"))
+    ignored = parse_modules(_list(said, "modules_to_not_convert"))
     return Quantization("mxfp4", MXFP4, (), ignored, converts_head=False)
 
 
 def _gptq(said: Mapping[str, object]) -> Quantization:
     bits, size = _number(said, "bits"), _group_size(said)
     form = WeightFormat(f"int{bits}", bits, size, 16 + bits, column_bytes=4)
-    ignored = modules(_list(said, "modules_to_not_convert"))
+    ignored = parse_modules(_list(said, "modules_to_not_convert"))
     return Quantization("gptq", form, (), ignored, converts_head=said.get("lm_head") is True)
 
 
 def _awq(said: Mapping[str, object]) -> Quantization:
     bits = _number(said, "bits" if "bits" in said else "w_bit")
     form = WeightFormat(f"int{bits}", bits, _group_size(said), 16 + bits)
-    return Quantization("awq", form, (), modules(_list(said, "modules_to_not_convert")), converts_head=False)
+    return Quantization(
+        "awq", form, (), parse_modules(_list(said, "modules_to_not_convert")), converts_head=False
+    )
 
 
 def _bitsandbytes(said: Mapping[str, object]) -> Quantization:
-    ignored = modules(_list(said, "llm_int8_skip_modules"))
+    ignored = parse_modules(_list(said, "llm_int8_skip_modules"))
     form = NF4 if said.get("load_in_4bit") is True else BNB_INT8
     return Quantization("bitsandbytes", form, (), ignored, converts_head=False)
 
@@ -331,7 +333,7 @@ _RISKY = re.compile(r"\)[*+{]|\(\?|\\\d|[*+}][*+{]")
 """A repeated group, and other things that can make a regular expression run for ever."""
 
 
-def modules(said: Iterable[object]) -> Modules:
+def parse_modules(said: Iterable[object]) -> ModulePatterns:
     """`model.layers.1*` means layer 1 and what is in it, not layers 10 to 19."""
     names: set[str] = set()
     trees: set[str] = set()
@@ -352,7 +354,7 @@ def modules(said: Iterable[object]) -> Modules:
             patterns += [re.compile(translate(stem)), re.compile(translate(f"{stem}.*"))]
     if len(patterns) > _MAX_PATTERNS or expressions > _MAX_EXPRESSIONS:
         raise UnknownQuantization(f"{len(patterns):,} patterns of module names are more than a model has")
-    return Modules(frozenset(names), frozenset(trees), tuple(patterns))
+    return ModulePatterns(frozenset(names), frozenset(trees), tuple(patterns))
 
 
 def _expression(text: str) -> re.Pattern[str]:

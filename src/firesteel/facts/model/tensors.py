@@ -87,7 +87,7 @@ def is_replicated(name: str) -> bool:
     return _REPLICATED.search(name[:256]) is not None
 
 
-def weigh(tensors: Iterable[Tensor], provenance: Provenance, source: str) -> Weights:
+def sum_weights(tensors: Iterable[Tensor], provenance: Provenance, source: str) -> Weights:
     """Sum tensors by role. Without a head of its own a model decodes through its embedding table."""
     by_role: dict[Role, int] = {}
     by_format: dict[tuple[Role, str], int] = {}

@@ -23,7 +23,7 @@ from firesteel.errors import FiresteelError
 from firesteel.launch import EngineName
 
 Facts = dict[str, Any]
-Table = Mapping[str, "SymbolHistory"]
+SymbolTable = Mapping[str, "SymbolHistory"]
 _ALWAYS = Value()
 
 
@@ -49,22 +49,22 @@ class EngineHistory:
     engine: EngineName
     versions: tuple[str, ...]
     """The releases that were read, oldest first."""
-    flags: Table
-    keys: Table
+    flags: SymbolTable
+    keys: SymbolTable
     """`SpeculativeConfig.method`; a bare `SpeculativeConfig` is the config itself."""
-    variables: Table
+    variables: SymbolTable
     whole: tuple[str, str] | None = None
     """Every change between these two was read: a release between them is the one before it in `versions`."""
 
 
-def order(version: str) -> tuple[int, ...]:
+def version_key(version: str) -> tuple[int, ...]:
     """Releases by age: 0.5.15 < 0.5.15.post1 < 0.5.16; a llama.cpp build is its number."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
-def engine_history(schemas: Iterable[Schema], whole: tuple[str, str] | None = None) -> EngineHistory:
+def build_history(schemas: Iterable[Schema], whole: tuple[str, str] | None = None) -> EngineHistory:
     """What each release says -> what each symbol lived through."""
-    known = sorted(schemas, key=lambda schema: order(schema.version))
+    known = sorted(schemas, key=lambda schema: version_key(schema.version))
     versions = tuple(schema.version for schema in known)
 
     def lives(facts_of: Callable[[Schema], dict[str, tuple[Facts, Value]]]) -> dict[str, SymbolHistory]:
@@ -77,7 +77,7 @@ def engine_history(schemas: Iterable[Schema], whole: tuple[str, str] | None = No
     return EngineHistory(known[0].engine, versions, *tables, whole)
 
 
-def at(book: EngineHistory, version: str) -> Schema:
+def schema_at(book: EngineHistory, version: str) -> Schema:
     """One release again, as it was read."""
     place = {each: index for index, each in enumerate(book.versions)}
     now = place[version]
@@ -88,7 +88,7 @@ def at(book: EngineHistory, version: str) -> Schema:
                 return span.facts
         return None
 
-    def living(table: Table) -> Iterable[tuple[str, Mapping[str, Any], Value]]:
+    def living(table: SymbolTable) -> Iterable[tuple[str, Mapping[str, Any], Value]]:
         for name, life in table.items():
             if (facts := alive(life.spans)) is not None:
                 names = tuple(value for value, spans in life.values.items() if alive(spans) is not None)
@@ -110,7 +110,7 @@ def at(book: EngineHistory, version: str) -> Schema:
     )
 
 
-def ages(book: EngineHistory, spans: Iterable[ReleaseRange]) -> tuple[tuple[str, str | None], ...]:
+def lifetimes(book: EngineHistory, spans: Iterable[ReleaseRange]) -> tuple[tuple[str, str | None], ...]:
     """First and last release of each time it lived, however its facts changed meanwhile."""
     merged: list[tuple[int, int]] = []
     place = {version: index for index, version in enumerate(book.versions)}
@@ -128,12 +128,12 @@ def _last(book: EngineHistory, index: int) -> str | None:
     if index + 1 == len(book.versions):
         return None
     after = book.versions[index + 1]
-    if book.whole and order(after) <= order(book.whole[1]):
+    if book.whole and version_key(after) <= version_key(book.whole[1]):
         return str(int(after) - 1)
     return book.versions[index]
 
 
-def dump(book: EngineHistory) -> str:
+def dump_history(book: EngineHistory) -> str:
     """JSON with a line a symbol: small, and a diff shows what a release changed."""
     head = [f'"engine":{_compact(book.engine)}', f'"versions":{_compact(book.versions)}']
     head += [f'"whole":{_compact(book.whole)}'] if book.whole else []
@@ -144,11 +144,11 @@ def dump(book: EngineHistory) -> str:
     return "{" + ",\n".join([*head, *tables]) + "}\n"
 
 
-def _lines(table: Table) -> Iterator[str]:
+def _lines(table: SymbolTable) -> Iterator[str]:
     return (f"{_compact(name)}:{_compact(_written(life))}" for name, life in table.items())
 
 
-def load(text: str, name: str = "engine data") -> EngineHistory:
+def load_history(text: str, name: str = "engine data") -> EngineHistory:
     try:
         read = json.loads(text)
         flags, keys, variables = (
