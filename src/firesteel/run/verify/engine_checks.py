@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from firesteel.edge.http.answer import Answer
 from firesteel.engines import introspection
-from firesteel.engines.introspection import DraftCounters, PrometheusSample
+from firesteel.engines.introspection import DraftCounters
+from firesteel.engines.prometheus import PrometheusSample
 from firesteel.planner import Band
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import Expected
