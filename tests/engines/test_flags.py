@@ -1,4 +1,4 @@
-"""Words as people type them, per engine."""
+"""Arguments as people type them, per engine."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def test_vllm(line: str, expected: dict[str, FlagValue]) -> None:
 
 
 def test_vllm_model_port_and_the_rest() -> None:
-    found = engines.parse_argv("vllm", shlex.split("--model m --port 9 --served-model-name chat extra"))
-    # `served-model-name` takes every word up to the next flag, as argparse does
-    assert (found.model, found.port, found.name) == ("m", 9, None)
-    assert found.flags == {"served-model-name": ["chat", "extra"]}
-    found = engines.parse_argv("vllm", shlex.split("serve m --seed 1 -- --x"))
-    assert (found.model, found.extra) == ("serve", ("m", "--x"))
-    found = engines.parse_argv("vllm", shlex.split("m --trust-remote-code true --seed 1"))
-    assert (found.extra, found.at) == (("true",), {"model": 0, "trust-remote-code": 1, "seed": 3})
+    parsed = engines.parse_argv("vllm", shlex.split("--model m --port 9 --served-model-name chat extra"))
+    # `served-model-name` takes every argument up to the next flag, as argparse does
+    assert (parsed.model, parsed.port, parsed.name) == ("m", 9, None)
+    assert parsed.flags == {"served-model-name": ["chat", "extra"]}
+    parsed = engines.parse_argv("vllm", shlex.split("serve m --seed 1 -- --x"))
+    assert (parsed.model, parsed.extra) == ("serve", ("m", "--x"))
+    parsed = engines.parse_argv("vllm", shlex.split("m --trust-remote-code true --seed 1"))
+    assert (parsed.extra, parsed.starts) == (("true",), {"model": 0, "trust-remote-code": 1, "seed": 3})
 
 
 @pytest.mark.parametrize(
@@ -100,17 +100,17 @@ def test_llamacpp_has_no_equals_sign() -> None:
 
 
 def test_sglang() -> None:
-    found = engines.parse_argv(
+    parsed = engines.parse_argv(
         "sglang", shlex.split("--model m --tp 2 --cuda-graph-bs 1 2 4 --enable-metrics")
     )
-    assert found.model == "m"
-    assert found.flags == {
+    assert parsed.model == "m"
+    assert parsed.flags == {
         "tensor-parallel-size": "2",
         "cuda-graph-bs": ["1", "2", "4"],
         "enable-metrics": True,
     }
 
 
-def test_beginnings_of_flags() -> None:
+def test_abbreviated_flags() -> None:
     assert flags("sglang", "--mem-frac 0.95") == {"mem-fraction-static": "0.95"}
-    assert flags("llamacpp", "--ctx 4096") == {"ctx": "4096"}  # llama.cpp has no such thing
+    assert flags("llamacpp", "--ctx 4096") == {"ctx": "4096"}  # llama.cpp takes no abbreviations

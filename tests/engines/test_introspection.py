@@ -18,7 +18,7 @@ from firesteel.engines.introspection import (
     metric_total,
     slow_path_warnings,
 )
-from firesteel.engines.logs.phases import reported_memory
+from firesteel.engines.logs.memory import reported_memory
 from firesteel.engines.prometheus import parse
 
 LOGS = Path(__file__).parent / "logs"

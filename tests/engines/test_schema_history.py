@@ -6,8 +6,8 @@ from firesteel.engines.schema.history import (
     EngineHistory,
     build_history,
     dump_history,
-    lifetimes,
     load_history,
+    merge_ranges,
     schema_at,
     version_key,
 )
@@ -37,31 +37,31 @@ RELEASES = [
 ]
 
 
-def book() -> EngineHistory:
+def history() -> EngineHistory:
     return build_history(reversed(RELEASES))
 
 
 @pytest.mark.parametrize("one", RELEASES, ids=lambda one: one.version)
 def test_a_release_comes_out_as_it_went_in(one: Schema) -> None:
-    assert schema_at(load_history(dump_history(book())), one.version) == one
+    assert schema_at(load_history(dump_history(history())), one.version) == one
 
 
 def test_ages() -> None:
-    read = book()
-    assert lifetimes(read, read.flags["--old"].spans) == (("0.9.0", "0.10.0"), ("0.12.0", None))
-    assert lifetimes(read, read.flags["--dtype"].values["fp8"]) == (("0.10.0", None),)
-    assert lifetimes(read, read.keys["Spec"].spans) == (("0.9.0", None),)
-    assert len(read.keys["Spec"].spans) == 3
+    read = history()
+    assert merge_ranges(read, read.flags["--old"].ranges) == (("0.9.0", "0.10.0"), ("0.12.0", None))
+    assert merge_ranges(read, read.flags["--dtype"].values["fp8"]) == (("0.10.0", None),)
+    assert merge_ranges(read, read.keys["Spec"].ranges) == (("0.9.0", None),)
+    assert len(read.keys["Spec"].ranges) == 3
 
 
 def test_a_line_a_symbol() -> None:
-    lines = dump_history(book()).splitlines()
+    lines = dump_history(history()).splitlines()
     assert sum(line.startswith('"--') for line in lines) == 4
     assert '"--old":{"is":[["0.9.0","0.10.0"],["0.12.0"]]},' in lines
 
 
 def test_a_new_release_that_changes_nothing_changes_only_the_list_of_releases() -> None:
-    before = dump_history(book()).splitlines()
+    before = dump_history(history()).splitlines()
     after = dump_history(build_history([*RELEASES, release("0.13.0", dtypes=("auto", "fp8"))])).splitlines()
     assert [line for line in after if line not in before] == [
         '"versions":["0.9.0","0.10.0","0.11.0","0.12.0","0.13.0"],'

@@ -256,7 +256,7 @@ def test_a_small_schema_fails_the_check() -> None:
 def test_the_check_names_flags_without_values() -> None:
     schema = Schema("vllm", "1.0", {"port": Flag("port")})
     with pytest.raises(FiresteelError, match="the values of `--port`"):
-        self_check.self_check(schema, "vLLM", sure=(), flags=0, variables=0, named=("port",))
+        self_check.self_check(schema, "vLLM", required=(), flags=0, variables=0, named=("port",))
 
 
 def test_only_python_sources_are_wanted() -> None:

@@ -41,7 +41,7 @@ def spellings(engine: EngineName) -> set[str]:
     more = {
         each
         for flag in flags.values()
-        for span in flag.spans
+        for span in flag.ranges
         for each in (*span.facts.get("aliases", ()), *span.facts.get("negatives", ()))
     }
     return set(flags) | more

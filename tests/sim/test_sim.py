@@ -269,7 +269,7 @@ def test_boot_logs_read_as_the_engines_own(plain: Plain) -> None:
     logs: dict[EngineName, str] = {"llamacpp": llamacpp, "vllm": vllm}
     for engine, text in logs.items():
         assert "pretend" in text.splitlines()[0]
-        assert any(engines.phase(engine, line) for line in text.splitlines())
+        assert any(engines.start_progress(engine, line) for line in text.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_crash_with_its_own_line_and_code(sparks: Sparks) -> None:
     log = engine.log()
     assert lines[0] in log and "Available KV cache memory" not in log
     assert engine.client.returncode == 3
-    assert engines.failure_line(log.splitlines()) is not None
+    assert engines.diagnose(log).cause is not None
 
 
 def test_an_oom_kill_is_137_and_in_the_kernels_log(sparks: Sparks) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from firesteel.engines.logs.data import Stage
     from firesteel.engines.logs.diagnosis import Cause, Diagnosis, diagnose
-    from firesteel.engines.logs.phases import ReportedMemory, failure_line, phase, reported_memory
+    from firesteel.engines.logs.memory import ReportedMemory, reported_memory
     from firesteel.engines.logs.progress import StartProgress, stages, start_progress
 
 __all__ = [
@@ -54,12 +54,10 @@ __all__ = [
     "default_port",
     "diagnose",
     "expand_shortcuts",
-    "failure_line",
     "format_flag",
     "grammar",
     "listen_address",
     "parse_argv",
-    "phase",
     "program",
     "reported_kv",
     "reported_memory",
@@ -86,7 +84,7 @@ __getattr__ = lazy_exports(
         ),
         "logs.data": ("Stage",),
         "logs.diagnosis": ("Cause", "Diagnosis", "diagnose"),
-        "logs.phases": ("ReportedMemory", "failure_line", "phase", "reported_memory"),
+        "logs.memory": ("ReportedMemory", "reported_memory"),
         "logs.progress": ("StartProgress", "stages", "start_progress"),
     },
 )  # fmt: skip

@@ -81,7 +81,7 @@ def argv(launch: Launch) -> tuple[str, ...]:
         "port": str(launch.port),
     }
     if launch.name and launch.name != launch.model:
-        flags[grammar(launch.engine).name] = launch.name
+        flags[grammar(launch.engine).name_flag] = launch.name
     for name in launch.flags:
         flags.pop(name, None)
     model = _command_line(launch.engine).model_arguments(launch.model) if launch.model else ()

@@ -1,7 +1,7 @@
-"""What a flag like `--kv-cache-dtype fp8` means in bytes a value, engine by engine.
+"""The bytes per value that a flag like `--kv-cache-dtype fp8` means, for each engine.
 
-llama.cpp's types are blocks of 32 values with a scale, so theirs are fractions. A type that is not here is
-refused by name: a guess would be off by a factor of two or more.
+llama.cpp's types are blocks of 32 values with a scale, so theirs are fractions. A type that is not listed
+here is refused by name: a guess would be off by a factor of two or more.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ SGLANG_DTYPES: Mapping[str, int] = {
 
 
 def text_flag(flags: Mapping[str, FlagValue], flag: str, default: str) -> str:
+    """The value of a flag, or the default where it is missing or not text."""
     value = flags.get(flag, default)
     return value if isinstance(value, str) else default
 
 
 def bytes_per_value(known: Mapping[str, _Bytes], dtype: str, flag: str) -> _Bytes:
+    """`flag` is only for the error message."""
     if dtype not in known:
         raise UsageError(
-            f"how many bytes `--{flag} {dtype}` takes a value is not known here",
-            next=f"one of {', '.join(known)}",
+            f"firesteel does not know how many bytes a value takes with `--{flag} {dtype}`",
+            next=f"use one of {', '.join(known)}",
         )
     return known[dtype]

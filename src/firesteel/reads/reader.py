@@ -283,9 +283,9 @@ def _env_words(env: Mapping[str, Words]) -> dict[str, Words]:
 
 
 def _flag_words(args: Words, parsed: engines.ParsedCommandLine) -> dict[str, Words]:
-    found = {f"flag:{name}": args[at : parsed.upto.get(name, at + 1)] for name, at in parsed.at.items()}
-    if "model" in parsed.at:
-        found["model"] = args[parsed.at["model"] :][:1]
+    found = {f"flag:{name}": args[at : parsed.ends.get(name, at + 1)] for name, at in parsed.starts.items()}
+    if "model" in parsed.starts:
+        found["model"] = args[parsed.starts["model"] :][:1]
         found.pop("flag:model", None)
     return found
 
@@ -324,7 +324,7 @@ def _said_after_entrypoint(engine: EngineName, words: tuple[str, ...]) -> tuple[
 
 def _first_name(engine: EngineName, parsed: engines.ParsedCommandLine) -> str:
     """The first of several names: vLLM takes a list of them, llama.cpp commas."""
-    names = parsed.flags.get(engines.grammar(engine).name)
+    names = parsed.flags.get(engines.grammar(engine).name_flag)
     if isinstance(names, str):
         return names.partition(",")[0]
     return str(names[0]) if isinstance(names, list) and names else ""
@@ -347,7 +347,7 @@ def _host(
     engine: EngineName, parsed: engines.ParsedCommandLine, box: Container | None
 ) -> Mapping[str, FlagValue]:
     """SGLang that is told nothing listens on 127.0.0.1, also where that means that nobody can reach it."""
-    if engine == "sglang" and box is not None and "host" not in parsed.at:
+    if engine == "sglang" and box is not None and "host" not in parsed.starts:
         return {**parsed.flags, "host": "127.0.0.1"}
     return parsed.flags
 

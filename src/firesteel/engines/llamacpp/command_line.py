@@ -1,9 +1,9 @@
-"""How llama.cpp is told things: `llama-server --model FILE.gguf --flag value`.
+"""The command line of llama.cpp: `llama-server --model FILE.gguf --flag value`.
 
 A model is a file (`--model`) or a Hub repository with a quantization (`--hf-repo org/repo:Q4_K_M`); one
-file of a repository is chosen with the flag `hf-file`. There is no `--flag=value`: such a word is an
-error to llama-server, so it is read as a loose word. `--ctx-size` is the whole KV cache: with `--parallel N`
-it is split into N equal parts, unless `--kv-unified` lets all users share it.
+file of a repository is chosen with the flag `hf-file`. There is no `--flag=value`: llama-server
+refuses such an argument, so it is read as a positional one. `--ctx-size` is the whole KV cache: with
+`--parallel N` it is split into N equal parts, unless `--kv-unified` lets all users share it.
 Seen in `common/arg.cpp` and `tools/server/README.md` up to 2026-10; `--flag=value` refused: build 11191.
 """
 
@@ -20,10 +20,10 @@ DEFAULT_PORT = 8080
 """Upstream announced 9931 for a later build (ggml-org/llama.cpp#26508); firesteel always writes `--port`."""
 
 GRAMMAR = Grammar(
-    model=("model", "hf-repo"),
-    name="alias",
-    equals=False,
-    negatives=frozenset({"no-host"}),
+    model_flags=("model", "hf-repo"),
+    name_flag="alias",
+    allows_equals=False,
+    no_flags=frozenset({"no-host"}),
     aliases={
         "C": "cpu-mask",
         "Cr": "cpu-range",

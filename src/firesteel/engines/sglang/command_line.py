@@ -1,7 +1,7 @@
-"""How SGLang is told things: `python3 -m sglang.launch_server --model-path MODEL --flag value`.
+"""The command line of SGLang: `python3 -m sglang.launch_server --model-path MODEL --flag value`.
 
-Plain argparse: no `--no-` twins, no positional model, and it listens on 127.0.0.1 unless told otherwise,
-which in a container means that nobody can reach it. Seen in `sglang/srt/server_args.py`, 0.5.3 to 0.5.23.
+Plain argparse: no `--no-` negations, no positional model, and it listens on 127.0.0.1 by default, so that
+nobody can reach it in a container. Seen in `sglang/srt/server_args.py`, 0.5.3 to 0.5.23.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from firesteel.launch import FlagValue
 PROGRAM: tuple[str, ...] = ("python3", "-m", "sglang.launch_server")
 DEFAULT_PORT = 30000
 
-_KINDS = flag_arity("sglang")
+_ARITY = flag_arity("sglang")
 _ALIASES = {
     "dp": "data-parallel-size",
     "dp-size": "data-parallel-size",
@@ -29,12 +29,12 @@ _ALIASES = {
     "tp-size": "tensor-parallel-size",
 }
 GRAMMAR = Grammar(
-    model=("model-path",),
-    name="served-model-name",
-    lists=_KINDS.lists,
+    model_flags=("model-path",),
+    name_flag="served-model-name",
+    lists=_ARITY.lists,
     aliases=_ALIASES,
-    switches=_KINDS.switches,
-    abbreviates=_KINDS.all | frozenset(_ALIASES),
+    switches=_ARITY.switches,
+    abbreviable=_ARITY.all | frozenset(_ALIASES),
 )
 
 
