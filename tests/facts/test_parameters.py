@@ -18,7 +18,7 @@ from firesteel.facts import Role, UnknownArchitecture, role_of
 from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.parameters import ParameterGroups, parameters_of_config
 
-from .test_config import CONFIGS, anything, config, small
+from .test_config import CONFIGS, anything, load_config, small
 
 CLASSES = {
     "MiniMaxAI--MiniMax-M2.5": 228_689_764_864,
@@ -157,7 +157,7 @@ TOWERS = {
 
 
 def of(name: str) -> ParameterGroups:
-    return parameters_of_config(config(name))
+    return parameters_of_config(load_config(name))
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -283,14 +283,14 @@ def test_what_the_config_does_not_size_is_said() -> None:
 
 
 def test_a_tower_without_its_figures_is_unknown_and_the_rest_is_counted() -> None:
-    figures = config("Qwen--Qwen3-VL-2B-Instruct")
+    figures = load_config("Qwen--Qwen3-VL-2B-Instruct")
     found = parameters_of_config(figures | {"vision_config": {"model_type": "qwen3_vl"}})
     assert found.unknown == ("the size of the tower in `vision_config`",)
     assert found.total == parameters_of_config(figures).total
 
 
 def test_other_heads_of_sliding_layers_are_read_where_the_config_has_them() -> None:
-    figures = config("stepfun-ai--Step-3.7-Flash")
+    figures = load_config("stepfun-ai--Step-3.7-Flash")
     other = {"attention_other_setting": {"num_attention_heads": 96}}
     more = parameters_of_config(figures | other)
     # 32 heads more in 33 layers: queries, output and one gate a head
@@ -304,7 +304,7 @@ _LEAVES = ("bias", "sinks", "sink", "A_log", "tid2eid", "scale", "scalar", "_fn"
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("*.json")))
 def test_roles_are_those_that_the_names_tell(name: str) -> None:
     """What is assumed before the download goes where the checkpoint's own names will put it."""
-    layers = len(architecture_of_config(config(name)).layers)
+    layers = len(architecture_of_config(load_config(name)).layers)
     for group in of(name).groups:
         leaf = group.name if group.name.endswith(_LEAVES) else f"{group.name}.weight"
         assert role_of(leaf, layers) is group.role, leaf
@@ -313,7 +313,7 @@ def test_roles_are_those_that_the_names_tell(name: str) -> None:
 @pytest.mark.parametrize(
     ("figures", "line"),
     [
-        (small("gemma3n_text", layer_types=["full_attention"] * 6), "how `gemma3n_text` lays out its"),
+        (small("gemma3n_text", layer_types=["full_attention"] * 6), "layers of `gemma3n_text`, but not how"),
         (small("llama"), "has no `intermediate_size`"),
         (small("qwen3_moe", num_experts=8, num_experts_per_tok=2), "has no `moe_intermediate_size`"),
         (small("bamba"), "does not know"),
@@ -328,7 +328,7 @@ def test_what_is_not_known_is_refused_by_name(figures: dict[str, object], line: 
 @settings(deadline=None, max_examples=50)
 @given(st.data())
 def test_a_changed_config_is_counted_or_refused(data: st.DataObject) -> None:
-    figures = config(data.draw(st.sampled_from(sorted(path.stem for path in CONFIGS.glob("*.json")))))
+    figures = load_config(data.draw(st.sampled_from(sorted(path.stem for path in CONFIGS.glob("*.json")))))
     text = figures.get("text_config", figures)
     assert isinstance(text, dict)
     for key in data.draw(st.lists(st.sampled_from(sorted(text)), max_size=3)):

@@ -87,6 +87,6 @@ def test_every_label_is_known_and_others_are_refused() -> None:
     assert min(sizes.values()) > 2.0 and max(sizes.values()) < 16.5
     assert is_gguf("Q4_K_M") and is_gguf("UD-IQ2_XXS") and is_gguf("q4_k") and not is_gguf("nvfp4")
     assert not is_gguf("ud-q9_k") and not is_gguf("ud-") and not is_gguf("ud-q4" + "_k" * 10000 + "!")
-    with pytest.raises(UsageError, match="`int3` is no quantization") as caught:
+    with pytest.raises(UsageError, match="`int3` is not a known quantization") as caught:
         gigabytes("Qwen--Qwen3-8B", "int3")
     assert "nvfp4" in (caught.value.next or "")

@@ -58,10 +58,10 @@ class KvCache:
         return ceil((self.bytes + self.block_bytes) * _VLLM_SLACK / MIB) * MIB
 
 
-def size_kv_cache(launch: Launch, shape: Architecture, context: int, users: int) -> KvCache:
+def size_kv_cache(launch: Launch, architecture: Architecture, context: int, users: int) -> KvCache:
     """The KV cache that the launch needs."""
     size = {"vllm": _size_vllm, "llamacpp": _size_llamacpp, "sglang": _size_sglang}[launch.engine]
-    return size(launch, shape, context, users)
+    return size(launch, architecture, context, users)
 
 
 def requested_kv_cache_bytes(launch: Launch) -> int | None:
@@ -69,7 +69,9 @@ def requested_kv_cache_bytes(launch: Launch) -> int | None:
     return parse_size(launch.flags.get("kv-cache-memory-bytes"))
 
 
-def reported_kv(launch: Launch, shape: Architecture, context: int, pool_bytes: int) -> tuple[ReportedKv, ...]:
+def reported_kv(
+    launch: Launch, architecture: Architecture, context: int, pool_bytes: int
+) -> tuple[ReportedKv, ...]:
     """What vLLM will print about a pool of this size; empty for engines that print nothing like it.
 
     Two reports, with the fewest and the most tokens, where the release is not known.
@@ -77,22 +79,27 @@ def reported_kv(launch: Launch, shape: Architecture, context: int, pool_bytes: i
     if launch.engine != "vllm":
         return ()
     auto = launch.flags.get("max-model-len") in ("-1", "auto")
-    reports = [pool.reported(pool_bytes, auto=auto) for pool in vllm_pools(launch, shape, context)]
+    reports = [pool.reported(pool_bytes, auto=auto) for pool in vllm_pools(launch, architecture, context)]
     fewest = min(reports, key=lambda report: report.tokens)
     most = max(reports, key=lambda report: report.tokens)
     return (fewest,) if fewest == most else (fewest, most)
 
 
-def _size_vllm(launch: Launch, shape: Architecture, context: int, users: int) -> KvCache:
-    pool = vllm_pool(launch, shape, context)
+def _size_vllm(launch: Launch, architecture: Architecture, context: int, users: int) -> KvCache:
+    pool = vllm_pool(launch, architecture, context)
     settings = pool.settings
-    growing = sum(token_bytes(settings, layer) for layer in (*shape.layers, *drafter_layers(settings, shape)))
+    growth = sum(
+        token_bytes(settings, layer)
+        for layer in (*architecture.layers, *drafter_layers(settings, architecture))
+    )
     states = sum(
-        state_bytes(settings, layer) for layer in shape.layers if isinstance(layer, LinearAttention | Mamba2)
+        state_bytes(settings, layer)
+        for layer in architecture.layers
+        if isinstance(layer, LinearAttention | Mamba2)
     )
     return KvCache(
         pool.request_bytes * users,
-        int(growing),
+        int(growth),
         states * users,
         context,
         users,
@@ -102,22 +109,22 @@ def _size_vllm(launch: Launch, shape: Architecture, context: int, users: int) ->
     )
 
 
-def _size_llamacpp(launch: Launch, shape: Architecture, context: int, users: int) -> KvCache:
-    held = count_cells(launch.flags, shape, context, users)
+def _size_llamacpp(launch: Launch, architecture: Architecture, context: int, users: int) -> KvCache:
+    cells = count_cells(launch.flags, architecture, context, users)
     return KvCache(
-        held.total,
-        int(held.growing),
-        held.states * users,
+        cells.total_bytes,
+        int(cells.bytes_per_cell),
+        cells.state_bytes * users,
         context,
         users,
         text_flag(launch.flags, "cache-type-k", "f16"),
-        checkpoint_bytes=held.checkpoint,
-        compute_bytes=compute_buffers(launch.flags, shape, context, users).band,
+        checkpoint_bytes=cells.checkpoint_bytes,
+        compute_bytes=compute_buffers(launch.flags, architecture, context, users).band,
     )
 
 
-def _size_sglang(launch: Launch, shape: Architecture, context: int, users: int) -> KvCache:
-    pool = sglang_pool(launch.flags, shape, launch.version)
+def _size_sglang(launch: Launch, architecture: Architecture, context: int, users: int) -> KvCache:
+    pool = sglang_pool(launch.flags, architecture, launch.version)
     states = pool.state_bytes_for(users)
     return KvCache(
         pool.bytes_for(context * users) + states,

@@ -115,7 +115,10 @@ def _cache_json(plan: Plan) -> CacheJson:
         block_bytes=pool.block_bytes if pool else None,
         groups=[
             CacheGroupJson(
-                kind=group.kind, layers=group.layers, block_tokens=group.block, page_bytes=group.page
+                kind=group.kind,
+                layers=group.layers,
+                block_tokens=group.block_size,
+                page_bytes=group.page_bytes,
             )
             for group in (pool.groups if pool else ())
         ],

@@ -30,13 +30,9 @@ from firesteel.facts import (
 from firesteel.facts.formats import gguf, safetensors
 from firesteel.facts.model.architecture import UnknownArchitecture
 from firesteel.facts.model.parameters import parameters_of_config
-from firesteel.facts.model.quantization import (
-    Quantization,
-    UnknownQuantization,
-    read_quantization,
-    weights_of_config,
-)
+from firesteel.facts.model.quantization import Quantization, read_quantization, weights_of_config
 from firesteel.facts.model.typical import heavier_weights, is_gguf, typical_weights
+from firesteel.facts.model.weight_format import UnknownQuantization
 
 __all__ = ["is_hub_id", "is_path", "open_hub", "open_path"]
 

@@ -150,7 +150,7 @@ class _MetadataReader:
     def refuse_other_caches(self, known: frozenset[str]) -> None:
         for key, what in _OTHER_CACHES.items():
             if self._get(key) and key not in known:
-                raise self._unknown(f"has {what} (`{key}`), which firesteel does not know of this family")
+                raise self._unknown(f"has {what} (`{key}`), which firesteel does not know for this family")
 
     def architecture(self, kind: _GgufFamily) -> Architecture:
         count = model_layer_count(self._metadata)
