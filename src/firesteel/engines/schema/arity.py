@@ -1,4 +1,4 @@
-"""How many arguments follow each flag, in any known release; read from the shipped history.
+"""The syntax of each flag in any known release: how many arguments follow it, and its other spellings.
 
 A command line is parsed before its version is known, so this is the union over all releases; where a flag
 changed its kind, the newest counts.
@@ -7,6 +7,7 @@ changed its kind, the newest counts.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from firesteel.engines.schema.releases import shipped_history_text
@@ -21,6 +22,8 @@ class FlagArity:
     """Flags with one value, or at most one."""
     lists: frozenset[str]
     """Flags that take every argument up to the next flag."""
+    aliases: Mapping[str, str]
+    """Other spelling -> flag, both without dashes."""
 
     @property
     def all(self) -> frozenset[str]:
@@ -31,10 +34,15 @@ def flag_arity(engine: EngineName) -> FlagArity:
     # The raw JSON: building the whole history takes ten times as long, and every command would pay for it.
     flags = json.loads(shipped_history_text(engine))["flags"]
     names: dict[str, set[str]] = {"nothing": set(), "value": set(), "optional": set(), "many": set()}
-    for name, history in flags.items():
-        newest = history["is"][-1]  # [first, last, facts], of which the last two may be missing
-        takes = newest[2].get("takes", "value") if len(newest) > 2 else "value"
-        names[takes].add(name.removeprefix("--"))
+    aliases: dict[str, str] = {}
+    for dashed, history in flags.items():
+        name = dashed.removeprefix("--")
+        facts = [range_[2] if len(range_) > 2 else {} for range_ in history["is"]]
+        names[facts[-1].get("takes", "value")].add(name)
+        aliases |= {alias.lstrip("-"): name for older in facts for alias in older.get("aliases", ())}
     return FlagArity(
-        frozenset(names["nothing"]), frozenset(names["value"] | names["optional"]), frozenset(names["many"])
+        frozenset(names["nothing"]),
+        frozenset(names["value"] | names["optional"]),
+        frozenset(names["many"]),
+        aliases,
     )
