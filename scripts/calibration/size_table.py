@@ -14,15 +14,9 @@ from dataclasses import dataclass, replace
 from firesteel.catalog.catalog import Catalog
 from firesteel.catalog.model import Model
 from firesteel.errors import UsageError
-from firesteel.facts.model.parameters import parameters
-from firesteel.facts.model.quantization import (
-    NVFP4,
-    Method,
-    Quantization,
-    WeightFormat,
-    assumed_weights,
-    fp8_block,
-)
+from firesteel.facts.model.parameters import parameters_of_config
+from firesteel.facts.model.quantization import Method, Quantization, weights_of_config
+from firesteel.facts.model.weight_format import NVFP4, WeightFormat, fp8_block
 
 _FORMATS: Mapping[str, tuple[Method, WeightFormat] | None] = {
     "BF16": None,
@@ -80,8 +74,8 @@ def weight_bytes(model: Model, format: str) -> int:
     """The language model's weights in `format`, without towers and drafter."""
     if format not in _FORMATS:
         raise UsageError(f"`{format}` is not one of {', '.join(FORMATS)}", next=f"use {FORMATS[0]}")
-    counted = parameters(model.schema.config)
+    counted = parameters_of_config(model.schema.config)
     own = replace(counted, groups=tuple(group for group in counted.groups if group.is_of_model))
     layout = _FORMATS[format]
     stored = Quantization(*layout, converts_head=False) if layout else None
-    return assumed_weights(own, stored).total_bytes
+    return weights_of_config(own, stored).total_bytes

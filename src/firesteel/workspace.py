@@ -25,7 +25,7 @@ from firesteel.edge.files.own_runs import read_own_runs
 from firesteel.edge.model_reference import is_hub_id, is_path
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint, Host
-from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask, EngineName
 from firesteel.planner import MeasuredMemory, OwnRun
 from firesteel.rules import Proposal
@@ -58,7 +58,7 @@ class Workspace:
             from firesteel.edge.host.machine import local_host  # a named host is never measured
 
             return local_host(self.home)
-        return host_at_rest(hardware(name))
+        return idle_host(hardware(name))
 
     def images(self, text: str | None = None) -> Images:
         """Known images, with those that `learn` added: all of them, or those that a text may name.

@@ -10,13 +10,13 @@ import pytest
 from firesteel import library
 from firesteel.bench.tune.space import AS_IT_IS, OFF, Goal, PlanningContext, SearchSpace, make_search_space
 from firesteel.edge.embedded import server
-from firesteel.engines.schema.releases import schema
-from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.engines.schema.releases import find_schema
+from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.planner import Band
 from firesteel.rules import Proposal
 
-GB10 = host_at_rest(hardware("gb10"))
+GB10 = idle_host(hardware("gb10"))
 MTP = "qwen3.6-35b-a3b-nvfp4"
 
 
@@ -66,7 +66,7 @@ def test_every_choice_is_of_the_release(model: str) -> None:
     space = spaced(proposed(model))
     launch = space.base.plan.launch
     assert launch.version is not None
-    known = schema("vllm", launch.version)
+    known = find_schema("vllm", launch.version)
     assert known is not None
     for knob in space.knobs:
         for choice in knob.choices:

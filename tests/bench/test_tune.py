@@ -24,7 +24,7 @@ from firesteel.bench.tune.tune import TrialFinished, TuneEnvironment, TuneResult
 from firesteel.bench.values import Point, RequestSample
 from firesteel.edge.files.home import Home, catalog_files
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.launch_pipeline import from_recipe
 from firesteel.planner import launch_key
@@ -33,7 +33,7 @@ from firesteel.run import LOOPBACK
 from firesteel.sim import SimSpark, TrueSpeed
 from tests.bench.pretend_tune import PretendHands, true_score
 
-GB10 = host_at_rest(hardware("gb10"))
+GB10 = idle_host(hardware("gb10"))
 MODEL = "qwen3.6-35b-a3b-nvfp4"
 ASK = Ask(MODEL, 8192, 4, 8123)
 KNOBS = ("speculation", "attention-backend", "max-num-batched-tokens")

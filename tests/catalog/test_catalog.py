@@ -195,7 +195,7 @@ def test_launch_takes_what_was_asked() -> None:
     assert made.container.publish == ("127.0.0.1:9000:9000",)
     assert made.container.ipc is None
     assert made.env == {"LLAMA_CACHE": "/hub/hub"}
-    assert engines.served(made) == engines.Served(8192, 3)
+    assert engines.served_capacity(made) == engines.ServedCapacity(8192, 3)
 
 
 def test_an_image_that_starts_nothing_is_told_the_program() -> None:

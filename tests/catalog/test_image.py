@@ -2,7 +2,7 @@ import pytest
 
 from firesteel.catalog import Images, identify, shipped
 from firesteel.catalog.image import is_upstream, other_image, read_images, split_reference, with_learned
-from firesteel.engines.schema.chronicle import engine_history
+from firesteel.engines.schema.history import build_history
 from firesteel.engines.schema.symbols import Flag, Schema, Value
 from firesteel.yaml_schema import InvalidFile
 
@@ -262,7 +262,7 @@ def test_mistakes_have_a_line(text: str, says: str) -> None:
 
 def test_releases_that_were_learned() -> None:
     mine = Schema("vllm", "0.99.0", {"port": Flag("port", Value("int"))})
-    images = with_learned(IMAGES, (), [engine_history([mine])])
+    images = with_learned(IMAGES, (), [build_history([mine])])
     assert images.releases == {("vllm", "0.99.0"): mine}
     assert images.tags == IMAGES.tags
 

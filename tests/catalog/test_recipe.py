@@ -4,7 +4,7 @@ from pydantic import TypeAdapter
 from firesteel import engines
 from firesteel.catalog import Recipe, shipped
 from firesteel.catalog.recipe import Asset, Setting, read_recipe
-from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.rules import propose
 from firesteel.yaml_schema import InvalidFile
@@ -153,7 +153,7 @@ TOO_LARGE = "llama-3.1-405b"
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_shipped_recipes_fit_a_spark_and_break_no_rule(name: str) -> None:
-    (best,) = propose(shipped(), host_at_rest(hardware("gb10")), Ask(name))
+    (best,) = propose(shipped(), idle_host(hardware("gb10")), Ask(name))
     assert best.plan.fits == (name != TOO_LARGE)
     if name == TOO_LARGE:
         assert best.plan.memory.needed.low > 2 * best.plan.memory.budget_bytes

@@ -118,7 +118,7 @@ def test_a_picture(firesteel: Firesteel, config: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--quant", "int3"], "`int3` is no quantization"),
+        (["--quant", "int3"], "`int3` is not a known quantization"),
         (["--context", "0"], "0 is not in the range"),
         (["--context", "1000000"], "takes 40,960 tokens at most"),
         (["--users", "1000000000000"], "the limit is 1,024"),

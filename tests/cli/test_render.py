@@ -9,7 +9,7 @@ import yaml
 
 from firesteel.catalog import shipped
 from firesteel.cli.render import known
-from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.reads import read
 from firesteel.rules import propose
@@ -93,7 +93,7 @@ def test_refused(firesteel: Firesteel, words: tuple[str, ...], said: str) -> Non
 
 
 def test_what_is_known_comes_from_plan_recipe_and_catalog() -> None:
-    way = propose(shipped(), host_at_rest(hardware("gb10")), Ask("gemma-4-31b-nvfp4"))[0]
+    way = propose(shipped(), idle_host(hardware("gb10")), Ask("gemma-4-31b-nvfp4"))[0]
     found = known(way)
     assert found.is_gated and found.needed_bytes == round(way.plan.memory.needed.high)
     assert way.plan.speed is not None and way.plan.speed.start_up is not None

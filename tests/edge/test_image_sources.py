@@ -32,14 +32,14 @@ from firesteel.edge.docker.image_sources import (
 )
 from firesteel.edge.files import learned_engines
 from firesteel.edge.files.home import Home
-from firesteel.engines.schema.releases import schema
+from firesteel.engines.schema.releases import find_schema
 from firesteel.engines.schema.symbols import Flag, Schema, Value
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.launch import EngineName
 from tests.engines.test_vllm_learn import FILES
 
 PACKAGES = "usr/local/lib/python3.12/dist-packages"
-LLAMA = schema("llamacpp", "11549")
+LLAMA = find_schema("llamacpp", "11549")
 
 
 def vllm_tree(version: str = "0.99.0") -> dict[str, str]:

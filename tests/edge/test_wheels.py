@@ -11,7 +11,7 @@ import pytest
 from firesteel.edge.embedded.wheels import read_sdist, read_wheel
 from firesteel.edge.files import learned_engines
 from firesteel.edge.files.home import Home
-from firesteel.engines.schema.releases import schema, versions
+from firesteel.engines.schema.releases import find_schema, known_versions
 from firesteel.engines.schema.symbols import Flag, Schema, Value
 from firesteel.errors import FiresteelError
 
@@ -54,8 +54,8 @@ def test_what_was_learned_is_kept_and_found_again(tmp_path: Path) -> None:
     path = learned_engines.save_schema(home, mine)
     assert path == tmp_path / "engines-data/vllm/0.99.0.json"
     books = learned_engines.books(home, "vllm")
-    assert versions("vllm", books)[-1] == "0.99.0"
-    assert schema("vllm", "0.99.0", books) == mine
+    assert known_versions("vllm", books)[-1] == "0.99.0"
+    assert find_schema("vllm", "0.99.0", books) == mine
     assert learned_engines.books(home, "sglang") == ()
 
 

@@ -25,8 +25,8 @@ NOISE = [
 ]
 
 
-def ids(found: Diagnosis) -> list[str]:
-    return [each.id for each in (*found.causes, *found.follows, *found.notes)]
+def ids(diagnosis: Diagnosis) -> list[str]:
+    return [cause.id for cause in (*diagnosis.causes, *diagnosis.follows, *diagnosis.notes)]
 
 
 @pytest.mark.parametrize(("row", "line"), HITS)
@@ -35,9 +35,9 @@ def test_a_line_is_known(row: CauseRow, line: str) -> None:
     engine = row.engines[0] if row.engines else None
     assert ids(diagnose(line, engine)) == [row.id]
     among = f"starting\n(EngineCore pid=1) ERROR 11-02 10:00:01 [core.py:1] {line}\nbye\n"
-    found = diagnose(among, engine)
-    assert ids(found) == [row.id]
-    assert [each.line for each in (*found.causes, *found.follows, *found.notes)] == [2]
+    diagnosis = diagnose(among, engine)
+    assert ids(diagnosis) == [row.id]
+    assert [cause.line for cause in (*diagnosis.causes, *diagnosis.follows, *diagnosis.notes)] == [2]
 
 
 @pytest.mark.parametrize(("row", "line"), MISSES)
@@ -47,18 +47,18 @@ def test_a_line_is_not_taken_for_it(row: CauseRow, line: str) -> None:
 
 @pytest.mark.parametrize(("row", "line"), NOISE)
 def test_noise_is_folded(row: NoiseRow, line: str) -> None:
-    found = diagnose(line)
-    assert [each.id for each in found.folded] == [row.id]
-    assert not found.causes and found.state != "failed"
+    diagnosis = diagnose(line)
+    assert [cause.id for cause in diagnosis.folded] == [row.id]
+    assert not diagnosis.causes and diagnosis.state != "failed"
 
 
-def test_ids_are_of_one_row() -> None:
+def test_ids_are_unique() -> None:
     names = [row.id for row in cause_rows()] + [row.id for row in noise_rows()]
     assert len(names) == len(set(names))
 
 
-def test_captured_figures_are_in_the_words() -> None:
-    """No row leaves a `?` in what it says of its own lines: what is used was captured."""
+def test_every_placeholder_is_captured() -> None:
+    """No row leaves a `?` in the text about its own lines."""
     for row in cause_rows():
         for line in row.hits:
             for cause in diagnose(line, row.engines[0] if row.engines else None).causes:
@@ -66,14 +66,14 @@ def test_captured_figures_are_in_the_words() -> None:
 
 
 def test_a_context_that_does_not_fit_in_a_real_log() -> None:
-    found = diagnose((LOGS / "vllm-0.32.0-cpu-kv-too-small.log").read_text())
-    assert (found.engine, found.version, found.state) == ("vllm", "0.32.0", "failed")
-    assert found.cause and found.cause.id == "context-larger-than-cache"
-    assert "2688 tokens fit" in found.cause.says
-    assert found.cause.next and found.cause.next.startswith("--max-model-len 2688")
-    assert found.cause.line == 80 and found.cause.count == 2
-    assert [each.id for each in found.follows] == ["engine-core-failed"]
-    assert found.reached and found.reached.stage == "kv"
+    diagnosis = diagnose((LOGS / "vllm-0.32.0-cpu-kv-too-small.log").read_text())
+    assert (diagnosis.engine, diagnosis.version, diagnosis.state) == ("vllm", "0.32.0", "failed")
+    assert diagnosis.cause and diagnosis.cause.id == "context-larger-than-cache"
+    assert "2688 tokens fit" in diagnosis.cause.says
+    assert diagnosis.cause.next and diagnosis.cause.next.startswith("--max-model-len 2688")
+    assert diagnosis.cause.line == 80 and diagnosis.cause.count == 2
+    assert [cause.id for cause in diagnosis.follows] == ["engine-core-failed"]
+    assert diagnosis.reached and diagnosis.reached.stage == "kv"
 
 
 @pytest.mark.parametrize(
@@ -88,16 +88,21 @@ def test_a_context_that_does_not_fit_in_a_real_log() -> None:
     ],
 )
 def test_other_real_failures(log: str, cause: str) -> None:
-    found = diagnose((LOGS / log).read_text())
-    assert found.state == "failed" and [each.id for each in found.causes] == [cause]
+    diagnosis = diagnose((LOGS / log).read_text())
+    assert diagnosis.state == "failed" and [cause.id for cause in diagnosis.causes] == [cause]
 
 
 @pytest.mark.parametrize(
     ("log", "engine"), [("vllm-0.32.0-cpu.log", "vllm"), ("llamacpp-11549.log", "llamacpp")]
 )
 def test_real_healthy_starts(log: str, engine: str) -> None:
-    found = diagnose((LOGS / log).read_text())
-    assert found.state == "healthy" and found.engine == engine and not found.causes and not found.suspect
+    diagnosis = diagnose((LOGS / log).read_text())
+    assert (
+        diagnosis.state == "healthy"
+        and diagnosis.engine == engine
+        and not diagnosis.causes
+        and not diagnosis.suspect
+    )
 
 
 AUTOTUNED = """\
@@ -111,16 +116,18 @@ RuntimeError: CUDA error: an illegal memory access was encountered
 
 
 def test_the_traceback_of_a_tuner_is_not_the_cause() -> None:
-    found = diagnose(AUTOTUNED + "INFO:     Application startup complete.\n")
-    assert found.state == "healthy" and not found.causes and not found.suspect
-    assert [(each.id, each.count) for each in found.folded] == [("autotuner-skips", 1)]
+    diagnosis = diagnose(AUTOTUNED + "INFO:     Application startup complete.\n")
+    assert diagnosis.state == "healthy" and not diagnosis.causes and not diagnosis.suspect
+    assert [(cause.id, cause.count) for cause in diagnosis.folded] == [("autotuner-skips", 1)]
 
 
-def test_what_comes_after_that_traceback_is() -> None:
-    found = diagnose(
+def test_an_error_after_that_traceback_is_the_cause() -> None:
+    diagnosis = diagnose(
         AUTOTUNED + "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"
     )
-    assert [each.id for each in found.causes] == ["illegal-memory-access"] and found.causes[0].line == 7
+    assert [cause.id for cause in diagnosis.causes] == ["illegal-memory-access"] and diagnosis.causes[
+        0
+    ].line == 7
 
 
 def test_an_error_right_after_a_harmless_line_is_not_folded() -> None:
@@ -144,8 +151,8 @@ def test_of_two_roots_the_earlier_is_the_answer() -> None:
 
 
 def test_what_only_follows_is_never_the_answer() -> None:
-    found = diagnose("RuntimeError: Engine core initialization failed. See root cause above.", "vllm")
-    assert found.state == "failed" and found.cause is None and found.follows
+    diagnosis = diagnose("RuntimeError: Engine core initialization failed. See root cause above.", "vllm")
+    assert diagnosis.state == "failed" and diagnosis.cause is None and diagnosis.follows
 
 
 def test_a_row_of_another_release_does_not_answer() -> None:
@@ -182,36 +189,36 @@ def test_a_start_after_a_failure_is_healthy() -> None:
     ],
 )
 def test_an_unknown_error_is_a_suspect(text: str, suspect: tuple[int, str] | None) -> None:
-    found = diagnose(text)
-    assert found.suspect == suspect and found.state == ("failed" if suspect else "unfinished")
+    diagnosis = diagnose(text)
+    assert diagnosis.suspect == suspect and diagnosis.state == ("failed" if suspect else "unfinished")
 
 
-def test_llamacpp_s_log_under_a_folder_called_vllm() -> None:
-    """`~/vllm` is where many keep their models."""
+def test_a_llamacpp_log_under_a_folder_called_vllm() -> None:
+    """Many people keep their models in `~/vllm`."""
     text = (LOGS / "llamacpp-11549.log").read_text().replace("/models/", "/home/spark/vllm/")
     assert diagnose(text).engine == "llamacpp"
 
 
 @pytest.mark.parametrize("cut", [1, 97, 4096])
-def test_however_the_log_is_cut_it_says_the_same(cut: int) -> None:
+def test_the_pieces_of_a_log_do_not_matter(cut: int) -> None:
     text = (LOGS / "vllm-0.32.0-cpu-kv-too-small.log").read_text()
     parts = (text[at : at + cut] for at in range(0, len(text), cut))
     assert diagnose(parts) == diagnose(text)
 
 
 @given(st.text(max_size=2000))
-def test_any_text_is_answered(text: str) -> None:
+def test_any_text_is_diagnosed(text: str) -> None:
     assert diagnose(text).state in ("failed", "healthy", "unfinished")
 
 
-def test_no_pattern_is_led_astray() -> None:
-    """Each on the longest line there is, made of its own beginning; hours, if a pattern could run away."""
-    rows = [*cause_rows(), *noise_rows(), *(each for row in engine_rows().values() for each in row.marks)]
+def test_no_pattern_backtracks_without_limit() -> None:
+    """Each on the longest possible line, made of its own sign. A bad pattern would take hours."""
+    rows = [*cause_rows(), *noise_rows(), *(mark for row in engine_rows().values() for mark in row.marks)]
     for row in rows:
         for sign in row.sign:
             for filler in (sign, "x", "1", "a."):
-                row.read((sign + filler * MAX_LINE)[:MAX_LINE])
-                row.read((filler * MAX_LINE)[: MAX_LINE - len(sign)] + sign)
+                row.match((sign + filler * MAX_LINE)[:MAX_LINE])
+                row.match((filler * MAX_LINE)[: MAX_LINE - len(sign)] + sign)
 
 
 ROW = """\
@@ -232,8 +239,8 @@ causes:
     [
         ("text(?P<what>.{0,9})", "null", "needs a `next`"),
         ("text", "x", "captures no `what`"),
-        ("text(?P<what>.*)", "x", "how much it may swallow"),
-        ("(?P<what>text)+", "x", "how much it may swallow"),
+        ("text(?P<what>.*)", "x", "must limit how much it matches"),
+        ("(?P<what>text)+", "x", "must limit how much it matches"),
         ("(?P<what>text", "x", "not a regular expression"),
     ],
 )

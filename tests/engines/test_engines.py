@@ -14,7 +14,7 @@ from firesteel.engines.flags import Grammar
 from firesteel.launch import Container, EngineName, FlagValue, Launch
 
 ENGINES: tuple[EngineName, ...] = ("vllm", "llamacpp", "sglang")
-BOX = Container(image="box")
+CONTAINER = Container(image="box")
 TEXT = string.printable + "é✓\x00\u2028"
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=80)
 
@@ -33,19 +33,19 @@ json_values: st.SearchStrategy[FlagValue] = st.dictionaries(
 ) | st.lists(leaves, max_size=4)
 
 
-def abbreviates(talk: Grammar, name: str) -> bool:
-    """Read back, it would be the longer flag."""
-    return any(known.startswith(name) for known in talk.abbreviates - {name})
+def abbreviates(grammar: Grammar, name: str) -> bool:
+    """Whether the name would be read back as a longer flag."""
+    return any(known.startswith(name) for known in grammar.abbreviable - {name})
 
 
 @st.composite
 def launches(draw: st.DrawFn) -> Launch:
     engine = draw(st.sampled_from(ENGINES))
-    talk = engines.grammar(engine)
+    grammar = engines.grammar(engine)
     flags: dict[str, FlagValue] = {}
-    whole = names.filter(lambda name: name not in talk.aliases and not abbreviates(talk, name))
+    whole = names.filter(lambda name: name not in grammar.aliases and not abbreviates(grammar, name))
     for name in draw(st.lists(whole, max_size=8, unique=True)):
-        if name in talk.switches:
+        if name in grammar.switches:
             flags[name] = draw(st.booleans())
         else:
             flags[name] = draw(st.one_of(plain, numbers, st.booleans(), json_values))
@@ -56,49 +56,49 @@ def launches(draw: st.DrawFn) -> Launch:
         engine=engine,
         flags=flags,
         port=draw(st.integers(1, 2**16 - 1)),
-        container=draw(st.sampled_from([None, BOX])),
+        container=draw(st.sampled_from([None, CONTAINER])),
     )
 
 
 @calm
 @given(launches())
 def test_parse_is_the_inverse_of_argv(launch: Launch) -> None:
-    found = engines.parse(launch.engine, engines.argv(launch), contained=launch.container is not None)
-    assert (found.model, found.port, dict(found.flags)) == (launch.model, launch.port, dict(launch.flags))
-    assert (found.name or found.model) == launch.name
-    assert found.extra == ()
+    parsed = engines.parse_argv(launch.engine, engines.argv(launch), contained=launch.container is not None)
+    assert (parsed.model, parsed.port, dict(parsed.flags)) == (launch.model, launch.port, dict(launch.flags))
+    assert (parsed.name or parsed.model) == launch.name
+    assert parsed.extra == ()
 
 
 @calm
 @given(st.sampled_from(ENGINES), st.lists(st.text(TEXT, max_size=12), max_size=20), st.booleans())
-def test_parse_takes_any_words(engine: EngineName, words: list[str], contained: bool) -> None:
-    engines.parse(engine, words, contained=contained)
+def test_parse_takes_any_arguments(engine: EngineName, arguments: list[str], contained: bool) -> None:
+    engines.parse_argv(engine, arguments, contained=contained)
 
 
 @calm
 @given(st.sampled_from(ENGINES), st.integers(1, 2**20), st.integers(1, 256))
-def test_served_is_the_inverse_of_size_flags(engine: EngineName, context: int, users: int) -> None:
+def test_served_capacity_is_the_inverse_of_size_flags(engine: EngineName, context: int, users: int) -> None:
     launch = Launch("m", "org/m", engine, flags=engines.size_flags(engine, context, users))
-    assert engines.served(launch) == engines.Served(context, users)
+    assert engines.served_capacity(launch) == engines.ServedCapacity(context, users)
 
 
-def test_words_of_each_engine() -> None:
+def test_the_arguments_of_each_engine() -> None:
     flags: dict[str, FlagValue] = {"a": "1", "b": True, "c": False, "d": {"x": [1, None]}, "e": "-v"}
-    words = {
-        engine: engines.argv(Launch("chat", "org/m", engine, flags=flags, port=9, container=BOX))
+    arguments = {
+        engine: engines.argv(Launch("chat", "org/m", engine, flags=flags, port=9, container=CONTAINER))
         for engine in ENGINES
     }
     tail = ("--a", "1", "--b", "--no-c", "--d", '{"x":[1,null]}')
     address = ("--host", "0.0.0.0", "--port", "9")
-    assert words["vllm"] == ("org/m", *address, "--served-model-name", "chat", *tail, "--e=-v")
-    assert words["llamacpp"] == ("--hf-repo", "org/m", *address, "--alias", "chat", *tail, "--e", "-v")
-    assert words["sglang"][:2] == ("--model-path", "org/m")
+    assert arguments["vllm"] == ("org/m", *address, "--served-model-name", "chat", *tail, "--e=-v")
+    assert arguments["llamacpp"] == ("--hf-repo", "org/m", *address, "--alias", "chat", *tail, "--e", "-v")
+    assert arguments["sglang"][:2] == ("--model-path", "org/m")
 
 
 def test_the_address_depends_on_the_container() -> None:
     child = Launch("m", "/m.gguf", "llamacpp")
     assert engines.argv(child)[:4] == ("--model", "/m.gguf", "--host", "127.0.0.1")
-    typed = Launch("m", "m", "vllm", flags={"host": "10.0.0.1"}, container=BOX)
+    typed = Launch("m", "m", "vllm", flags={"host": "10.0.0.1"}, container=CONTAINER)
     assert engines.argv(typed) == ("m", "--port", "8000", "--host", "10.0.0.1")
 
 
@@ -126,10 +126,10 @@ def test_programs_and_ports() -> None:
         ("sglang", {"context-length": True}, (None, None)),
     ],
 )
-def test_served_of_lines_in_the_wild(
+def test_the_capacity_of_lines_in_the_wild(
     engine: EngineName, flags: dict[str, FlagValue], expected: tuple[int | None, int | None]
 ) -> None:
-    assert engines.served(Launch("m", "m", engine, flags=flags)) == engines.Served(*expected)
+    assert engines.served_capacity(Launch("m", "m", engine, flags=flags)) == engines.ServedCapacity(*expected)
 
 
 @pytest.mark.parametrize(
@@ -141,15 +141,15 @@ def test_served_of_lines_in_the_wild(
         ({"seed": "1"}, "absent"),
     ],
 )
-def test_shortcuts_written_out(flags: dict[str, FlagValue], expected: object) -> None:
-    meant = engines.written_out(Launch("m", "m", "vllm", flags=flags))
-    assert meant.get("speculative-config", "absent") == (
+def test_shortcuts_are_expanded(flags: dict[str, FlagValue], expected: object) -> None:
+    expanded = engines.expand_shortcuts(Launch("m", "m", "vllm", flags=flags))
+    assert expanded.get("speculative-config", "absent") == (
         {"method": "mtp", "num_speculative_tokens": "5"} if expected is None else expected
     )
-    assert flags.items() <= meant.items() or "speculative-config" in flags
+    assert flags.items() <= expanded.items() or "speculative-config" in flags
 
 
 def test_deep_json_stays_text() -> None:
     deep = "[" * 100_000
-    assert engines.parse("vllm", ("m", "--hf-overrides", deep)).flags == {"hf-overrides": deep}
+    assert engines.parse_argv("vllm", ("m", "--hf-overrides", deep)).flags == {"hf-overrides": deep}
     assert json.loads(engines.argv(Launch("m", "m", "vllm", flags={"x": {"é": 1}}))[-1]) == {"é": 1}

@@ -1,4 +1,4 @@
-"""Words as people type them, per engine."""
+"""Arguments as people type them, per engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from firesteel.launch import EngineName, FlagValue
 
 
 def flags(engine: EngineName, line: str) -> dict[str, FlagValue]:
-    return dict(engines.parse(engine, shlex.split(line), contained=True).flags)
+    return dict(engines.parse_argv(engine, shlex.split(line), contained=True).flags)
 
 
 @pytest.mark.parametrize(
@@ -56,18 +56,18 @@ def flags(engine: EngineName, line: str) -> dict[str, FlagValue]:
 )
 def test_vllm(line: str, expected: dict[str, FlagValue]) -> None:
     assert flags("vllm", line) == expected
-    assert engines.parse("vllm", shlex.split(line)).model == "m"
+    assert engines.parse_argv("vllm", shlex.split(line)).model == "m"
 
 
 def test_vllm_model_port_and_the_rest() -> None:
-    found = engines.parse("vllm", shlex.split("--model m --port 9 --served-model-name chat extra"))
-    # `served-model-name` takes every word up to the next flag, as argparse does
-    assert (found.model, found.port, found.name) == ("m", 9, None)
-    assert found.flags == {"served-model-name": ["chat", "extra"]}
-    found = engines.parse("vllm", shlex.split("serve m --seed 1 -- --x"))
-    assert (found.model, found.extra) == ("serve", ("m", "--x"))
-    found = engines.parse("vllm", shlex.split("m --trust-remote-code true --seed 1"))
-    assert (found.extra, found.at) == (("true",), {"model": 0, "trust-remote-code": 1, "seed": 3})
+    parsed = engines.parse_argv("vllm", shlex.split("--model m --port 9 --served-model-name chat extra"))
+    # `served-model-name` takes every argument up to the next flag, as argparse does
+    assert (parsed.model, parsed.port, parsed.name) == ("m", 9, None)
+    assert parsed.flags == {"served-model-name": ["chat", "extra"]}
+    parsed = engines.parse_argv("vllm", shlex.split("serve m --seed 1 -- --x"))
+    assert (parsed.model, parsed.extra) == ("serve", ("m", "--x"))
+    parsed = engines.parse_argv("vllm", shlex.split("m --trust-remote-code true --seed 1"))
+    assert (parsed.extra, parsed.starts) == (("true",), {"model": 0, "trust-remote-code": 1, "seed": 3})
 
 
 @pytest.mark.parametrize(
@@ -90,25 +90,27 @@ def test_llamacpp(line: str, expected: dict[str, FlagValue]) -> None:
 
 
 def test_llamacpp_models() -> None:
-    assert engines.parse("llamacpp", ["-m", "/a.gguf"]).model == "/a.gguf"
-    assert engines.parse("llamacpp", ["-hf", "org/repo:Q8_0"]).model == "org/repo:Q8_0"
-    assert engines.parse("llamacpp", ["-a", "chat"]).name == "chat"
+    assert engines.parse_argv("llamacpp", ["-m", "/a.gguf"]).model == "/a.gguf"
+    assert engines.parse_argv("llamacpp", ["-hf", "org/repo:Q8_0"]).model == "org/repo:Q8_0"
+    assert engines.parse_argv("llamacpp", ["-a", "chat"]).name == "chat"
 
 
 def test_llamacpp_has_no_equals_sign() -> None:
-    assert engines.parse("llamacpp", ["--ctx-size=4096"]).extra == ("--ctx-size=4096",)
+    assert engines.parse_argv("llamacpp", ["--ctx-size=4096"]).extra == ("--ctx-size=4096",)
 
 
 def test_sglang() -> None:
-    found = engines.parse("sglang", shlex.split("--model m --tp 2 --cuda-graph-bs 1 2 4 --enable-metrics"))
-    assert found.model == "m"
-    assert found.flags == {
+    parsed = engines.parse_argv(
+        "sglang", shlex.split("--model m --tp 2 --cuda-graph-bs 1 2 4 --enable-metrics")
+    )
+    assert parsed.model == "m"
+    assert parsed.flags == {
         "tensor-parallel-size": "2",
         "cuda-graph-bs": ["1", "2", "4"],
         "enable-metrics": True,
     }
 
 
-def test_beginnings_of_flags() -> None:
+def test_abbreviated_flags() -> None:
     assert flags("sglang", "--mem-frac 0.95") == {"mem-fraction-static": "0.95"}
-    assert flags("llamacpp", "--ctx 4096") == {"ctx": "4096"}  # llama.cpp has no such thing
+    assert flags("llamacpp", "--ctx 4096") == {"ctx": "4096"}  # llama.cpp takes no abbreviations

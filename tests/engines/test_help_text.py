@@ -8,7 +8,7 @@ import pytest
 
 from firesteel.edge.files.home import Home
 from firesteel.engines.llamacpp import help_text
-from firesteel.engines.schema.releases import schema
+from firesteel.engines.schema.releases import find_schema
 from firesteel.engines.schema.symbols import Flag, Value
 from firesteel.errors import FiresteelError
 
@@ -30,7 +30,7 @@ FACTS = ("takes", "aliases", "negatives", "variables", "deprecated")
 def test_what_the_real_program_prints_is_what_its_sources_say(pulled: Home) -> None:
     python = next(pulled.engines.glob("*/bin/python"))
     text = subprocess.run([python, "-c", PRINT], check=True, capture_output=True, text=True).stdout
-    said, known = help_text.learn("11549", text), schema("llamacpp", "11549")
+    said, known = help_text.learn("11549", text), find_schema("llamacpp", "11549")
     assert known is not None and known.is_exact
     assert said.variables.keys() == known.variables.keys()
     told = {name: [getattr(flag, fact) for fact in FACTS] for name, flag in said.flags.items()}

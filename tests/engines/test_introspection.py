@@ -1,4 +1,4 @@
-"""What engines tell of themselves: lines as vLLM's sources have them, and llama.cpp's real /metrics."""
+"""Kernels in the log and counters in /metrics: log lines as in vLLM's sources, and recorded pages."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from firesteel.engines.introspection import (
     DraftCounters,
-    alarms,
-    cache_tokens,
-    drafts,
-    kernels,
+    draft_counters,
+    is_same_kernel,
+    kv_cache_tokens,
     late_compilations,
-    read_metrics,
-    same_kernel,
-    total,
+    logged_kernels,
+    metric_total,
+    slow_path_warnings,
 )
-from firesteel.engines.logs.phases import reported_memory
+from firesteel.engines.logs.memory import reported_memory
+from firesteel.engines.prometheus import parse
 
 LOGS = Path(__file__).parent / "logs"
 LOG = """\
@@ -33,14 +33,16 @@ WARNING [jit_monitor.py:137] Triton JIT compilation during inference: _fwd. This
 
 
 def test_kernels_are_read_by_flag() -> None:
-    assert kernels("vllm", LOG) == {
+    assert logged_kernels("vllm", LOG) == {
         "attention-backend": ("FLASHINFER",),
         "moe-backend": ("MARLIN",),
         "linear-backend": ("FlashInferCutlassNvFp4LinearKernel",),
     }
-    assert alarms(LOG) == ("no tuned MoE settings for this GPU",)
+    assert slow_path_warnings(LOG) == ("no tuned MoE settings for this GPU",)
     assert late_compilations(LOG) == 1
-    assert kernels("llamacpp", "load_tensors: offloaded 30/49 layers to GPU") == {"n-gpu-layers": ("30/49",)}
+    assert logged_kernels("llamacpp", "load_tensors: offloaded 30/49 layers to GPU") == {
+        "n-gpu-layers": ("30/49",)
+    }
 
 
 @pytest.mark.parametrize(
@@ -59,8 +61,8 @@ def test_kernels_are_read_by_flag() -> None:
         ("Using flashinfer-cutlass for NVFP4 GEMM", "linear-backend", "flashinfer-cutlass"),
     ],
 )
-def test_each_releases_wording(line: str, flag: str, name: str) -> None:
-    assert kernels("vllm", line) == {flag: (name,)}
+def test_the_wording_of_each_release(line: str, flag: str, name: str) -> None:
+    assert logged_kernels("vllm", line) == {flag: (name,)}
 
 
 @pytest.mark.parametrize(
@@ -85,8 +87,8 @@ def test_each_releases_wording(line: str, flag: str, name: str) -> None:
         ("on", "disabled", False),
     ],
 )
-def test_one_kernel_two_spellings(asked: str, logged: str, same: bool) -> None:
-    assert same_kernel(asked, logged) is same
+def test_two_spellings_of_one_kernel(asked: str, logged: str, same: bool) -> None:
+    assert is_same_kernel(asked, logged) is same
 
 
 LLAMA = """\
@@ -100,34 +102,34 @@ llamacpp:prompt_tokens_seconds 71.2944
 
 
 def test_metrics_of_both_engines() -> None:
-    found = read_metrics(LLAMA)
-    assert drafts(found) == DraftCounters(steps=8, drafted=40, accepted=10)
-    assert drafts(found) and DraftCounters(8, 40, 10).tokens_per_step == 2.25
+    samples = list(parse(LLAMA))
+    assert draft_counters(samples) == DraftCounters(steps=8, drafted=40, accepted=10)
+    assert DraftCounters(8, 40, 10).tokens_per_step == 2.25
     text = (
         'vllm:cache_config_info{block_size="16",dtype="fp8, \\"x\\"",num_gpu_blocks="2912",engine="0"} 1.0\n'
         'vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 5.0\n'
         'vllm:corrupted_requests_total{engine="0"} 1.0\nvllm:corrupted_requests_total{engine="1"} 2.0\n'
     )
-    rows = read_metrics(text)
-    assert cache_tokens(rows) == 46_592
-    assert drafts(rows) is None
-    assert total(rows, "vllm:corrupted_requests") == 3.0
+    samples = list(parse(text))
+    assert kv_cache_tokens(samples) == 46_592
+    assert draft_counters(samples) is None
+    assert metric_total(samples, "vllm:corrupted_requests") == 3.0
     newer = text.replace('num_gpu_blocks="2912"', 'num_gpu_blocks="2912",kv_cache_size_tokens="46000"')
-    assert cache_tokens(read_metrics(newer)) == 46_000
-    assert cache_tokens(read_metrics(text.replace('"2912"', '"None"'))) is None
+    assert kv_cache_tokens(parse(newer)) == 46_000
+    assert kv_cache_tokens(parse(text.replace('"2912"', '"None"'))) is None
 
 
 def test_a_real_vllm_on_a_cpu() -> None:
-    """Its log and its /metrics say the same of its cache, and neither names kernels that it does not have."""
-    rows = read_metrics((LOGS / "vllm-0.32.0-cpu-metrics.txt").read_text("utf-8"))
+    """Its log and its /metrics agree on the size of the cache, and neither names kernels that it lacks."""
+    samples = list(parse((LOGS / "vllm-0.32.0-cpu-metrics.txt").read_text("utf-8")))
     log = (LOGS / "vllm-0.32.0-cpu.log").read_text("utf-8")
-    assert cache_tokens(rows) == reported_memory("vllm", log).kv_tokens
-    assert total(rows, "vllm:generation_tokens") and drafts(rows) is None
-    assert late_compilations(log) == 0 and "moe-backend" not in kernels("vllm", log)
+    assert kv_cache_tokens(samples) == reported_memory("vllm", log).kv_tokens
+    assert metric_total(samples, "vllm:generation_tokens") and draft_counters(samples) is None
+    assert late_compilations(log) == 0 and "moe-backend" not in logged_kernels("vllm", log)
 
 
 @given(st.text())
 def test_any_text_is_read(text: str) -> None:
-    rows = read_metrics(text)
-    assert drafts(rows) is None or rows
-    kernels("vllm", text)
+    samples = list(parse(text))
+    assert draft_counters(samples) is None or samples
+    logged_kernels("vllm", text)

@@ -36,7 +36,7 @@ def held(
     flags: dict[str, FlagValue] | None = None,
     version: str | None = None,
 ) -> engines.KvCache:
-    return engines.cache(Launch("x", "x", engine, version, flags or {}), what, context, users)
+    return engines.size_kv_cache(Launch("x", "x", engine, version, flags or {}), what, context, users)
 
 
 LAYERS: list[Layer] = [DELTA, DELTA, DELTA, FULL]

@@ -22,15 +22,17 @@ from firesteel.facts.model.architecture import (
 from firesteel.launch import FlagValue, Launch
 
 
-def told(version: str | None, **flags: FlagValue) -> Launch:
+def vllm_launch(version: str | None, **flags: FlagValue) -> Launch:
     return Launch("x", "x", "vllm", version, {name.replace("_", "-"): value for name, value in flags.items()})
 
 
 def test_pages_that_do_not_divide_are_refused_before_they_were_padded() -> None:
     odd = Architecture("odd", (FullAttention(3, 64, 64), SlidingAttention(4, 64, 64, 128)), 512, 1000, 4096)
     with pytest.raises(UsageError, match=r"padded from 0\.24"):
-        vllm_pool(told("0.23.0"), odd, 4096)
-    assert {group.page for group in vllm_pool(told("0.32.0"), odd, 4096).groups} == {16 * 4 * 128 * 2}
+        vllm_pool(vllm_launch("0.23.0"), odd, 4096)
+    assert {group.page_bytes for group in vllm_pool(vllm_launch("0.32.0"), odd, 4096).groups} == {
+        16 * 4 * 128 * 2
+    }
 
 
 @pytest.mark.parametrize(
@@ -40,17 +42,17 @@ def test_pages_that_do_not_divide_are_refused_before_they_were_padded() -> None:
 def test_near_even_kinds_share_the_larger_size(version: str, layers: list[int]) -> None:
     """10 and 14 layers are near enough from 0.18, where 1.25 became 1.5."""
     few, many = [SlidingAttention(8, 64, 64, 128)] * 10, [FullAttention(8, 64, 64)] * 14
-    what = Architecture("test", (*few, *many), 1, 1, 2**20)
-    assert [group.layers for group in vllm_pool(told(version), what, 4096).groups] == layers
+    architecture = Architecture("test", (*few, *many), 1, 1, 2**20)
+    assert [group.layers for group in vllm_pool(vllm_launch(version), architecture, 4096).groups] == layers
 
 
 @pytest.mark.parametrize(("version", "blocks"), [("0.27.1", 1032 + 1), ("0.28.0", 1033 + 1)])
 def test_windows_keep_tokens_for_drafters_of_several_modules(version: str, blocks: int) -> None:
     """127 tokens and two batches of 8192 are just under 1032 blocks; two more tokens are over."""
     window = SlidingAttention(8, 64, 64, 128)
-    what = Architecture("test", (window,), 1, 1, 2**20, drafter_layers=3, drafters=(window,) * 3)
-    mtp = told(version, speculative_config={"method": "mtp", "num_speculative_tokens": 3})
-    assert vllm_pool(mtp, what, 131072).blocks_per_request == blocks
+    architecture = Architecture("test", (window,), 1, 1, 2**20, drafter_layers=3, drafters=(window,) * 3)
+    mtp = vllm_launch(version, speculative_config={"method": "mtp", "num_speculative_tokens": 3})
+    assert vllm_pool(mtp, architecture, 131072).blocks_per_request == blocks
 
 
 heads = (st.integers(1, 16), st.sampled_from([64, 96, 128, 256]), st.sampled_from([64, 128, 256]))
@@ -76,7 +78,9 @@ versions = st.sampled_from(
 def pool_of(layers: list[Layer], version: str, context: int, **flags: FlagValue) -> VllmPool:
     """Refused models are no matter here."""
     try:
-        return vllm_pool(told(version, **flags), Architecture("test", tuple(layers), 1, 1, 2**20), context)
+        return vllm_pool(
+            vllm_launch(version, **flags), Architecture("test", tuple(layers), 1, 1, 2**20), context
+        )
     except UsageError:
         reject()
 
@@ -118,7 +122,7 @@ def test_what_is_refused_is_what_lies_below_the_least(
 def test_layers_are_all_in_some_group(layers: list[Layer], version: str, context: int) -> None:
     pool = pool_of(layers, version, context)
     assert sum(group.layers for group in pool.groups) == len(layers)
-    assert all(group.total <= pool.block_bytes for group in pool.groups)
+    assert all(group.total_page_bytes <= pool.block_bytes for group in pool.groups)
 
 
 @given(st.lists(attending, min_size=1, max_size=12), versions, st.integers(1, 10**6))
@@ -133,7 +137,7 @@ def test_the_cache_is_users_times_a_request(
     layers: list[Layer], version: str, context: int, users: int
 ) -> None:
     pool = pool_of(layers, version, context)
-    shape = Architecture("test", tuple(layers), 1, 1, 2**20)
-    cache = engines.cache(told(version), shape, context, users)
+    architecture = Architecture("test", tuple(layers), 1, 1, 2**20)
+    cache = engines.size_kv_cache(vllm_launch(version), architecture, context, users)
     assert cache.bytes == users * pool.request_bytes
     assert cache.pool_bytes >= cache.bytes + pool.block_bytes

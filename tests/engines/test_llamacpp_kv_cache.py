@@ -1,4 +1,4 @@
-"""llama.cpp's cells, held against what the real engine prints for models of a few kilobytes.
+"""llama.cpp's cells, cells against what the real engine prints for models of a few kilobytes.
 
 Each model is written here with the `gguf` package, read by our own reader, and loaded by the engine.
 """
@@ -20,10 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.edge.files.home import Home
-from firesteel.engines.llamacpp.kv_cache import cells, compute_buffers
+from firesteel.engines.llamacpp.kv_cache import compute_buffers, count_cells
 from firesteel.facts import Architecture, MemorySource
 from firesteel.facts.formats.gguf import read_header
-from firesteel.facts.formats.gguf_architecture import architecture_of
+from firesteel.facts.formats.gguf_architecture import architecture_of_gguf
 from firesteel.facts.model.architecture import (
     ChunkedAttention,
     CompressedAttention,
@@ -329,11 +329,11 @@ def test_bytes_and_cells_are_the_real_engines_own(
 ) -> None:
     path = tmp_path / "tiny.gguf"
     write(path)
-    shape = architecture_of(read_header(MemorySource(path.name, path.read_bytes())))
-    held = cells(flags, shape, context, users)
+    shape = architecture_of_gguf(read_header(MemorySource(path.name, path.read_bytes())))
+    cells = count_cells(flags, shape, context, users)
     printed = load(pulled, path, context, users, flags)
-    assert held.total / MIB == pytest.approx(printed.mib, abs=0.006 * printed.lines)
-    assert held.cells in printed.cells
+    assert cells.total_bytes / MIB == pytest.approx(printed.mib, abs=0.006 * printed.lines)
+    assert cells.cells in printed.cells
     low, _, high = compute_buffers(flags, shape, context, users).band
     assert low / MIB <= printed.compute_mib <= high / MIB
 
@@ -366,7 +366,7 @@ def test_compute_buffers_of_the_embedded_model(
 @pytest.mark.parametrize(("context", "users", "mib"), [(4096, 1, 87.51), (8192, 1, 167.51), (1024, 4, 27.51)])
 def test_without_flash_attention_every_head_has_its_scores(context: int, users: int, mib: float) -> None:
     buffers = compute_buffers(NO_FLASH, SMOLLM2, context, users)
-    assert buffers.scores + buffers.masks == 512 * context * 40
+    assert buffers.score_bytes + buffers.mask_bytes == 512 * context * 40
     assert buffers.band[0] < mib * MIB < buffers.band[2]
 
 
@@ -398,26 +398,26 @@ FULL, SLIDING = FullAttention(8, 64, 64), SlidingAttention(8, 64, 64, 128)
 )
 def test_a_cell_by_kind_of_layer(layer: Layer, a_token: int) -> None:
     """`llama_kv_cache_dsa` has a key for the indexer, `llama_kv_cache_msa` a key and a value of one head."""
-    assert cells({}, shape(layer), 4096, 1).total == a_token * 4096
+    assert count_cells({}, shape(layer), 4096, 1).total_bytes == a_token * 4096
 
 
 def test_a_shared_cache_has_a_window_for_each_sequence() -> None:
-    assert cells(UNIFIED, shape(SLIDING), 65536, 3).windows == 1024 * 8 * 128 * 2
-    assert cells({}, shape(SLIDING), 65536, 3).windows == 3 * 768 * 8 * 128 * 2
+    assert count_cells(UNIFIED, shape(SLIDING), 65536, 3).window_bytes == 1024 * 8 * 128 * 2
+    assert count_cells({}, shape(SLIDING), 65536, 3).window_bytes == 3 * 768 * 8 * 128 * 2
 
 
 def test_chunks_are_windows() -> None:
     chunked, sliding = ChunkedAttention(8, 64, 64, 8192), SlidingAttention(8, 64, 64, 8192)
-    assert cells({}, shape(chunked), 65536, 2) == cells({}, shape(sliding), 65536, 2)
+    assert count_cells({}, shape(chunked), 65536, 2) == count_cells({}, shape(sliding), 65536, 2)
 
 
 def test_deepseek_v4_has_a_window_the_compressed_past_and_compressors() -> None:
     """`llama_kv_cache_dsv4`: keys only, an indexer and a compressor where four tokens become one."""
     four = CompressedAttention(512, 64, 128, 4, Indexer(64, 128), 512)
-    held = cells(UNIFIED, shape(four), 8192, 2)
+    cells = count_cells(UNIFIED, shape(four), 8192, 2)
     window, past, index = 768 * 512 * 2, 2048 * 512 * 2, 2048 * 128 * 2
     states = 4 * (2 * 8 * 1024 + 2 * 8 * 256)
-    assert held.total == 2 * (window + past + index + states)
+    assert cells.total_bytes == 2 * (window + past + index + states)
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(1, 64), st.booleans(), st.booleans())
@@ -426,13 +426,16 @@ def test_more_context_or_users_never_take_less(
 ) -> None:
     flags: dict[str, FlagValue] = {"kv-unified": unified, "swa-full": whole}
     what = shape(FULL, SLIDING, LinearAttention(1000, 64, 4), LatentAttention(512, 64))
-    few = cells(flags, what, context, users)
-    assert few.total <= cells(flags, what, context + more, users).total
-    assert few.total <= cells(flags, what, context, users + 1).total
-    assert few.growing >= Fraction(0) and few.checkpoint <= few.total
+    few = count_cells(flags, what, context, users)
+    assert few.total_bytes <= count_cells(flags, what, context + more, users).total_bytes
+    assert few.total_bytes <= count_cells(flags, what, context, users + 1).total_bytes
+    assert few.bytes_per_cell >= Fraction(0) and few.checkpoint_bytes <= few.total_bytes
 
 
 @given(st.integers(1, 10**6), st.integers(1, 64))
 def test_sharing_cells_never_takes_more_than_keeping_them_apart(context: int, users: int) -> None:
     what = shape(FULL, SLIDING)
-    assert cells(UNIFIED, what, context, users).total <= cells({}, what, context * users, users).total
+    assert (
+        count_cells(UNIFIED, what, context, users).total_bytes
+        <= count_cells({}, what, context * users, users).total_bytes
+    )

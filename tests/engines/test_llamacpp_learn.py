@@ -102,5 +102,5 @@ def test_moved_sources_fail_loudly() -> None:
 
 
 def test_vendored_sources_are_wanted() -> None:
-    assert learn_llamacpp.wanted("thirdparty/llama.cpp/common/arg.cpp")
-    assert not learn_llamacpp.wanted("thirdparty/llama.cpp/common/log.cpp")
+    assert learn_llamacpp.is_relevant("thirdparty/llama.cpp/common/arg.cpp")
+    assert not learn_llamacpp.is_relevant("thirdparty/llama.cpp/common/log.cpp")

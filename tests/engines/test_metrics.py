@@ -1,4 +1,4 @@
-"""`/metrics` of the engines. llama.cpp's and one of vLLM's were recorded; the rest has releases' names."""
+"""`/metrics` of the engines. llama.cpp's page and one of vLLM's were recorded; the others use real names."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.engines.metrics import Activity, activity
+from firesteel.engines.prometheus import MAX_SAMPLES
 from firesteel.launch import EngineName
 
 LLAMACPP = (Path(__file__).parent / "metrics" / "llamacpp-11549.txt").read_text()
@@ -64,7 +65,7 @@ sglang:num_running_reqs{pp_rank="0",priority="0",tp_rank="0"} 10.0
         ("vllm", "vllm:num_requests_running{x\nvllm:num_requests_running 1e999\n", Activity()),
     ],
 )
-def test_a_page(engine: EngineName, text: str, seen: Activity) -> None:
+def test_the_activity_on_a_page(engine: EngineName, text: str, seen: Activity) -> None:
     assert activity(engine, text) == seen
 
 
@@ -77,7 +78,7 @@ def test_several_engines_behind_one_port_are_added_up() -> None:
 @pytest.mark.parametrize(
     ("running", "waiting", "requests"), [(None, None, None), (2, None, 2), (None, 3, 3), (1, 2, 3)]
 )
-def test_what_it_has_to_do(running: int | None, waiting: int | None, requests: int | None) -> None:
+def test_all_requests(running: int | None, waiting: int | None, requests: int | None) -> None:
     assert Activity(running, waiting).requests == requests
 
 
@@ -96,6 +97,6 @@ def test_any_page_gives_an_answer(engine: EngineName, lines: list[str]) -> None:
 
 
 def test_a_page_without_end_is_cut() -> None:
-    endless = "".join(f'vllm:num_requests_running{{engine="{number}"}} 1\n' for number in range(20_000))
-    assert (activity("vllm", endless).running or 0) <= 4096
+    endless = "".join(f'vllm:num_requests_running{{engine="{number}"}} 1\n' for number in range(30_000))
+    assert activity("vllm", endless).running == MAX_SAMPLES
     activity("vllm", "vllm:num_requests_running{" + "a" * 10_000_000)

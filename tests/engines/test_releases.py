@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.engines.schema.releases import around, lived, newest, schema, versions
+from firesteel.engines.schema.releases import (
+    find_schema,
+    known_versions,
+    nearest_schemas,
+    newest_schema,
+    release_ranges,
+)
 from firesteel.engines.schema.symbols import Schema
 
 FIRST = "0.10.1"
@@ -12,7 +18,7 @@ FIRST = "0.10.1"
 
 
 def known(version: str) -> Schema:
-    found = schema("vllm", version)
+    found = find_schema("vllm", version)
     assert found and found.is_exact
     return found
 
@@ -73,7 +79,7 @@ def known(version: str) -> Schema:
     ],
 )
 def test_when_a_vllm_symbol_lived(symbol: str, first: str, last: str | None) -> None:
-    assert lived("vllm", symbol) == ((first, last),)
+    assert release_ranges("vllm", symbol) == ((first, last),)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +114,7 @@ def test_when_a_vllm_symbol_lived(symbol: str, first: str, last: str | None) -> 
     ],
 )
 def test_when_a_vllm_value_lived(symbol: str, value: str, first: str, last: str | None) -> None:
-    assert lived("vllm", symbol, value) == ((first, last),)
+    assert release_ranges("vllm", symbol, value) == ((first, last),)
 
 
 @pytest.mark.parametrize(
@@ -121,11 +127,11 @@ def test_when_a_vllm_value_lived(symbol: str, value: str, first: str, last: str 
     ],
 )
 def test_what_never_lived(symbol: str, value: str | None) -> None:
-    assert lived("vllm", symbol, value) == ()
+    assert release_ranges("vllm", symbol, value) == ()
 
 
 def test_every_vllm_minor_is_there() -> None:
-    minors = {tuple(version.split(".")[:2]) for version in versions("vllm")}
+    minors = {tuple(version.split(".")[:2]) for version in known_versions("vllm")}
     assert minors >= {("0", str(minor)) for minor in range(11, 33)}
 
 
@@ -187,14 +193,14 @@ def test_unknown_keys_were_ignored_before_configs_became_strict() -> None:
     ],
 )
 def test_the_nearest_known_release(asked: str, found: list[str]) -> None:
-    assert [each.version for each in around("vllm", asked)] == found
+    assert [each.version for each in nearest_schemas("vllm", asked)] == found
 
 
 def test_the_nearest_is_stated_as_such() -> None:
-    near = schema("vllm", "0.24.1")
+    near = find_schema("vllm", "0.24.1")
     assert near and not near.is_exact
-    assert near.spoken == "0.24.0 (0.24.1 is not known here, the nearest is 0.24.0)"
+    assert near.spoken == "0.24.0 (the nearest known release to 0.24.1)"
 
 
 def test_the_newest_is_the_last() -> None:
-    assert newest("vllm").version == versions("vllm")[-1]
+    assert newest_schema("vllm").version == known_versions("vllm")[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.engines.schema.releases import around, lived, schema, versions
+from firesteel.engines.schema.releases import find_schema, known_versions, nearest_schemas, release_ranges
 from firesteel.launch import EngineName
 
 
@@ -40,19 +40,19 @@ from firesteel.launch import EngineName
 def test_when_it_lived(
     engine: EngineName, symbol: str, value: str | None, first: str, last: str | None
 ) -> None:
-    assert lived(engine, symbol, value) == ((first, last),)
+    assert release_ranges(engine, symbol, value) == ((first, last),)
 
 
 def test_sglang_has_no_plain_fp8() -> None:
-    newest = schema("sglang", versions("sglang")[-1])
+    newest = find_schema("sglang", known_versions("sglang")[-1])
     assert newest
     assert not newest.flags["kv-cache-dtype"].value.accepts("fp8")
-    assert lived("sglang", "--kv-cache-dtype", "fp8") == ()
+    assert release_ranges("sglang", "--kv-cache-dtype", "fp8") == ()
 
 
 @pytest.mark.parametrize(("build", "takes"), [("6000", "nothing"), ("7000", "value"), ("b11549", "value")])
 def test_flash_attention_came_to_take_a_value(build: str, takes: str) -> None:
-    found = schema("llamacpp", build)
+    found = find_schema("llamacpp", build)
     assert found and found.flags["flash-attn"].takes == takes
 
 
@@ -67,11 +67,11 @@ def test_flash_attention_came_to_take_a_value(build: str, takes: str) -> None:
     ],
 )
 def test_builds_between_changes_are_known_exactly(build: str, found: list[tuple[str, str]]) -> None:
-    assert [(each.version, each.asked) for each in around("llamacpp", build)] == found
+    assert [(each.version, each.asked) for each in nearest_schemas("llamacpp", build)] == found
 
 
 def test_llamacpp_switches_and_variables() -> None:
-    found = schema("llamacpp", "11549")
+    found = find_schema("llamacpp", "11549")
     assert found
     assert found.flags["jinja"].negatives == ("--no-jinja",)
     assert found.flags["ctx-size"].variables == ("LLAMA_ARG_CTX_SIZE",)
@@ -80,5 +80,5 @@ def test_llamacpp_switches_and_variables() -> None:
 
 
 def test_sglang_posts_are_releases_of_their_own() -> None:
-    assert [each.version for each in around("sglang", "0.5.15.post1")] == ["0.5.15.post1"]
-    assert [each.version for each in around("sglang", "0.5.15.post9")] == ["0.5.15.post1", "0.5.16"]
+    assert [each.version for each in nearest_schemas("sglang", "0.5.15.post1")] == ["0.5.15.post1"]
+    assert [each.version for each in nearest_schemas("sglang", "0.5.15.post9")] == ["0.5.15.post1", "0.5.16"]

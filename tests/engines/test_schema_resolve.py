@@ -4,8 +4,8 @@ import argparse
 
 import pytest
 
-from firesteel.engines.schema.releases import newest
-from firesteel.engines.schema.resolve import Ambiguous, Resolved, key, resolve
+from firesteel.engines.schema.releases import newest_schema
+from firesteel.engines.schema.resolve import AmbiguousFlag, ResolvedFlag, resolve_flag, resolve_key
 from firesteel.engines.schema.symbols import Config, Flag, Schema, Value
 from firesteel.launch import EngineName
 
@@ -68,8 +68,8 @@ LLAMACPP = Schema("llamacpp", "9000", {"ctx-size": Flag("ctx-size", Value("int")
 def test_words_that_mean_a_flag(
     word: str, name: str, negative: bool, keys: tuple[str, ...], abbreviated: bool
 ) -> None:
-    found = resolve(VLLM, word)
-    assert isinstance(found, Resolved)
+    found = resolve_flag(VLLM, word)
+    assert isinstance(found, ResolvedFlag)
     assert (found.flag.name, found.negative, found.keys, found.abbreviated) == (
         name,
         negative,
@@ -79,27 +79,27 @@ def test_words_that_mean_a_flag(
 
 
 def test_an_abbreviation_that_fits_two_flags() -> None:
-    assert resolve(VLLM, "--kv-cache") == Ambiguous(("--kv-cache-memory-bytes", "--kv-cache-dtype"))
-    assert isinstance(resolve(VLLM, "--h"), Ambiguous)
+    assert resolve_flag(VLLM, "--kv-cache") == AmbiguousFlag(("--kv-cache-memory-bytes", "--kv-cache-dtype"))
+    assert isinstance(resolve_flag(VLLM, "--h"), AmbiguousFlag)
 
 
 @pytest.mark.parametrize("word", ["--swap-space", "--host-name", "--", "-", "-z", "--no-host"])
 def test_words_that_mean_nothing(word: str) -> None:
-    assert resolve(VLLM, word) is None
+    assert resolve_flag(VLLM, word) is None
 
 
 def test_llamacpp_takes_whole_words_only() -> None:
-    assert isinstance(resolve(LLAMACPP, "--ctx_size"), Resolved)
-    assert isinstance(resolve(LLAMACPP, "-c"), Resolved)
-    assert resolve(LLAMACPP, "--ctx") is None
+    assert isinstance(resolve_flag(LLAMACPP, "--ctx_size"), ResolvedFlag)
+    assert isinstance(resolve_flag(LLAMACPP, "-c"), ResolvedFlag)
+    assert resolve_flag(LLAMACPP, "--ctx") is None
 
 
 def test_keys_of_json_flags() -> None:
-    assert key(VLLM, "compilation-config", ("mode",)) == Value("int")
-    assert key(VLLM, "compilation-config", ("level",)) == "unknown"
-    assert key(VLLM, "compilation-config", ("pass_config", "fuse")) == Value("bool")
-    assert key(VLLM, "compilation-config", ("pass_config", "other")) == "ignored"
-    assert key(VLLM, "hf-overrides", ("rope_scaling", "factor")) == "free"
+    assert resolve_key(VLLM, "compilation-config", ("mode",)) == Value("int")
+    assert resolve_key(VLLM, "compilation-config", ("level",)) == "unknown"
+    assert resolve_key(VLLM, "compilation-config", ("pass_config", "fuse")) == Value("bool")
+    assert resolve_key(VLLM, "compilation-config", ("pass_config", "other")) == "ignored"
+    assert resolve_key(VLLM, "hf-overrides", ("rope_scaling", "factor")) == "free"
 
 
 def twin(schema: Schema) -> argparse.ArgumentParser:
@@ -123,15 +123,15 @@ def reached(parser: argparse.ArgumentParser, word: str) -> str | None:
 
 
 def ours(schema: Schema, word: str) -> str | None:
-    found = resolve(schema, word)
-    if isinstance(found, Ambiguous):
+    found = resolve_flag(schema, word)
+    if isinstance(found, AmbiguousFlag):
         return "ambiguous"
     return f"{found.flag.name} {found.negative}" if found else None
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_abbreviations_as_argparse_has_them(engine: EngineName, capsys: pytest.CaptureFixture[str]) -> None:
-    known = newest(engine)
+    known = newest_schema(engine)
     parser = twin(known)
     spellings = [each for flag in known.flags.values() for each in (*flag.spellings, *flag.negatives)]
     words = {each[: max(4, len(each) - cut)] for each in spellings[::5] for cut in (0, 1, 4, 9)}

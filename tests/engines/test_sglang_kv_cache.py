@@ -24,7 +24,7 @@ from firesteel.facts.model.architecture import (
     SlidingAttention,
     SparseAttention,
 )
-from firesteel.facts.model.config import architecture
+from firesteel.facts.model.config import architecture_of_config
 from firesteel.launch import FlagValue, Launch
 from firesteel.units import GIB
 
@@ -51,7 +51,7 @@ def test_bytes_and_tokens_are_sglangs_own(release: str, case: dict[str, Any]) ->
     flags: dict[str, FlagValue] = {
         name: value if isinstance(value, bool) else str(value) for name, value in case["flags"].items()
     }
-    made = sglang_pool(flags, architecture(config), release)
+    made = sglang_pool(flags, architecture_of_config(config), release)
     before, after = int(case["before_gib"] * GIB), int(case["after_gib"] * GIB)
     fraction = case["flags"].get("mem-fraction-static", 0.85)
     has_towers = any(name in case["config"] for name in HAS_TOWERS)
@@ -73,7 +73,7 @@ def test_a_release_between_takes_the_larger_of_each() -> None:
     config = json.loads((CONFIGS / "zai-org--GLM-5.2.json").read_text())
     fp8: dict[str, FlagValue] = {"kv-cache-dtype": "fp8_e4m3"}
     sizes = [
-        sglang_pool(fp8, architecture(config), release).cell_bytes
+        sglang_pool(fp8, architecture_of_config(config), release).cell_bytes
         for release in ("0.5.12", "0.5.18", "0.5.23")
     ]
     assert sizes[1] > max(sizes[0], sizes[2])
@@ -175,6 +175,6 @@ def test_a_pool_for_so_many_tokens_holds_them(layers: list[Layer], tokens: int) 
 
 def test_the_door() -> None:
     launch = Launch("x", "x", "sglang", "0.5.23", {})
-    cache = engines.cache(launch, Architecture("test", (FULL, DELTA), 2048, 1000, 2**20), 4096, 2)
+    cache = engines.size_kv_cache(launch, Architecture("test", (FULL, DELTA), 2048, 1000, 2**20), 4096, 2)
     assert cache.bytes == 2048 * 4096 * 2 + 7 * STATE
     assert (cache.state_bytes, cache.bytes_per_token, cache.block_bytes) == (7 * STATE, 2048, 0)

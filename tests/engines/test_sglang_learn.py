@@ -141,5 +141,5 @@ def test_moved_sources_fail_loudly() -> None:
 
 
 def test_the_image_generator_is_another_program() -> None:
-    assert learn_sglang.wanted("sglang/srt/server_args.py")
-    assert not learn_sglang.wanted("sglang/multimodal_gen/runtime/server_args.py")
+    assert learn_sglang.is_relevant("sglang/srt/server_args.py")
+    assert not learn_sglang.is_relevant("sglang/multimodal_gen/runtime/server_args.py")

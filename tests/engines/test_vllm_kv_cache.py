@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from firesteel.engines.kv_cache import reported
+from firesteel.engines.kv_cache import reported_kv
 from firesteel.engines.vllm.kv_cache import VllmPool, vllm_pool
 from firesteel.facts import Architecture
-from firesteel.facts.model.config import architecture
+from firesteel.facts.model.config import architecture_of_config
 from firesteel.launch import FlagValue, Launch
 from firesteel.units import GIB
 
@@ -48,13 +48,21 @@ def typed(value: object) -> FlagValue:
 def asked(name: str, version: str) -> tuple[Launch, Architecture]:
     case = ASKED[name]
     flags = {flag: typed(value) for flag, value in case["flags"].items()}
-    return Launch("x", "x", "vllm", version, flags, case.get("env", {})), architecture(CONFIGS[case["model"]])
+    return Launch("x", "x", "vllm", version, flags, case.get("env", {})), architecture_of_config(
+        CONFIGS[case["model"]]
+    )
 
 
 def shared_out(pool: VllmPool) -> list[list[object]]:
     """The groups in the shape of the recorded ones, but for the name of a mixed group's kind."""
     rows = [
-        ("mixed" if g.is_mixed else g.kind, g.layers, g.block, g.page, g.blocks(pool.settings, pool.context))
+        (
+            "mixed" if g.is_mixed else g.kind,
+            g.layers,
+            g.block_size,
+            g.page_bytes,
+            g.blocks(pool.settings, pool.context),
+        )
         for g in pool.groups
     ]
     return [[len(list(same)), *row] for row, same in groupby(rows)]
@@ -68,8 +76,8 @@ def recorded(case: Any) -> list[list[object]]:
 def test_figures_are_vllms_own(version: str, case: Any) -> None:
     if why := NOT_YET.get(case["name"]):
         pytest.xfail(why)
-    launch, shape = asked(case["name"], version)
-    pool = vllm_pool(launch, shape, case["resolved"]["max_model_len"])
+    launch, architecture = asked(case["name"], version)
+    pool = vllm_pool(launch, architecture, case["resolved"]["max_model_len"])
     assert not pool.unsure
     assert shared_out(pool) == recorded(case)
     assert pool.block_bytes == case["block_bytes"]
@@ -77,16 +85,16 @@ def test_figures_are_vllms_own(version: str, case: Any) -> None:
     flags = ASKED[case["name"]]["flags"]
     if "least_bytes" in case and "num-gpu-blocks-override" not in flags:
         assert pool.least_bytes == case["least_bytes"]
-    said = pool.reported(flags["kv-cache-memory-bytes"], auto=flags.get("max-model-len") == -1)
+    report = pool.reported(flags["kv-cache-memory-bytes"], auto=flags.get("max-model-len") == -1)
     if refused := case.get("refused"):
-        assert said.refused is not None
-        assert said.refused.needed_gib == refused["needed_gib"]
-        assert said.refused.largest_context == refused.get("estimated_max_model_len", 0)
+        assert report.refused is not None
+        assert report.refused.needed_gib == refused["needed_gib"]
+        assert report.refused.largest_context == refused.get("estimated_max_model_len", 0)
         return
-    assert said.refused is None
-    assert (said.num_blocks, said.tokens) == (case["num_blocks"], case["tokens"])
-    assert said.concurrency_text == case["concurrency"]
-    assert said.context == case.get("auto_max_model_len", case["resolved"]["max_model_len"])
+    assert report.refused is None
+    assert (report.num_blocks, report.tokens) == (case["num_blocks"], case["tokens"])
+    assert report.concurrency_text == case["concurrency"]
+    assert report.context == case.get("auto_max_model_len", case["resolved"]["max_model_len"])
 
 
 def config_of(model: str) -> Any:
@@ -185,14 +193,16 @@ def test_more_of_vllms_own_figures(
 ) -> None:
     """Asked with `scripts/record-kv` on 2026-11-15; for DeepSeek-V4 from 0.30 with CuTe kernels as names."""
     model, context, gib, flags = asked
-    pool = vllm_pool(Launch("x", "x", "vllm", version, flags), architecture(config_of(model)), context)
+    pool = vllm_pool(
+        Launch("x", "x", "vllm", version, flags), architecture_of_config(config_of(model)), context
+    )
     assert (pool.block_bytes, pool.request_bytes) == (block_bytes, request_bytes)
-    said = pool.reported(gib * GIB)
-    assert (said.tokens, said.concurrency_text) == (tokens, concurrency)
+    report = pool.reported(gib * GIB)
+    assert (report.tokens, report.concurrency_text) == (tokens, concurrency)
 
 
 @pytest.mark.parametrize(
-    ("model", "flags", "context", "gib", "block", "tokens", "concurrency"),
+    ("model", "flags", "context", "gib", "block_size", "tokens", "concurrency"),
     [
         ("nvidia/Qwen3.6-35B-A3B-NVFP4", {}, 131072, 47.55, 1056, 623_040, "18.44"),
         (
@@ -225,54 +235,56 @@ def test_boot_logs_of_a_gb10(
     flags: dict[str, FlagValue],
     context: int,
     gib: float | None,
-    block: int,
+    block_size: int,
     tokens: int | None,
     concurrency: str | None,
 ) -> None:
     """vLLM 0.19.2rc1 on a DGX Spark; the log gives the pool in GiB with two digits."""
     launch = Launch("x", "x", "vllm", "0.19.2rc1", flags)
-    pool = vllm_pool(launch, architecture(CONFIGS[model]), context)
-    assert {group.block for group in pool.groups if group.kind == "full"} == {block}
+    pool = vllm_pool(launch, architecture_of_config(CONFIGS[model]), context)
+    assert {group.block_size for group in pool.groups if group.kind == "full"} == {block_size}
     if gib:
-        said = pool.reported(int(gib * GIB))
-        assert (said.tokens, said.concurrency_text) == (tokens, concurrency)
+        report = pool.reported(int(gib * GIB))
+        assert (report.tokens, report.concurrency_text) == (tokens, concurrency)
 
 
-QWEN = architecture(CONFIGS["nvidia/Qwen3.6-35B-A3B-NVFP4"])
+QWEN = architecture_of_config(CONFIGS["nvidia/Qwen3.6-35B-A3B-NVFP4"])
 
 
-def told(version: str | None, **flags: FlagValue) -> Launch:
+def vllm_launch(version: str | None, **flags: FlagValue) -> Launch:
     return Launch("x", "x", "vllm", version, {name.replace("_", "-"): value for name, value in flags.items()})
 
 
 def test_a_known_release_has_one_answer() -> None:
-    (said,) = reported(told("0.26.0"), QWEN, 131072, int(47.55 * GIB))
-    assert said.tokens == 2_416_640
+    (report,) = reported_kv(vllm_launch("0.26.0"), QWEN, 131072, int(47.55 * GIB))
+    assert report.tokens == 2_416_640
 
 
 def test_an_unknown_release_has_a_band() -> None:
-    few, many = reported(told(None), QWEN, 131072, int(47.55 * GIB))
+    few, many = reported_kv(vllm_launch(None), QWEN, 131072, int(47.55 * GIB))
     assert (few.tokens, many.tokens) == (623_040, 2_416_640)
-    assert reported(told("nightly"), QWEN, 131072, int(47.55 * GIB)) == (few, many)
+    assert reported_kv(vllm_launch("nightly"), QWEN, 131072, int(47.55 * GIB)) == (few, many)
 
 
 @pytest.mark.parametrize(("version", "like"), [("0.33.0", "0.32.0"), ("1.0", "0.32.0"), ("0.10.2", "0.11.0")])
 def test_a_release_beyond_those_read_is_like_the_nearest(version: str, like: str) -> None:
-    assert reported(told(version), QWEN, 131072, 8 * GIB) == reported(told(like), QWEN, 131072, 8 * GIB)
-    assert "not one of the releases" in vllm_pool(told(version), QWEN, 131072).unsure
+    assert reported_kv(vllm_launch(version), QWEN, 131072, 8 * GIB) == reported_kv(
+        vllm_launch(like), QWEN, 131072, 8 * GIB
+    )
+    assert "not one of the releases" in vllm_pool(vllm_launch(version), QWEN, 131072).unsure
 
 
 @pytest.mark.parametrize(
     ("launch", "why"),
     [
-        (told(None), "not known"),
-        (told("0.32.0", tensor_parallel_size="2"), "--tensor-parallel-size"),
+        (vllm_launch(None), "not known"),
+        (vllm_launch("0.32.0", tensor_parallel_size="2"), "--tensor-parallel-size"),
         (
-            told("0.32.0", speculative_config={"model": "a/b", "num_speculative_tokens": 3}),
+            vllm_launch("0.32.0", speculative_config={"model": "a/b", "num_speculative_tokens": 3}),
             "another checkpoint",
         ),
-        (told("0.32.0", attention_backend="cutlass_mla"), "CUTLASS_MLA"),
-        (told("0.32.0", kv_transfer_config={"kv_connector": "x"}), "connector"),
+        (vllm_launch("0.32.0", attention_backend="cutlass_mla"), "CUTLASS_MLA"),
+        (vllm_launch("0.32.0", kv_transfer_config={"kv_connector": "x"}), "connector"),
     ],
 )
 def test_what_makes_figures_doubtful_is_said(launch: Launch, why: str) -> None:
@@ -280,18 +292,18 @@ def test_what_makes_figures_doubtful_is_said(launch: Launch, why: str) -> None:
 
 
 def test_backends_are_named_in_any_case() -> None:
-    assert not vllm_pool(told("0.32.0", attention_backend="flashinfer"), QWEN, 4096).unsure
+    assert not vllm_pool(vllm_launch("0.32.0", attention_backend="flashinfer"), QWEN, 4096).unsure
 
 
 def test_shortcuts_of_flags_count() -> None:
-    whole = told("0.32.0", speculative_config={"method": "mtp", "num_speculative_tokens": 2})
-    short = told("0.32.0", spec_method="mtp", spec_tokens="2")
+    whole = vllm_launch("0.32.0", speculative_config={"method": "mtp", "num_speculative_tokens": 2})
+    short = vllm_launch("0.32.0", spec_method="mtp", spec_tokens="2")
     assert vllm_pool(short, QWEN, 4096).groups == vllm_pool(whole, QWEN, 4096).groups
 
 
 def test_max_model_len_auto_finds_the_length() -> None:
-    (said,) = reported(told("0.32.0", max_model_len="-1"), QWEN, 262144, 3 * GIB)
-    assert (said.context, said.tokens, said.concurrency_text) == (148_896, 149_908, "1.01")
+    (report,) = reported_kv(vllm_launch("0.32.0", max_model_len="-1"), QWEN, 262144, 3 * GIB)
+    assert (report.context, report.tokens, report.concurrency_text) == (148_896, 149_908, "1.01")
 
 
 @pytest.mark.parametrize(
@@ -302,6 +314,6 @@ def test_max_model_len_auto_finds_the_length() -> None:
     ],
 )
 def test_deepseek_v4_pads_its_windows_up_to_0_26(version: str, pages: list[int]) -> None:
-    launch = told(version, kv_cache_dtype="fp8")
-    pool = vllm_pool(launch, architecture(CONFIGS["deepseek-ai/DeepSeek-V4-Flash"]), 131072)
-    assert [group.page for group in pool.groups] == pages
+    launch = vllm_launch(version, kv_cache_dtype="fp8")
+    pool = vllm_pool(launch, architecture_of_config(CONFIGS["deepseek-ai/DeepSeek-V4-Flash"]), 131072)
+    assert [group.page_bytes for group in pool.groups] == pages

@@ -256,10 +256,10 @@ def test_a_small_schema_fails_the_check() -> None:
 def test_the_check_names_flags_without_values() -> None:
     schema = Schema("vllm", "1.0", {"port": Flag("port")})
     with pytest.raises(FiresteelError, match="the values of `--port`"):
-        self_check.self_check(schema, "vLLM", sure=(), flags=0, variables=0, named=("port",))
+        self_check.self_check(schema, "vLLM", required=(), flags=0, variables=0, named=("port",))
 
 
 def test_only_python_sources_are_wanted() -> None:
-    assert learn_vllm.wanted("vllm/envs.py")
-    assert not learn_vllm.wanted("vllm/model_executor/models/qwen3.py")
-    assert not learn_vllm.wanted("vllm/_C.abi3.so")
+    assert learn_vllm.is_relevant("vllm/envs.py")
+    assert not learn_vllm.is_relevant("vllm/model_executor/models/qwen3.py")
+    assert not learn_vllm.is_relevant("vllm/_C.abi3.so")

@@ -23,7 +23,7 @@ def test_fields_follow_each_other() -> None:
         "h\u00e9",
     )
     here.skip(4)
-    assert (here.take(3), here.at) == (b"end", 7 + 11 + 4 + 3)
+    assert (here.take(3), here.position) == (b"end", 7 + 11 + 4 + 3)
 
 
 def test_strings_are_stepped_over() -> None:
@@ -45,7 +45,7 @@ def test_strings_are_stepped_over() -> None:
 )
 def test_the_end_is_the_end(read: object) -> None:
     assert callable(read)
-    with pytest.raises(BadHeader, match="x is cut short"):
+    with pytest.raises(BadHeader, match="x is truncated"):
         read(cursor(struct.pack("<Q", 1)))
 
 

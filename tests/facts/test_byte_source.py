@@ -13,7 +13,7 @@ def test_memory_source_reads_exactly_what_is_asked_for() -> None:
 
 @pytest.mark.parametrize(("start", "length"), [(0, 7), (6, 1), (-1, 2), (0, -1), (2**63, 1)])
 def test_memory_source_refuses_what_is_not_there(start: int, length: int) -> None:
-    with pytest.raises(BadHeader, match="x is cut short") as caught:
+    with pytest.raises(BadHeader, match="x is truncated") as caught:
         MemorySource("x", b"abcdef").read(start, length)
     assert caught.value.next == "download it again"
 

@@ -25,24 +25,24 @@ from firesteel.facts.model.architecture import (
     SparseAttention,
     UnknownArchitecture,
 )
-from firesteel.facts.model.config import architecture as architecture_of_config
+from firesteel.facts.model.config import architecture_of_config
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 CONFIGS = Path(__file__).parent / "configs"
 
 
-def config(name: str) -> dict[str, object]:
+def load_config(name: str) -> dict[str, object]:
     found: dict[str, object] = json.loads((CONFIGS / f"{name}.json").read_text())
     return found
 
 
 def of(name: str) -> Architecture:
-    return architecture_of_config(config(name))
+    return architecture_of_config(load_config(name))
 
 
 def small(model_type: str = "llama", **others: object) -> dict[str, object]:
     """A small config of any family; None takes a key away."""
-    figures: dict[str, object] = {
+    config: dict[str, object] = {
         "model_type": model_type,
         "num_hidden_layers": 6,
         "hidden_size": 64,
@@ -51,7 +51,7 @@ def small(model_type: str = "llama", **others: object) -> dict[str, object]:
         "vocab_size": 1000,
         "max_position_embeddings": 4096,
     }
-    return {key: value for key, value in (figures | others).items() if value is not None}
+    return {key: value for key, value in (config | others).items() if value is not None}
 
 
 LETTERS: Mapping[type, str] = {
@@ -145,7 +145,7 @@ def test_mtp_layers_are_counted_but_are_not_layers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("figures", "layers"),
+    ("config", "layers"),
     [
         (small("mistral", sliding_window=1024), "SSSSSS"),
         (small("mistral"), "FFFFFF"),
@@ -166,8 +166,8 @@ def test_mtp_layers_are_counted_but_are_not_layers() -> None:
         (small("mimo", sliding_window=32768, use_sliding_window=False), "FFFFFF"),
     ],
 )  # fmt: skip
-def test_patterns(figures: dict[str, object], layers: str) -> None:
-    assert kinds(architecture_of_config(figures)) == layers
+def test_patterns(config: dict[str, object], layers: str) -> None:
+    assert kinds(architecture_of_config(config)) == layers
 
 
 LINEAR = {
@@ -200,10 +200,10 @@ def test_llama_without_kv_heads_has_as_many_as_heads() -> None:
 
 
 def test_gemma_4_keeps_its_kv_heads_where_keys_are_not_values() -> None:
-    figures = config("google--gemma-4-26B-A4B")
-    text = figures["text_config"]
+    config = load_config("google--gemma-4-26B-A4B")
+    text = config["text_config"]
     assert isinstance(text, dict)
-    found = architecture_of_config(figures | {"text_config": text | {"attention_k_eq_v": False}})
+    found = architecture_of_config(config | {"text_config": text | {"attention_k_eq_v": False}})
     assert found.layers[5] == FullAttention(kv_heads=8, key_dim=512, value_dim=512)
 
 
@@ -241,9 +241,9 @@ def test_an_indexer_may_pick_for_the_layers_after_it() -> None:
 
 def test_the_rule_for_shared_indexers_gives_what_the_list_says() -> None:
     """transformers derives `indexer_types` from `index_topk_freq` and `index_skip_topk_offset`."""
-    figures = config("zai-org--GLM-5.2") | {"index_topk_freq": 4, "index_skip_topk_offset": 3}
-    listed = architecture_of_config(figures)
-    assert architecture_of_config({**figures, "indexer_types": None}) == listed
+    config = load_config("zai-org--GLM-5.2") | {"index_topk_freq": 4, "index_skip_topk_offset": 3}
+    listed = architecture_of_config(config)
+    assert architecture_of_config({**config, "indexer_types": None}) == listed
 
 
 def test_compressed_attention() -> None:
@@ -297,16 +297,16 @@ def test_drafters_of_blocks_have_more_than_one_layer() -> None:
 
 
 def test_drafters_are_what_the_list_says_behind_the_layers() -> None:
-    figures = small(
+    config = small(
         "step3p7", layer_types=[FULL] * 6 + [SLIDING], num_nextn_predict_layers=1, sliding_window=9
     )
-    assert architecture_of_config(figures).drafters == (SlidingAttention(2, 8, 8, 9),)
+    assert architecture_of_config(config).drafters == (SlidingAttention(2, 8, 8, 9),)
 
 
 def test_blocks_may_be_words_and_need_no_count() -> None:
-    figures = small("nemotron_h", **MAMBA, layers_block_type=["mamba", "attention", "mlp"])
-    del figures["num_hidden_layers"]
-    assert kinds(architecture_of_config(figures)) == "MF-"
+    config = small("nemotron_h", **MAMBA, layers_block_type=["mamba", "attention", "mlp"])
+    del config["num_hidden_layers"]
+    assert kinds(architecture_of_config(config)) == "MF-"
 
 
 def test_layers_that_differ_one_by_one() -> None:
@@ -341,8 +341,8 @@ def test_shared_kv_is_that_of_the_last_layer_of_its_kind() -> None:
 
 def test_granite_hybrids() -> None:
     keys = ("mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_n_groups", "mamba_d_conv")
-    figures = small("granitemoehybrid", layer_types=["mamba"] * 5 + ["attention"])
-    found = architecture_of_config(figures | dict(zip(keys, (4, 8, 16, 1, 4), strict=True)))
+    config = small("granitemoehybrid", layer_types=["mamba"] * 5 + ["attention"])
+    found = architecture_of_config(config | dict(zip(keys, (4, 8, 16, 1, 4), strict=True)))
     assert kinds(found) == "MMMMMF"
     assert found.layers[0] == Mamba2(4, 8, 16, 1, 4)
 
@@ -447,7 +447,7 @@ def test_every_config_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("figures", "line"),
+    ("config", "line"),
     [
         (small("longcat_flash", kv_lora_rank=512), "`longcat_flash` has multi-head latent attention (MLA)"),
         (small("llama", kv_lora_rank=512), "`llama` has multi-head latent attention (MLA)"),
@@ -465,11 +465,11 @@ def test_every_config_is_read(name: str) -> None:
         (small("deepseek_v4", head_dim=512), "has no `compress_ratios`"),
         (small("deepseek_v4", compress_ratios=[8] * 6), "compresses 8 tokens into one, not 4 or 128"),
         (small("deepseek_v4", compress_ratios=[4] * 5), "not as many `compress_ratios`"),
-        (small("nemotron_h"), "does not say what its blocks are"),
+        (small("nemotron_h"), "does not list its blocks"),
         (small("nemotron_h", hybrid_override_pattern="M*"), "has 2 blocks but not as many"),
         (small("nemotron_h", hybrid_override_pattern="MMMMM?"), "has a block of the unknown type `?`"),
         (small("nemotron_h", hybrid_override_pattern="MMMMM*"), "has no `mamba_num_heads`"),
-        (small("nemotron-nas"), "what each layer is in `block_configs`"),
+        (small("nemotron-nas"), "does not list each layer in `block_configs`"),
         (small("nemotron-nas", block_configs=[{}] * 6), "has no `attention`"),
         (
             small(
@@ -478,7 +478,7 @@ def test_every_config_is_read(name: str) -> None:
             "has a layer with `replace_with_linear`",
         ),
         (small("kimi_linear", **MLA), "has no `linear_attn_config`"),
-        (small("kimi_linear", **MLA, linear_attn_config={"kda_layers": [1]}), "what layer 2 is"),
+        (small("kimi_linear", **MLA, linear_attn_config={"kda_layers": [1]}), "does not list layer 2"),
         (small("minimax_m3", sparse_attention_config={"sparse_attention_freq": [2]}), "no mark for each"),
         (small("llama4_text", no_rope_layers=[1]), "no mark for each layer in `no_rope_layers`"),
         (small("deepseek_v3", **MLA, num_nextn_predict_layers=10**6), "has 1,000,000 MTP layers"),
@@ -515,9 +515,9 @@ def test_every_config_is_read(name: str) -> None:
         (small("qwen3_moe", num_experts=-1), "has the `num_experts` -1"),
     ],
 )  # fmt: skip
-def test_what_is_not_known_is_refused_by_name(figures: dict[str, object], line: str) -> None:
+def test_what_is_not_known_is_refused_by_name(config: dict[str, object], line: str) -> None:
     with pytest.raises(UnknownArchitecture) as caught:
-        architecture_of_config(figures)
+        architecture_of_config(config)
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.next
@@ -532,13 +532,13 @@ anything = st.recursive(
 
 @given(st.data())
 def test_a_changed_config_is_read_or_refused(data: st.DataObject) -> None:
-    figures = config(data.draw(st.sampled_from(sorted(path.stem for path in CONFIGS.glob("*.json")))))
-    text = figures.get("text_config", figures)
+    config = load_config(data.draw(st.sampled_from(sorted(path.stem for path in CONFIGS.glob("*.json")))))
+    text = config.get("text_config", config)
     assert isinstance(text, dict)
     for key in data.draw(st.lists(st.sampled_from(sorted(text)), max_size=3)):
         text[key] = data.draw(anything)
     try:
-        assert architecture_of_config(figures).layers
+        assert architecture_of_config(config).layers
     except UnknownArchitecture as error:
         assert "\n" not in str(error)
 

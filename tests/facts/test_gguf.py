@@ -241,7 +241,7 @@ def test_refused(case: str) -> None:
     ("case", "line"),
     [
         ("big endian", "is a big-endian GGUF"),
-        ("version 1", "is GGUF version 1, which engines dropped"),
+        ("version 1", "is GGUF version 1, which engines no longer support"),
         ("version 4", "is GGUF version 4; firesteel reads 2 and 3"),
         ("not GGUF", "is not a GGUF file"),
         ("ggml type 4, withdrawn", "unknown ggml type 4"),
@@ -257,7 +257,7 @@ def test_cut_at_every_byte(tmp_path: Path) -> None:
     header = read(data)
     end = header.data_offset + sum(t.bytes for t in header.tensors)
     for length in range(end):
-        with pytest.raises(BadHeader, match="cut short"):
+        with pytest.raises(BadHeader, match="truncated"):
             read(data[:length])
     assert read(data[:end]) == header
 
@@ -298,7 +298,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     ),
     "header of over": lambda: gguf_file([key("a", ARRAY, array(U8, 2**30, b""))]),
     "claims 8,388,609 bytes": lambda: gguf_file([key("a", STRING, struct.pack("<Q", 8 * 2**20 + 1))]),
-    "cut short": lambda: gguf_file((), [tensor(f"{n}" * 20, [2**40], 24, 2**40 * n) for n in range(50_000)]),
+    "truncated": lambda: gguf_file((), [tensor(f"{n}" * 20, [2**40], 24, 2**40 * n) for n in range(50_000)]),
 }
 
 
@@ -379,7 +379,7 @@ SECOND = "m-00002-of-00002.gguf"
         ({SECOND: gguf_file()}, "should be part 2 of 2"),
         ({SECOND: part(1, 2, [])}, "promises 2 tensors"),
         ({SECOND: part(1, 2, [ONE])}, "in two of its parts"),
-        ({SECOND: b"GGUF"}, "cut short"),
+        ({SECOND: b"GGUF"}, "truncated"),
         ({"m-00001-of-00002.gguf": part(1, 2, [ONE])}, "should be part 1 of 2"),
         ({"m-00001-of-00002.gguf": part(0, 3, [ONE])}, "not named like the first"),
         ({"m-00001-of-00002.gguf": part(0, 5000, [ONE])}, "split.count is not a number of parts"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from firesteel.facts import ArrayInfo, GgufHeader, architecture_of_gguf
 from firesteel.facts.formats import gguf_architecture
-from firesteel.facts.formats.gguf import Value
+from firesteel.facts.formats.gguf import MetadataValue
 from firesteel.facts.model.architecture import (
     Architecture,
     ChunkedAttention,
@@ -33,9 +33,9 @@ from .test_config import kinds
 TOKENS = ArrayInfo("string", 1000)
 
 
-def small(name: str = "llama", **others: Value | None) -> GgufHeader:
+def small(name: str = "llama", **others: MetadataValue | None) -> GgufHeader:
     """A small model of any architecture; a key has `__` for a dot, None takes it away."""
-    figures: dict[str, Value | None] = {
+    figures: dict[str, MetadataValue | None] = {
         "block_count": 6,
         "embedding_length": 64,
         "context_length": 4096,
@@ -43,12 +43,12 @@ def small(name: str = "llama", **others: Value | None) -> GgufHeader:
         "attention.head_count_kv": 2,
     }
     figures |= {key.replace("__", "."): value for key, value in others.items()}
-    metadata: dict[str, Value] = {"general.architecture": name, "tokenizer.ggml.tokens": TOKENS}
+    metadata: dict[str, MetadataValue] = {"general.architecture": name, "tokenizer.ggml.tokens": TOKENS}
     metadata |= {f"{name}.{key}": value for key, value in figures.items() if value is not None}
     return GgufHeader("x.gguf", 3, MappingProxyType(metadata), ())
 
 
-def of(name: str, **others: Value | None) -> Architecture:
+def of(name: str, **others: MetadataValue | None) -> Architecture:
     return architecture_of_gguf(small(name, **others))
 
 
@@ -102,7 +102,7 @@ PATTERN = "attention__sliding_window_pattern"
         ("mimo2", {"attention__sliding_window": 512, PATTERN: (0, 1, 1, 1, 1, 0)}, "FSSSSF"),
     ],
 )
-def test_patterns_are_those_of_llama_cpp(name: str, others: dict[str, Value], layers: str) -> None:
+def test_patterns_are_those_of_llama_cpp(name: str, others: dict[str, MetadataValue], layers: str) -> None:
     assert kinds(of(name, **others)) == layers
 
 
@@ -125,7 +125,7 @@ def test_layers_may_differ_in_heads_and_dimensions() -> None:
     assert found.layers[5] == FullAttention(kv_heads=2, key_dim=512, value_dim=512)
 
 
-SSM: dict[str, Value] = {
+SSM: dict[str, MetadataValue] = {
     "ssm__conv_kernel": 4,
     "ssm__inner_size": 4096,
     "ssm__state_size": 128,
@@ -142,7 +142,7 @@ SSM: dict[str, Value] = {
         ({"attention__recurrent_layers": (1, 0, 1, 0, 0, 0)}, "LFLFFF"),
     ],
 )
-def test_delta_net(others: dict[str, Value], layers: str) -> None:
+def test_delta_net(others: dict[str, MetadataValue], layers: str) -> None:
     found = of("qwen35moe", **SSM, **others)
     assert kinds(found) == layers
     assert found.layers[0] == LinearAttention(
@@ -150,7 +150,7 @@ def test_delta_net(others: dict[str, Value], layers: str) -> None:
     )
 
 
-MLA: dict[str, Value] = {
+MLA: dict[str, MetadataValue] = {
     "attention__head_count_kv": 1,
     "attention__kv_lora_rank": 512,
     "attention__key_length": 576,
@@ -158,7 +158,7 @@ MLA: dict[str, Value] = {
     "attention__key_length_mla": 192,
     "attention__value_length_mla": 128,
 }
-INDEXER: dict[str, Value] = {
+INDEXER: dict[str, MetadataValue] = {
     "attention__indexer__head_count": 64,
     "attention__indexer__key_length": 128,
     "attention__indexer__top_k": 2048,
@@ -171,7 +171,7 @@ def test_latent_attention() -> None:
 
 def test_files_without_lengths_for_mla_keep_every_head() -> None:
     """As llama.cpp loads what was converted before it had MLA."""
-    old: dict[str, Value] = {"attention__key_length": 192, "attention__value_length": 128}
+    old: dict[str, MetadataValue] = {"attention__key_length": 192, "attention__value_length": 128}
     found = of("deepseek2", attention__kv_lora_rank=512, attention__head_count_kv=8, **old)
     assert found.layers[0] == FullAttention(kv_heads=8, key_dim=192, value_dim=128)
 
@@ -185,7 +185,7 @@ def test_files_without_lengths_for_mla_keep_every_head() -> None:
         ("glm-dsa", {"context_length": 2**20, "block_count": 11}, "IIIAAAIAAAI"),
     ],
 )
-def test_indexers(name: str, others: dict[str, Value], layers: str) -> None:
+def test_indexers(name: str, others: dict[str, MetadataValue], layers: str) -> None:
     found = of(name, **MLA, **INDEXER, **others)
     assert kinds(found) == layers
     assert found.layers[0] == LatentAttention(512, 64, Indexer(64, 128), attends=2048)
@@ -193,12 +193,14 @@ def test_indexers(name: str, others: dict[str, Value], layers: str) -> None:
 
 @pytest.mark.parametrize("name", ["nemotron_h", "nemotron_h_moe"])
 def test_blocks_are_told_by_what_they_do_not_have(name: str) -> None:
-    lists: dict[str, Value] = {
+    lists: dict[str, MetadataValue] = {
         "attention__head_count_kv": (0, 0, 2, 0, 0, 2),
         "attention__head_count": (0, 0, 8, 0, 0, 8),
         "feed_forward_length": (0, 1856, 0, 0, 1856, 0),
     }
-    experts: dict[str, Value] = {"expert_count": 8, "expert_used_count": 2} if name.endswith("moe") else {}
+    experts: dict[str, MetadataValue] = (
+        {"expert_count": 8, "expert_used_count": 2} if name.endswith("moe") else {}
+    )
     found = of(name, **SSM, **lists, **experts)
     assert kinds(found) == ("MEFMEF" if experts else "M-FM-F")
     assert found.layers[0] == Mamba2(heads=32, head_dim=128, state_size=128, groups=16, conv_kernel=4)
@@ -229,7 +231,7 @@ def test_kda_beside_latent_attention() -> None:
         ({PATTERN: 2}, "CFCFCF"),
     ],
 )
-def test_chunks(others: dict[str, Value], layers: str) -> None:
+def test_chunks(others: dict[str, MetadataValue], layers: str) -> None:
     assert kinds(of("llama4", **others)) == layers
 
 
@@ -245,13 +247,16 @@ def test_the_chunk_is_built_in() -> None:
         ("gemma3n", {"block_count": 26}, {20: 18, 21: 18, 22: 18, 23: 18, 24: 19, 25: 18}),
     ],
 )
-def test_shared_kv(name: str, others: dict[str, Value], shared: dict[int, int]) -> None:
+def test_shared_kv(name: str, others: dict[str, MetadataValue], shared: dict[int, int]) -> None:
     found = of(name, attention__sliding_window=512, **others).layers
     assert {number: layer.of for number, layer in enumerate(found) if isinstance(layer, SharedKv)} == shared
 
 
 def test_sparse_attention_behind_dense_layers() -> None:
-    blocks: dict[str, Value] = {"attention__indexer__top_k": 16, "attention__indexer__block_size": 128}
+    blocks: dict[str, MetadataValue] = {
+        "attention__indexer__top_k": 16,
+        "attention__indexer__block_size": 128,
+    }
     found = of("minimax-m3", **INDEXER | blocks, leading_dense_block_count=2)
     assert kinds(found) == "FFXXXX"
     assert found.layers[2] == SparseAttention(2, 8, 8, Indexer(64, 128), attends=2048)
@@ -281,7 +286,7 @@ def test_keys_and_architectures_are_those_of_the_gguf_package() -> None:
     source = Path(gguf_architecture.__file__).read_text()
     asked = set(re.findall(r'"((?:attention|ssm|kda|rope)\.[a-z_.]+)"', source))
     assert asked - set(written_keys(gguf.Keys)) <= NEWER
-    assert set(gguf_architecture.KINDS) - set(gguf.MODEL_ARCH_NAMES.values()) <= NEWER
+    assert set(gguf_architecture.GGUF_FAMILIES) - set(gguf.MODEL_ARCH_NAMES.values()) <= NEWER
 
 
 NEWER = {
@@ -354,7 +359,9 @@ def test_vocabulary_is_what_the_tokenizer_has() -> None:
         ("qwen3moe", {"expert_count": 8}, "uses 0 for a token"),
     ],
 )  # fmt: skip
-def test_what_is_not_known_is_refused_by_name(name: str, others: dict[str, Value | None], line: str) -> None:
+def test_what_is_not_known_is_refused_by_name(
+    name: str, others: dict[str, MetadataValue | None], line: str
+) -> None:
     with pytest.raises(UnknownArchitecture) as caught:
         of(name, **others)
     assert line in str(caught.value)
@@ -382,10 +389,10 @@ keys = sorted(
 
 
 @given(
-    st.sampled_from(sorted(gguf_architecture.KINDS)),
+    st.sampled_from(sorted(gguf_architecture.GGUF_FAMILIES)),
     st.dictionaries(st.sampled_from(keys), values | st.lists(st.integers(-1, 3), max_size=7).map(tuple)),
 )
-def test_any_metadata_is_read_or_refused(name: str, others: dict[str, Value]) -> None:
+def test_any_metadata_is_read_or_refused(name: str, others: dict[str, MetadataValue]) -> None:
     try:
         assert of(name, **others).layers
     except UnknownArchitecture as error:

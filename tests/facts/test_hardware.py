@@ -43,7 +43,7 @@ def test_every_figure_has_a_source_and_a_day() -> None:
 
 
 def test_an_unknown_machine_names_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="no machine is called `h100`; firesteel knows gb10") as error:
+    with pytest.raises(UsageError, match="`h100` is not a known machine; firesteel knows gb10") as error:
         hardware("h100")
     assert error.value.next == "--host gb10"
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from firesteel.facts.host.memory_sample import (
     GpuProcess,
     Pressure,
-    StallPressure,
+    StallCounters,
     parse_buddyinfo,
-    parse_gpu_users,
+    parse_gpu_processes,
     parse_kernel_log,
     parse_pressure,
     parse_vmstat,
@@ -70,14 +70,14 @@ def test_free_memory_in_large_blocks(text: str, page: int, free: int | None) -> 
     [
         (
             "nr_free_pages 5\nallocstall_normal 7\nallocstall_movable 3\ncompact_stall 4\noom_kill 2\n",
-            StallPressure(10, 4, 2),
+            StallCounters(10, 4, 2),
         ),
-        ("allocstall 7\noom_kill 0\n", StallPressure(7, 0, 0)),
+        ("allocstall 7\noom_kill 0\n", StallCounters(7, 0, 0)),
         ("nr_free_pages 5\n", None),
         ("", None),
     ],
 )
-def test_stalls(text: str, seen: StallPressure | None) -> None:
+def test_stalls(text: str, seen: StallCounters | None) -> None:
     assert parse_vmstat(text) == seen
 
 
@@ -125,10 +125,10 @@ def test_an_event_has_the_kernels_words_without_their_head_and_not_without_end()
     ],
 )
 def test_who_uses_the_gpu(text: str, users: tuple[GpuProcess, ...]) -> None:
-    assert parse_gpu_users(text) == users
+    assert parse_gpu_processes(text) == users
 
 
 @given(st.text(max_size=300))
 def test_no_text_makes_a_reader_fail(text: str) -> None:
-    for read in (parse_pressure, parse_buddyinfo, parse_vmstat, parse_kernel_log, parse_gpu_users):
+    for read in (parse_pressure, parse_buddyinfo, parse_vmstat, parse_kernel_log, parse_gpu_processes):
         read(text)

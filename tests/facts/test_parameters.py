@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.facts import Role, UnknownArchitecture, role_of
-from firesteel.facts.model.config import architecture
-from firesteel.facts.model.parameters import ParameterGroups, parameters
+from firesteel.facts.model.config import architecture_of_config
+from firesteel.facts.model.parameters import ParameterGroups, parameters_of_config
 
-from .test_config import CONFIGS, anything, config, small
+from .test_config import CONFIGS, anything, load_config, small
 
 CLASSES = {
     "MiniMaxAI--MiniMax-M2.5": 228_689_764_864,
@@ -157,7 +157,7 @@ TOWERS = {
 
 
 def of(name: str) -> ParameterGroups:
-    return parameters(config(name))
+    return parameters_of_config(load_config(name))
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -167,7 +167,10 @@ def test_totals_are_those_of_the_model_class(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_totals_of_other_families_are_those_of_their_class(name: str) -> None:
-    assert parameters(json.loads((CONFIGS / "families" / f"{name}.json").read_text())).total == FAMILIES[name]
+    assert (
+        parameters_of_config(json.loads((CONFIGS / "families" / f"{name}.json").read_text())).total
+        == FAMILIES[name]
+    )
 
 
 @pytest.mark.parametrize("name", TOWERS)
@@ -268,7 +271,7 @@ def test_a_tied_head_is_no_second_table() -> None:
 
 
 def test_looking_up_a_row_for_each_layer_reads_no_table() -> None:
-    found = parameters(json.loads((CONFIGS / "families" / "gemma4_e2b.json").read_text()))
+    found = parameters_of_config(json.loads((CONFIGS / "families" / "gemma4_e2b.json").read_text()))
     assert found.total - found.active == 262_144 * 35 * 256
 
 
@@ -280,18 +283,18 @@ def test_what_the_config_does_not_size_is_said() -> None:
 
 
 def test_a_tower_without_its_figures_is_unknown_and_the_rest_is_counted() -> None:
-    figures = config("Qwen--Qwen3-VL-2B-Instruct")
-    found = parameters(figures | {"vision_config": {"model_type": "qwen3_vl"}})
+    figures = load_config("Qwen--Qwen3-VL-2B-Instruct")
+    found = parameters_of_config(figures | {"vision_config": {"model_type": "qwen3_vl"}})
     assert found.unknown == ("the size of the tower in `vision_config`",)
-    assert found.total == parameters(figures).total
+    assert found.total == parameters_of_config(figures).total
 
 
 def test_other_heads_of_sliding_layers_are_read_where_the_config_has_them() -> None:
-    figures = config("stepfun-ai--Step-3.7-Flash")
+    figures = load_config("stepfun-ai--Step-3.7-Flash")
     other = {"attention_other_setting": {"num_attention_heads": 96}}
-    more = parameters(figures | other)
+    more = parameters_of_config(figures | other)
     # 32 heads more in 33 layers: queries, output and one gate a head
-    assert more.total - parameters(figures).total == 33 * 32 * (2 * 128 + 1) * 4096
+    assert more.total - parameters_of_config(figures).total == 33 * 32 * (2 * 128 + 1) * 4096
     assert more.unknown == ()
 
 
@@ -301,7 +304,7 @@ _LEAVES = ("bias", "sinks", "sink", "A_log", "tid2eid", "scale", "scalar", "_fn"
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("*.json")))
 def test_roles_are_those_that_the_names_tell(name: str) -> None:
     """What is assumed before the download goes where the checkpoint's own names will put it."""
-    layers = len(architecture(config(name)).layers)
+    layers = len(architecture_of_config(load_config(name)).layers)
     for group in of(name).groups:
         leaf = group.name if group.name.endswith(_LEAVES) else f"{group.name}.weight"
         assert role_of(leaf, layers) is group.role, leaf
@@ -310,7 +313,7 @@ def test_roles_are_those_that_the_names_tell(name: str) -> None:
 @pytest.mark.parametrize(
     ("figures", "line"),
     [
-        (small("gemma3n_text", layer_types=["full_attention"] * 6), "how `gemma3n_text` lays out its"),
+        (small("gemma3n_text", layer_types=["full_attention"] * 6), "layers of `gemma3n_text`, but not how"),
         (small("llama"), "has no `intermediate_size`"),
         (small("qwen3_moe", num_experts=8, num_experts_per_tok=2), "has no `moe_intermediate_size`"),
         (small("bamba"), "does not know"),
@@ -318,19 +321,19 @@ def test_roles_are_those_that_the_names_tell(name: str) -> None:
 )  # fmt: skip
 def test_what_is_not_known_is_refused_by_name(figures: dict[str, object], line: str) -> None:
     with pytest.raises(UnknownArchitecture) as caught:
-        parameters(figures)
+        parameters_of_config(figures)
     assert line in str(caught.value)
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.data())
 def test_a_changed_config_is_counted_or_refused(data: st.DataObject) -> None:
-    figures = config(data.draw(st.sampled_from(sorted(path.stem for path in CONFIGS.glob("*.json")))))
+    figures = load_config(data.draw(st.sampled_from(sorted(path.stem for path in CONFIGS.glob("*.json")))))
     text = figures.get("text_config", figures)
     assert isinstance(text, dict)
     for key in data.draw(st.lists(st.sampled_from(sorted(text)), max_size=3)):
         text[key] = data.draw(anything)
     try:
-        assert parameters(figures).total > 0
+        assert parameters_of_config(figures).total > 0
     except UnknownArchitecture as error:
         assert "\n" not in str(error)

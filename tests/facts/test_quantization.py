@@ -5,8 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.facts import Role, UnknownArchitecture
-from firesteel.facts.model.parameters import parameters
-from firesteel.facts.model.quantization import (
+from firesteel.facts.model.module_patterns import parse_modules
+from firesteel.facts.model.parameters import parameters_of_config
+from firesteel.facts.model.quantization import Quantization, read_quantization, weights_of_config
+from firesteel.facts.model.tensor_groups import linear
+from firesteel.facts.model.weight_format import (
     BNB_INT8,
     FP8,
     FP8_ROWS,
@@ -15,22 +18,17 @@ from firesteel.facts.model.quantization import (
     NF4,
     NVFP4,
     NVFP4_WEIGHTS_ONLY,
-    Quantization,
     UnknownQuantization,
     WeightFormat,
-    assumed_weights,
     fp8_block,
-    modules,
-    plain,
-    quantization,
+    unquantized,
 )
-from firesteel.facts.model.tensor_groups import linear
 
-from .test_config import CONFIGS, anything, config
+from .test_config import CONFIGS, anything, load_config
 
 
-def read(**said: object) -> Quantization:
-    found = quantization({"quantization_config": said})
+def read(**section: object) -> Quantization:
+    found = read_quantization({"quantization_config": section})
     assert found
     return found
 
@@ -43,7 +41,7 @@ def scheme(layout: str = "pack-quantized", activations: object = None, **weights
 @pytest.mark.parametrize(
     ("form", "size"),
     [
-        (plain(16), 2 * 256 * 512),
+        (unquantized(16), 2 * 256 * 512),
         (NVFP4, 256 * 512 // 2 + 256 * 512 // 16 + 8),
         (NVFP4_WEIGHTS_ONLY, 256 * 512 // 2 + 256 * 512 // 16 + 4),
         (MXFP4, 256 * 512 // 2 + 256 * 512 // 32),
@@ -101,14 +99,14 @@ def test_formats(found: Quantization, form: WeightFormat) -> None:
 def test_modelopt_keeps_its_own_file() -> None:
     """`hf_quant_config.json`, in repositories whose config.json says nothing."""
     own = {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
-    found = quantization({"producer": {"name": "modelopt"}, "quantization": own})
+    found = read_quantization({"producer": {"name": "modelopt"}, "quantization": own})
     assert found
     assert (found.method, found.format, found.kv_cache_dtype) == ("modelopt", NVFP4, "fp8")
-    assert found.ignored.holds("lm_head")
+    assert found.ignored.match("lm_head")
 
 
 def test_a_config_without_one_is_not_quantized() -> None:
-    assert quantization(config("Qwen--Qwen3-8B")) is None
+    assert read_quantization(load_config("Qwen--Qwen3-8B")) is None
 
 
 @pytest.mark.parametrize(
@@ -124,7 +122,7 @@ def test_a_config_without_one_is_not_quantized() -> None:
     ],
 )
 def test_what_real_configs_say(name: str, method: str, bits: int, kv_cache_dtype: str | None) -> None:
-    found = quantization(config(name))
+    found = read_quantization(load_config(name))
     assert found
     assert (found.method, found.bits, found.kv_cache_dtype) == (method, bits, kv_cache_dtype)
 
@@ -151,12 +149,12 @@ def test_what_real_configs_say(name: str, method: str, bits: int, kv_cache_dtype
     ],
 )
 def test_names_of_modules(entry: str, name: str, held: bool) -> None:
-    assert modules([entry]).holds(name) is held
+    assert parse_modules([entry]).match(name) is held
 
 
 def size(name: str) -> dict[Role, int]:
-    figures = config(name)
-    return dict(assumed_weights(parameters(figures), quantization(figures)).bytes_by_role)
+    config = load_config(name)
+    return dict(weights_of_config(parameters_of_config(config), read_quantization(config)).bytes_by_role)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +200,7 @@ def test_experts_of_deepseek_v4_are_mxfp4_and_the_rest_block_fp8() -> None:
 
 def test_ignored_modules_stay_as_they_are() -> None:
     found = size("nvidia--Gemma-4-26B-A4B-NVFP4")
-    plainly = parameters(config("nvidia--Gemma-4-26B-A4B-NVFP4")).by_role
+    plainly = parameters_of_config(load_config("nvidia--Gemma-4-26B-A4B-NVFP4")).by_role
     assert found[Role.ATTENTION] == 2 * plainly[Role.ATTENTION]
     assert found[Role.DENSE_MLP] == 2 * plainly[Role.DENSE_MLP]
     assert found[Role.ROUTED_EXPERTS] == pytest.approx(plainly[Role.ROUTED_EXPERTS] * 9 / 16, rel=1e-4)
@@ -210,8 +208,8 @@ def test_ignored_modules_stay_as_they_are() -> None:
 
 def test_the_head_stays_unless_it_is_named() -> None:
     group = linear("lm_head", 1000, 64, "head")
-    assert read(quant_method="fp8").format_of(group) == plain(16)
-    assert read(quant_method="gptq", bits=4, group_size=32).format_of(group) == plain(16)
+    assert read(quant_method="fp8").format_of(group) == unquantized(16)
+    assert read(quant_method="gptq", bits=4, group_size=32).format_of(group) == unquantized(16)
     assert read(quant_method="gptq", bits=4, group_size=32, lm_head=True).format_of(group).bits == 4
     layers = {"lm_head": {"quant_algo": "NVFP4"}}
     mixed = read(quant_method="modelopt", quant_algo="MIXED_PRECISION", quantized_layers=layers)
@@ -219,44 +217,46 @@ def test_the_head_stays_unless_it_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "line"),
+    ("section", "line"),
     [
         ({"quant_method": "quark"}, "`quark` is a quant_method that firesteel does not know"),
         ({}, "`None` is a quant_method"),
         ({"quant_method": "modelopt", "quant_algo": "INT2"}, "`INT2` is a ModelOpt algorithm"),
-        ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, "without `quantized_layers`"),
-        ({"quant_method": "compressed-tensors"}, "without `config_groups`"),
-        ({"quant_method": "compressed-tensors", "config_groups": {"a": 1}}, "a group that is no object"),
+        ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, "needs `quantized_layers`"),
+        ({"quant_method": "compressed-tensors"}, "needs `config_groups`"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"a": 1}}, "a group that is not an object"),
         ({"quant_method": "compressed-tensors", "config_groups": {"a": {}}}, "a group without `weights`"),
         ({"quant_method": "fp8", "weight_block_size": [128]}, "blocks of [128]"),
         ({"quant_method": "fp8", "weight_block_size": [0, 128]}, "has the `rows` 0"),
         ({"quant_method": "gptq", "bits": "4"}, "has the `bits` 4"),
         ({"quant_method": "gptq", "bits": 4}, "has the `q_group_size` None"),
-        ({"quant_method": "fp8", "modules_to_not_convert": ["re:(a+)+b"]}, "that may never end"),
-        ({"quant_method": "fp8", "modules_to_not_convert": ["re:.*.*.*.*.*x"]}, "that may never end"),
-        ({"quant_method": "fp8", "modules_to_not_convert": ["re:["]}, "is no regular expression"),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["re:(a+)+b"]}, "that may run for ever"),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["re:.*.*.*.*.*x"]}, "that may run for ever"),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["re:["]}, "is not a regular expression"),
         ({"quant_method": "fp8", "modules_to_not_convert": ["*a*"] * 300}, "600 patterns"),
     ],
 )  # fmt: skip
-def test_what_is_not_known_is_refused_by_name(said: dict[str, object], line: str) -> None:
+def test_what_is_not_known_is_refused_by_name(section: dict[str, object], line: str) -> None:
     with pytest.raises(UnknownQuantization) as caught:
-        quantization({"quantization_config": said})
+        read_quantization({"quantization_config": section})
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-QUANTIZED = sorted(path.stem for path in CONFIGS.glob("*.json") if "quantization_config" in config(path.stem))
+QUANTIZED = sorted(
+    path.stem for path in CONFIGS.glob("*.json") if "quantization_config" in load_config(path.stem)
+)
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.data())
 def test_a_changed_config_is_weighed_or_refused(data: st.DataObject) -> None:
-    figures = config(data.draw(st.sampled_from(QUANTIZED)))
-    said = figures["quantization_config"]
-    assert isinstance(said, dict)
-    for key in data.draw(st.lists(st.sampled_from(sorted(said)), max_size=3)):
-        said[key] = data.draw(anything)
+    config = load_config(data.draw(st.sampled_from(QUANTIZED)))
+    section = config["quantization_config"]
+    assert isinstance(section, dict)
+    for key in data.draw(st.lists(st.sampled_from(sorted(section)), max_size=3)):
+        section[key] = data.draw(anything)
     try:
-        assert assumed_weights(parameters(figures), quantization(figures)).total_bytes > 0
+        assert weights_of_config(parameters_of_config(config), read_quantization(config)).total_bytes > 0
     except (UnknownQuantization, UnknownArchitecture) as error:
         assert "\n" not in str(error)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.errors import UsageError
-from firesteel.facts.model.parameters import parameters
+from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.tensors import Role
 from firesteel.facts.model.typical import LABELS, is_gguf, typical_weights
 from firesteel.units import GIB
@@ -20,7 +20,7 @@ BENCH = "https://github.com/ggml-org/llama.cpp/blob/master/benches/dgx-spark/dgx
 
 def gigabytes(name: str, label: str) -> float:
     config = json.loads((CONFIGS / f"{name}.json").read_text())
-    return typical_weights(parameters(config), label, "config.json").total_bytes / 1e9
+    return typical_weights(parameters_of_config(config), label, "config.json").total_bytes / 1e9
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_sizes(name: str, label: str, published: float) -> None:
 def test_published_files_lie_in_the_band(name: str, label: str, published: float, url: str) -> None:
     """Of the language model; a tower is a file of its own, and a drafter may be one."""
     config = json.loads((CONFIGS / f"{name}.json").read_text())
-    weights = typical_weights(parameters(config), label, "config.json")
+    weights = typical_weights(parameters_of_config(config), label, "config.json")
     beside = (Role.TOWER, Role.DRAFTER)
     total = sum(size for role, size in weights.bytes_by_role.items() if role not in beside)
     low, high = weights.spread
@@ -71,13 +71,13 @@ def test_published_files_lie_in_the_band(name: str, label: str, published: float
 
 def test_a_dynamic_label_says_that_it_is_a_band() -> None:
     config = json.loads((CONFIGS / "Qwen--Qwen3-8B.json").read_text())
-    weights = typical_weights(parameters(config), "ud-q3_k_xl", "config.json")
+    weights = typical_weights(parameters_of_config(config), "ud-q3_k_xl", "config.json")
     assert weights.spread == (0.85, 1.25) and "UD-Q3_K_XL picks types tensor by tensor" in weights.source
 
 
 def test_four_bits_leave_the_head_alone() -> None:
     config = json.loads((CONFIGS / "Qwen--Qwen3-8B.json").read_text())
-    weights = typical_weights(parameters(config), "nvfp4", "config.json")
+    weights = typical_weights(parameters_of_config(config), "nvfp4", "config.json")
     forms = {form for role, form in weights.bytes_by_format if role.value == "head"}
     assert forms == {"16-bit"} and weights.provenance == "derived"
 
@@ -87,6 +87,6 @@ def test_every_label_is_known_and_others_are_refused() -> None:
     assert min(sizes.values()) > 2.0 and max(sizes.values()) < 16.5
     assert is_gguf("Q4_K_M") and is_gguf("UD-IQ2_XXS") and is_gguf("q4_k") and not is_gguf("nvfp4")
     assert not is_gguf("ud-q9_k") and not is_gguf("ud-") and not is_gguf("ud-q4" + "_k" * 10000 + "!")
-    with pytest.raises(UsageError, match="`int3` is no quantization") as caught:
+    with pytest.raises(UsageError, match="`int3` is not a known quantization") as caught:
         gigabytes("Qwen--Qwen3-8B", "int3")
     assert "nvfp4" in (caught.value.next or "")

@@ -9,12 +9,12 @@ import pytest
 
 import firesteel
 from firesteel import library
-from firesteel.engines.schema.releases import versions
+from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint
 from firesteel.facts.model.checkpoint import Format
-from firesteel.facts.model.config import architecture
-from firesteel.facts.model.parameters import parameters
+from firesteel.facts.model.config import architecture_of_config
+from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.typical import is_gguf, typical_weights
 from firesteel.launch import Ask
 from firesteel.planner import Plan
@@ -26,15 +26,15 @@ GB10 = firesteel.host("gb10")
 
 def planned(name: str, label: str, ask: Ask) -> Plan:
     config = json.loads((CONFIGS / f"{name}.json").read_text())
-    weights = typical_weights(parameters(config), label, "config.json")
+    weights = typical_weights(parameters_of_config(config), label, "config.json")
     form: Format = "gguf" if is_gguf(label) else "safetensors"
-    checkpoint = Checkpoint(name, name, form, name, architecture(config), weights)
+    checkpoint = Checkpoint(name, name, form, name, architecture_of_config(config), weights)
     return propose_checkpoint(checkpoint, library.catalog().images, GB10, ask).plan
 
 
 def test_sglang_without_a_version_is_the_newest_that_is_known() -> None:
     plan = planned("Qwen--Qwen3-8B", "bf16", Ask(engine="sglang"))
-    newest = versions("sglang")[-1]
+    newest = known_versions("sglang")[-1]
     assert plan.launch.version == newest
     assert plan.launch.container is not None and newest in plan.launch.container.image
     assert plan.speed is not None and plan.speed.basis == "fitted"

@@ -14,7 +14,7 @@ import pytest
 from firesteel import engines
 from firesteel.edge.files.checkpoints import open_path
 from firesteel.facts import Checkpoint
-from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import FlagValue, Launch
 from firesteel.planner import plan
 
@@ -59,7 +59,7 @@ def launch(row: dict[str, Any]) -> Launch:
 def test_kv_cache_to_the_digit(name: str, tmp_path: Path) -> None:
     row = BOOTS[name]
     shape = checkpoint(row, tmp_path).architecture
-    (reported,) = engines.reported(launch(row), shape, row["max_model_len"], row["kv_bytes"])
+    (reported,) = engines.reported_kv(launch(row), shape, row["max_model_len"], row["kv_bytes"])
     assert reported.tokens == row["kv_tokens"]
     assert f"{reported.concurrency:.2f}" == row["concurrency"]
 
@@ -68,7 +68,7 @@ def test_kv_cache_to_the_digit(name: str, tmp_path: Path) -> None:
 def test_weights_within_a_percent(name: str, tmp_path: Path) -> None:
     row = BOOTS[name]
     found = checkpoint(row, tmp_path)
-    planned = plan(launch(row), found.architecture, found.weights, host_at_rest(hardware("gb10")))
+    planned = plan(launch(row), found.architecture, found.weights, idle_host(hardware("gb10")))
     weights = next(part.bytes for part in planned.memory.parts if part.name == "weights")
     off = abs(weights.expected / row["weights_bytes"] - 1)
     allowed = 0.07 if any(name.startswith(prefix) for prefix in WEIGHTS_DIFFER) else 0.01

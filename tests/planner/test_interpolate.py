@@ -11,8 +11,8 @@ import pytest
 import firesteel
 from firesteel import library
 from firesteel.facts import Checkpoint, Weights
-from firesteel.facts.model.config import architecture
-from firesteel.facts.model.parameters import parameters
+from firesteel.facts.model.config import architecture_of_config
+from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.typical import heavier_weights, typical_weights
 from firesteel.launch import Ask
 from firesteel.planner import Band, MeasuredMemory, MemoryPart, Plan, between, launch_key
@@ -26,14 +26,14 @@ NAMES = ("Qwen--Qwen3-8B", "Qwen--Qwen3.5-35B-A3B", "meta-llama--Meta-Llama-3.1-
 
 
 def layouts(name: str) -> tuple[Weights, Weights]:
-    sizes = parameters(json.loads((CONFIGS / f"{name}.json").read_text()))
+    sizes = parameters_of_config(json.loads((CONFIGS / f"{name}.json").read_text()))
     light, heavy = (make(sizes, "nvfp4", "config.json") for make in (typical_weights, heavier_weights))
     assert light is not None and heavy is not None
     return light, heavy
 
 
 def planned(name: str, weights: Weights, heavier: Weights | None, *seen: MeasuredMemory) -> Plan:
-    shape = architecture(json.loads((CONFIGS / f"{name}.json").read_text()))
+    shape = architecture_of_config(json.loads((CONFIGS / f"{name}.json").read_text()))
     checkpoint = Checkpoint(name, name, "safetensors", name, shape, weights, heavier=heavier)
     known = {each.key: each for each in seen}
     return propose_checkpoint(

@@ -16,8 +16,8 @@ import firesteel
 from firesteel.engines import KvCache
 from firesteel.errors import UsageError
 from firesteel.facts import Architecture, FullAttention, LinearAttention, Role, Weights
-from firesteel.facts.model.config import architecture
-from firesteel.facts.model.parameters import parameters
+from firesteel.facts.model.config import architecture_of_config
+from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.typical import typical_weights
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch
 from firesteel.planner import Speed
@@ -195,9 +195,9 @@ def test_more_than_two_sparks_are_explained() -> None:
 def test_runs_on_four_sparks_lie_in_the_band() -> None:
     """They may have drafted, so nothing is fitted to them; 37 tok/s were above every earlier prediction."""
     config = json.loads((CONFIGS / "Qwen--Qwen3.5-397B-A17B.json").read_text())
-    weights = typical_weights(parameters(config), "int4", "config.json")
+    weights = typical_weights(parameters_of_config(config), "int4", "config.json")
     kv = cache(context=200_000)
-    found = predict_speed(launch(sparks=4), architecture(config), weights, kv, SPARK)
+    found = predict_speed(launch(sparks=4), architecture_of_config(config), weights, kv, SPARK)
     runs = [run for run in published.runs() if run.sparks == 4 and run.users == 1 and "397B" in run.model]
     assert found and len(runs) == 9
     band = found.decode_tokens_per_s

@@ -12,8 +12,8 @@ import firesteel
 from firesteel.errors import UsageError
 from firesteel.facts import Architecture, FullAttention, Mamba2, Role, Weights
 from firesteel.facts.model.architecture import LatentAttention, Layer
-from firesteel.facts.model.config import architecture
-from firesteel.facts.model.parameters import parameters
+from firesteel.facts.model.config import architecture_of_config
+from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.typical import typical_weights
 from firesteel.launch import Ask
 from firesteel.planner.memory.split import check_even_split, split_weights
@@ -25,7 +25,7 @@ GB10 = firesteel.host("gb10")
 
 def bf16(name: str) -> Weights:
     return typical_weights(
-        parameters(json.loads((CONFIGS / f"{name}.json").read_text())), "bf16", "config.json"
+        parameters_of_config(json.loads((CONFIGS / f"{name}.json").read_text())), "bf16", "config.json"
     )
 
 
@@ -128,7 +128,7 @@ def test_formats_share_what_is_whole() -> None:
 
 def sizes(name: str, label: str) -> tuple[Architecture, Weights]:
     config = json.loads((CONFIGS / f"{name}.json").read_text())
-    return architecture(config), typical_weights(parameters(config), label, "config.json")
+    return architecture_of_config(config), typical_weights(parameters_of_config(config), label, "config.json")
 
 
 @pytest.mark.parametrize(

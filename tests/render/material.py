@@ -11,6 +11,7 @@ from firesteel.launch import Ask, Launch
 from firesteel.launch_pipeline import from_recipe
 from firesteel.reads import read
 from firesteel.render import LaunchFacts, containerized
+from firesteel.rules import LintOptions
 
 GOLDEN = Path(__file__).parent / "golden"
 SHIPPED = catalog.shipped()

@@ -49,14 +49,14 @@ def launches(draw: st.DrawFn) -> Launch:
     engine, program = IMAGES[image]
     talk = engines.grammar(engine)
     known = identify(image, SHIPPED.images)
-    taken = {"host", "port", "model", "model-path", "hf-repo", talk.name, *talk.aliases, *talk.switches}
+    taken = {"host", "port", "model", "model-path", "hf-repo", talk.name_flag, *talk.aliases, *talk.switches}
     flags: dict[str, FlagValue] = draw(
         st.dictionaries(
             flag.filter(
                 lambda found: (
                     found not in taken
                     and not found.startswith("no-")
-                    and not any(known.startswith(found) for known in talk.abbreviates)
+                    and not any(known.startswith(found) for known in talk.abbreviable)
                 )
             ),
             value | st.booleans() | st.dictionaries(text, text | st.integers(), max_size=3),

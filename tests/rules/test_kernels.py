@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from firesteel.engines.schema.releases import lived, newest, shipped
+from firesteel.engines.schema.releases import newest_schema, release_ranges, shipped_history
 from firesteel.launch import EngineName, FlagValue, Launch
 from firesteel.rules.context import Context
 from firesteel.rules.kernels import (
@@ -37,11 +37,11 @@ def context(
 
 def spellings(engine: EngineName) -> set[str]:
     """Every way in which a flag of any release could be written."""
-    flags = shipped(engine).flags
+    flags = shipped_history(engine).flags
     more = {
         each
         for flag in flags.values()
-        for span in flag.spans
+        for span in flag.ranges
         for each in (*span.facts.get("aliases", ()), *span.facts.get("negatives", ()))
     }
     return set(flags) | more
@@ -59,16 +59,16 @@ def test_what_to_write_instead_is_there(engine: EngineName, name: str) -> None:
     words = [word.strip(",;:") for word in FLAGS[engine][name].split() if word.startswith("--")]
     assert words or FLAGS[engine][name].startswith("nothing")
     for word in words:
-        assert word == "--speculative-*" or lived(engine, word)[-1][1] is None, word
+        assert word == "--speculative-*" or release_ranges(engine, word)[-1][1] is None, word
 
 
 @pytest.mark.parametrize(("engine", "flag"), list(PARSERS))
 def test_parsers_of_another_engine(engine: EngineName, flag: str) -> None:
     other: EngineName = "vllm" if engine == "sglang" else "sglang"
-    here = newest(engine).flags[flag].value.values
+    here = newest_schema(engine).flags[flag].value.values
     for theirs, ours in PARSERS[engine, flag].items():
-        assert not lived(engine, f"--{flag}", theirs)
-        assert lived(other, f"--{flag}", theirs)
+        assert not release_ranges(engine, f"--{flag}", theirs)
+        assert release_ranges(other, f"--{flag}", theirs)
         assert ours in here
 
 

@@ -13,7 +13,7 @@ from firesteel.catalog import Images, shipped
 from firesteel.catalog.image import InspectedImage, with_learned
 from firesteel.edge.files import learned_engines
 from firesteel.edge.files.home import Home
-from firesteel.engines.schema.releases import schema, versions
+from firesteel.engines.schema.releases import find_schema, known_versions
 from firesteel.engines.schema.symbols import Flag, Value
 from firesteel.rules import check
 
@@ -97,7 +97,7 @@ def test_spellings_that_the_parser_takes(words: str) -> None:
 
 def own_build(version: str, *without: str) -> Images:
     """An image of one's own that was read here: a release's flags and one more, less some."""
-    known = schema("vllm", "0.24.0")
+    known = find_schema("vllm", "0.24.0")
     assert known is not None
     flags = {name: flag for name, flag in known.flags.items() if name not in without}
     mine = replace(known, version=version, flags={**flags, "my-own": Flag("my-own", Value())})
@@ -121,7 +121,7 @@ def test_an_image_that_was_read_is_judged_by_itself() -> None:
 
 
 def test_a_flag_that_went_after_all_that_ship() -> None:
-    newest = versions("vllm")[-1]
+    newest = known_versions("vllm")[-1]
     says = own_findings(own_build("9.9.0", "max-num-seqs"), "--max-num-seqs 4")["flag-unknown"]
     assert f"last in {newest}" in says
 
@@ -129,7 +129,7 @@ def test_a_flag_that_went_after_all_that_ship() -> None:
 @pytest.fixture
 def learned_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """A home in which a release newer than all that ship was learned."""
-    known = schema("vllm", versions("vllm")[-1])
+    known = find_schema("vllm", known_versions("vllm")[-1])
     assert known is not None
     home = Home(tmp_path)
     learned_engines.save_schema(

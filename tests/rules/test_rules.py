@@ -78,7 +78,7 @@ def test_rules_about_a_machine_miss_others(rule: Rule) -> None:
 def test_flags_of_rules_can_be_abbreviated(rule: Rule) -> None:
     """A flag that the grammar does not know would be missed where somebody types its beginning."""
     for when in (rule.when, *rule.also, *rule.unless):
-        known = engines.grammar(rule.when.engine).abbreviates if rule.when.engine else frozenset()
+        known = engines.grammar(rule.when.engine).abbreviable if rule.when.engine else frozenset()
         # dead since 0.8.3, and `--speculative` must stay short for `--speculative-config`
         assert not known or set(when.flag or ()) <= known | {"speculative-disable-by-batch-size"}
 

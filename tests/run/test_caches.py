@@ -10,8 +10,8 @@ import pytest
 from firesteel import render
 from firesteel.catalog import Image, shipped
 from firesteel.edge.files.home import Home
-from firesteel.engines.schema.releases import schema
-from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.engines.schema.releases import find_schema
+from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.facts.host.host import Gpu
 from firesteel.launch import Ask, EngineName, Mount
 from firesteel.launch_pipeline import (
@@ -31,7 +31,7 @@ OLD, NEW = "580.95.05", "590.10.01"
 
 def proposal(name: str, driver: str = OLD) -> Proposal:
     gpu = Gpu("NVIDIA GB10", driver, "12.1")
-    spark = replace(host_at_rest(hardware("gb10")), gpus=(gpu,))
+    spark = replace(idle_host(hardware("gb10")), gpus=(gpu,))
     return propose(shipped(), spark, Ask(model=name))[0]
 
 
@@ -57,9 +57,9 @@ def test_everything_compiled_lands_in_the_mount(engine: EngineName) -> None:
 
 def test_variables_are_ones_that_the_engines_read() -> None:
     """Held against what was read out of the engines' own releases."""
-    vllm = schema("vllm", "0.28.0")
+    vllm = find_schema("vllm", "0.28.0")
     assert vllm is not None and "VLLM_CACHE_ROOT" in vllm.variables
-    llamacpp = schema("llamacpp", "11549")
+    llamacpp = find_schema("llamacpp", "11549")
     assert llamacpp is not None and OFFLINE_ENV["llamacpp"].keys() & llamacpp.variables.keys()
 
 

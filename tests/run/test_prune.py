@@ -13,7 +13,7 @@ from firesteel.catalog import shipped
 from firesteel.edge.embedded import install
 from firesteel.edge.files.home import Home, lock
 from firesteel.errors import FiresteelError
-from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.facts.host.host import Gpu, Host
 from firesteel.launch import Ask
 from firesteel.rules import propose
@@ -55,7 +55,7 @@ def _write(path: Path, text: str = "x" * 10_000) -> Path:
 
 
 def _spark() -> Host:
-    return replace(host_at_rest(hardware("gb10")), gpus=(Gpu("NVIDIA GB10", DRIVER, "12.1"),))
+    return replace(idle_host(hardware("gb10")), gpus=(Gpu("NVIDIA GB10", DRIVER, "12.1"),))
 
 
 def _find(home: Home, *named: str) -> dict[str, UnusedFile]:

@@ -21,7 +21,7 @@ from firesteel.catalog import shipped
 from firesteel.edge.files.home import Home
 from firesteel.edge.hub.cache import find_store
 from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.rules import Proposal, propose
 from firesteel.run import Event, PhaseDone, PhaseProgress, WeightsNeed, pull_weights, stage
@@ -272,7 +272,7 @@ def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _recipe(name: str) -> Proposal:
-    return propose(shipped(), host_at_rest(hardware("gb10")), Ask(model=name))[0]
+    return propose(shipped(), idle_host(hardware("gb10")), Ask(model=name))[0]
 
 
 async def _staged(place: Place, name: str) -> list[str]:

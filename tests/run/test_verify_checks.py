@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from firesteel.edge.http.answer import Answer, ToolCall
-from firesteel.engines.introspection import PrometheusSample, read_metrics
+from firesteel.engines.prometheus import PrometheusSample, parse
 from firesteel.planner import Band
 from firesteel.run.verify import checks, engine_checks
 from firesteel.run.verify.checks import CheckResult
@@ -192,7 +192,7 @@ def test_a_needle_missed_is_one_thing_and_garbage_another() -> None:
 
 def samples(drafts: int, drafted: int, accepted: int) -> tuple[PrometheusSample, ...]:
     names = {"drafts": drafts, "draft_tokens": drafted, "accepted_tokens": accepted}
-    return read_metrics("".join(f"vllm:spec_decode_num_{name}_total {n}.0\n" for name, n in names.items()))
+    return tuple(parse("".join(f"vllm:spec_decode_num_{name}_total {n}.0\n" for name, n in names.items())))
 
 
 def speculated(before: tuple[int, int, int], after: tuple[int, int, int]) -> CheckResult:

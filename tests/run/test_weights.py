@@ -7,7 +7,7 @@ import pytest
 from firesteel.catalog import shipped
 from firesteel.edge.hub.cache import HubFile
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask, EngineName
 from firesteel.rules import propose
 from firesteel.run.fetch.weights import WeightsNeed, needed, packages, read_name, weights_needed
@@ -123,7 +123,7 @@ def test_a_name_with_label_and_revision() -> None:
 
 def test_every_recipe_says_what_it_wants() -> None:
     """A container's weights come from the Hub; of a recipe with a draft or a plugin that too."""
-    spark = host_at_rest(hardware("gb10"))
+    spark = idle_host(hardware("gb10"))
     by_name = {each.name: each for each in propose(shipped(), spark, Ask())}
     for name, proposal in by_name.items():
         found = weights_needed(proposal)

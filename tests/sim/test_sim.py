@@ -21,7 +21,7 @@ from firesteel.errors import UsageError
 from firesteel.facts import parse_gpus
 from firesteel.facts.host.memory_sample import (
     parse_buddyinfo,
-    parse_gpu_users,
+    parse_gpu_processes,
     parse_kernel_log,
     parse_pressure,
     parse_vmstat,
@@ -163,7 +163,7 @@ def test_nvidia_smi(sparks: Sparks) -> None:
 
     (gpu,) = parse_gpus(asked("--query-gpu=name,driver_version,compute_cap,memory.total"))
     assert gpu.is_gb10 and gpu.memory_bytes is None
-    (user,) = parse_gpu_users(asked("--query-compute-apps=pid,process_name,used_memory"))
+    (user,) = parse_gpu_processes(asked("--query-compute-apps=pid,process_name,used_memory"))
     assert (user.pid, user.used_bytes) == (77, 60 * GIB)
     assert nvidia_smi.answer(["--query-gpu=nonsense"], host.folder)[0] == 2
     inside = host.docker("run", "--rm", "--gpus", "all", "--entrypoint", "nvidia-smi", "any:1", "-L")
@@ -269,7 +269,7 @@ def test_boot_logs_read_as_the_engines_own(plain: Plain) -> None:
     logs: dict[EngineName, str] = {"llamacpp": llamacpp, "vllm": vllm}
     for engine, text in logs.items():
         assert "pretend" in text.splitlines()[0]
-        assert any(engines.phase(engine, line) for line in text.splitlines())
+        assert any(engines.start_progress(engine, line) for line in text.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_crash_with_its_own_line_and_code(sparks: Sparks) -> None:
     log = engine.log()
     assert lines[0] in log and "Available KV cache memory" not in log
     assert engine.client.returncode == 3
-    assert engines.complaint(log.splitlines()) is not None
+    assert engines.diagnose(log).cause is not None
 
 
 def test_an_oom_kill_is_137_and_in_the_kernels_log(sparks: Sparks) -> None:

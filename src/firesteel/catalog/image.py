@@ -26,7 +26,7 @@ from pydantic import AfterValidator, model_validator
 from firesteel import yaml_schema
 from firesteel.catalog.docker_options import plain_reference
 from firesteel.catalog.errors import mistake
-from firesteel.engines.schema.chronicle import EngineHistory, at
+from firesteel.engines.schema.history import EngineHistory, schema_at
 from firesteel.engines.schema.symbols import Schema
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.launch import EngineName
@@ -269,7 +269,7 @@ def with_learned(
         by_reference[_tagged(inspection.reference)] = image
         digests |= {digest: replace(image, floating=False) for digest in inspection.digests}
     releases = {
-        (history.engine, version): at(history, version)
+        (history.engine, version): schema_at(history, version)
         for history in histories
         for version in history.versions
     }

@@ -36,13 +36,13 @@ from firesteel.facts import (
     Tensor,
     Weights,
     architecture_of_config,
-    weigh,
+    sum_weights,
 )
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.facts.formats.ggml_types import GGML_TYPES
 from firesteel.facts.formats.safetensors import DTYPE_BITS
-from firesteel.facts.model.parameters import ParameterGroups, parameters
-from firesteel.facts.model.quantization import assumed_weights, quantization
+from firesteel.facts.model.parameters import ParameterGroups, parameters_of_config
+from firesteel.facts.model.quantization import read_quantization, weights_of_config
 
 DTYPES: dict[str, tuple[int, int]] = {
     **{name: (1, bits // 8) for name, bits in DTYPE_BITS.items() if bits % 8 == 0},
@@ -114,7 +114,7 @@ class Model:
 
     @cached_property
     def _parameters(self) -> ParameterGroups | None:
-        return parameters(self.schema.config) if self.schema.config is not None else None
+        return parameters_of_config(self.schema.config) if self.schema.config is not None else None
 
     @property
     def parameters(self) -> int | None:
@@ -191,7 +191,7 @@ LayerSchema = Annotated[FullSchema | SlidingSchema | LinearSchema | LatentSchema
 
 
 class StackSchema(yaml_schema.FileSchema):
-    """The layers in `of`, in that order, each of them `times` in a row, all that `repeat` times."""
+    """The layers in `of`, in that version_key, each of them `times` in a row, all that `repeat` times."""
 
     repeat: PositiveInt
     of: Annotated[tuple[LayerSchema, ...], Field(min_length=1)]
@@ -254,7 +254,7 @@ class WeightsSchema(yaml_schema.FileSchema):
 
     def weights(self) -> Weights:
         if self.tensors:
-            return weigh((group.tensor() for group in self.tensors), self.provenance, self.source)
+            return sum_weights((group.tensor() for group in self.tensors), self.provenance, self.source)
         tied = Role.HEAD not in self.bytes_by_role
         return Weights(self.bytes_by_role, self.provenance, self.source, tied_head=tied)
 
@@ -326,7 +326,7 @@ class ModelSchema(yaml_schema.FileSchema):
         assert counted is not None, "a file without weights has a config"
         config = self.quantization if self.quantization is not None else self.config
         source = "config.json" + ("" if self.quantization is None else " and hf_quant_config.json")
-        weights = _with_extras(assumed_weights(counted, quantization(config), source), self.besides)
+        weights = _with_extras(weights_of_config(counted, read_quantization(config), source), self.besides)
         return replace(weights, provenance="reported", source=self.assumes) if self.assumes else weights
 
 

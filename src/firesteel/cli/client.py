@@ -166,7 +166,7 @@ def _of_engine(model: str | None, context: int | None) -> _Taken:
 def _of_service(service: Service, context: int | None) -> ClientEndpoint:
     """Its own command says what it serves; what a recipe of its name adds is the model's own."""
     spec = service.spec
-    flags = engines.parse(spec.engine, spec.start).flags
+    flags = engines.parse_argv(spec.engine, spec.start).flags
     launch = Launch(spec.name, spec.model, spec.engine, flags=flags)
     try:
         way = library.propose(Ask(service.name), library.host("gb10"))[0]
@@ -175,7 +175,7 @@ def _of_service(service: Service, context: int | None) -> ClientEndpoint:
     planned = way.plan.cache.context if way else None
     key = KEY if spec.is_guarded_by_key else None
     found = ClientEndpoint(
-        f"{spec.url}/v1", spec.model, context or engines.served(launch).context or planned, key=key
+        f"{spec.url}/v1", spec.model, context or engines.served_capacity(launch).context or planned, key=key
     )
     return _able(found, launch, way)
 

@@ -95,12 +95,12 @@ def _counted(learned: Schema) -> str:
 
 
 def _known(home: Home, engine: EngineName, version: str) -> Schema | None:
-    found = schemas.schema(engine, version, learned_engines.books(home, engine))
+    found = schemas.find_schema(engine, version, learned_engines.books(home, engine))
     return found if found and found.is_exact else None
 
 
 def _show_known(home: Home, engine: EngineName, as_json: bool) -> None:
-    known = schemas.versions(engine, learned_engines.books(home, engine))
+    known = schemas.known_versions(engine, learned_engines.books(home, engine))
     if as_json:
         common.print_json(KnownJson(engine=engine, versions=list(known)))
     else:

@@ -183,7 +183,7 @@ def _around() -> PlanningContext:
 def _show_space(journal: Journal) -> int:
     """What would be tried, and what never."""
     base = library.propose(journal.ask, library.host())[0]
-    users = journal.wish.users or engines.served(base.plan.launch).users or 1
+    users = journal.wish.users or engines.served_capacity(base.plan.launch).users or 1
     space = make_search_space(base, journal.wish.goal, users, _around())
     rows = [
         (knob.name, ", ".join(knob.labels), knob.labels[at], knob.why)

@@ -1,13 +1,13 @@
-"""Words <-> flags, for any engine.
+"""Arguments <-> flags, for any engine.
 
-An engine's command line is a list of words; a Launch keeps it as a map, so that a rule can ask for
-one flag and a recipe can change one flag. `spell` writes the map down, `parse` reads words back as
-people type them. Between the two stands a `Grammar`: the few things about an engine that nobody can
-guess from the words (which short spellings exist, which flags take no value).
+An engine takes a list of arguments; a Launch holds them as a map, so that a rule can look up one flag and a
+recipe can change one flag. `format_flag` writes an entry of the map, `parse_argv` reads arguments back as
+people type them. A `Grammar` holds the few things about an engine that the arguments themselves do not show:
+which short spellings exist, which flags take no value.
 
-Whether an unknown flag takes a value cannot be known from the words alone: `--new-thing model` may be
-a switch and a model, or a flag and its value. The next word decides: one that starts with a dash is a
-flag (unless it is a negative number), any other is the value. Flags known to be switches never take it.
+Whether an unknown flag takes a value cannot be known from the arguments alone: `--new-thing model` may be a
+switch and a model, or a flag and its value. The next argument decides: one that starts with a dash is a flag
+(unless it is a negative number), any other is the value. Flags known to be switches never take it.
 """
 
 from __future__ import annotations
@@ -15,221 +15,221 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from firesteel.launch import FlagValue
 
 _NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\Z")
 _PORT = re.compile(r"[0-9]{1,5}\Z")
+_MAX_KEY_DEPTH = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What must be known of an engine to read its command line."""
+    """What must be known about an engine to parse its command line."""
 
-    model: tuple[str, ...]
+    model_flags: tuple[str, ...]
     """Flags that carry the model, the usual one first."""
-    name: str
-    """The flag that carries the name the server answers to."""
+    name_flag: str
+    """The flag that carries the name under which the model is served."""
     aliases: Mapping[str, str]
     """Spelling without its dashes -> the long spelling that every version takes."""
     switches: frozenset[str]
     """Flags that take no value."""
     lists: frozenset[str] = frozenset()
-    """Flags that take every word up to the next flag."""
-    glued: Mapping[str, str] = field(default_factory=dict)
+    """Flags that take every argument up to the next flag."""
+    attached: Mapping[str, str] = field(default_factory=dict)
     """Short flags whose value follows without a space: `-O3`."""
-    negatives: frozenset[str] = frozenset()
-    """Names that really begin with `no-` and are no twin of another flag."""
+    no_flags: frozenset[str] = frozenset()
+    """Flags whose own name begins with `no-`; they do not negate another flag."""
     positional_model: bool = False
-    equals: bool = True
+    allows_equals: bool = True
     """Whether `--flag=value` is legal."""
-    dotted: bool = False
+    allows_dots: bool = False
     """Whether `--flag.key value` sets one key of a JSON flag."""
-    abbreviates: frozenset[str] = frozenset()
-    """Every long flag that is known, where any beginning that fits no other will do; empty: none will."""
+    abbreviable: frozenset[str] = frozenset()
+    """The long flags that an unambiguous prefix may stand for; empty: the engine takes no abbreviations."""
     shortcuts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Flags that set one key of a JSON flag."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
-    """What the words after the program say."""
+class ParsedCommandLine:
+    """The arguments after the program, by meaning."""
 
     model: str = ""
     port: int | None = None
     flags: Mapping[str, FlagValue] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
     name: str | None = None
-    """The name the server answers to, when exactly one is given."""
-    at: Mapping[str, int] = field(default_factory=dict)
-    """Long flag name (and `model`) -> the index of its word, for pointing at it."""
-    upto: Mapping[str, int] = field(default_factory=dict)
-    """The same names -> the index after the last word that says it."""
+    """The name under which the model is served, when exactly one is given."""
+    starts: Mapping[str, int] = field(default_factory=dict)
+    """Long flag name (and `model`) -> the index of its argument, for pointing at it."""
+    ends: Mapping[str, int] = field(default_factory=dict)
+    """The same names -> the index after the last argument of the flag."""
 
 
-def names(text: str) -> frozenset[str]:
+def name_set(text: str) -> frozenset[str]:
+    """Names separated by white space."""
     return frozenset(text.split())
 
 
-def count(value: FlagValue | None) -> int | None:
-    """A whole number above zero, or None: engines take 0 and -1 for `you decide`."""
+def positive_int(value: FlagValue | None) -> int | None:
+    """A whole number above zero, or None: for engines 0 and -1 mean that they choose themselves."""
     return int(value) or None if isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value) else None
 
 
-def spell(grammar: Grammar, name: str, value: FlagValue) -> tuple[str, ...]:
-    """One flag -> the words that say it."""
+def format_flag(grammar: Grammar, name: str, value: FlagValue) -> tuple[str, ...]:
+    """The arguments that set one flag."""
     if value is True:
         return (f"--{name}",)
     if value is False:
         return (f"--no-{name}",)
     if isinstance(value, list) and name in grammar.lists:
-        return (f"--{name}", *(item if isinstance(item, str) else compact(item) for item in value))
+        return (f"--{name}", *(item if isinstance(item, str) else compact_json(item) for item in value))
     if isinstance(value, dict | list):
-        return (f"--{name}", compact(value))
-    if grammar.equals and (name in grammar.switches or name.startswith("no-") or _is_flag(value)):
+        return (f"--{name}", compact_json(value))
+    if grammar.allows_equals and (name in grammar.switches or name.startswith("no-") or _is_flag(value)):
         return (f"--{name}={value}",)
     return (f"--{name}", value)
 
 
-def written_out(grammar: Grammar, flags: Mapping[str, FlagValue]) -> Mapping[str, FlagValue]:
-    """The flags with every shortcut also in the JSON flag that it sets a key of."""
-    meant = dict(flags)
-    for short, (name, key) in grammar.shortcuts.items():
-        config = meant.get(name, {})
-        if short in flags and isinstance(config, dict):
-            meant[name] = {**config, key: flags[short]}
-    return meant
+def expand_shortcuts(grammar: Grammar, flags: Mapping[str, FlagValue]) -> Mapping[str, FlagValue]:
+    """The flags, with every shortcut also as the key of the JSON flag that it sets."""
+    expanded = dict(flags)
+    for shortcut, (name, key) in grammar.shortcuts.items():
+        config = expanded.get(name, {})
+        if shortcut in flags and isinstance(config, dict):
+            expanded[name] = {**config, key: flags[shortcut]}
+    return expanded
 
 
-def compact(value: object) -> str:
+def compact_json(value: object) -> str:
     """JSON without spaces, as engines print it."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def parse(grammar: Grammar, words: Sequence[str], *, default_host: str) -> Parsed:
-    """Words as typed -> model, port, name and flags. Never raises; a repeated flag's last value wins,
-    as it does in the engines. `default_host` is what firesteel writes itself and so leaves out."""
+def parse_argv(grammar: Grammar, arguments: Sequence[str], *, default_host: str) -> ParsedCommandLine:
+    """Arguments as typed -> model, port, name and flags. Never raises; the last value of a repeated flag
+    wins, as in the engines. `default_host` is what firesteel writes itself, so it is left out."""
     flags: dict[str, FlagValue] = {}
-    at: dict[str, int] = {}
-    loose: list[tuple[int, str]] = []
-    pairs = list(_pairs(grammar, words))
-    ends = [index for index, _, _ in pairs[1:]] + [len(words)] * bool(pairs)
-    upto: dict[str, int] = {}
-    for (index, name, value), end in zip(pairs, ends, strict=True):
+    starts: dict[str, int] = {}
+    ends: dict[str, int] = {}
+    positionals: list[tuple[int, str]] = []
+    for start, end, name, value in _split_arguments(grammar, arguments):
         if name is None:
-            loose.append((index, str(value)))
+            positionals.append((start, str(value)))
         else:
             _store(grammar, flags, name, value)
-            known = name.partition(".")[0] if grammar.dotted else name
-            at[known], upto[known] = index, end
-    return replace(_sort_out(grammar, flags, at, loose, default_host), upto=upto)
-
-
-def _sort_out(
-    grammar: Grammar,
-    flags: dict[str, FlagValue],
-    at: dict[str, int],
-    loose: list[tuple[int, str]],
-    default_host: str,
-) -> Parsed:
-    """Lift model, port and name out of the map: a Launch has fields for those."""
+            base = name.partition(".")[0] if grammar.allows_dots else name
+            starts[base], ends[base] = start, end
     model = ""
-    for flag in grammar.model:
-        value = flags.get(flag)
-        if isinstance(value, str) and not model:
-            model, at["model"] = value, at[flag]
+    for flag in grammar.model_flags:
+        if not model and isinstance(named := flags.get(flag), str):
+            model, starts["model"] = named, starts[flag]
             del flags[flag]
-    if grammar.positional_model and loose and not model:
-        at["model"], model = loose.pop(0)
-    port, name = flags.get("port"), flags.get(grammar.name)
-    if isinstance(port, str) and _PORT.match(port) and 0 < int(port) < 2**16:
-        del flags["port"]
-    else:
-        port = None
-    if isinstance(name, str) and name and "," not in name:
-        del flags[grammar.name]
-    else:
-        name = None
+    if grammar.positional_model and positionals and not model:
+        starts["model"], model = positionals.pop(0)
+    extra = tuple(argument for _, argument in positionals)
+    port, name = _pop_port(flags), _pop_name(grammar, flags)
     if flags.get("host") == default_host:
         del flags["host"]
-    extra = tuple(word for _, word in loose)
-    return Parsed(model, int(port) if port else None, flags, extra, name, at)
+    return ParsedCommandLine(model, port, flags, extra, name, starts, ends)
 
 
-def _pairs(grammar: Grammar, words: Sequence[str]) -> Iterator[tuple[int, str | None, FlagValue]]:
-    """(index of the word, flag name or None for a loose word, value)."""
+def _pop_port(flags: dict[str, FlagValue]) -> int | None:
+    port = flags.get("port")
+    if not isinstance(port, str) or not _PORT.match(port) or not 0 < int(port) < 2**16:
+        return None
+    del flags["port"]
+    return int(port)
+
+
+def _pop_name(grammar: Grammar, flags: dict[str, FlagValue]) -> str | None:
+    name = flags.get(grammar.name_flag)
+    if not isinstance(name, str) or not name or "," in name:
+        return None
+    del flags[grammar.name_flag]
+    return name
+
+
+def _split_arguments(
+    grammar: Grammar, arguments: Sequence[str]
+) -> Iterator[tuple[int, int, str | None, FlagValue]]:
+    """(first index, index after the last, flag name or None for a positional argument, value)."""
     index = 0
-    while index < len(words):
-        start, word = index, words[index]
+    while index < len(arguments):
+        start, argument = index, arguments[index]
         index += 1
-        if word == "--":
-            yield from ((at, None, words[at]) for at in range(index, len(words)))
+        if argument == "--":
+            yield from ((rest, rest + 1, None, arguments[rest]) for rest in range(index, len(arguments)))
             return
-        name, glued = _split(grammar, word)
+        name, attached = _split_flag(grammar, argument)
+        value: FlagValue = True
         if name is None:
-            yield start, None, word
-        elif glued is not None:
-            yield start, name, _value(glued)
-        elif name.startswith("no-") and name not in grammar.negatives:
-            yield start, name[3:], False
-        elif name in grammar.switches or index == len(words) or _is_flag(words[index]):
-            yield start, name, True
+            value = argument
+        elif attached is not None:
+            value = _parse_value(attached)
+        elif name.startswith("no-") and name not in grammar.no_flags:
+            name, value = name[3:], False
+        elif name in grammar.switches or index == len(arguments) or _is_flag(arguments[index]):
+            value = True
         elif name in grammar.lists:
-            end = index
-            while end < len(words) and not _is_flag(words[end]):
-                end += 1
-            yield start, name, _value(words[index]) if end == index + 1 else list(words[index:end])
-            index = end
+            first = index
+            while index < len(arguments) and not _is_flag(arguments[index]):
+                index += 1
+            value = _parse_value(arguments[first]) if index == first + 1 else list(arguments[first:index])
         else:
-            yield start, name, _value(words[index])
+            value = _parse_value(arguments[index])
             index += 1
+        yield start, index, name, value
 
 
-def _split(grammar: Grammar, word: str) -> tuple[str | None, str | None]:
-    """`--flag=value` -> (long name, value); (None, None) when the word is not a flag."""
-    if not _is_flag(word):
+def _split_flag(grammar: Grammar, argument: str) -> tuple[str | None, str | None]:
+    """`--flag=value` -> (long name, value); (None, None) when the argument is not a flag."""
+    if not _is_flag(argument):
         return None, None
-    if word[1] != "-" and word[1] in grammar.glued and len(word) > 2 and word[2] != ".":
-        return grammar.glued[word[1]], word[2:].removeprefix("=")
-    typed, equals, value = word.lstrip("-").partition("=")
-    if equals and not grammar.equals:
+    if argument[1] in grammar.attached and len(argument) > 2 and argument[2] != ".":
+        return grammar.attached[argument[1]], argument[2:].removeprefix("=")
+    typed, equals, value = argument.lstrip("-").partition("=")
+    if equals and not grammar.allows_equals:
         return None, None
-    first, dot, rest = typed.partition(".") if grammar.dotted else (typed, "", "")
-    if word.startswith("--"):
-        first = _whole(grammar, first.replace("_", "-"))
-    return grammar.aliases.get(first, first) + dot + rest, value if equals else None
+    base, dot, keys = typed.partition(".") if grammar.allows_dots else (typed, "", "")
+    if argument.startswith("--"):
+        base = _complete(grammar, base.replace("_", "-"))
+    return grammar.aliases.get(base, base) + dot + keys, value if equals else None
 
 
-def _whole(grammar: Grammar, typed: str) -> str:
-    """`gpu-mem` -> `gpu-memory-utilization`; the word itself when it is a flag, or could be several."""
-    if not grammar.abbreviates or typed in grammar.abbreviates or typed in grammar.aliases:
+def _complete(grammar: Grammar, typed: str) -> str:
+    """`gpu-mem` -> `gpu-memory-utilization`; the text itself when it is a flag, or could be several."""
+    if not grammar.abbreviable or typed in grammar.abbreviable or typed in grammar.aliases:
         return typed
-    meant = {grammar.aliases.get(name, name) for name in _beginning(grammar.abbreviates, typed)}
+    matches = {grammar.aliases.get(name, name) for name in _starting_with(grammar.abbreviable, typed)}
     if typed.startswith("no-"):
-        meant |= {f"no-{name}" for name in _beginning(grammar.switches, typed[3:])}
-    return meant.pop() if len(meant) == 1 else typed
+        matches |= {f"no-{name}" for name in _starting_with(grammar.switches, typed[3:])}
+    return matches.pop() if len(matches) == 1 else typed
 
 
 @lru_cache(maxsize=4096)
-def _beginning(flags: frozenset[str], typed: str) -> tuple[str, ...]:
-    return tuple(name for name in flags if name.startswith(typed))
+def _starting_with(flags: frozenset[str], prefix: str) -> tuple[str, ...]:
+    return tuple(name for name in flags if name.startswith(prefix))
 
 
-def _is_flag(word: str) -> bool:
-    return len(word) > 1 and word[0] == "-" and not _NEGATIVE.match(word) and not word[1].isspace()
+def _is_flag(argument: str) -> bool:
+    is_dashed = len(argument) > 1 and argument[0] == "-" and not argument[1].isspace()
+    return is_dashed and not _NEGATIVE.match(argument)
 
 
-def _value(text: str) -> FlagValue:
+def _parse_value(text: str) -> FlagValue:
     """A JSON object or list -> itself; all other text stays text."""
     if text[:1] not in ("{", "["):
         return text
-    value = _json(text)
+    value = _parse_json(text)
     return value if isinstance(value, dict | list) else text
 
 
-def _json(text: str) -> object:
+def _parse_json(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -238,23 +238,24 @@ def _json(text: str) -> object:
 
 def _store(grammar: Grammar, flags: dict[str, FlagValue], name: str, value: FlagValue) -> None:
     """Set a flag; `config.a.b` sets a key inside the JSON flag `config`, `config.a+` adds to a list."""
-    base, dot, rest = name.partition(".")
-    if not grammar.dotted or not dot:
+    base, dot, path = name.partition(".")
+    if not grammar.allows_dots or not dot:
         flags[name] = value
         return
-    adds = rest.endswith("+")
-    keys = rest.rstrip("+").split(".")[:20]
-    leaf: object = _json(value) if isinstance(value, str) else value
-    if adds:
-        leaf = value.split(",") if isinstance(value, str) else value
+    appends = path.endswith("+")
+    *parents, last = path.rstrip("+").split(".")[:_MAX_KEY_DEPTH]
+    leaf: object = value
+    if isinstance(value, str):
+        leaf = value.split(",") if appends else _parse_json(value)
+    # Copied level by level: the JSON given before may be shared with the caller.
     before = flags.get(base)
-    inside: dict[str, object] = dict(before) if isinstance(before, dict) else {}
-    flags[base] = inside
-    for key in keys[:-1]:
-        deeper = inside.get(key)
-        inside[key] = deeper = dict(deeper) if isinstance(deeper, dict) else {}
-        inside = deeper
-    known = inside.get(keys[-1])
-    inside[keys[-1]] = (
-        [*known, *leaf] if adds and isinstance(known, list) and isinstance(leaf, list) else leaf
-    )
+    config: dict[str, object] = dict(before) if isinstance(before, dict) else {}
+    flags[base] = config
+    for key in parents:
+        inner = config.get(key)
+        config[key] = inner = dict(inner) if isinstance(inner, dict) else {}
+        config = inner
+    known = config.get(last)
+    if appends and isinstance(known, list) and isinstance(leaf, list):
+        leaf = [*known, *leaf]
+    config[last] = leaf

@@ -1,63 +1,50 @@
-"""How much memory each engine sets aside for the past: KV pages, KV cells, recurrent state.
+"""How much memory each engine reserves for its KV cache: pages, cells, recurrent state.
 
-Attention keeps a key and a value a token and KV head; a sliding window stops growing at its width;
-linear attention keeps one state whatever the length. Engines round all three in their own way, and
-the rounding is not small: vLLM pads attention pages to the size of a recurrent state. `vllm_kv`,
-`llamacpp_kv` and `sglang_kv` follow them; this is the door.
+Attention keeps a key and a value per token and KV head; a sliding window stops growing at its width; linear
+attention keeps one state whatever the length. Engines round all three in their own way, and the rounding is
+not small: vLLM pads attention pages to the size of a recurrent state. The `kv_cache` module of each engine
+repeats its arithmetic; this one offers the same interface for all three.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from math import ceil
 
-from firesteel.engines.kv_dtypes import said
-from firesteel.engines.llamacpp.kv_cache import cells, compute_buffers
+from firesteel.engines.kv_dtypes import text_flag
+from firesteel.engines.llamacpp.kv_cache import compute_buffers, count_cells
 from firesteel.engines.sglang.kv_cache import sglang_pool
+from firesteel.engines.vllm.command_line import parse_size
 from firesteel.engines.vllm.kv_cache import ReportedKv, VllmPool, vllm_pool, vllm_pools
 from firesteel.engines.vllm.kv_settings import speculative_tokens
-from firesteel.engines.vllm.kv_specs import drafters, state_bytes, token_bytes
+from firesteel.engines.vllm.kv_specs import drafter_layers, state_bytes, token_bytes
 from firesteel.facts import Architecture
 from firesteel.facts.model.architecture import LinearAttention, Mamba2
 from firesteel.launch import Launch
 from firesteel.units import MIB
 
-__all__ = ["KvCache", "ReportedKv", "cache", "reported", "speculative_tokens"]
+__all__ = ["KvCache", "ReportedKv", "reported_kv", "size_kv_cache", "speculative_tokens"]
 
 _VLLM_SLACK = 1.02
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)")
-_UNITS = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "t": 10**12,
-    "K": 2**10,
-    "M": 2**20,
-    "G": 2**30,
-    "T": 2**40,
-}
-"""As vLLM reads sizes: small letters are decimal, capitals binary."""
+"""vLLM keeps one block empty, and an attention backend may want blocks of more than 16 tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class KvCache:
-    """What `users` sequences of `context` tokens take."""
+    """The cache for `users` sequences of `context` tokens."""
 
     bytes: int
     bytes_per_token: int
-    """Growth a token and sequence, once sliding windows are full."""
+    """Growth per token and sequence, once sliding windows are full."""
     state_bytes: int
-    """Of `bytes`, what does not grow with length."""
+    """The part of `bytes` that does not grow with length."""
     context: int
     users: int
     dtype: str
     block_bytes: int = 0
     """One block of vLLM's pool, in all layers; 0 for engines without a pool."""
     checkpoint_bytes: int = 0
-    """What llama.cpp copies to host memory to be able to go back: states and windows of one sequence."""
+    """A checkpoint of one sequence in host memory, with which llama.cpp can roll back: states and windows."""
     compute_bytes: tuple[int, int, int] | None = None
     """llama.cpp's compute buffers: least, likely and most; None for other engines."""
     pool: VllmPool | None = field(default=None, repr=False, compare=False)
@@ -65,78 +52,79 @@ class KvCache:
 
     @property
     def pool_bytes(self) -> int:
-        """What the engine takes, and is told to take, for `bytes`.
-
-        vLLM keeps one block empty, and an attention backend may ask for larger blocks than 16 tokens.
-        """
+        """What the engine reserves for `bytes`; a launch of vLLM sets this as `--kv-cache-memory-bytes`."""
         if not self.block_bytes:
             return self.bytes
         return ceil((self.bytes + self.block_bytes) * _VLLM_SLACK / MIB) * MIB
 
 
-def cache(launch: Launch, shape: Architecture, context: int, users: int) -> KvCache:
-    if launch.engine == "llamacpp":
-        return _llamacpp(launch, shape, context, users)
-    if launch.engine == "vllm":
-        return _vllm(launch, shape, context, users)
-    return _sglang(launch, shape, context, users)
+def size_kv_cache(launch: Launch, architecture: Architecture, context: int, users: int) -> KvCache:
+    """The KV cache that the launch needs."""
+    size = {"vllm": _size_vllm, "llamacpp": _size_llamacpp, "sglang": _size_sglang}[launch.engine]
+    return size(launch, architecture, context, users)
 
 
-def told_cache_bytes(launch: Launch) -> int | None:
-    """What `--kv-cache-memory-bytes` says; None when it is not given or cannot be read."""
-    given = launch.flags.get("kv-cache-memory-bytes")
-    found = _SIZE.fullmatch(given) if isinstance(given, str) else None
-    return int(float(found[1]) * _UNITS[found[2]]) if found else None
+def requested_kv_cache_bytes(launch: Launch) -> int | None:
+    """The value of `--kv-cache-memory-bytes`; None when it is missing or not a size."""
+    return parse_size(launch.flags.get("kv-cache-memory-bytes"))
 
 
-def reported(launch: Launch, shape: Architecture, context: int, pool_bytes: int) -> tuple[ReportedKv, ...]:
-    """What vLLM will print about a pool of this size: one answer, or the fewest and the most tokens.
+def reported_kv(
+    launch: Launch, architecture: Architecture, context: int, pool_bytes: int
+) -> tuple[ReportedKv, ...]:
+    """What vLLM will print about a pool of this size; empty for engines that print nothing like it.
 
-    Two answers where the release is not known; empty for engines that print no such thing.
+    Two reports, with the fewest and the most tokens, where the release is not known.
     """
     if launch.engine != "vllm":
         return ()
     auto = launch.flags.get("max-model-len") in ("-1", "auto")
-    said = [pool.reported(pool_bytes, auto=auto) for pool in vllm_pools(launch, shape, context)]
-    few, many = (pick(said, key=lambda one: one.tokens) for pick in (min, max))
-    return (few,) if few == many else (few, many)
+    reports = [pool.reported(pool_bytes, auto=auto) for pool in vllm_pools(launch, architecture, context)]
+    fewest = min(reports, key=lambda report: report.tokens)
+    most = max(reports, key=lambda report: report.tokens)
+    return (fewest,) if fewest == most else (fewest, most)
 
 
-def _vllm(launch: Launch, shape: Architecture, context: int, users: int) -> KvCache:
-    pool = vllm_pool(launch, shape, context)
+def _size_vllm(launch: Launch, architecture: Architecture, context: int, users: int) -> KvCache:
+    pool = vllm_pool(launch, architecture, context)
     settings = pool.settings
-    growing = sum(token_bytes(settings, layer) for layer in (*shape.layers, *drafters(settings, shape)))
+    growth = sum(
+        token_bytes(settings, layer)
+        for layer in (*architecture.layers, *drafter_layers(settings, architecture))
+    )
     states = sum(
-        state_bytes(settings, layer) for layer in shape.layers if isinstance(layer, LinearAttention | Mamba2)
+        state_bytes(settings, layer)
+        for layer in architecture.layers
+        if isinstance(layer, LinearAttention | Mamba2)
     )
     return KvCache(
         pool.request_bytes * users,
-        int(growing),
+        int(growth),
         states * users,
         context,
         users,
-        said(launch.flags, "kv-cache-dtype", "auto"),
+        text_flag(launch.flags, "kv-cache-dtype", "auto"),
         pool.block_bytes,
         pool=pool,
     )
 
 
-def _llamacpp(launch: Launch, shape: Architecture, context: int, users: int) -> KvCache:
-    held = cells(launch.flags, shape, context, users)
+def _size_llamacpp(launch: Launch, architecture: Architecture, context: int, users: int) -> KvCache:
+    cells = count_cells(launch.flags, architecture, context, users)
     return KvCache(
-        held.total,
-        int(held.growing),
-        held.states * users,
+        cells.total_bytes,
+        int(cells.bytes_per_cell),
+        cells.state_bytes * users,
         context,
         users,
-        said(launch.flags, "cache-type-k", "f16"),
-        checkpoint_bytes=held.checkpoint,
-        compute_bytes=compute_buffers(launch.flags, shape, context, users).band,
+        text_flag(launch.flags, "cache-type-k", "f16"),
+        checkpoint_bytes=cells.checkpoint_bytes,
+        compute_bytes=compute_buffers(launch.flags, architecture, context, users).band,
     )
 
 
-def _sglang(launch: Launch, shape: Architecture, context: int, users: int) -> KvCache:
-    pool = sglang_pool(launch.flags, shape, launch.version)
+def _size_sglang(launch: Launch, architecture: Architecture, context: int, users: int) -> KvCache:
+    pool = sglang_pool(launch.flags, architecture, launch.version)
     states = pool.state_bytes_for(users)
     return KvCache(
         pool.bytes_for(context * users) + states,
@@ -144,5 +132,5 @@ def _sglang(launch: Launch, shape: Architecture, context: int, users: int) -> Kv
         states,
         context,
         users,
-        said(launch.flags, "kv-cache-dtype", "auto"),
+        text_flag(launch.flags, "kv-cache-dtype", "auto"),
     )

@@ -1,13 +1,14 @@
-"""What a serving engine says of itself on `/metrics`: how much it has to do, and whether it gets on with it.
+"""How busy a serving engine is, by its `/metrics`: requests, tokens, cache use, and whether work goes on.
 
     activity(engine, text) -> Activity
 
-The names differ by engine, and over time: vLLM renamed the use of its cache after 0.11.0. What an engine does
-not tell is None. A page of another program gives an Activity that knows nothing.
+The names differ by engine, and over time: vLLM renamed the use of its cache after 0.11.0. A figure that an
+engine does not report is None. A page of another program gives an Activity in which everything is None.
 
-Token counters lag. llama.cpp counts a request's tokens when it ends, SGLang likewise, vLLM a prompt's when
-it is read to the end; so `pulse` takes together everything that moves while an engine works, calls to the
-model and the use of its cache included. Two equal pulses: nothing was done in between, as far as it says.
+Token counters lag. llama.cpp and SGLang count the tokens of a request when it ends, vLLM those of a prompt
+when it was read to the end. So `pulse` combines everything that changes while an engine works, calls to the
+model and the use of its cache included. Two equal pulses mean that nothing was done in between, as far as the
+engine reports it.
 
     vLLM       https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/v1/metrics/loggers.py      2026-11-15
     SGLang     https://github.com/sgl-project/sglang, python/sglang/srt/metrics/collector.py of 0.5.9;
@@ -18,22 +19,14 @@ model and the use of its cache included. Two equal pulses: nothing was done in b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from firesteel.engines import prometheus
 from firesteel.launch import EngineName
 
-MAX_CHARS = 4 * 2**20
-"""A page of vLLM with all its histograms has about 100,000."""
-_MAX_SERIES = 4096
-_LINE = re.compile(
-    r"^([A-Za-z_:][\w:]{0,99})(?:\{([^\n]{0,2000}?)\})? +([0-9.eE+-]{1,32}|\+?Inf|NaN)(?: +\d+)?$"
-)
-_RANKS = re.compile(r'(?:^|,)(?:tp_rank|pp_rank|moe_ep_rank|pid)="[^"]*"')
-"""The same requests, told by each part of one engine."""
-_SHARE = re.compile(r'(?:^|,)priority="[^"]+"')
-"""SGLang with priorities tells each priority's share, and the whole with an empty one."""
+_RANK_LABELS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank", "pid"})
+"""Samples that differ only in these report the same requests, once for each part of one engine."""
 
 _NAMES: Mapping[EngineName, Mapping[str, tuple[str, ...]]] = {
     "vllm": {
@@ -78,8 +71,8 @@ _PULSE: Mapping[EngineName, tuple[str, ...]] = {
         "llamacpp:spec_decode_num_draft_tokens_total",
     ),
 }  # fmt: skip
-_HIGHEST = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
-"""Shares, of which several engines behind one port do not make a sum."""
+_SHARES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
+"""Shares of a cache: of several engines behind one port the highest counts, not the sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,58 +82,48 @@ class Activity:
     generated_tokens: int | None = None
     prompt_tokens: int | None = None
     kv_usage: float | None = None
-    """0 to 1, of the engine that uses most of it."""
+    """0 to 1, of the engine with the fullest cache."""
     preemptions: int | None = None
-    """Requests that had to give their cache back and start again."""
+    """Requests that lost their cache to others and started again."""
     draft_tokens: int | None = None
     accepted_tokens: int | None = None
     corrupted: int | None = None
-    """Answers with NaN in their logits; only vLLM counts them, and only when told to."""
+    """Answers with NaN in their logits; only vLLM counts them, and only when configured to."""
     pulse: tuple[float, ...] = ()
-    """Everything that moves while it works."""
+    """Everything that changes while it works."""
 
     @property
     def requests(self) -> int | None:
-        """What it has to do; None: it does not say."""
+        """Running and waiting; None: not reported."""
         if self.running is None and self.waiting is None:
             return None
         return (self.running or 0) + (self.waiting or 0)
 
 
 def activity(engine: EngineName, text: str) -> Activity:
-    series = _series(text, {*_PULSE[engine], *(name for names in _NAMES[engine].values() for name in names)})
-    found = {
-        field: next((series[name] for name in names if name in series), None)
+    values = _values(text, {*_PULSE[engine], *(name for names in _NAMES[engine].values() for name in names)})
+    fields = {
+        field: next((values[name] for name in names if name in values), None)
         for field, names in _NAMES[engine].items()
     }
     counts = {
-        name: None if value is None else int(value) for name, value in found.items() if name != "kv_usage"
+        field: None if value is None else int(value) for field, value in fields.items() if field != "kv_usage"
     }
-    pulse = tuple(series[name] for name in _PULSE[engine] if name in series)
-    return Activity(**counts, kv_usage=found.get("kv_usage"), pulse=pulse)
+    pulse = tuple(values[name] for name in _PULSE[engine] if name in values)
+    return Activity(**counts, kv_usage=fields.get("kv_usage"), pulse=pulse)
 
 
-def _series(text: str, wanted: set[str]) -> dict[str, float]:
-    """Each wanted name with one number: the sum over engines behind this port, or the highest share."""
-    by_labels: dict[tuple[str, str], float] = {}
-    for line in text[:MAX_CHARS].splitlines():
-        match = _LINE.match(line) if line.partition("{")[0].partition(" ")[0] in wanted else None
-        value = _number(match[3]) if match else None
-        if match is None or value is None or _SHARE.search(match[2] or ""):
+def _values(text: str, names: set[str]) -> dict[str, float]:
+    """One number for each name: the sum over the engines behind this port, or the highest share."""
+    series: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+    for name, value, labels, _ in prometheus.parse(text, names):
+        # SGLang with priorities reports each priority's part, and the whole with an empty one.
+        # NaN and infinity mean that the engine does not know.
+        if labels.get("priority") or not abs(value) < 1e18:
             continue
-        key = match[1], _RANKS.sub("", match[2] or "")
-        if key in by_labels or len(by_labels) < _MAX_SERIES:
-            by_labels[key] = max(value, by_labels.get(key, value))
-    found: dict[str, float] = {}
-    for (name, _), value in by_labels.items():
-        found[name] = max(value, found.get(name, value)) if name in _HIGHEST else found.get(name, 0) + value
-    return found
-
-
-def _number(text: str) -> float | None:
-    """None for what is not a plain number: NaN says that nobody knows."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if abs(value) < 1e18 else None
+        key = name, frozenset(label for label in labels.items() if label[0] not in _RANK_LABELS)
+        series[key] = max(value, series.get(key, value))
+    values: dict[str, float] = {}
+    for (name, _), value in series.items():
+        values[name] = max(value, values.get(name, value)) if name in _SHARES else values.get(name, 0) + value
+    return values

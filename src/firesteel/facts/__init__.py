@@ -1,47 +1,48 @@
-"""What things are: hardware, hosts, model architectures, tensors and the headers that name them.
+"""Facts about hardware, hosts, model architectures, tensors and checkpoint headers.
 
 Pure: bytes and text in, values out. A fact has a source; what is not known is None, never a guess.
-Never reads a file of the user, the network, the clock or the environment: callers hand those in.
-`safetensors` and `gguf` are the header readers. `facts.parameters` and `facts.quantization` (what a config
-alone tells of the bytes) are doors of their own, and so are `facts.hardware` and `facts.evidence`: they read
-YAML, and a keeper must not carry that.
+Never reads a user's file, the network, the clock or the environment: callers pass those in.
+Names load when they are first used. `facts.host.hardware` and `facts.evidence` are imported by their own
+path: they need pydantic and YAML, which a supervisor must not load.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from firesteel.facts.formats import gguf, safetensors
-from firesteel.facts.formats.byte_source import BadHeader, ByteSource, MemorySource, cut_short
-from firesteel.facts.formats.gguf import ArrayInfo, GgufHeader
-from firesteel.facts.formats.gguf_architecture import architecture_of as architecture_of_gguf
-from firesteel.facts.host.host import Gpu, Host, Meminfo, keep_free_bytes, parse_gpus, parse_meminfo
-from firesteel.facts.host.memory_sample import (
-    GpuProcess,
-    KernelEvent,
-    MemorySample,
-    Pressure,
-    Shm,
-    StallPressure,
-)
-from firesteel.facts.model.architecture import (
-    Architecture,
-    ChunkedAttention,
-    CompressedAttention,
-    FullAttention,
-    Indexer,
-    LatentAttention,
-    Layer,
-    LinearAttention,
-    Mamba2,
-    NoCache,
-    SharedKv,
-    SlidingAttention,
-    SparseAttention,
-    UnknownArchitecture,
-)
-from firesteel.facts.model.checkpoint import Checkpoint
-from firesteel.facts.model.config import architecture as architecture_of_config
-from firesteel.facts.model.roles import role_of
-from firesteel.facts.model.tensors import Provenance, Role, Tensor, Weights, weigh
+from firesteel.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from firesteel.facts.formats.byte_source import BadHeader, ByteSource, MemorySource, truncated
+    from firesteel.facts.formats.gguf import ArrayInfo, GgufHeader
+    from firesteel.facts.formats.gguf_architecture import architecture_of_gguf
+    from firesteel.facts.host.host import Gpu, Host, Meminfo, keep_free_bytes, parse_gpus, parse_meminfo
+    from firesteel.facts.host.memory_sample import (
+        GpuProcess,
+        KernelEvent,
+        MemorySample,
+        Pressure,
+        Shm,
+        StallCounters,
+    )
+    from firesteel.facts.model.architecture import (
+        Architecture,
+        ChunkedAttention,
+        CompressedAttention,
+        FullAttention,
+        Indexer,
+        LatentAttention,
+        Layer,
+        LinearAttention,
+        Mamba2,
+        NoCache,
+        SharedKv,
+        SlidingAttention,
+        SparseAttention,
+        UnknownArchitecture,
+    )
+    from firesteel.facts.model.checkpoint import Checkpoint
+    from firesteel.facts.model.config import architecture_of_config
+    from firesteel.facts.model.roles import role_of
+    from firesteel.facts.model.tensors import Provenance, Role, Tensor, Weights, sum_weights
 
 __all__ = [
     "Architecture",
@@ -73,18 +74,38 @@ __all__ = [
     "Shm",
     "SlidingAttention",
     "SparseAttention",
-    "StallPressure",
+    "StallCounters",
     "Tensor",
     "UnknownArchitecture",
     "Weights",
     "architecture_of_config",
     "architecture_of_gguf",
-    "cut_short",
-    "gguf",
     "keep_free_bytes",
     "parse_gpus",
     "parse_meminfo",
     "role_of",
-    "safetensors",
-    "weigh",
+    "sum_weights",
+    "truncated",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "formats.byte_source": ("BadHeader", "ByteSource", "MemorySource", "truncated"),
+        "formats.gguf": ("ArrayInfo", "GgufHeader"),
+        "formats.gguf_architecture": ("architecture_of_gguf",),
+        "host.host": ("Gpu", "Host", "Meminfo", "keep_free_bytes", "parse_gpus", "parse_meminfo"),
+        "host.memory_sample": (
+            "GpuProcess", "KernelEvent", "MemorySample", "Pressure", "Shm", "StallCounters",
+        ),
+        "model.architecture": (
+            "Architecture", "ChunkedAttention", "CompressedAttention", "FullAttention", "Indexer",
+            "LatentAttention", "Layer", "LinearAttention", "Mamba2", "NoCache", "SharedKv",
+            "SlidingAttention", "SparseAttention", "UnknownArchitecture",
+        ),
+        "model.checkpoint": ("Checkpoint",),
+        "model.config": ("architecture_of_config",),
+        "model.roles": ("role_of",),
+        "model.tensors": ("Provenance", "Role", "Tensor", "Weights", "sum_weights"),
+    },
+)  # fmt: skip

@@ -1,7 +1,7 @@
-"""Where a figure comes from: a page, the day it was seen, and how far it can be trusted.
+"""Where a figure comes from: a page, the day it was seen, and how reliable it is.
 
-Hardware, image, recipe and rule files all write their sources this way, so a face can show them
-all this way. A figure without a source is an error of the file, not a figure.
+Hardware, image, recipe and rule files have the same schema for sources, so user interfaces can show them
+alike. A figure without a source is an error in the file.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from pydantic import AfterValidator, Field
 from firesteel.yaml_schema import FileSchema
 
 Confidence = Literal["measured", "reported", "claimed"]
-"""measured: a log or a benchmark shows it. reported: users or documents agree on it.
-claimed: one voice says so."""
+"""measured: a log or a benchmark shows it. reported: users or documents agree on it. claimed: one report."""
 
 
 def _is_address(text: str) -> str:
@@ -28,7 +27,7 @@ class Evidence(FileSchema):
     url: Annotated[str, AfterValidator(_is_address)]
     seen: date
     note: str | None = None
-    """What the page says that matters here, when the address does not make it plain."""
+    """What the page has to say about the figure, where the address does not show it."""
 
 
 Sources = Annotated[tuple[Evidence, ...], Field(min_length=1)]

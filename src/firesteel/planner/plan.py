@@ -81,16 +81,16 @@ def plan(
 
 def _plan(launch: Launch, shape: Architecture, weights: Weights, host: Host) -> Plan:
     """Before anything is said of flags: those cover what the whole plan needs."""
-    offered = engines.served(launch)
+    offered = engines.served_capacity(launch)
     context, users = offered.context or shape.max_context, offered.users or 1
     has_whole_experts = launch.flags.get("enable-expert-parallel") is True
     check_even_split(shape, launch.sparks, weights, has_whole_experts)
     part = split_shape(shape, launch.sparks)
-    kv = engines.cache(launch, part, context, users)
+    kv = engines.size_kv_cache(launch, part, context, users)
     home, held = pool(launch, host), loaded_weights(launch, shape, weights)
-    told = engines.told_cache_bytes(launch)
+    told = engines.requested_kv_cache_bytes(launch)
     memory = account(launch, part, _one_part(held, launch.sparks), kv, home, told)
-    printed = engines.reported(launch, part, context, kv.pool_bytes if told is None else told)
+    printed = engines.reported_kv(launch, part, context, kv.pool_bytes if told is None else told)
     speed = predict_speed(launch, shape, held.weights, kv, home)
     return Plan(launch, host, shape, weights, memory, kv, speed, _notes(launch, weights, home), printed)
 
@@ -125,7 +125,7 @@ def largest_context(plan: Plan) -> int | None:
     part = split_shape(plan.shape, plan.launch.sparks)
 
     def fits(thousands: int) -> bool:
-        return _grows(engines.cache(plan.launch, part, thousands * 1024, plan.cache.users)) <= spare
+        return _grows(engines.size_kv_cache(plan.launch, part, thousands * 1024, plan.cache.users)) <= spare
 
     # The cache never shrinks as the context grows, so the last that fits can be found by halves.
     return 1024 * bisect(range(1, plan.cache.context // 1024 + 1), False, key=lambda n: not fits(n)) or None
@@ -142,7 +142,7 @@ def longest_context(plan: Plan) -> int:
     part = split_shape(plan.shape, plan.launch.sparks)
 
     def fits(thousands: int) -> bool:
-        return _grows(engines.cache(plan.launch, part, thousands * 1024, 1)) <= spare
+        return _grows(engines.size_kv_cache(plan.launch, part, thousands * 1024, 1)) <= spare
 
     return 1024 * bisect(range(1, plan.shape.max_context // 1024 + 1), False, key=lambda n: not fits(n))
 

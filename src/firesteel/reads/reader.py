@@ -230,7 +230,7 @@ class LaunchReader:
         version: str | None = None,
     ) -> ReadLaunch:
         texts = tuple(word.text for word in command.args)
-        parsed = engines.parse(command.engine, texts, contained=container is not None)
+        parsed = engines.parse_argv(command.engine, texts, contained=container is not None)
         words = {**words, **_flag_words(command.args, parsed)}
         if command.program_words or "image" in words:
             words["program"] = command.program_words or words["image"]
@@ -289,12 +289,13 @@ def _env_words(env: Mapping[str, Words]) -> dict[str, Words]:
     return {f"env:{name}": words for name, words in env.items()}
 
 
-def _flag_words(args: Words, parsed: engines.Parsed) -> dict[str, Words]:
+def _flag_words(args: Words, parsed: engines.ParsedCommandLine) -> dict[str, Words]:
     words = {
-        f"flag:{name}": args[index : parsed.upto.get(name, index + 1)] for name, index in parsed.at.items()
+        f"flag:{name}": args[index : parsed.ends.get(name, index + 1)]
+        for name, index in parsed.starts.items()
     }
-    if "model" in parsed.at:
-        words["model"] = args[parsed.at["model"] :][:1]
+    if "model" in parsed.starts:
+        words["model"] = args[parsed.starts["model"] :][:1]
         words.pop("flag:model", None)
     return words
 
@@ -331,9 +332,9 @@ def _mistaken_program(engine: EngineName, words: tuple[str, ...]) -> tuple[str, 
     return words[:1] if engine == "vllm" and words[:1] in (("vllm",), ("serve",)) else ()
 
 
-def _first_name(engine: EngineName, parsed: engines.Parsed) -> str:
+def _first_name(engine: EngineName, parsed: engines.ParsedCommandLine) -> str:
     """The first of several names: vLLM takes a list of them, llama.cpp a comma-separated string."""
-    names = parsed.flags.get(engines.grammar(engine).name)
+    names = parsed.flags.get(engines.grammar(engine).name_flag)
     if isinstance(names, str):
         return names.partition(",")[0]
     return str(names[0]) if isinstance(names, list) and names else ""
@@ -353,10 +354,10 @@ def _name(served_name: str, container: Container | None) -> tuple[str, Container
 
 
 def _with_default_host(
-    engine: EngineName, parsed: engines.Parsed, container: Container | None
+    engine: EngineName, parsed: engines.ParsedCommandLine, container: Container | None
 ) -> Mapping[str, FlagValue]:
     """SGLang listens on 127.0.0.1 by default, also in a container, where nobody can reach it."""
-    if engine == "sglang" and container is not None and "host" not in parsed.at:
+    if engine == "sglang" and container is not None and "host" not in parsed.starts:
         return {**parsed.flags, "host": "127.0.0.1"}
     return parsed.flags
 

@@ -64,7 +64,7 @@ def _arguments(document: Node, recipe: Recipe, launch: Launch) -> Iterator[Word]
     sizes = engines.size_flags(recipe.engine, recipe.context, recipe.users)
     flags += [(name, value, _word_at(document, "serves")) for name, value in sizes.items()]
     for name, value, near in flags:
-        yield from (implied_word(word, near) for word in engines.spell(recipe.engine, name, value))
+        yield from (implied_word(word, near) for word in engines.format_flag(recipe.engine, name, value))
 
 
 def _environment(document: Node) -> Iterator[tuple[str, Word]]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from firesteel.engines.flags import names
+from firesteel.engines.flags import name_set
 from firesteel.reads import programs, variables
 from firesteel.reads.docker import DockerOption
 from firesteel.reads.engine_start import EngineStart
@@ -67,7 +67,7 @@ class _Runtime:
 
 _VLLM = _Runtime(
     ("vllm", "serve"),
-    names(
+    name_set(
         "port host gpu_memory_utilization max_model_len max_num_batched_tokens max_num_seqs served_model_name"
         " dtype quantization kv_cache_dtype otlp_traces_endpoint api_key attention_backend load_format"
         " reasoning_parser tool_call_parser chat_template speculative_config tokenizer_mode block_size seed"
@@ -81,7 +81,7 @@ _VLLM = _Runtime(
         " prefill_compute_half_life prefill_schedule_interval max_parallel_prefills decode_refill_target"
         " jit_monitor_mode"
     ),
-    names(
+    name_set(
         "async_scheduling disable_custom_all_reduce enable_auto_tool_choice enable_chunked_prefill"
         " enable_flashinfer_autotune enable_force_include_usage enable_mamba_shared_prefix_checkpoint"
         " enable_prefix_caching enable_prompt_tokens_details enable_request_id_headers enforce_eager"
@@ -92,14 +92,14 @@ _VLLM = _Runtime(
         "pipeline_parallel": "-pp",
         "data_parallel": "--data-parallel-size",
     },
-    names(
+    name_set(
         "async_scheduling enable_chunked_prefill enable_flashinfer_autotune enable_prefix_caching"
         " scheduler_reserve_full_isl"
     ),
 )
 _SGLANG = _Runtime(
     ("sglang", "serve"),
-    names(
+    name_set(
         "port host served_model_name dtype quantization kv_cache_dtype tokenizer_path api_key"
         " attention_backend load_format revision model_type max_total_tokens random_seed reasoning_parser"
         " tool_call_parser mm_feature_transport speculative_algorithm speculative_draft_model_path"
@@ -108,7 +108,7 @@ _SGLANG = _Runtime(
         " cuda_graph_max_bs_decode torch_compile_max_bs num_continuous_decode_steps fp8_gemm_backend"
         " fp4_gemm_backend moe_runner_backend mamba_ssm_dtype mamba_full_memory_ratio"
     ),
-    names(
+    name_set(
         "disable_prefill_cuda_graph disable_radix_cache enable_decoder_swa_bounded_replay"
         " enable_dp_attention enable_torch_compile trust_remote_code"
     ),
@@ -124,11 +124,11 @@ _SGLANG = _Runtime(
 )
 _LLAMACPP = _Runtime(
     ("llama-server",),
-    names(
+    name_set(
         "port host ctx_size n_gpu_layers parallel threads chat_template reasoning_format split_mode api_key"
         " top_p top_k min_p presence_penalty flash_attn"
     ),
-    names("cont_batching no_webui jinja"),
+    name_set("cont_batching no_webui jinja"),
     {"served_model_name": "--alias", "temperature": "--temp", "max_model_len": "--ctx-size"},
 )
 _RUNTIMES = {

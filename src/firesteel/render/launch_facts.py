@@ -98,7 +98,7 @@ def flag_comments(launch: Launch, facts: LaunchFacts) -> dict[str, str]:
     return {
         spelled[0]: why
         for name, why in facts.flag_reasons.items()
-        if name in launch.flags and (spelled := engines.spell(launch.engine, name, launch.flags[name]))
+        if name in launch.flags and (spelled := engines.format_flag(launch.engine, name, launch.flags[name]))
     }
 
 

@@ -14,7 +14,7 @@ from itertools import groupby
 from packaging.version import Version
 
 from firesteel import catalog, yaml_schema
-from firesteel.engines.schema.releases import versions
+from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
 from firesteel.reads import read
 from firesteel.rules.context import Context
@@ -108,5 +108,5 @@ def _spans(outcomes: Iterable[tuple[str, Outcome]]) -> Iterator[SupportRange]:
 @cache
 def _minors() -> tuple[str, ...]:
     """The last release of each minor of vLLM that has an image for a GB10, oldest first."""
-    known = [version for version in versions("vllm") if Version(version) >= _IMAGE_SINCE]
+    known = [version for version in known_versions("vllm") if Version(version) >= _IMAGE_SINCE]
     return tuple({Version(version).release[:2]: version for version in known}.values())

@@ -65,7 +65,7 @@ class Context:
     @property
     def flags(self) -> Mapping[str, FlagValue]:
         """The launch's flags, with shortcuts expanded."""
-        return engines.written_out(self.launch)
+        return engines.expand_shortcuts(self.launch)
 
     @property
     def is_assumed(self) -> bool:

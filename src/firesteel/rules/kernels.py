@@ -15,9 +15,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from firesteel.engines.flags import names
-from firesteel.engines.schema.chronicle import order
-from firesteel.engines.schema.releases import lived, versions
+from firesteel.engines.flags import name_set
+from firesteel.engines.schema.history import version_key
+from firesteel.engines.schema.releases import known_versions, release_ranges
 from firesteel.launch import EngineName
 from firesteel.rules.context import Context, Match, is_final
 
@@ -38,8 +38,8 @@ _FORMATS = {
     "FP8": re.compile("(?<![a-z0-9])fp8(?![a-z])", re.IGNORECASE),
 }
 _EXPERTS = {
-    "NVFP4": names("auto b12x cutlass emulation flashinfer_b12x flashinfer_cutlass humming marlin"),
-    "FP8": names("aiter auto cutlass deep_gemm flashinfer_cutlass hpc humming marlin triton"),
+    "NVFP4": name_set("auto b12x cutlass emulation flashinfer_b12x flashinfer_cutlass humming marlin"),
+    "FP8": name_set("aiter auto cutlass deep_gemm flashinfer_cutlass hpc humming marlin triton"),
 }
 """Backends that can run experts of a format on compute capability 12.x; vLLM fails with any other."""
 
@@ -152,7 +152,7 @@ def experts_without_kernel(context: Context) -> list[Match]:
     return [
         Match(key, shown, name, kind)
         for key, shown, name in chosen
-        if name not in _EXPERTS[kind] and lived("vllm", "--moe-backend", name)
+        if name not in _EXPERTS[kind] and release_ranges("vllm", "--moe-backend", name)
     ]
 
 
@@ -178,25 +178,27 @@ def _choices(context: Context, flag: str, inside: str | None = None) -> Iterator
 def unregistered_parsers(context: Context) -> list[Match]:
     """Parsers that this release does not register, without a plugin that adds them."""
     engine, version, parsers = context.launch.engine, context.launch.version, list(_parsers(context))
-    if not parsers or version is None or version not in versions(engine):
+    if not parsers or version is None or version not in known_versions(engine):
         return []
     return [
         Match(f"flag:{flag}", f"--{flag} {name}", name, _alternative(engine, flag, name))
         for flag, name in parsers
         if is_final(name)
-        and lived(engine, f"--{flag}")
+        and release_ranges(engine, f"--{flag}")
         and not accepts_value(engine, version, f"--{flag}", name)
     ]
 
 
 def accepts_value(engine: EngineName, version: str, symbol: str, value: str) -> bool:
     """Whether a known release accepts this value of a flag or key."""
-    now, spans = order(version), lived(engine, symbol, value)
-    return any(order(first) <= now and (last is None or now <= order(last)) for first, last in spans)
+    now, spans = version_key(version), release_ranges(engine, symbol, value)
+    return any(
+        version_key(first) <= now and (last is None or now <= version_key(last)) for first, last in spans
+    )
 
 
 def availability(engine: EngineName, symbol: str, value: str) -> str:
-    spans = lived(engine, symbol, value)
+    spans = release_ranges(engine, symbol, value)
     if not spans:
         return "no release had it"
     return f"first in {spans[0][0]}" if spans[-1][1] is None else f"last in {spans[-1][1]}"

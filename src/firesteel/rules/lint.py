@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from firesteel.catalog import Images
-from firesteel.engines.schema.releases import versions
+from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName
 from firesteel.reads import ReadLaunch, SourceFile, mentions, scan, source_file
@@ -122,7 +122,7 @@ def engine_version(text: str) -> tuple[EngineName, str]:
 def release(engine: EngineName | None, text: str) -> str:
     """The release that a version means: `v0.26` is the last known 0.26."""
     recognized, plain = engine_version(text)
-    known = versions(engine or recognized)
+    known = known_versions(engine or recognized)
     if plain in known or (engine or recognized) == "llamacpp":
         return plain
     patches = [version for version in known if version.startswith(f"{plain}.")]

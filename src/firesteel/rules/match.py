@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 from firesteel import engines
 from firesteel.catalog import is_upstream, plain_reference
-from firesteel.engines import compact
+from firesteel.engines import compact_json
 from firesteel.launch import FlagValue, Launch
 from firesteel.reads import is_shell
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match, as_number, as_text, is_final
@@ -168,14 +168,14 @@ def _lower(texts: Iterable[str]) -> set[str]:
 
 
 def _plain(value: object) -> str:
-    return compact(value) if isinstance(value, dict | list) else as_text(value)
+    return compact_json(value) if isinstance(value, dict | list) else as_text(value)
 
 
 def _shown(launch: Launch, name: str, key: str | None, value: object) -> str:
     given: FlagValue = launch.flags[name]
     if key and isinstance(given, dict):
-        return f"--{name} with {compact(key)}: {compact(value)}"[:_MAX_SHOWN]
-    return " ".join(engines.spell(launch.engine, name, given))[:_MAX_SHOWN]
+        return f"--{name} with {compact_json(key)}: {compact_json(value)}"[:_MAX_SHOWN]
+    return " ".join(engines.format_flag(launch.engine, name, given))[:_MAX_SHOWN]
 
 
 def _environment(patterns: Iterable[str], launch: Launch) -> Iterator[Match]:

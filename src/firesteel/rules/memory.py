@@ -13,7 +13,7 @@ from dataclasses import replace
 from firesteel import catalog, engines
 from firesteel.catalog import Model
 from firesteel.errors import FiresteelError
-from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Launch
 from firesteel.planner import Plan, plan
 from firesteel.rules.context import Context, Match
@@ -44,7 +44,7 @@ def too_large(context: Context) -> list[Match]:
     if model is None or context.hardware is None or not _is_decidable(context):
         return []
     try:
-        machine = host_at_rest(hardware(context.hardware))
+        machine = idle_host(hardware(context.hardware))
         planned = plan(_for_one(context.launch), model.architecture, model.weights, machine)
     except FiresteelError:
         return []
@@ -93,7 +93,7 @@ def _is_split(context: Context) -> bool:
 
 def _for_one(launch: Launch) -> Launch:
     """The same launch for one request at a time."""
-    if launch.engine != "vllm" or not engines.served(launch).users:
+    if launch.engine != "vllm" or not engines.served_capacity(launch).users:
         return launch
     return replace(launch, flags={**launch.flags, "max-num-seqs": "1"})
 

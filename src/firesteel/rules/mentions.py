@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 
-from firesteel.engines.schema.releases import lived
+from firesteel.engines.schema.releases import release_ranges
 from firesteel.launch import EngineName, Launch
 from firesteel.reads import Mention
 from firesteel.rules.check import Finding, check
@@ -41,7 +41,11 @@ def _notes(mention: Mention, hardware: str | None) -> Iterator[Finding]:
         return
     for engine, findings in by_engine.items():
         for finding in findings[:1]:
-            if is_flag and finding.rule in _GENERAL_RULES and not lived(engine, f"--{mention.key[5:]}"):
+            if (
+                is_flag
+                and finding.rule in _GENERAL_RULES
+                and not release_ranges(engine, f"--{mention.key[5:]}")
+            ):
                 continue
             says = f"{finding.says} (checked against {engine} {NEWEST_KNOWN[engine]})"
             yield replace(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from firesteel.engines.schema.releases import schema
-from firesteel.engines.schema.resolve import Ambiguous, resolve
+from firesteel.engines.schema.releases import find_schema
+from firesteel.engines.schema.resolve import AmbiguousFlag, resolve_flag
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match
 
 _DOCKER_ONLY = frozenset({
@@ -22,13 +22,13 @@ def docker_options_after_image(context: Context) -> list[Match]:
     options = {name: _typed(name) for name in context.launch.flags if name in _DOCKER_ONLY}
     if context.launch.container is None or not options or engine == "llamacpp":
         return []  # llama.cpp has short flags too: `-p` is a prompt
-    newest = schema(engine, NEWEST_KNOWN[engine])
+    newest = find_schema(engine, NEWEST_KNOWN[engine])
     if newest is None:
         return []
     return [
         Match(f"flag:{name}", typed, typed, name)
         for name, typed in options.items()
-        if isinstance(found := resolve(newest, typed), Ambiguous) or found is None
+        if isinstance(found := resolve_flag(newest, typed), AmbiguousFlag) or found is None
     ]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from firesteel import catalog as catalog_room
 from firesteel import engines
 from firesteel.catalog import Catalog, Image, Images, Model, Recipe
-from firesteel.engines.schema.releases import versions
+from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import DoesNotFit, HostNotReady, Stopped, UsageError
 from firesteel.facts import Checkpoint, Host, Weights
 from firesteel.facts.formats.byte_source import one_line
@@ -212,7 +212,7 @@ def _with_a_release(engine: EngineName, has_gpu: bool, images: Images, ask: Ask)
     """Where no recipe names an image for the engine, the newest release that is known is taken."""
     if ask.version or not has_gpu or _image(engine, has_gpu, images, None):
         return ask
-    return replace(ask, version=versions(engine)[-1])
+    return replace(ask, version=known_versions(engine)[-1])
 
 
 def _image(engine: EngineName, has_gpu: bool, images: Images, version: str | None) -> Image | None:

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from firesteel.catalog.image import is_upstream
-from firesteel.engines.schema.chronicle import order
-from firesteel.engines.schema.releases import lived, schema, versions
-from firesteel.engines.schema.resolve import Ambiguous, key, resolve
+from firesteel.engines.schema.history import version_key
+from firesteel.engines.schema.releases import find_schema, known_versions, release_ranges
+from firesteel.engines.schema.resolve import AmbiguousFlag, resolve_flag, resolve_key
 from firesteel.engines.schema.symbols import Flag, Schema
 from firesteel.launch import EngineName, FlagValue
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match, is_final
@@ -40,7 +40,7 @@ def _release(context: Context) -> Schema | None:
     if container and container.program[:2] == ("sglang", "serve"):
         return None  # it passes models that are not LLMs to another parser
     learned = context.releases.get((context.launch.engine, version))
-    known = learned or schema(context.launch.engine, version)
+    known = learned or find_schema(context.launch.engine, version)
     return known if known and known.is_exact else None
 
 
@@ -51,16 +51,16 @@ def unknown_flags(context: Context) -> list[Match]:
 
 def _unknown_flags(context: Context, known: Schema) -> Iterator[Match]:
     for name in context.launch.flags.keys() - {"help", "version"}:
-        resolved = resolve(known, f"--{name}")
+        resolved = resolve_flag(known, f"--{name}")
         if resolved is None and _FLAG_NAME.fullmatch(name):
             near = get_close_matches(name, known.flags, n=1, cutoff=0.75)
             reason = _availability(known, f"--{name}") or (
                 f"did you mean `--{near[0]}`?"
                 if near
-                else f"no release since {versions(known.engine)[0]} had it"
+                else f"no release since {known_versions(known.engine)[0]} had it"
             )
             yield Match(f"flag:{name}", f"--{name}", name, f"{known.engine} {known.version}: {reason}")
-        elif isinstance(resolved, Ambiguous):
+        elif isinstance(resolved, AmbiguousFlag):
             yield Match(
                 f"flag:{name}", f"--{name}", name, f"it may be any of {', '.join(resolved.spellings[:3])}"
             )
@@ -71,10 +71,10 @@ def misspelt_flags(context: Context) -> list[Match]:
     container, engine = context.launch.container, context.launch.engine
     if context.version is not None or (container and not is_upstream(container.image)):
         return []
-    newest = schema(engine, NEWEST_KNOWN[engine])
+    newest = find_schema(engine, NEWEST_KNOWN[engine])
     matches = []
     for name in context.launch.flags if newest else ():
-        if newest is None or resolve(newest, f"--{name}") or lived(engine, f"--{name}"):
+        if newest is None or resolve_flag(newest, f"--{name}") or release_ranges(engine, f"--{name}"):
             continue
         near = get_close_matches(name, newest.flags, n=1, cutoff=0.85)
         matches += [Match(f"flag:{name}", f"--{name}", name, near[0])] if near else []
@@ -86,7 +86,7 @@ def stray_arguments(context: Context) -> list[Match]:
     known = _release(context)
     if known is None or known.engine == "llamacpp" or not context.launch.model:
         return []
-    if any(resolve(known, f"--{name}") is None for name in context.launch.flags):
+    if any(resolve_flag(known, f"--{name}") is None for name in context.launch.flags):
         return []
     plain = [argument for argument in context.launch.extra if _PLAIN_ARGUMENT.fullmatch(argument)]
     return [Match("program", f"`{argument}` stands alone", argument, argument) for argument in plain[:3]]
@@ -113,7 +113,7 @@ def _refused_values(context: Context, known: Schema) -> Iterator[Match]:
             yield Match(f"flag:{name}", shown.rstrip(), shown.rstrip(), wrong)
         if isinstance(given, dict):
             for json_key in given:
-                if is_final(json_key) and key(known, name, (json_key,)) == "unknown":
+                if is_final(json_key) and resolve_key(known, name, (json_key,)) == "unknown":
                     reason = _availability(known, f"{flag.value.config}.{json_key}") or "no release had it"
                     shown = f'"{json_key}" in --{name}'
                     yield Match(f"flag:{name}", shown, shown, reason)
@@ -155,15 +155,15 @@ def _availability(known: Schema, symbol: str, value: str | None = None) -> str:
     A custom build may lack what its release has, and a release newer than all known ones may lack what the
     newest of those still had.
     """
-    spans = lived(known.engine, symbol, value)
+    spans = release_ranges(known.engine, symbol, value)
     if not spans:
         return ""
-    now, newest = order(known.version), versions(known.engine)[-1]
+    now, newest = version_key(known.version), known_versions(known.engine)[-1]
     for first, last in spans:
-        if order(first) <= now and (last is None or now <= order(last)):
+        if version_key(first) <= now and (last is None or now <= version_key(last)):
             return (
                 f"last in {newest}"
-                if now > order(newest)
+                if now > version_key(newest)
                 else f"in its release since {first}, not in this build"
             )
     first, last = spans[0][0], spans[-1][1]

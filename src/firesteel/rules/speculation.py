@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
-from firesteel.engines.schema.releases import versions
+from firesteel.engines.schema.releases import known_versions
 from firesteel.rules.context import Context, Match
 from firesteel.rules.kernels import accepts_value, availability
 
@@ -30,7 +30,7 @@ def _config(context: Context) -> dict[str, object]:
 def method_is_unknown(context: Context) -> list[Match]:
     """A method that this release does not have; vLLM's list is closed."""
     method, version = _config(context).get("method"), context.launch.version
-    if version not in versions("vllm") or not isinstance(method, str) or not _WORD.match(method):
+    if version not in known_versions("vllm") or not isinstance(method, str) or not _WORD.match(method):
         return []
     if accepts_value("vllm", version, _METHOD, method):
         return []

@@ -44,7 +44,7 @@ def of_service(service: Service, expect: Expected, plan: Plan | None, host: Host
         host=host_of(host),
         plan=plan_of(plan) if plan else _promised(expect),
     )
-    users = engines.served(plan.launch).users if plan else None
+    users = engines.served_capacity(plan.launch).users if plan else None
     return FoundSubject(subject, expect.context, users)
 
 

@@ -17,7 +17,7 @@ def texts(wish: TuneOptions) -> tuple[Text, ...]:
 
 
 def offered(base: Proposal) -> int:
-    return engines.served(base.plan.launch).users or 1
+    return engines.served_capacity(base.plan.launch).users or 1
 
 
 def users(wish: TuneOptions, base: Proposal) -> int:

@@ -26,7 +26,7 @@ def tuned_name(name: str) -> str:
 def recipe_text(base: Recipe, best: Proposal, why: Mapping[str, str], note: str) -> str:
     """`why`: by flag, what is said of those that were changed."""
     launch = best.plan.launch
-    offered = engines.served(launch)
+    offered = engines.served_capacity(launch)
     context, users = offered.context or base.context, offered.users or base.users
     sized = engines.size_flags(base.engine, context, users)
     flags = {

@@ -22,7 +22,7 @@ from firesteel import engines
 from firesteel.bench.values import Text
 from firesteel.catalog import Images, Recipe
 from firesteel.edge.embedded import server
-from firesteel.engines.schema.releases import around, newest
+from firesteel.engines.schema.releases import nearest_schemas, newest_schema
 from firesteel.engines.schema.symbols import Schema
 from firesteel.errors import FiresteelError
 from firesteel.facts import Role
@@ -268,7 +268,9 @@ def _takes(base: Proposal, flag: str, value: str | None = None) -> bool:
 def _releases(base: Proposal) -> tuple[Schema, ...]:
     """The release, or its neighbours; an image that moves is judged as the newest, as the rules do."""
     launch = base.plan.launch
-    return around(launch.engine, launch.version) if launch.version else (newest(launch.engine),)
+    return (
+        nearest_schemas(launch.engine, launch.version) if launch.version else (newest_schema(launch.engine),)
+    )
 
 
 def _default(base: Proposal, flag: str) -> str | None:
@@ -290,7 +292,7 @@ def _speculation(base: Proposal, recipes: Iterable[Recipe]) -> Knob | None:
 
 def _speculation_vllm(base: Proposal, recipes: Iterable[Recipe]) -> Knob | None:
     launch = base.plan.launch
-    own = engines.written_out(launch).get("speculative-config")
+    own = engines.expand_shortcuts(launch).get("speculative-config")
     config = own if isinstance(own, dict) else _elsewhere(base, recipes)
     if config is None or not _takes(base, "speculative-config"):
         return None
@@ -350,7 +352,7 @@ def _speculation_sglang(launch: Launch) -> Knob | None:
 
 def _sequences(launch: Launch, goal: Goal, users: int) -> Knob | None:
     """How many at once; never fewer than are to be served, but for throughput, where waiting may pay."""
-    offered = engines.served(launch)
+    offered = engines.served_capacity(launch)
     if offered.context is None or offered.users is None:
         return None
     least = users // 2 if goal == "throughput" and users >= 4 else users

@@ -33,7 +33,7 @@ from firesteel.cli.output.documents import (
     SpeedJson,
     UpJson,
 )
-from firesteel.engines import told_cache_bytes
+from firesteel.engines import requested_kv_cache_bytes
 from firesteel.errors import FiresteelError
 from firesteel.facts import Host
 from firesteel.facts.evidence import Evidence
@@ -103,7 +103,7 @@ def launch_json(launch: Launch) -> LaunchJson:
 
 def _cache_json(plan: Plan) -> CacheJson:
     cache, pool = plan.cache, plan.cache.pool
-    told = told_cache_bytes(plan.launch)
+    told = requested_kv_cache_bytes(plan.launch)
     return CacheJson(
         bytes=cache.bytes,
         bytes_per_token=cache.bytes_per_token,
@@ -115,7 +115,10 @@ def _cache_json(plan: Plan) -> CacheJson:
         block_bytes=pool.block_bytes if pool else None,
         groups=[
             CacheGroupJson(
-                kind=group.kind, layers=group.layers, block_tokens=group.block, page_bytes=group.page
+                kind=group.kind,
+                layers=group.layers,
+                block_tokens=group.block_size,
+                page_bytes=group.page_bytes,
             )
             for group in (pool.groups if pool else ())
         ],

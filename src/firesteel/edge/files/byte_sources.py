@@ -12,7 +12,7 @@ from typing import Self
 
 from firesteel.edge.http.download import Deadline, get
 from firesteel.errors import FiresteelError
-from firesteel.facts import cut_short
+from firesteel.facts import truncated
 
 _FRONT_BYTES = 2**20
 
@@ -33,7 +33,7 @@ class FileSource:
 
     def read(self, start: int, length: int) -> bytes:
         if start < 0 or length < 0 or start + length > self.size:
-            raise cut_short(self.name)
+            raise truncated(self.name)
         return os.pread(self._fd, length, start)
 
     def __enter__(self) -> Self:
@@ -67,10 +67,10 @@ class UrlSource:
 
     def read(self, start: int, length: int) -> bytes:
         if start < 0 or length < 0 or start + length > self.size:
-            raise cut_short(self.name)
+            raise truncated(self.name)
         if start + length <= len(self._front):
             return self._front[start : start + length]
         data = self._get(start, length)
         if len(data) != length:
-            raise cut_short(self.name)
+            raise truncated(self.name)
         return data

@@ -25,18 +25,14 @@ from firesteel.facts import (
     Weights,
     architecture_of_config,
     architecture_of_gguf,
-    weigh,
+    sum_weights,
 )
 from firesteel.facts.formats import gguf, safetensors
 from firesteel.facts.model.architecture import UnknownArchitecture
-from firesteel.facts.model.parameters import parameters
-from firesteel.facts.model.quantization import (
-    Quantization,
-    UnknownQuantization,
-    assumed_weights,
-    quantization,
-)
+from firesteel.facts.model.parameters import parameters_of_config
+from firesteel.facts.model.quantization import Quantization, read_quantization, weights_of_config
 from firesteel.facts.model.typical import heavier_weights, is_gguf, typical_weights
+from firesteel.facts.model.weight_format import UnknownQuantization
 
 __all__ = ["is_hub_id", "is_path", "open_hub", "open_path"]
 
@@ -68,17 +64,17 @@ def _open_config(path: Path, quant: str | None) -> Checkpoint:
     """A config alone: bytes are assumed, from its own quantization or from the usual layout of a label."""
     config = _json(path.name, _text_of(path))
     beside = path.with_name("hf_quant_config.json")
-    shape, sizes = architecture_of_config(config), parameters(config)
-    said = quantization(config)
+    shape, sizes = architecture_of_config(config), parameters_of_config(config)
+    said = read_quantization(config)
     if said is None and beside.exists():
-        said = quantization(_json(beside.name, _text_of(beside)))
+        said = read_quantization(_json(beside.name, _text_of(beside)))
     calibrated = said.kv_cache_dtype if said else None
     name = path.parent.name if path.name == "config.json" else path.stem
     if quant is not None:
         weights = typical_weights(sizes, quant, path.name)
     else:
         _insist_on_format(name, said is not None)
-        weights = assumed_weights(sizes, said, f"{path.name}{'' if said else ', as BF16'}")
+        weights = weights_of_config(sizes, said, f"{path.name}{'' if said else ', as BF16'}")
     form: Literal["gguf", "safetensors"] = "gguf" if quant and is_gguf(quant) else "safetensors"
     heavier = heavier_weights(sizes, quant, path.name) if quant else None
     return Checkpoint(name, name, form, str(path), shape, weights, sizes.unknown, calibrated, heavier)
@@ -119,7 +115,7 @@ def _open_gguf(path: Path) -> Checkpoint:
             return files.enter_context(FileSource(path.with_name(name)))
 
         header = gguf.read_split(part(path.name), part)
-    weights = weigh(header.tensors, "counted", f"the header of {path.name}")
+    weights = sum_weights(header.tensors, "counted", f"the header of {path.name}")
     _insist_on_tensors(path.name, weights)
     return Checkpoint(path.stem, str(path), "gguf", str(path), architecture_of_gguf(header), weights)
 
@@ -177,7 +173,7 @@ def _read_safetensors(
         tensors = safetensors.read_shards(index, shard, layers)
     else:
         tensors = safetensors.read_header(shard("model.safetensors"), layers)
-    weights = weigh(tensors, "counted", f"the headers of {model}")
+    weights = sum_weights(tensors, "counted", f"the headers of {model}")
     _insist_on_tensors(model, weights)
     try:
         said = _quantization(told, text)
@@ -197,7 +193,7 @@ def _insist_on_tensors(name: str, weights: Weights) -> None:
 def _insist_on_this_model(model: str, weights: Weights, config: object, said: Quantization | None) -> None:
     """Files and config may come from two models; what the config does not size says nothing."""
     try:
-        assumed = assumed_weights(parameters(config), said).total_bytes
+        assumed = weights_of_config(parameters_of_config(config), said).total_bytes
     except UnknownArchitecture:
         return
     if not 0.05 < weights.total_bytes / assumed < 20:
@@ -210,7 +206,7 @@ def _insist_on_this_model(model: str, weights: Weights, config: object, said: Qu
 
 def _quantization(config: object, text: Callable[[str], str | None]) -> Quantization | None:
     """What the config says, or the file that ModelOpt puts beside it."""
-    said = quantization(config)
+    said = read_quantization(config)
     if said is None and (beside := text("hf_quant_config.json")):
-        said = quantization(_json("hf_quant_config.json", beside))
+        said = read_quantization(_json("hf_quant_config.json", beside))
     return said

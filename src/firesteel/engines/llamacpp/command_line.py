@@ -1,9 +1,9 @@
-"""How llama.cpp is told things: `llama-server --model FILE.gguf --flag value`.
+"""The command line of llama.cpp: `llama-server --model FILE.gguf --flag value`.
 
 A model is a file (`--model`) or a Hub repository with a quantization (`--hf-repo org/repo:Q4_K_M`); one
-file of a repository is chosen with the flag `hf-file`. There is no `--flag=value`: such a word is an
-error to llama-server, so it is read as a loose word. `--ctx-size` is the whole KV cache: with `--parallel N`
-it is split into N equal parts, unless `--kv-unified` lets all users share it.
+file of a repository is chosen with the flag `hf-file`. There is no `--flag=value`: llama-server
+refuses such an argument, so it is read as a positional one. `--ctx-size` is the whole KV cache: with
+`--parallel N` it is split into N equal parts, unless `--kv-unified` lets all users share it.
 Seen in `common/arg.cpp` and `tools/server/README.md` up to 2026-10; `--flag=value` refused: build 11191.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from firesteel.engines.flags import Grammar, count, names
+from firesteel.engines.flags import Grammar, name_set, positive_int
 from firesteel.launch import FlagValue
 
 PROGRAM: tuple[str, ...] = ("llama-server",)
@@ -20,10 +20,10 @@ DEFAULT_PORT = 8080
 """Upstream announced 9931 for a later build (ggml-org/llama.cpp#26508); firesteel always writes `--port`."""
 
 GRAMMAR = Grammar(
-    model=("model", "hf-repo"),
-    name="alias",
-    equals=False,
-    negatives=frozenset({"no-host"}),
+    model_flags=("model", "hf-repo"),
+    name_flag="alias",
+    allows_equals=False,
+    no_flags=frozenset({"no-host"}),
     aliases={
         "C": "cpu-mask",
         "Cr": "cpu-range",
@@ -97,7 +97,7 @@ GRAMMAR = Grammar(
         "ub": "ubatch-size",
         "v": "verbose",
     },
-    switches=names(
+    switches=name_set(
         """
         agent cache-idle-slots cache-prompt check-tensors cont-batching context-shift cpu-moe cpu-moe-draft
         direct-io embedding embeddings escape ignore-eos jinja kv-offload kv-unified list-devices log-disable
@@ -112,7 +112,7 @@ GRAMMAR = Grammar(
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?\Z")
 
 
-def model_words(model: str) -> tuple[str, ...]:
+def model_arguments(model: str) -> tuple[str, ...]:
     return ("--hf-repo" if is_hub_id(model) else "--model", model)
 
 
@@ -125,9 +125,9 @@ def size_flags(context: int, users: int) -> dict[str, FlagValue]:
     return {"ctx-size": str(context * users), "parallel": str(users)}
 
 
-def served(flags: Mapping[str, FlagValue]) -> tuple[int | None, int | None]:
+def served_capacity(flags: Mapping[str, FlagValue]) -> tuple[int | None, int | None]:
     """With no `--parallel`, slots are automatic and share the cache: each may use all of it."""
-    total, users = count(flags.get("ctx-size")), count(flags.get("parallel"))
+    total, users = positive_int(flags.get("ctx-size")), positive_int(flags.get("parallel"))
     if total and users and flags.get("kv-unified") is not True:
         return total // users or None, users
     return total, users

@@ -1,13 +1,13 @@
-"""What `llama-server --help` prints -> its Schema.
+"""The output of `llama-server --help` -> its Schema.
 
-For an image whose build nobody read from its sources: a fork, or a build newer than what is known. llama.cpp
-prints every option with its spellings, its hint and its help text in columns:
+For an image with a build that is not known from its sources: a fork, or a newer build. llama.cpp prints every
+option with its spellings, its hint and its help text in columns:
 
     -c,    --ctx-size N                     size of the prompt context (default: 0, 0 = loaded from model)
                                             (env: LLAMA_ARG_CTX_SIZE)
 
-The help does not say which values are refused, so every value is taken as open; the sources say more, and
-where they are known they go first. Seen in b11549.
+The help does not show which values are refused, so any value is accepted; the sources show more, and are
+preferred where they are known. Seen in b11549.
 """
 
 from __future__ import annotations
@@ -15,28 +15,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from firesteel.engines.schema.self_check import moved, self_check
+from firesteel.engines.schema.self_check import layout_changed, self_check
 from firesteel.engines.schema.symbols import Flag, Schema, Value
 
 ENGINE = "llama.cpp"
 _COLUMN = 40
-"""Where help texts stand; longer spellings have a line of their own."""
+"""Where help texts start; longer spellings have a line of their own."""
 _SPELLING = re.compile(r"(-{1,2}[A-Za-z0-9][\w.-]*)(,?)\s*")
-_SURE = ("model", "ctx-size", "port", "host", "flash-attn", "parallel", "cache-type-k")
+_REQUIRED_FLAGS = ("model", "ctx-size", "port", "host", "flash-attn", "parallel", "cache-type-k")
 
 
 def learn(version: str, text: str) -> Schema:
     """Raises FiresteelError, naming what is missing, rather than give half a schema."""
     if not re.search(r"^-{1,2}\w", text, re.MULTILINE):
-        raise moved(ENGINE, "a list of options in `llama-server --help`", version)
+        raise layout_changed(ENGINE, "a list of options in `llama-server --help`", version)
     flags = {flag.name: flag for head, about in _options(text) for flag in _flag(head, about)}
     variables = {name: flag.value for flag in flags.values() for name in flag.variables}
     schema = Schema("llamacpp", version, flags, {}, variables)
-    return self_check(schema, ENGINE, sure=_SURE, flags=120, variables=40, named=("cache-type-k",))
+    return self_check(
+        schema, ENGINE, required=_REQUIRED_FLAGS, flags=120, variables=40, named=("cache-type-k",)
+    )
 
 
 def _options(text: str) -> Iterator[tuple[str, str]]:
-    """Each option's spellings and hint, and its help text in one line."""
+    """The spellings and hint of each option, and its help text in one line."""
     head, about = "", [""]
     for line in text.splitlines():
         if line.startswith("-") and not line.startswith("-----"):
@@ -59,11 +61,11 @@ def _cut(line: str) -> tuple[str, bool, str]:
 
 
 def _flag(head: str, about: str) -> Iterator[Flag]:
-    """One flag, or none for an option that only says that it is gone."""
+    """One flag, or none for an option that was removed."""
     names, hint = _spellings(head)
     if not names or "argument has been removed" in about:
         return
-    positives, negatives = (names, ()) if hint else _sides(names)
+    positives, negatives = (names, ()) if hint else _split_negatives(names)
     first = next((name for name in positives if name.startswith("--")), positives[0])
     yield Flag(
         first.lstrip("-"),
@@ -78,31 +80,31 @@ def _flag(head: str, about: str) -> Iterator[Flag]:
 
 def _spellings(head: str) -> tuple[tuple[str, ...], str]:
     names: list[str] = []
-    at = 0
-    while match := _SPELLING.match(head, at):
+    position = 0
+    while match := _SPELLING.match(head, position):
         names.append(match[1])
-        at = match.end()
+        position = match.end()
         if not match[2]:
             break
-    return tuple(names), head[at:].strip()
+    return tuple(names), head[position:].strip()
 
 
-def _sides(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A switch prints the spellings that say yes, then those that say no, without a word between: the second
-    list begins at `--no-x`, or at the short spelling before it."""
-    twin = next((i for i, name in enumerate(names) if name.startswith("--no-") and i), None)
-    if twin is None:
+def _split_negatives(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A switch prints its own spellings, then those that negate it, with nothing between: the second list
+    begins at `--no-x`, or at the short spelling before it."""
+    first = next((index for index, name in enumerate(names) if name.startswith("--no-") and index), None)
+    if first is None:
         return names, ()
-    is_short = not names[twin - 1].startswith("--") and any(
-        name.startswith("--") for name in names[: twin - 1]
+    is_short = not names[first - 1].startswith("--") and any(
+        name.startswith("--") for name in names[: first - 1]
     )
-    start = twin - 1 if is_short else twin
-    return names[:start], names[start:]
+    first -= is_short
+    return names[:first], names[first:]
 
 
 def _values(hint: str, about: str) -> tuple[str, ...]:
     """The names that the hint or the text lists: `[on|off|auto]`, `{none,layer}`, `allowed values: a, b`."""
     listed = re.fullmatch(r"[\[{<]([\w.+-]+(?:[|,][\w.+-]+)+)[\]}>]", hint)
-    told = re.search(r"allowed values: ([\w.+-]+(?:, [\w.+-]+)*)", about)
-    words = re.split(r"[|,]", listed[1]) if listed else told[1].split(", ") if told else []
-    return tuple(sorted(words))
+    allowed = re.search(r"allowed values: ([\w.+-]+(?:, [\w.+-]+)*)", about)
+    values = re.split(r"[|,]", listed[1]) if listed else allowed[1].split(", ") if allowed else []
+    return tuple(sorted(values))

@@ -1,10 +1,10 @@
 """The sources of a llama.cpp build -> its Schema.
 
 Every option of every llama.cpp program is one `add_opt(common_arg(...))` in `common/arg.cpp`: its spellings,
-for a switch also the spellings that say no, a hint and a help text, and a small function whose parameters
-tell what the option takes. Chained calls say which programs have it and which environment variable sets it.
-llama-server has what is common to all and what names it. Options that only say "has been removed" are left
-out. Seen in b4806 to b11549.
+for a switch also the spellings that negate it, a hint and a help text, and a small function whose parameters
+show what the option takes. Chained calls name the programs that have it and the environment variable that
+sets it. llama-server has the common options and those that name it. Options that only report "has been
+removed" are left out. Seen in b4806 to b11549.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from firesteel.engines.schema.self_check import moved, self_check
+from firesteel.engines.schema.self_check import layout_changed, self_check
 from firesteel.engines.schema.symbols import Flag, Kind, Schema, Takes, Value
 
 ENGINE = "llama.cpp"
@@ -21,8 +21,8 @@ _OPTION = re.compile(r"\badd_opt\(\s*common_arg\(")
 _COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)\'|[(){}\[\],]')
-_SURE = ("model", "ctx-size", "port", "host", "flash-attn", "parallel", "cache-type-k")
-_TRUTHS = {
+_REQUIRED_FLAGS = ("model", "ctx-size", "port", "host", "flash-attn", "parallel", "cache-type-k")
+_BOOLEAN_WORDS = {
     "is_truthy": ("1", "enabled", "on", "true"),
     "is_falsey": ("0", "disabled", "false", "off"),
     "is_autoy": ("-1", "auto"),
@@ -32,14 +32,14 @@ _SERVER = "LLAMA_EXAMPLE_SERVER"
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """The arguments of one `common_arg(...)`, and what is chained after it."""
+    """The arguments of one `common_arg(...)`, and the calls chained after it."""
 
     parts: tuple[str, ...]
     chained: str
 
 
-def wanted(path: str) -> bool:
-    """In a checkout, or vendored in some package's folder."""
+def is_relevant(path: str) -> bool:
+    """In a checkout, or vendored in the folder of some package."""
     return path.endswith(("common/arg.cpp", "common/speculative.cpp"))
 
 
@@ -47,11 +47,13 @@ def learn(version: str, files: Mapping[str, str]) -> Schema:
     """Raises FiresteelError, naming what moved, rather than give half a schema."""
     text = _COMMENT.sub(lambda match: match[1] or "", "\n".join(files.values()))
     if not _OPTION.search(text):
-        raise moved(ENGINE, "`add_opt(common_arg(` in common/arg.cpp", version)
+        raise layout_changed(ENGINE, "`add_opt(common_arg(` in common/arg.cpp", version)
     flags = {flag.name: flag for option in _options(text) for flag in _flag(option, text)}
     variables = {name: flag.value for flag in flags.values() for name in flag.variables}
     schema = Schema("llamacpp", version, flags, {}, variables)
-    return self_check(schema, ENGINE, sure=_SURE, flags=120, variables=40, named=("cache-type-k",))
+    return self_check(
+        schema, ENGINE, required=_REQUIRED_FLAGS, flags=120, variables=40, named=("cache-type-k",)
+    )
 
 
 def _options(text: str) -> Iterator[_Option]:
@@ -62,18 +64,18 @@ def _options(text: str) -> Iterator[_Option]:
 
 
 def _parts(text: str, start: int) -> tuple[list[str], int]:
-    """The arguments of a call whose `(` stands just before `start`, and where its `)` ends."""
+    """The arguments of a call whose `(` is just before `start`, and the position after its `)`."""
     parts: list[str] = []
     begin, depth = start, 0
     for token in _TOKEN.finditer(text, start):
-        mark = token[0]
-        if mark in ("(", "{", "["):
+        symbol = token[0]
+        if symbol in ("(", "{", "["):
             depth += 1
-        elif mark in (")", "}", "]"):
+        elif symbol in (")", "}", "]"):
             if depth == 0:
                 return [*parts, text[begin : token.start()].strip()], token.end()
             depth -= 1
-        elif mark == "," and depth == 0:
+        elif symbol == "," and depth == 0:
             parts.append(text[begin : token.start()].strip())
             begin = token.end()
     return parts, len(text)
@@ -83,15 +85,19 @@ def _flag(option: _Option, text: str) -> Iterator[Flag]:
     """One flag, or none when llama-server does not have it."""
     names = _STRING.findall(option.parts[0])
     body = option.parts[-1]
-    if not names or not _is_for_server(option.chained, text) or _is_removed(option):
+    if (
+        not names
+        or not _is_for_server(option.chained, text)
+        or any("argument has been removed" in part or "arg_removed(" in part for part in option.parts)
+    ):
         return
     first = next((name for name in names if name.startswith("--")), names[0])
     negatives = _STRING.findall(option.parts[1]) if option.parts[1].startswith("{") else []
-    takes, kind = _taken(body)
-    words, is_whole = _values(body, text)
+    takes, kind = _parameter(body)
+    values, is_complete = _values(body, text)
     yield Flag(
         first.lstrip("-"),
-        Value(kind, tuple(sorted(words)), open=not is_whole),
+        Value(kind, tuple(sorted(values)), open=not is_complete),
         takes,
         tuple(name for name in names if name != first),
         tuple(negatives),
@@ -108,7 +114,7 @@ def _is_for_server(chained: str, text: str) -> bool:
 
 
 def _programs(chained: str, setter: str, text: str) -> str | None:
-    """The programs that a chained call names, written out or as a list that has a name."""
+    """The programs that a chained call names, literally or through a named list."""
     match = re.search(rf"{setter}\((?:\{{([^}}]*)\}}|(\w+))\)", chained)
     if not match:
         return None
@@ -116,11 +122,7 @@ def _programs(chained: str, setter: str, text: str) -> str | None:
     return listed[1] if listed else match[1] or ""
 
 
-def _is_removed(option: _Option) -> bool:
-    return any("argument has been removed" in part or "arg_removed(" in part for part in option.parts)
-
-
-def _taken(body: str) -> tuple[Takes, Kind]:
+def _parameter(body: str) -> tuple[Takes, Kind]:
     """From the parameters of the function: none, an int, a bool, a string, or two strings."""
     head = body.partition("{")[0]
     texts = head.count("std::string")
@@ -132,17 +134,17 @@ def _taken(body: str) -> tuple[Takes, Kind]:
 
 
 def _values(body: str, text: str) -> tuple[set[str], bool]:
-    """The words that the function compares its value with, and whether it refuses all others."""
+    """The texts that the function compares its value with, and whether it refuses all others."""
     if "kv_cache_type_from_str" in body:
         listed = re.search(r"kv_cache_types\s*=\s*\{([^}]*)\}", text)
-        words = {name.lower() for name in re.findall(r"GGML_TYPE_(\w+)", listed[1])} if listed else set()
-        return words, bool(words)
+        types = {name.lower() for name in re.findall(r"GGML_TYPE_(\w+)", listed[1])} if listed else set()
+        return types, bool(types)
     if "common_speculative_types_from_names" in body:
         return set(re.findall(r'case COMMON_SPECULATIVE_TYPE_\w+:\s*return "([^"]+)"', text)), False
-    words = set(re.findall(r'\bvalue\s*==\s*"([^"]*)"', body))
-    for name, truths in _TRUTHS.items():
+    values = set(re.findall(r'\bvalue\s*==\s*"([^"]*)"', body))
+    for name, accepted in _BOOLEAN_WORDS.items():
         if f"{name}(value)" in body:
-            words |= set(truths)
+            values |= set(accepted)
     refuses = re.search(r"else\s*\{\s*throw\b", body) is not None
     reads_more = re.search(r"\bsto[ifld]+\(|parse_|split|fopen|ifstream|_from_(name|str)\(", body) is not None
-    return words, bool(words) and refuses and not reads_more
+    return values, bool(values) and refuses and not reads_more

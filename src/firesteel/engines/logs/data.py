@@ -1,8 +1,8 @@
-"""What is known of engines' words, as data: `data/logs/*.yaml`.
+"""The schema of the known log lines, `data/logs/*.yaml`.
 
-A line is known by a `sign`, plain text that must be in it, before any `pattern` looks at it: plain text is
-found fast in a hundred megabytes, and a pattern only ever sees lines it was written for. What a pattern
-captures by name can be used in the words that are shown.
+A line is recognized by a `sign`, plain text that must be in it, before any `pattern` is tried: plain text is
+found fast in a hundred megabytes, and a pattern only ever sees lines that it was written for. Named groups of
+a pattern can be used in the text that is shown.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from firesteel.facts.evidence import Sources
 from firesteel.launch import EngineName
 
 Stage = Literal["process", "download", "weights", "compile", "kv", "graphs", "warm", "listening"]
-"""The ways that a start goes through; not every engine has all, and each has its own order."""
+"""The stages of a start; not every engine has all of them, and each has its own order."""
 Kind = Literal["root", "trouble", "follows", "note"]
-"""root: says itself why. trouble: a failure that may have another behind it. follows: only ever what another
-failure led to. note: nothing failed, yet worth knowing."""
+"""root: names the cause. trouble: a failure that may have another cause behind it. follows: always the result
+of another failure. note: nothing failed, yet worth knowing."""
 Confidence = Literal["verified", "reported", "claimed"]
-"""verified: in the source that prints it, or seen here. reported: users or maintainers agree on the meaning.
-claimed: one voice."""
+"""verified: read in the source that prints it, or seen by us. reported: users or maintainers agree on the
+meaning. claimed: one report."""
 
 
-def _compiles(text: str) -> str:
+def _check_pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
         raise ValueError(f"not a regular expression: {error}") from None
     outside_classes = re.sub(r"\[(?:\\.|[^\]])+\]", "c", text)
     if re.search(r"(?<!\\)(?:\.[*+]|\)[*+{])", outside_classes):
-        raise ValueError("a pattern says how much it may swallow: `.{0,200}`, no `.*`, no repeated group")
+        raise ValueError("a pattern must limit how much it matches: `.{0,200}`, no `.*`, no repeated group")
     return text
 
 
-def _specifies(text: str) -> str:
+def _check_range(text: str) -> str:
     try:
         SpecifierSet(text)
     except InvalidSpecifier:
@@ -50,34 +50,36 @@ def _specifies(text: str) -> str:
     return text
 
 
-def _listed(value: object) -> object:
+def _as_tuple(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
-Pattern = Annotated[str, AfterValidator(_compiles)]
-Range = Annotated[str, AfterValidator(_specifies)]
+SignTexts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Pattern = Annotated[str, AfterValidator(_check_pattern)]
+Range = Annotated[str, AfterValidator(_check_range)]
 
 
-class Saying(yaml_schema.FileSchema):
-    """A line that means something."""
+class LinePattern(yaml_schema.FileSchema):
+    """How to recognize one kind of line."""
 
-    sign: Texts
-    """One of these is in the line, to the letter."""
+    sign: SignTexts
+    """One of these texts is in the line."""
     pattern: Pattern | None = None
     versions: Range | None = None
 
-    def read(self, line: str) -> re.Match[str] | None:
-        if not any(sign in line for sign in self.sign):
-            return None
-        return self.regex.search(line)
+    def match(self, line: str) -> re.Match[str] | None:
+        return self.regex.search(line) if self.is_in(line) else None
+
+    def is_in(self, text: str) -> bool:
+        """Whether the text may hold such a line: a quick test before `match`."""
+        return any(sign in text for sign in self.sign)
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
         return re.compile(self.pattern or "|".join(re.escape(sign) for sign in self.sign))
 
-    def is_of(self, version: str | None) -> bool:
-        """Whether a release prints it; of a release that is not known, it may."""
+    def applies_to(self, version: str | None) -> bool:
+        """Whether a release prints the line; True where the release is not known."""
         if self.versions is None or version is None:
             return True
         try:
@@ -86,7 +88,7 @@ class Saying(yaml_schema.FileSchema):
             return True
 
 
-class MarkRow(Saying):
+class MarkRow(LinePattern):
     stage: Stage
     words: str
     unit: str | None = None
@@ -96,10 +98,10 @@ class MarkRow(Saying):
 class EngineRow(yaml_schema.FileSchema):
     engine: EngineName
     sources: Sources
-    known_by: Texts
-    version: tuple[Saying, ...]
+    known_by: SignTexts
+    version: tuple[LinePattern, ...]
     stages: tuple[Stage, ...]
-    """In the order of a start."""
+    """In the order in which a start goes through them."""
     marks: tuple[MarkRow, ...]
 
 
@@ -107,42 +109,42 @@ class PhasesSchema(yaml_schema.FileSchema):
     engines: tuple[EngineRow, ...]
 
 
-class NoiseRow(Saying):
-    """What looks bad and is not."""
+class NoiseRow(LinePattern):
+    """A line that looks like an error and is harmless."""
 
     id: Annotated[str, Field(pattern="^[a-z0-9]+(-[a-z0-9.]+)+$")]
     says: str
     trace: bool = False
-    """A traceback follows that is as harmless."""
+    """The traceback after it is harmless too."""
     sources: Sources
     hits: Annotated[tuple[str, ...], Field(min_length=1)]
     misses: tuple[str, ...] = ()
 
 
-class CauseRow(Saying):
+class CauseRow(LinePattern):
     id: Annotated[str, Field(pattern="^[a-z0-9]+(-[a-z0-9.]+)+$")]
     kind: Kind = "root"
     engines: tuple[EngineName, ...] = ()
-    """Only in the log of these; empty: of any, or of none."""
+    """Only in logs of these engines; empty: in any log."""
     host: bool = False
-    """The machine lacks something; no change to the launch would help."""
+    """The host is the problem; no change to the launch would help."""
     says: str
-    """What it means; may hold what the pattern captured, as {name}."""
+    """What the line means; may use the named groups of the pattern as {name}."""
     next: str | None = None
-    """What to type, likewise."""
+    """What to do, with the same placeholders."""
     confidence: Confidence
     sources: Sources
     hits: Annotated[tuple[str, ...], Field(min_length=1)]
     misses: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _is_whole(self) -> Self:
+    def _check_fields(self) -> Self:
         captured = set(self.regex.groupindex)
         used = {name for text in (self.says, self.next or "") for _, name, _, _ in Formatter().parse(text)}
         if unknown := {name for name in used if name is not None} - captured:
             raise ValueError(f"the pattern captures no `{min(unknown)}`")
         if self.next is None and self.kind in ("root", "trouble"):
-            raise ValueError("needs a `next`: what to type")
+            raise ValueError("needs a `next`: what to do about it")
         return self
 
 
@@ -160,13 +162,13 @@ def _text(name: str) -> str:
 
 @cache
 def engine_rows() -> dict[EngineName, EngineRow]:
-    sheet = yaml_schema.load("phases.yaml", _text("phases.yaml"), PhasesSchema)
-    return {row.engine: row for row in sheet.engines}
+    file = yaml_schema.load("phases.yaml", _text("phases.yaml"), PhasesSchema)
+    return {row.engine: row for row in file.engines}
 
 
 @cache
 def cause_rows() -> tuple[CauseRow, ...]:
-    """The narrower before the wider: of two that read a line, the first is the answer."""
+    """Specific rows before general ones: of two that match a line, the first is the answer."""
     return yaml_schema.load("diagnoses.yaml", _text("diagnoses.yaml"), CausesSchema).causes
 
 

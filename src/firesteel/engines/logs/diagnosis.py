@@ -1,18 +1,19 @@
 """Why an engine did not start, from its own log.
 
-Every line is held against what is known (`data/logs`). What looks bad and is not is folded away. What only
-follows from another failure is never the answer: vLLM's `Engine core initialization failed` names nothing. Of
-what is left, a line that says itself why comes before one that may have another behind it, and the earlier
-before the later.
+Every line is compared with the known ones (`data/logs`). Harmless lines that look like errors are counted and
+set aside. A line that only follows from another failure is never the answer: vLLM's `Engine core
+initialization failed` names no cause. Of the others, a line that names the cause comes before one that may
+have another cause behind it, and the earlier before the later.
 
-Bounded: lines are cut, texts that decide are plain, and a hundred megabytes stream through.
+Bounded: lines are cut, plain text is searched before any pattern is tried, and a log of a hundred megabytes
+is read as a stream.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal
@@ -26,35 +27,36 @@ from firesteel.engines.logs.data import (
     engine_rows,
     noise_rows,
 )
-from firesteel.engines.logs.lines import bare, numbered
-from firesteel.engines.logs.progress import StartProgress, start_progress, version_in
+from firesteel.engines.logs.lines import numbered_lines, strip_prefix
+from firesteel.engines.logs.progress import StartProgress, find_version, start_progress
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName
 
 State = Literal["failed", "healthy", "unfinished"]
-"""healthy: it listened, and nothing failed after. unfinished: neither, so far."""
+"""healthy: it listened, and nothing failed after. unfinished: neither yet."""
 _BLOCK_LINES = 500
 _RANKS: dict[Kind, int] = {"root": 0, "trouble": 1, "follows": 2, "note": 3}
 _EXCEPTION = re.compile(r"(?:[a-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Failed|NotFound)\b(?::|$)")
-_SMELLS = re.compile(r"rror|RROR|xception|Failed|NotFound| E ")
+_MAYBE_ERROR = re.compile(r"rror|RROR|xception|Failed|NotFound| E ")
+"""A cheap test before the two that decide."""
 _ERROR = re.compile(r"\berror\b|^\S{0,20} E (?:srv|cmn|llama)", re.IGNORECASE)
 _TRACE = re.compile(r"Traceback \(most|\s|\^|\d+ +0x|#\d|During handling|The above exception|$")
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A line that is known, and what it means."""
+    """A known line, and what it means."""
 
     id: str
     kind: Kind
     says: str
     next: str | None
     is_host: bool
-    """The machine lacks something; no change to the launch would help."""
+    """The host is the problem; no change to the launch would help."""
     line: int
-    """Where it stands first."""
+    """The number of the first such line."""
     text: str
-    """The line's own words, without who said it when."""
+    """The message of that line, without time and process."""
     count: int
     confidence: Confidence
     sources: tuple[Evidence, ...]
@@ -62,7 +64,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What looks bad and is not, and how often."""
+    """A harmless line that looks like an error, and how often it appears."""
 
     id: str
     says: str
@@ -76,14 +78,14 @@ class Diagnosis:
     version: str | None
     state: State
     causes: tuple[Cause, ...]
-    """Roots and troubles, the likeliest first."""
+    """Of the kinds root and trouble, the likeliest first."""
     follows: tuple[Cause, ...]
     notes: tuple[Cause, ...]
     folded: tuple[Folded, ...]
     reached: StartProgress | None
-    """The last that the engine said of its way."""
+    """The last progress that the engine reported."""
     suspect: tuple[int, str] | None
-    """The first error of a kind that is not known: its line and its words."""
+    """The first error that is not known: its line number and its text."""
     lines: int
 
     @property
@@ -93,164 +95,142 @@ class Diagnosis:
 
 def diagnose(text: str | Iterable[str], engine: EngineName | None = None) -> Diagnosis:
     """A whole log, or pieces of it as they are read."""
-    parts = (text,) if isinstance(text, str) else text
-    seen = _Seen()
-    rows: tuple[NoiseRow | CauseRow, ...] = (*noise_rows(), *cause_rows())
-    for block in _blocks(numbered(parts)):
-        joined = "\n".join(line for _, line in block)
-        there = [row for row in rows if any(sign in joined for sign in row.sign)]
-        engines = _told(joined, engine)
-        seen.recognise(joined, block)
-        for number, line in block:
-            seen.look(number, line, there, engines)
-    return seen.diagnosis(engine)
-
-
-def _blocks(lines: Iterator[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
+    lines = numbered_lines((text,) if isinstance(text, str) else text)
+    scan = _LogScan(engine)
+    # In blocks: one search for plain text in 500 lines at once is much cheaper than 500 searches.
     while block := list(islice(lines, _BLOCK_LINES)):
-        yield block
-
-
-def _told(text: str, engine: EngineName | None) -> tuple[EngineName, ...]:
-    """Whose marks are worth looking for in this text."""
-    return tuple(
-        name
-        for name, row in engine_rows().items()
-        if engine in (None, name) and any(sign in text for each in row.marks for sign in each.sign)
-    )
+        scan.read_block(block)
+    return scan.diagnosis()
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What was met on the way through the log."""
+class _LogScan:
+    """What was found so far on the way through a log."""
 
+    engine: EngineName | None
     votes: Counter[EngineName] = field(default_factory=Counter)
     versions: dict[EngineName, str] = field(default_factory=dict)
-    hits: dict[str, tuple[CauseRow, Cause]] = field(default_factory=dict)
+    causes: dict[str, Cause] = field(default_factory=dict)
     last_failure: int = 0
     noise: dict[str, Folded] = field(default_factory=dict)
-    reached: dict[EngineName, tuple[int, StartProgress]] = field(default_factory=dict)
+    reached: dict[EngineName, StartProgress] = field(default_factory=dict)
     listened: dict[EngineName, int] = field(default_factory=dict)
-    suspect: tuple[int, str] | None = None
-    said_error: tuple[int, str] | None = None
-    folding: bool = False
-    """A harmless line was met whose traceback, if one follows, is harmless too."""
+    unknown_exception: tuple[int, str] | None = None
+    unknown_error: tuple[int, str] | None = None
+    skips_trace: bool = False
+    """A harmless line was found whose traceback, if one follows, is harmless too."""
     in_trace: bool = False
     lines: int = 0
 
-    def look(
-        self, number: int, line: str, rows: list[NoiseRow | CauseRow], engines: tuple[EngineName, ...]
-    ) -> None:
-        self.lines = number
-        for engine in engines:
-            self._advance(engine, number, line)
-        if self._fold(number, line, rows):
-            return
-        known = [row for row in rows if isinstance(row, CauseRow) and self._hit(row, number, line)]
-        if not known:
-            self._suspect(number, line)
+    def read_block(self, block: list[tuple[int, str]]) -> None:
+        text = "\n".join(line for _, line in block)
+        self._recognize_engine(text, block)
+        noise = [row for row in noise_rows() if row.is_in(text)]
+        causes = [row for row in cause_rows() if row.is_in(text)]
+        engines = [
+            name
+            for name, row in engine_rows().items()
+            if self.engine in (None, name) and any(mark.is_in(text) for mark in row.marks)
+        ]
+        for number, line in block:
+            self.lines = number
+            for engine in engines:
+                self._record_progress(engine, number, line)
+            if self._is_harmless(number, line, noise):
+                continue
+            # Every row is tried: which of them applies is decided when engine and version are known.
+            matches = [self._record_cause(row, number, line) for row in causes]
+            if not any(matches):
+                self._record_unknown_error(number, line)
 
-    def recognise(self, joined: str, block: list[tuple[int, str]]) -> None:
-        """Whose lines these are, and of which release."""
+    def _recognize_engine(self, text: str, block: list[tuple[int, str]]) -> None:
         for name, row in engine_rows().items():
-            self.votes[name] += sum(joined.count(sign) for sign in row.known_by)
-            signs = (sign for each in row.version for sign in each.sign)
-            if name not in self.versions and any(sign in joined for sign in signs):
-                version = next((told for _, line in block if (told := version_in(row, line))), None)
+            self.votes[name] += sum(text.count(sign) for sign in row.known_by)
+            if name not in self.versions and any(pattern.is_in(text) for pattern in row.version):
+                version = next((version for _, line in block if (version := find_version(row, line))), None)
                 self.versions |= {name: version} if version else {}
 
-    def _advance(self, engine: EngineName, number: int, line: str) -> None:
-        found = start_progress(engine, line)
-        if found:
-            self.reached[engine] = (number, found)
-            if found.stage == "listening":
+    def _record_progress(self, engine: EngineName, number: int, line: str) -> None:
+        progress = start_progress(engine, line)
+        if progress:
+            self.reached[engine] = progress
+            if progress.stage == "listening":
                 self.listened[engine] = number
 
-    def _fold(self, number: int, line: str, rows: list[NoiseRow | CauseRow]) -> bool:
-        """Whether this is harmless; the traceback after some such lines is harmless too."""
+    def _is_harmless(self, number: int, line: str, rows: list[NoiseRow]) -> bool:
         for row in rows:
-            if isinstance(row, NoiseRow) and row.read(line):
+            if row.match(line):
                 known = self.noise.get(row.id) or Folded(row.id, row.says, number, 0)
                 self.noise[row.id] = replace(known, count=known.count + 1)
-                self.folding, self.in_trace = row.trace, False
+                self.skips_trace, self.in_trace = row.trace, False
                 return True
-        return self.folding and self._goes_on(bare(line))
+        return self.skips_trace and self._continues_trace(strip_prefix(line))
 
-    def _goes_on(self, said: str) -> bool:
-        """Whether this is still that traceback; an exception is its last line, and only after `Traceback`."""
-        if self.in_trace and _EXCEPTION.match(said):
-            self.folding = False
+    def _continues_trace(self, message: str) -> bool:
+        """Whether this is still the traceback of a harmless line; an exception after `Traceback` ends it."""
+        if self.in_trace and _EXCEPTION.match(message):
+            self.skips_trace = False
             return True
-        self.in_trace = self.in_trace or said.startswith("Traceback")
-        self.folding = bool(_TRACE.match(said))
-        return self.folding
+        self.in_trace = self.in_trace or message.startswith("Traceback")
+        self.skips_trace = bool(_TRACE.match(message))
+        return self.skips_trace
 
-    def _hit(self, row: CauseRow, number: int, line: str) -> bool:
-        found = row.read(line)
-        if not found:
+    def _record_cause(self, row: CauseRow, number: int, line: str) -> bool:
+        match = row.match(line)
+        if not match:
             return False
         if row.kind != "note":
             self.last_failure = number
-        if row.id in self.hits:
-            first = self.hits[row.id][1]
-            self.hits[row.id] = (row, replace(first, count=first.count + 1))
+        if first := self.causes.get(row.id):
+            self.causes[row.id] = replace(first, count=first.count + 1)
         else:
-            self.hits[row.id] = (row, _cause(row, number, line, found))
+            self.causes[row.id] = _cause(row, number, line, match)
         return True
 
-    def _suspect(self, number: int, line: str) -> None:
-        if not _SMELLS.search(line):
+    def _record_unknown_error(self, number: int, line: str) -> None:
+        if not _MAYBE_ERROR.search(line):
             return
-        said = bare(line)
-        if _EXCEPTION.match(said):
-            self.suspect = self.suspect or (number, said)
+        message = strip_prefix(line)
+        if _EXCEPTION.match(message):
+            self.unknown_exception = self.unknown_exception or (number, message)
         elif _ERROR.search(line):
-            self.said_error = (number, said)
+            self.unknown_error = (number, message)
 
-    def diagnosis(self, engine: EngineName | None) -> Diagnosis:
-        engine = engine or next((name for name, count in self.votes.most_common(1) if count), None)
+    def diagnosis(self) -> Diagnosis:
+        engine = self.engine or next((name for name, count in self.votes.most_common(1) if count), None)
         version = self.versions.get(engine) if engine else None
-        known = sorted(self._in_scope(engine, version), key=lambda each: (_RANKS[each.kind], each.line))
-        causes = tuple(each for each in known if each.kind in ("root", "trouble"))
-        reached = self.reached.get(engine) if engine else None
-        suspect = self.suspect or self.said_error
-        listened = self.listened.get(engine, 0) if engine else 0
+        causes = sorted(self._causes_of(engine, version), key=lambda cause: (_RANKS[cause.kind], cause.line))
+        suspect = self.unknown_exception or self.unknown_error
+        failed = any(cause.kind != "note" for cause in causes)
+        state: State = "failed" if failed or suspect else "unfinished"
+        if engine and (listened := self.listened.get(engine, 0)):
+            state = "failed" if failed and self.last_failure > listened else "healthy"
         return Diagnosis(
             engine,
             version,
-            self._state(listened, any(each.kind != "note" for each in known)),
-            causes,
-            tuple(each for each in known if each.kind == "follows"),
-            tuple(each for each in known if each.kind == "note"),
+            state,
+            tuple(cause for cause in causes if cause.kind in ("root", "trouble")),
+            tuple(cause for cause in causes if cause.kind == "follows"),
+            tuple(cause for cause in causes if cause.kind == "note"),
             tuple(self.noise.values()),
-            reached[1] if reached else None,
+            self.reached.get(engine) if engine else None,
             suspect,
             self.lines,
         )
 
-    def _in_scope(self, engine: EngineName | None, version: str | None) -> Iterator[Cause]:
-        """One line, one answer: the first of the rows that are about this engine and release."""
-        answered: set[int] = set()
+    def _causes_of(self, engine: EngineName | None, version: str | None) -> Iterable[Cause]:
+        """One answer for each line: the first of the rows for this engine and release."""
+        explained: set[int] = set()
         for row in cause_rows():
-            if row.id not in self.hits or not row.is_of(version):
-                continue
-            if row.engines and engine and engine not in row.engines:
-                continue
-            cause = self.hits[row.id][1]
-            if cause.line not in answered:
-                answered.add(cause.line)
+            cause = self.causes.get(row.id)
+            applies = row.applies_to(version) and (not row.engines or not engine or engine in row.engines)
+            if cause and applies and cause.line not in explained:
+                explained.add(cause.line)
                 yield cause
 
-    def _state(self, listened: int, failed: bool) -> State:
-        if listened and self.last_failure <= listened:
-            return "healthy"
-        if listened:
-            return "failed" if failed else "healthy"
-        return "failed" if failed or self.suspect or self.said_error else "unfinished"
 
-
-def _cause(row: CauseRow, number: int, line: str, found: re.Match[str]) -> Cause:
-    captured = {name: value or "?" for name, value in found.groupdict().items()}
+def _cause(row: CauseRow, number: int, line: str, match: re.Match[str]) -> Cause:
+    captured = {name: value or "?" for name, value in match.groupdict().items()}
     return Cause(
         row.id,
         row.kind,
@@ -258,7 +238,7 @@ def _cause(row: CauseRow, number: int, line: str, found: re.Match[str]) -> Cause
         row.next.format_map(captured) if row.next else None,
         row.host,
         number,
-        bare(line),
+        strip_prefix(line),
         1,
         row.confidence,
         row.sources,

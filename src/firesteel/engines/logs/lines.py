@@ -1,7 +1,7 @@
-"""A log, however long and however odd, as lines that can be looked at in bounded time and memory.
+"""A log of any length and content as clean lines, in bounded time and memory.
 
-A progress bar's carriage return ends a line too. Colours and cursor movements go; of a line that is too long
-the end is lost: engines print whole configs in one, and are known by how they begin.
+The carriage return of a progress bar ends a line too. Colours and cursor movements are removed. Long lines
+are cut at their end: engines print whole configs in one line, and a line is recognized by its beginning.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 MAX_LINE = 4000
-"""Longer than any line that is matched."""
+"""Characters; longer than any line that a pattern matches."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PREFIX = re.compile(
     r"(?:[A-Z][a-z]{2} [ \d]\d [\d:]{8} [\w.-]{1,80} [\w.@:-]{1,80}\[\d+\]: )?"  # journald
@@ -23,26 +23,27 @@ _PREFIX = re.compile(
 )
 
 
-def numbered(parts: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Pieces of text, cut anywhere -> lines, each with the number that an editor gives it."""
+def numbered_lines(parts: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Pieces of text, cut anywhere -> lines with their numbers, as an editor counts them."""
     number, rest = 1, ""
     for part in parts:
-        *whole, rest = (rest + part).split("\n")
-        for line in whole:
-            yield from ((number, clean(each)) for each in line.split("\r") if each)
+        *complete, rest = (rest + part).split("\n")
+        for line in complete:
+            yield from ((number, clean_line(piece)) for piece in line.split("\r") if piece)
             number += 1
         if len(rest) > 2 * MAX_LINE:
-            *bars, rest = rest.split("\r")  # a progress bar may run for hours without a line's end
-            yield from ((number, clean(each)) for each in bars if each)
+            *bars, rest = rest.split("\r")  # a progress bar may run for hours without a line end
+            yield from ((number, clean_line(bar)) for bar in bars if bar)
             rest = rest[:MAX_LINE]
-    yield from ((number, clean(each)) for each in rest.split("\r") if each)
+    yield from ((number, clean_line(piece)) for piece in rest.split("\r") if piece)
 
 
-def clean(line: str) -> str:
+def clean_line(line: str) -> str:
+    """The line without escape sequences, at most MAX_LINE characters."""
     return _ESCAPES.sub("", line[: 2 * MAX_LINE])[:MAX_LINE].rstrip()
 
 
-def bare(line: str) -> str:
-    """What was said, without who said it when."""
-    found = _PREFIX.match(line)
-    return line[found.end() :] if found else line
+def strip_prefix(line: str) -> str:
+    """The message of a line, without its time, process and level."""
+    prefix = _PREFIX.match(line)
+    return line[prefix.end() :] if prefix else line

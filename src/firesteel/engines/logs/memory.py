@@ -1,4 +1,4 @@
-"""What an engine says that it took: memory by part, tokens of cache, requests at once."""
+"""What an engine reports in its log: memory by part, tokens of cache, concurrent requests."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _KV_GIB = (
 
 @dataclass(frozen=True, slots=True)
 class ReportedMemory:
-    """As the engine itself reports it; None where it did not say."""
+    """As the engine itself reports it; None where it does not."""
 
     weights_bytes: int | None = None
     kv_bytes: int | None = None
     compute_bytes: int | None = None
     kv_tokens: int | None = None
     concurrency: float | None = None
-    """Requests of the whole context that the cache holds at once."""
+    """Requests of full context length that the cache holds at once."""
     graph_bytes: int | None = None
     """CUDA graphs, as captured."""
 
@@ -41,13 +41,13 @@ def _llamacpp(text: str) -> ReportedMemory:
 
 
 def _vllm(text: str) -> ReportedMemory:
-    """Up to 0.29 one or two lines, with `GPU` before the size; since 0.30 the device's own name."""
-    concurrency = _last(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x", text)
+    """Up to 0.29 one or two lines, with `GPU` before the size; since 0.30 with the name of the device."""
+    concurrency = _last_match(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x", text)
     return ReportedMemory(
         _sum(r"Model loading took ([\d.]+) GiB", text, GIB),
         _sum(_KV_GIB, text, GIB),
         None,
-        _count(r"KV cache size: ([\d,]+) tokens", text),
+        _last_count(r"KV cache size: ([\d,]+) tokens", text),
         float(concurrency) if concurrency else None,
         _sum(r"Graph capturing finished in [\d.]+ secs, took (-?[\d.]+) GiB", text, GIB),
     )
@@ -59,28 +59,28 @@ def _sglang(text: str) -> ReportedMemory:
         _sum(r"Load weight end\..* mem usage=([\d.]+) GB", text, GIB),
         _sglang_kv(text),
         None,
-        _count(r"max_total_num_tokens=(\d+)", text),
+        _last_count(r"max_total_num_tokens=(\d+)", text),
         None,
         _sum(r"Capture .*graph end\..* mem usage=(-?[\d.]+) GB", text, GIB),
     )
 
 
 def _sglang_kv(text: str) -> int | None:
-    """Since 0.5.18 it may say an upper bound first, and what it took after the graphs."""
-    said = [line for line in text.splitlines() if re.search(r"KV [Cc]ache (?:is )?allocated\.", line)]
-    return _sum(r"\b(?:K|V|KV) size: ([\d.]+) GB", "\n".join(said), GIB)
+    """Since 0.5.18 it may print an upper bound first; what it allocated comes after the graphs."""
+    lines = [line for line in text.splitlines() if re.search(r"KV [Cc]ache (?:is )?allocated\.", line)]
+    return _sum(r"\b(?:K|V|KV) size: ([\d.]+) GB", "\n".join(lines), GIB)
 
 
 def _sum(pattern: str, text: str, unit: int) -> int | None:
-    found = re.findall(pattern, text)
-    return round(sum(float(each) for each in found) * unit) if found else None
+    sizes = re.findall(pattern, text)
+    return round(sum(map(float, sizes)) * unit) if sizes else None
 
 
-def _last(pattern: str, text: str) -> str | None:
-    found = re.findall(pattern, text)
-    return found[-1] if found else None
+def _last_match(pattern: str, text: str) -> str | None:
+    matches = re.findall(pattern, text)
+    return matches[-1] if matches else None
 
 
-def _count(pattern: str, text: str) -> int | None:
-    found = _last(pattern, text)
-    return int(found.replace(",", "")) if found else None
+def _last_count(pattern: str, text: str) -> int | None:
+    number = _last_match(pattern, text)
+    return int(number.replace(",", "")) if number else None

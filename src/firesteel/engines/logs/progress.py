@@ -1,4 +1,4 @@
-"""Where a start is, by the lines that engines print on the way."""
+"""How far an engine has started, from the lines that it prints."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from firesteel.launch import EngineName
 
 @dataclass(frozen=True, slots=True)
 class StartProgress:
-    """One line's news: the stage, and how much of it is done where the line counts."""
+    """What one line reports: the stage, and how much of it is done where the line counts."""
 
     stage: Stage
     words: str
     done: int | None = None
     total: int | None = None
     unit: str | None = None
-    """What `done` and `total` count; None with a total: hundredths."""
+    """What `done` and `total` count; None with a total: percent."""
 
     @property
     def share(self) -> float | None:
-        """Of the stage, 0 to 1."""
+        """How much of the stage is done, 0 to 1."""
         if self.done is None or not self.total:
             return None
         return min(1.0, self.done / self.total)
@@ -37,13 +37,13 @@ class StartProgress:
 def start_progress(engine: EngineName, line: str, version: str | None = None) -> StartProgress | None:
     """What the engine is doing, if this line tells; with `version`, only lines that this release prints."""
     for row in engine_rows()[engine].marks:
-        found = row.read(line) if row.is_of(version) else None
-        if found:
-            return _mark(row, found.groupdict())
+        match = row.match(line) if row.applies_to(version) else None
+        if match:
+            return _progress(row, match.groupdict())
     return None
 
 
-def _mark(row: MarkRow, captured: dict[str, str | None]) -> StartProgress:
+def _progress(row: MarkRow, captured: dict[str, str | None]) -> StartProgress:
     if captured.get("percent"):
         return StartProgress(row.stage, row.words, int(captured["percent"] or 0), 100)
     done, total = captured.get("done"), captured.get("total")
@@ -57,6 +57,6 @@ def stages(engine: EngineName) -> tuple[Stage, ...]:
     return engine_rows()[engine].stages
 
 
-def version_in(row: EngineRow, line: str) -> str | None:
-    found = next((match for each in row.version if (match := each.read(line))), None)
-    return found["version"] if found else None
+def find_version(row: EngineRow, line: str) -> str | None:
+    """The version of the engine, if this line names it."""
+    return next((match["version"] for pattern in row.version if (match := pattern.match(line))), None)

@@ -1,9 +1,9 @@
-"""Reads `parser.add_argument(...)` calls off the page, as a person would.
+"""Reads the `parser.add_argument(...)` calls of a function without executing it.
 
 vLLM derives most arguments from dataclass fields (`kwargs = get_kwargs(ModelConfig)`, then
-`add_argument("--dtype", **kwargs["dtype"])`) and touches a few up before adding them; SGLang writes them out.
-Both are straight-line code, so following assignments of those few shapes is enough; what has another shape
-leaves the draft as it is. `Draft` is an argument while it is being put together.
+`add_argument("--dtype", **kwargs["dtype"])`) and modifies a few before adding them; SGLang writes them out.
+Both are straight-line code, so it is enough to follow assignments of those few shapes; any other statement is
+ignored. A `DraftFlag` is a flag whose keywords are still being collected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KINDS: Mapping[str, Kind] = {
     "loads": "json", "json_list_type": "json", "union_dict_and_str": "json",
     "human_readable_int": "size", "human_readable_int_or_auto": "size",
 }  # fmt: skip
-_NO_WORD = {"store_true", "store_false", "store_const", "count", "help", "version"}
+_NO_VALUE = {"store_true", "store_false", "store_const", "count", "help", "version"}
 
 
 @dataclass
@@ -49,48 +49,48 @@ class DraftFlag:
         )
 
     def _sorted_values(self) -> tuple[str, ...]:
-        """Once each; `CPU` and `cpu` are one where case does not matter."""
+        """Without duplicates; `CPU` and `cpu` are one value where case does not matter."""
         once = {value.lower() if self.folds else value: value for value in reversed(self.values)}
         return tuple(sorted(once.values()))
 
 
 @dataclass
 class FunctionReader:
-    """One function being read: where it stands, and what its names mean so far."""
+    """One function being read: its file, and what its local names hold so far."""
 
     tree: SourceTree
     path: str
-    fields_of: Callable[[str, str], Drafts]
-    """(class name, file) -> its fields as drafts: what the engine's own `get_kwargs` makes of them."""
+    fields_of: Callable[[str, str], Drafts] = lambda name, path: {}
+    """(class name, file) -> its fields as drafts: what the engine's own `get_kwargs` returns for them."""
     names: dict[str, object] = field(default_factory=dict)
 
 
-def read_arguments(page: FunctionReader, body: list[ast.stmt]) -> Iterator[Flag]:
+def read_arguments(reader: FunctionReader, body: list[ast.stmt]) -> Iterator[Flag]:
     """The flags that these statements add, in their order; both sides of an `if` are taken."""
     for statement in body:
         match statement:
             case ast.Assign([ast.Name(name)], value):
-                page.names[name] = _meaning(page, value)
-            case ast.Assign([ast.Subscript(target, ast.Constant(str(what)))], value):
-                touch(page, _meaning(page, target), what, value)
+                reader.names[name] = _evaluate(reader, value)
+            case ast.Assign([ast.Subscript(target, ast.Constant(str(keyword)))], value):
+                apply_keyword(reader, _evaluate(reader, target), keyword, value)
             case ast.AugAssign(ast.Subscript(target, ast.Constant("choices"))):
-                if isinstance(draft := _meaning(page, target), DraftFlag):
-                    draft.open = True  # extended by something worked out at start
+                if isinstance(draft := _evaluate(reader, target), DraftFlag):
+                    draft.open = True  # extended by something computed at start
             case ast.Delete([ast.Subscript(target, ast.Constant("nargs"))]):
-                if isinstance(draft := _meaning(page, target), DraftFlag):
+                if isinstance(draft := _evaluate(reader, target), DraftFlag):
                     draft.takes = "value"
             case ast.Expr(ast.Call() as call):
-                yield from _call(page, call)
+                yield from _read_call(reader, call)
             case ast.For(target, items, inner):
-                yield from _loop(page, target, items, inner)
+                yield from _read_loop(reader, target, items, inner)
             case ast.If(_, inner, other):
-                yield from read_arguments(page, inner)
-                yield from read_arguments(page, other)
+                yield from read_arguments(reader, inner)
+                yield from read_arguments(reader, other)
             case ast.With(_, inner):
-                yield from read_arguments(page, inner)
+                yield from read_arguments(reader, inner)
 
 
-def constant(node: ast.expr | None) -> Default:
+def literal_value(node: ast.expr | None) -> Default:
     """A plain value, else None."""
     if node is None:
         return None
@@ -101,140 +101,149 @@ def constant(node: ast.expr | None) -> Default:
     return value if isinstance(value, str | int | float) else None
 
 
-def strings(page: FunctionReader, node: ast.expr) -> tuple[tuple[str, ...], bool]:
-    """The words in a list of choices, and whether all of it could be read."""
+def read_strings(reader: FunctionReader, node: ast.expr) -> tuple[tuple[str, ...], bool]:
+    """The strings in a list of choices, and whether all of them could be read."""
     match node:
         case ast.List(parts) | ast.Tuple(parts) | ast.Set(parts):
             read = [
-                strings(page, part.value) if isinstance(part, ast.Starred) else _word(part) for part in parts
+                read_strings(reader, part.value) if isinstance(part, ast.Starred) else _read_string(part)
+                for part in parts
             ]
-            return tuple(word for words, _ in read for word in words), all(whole for _, whole in read)
+            return tuple(text for texts, _ in read for text in texts), all(complete for _, complete in read)
         case ast.BinOp(left, ast.Add(), right):
-            (one, whole_one), (two, whole_two) = strings(page, left), strings(page, right)
-            return (*one, *two), whole_one and whole_two
+            (texts, is_complete), (more, more_complete) = (
+                read_strings(reader, left),
+                read_strings(reader, right),
+            )
+            return (*texts, *more), is_complete and more_complete
         case ast.Dict(keys):
-            read = [_word(key) for key in keys if key is not None]
-            return tuple(word for words, _ in read for word in words), len(read) == len(keys)
+            read = [_read_string(key) for key in keys if key is not None]
+            return tuple(text for texts, _ in read for text in texts), len(read) == len(keys)
         case ast.Call(ast.Name("list" | "sorted" | "tuple"), [inner]) | ast.Call(
             ast.Attribute(inner, "keys"), []
         ):
-            return strings(page, inner)
+            return read_strings(reader, inner)
         case ast.Call(ast.Name("get_args"), [inner]):
-            found = page.tree.hint(inner, page.path).literals
-            return tuple(map(str, found)), bool(found)
-        case ast.Name(name) if isinstance(bound := page.names.get(name), tuple):
+            literals = reader.tree.hint(inner, reader.path).literals
+            return tuple(map(str, literals)), bool(literals)
+        case ast.Name(name) if isinstance(bound := reader.names.get(name), tuple):
             return bound, True
         case ast.Name(name):
-            found_node = page.tree.find(name, page.path)
-            if found_node and isinstance(
-                found_node.node, ast.List | ast.Tuple | ast.Set | ast.BinOp | ast.Dict
+            definition = reader.tree.find(name, reader.path)
+            if definition and isinstance(
+                definition.node, ast.List | ast.Tuple | ast.Set | ast.BinOp | ast.Dict
             ):
-                return strings(replace(page, path=found_node.path), found_node.node)
+                return read_strings(replace(reader, path=definition.path), definition.node)
     return (), False
 
 
-def _word(node: ast.expr) -> tuple[tuple[str, ...], bool]:
-    value = constant(node)
+def _read_string(node: ast.expr) -> tuple[tuple[str, ...], bool]:
+    value = literal_value(node)
     if isinstance(node, ast.Constant) and node.value is None:
         return (), True
     return ((), False) if value is None else ((str(value),), True)
 
 
-def _call(page: FunctionReader, call: ast.Call) -> Iterator[Flag]:
+def _read_call(reader: FunctionReader, call: ast.Call) -> Iterator[Flag]:
     match call.func:
         case ast.Attribute(_, "add_argument"):
-            names = [name for arg in call.args if (name := _text(page, arg)) and name.startswith("-")]
+            names = [name for arg in call.args if (name := _read_text(reader, arg)) and name.startswith("-")]
             if names:
-                yield _argument(page, call).flag(names)
+                yield _read_argument(reader, call).flag(names)
         case ast.Attribute(ast.Subscript(target, ast.Constant("choices")), "remove"):
-            if isinstance(draft := _meaning(page, target), DraftFlag):
-                gone = _text(page, call.args[0])
+            if isinstance(draft := _evaluate(reader, target), DraftFlag):
+                gone = _read_text(reader, call.args[0])
                 draft.values = tuple(value for value in draft.values if value != gone)
 
 
-def _text(page: FunctionReader, node: ast.expr) -> str:
-    """A string: written, bound by a loop, or a constant of some file."""
+def _read_text(reader: FunctionReader, node: ast.expr) -> str:
+    """A string: a literal, a loop variable, or a constant of some file."""
     match node:
         case ast.Constant(str(text)):
             return text
         case ast.Name(name):
-            known = page.names.get(name)
+            known = reader.names.get(name)
             if isinstance(known, str):
                 return known
-            found = page.tree.find(name, page.path)
-            meant = found.node if found else None
-            return meant.value if isinstance(meant, ast.Constant) and isinstance(meant.value, str) else ""
+            definition = reader.tree.find(name, reader.path)
+            match definition.node if definition else None:
+                case ast.Constant(str(text)):
+                    return text
     return ""
 
 
-def _argument(page: FunctionReader, call: ast.Call) -> DraftFlag:
+def _read_argument(reader: FunctionReader, call: ast.Call) -> DraftFlag:
     draft = DraftFlag()
     for keyword in call.keywords:
-        if keyword.arg is None and isinstance(known := _meaning(page, keyword.value), DraftFlag):
+        if keyword.arg is None and isinstance(known := _evaluate(reader, keyword.value), DraftFlag):
             draft = replace(known, deprecated=known.deprecated or draft.deprecated)
     for keyword in call.keywords:
         if keyword.arg is not None:
-            touch(page, draft, keyword.arg, keyword.value)
+            apply_keyword(reader, draft, keyword.arg, keyword.value)
     return draft
 
 
-def _meaning(page: FunctionReader, node: ast.expr) -> object:
-    """A draft, a table of drafts, or None for what this reader does not follow."""
+def _evaluate(reader: FunctionReader, node: ast.expr) -> object:
+    """A draft, a table of drafts, a string, or None for an expression that this reader does not follow."""
     match node:
         case ast.Name(name):
-            return page.names.get(name)
+            return reader.names.get(name)
         case ast.Call(ast.Name("get_kwargs"), [ast.Name(name)]):
-            return page.fields_of(str(page.names.get(name, name)), page.path)
+            return reader.fields_of(str(reader.names.get(name, name)), reader.path)
         case ast.Call(ast.Attribute(_, "_customize_cli_kwargs"), [inner]):
-            return _meaning(page, inner)
+            return _evaluate(reader, inner)
         case ast.Call(ast.Attribute(inner, "copy"), []) | ast.Call(ast.Name("dict"), [inner]):
-            known = _meaning(page, inner)
+            known = _evaluate(reader, inner)
             return replace(known) if isinstance(known, DraftFlag) else known
         case ast.Subscript(inner, ast.Constant(str(key))):
-            table = _meaning(page, inner)
+            table = _evaluate(reader, inner)
             return table.get(key) if isinstance(table, dict) else None
         case ast.Dict(keys, values):
-            return _merged(page, keys, values)
+            return _merge_dict(reader, keys, values)
         case ast.Constant(str(text)):
             return text
     return None
 
 
-def _merged(page: FunctionReader, keys: list[ast.expr | None], values: list[ast.expr]) -> DraftFlag:
+def _merge_dict(reader: FunctionReader, keys: list[ast.expr | None], values: list[ast.expr]) -> DraftFlag:
     """`{**kwargs["x"], "default": None}`"""
     draft = DraftFlag()
     for key, value in zip(keys, values, strict=True):
-        if key is None and isinstance(known := _meaning(page, value), DraftFlag):
+        if key is None and isinstance(known := _evaluate(reader, value), DraftFlag):
             draft = replace(known)
         elif isinstance(key, ast.Constant):
-            touch(page, draft, str(key.value), value)
+            apply_keyword(reader, draft, str(key.value), value)
     return draft
 
 
-def touch(page: FunctionReader, draft: object, what: str, value: ast.expr) -> None:
-    """One keyword of `add_argument`, as it changes a draft."""
+def apply_keyword(reader: FunctionReader, draft: object, keyword: str, value: ast.expr) -> None:
+    """Apply one keyword of `add_argument` to a draft."""
     if not isinstance(draft, DraftFlag):
         return
-    if what == "type":
-        _touch_type(page, draft, value)
-    elif what == "choices":
-        words, whole = strings(page, value)
-        draft.values, draft.open = words, not whole
-    elif what == "action":
-        _touch_action(draft, value)
-    elif what == "nargs":
-        draft.takes = "optional" if constant(value) == "?" else "many" if constant(value) else "value"
-    elif what == "default":
-        draft.default = constant(value)
-    elif what == "deprecated":
-        draft.deprecated = constant(value) is True
+    if keyword == "type":
+        _apply_type(reader, draft, value)
+    elif keyword == "choices":
+        draft.values, is_complete = read_strings(reader, value)
+        draft.open = not is_complete
+    elif keyword == "action":
+        _apply_action(draft, value)
+    elif keyword == "nargs":
+        draft.takes = (
+            "optional" if literal_value(value) == "?" else "many" if literal_value(value) else "value"
+        )
+    elif keyword == "default":
+        draft.default = literal_value(value)
+    elif keyword == "deprecated":
+        draft.deprecated = literal_value(value) is True
 
 
-def _touch_action(draft: DraftFlag, value: ast.expr) -> None:
-    name = constant(value) or (value.attr if isinstance(value, ast.Attribute) else getattr(value, "id", ""))
+def _apply_action(draft: DraftFlag, value: ast.expr) -> None:
+    name = literal_value(value) or (
+        value.attr if isinstance(value, ast.Attribute) else getattr(value, "id", "")
+    )
     if name == "BooleanOptionalAction":
         draft.kind, draft.takes, draft.twin = "bool", "nothing", True
-    elif name in _NO_WORD:
+    elif name in _NO_VALUE:
         draft.kind, draft.takes = "bool", "nothing"
     elif "Deprecated" in str(name):
         draft.deprecated = True
@@ -242,33 +251,35 @@ def _touch_action(draft: DraftFlag, value: ast.expr) -> None:
             draft.kind, draft.takes = "bool", "nothing"
 
 
-def _touch_type(page: FunctionReader, draft: DraftFlag, value: ast.expr) -> None:
+def _apply_type(reader: FunctionReader, draft: DraftFlag, value: ast.expr) -> None:
     match value:
         case ast.Call(ast.Name("optional_type" | "parse_type"), [inner]):
-            _touch_type(page, draft, inner)
+            _apply_type(reader, draft, inner)
         case ast.Name(name) | ast.Attribute(_, name):
-            bound = page.names.get(name)
+            bound = reader.names.get(name)
             draft.kind = _KINDS.get(bound if isinstance(bound, str) else name, "str")
         case ast.Lambda(_, body):
             draft.folds = "lower()" in ast.unparse(body)
 
 
-def _loop(page: FunctionReader, target: ast.expr, items: ast.expr, body: list[ast.stmt]) -> Iterator[Flag]:
-    """A loop over written tuples is unrolled; one over a table of fields adds a flag a field."""
+def _read_loop(
+    reader: FunctionReader, target: ast.expr, items: ast.expr, body: list[ast.stmt]
+) -> Iterator[Flag]:
+    """A loop over literal tuples is unrolled; one over a table of fields adds one flag per field."""
     match items:
         case ast.Call(ast.Attribute(table, "items"), []):
-            known = _meaning(page, table)
+            known = _evaluate(reader, table)
             for name, draft in known.items() if isinstance(known, dict) else ():
                 yield draft.flag([f"--{name.replace('_', '-')}"])
         case ast.List(rows) | ast.Tuple(rows):
             for row in rows:
-                _bind(page, target, row)
-                yield from read_arguments(page, body)
+                _bind_names(reader, target, row)
+                yield from read_arguments(reader, body)
 
 
-def _bind(page: FunctionReader, target: ast.expr, row: ast.expr) -> None:
+def _bind_names(reader: FunctionReader, target: ast.expr, row: ast.expr) -> None:
     names = target.elts if isinstance(target, ast.Tuple) else [target]
     parts = row.elts if isinstance(row, ast.Tuple) else [row]
     for name, part in zip(names, parts, strict=False):
         if isinstance(name, ast.Name):
-            page.names[name.id] = part.id if isinstance(part, ast.Name) else constant(part)
+            reader.names[name.id] = part.id if isinstance(part, ast.Name) else literal_value(part)

@@ -1,7 +1,7 @@
-"""How many words follow each flag, in any release that was read: out of the chronicle, never typed.
+"""The syntax of each flag in any known release: how many arguments follow it, and its other spellings.
 
-A line is read before its version is known, so this is the union over all releases; where a flag changed
-its kind, the newest counts.
+A command line is parsed before its version is known, so this is the union over all releases; where a flag
+changed its kind, the newest counts.
 """
 
 from __future__ import annotations
@@ -9,22 +9,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from firesteel.engines.schema.releases import shipped_text
+from firesteel.engines.schema.releases import shipped_history_text
 from firesteel.launch import EngineName
-
-NOTHING_SAID: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class FlagArity:
     switches: frozenset[str]
-    """No word."""
+    """Flags without a value."""
     values: frozenset[str]
-    """One word, or at most one."""
+    """Flags with one value, or at most one."""
     lists: frozenset[str]
-    """Every word up to the next flag."""
+    """Flags that take every argument up to the next flag."""
+    aliases: Mapping[str, str]
+    """Other spelling -> flag, both without dashes."""
 
     @property
     def all(self) -> frozenset[str]:
@@ -32,18 +31,18 @@ class FlagArity:
 
 
 def flag_arity(engine: EngineName) -> FlagArity:
-    # The file as it lies: building the whole chronicle takes ten times as long, and every command pays it.
-    takes = {
-        name.removeprefix("--"): _takes(*life["is"][-1])
-        for name, life in json.loads(shipped_text(engine))["flags"].items()
-    }
-
-    def those(*kind: str) -> frozenset[str]:
-        return frozenset(name for name, taken in takes.items() if taken in kind)
-
-    return FlagArity(those("nothing"), those("value", "optional"), those("many"))
-
-
-def _takes(first: str, last: str | None = None, facts: Mapping[str, str] = NOTHING_SAID) -> str:
-    """A span as the file writes it, with what is usual left out."""
-    return facts.get("takes", "value")
+    # The raw JSON: building the whole history takes ten times as long, and every command would pay for it.
+    flags = json.loads(shipped_history_text(engine))["flags"]
+    names: dict[str, set[str]] = {"nothing": set(), "value": set(), "optional": set(), "many": set()}
+    aliases: dict[str, str] = {}
+    for dashed, history in flags.items():
+        name = dashed.removeprefix("--")
+        facts = [range_[2] if len(range_) > 2 else {} for range_ in history["is"]]
+        names[facts[-1].get("takes", "value")].add(name)
+        aliases |= {alias.lstrip("-"): name for older in facts for alias in older.get("aliases", ())}
+    return FlagArity(
+        frozenset(names["nothing"]),
+        frozenset(names["value"] | names["optional"]),
+        frozenset(names["many"]),
+        aliases,
+    )

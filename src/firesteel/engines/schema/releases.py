@@ -1,13 +1,13 @@
-"""The door to what each engine release understands.
+"""What each engine release accepts.
 
-    known = schema("vllm", "0.24.1")        # the nearest known, 0.24.0, and it says so
+    known = find_schema("vllm", "0.24.1")          # the nearest known release, 0.24.0; `asked` says so
     known.flags["moe-backend"].value.accepts("marlin")
-    lived("vllm", "--swap-space")           # (("0.10.1", "0.17.1"),)
+    release_ranges("vllm", "--swap-space")         # (("0.10.1", "0.17.1"),)
 
-What ships was read out of the releases by `scripts/learn-engines`; `firesteel learn` adds releases to the
-user's own folder, and the caller passes these in as `learned`. For a release that was not read, a flag that
-one neighbour has and the other has not may or may not be there: `around` gives both, and only what they agree
-on is sure.
+`scripts/learn-engines` generates the shipped histories from the released sources; `firesteel learn` adds
+releases to the user's own folder, and the caller passes these in as `learned`. A release that was not read
+may or may not have a flag that only one of its neighbours has: `nearest_schemas` returns both neighbours, and
+only what they agree on is certain.
 """
 
 from __future__ import annotations
@@ -18,108 +18,131 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from importlib.resources import files
 
-from firesteel.engines.schema.chronicle import EngineHistory, ReleaseRange, ages, at, load, order
+from firesteel.engines.schema.history import (
+    EngineHistory,
+    ReleaseRange,
+    load_history,
+    merge_ranges,
+    schema_at,
+    version_key,
+)
 from firesteel.engines.schema.symbols import Schema
 from firesteel.launch import EngineName
 
-FILE = "schema.json"
+SCHEMA_FILE = "schema.json"
 _VERSION = re.compile(r"(\d{1,9}(?:\.\d{1,9}){0,4}(?:\.?post\d{1,9})?)((?:\.?(?:a|b|rc|dev)\d*)*)")
 
 
-def versions(engine: EngineName, learned: Sequence[EngineHistory] = ()) -> tuple[str, ...]:
-    """The releases that are known, oldest first."""
-    return tuple(sorted(_places(engine, learned), key=order))
+def known_versions(engine: EngineName, learned: Sequence[EngineHistory] = ()) -> tuple[str, ...]:
+    """The known releases, oldest first."""
+    return tuple(sorted(_histories(engine, learned), key=version_key))
 
 
-def schema(engine: EngineName, version: str, learned: Sequence[EngineHistory] = ()) -> Schema | None:
-    """The release, or the nearest known one with `asked` set; None when no release is near.
+def find_schema(engine: EngineName, version: str, learned: Sequence[EngineHistory] = ()) -> Schema | None:
+    """The release, or the nearest known one with `asked` set; None when no known release is near.
 
-    Near is: the same minor (0.24.1 is taken for 0.24.0; 0.5.15 for 0.5.15.post1), for llama.cpp any build
-    that is not older than all that are known.
+    Near means the same minor version (0.24.1 is taken for 0.24.0; 0.5.15 for 0.5.15.post1), for llama.cpp any
+    build that is not older than all known ones.
     """
-    found = around(engine, version, learned)
-    return found[0] if found else None
+    schemas = nearest_schemas(engine, version, learned)
+    return schemas[0] if schemas else None
 
 
-def around(engine: EngineName, version: str, learned: Sequence[EngineHistory] = ()) -> tuple[Schema, ...]:
+def nearest_schemas(
+    engine: EngineName, version: str, learned: Sequence[EngineHistory] = ()
+) -> tuple[Schema, ...]:
     """The release alone when it is known; else its known neighbours, the nearer first."""
-    return _around(engine, version, learned) if learned else _shipped_around(engine, version)
+    if learned:
+        return _nearest_schemas(engine, version, learned)
+    return _nearest_shipped_schemas(engine, version)
 
 
 @lru_cache(maxsize=32)
-def _shipped_around(engine: EngineName, version: str) -> tuple[Schema, ...]:
-    """Kept, because a text is held against one release many times."""
-    return _around(engine, version, ())
+def _nearest_shipped_schemas(engine: EngineName, version: str) -> tuple[Schema, ...]:
+    """Cached, because a text is checked against one release many times."""
+    return _nearest_schemas(engine, version, ())
 
 
-def _around(engine: EngineName, version: str, learned: Sequence[EngineHistory]) -> tuple[Schema, ...]:
-    release, is_early = _plain(version)
-    wanted, places = order(release), _places(engine, learned)
-    by_age = {order(each): each for each in places}
-    if wanted in by_age and not is_early:
-        return (at(places[by_age[wanted]], by_age[wanted]),)
-    older = [age for age in sorted(by_age) if age < wanted]
-    if older and _is_unchanged(shipped(engine), wanted) and not is_early:
-        return (replace(at(places[by_age[older[-1]]], by_age[older[-1]]), version=release),)
-    newer = [age for age in sorted(by_age) if age >= wanted]
-    both = [*older[-1:], *newer[:1]]
-    if not wanted or not any(_is_near(engine, wanted, age) for age in both):
+def _nearest_schemas(
+    engine: EngineName, version: str, learned: Sequence[EngineHistory]
+) -> tuple[Schema, ...]:
+    release, is_prerelease = _parse_version(version)
+    wanted, histories = version_key(release), _histories(engine, learned)
+    versions = {version_key(known): known for known in histories}
+
+    def schema_of(key: tuple[int, ...]) -> Schema:
+        return schema_at(histories[versions[key]], versions[key])
+
+    if wanted in versions and not is_prerelease:
+        return (schema_of(wanted),)
+    older = [key for key in sorted(versions) if key < wanted]
+    if older and _equals_older(shipped_history(engine), wanted) and not is_prerelease:
+        return (replace(schema_of(older[-1]), version=release),)
+    newer = [key for key in sorted(versions) if key >= wanted]
+    neighbours = [*older[-1:], *newer[:1]]
+    if not wanted or not any(_is_near(engine, wanted, key) for key in neighbours):
         return ()
-    both.sort(key=lambda age: not _is_near(engine, wanted, age))
-    return tuple(replace(at(places[by_age[age]], by_age[age]), asked=version) for age in both)
+    neighbours.sort(key=lambda key: not _is_near(engine, wanted, key))
+    return tuple(replace(schema_of(key), asked=version) for key in neighbours)
 
 
-def newest(engine: EngineName, learned: Sequence[EngineHistory] = ()) -> Schema:
-    """For a floating tag: judged as this, and said so."""
-    name = versions(engine, learned)[-1]
-    return at(_places(engine, learned)[name], name)
+def newest_schema(engine: EngineName, learned: Sequence[EngineHistory] = ()) -> Schema:
+    """For an image tag like `latest`."""
+    version = known_versions(engine, learned)[-1]
+    return schema_at(_histories(engine, learned)[version], version)
 
 
-def lived(engine: EngineName, symbol: str, value: str | None = None) -> tuple[tuple[str, str | None], ...]:
-    """(first, last) of each time a symbol lived among the shipped releases, None for last when it still does:
-    a flag in any of its spellings, `SpeculativeConfig.method`, `VLLM_USE_V1`, or one value of these. Empty:
-    never seen."""
-    book = shipped(engine)
+def release_ranges(
+    engine: EngineName, symbol: str, value: str | None = None
+) -> tuple[tuple[str, str | None], ...]:
+    """(first, last) of the shipped releases that have a symbol, None for last when the newest has it; empty:
+    none.
+
+    A symbol is a flag in any of its spellings, `SpeculativeConfig.method`, `VLLM_USE_V1`, or one value of
+    these.
+    """
+    history = shipped_history(engine)
     if value is None and symbol.startswith("-"):
-        return ages(book, _spelled(book, symbol))
-    for table in (book.flags, book.keys, book.variables):
+        return merge_ranges(history, _ranges_of_spelling(history, symbol))
+    for table in (history.flags, history.keys, history.variables):
         if symbol in table:
-            spans = table[symbol].spans if value is None else table[symbol].values.get(value, ())
-            return ages(book, spans)
+            ranges = table[symbol].ranges if value is None else table[symbol].values.get(value, ())
+            return merge_ranges(history, ranges)
     return ()
 
 
-def _spelled(book: EngineHistory, spelling: str) -> Iterator[ReleaseRange]:
-    """Every span in which some flag could be written so."""
-    for name, flag in book.flags.items():
-        for span in flag.spans:
-            facts = span.facts
+def _ranges_of_spelling(history: EngineHistory, spelling: str) -> Iterator[ReleaseRange]:
+    for name, flag in history.flags.items():
+        for range_ in flag.ranges:
+            facts = range_.facts
             if spelling in (name, *facts.get("aliases", ()), *facts.get("negatives", ())):
-                yield span
+                yield range_
 
 
 @cache
-def shipped(engine: EngineName) -> EngineHistory:
-    return load(shipped_text(engine), f"data/engines/{engine}/{FILE}")
+def shipped_history(engine: EngineName) -> EngineHistory:
+    return load_history(shipped_history_text(engine), f"data/engines/{engine}/{SCHEMA_FILE}")
 
 
-def shipped_text(engine: EngineName) -> str:
-    return (files("firesteel") / "data" / "engines" / engine / FILE).read_text("utf-8")
+def shipped_history_text(engine: EngineName) -> str:
+    return (files("firesteel") / "data" / "engines" / engine / SCHEMA_FILE).read_text("utf-8")
 
 
-def _places(engine: EngineName, learned: Sequence[EngineHistory]) -> dict[str, EngineHistory]:
-    """Release -> the chronicle that has it; what the user learned wins."""
-    books = [shipped(engine), *(book for book in learned if book.engine == engine)]
-    return {version: book for book in books for version in book.versions}
+def _histories(engine: EngineName, learned: Sequence[EngineHistory]) -> dict[str, EngineHistory]:
+    """Release -> the history that has it; what the user learned wins."""
+    histories = [shipped_history(engine), *(history for history in learned if history.engine == engine)]
+    return {version: history for history in histories for version in history.versions}
 
 
-def _is_unchanged(book: EngineHistory, wanted: tuple[int, ...]) -> bool:
-    """Every change around it was read, and it is none."""
-    return book.whole is not None and order(book.whole[0]) <= wanted <= order(book.whole[1])
+def _equals_older(history: EngineHistory, wanted: tuple[int, ...]) -> bool:
+    """Whether every change around the release was read, so that it equals the known one before it."""
+    if history.complete is None:
+        return False
+    return version_key(history.complete[0]) <= wanted <= version_key(history.complete[1])
 
 
-def _plain(version: str) -> tuple[str, bool]:
-    """`v0.24.0rc1+cu130` -> the release, and whether this is only on the way to it; empty: no version."""
+def _parse_version(version: str) -> tuple[str, bool]:
+    """`v0.24.0rc1+cu130` -> the release, and whether this is a pre-release of it; empty: not a version."""
     text = version.strip().partition("+")[0].lower().lstrip("vb")
     match = _VERSION.fullmatch(text)
     return (match[1], bool(match[2])) if match else ("", False)

@@ -1,8 +1,9 @@
-"""The Python sources of one release, read and never run.
+"""The Python sources of one release, parsed and never executed.
 
-Files move between releases, classes rarely change their names: so a class is looked for by name, first where
-the asking file imports it from, then everywhere. `Hint` is what an annotation says, worked out the way the
-engines' own parsers do it: which plain types are in the union, which literal values, which config class.
+Files move between releases, while classes rarely change their names. So a class is looked up by name: first
+where the file at hand imports it from, then everywhere. `TypeHint` is the meaning of an annotation, derived
+as the engines' own parsers do it: which plain types are in the union, which literal values, which config
+class.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 _PLAIN = {"str", "int", "float", "bool", "dict", "list", "tuple", "set", "None"}
-_SAME = {
+_BUILTIN_OF = {
     "List": "list",
     "Dict": "dict",
     "Tuple": "tuple",
@@ -26,12 +27,12 @@ _SAME = {
 _WRAPPERS = {"Optional", "Union", "SkipValidation", "InitVar", "Final", "A"}
 _TOP_LEVEL = re.compile(r"^(?:(?:class|def) (\w+)|(\w+)(?:\s*:[^\n=]*)? = )", re.MULTILINE)
 _MAX_DEPTH = 12
-"""Aliases of aliases; a circle ends here."""
+"""Aliases of aliases; a cycle ends here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A class or an assignment, and the file it stands in."""
+    """A class, a function or the value of an assignment, and the file that holds it."""
 
     node: ast.ClassDef | ast.FunctionDef | ast.expr
     path: str
@@ -39,7 +40,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class TypeHint:
-    """What an annotation says."""
+    """The meaning of an annotation."""
 
     plain: frozenset[str] = frozenset()
     """Names of the built-in types in the union; `other` for any class that is none of these."""
@@ -62,12 +63,12 @@ class TypeHint:
 
 
 class SourceTree:
-    """Path -> text of one release; parses a file when it is first asked about."""
+    """Path -> text of one release; a file is parsed when it is first needed."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self.files = files
         self._modules: dict[str, ast.Module] = {}
-        self._places: dict[str, list[str]] | None = None
+        self._files_by_name: dict[str, list[str]] | None = None
 
     def module(self, path: str) -> ast.Module:
         if path not in self._modules:
@@ -75,7 +76,7 @@ class SourceTree:
                 warnings.simplefilter("ignore", SyntaxWarning)
                 try:
                     self._modules[path] = ast.parse(self.files[path])
-                except SyntaxError:  # written for a newer Python; what only it defines counts as not found
+                except SyntaxError:  # written for a newer Python; its names count as not found
                     self._modules[path] = ast.Module([], [])
         return self._modules[path]
 
@@ -83,25 +84,25 @@ class SourceTree:
         wanted = re.compile(pattern, re.MULTILINE)
         return (path for path in sorted(self.files) if wanted.search(self.files[path]))
 
-    def anywhere(self, name: str) -> Definition | None:
-        """A top-level class, function or assignment of this name, in whatever file."""
-        if self._places is None:
-            self._places = _places(self.files)
-        for path in self._places.get(name, ()):
+    def find_anywhere(self, name: str) -> Definition | None:
+        """A top-level class, function or assignment of this name, in any file."""
+        if self._files_by_name is None:
+            self._files_by_name = _files_by_name(self.files)
+        for path in self._files_by_name.get(name, ()):
             if (node := self._own(name, path)) is not None:
                 return Definition(node, path)
         return None
 
     def find(self, name: str, path: str, depth: int = 0) -> Definition | None:
-        """What a name means in a file."""
+        """The definition that a name has in a file."""
         if depth > _MAX_DEPTH:
             return None
         if (node := self._own(name, path)) is not None:
             return Definition(node, path)
         for source, original in self._imported(name, path):
-            if source in self.files and (found := self.find(original, source, depth + 1)):
-                return found
-        return self.anywhere(name) if depth == 0 else None
+            if source in self.files and (definition := self.find(original, source, depth + 1)):
+                return definition
+        return self.find_anywhere(name) if depth == 0 else None
 
     def _own(self, name: str, path: str) -> ast.ClassDef | ast.FunctionDef | ast.expr | None:
         for node in self.module(path).body:
@@ -109,7 +110,7 @@ class SourceTree:
                 return node
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
             value = getattr(node, "value", None)
-            bound = any(isinstance(each, ast.Name) and each.id == name for each in targets)
+            bound = any(isinstance(target, ast.Name) and target.id == name for target in targets)
             if bound and isinstance(value, ast.expr):
                 return value
         return None
@@ -123,16 +124,16 @@ class SourceTree:
                         where = _module_path(node, path)
                         yield from ((f"{where}.py", alias.name), (f"{where}/__init__.py", alias.name))
 
-    def bases(self, found: Definition) -> Iterator[Definition]:
+    def bases(self, definition: Definition) -> Iterator[Definition]:
         """The class and its bases, farthest first."""
-        if isinstance(found.node, ast.ClassDef):
-            for base in found.node.bases:
-                if isinstance(base, ast.Name) and (parent := self.find(base.id, found.path)):
+        if isinstance(definition.node, ast.ClassDef):
+            for base in definition.node.bases:
+                if isinstance(base, ast.Name) and (parent := self.find(base.id, definition.path)):
                     yield from self.bases(parent)
-            yield found
+            yield definition
 
     def hint(self, node: ast.expr, path: str, depth: int = 0) -> TypeHint:
-        """What an annotation in a file says."""
+        """The meaning of an annotation in a file."""
         if depth > _MAX_DEPTH:
             return TypeHint()
         match node:
@@ -145,14 +146,14 @@ class SourceTree:
             case ast.Subscript(value, inner):
                 return self._subscript(_last_name(value), inner, path, depth)
             case ast.Name(name):
-                return self._name(_SAME.get(name, name), path, depth)
+                return self._name(_BUILTIN_OF.get(name, name), path, depth)
             case ast.Attribute(_, name):
                 return self._name(name, path, depth)
         return TypeHint(frozenset({"other"}))
 
     def _subscript(self, name: str, inner: ast.expr, path: str, depth: int) -> TypeHint:
         parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-        name = _SAME.get(name, name)
+        name = _BUILTIN_OF.get(name, name)
         if name == "Literal":
             return TypeHint(frozenset({"Literal"}), tuple(self._literals(parts, path, depth)))
         if name in ("Annotated", "A"):
@@ -162,12 +163,12 @@ class SourceTree:
             return reduce(TypeHint.__or__, (self.hint(part, path, depth + 1) for part in parts), none)
         if name in ("list", "tuple", "set"):
             item = self.hint(parts[0], path, depth + 1)
-            kind = next((each for each in ("str", "int", "float") if each in item.plain), "")
+            kind = next((plain for plain in ("str", "int", "float") if plain in item.plain), "")
             return TypeHint(frozenset({name}), item.literals, item.names, item=kind)
         return TypeHint(frozenset({name if name in _PLAIN else "other"}))
 
     def _literals(self, parts: list[ast.expr], path: str, depth: int) -> Iterator[str | int | float | bool]:
-        """Values of `Literal[...]`; a Literal inside a Literal is spread out, as typing does it."""
+        """Values of `Literal[...]`; a Literal inside a Literal is flattened, as typing does it."""
         for part in parts:
             match part:
                 case ast.Constant(str() | int() | float() as value):
@@ -178,36 +179,37 @@ class SourceTree:
     def _name(self, name: str, path: str, depth: int) -> TypeHint:
         if name in _PLAIN:
             return TypeHint(frozenset({name}))
-        found = self.find(name, path)
-        if found is None or isinstance(found.node, ast.FunctionDef):
+        definition = self.find(name, path)
+        if definition is None or isinstance(definition.node, ast.FunctionDef):
             return TypeHint(frozenset({"other"}))
-        if not isinstance(found.node, ast.ClassDef):
-            return self.hint(found.node, found.path, depth + 1)
-        if _is_decorated(found.node, {"config", "dataclass"}):
-            return TypeHint(frozenset({"other"}), config=found.node.name)
+        if not isinstance(definition.node, ast.ClassDef):
+            return self.hint(definition.node, definition.path, depth + 1)
+        if _is_decorated(definition.node, {"config", "dataclass"}):
+            return TypeHint(frozenset({"other"}), config=definition.node.name)
         bases = {
-            _last_name(base.value if isinstance(base, ast.Subscript) else base) for base in found.node.bases
+            _last_name(base.value if isinstance(base, ast.Subscript) else base)
+            for base in definition.node.bases
         }
         if any("Enum" in base or base == "Flag" for base in bases):
-            return TypeHint(frozenset({"other"}), names=tuple(enum_names(found.node)))
+            return TypeHint(frozenset({"other"}), names=tuple(enum_members(definition.node)))
         return TypeHint(frozenset({"dict" if "dict" in bases else "other"}))
 
 
-def _places(files: Mapping[str, str]) -> dict[str, list[str]]:
-    """Name -> the files that seem to define it at their top level, found without parsing them."""
+def _files_by_name(files: Mapping[str, str]) -> dict[str, list[str]]:
+    """Name -> the files that seem to define it at top level, found without parsing them."""
     places: dict[str, list[str]] = {}
     for path in sorted(files):
-        for one, two in _TOP_LEVEL.findall(files[path]):
-            places.setdefault(one or two, []).append(path)
+        for defined, assigned in _TOP_LEVEL.findall(files[path]):
+            places.setdefault(defined or assigned, []).append(path)
     return places
 
 
-def enum_names(node: ast.ClassDef) -> Iterator[str]:
-    """Members, and their values where these are plain words or small numbers (not import paths)."""
-    for each in node.body:
-        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
-            yield each.targets[0].id
-            match each.value:
+def enum_members(node: ast.ClassDef) -> Iterator[str]:
+    """Members, and their values where these are plain names or numbers (not import paths)."""
+    for statement in node.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            yield statement.targets[0].id
+            match statement.value:
                 case ast.Constant(str(text)) if re.fullmatch(r"[\w+-]+", text):
                     yield text
                 case ast.Constant(int(number)) if not isinstance(number, bool):
@@ -215,9 +217,8 @@ def enum_names(node: ast.ClassDef) -> Iterator[str]:
 
 
 def _is_decorated(node: ast.ClassDef, names: set[str]) -> bool:
-    return any(
-        _last_name(each.func if isinstance(each, ast.Call) else each) in names for each in node.decorator_list
-    )
+    decorators = (item.func if isinstance(item, ast.Call) else item for item in node.decorator_list)
+    return any(_last_name(decorator) in names for decorator in decorators)
 
 
 def _last_name(node: ast.expr) -> str:

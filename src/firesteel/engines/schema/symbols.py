@@ -1,8 +1,8 @@
-"""What one release of an engine understands: flags, keys of JSON flags, environment variables.
+"""What one release of an engine accepts: flags, keys of JSON flags, environment variables.
 
-A `Schema` is read out of a release's own sources (`learn_vllm`, `learn_sglang`, `learn_llamacpp`), kept for
-every known release in a `chronicle`, and asked by `resolve`. It says what the parser of that release takes,
-never whether it is wise.
+A `Schema` is read from the sources of a release (the `learn` module of each engine), stored for every known
+release in an `EngineHistory`, and used by `resolve`. It describes what the parser of that release accepts,
+never whether it is a good idea.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from typing import Literal
 from firesteel.launch import EngineName
 
 Takes = Literal["value", "nothing", "optional", "many"]
-"""How many words follow a flag: one, none, one or none, one or more."""
+"""How many arguments follow a flag: one, none, one or none, one or more."""
 
 Kind = Literal["str", "int", "size", "float", "bool", "json"]
-"""What a value is. `size` is an int that may be written 128k or 1G; `json` an object or a list."""
+"""The type of a value. `size` is an int that may be written 128k or 1G; `json` an object or a list."""
 
 Default = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What may stand as a value: of a flag, of a key, of a variable."""
+    """The values that a flag, a key or a variable accepts."""
 
     kind: Kind = "str"
     values: tuple[str, ...] = ()
-    """The names that the release knows, sorted; empty when it names none."""
+    """The names that the release lists, sorted; empty when it lists none."""
     open: bool = True
-    """A value outside `values` may be right too: a plugin's name, a path, a plain string."""
+    """A value outside `values` may be accepted too: the name of a plugin, a path, any string."""
     folds: bool = False
-    """Upper and lower case, and `-` and `_`, are the same in it."""
+    """Upper and lower case, and `-` and `_`, are the same."""
     config: str = ""
-    """The config class whose keys a JSON value may have; empty when any key is."""
+    """The config class whose keys a JSON value may have; empty: any key."""
     default: Default = None
-    """The release's default, where it is a plain value; None: none, or worked out at start."""
+    """The default of the release, where it is a plain value; None: none, or computed at start."""
 
     def accepts(self, text: str) -> bool:
-        """False only when the release is sure to refuse the text."""
+        """False only when the release is certain to refuse the text."""
         if self.open or not self.values:
             return True
         if not self.folds:
             return text in self.values
-        return _folded(text) in {_folded(each) for each in self.values}
+        return _folded(text) in map(_folded, self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class Flag:
     aliases: tuple[str, ...] = ()
     """Other spellings, dashes included: `-tp`, `--device-memory-utilization`."""
     negatives: tuple[str, ...] = ()
-    """Spellings that say the opposite: `--no-enable-prefix-caching`."""
+    """Spellings that negate the flag: `--no-enable-prefix-caching`."""
     variables: tuple[str, ...] = ()
-    """Environment variables that say the same (llama.cpp)."""
+    """Environment variables that set the same (llama.cpp)."""
     deprecated: bool = False
 
     @property
@@ -73,7 +73,7 @@ class Config:
     name: str
     keys: Mapping[str, Value]
     strict: bool = True
-    """An unknown key stops the start. False: it is ignored without a word."""
+    """An unknown key is refused. False: it is silently ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Schema:
     configs: Mapping[str, Config] = field(default_factory=dict)
     variables: Mapping[str, Value] = field(default_factory=dict)
     asked: str = ""
-    """The version that was asked for, when it is another: this one is the nearest known."""
+    """The version that was asked for, when it is not known: this one is the nearest."""
 
     @property
     def is_exact(self) -> bool:
@@ -94,13 +94,13 @@ class Schema:
 
     @property
     def spoken(self) -> str:
-        """The version as a message should name it."""
+        """The version for a message."""
         if self.is_exact:
             return self.version
-        return f"{self.version} ({self.asked} is not known here, the nearest is {self.version})"
+        return f"{self.version} (the nearest known release to {self.asked})"
 
     def names(self, flag: str) -> tuple[str, ...]:
-        """The values that the release names for a flag: `names("reasoning-parser")`."""
+        """The values that the release lists for a flag: `names("reasoning-parser")`."""
         return self.flags[flag].value.values if flag in self.flags else ()
 
 

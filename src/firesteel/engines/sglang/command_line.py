@@ -1,21 +1,21 @@
-"""How SGLang is told things: `python3 -m sglang.launch_server --model-path MODEL --flag value`.
+"""The command line of SGLang: `python3 -m sglang.launch_server --model-path MODEL --flag value`.
 
-Plain argparse: no `--no-` twins, no positional model, and it listens on 127.0.0.1 unless told otherwise,
-which in a container means that nobody can reach it. Seen in `sglang/srt/server_args.py`, 0.5.3 to 0.5.23.
+Plain argparse: no `--no-` negations, no positional model, and it listens on 127.0.0.1 by default, so that
+nobody can reach it in a container. Seen in `sglang/srt/server_args.py`, 0.5.3 to 0.5.23.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from firesteel.engines.flags import Grammar, count
+from firesteel.engines.flags import Grammar, positive_int
 from firesteel.engines.schema.arity import flag_arity
 from firesteel.launch import FlagValue
 
 PROGRAM: tuple[str, ...] = ("python3", "-m", "sglang.launch_server")
 DEFAULT_PORT = 30000
 
-_KINDS = flag_arity("sglang")
+_ARITY = flag_arity("sglang")
 _ALIASES = {
     "dp": "data-parallel-size",
     "dp-size": "data-parallel-size",
@@ -29,16 +29,16 @@ _ALIASES = {
     "tp-size": "tensor-parallel-size",
 }
 GRAMMAR = Grammar(
-    model=("model-path",),
-    name="served-model-name",
-    lists=_KINDS.lists,
+    model_flags=("model-path",),
+    name_flag="served-model-name",
+    lists=_ARITY.lists,
     aliases=_ALIASES,
-    switches=_KINDS.switches,
-    abbreviates=_KINDS.all | frozenset(_ALIASES),
+    switches=_ARITY.switches,
+    abbreviable=_ARITY.all | frozenset(_ALIASES),
 )
 
 
-def model_words(model: str) -> tuple[str, ...]:
+def model_arguments(model: str) -> tuple[str, ...]:
     return ("--model-path", model)
 
 
@@ -46,5 +46,5 @@ def size_flags(context: int, users: int) -> dict[str, FlagValue]:
     return {"context-length": str(context), "max-running-requests": str(users)}
 
 
-def served(flags: Mapping[str, FlagValue]) -> tuple[int | None, int | None]:
-    return count(flags.get("context-length")), count(flags.get("max-running-requests"))
+def served_capacity(flags: Mapping[str, FlagValue]) -> tuple[int | None, int | None]:
+    return positive_int(flags.get("context-length")), positive_int(flags.get("max-running-requests"))

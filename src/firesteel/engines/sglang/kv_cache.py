@@ -1,14 +1,14 @@
 """SGLang's pool: a fraction of the GPU, less what is loaded, divided by the bytes of one token.
 
-`--mem-fraction-static` counts weights and pool together, so the pool is what is free after loading less the
-part of what was free before that is to stay free. A model with windows has two pools, of which the windows'
-has a fixed share of the other's tokens (`--swa-full-tokens-ratio`). A recurrent model first gives a share of
-the rest to states, several for each running request while prefixes are cached.
-Equal to what SGLang's own functions answer in 0.5.12 and 0.5.23 (`scripts/record-sglang-kv`; seen
-2026-11-15), which differ: states got a slot that pads the pool, sparse MLA in FP8 got its scales counted,
-layers that take over another's picks lost their indexer, and models with towers keep 100 MiB free. A release
-between the two is sized by whichever takes more. Figures for one GPU. Not read: DeepSeek-V4's pools, what a
-drafter adds, and pools sized after graph capture (`SGLANG_ENABLE_POST_CAPTURE_KV_SIZING`, off by default).
+`--mem-fraction-static` covers weights and pool together, so the pool is what is free after loading, less the
+part of the memory free before loading that must stay free. A model with windows has two pools; that of the
+windows has a fixed share of the tokens of the other (`--swa-full-tokens-ratio`). A recurrent model first
+reserves a share for states, several for each running request while prefixes are cached. Equal to the results
+of SGLang's own functions in 0.5.12 and 0.5.23 (`scripts/record-sglang-kv`; seen 2026-11-15). The two differ:
+the newer has a slot of states that pads the pool, counts the scales of sparse MLA in FP8, has no indexer in
+layers that reuse the picks of another, and keeps 100 MiB free for models with towers. A release between the
+two is sized by whichever takes more. Figures for one GPU. Not covered: DeepSeek-V4's pools, what a drafter
+adds, and pools sized after graph capture (`SGLANG_ENABLE_POST_CAPTURE_KV_SIZING`, off by default).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 
-from firesteel.engines.flags import count
-from firesteel.engines.kv_dtypes import SGLANG, VLLM_STATES, said, width
-from firesteel.engines.vllm.kv_settings import release_of
+from firesteel.engines.flags import positive_int
+from firesteel.engines.kv_dtypes import SGLANG_DTYPES, STATE_DTYPES, bytes_per_value, text_flag
+from firesteel.engines.vllm.kv_settings import parse_release
 from firesteel.errors import UsageError
 from firesteel.facts import Architecture
 from firesteel.facts.model.architecture import (
@@ -39,25 +39,25 @@ from firesteel.units import GIB
 
 _WINDOW_SHARE = 0.8
 _STATE_SHARE = 0.9
-"""Memory of states for each byte of KV pool (`--mamba-full-memory-ratio`)."""
+"""Bytes of states for each byte of KV pool (`--mamba-full-memory-ratio`)."""
 _STATES_PER_REQUEST = 3
 """While prefixes are cached; 1 without."""
-_OLD, _NEW = (0, 5, 12), (0, 5, 23)
-"""The releases that were asked."""
-_TOWERS = 100 / 1024
+_OLD_RELEASE, _NEW_RELEASE = (0, 5, 12), (0, 5, 23)
+"""The releases whose functions were called."""
+_TOWER_CACHE_GIB = 100 / 1024
 """GiB kept for a cache of images (`SGLANG_VLM_CACHE_SIZE_MB`)."""
-_TWO_POOLS = frozenset({
+_TWO_POOL_FAMILIES = frozenset({
     "gpt_oss", "llama4", "llama4_text", "mimo_v2_flash", "step3p5", "step3p7", "gemma4", "gemma4_text",
     "gemma4_unified", "gemma4_unified_text",
 })  # fmt: skip
-"""Families whose windows have a pool of their own; others keep every token in every layer."""
+"""Families whose windows have their own pool; others keep every token in every layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class SglangPool:
     cell_bytes: float
-    """One token, in all layers; layers that slide count by their share."""
-    page: int
+    """One token, in all layers; sliding layers count by their share."""
+    page_size: int
     state_bytes: int
     """One recurrent state, in all layers."""
     states_per_request: int
@@ -67,107 +67,131 @@ class SglangPool:
     keeps_for_towers: bool = True
 
     def bytes_for(self, tokens: int) -> int:
-        """The pool that holds so many tokens."""
+        """The pool that holds this many tokens."""
         # SGLang divides by a float, which may fall short of the last token where a share is no whole number
         spare = 0 if self.cell_bytes == int(self.cell_bytes) else 1
-        return ceil(ceil(tokens / self.page) * self.page * self.cell_bytes) + spare
+        return ceil(ceil(tokens / self.page_size) * self.page_size * self.cell_bytes) + spare
 
     def state_bytes_for(self, requests: int) -> int:
-        """States to run so many at once, and what pads the pool."""
+        """States for this many concurrent requests, and the slot that pads the pool."""
         slots = self.states_per_request * requests + self.spare_states
         return slots * self.state_bytes if self.state_bytes else 0
 
     def rest_bytes(self, before: int, after: int, fraction: float, has_towers: bool = False) -> int:
-        """What is left for states and tokens, of what is free before and after loading the weights."""
-        kept = _TOWERS if has_towers and self.keeps_for_towers else 0.0
-        return int((after / GIB - before / GIB * (1 - fraction) - kept) * GIB)  # in SGLang's own order
+        """What is left for states and tokens, from the memory free before and after loading the weights."""
+        kept_gib = _TOWER_CACHE_GIB if has_towers and self.keeps_for_towers else 0.0
+        return int(
+            (after / GIB - before / GIB * (1 - fraction) - kept_gib) * GIB
+        )  # rounded in SGLang's order
 
     def states(self, rest_bytes: int) -> int:
-        """Slots for states, `max_mamba_cache_size`; 0 where there are none or no room for one."""
+        """Slots for states, `max_mamba_cache_size`; 0 where the model has no states or none fits."""
         if not self.state_bytes:
             return 0
-        share = rest_bytes / GIB * self.state_share / (1 + self.state_share) * GIB
-        return max(0, int((share - self.spare_states * self.state_bytes) // self.state_bytes))
+        window_share = rest_bytes / GIB * self.state_share / (1 + self.state_share) * GIB
+        return max(0, int((window_share - self.spare_states * self.state_bytes) // self.state_bytes))
 
     def tokens(self, rest_bytes: int) -> int:
         """`max_total_num_tokens`, 0 where SGLang refuses to start."""
-        left = rest_bytes
+        left_bytes = rest_bytes
         if self.state_bytes:
             slots = self.states(rest_bytes)
             if not slots:
                 return 0
-            left -= (slots + self.spare_states) * self.state_bytes
-        return int(max(left, 0) // self.cell_bytes) // self.page * self.page if self.cell_bytes else 0
+            left_bytes -= (slots + self.spare_states) * self.state_bytes
+        return (
+            int(max(left_bytes, 0) // self.cell_bytes) // self.page_size * self.page_size
+            if self.cell_bytes
+            else 0
+        )
 
 
 def sglang_pool(
-    flags: Mapping[str, FlagValue], shape: Architecture, version: str | None = None
+    flags: Mapping[str, FlagValue], architecture: Architecture, version: str | None = None
 ) -> SglangPool:
-    dtype = said(flags, "kv-cache-dtype", "auto")
-    each = width(SGLANG, dtype, "kv-cache-dtype")
-    release = release_of(version)
-    old = release is not None and release <= _OLD
-    shape = shape if release is None or release >= _NEW else _all_indexed(shape)
-    two = shape.model_type in _TWO_POOLS and flags.get("disable-hybrid-swa-memory") is not True
-    share = _ratio(flags, "swa-full-tokens-ratio", _WINDOW_SHARE)
-    full = sum(_token(layer, each, old) for layer in shape.layers if not _slides(layer))
-    windows = sum(_token(layer, each, old) for layer in shape.layers if _slides(layer))
-    # without a pool beside it, the windows' is the only one and has every token
-    cell = full + windows * share if two and full else full + windows
+    dtype = text_flag(flags, "kv-cache-dtype", "auto")
+    value_bytes = bytes_per_value(SGLANG_DTYPES, dtype, "kv-cache-dtype")
+    release = parse_release(version)
+    is_old = release is not None and release <= _OLD_RELEASE
+    architecture = (
+        architecture if release is None or release >= _NEW_RELEASE else _index_every_layer(architecture)
+    )
+    has_two_pools = (
+        architecture.model_type in _TWO_POOL_FAMILIES and flags.get("disable-hybrid-swa-memory") is not True
+    )
+    window_share = _ratio(flags, "swa-full-tokens-ratio", _WINDOW_SHARE)
+    full_bytes = sum(
+        _token_bytes(layer, value_bytes, is_old) for layer in architecture.layers if not _slides(layer)
+    )
+    window_bytes = sum(
+        _token_bytes(layer, value_bytes, is_old) for layer in architecture.layers if _slides(layer)
+    )
+    # without full layers the pool of the windows is the only one, and holds every token
+    cell_bytes = (
+        full_bytes + window_bytes * window_share
+        if has_two_pools and full_bytes
+        else full_bytes + window_bytes
+    )
     return SglangPool(
-        cell_bytes=cell,
-        page=count(flags.get("page-size")) or 1,
-        state_bytes=sum(_state(layer, shape) for layer in shape.layers),
+        cell_bytes=cell_bytes,
+        page_size=positive_int(flags.get("page-size")) or 1,
+        state_bytes=sum(_state_bytes(layer, architecture) for layer in architecture.layers),
         states_per_request=1 if flags.get("disable-radix-cache") is True else _STATES_PER_REQUEST,
         state_share=_ratio(flags, "mamba-full-memory-ratio", _STATE_SHARE),
-        spare_states=0 if old else 1,
-        keeps_for_towers=not old,
+        spare_states=0 if is_old else 1,
+        keeps_for_towers=not is_old,
     )
 
 
-def _all_indexed(shape: Architecture) -> Architecture:
-    """Before 0.5.23 every layer of a sparse model has an index, also those that take over another's picks."""
-    indexer = next((each.indexer for each in shape.layers if isinstance(each, LatentAttention)), None)
+def _index_every_layer(architecture: Architecture) -> Architecture:
+    """Before 0.5.23 every layer of a sparse model has an indexer, also layers that reuse the picks of
+    another."""
+    indexer = next(
+        (layer.indexer for layer in architecture.layers if isinstance(layer, LatentAttention)), None
+    )
     layers = (
         replace(layer, indexer=layer.indexer or indexer)
         if isinstance(layer, LatentAttention) and layer.attends
         else layer
-        for layer in shape.layers
+        for layer in architecture.layers
     )
-    return replace(shape, layers=tuple(layers))
+    return replace(architecture, layers=tuple(layers))
 
 
 def _slides(layer: Layer) -> bool:
     return isinstance(layer, SlidingAttention | ChunkedAttention)
 
 
-def _token(layer: Layer, each: int, old: bool) -> int:
+def _token_bytes(layer: Layer, value_bytes: int, is_old: bool) -> int:
     match layer:
         case FullAttention() | SlidingAttention() | ChunkedAttention():
-            return layer.kv_heads * (layer.key_dim + layer.value_dim) * each
+            return layer.kv_heads * (layer.key_dim + layer.value_dim) * value_bytes
         case LatentAttention(attends=attends):
-            scaled = attends and each == 1 and not old
-            own = _sparse_latent(layer) if scaled else layer.latent_dim * each
-            return own + (layer.indexer.head_dim + layer.indexer.head_dim // 128 * 4 if layer.indexer else 0)
+            scaled = attends and value_bytes == 1 and not is_old
+            own_bytes = _sparse_latent_bytes(layer) if scaled else layer.latent_dim * value_bytes
+            return own_bytes + (
+                layer.indexer.head_dim + layer.indexer.head_dim // 128 * 4 if layer.indexer else 0
+            )
         case SparseAttention() | CompressedAttention():
             raise UsageError(
-                f"how SGLang keeps {type(layer).__name__} layers is not known here", next="firesteel models"
+                f"firesteel does not know how SGLang stores {type(layer).__name__} layers",
+                next="firesteel models",
             )
         case _:
             return 0
 
 
-def _sparse_latent(layer: LatentAttention) -> int:
-    """FP8 values, a float32 scale for every 128 of them, and the rope in BF16."""
+def _sparse_latent_bytes(layer: LatentAttention) -> int:
+    """FP8 values, a float32 scale for every 128 of them, and the rope part in BF16."""
     return layer.kv_lora_rank + layer.kv_lora_rank // 128 * 4 + layer.qk_rope_head_dim * 2
 
 
-def _state(layer: Layer, shape: Architecture) -> int:
-    """States are float32 unless the config says otherwise, convolutions BF16."""
+def _state_bytes(layer: Layer, architecture: Architecture) -> int:
+    """States are float32 unless the config sets another type, convolutions BF16."""
     if not isinstance(layer, LinearAttention | Mamba2):
         return 0
-    own = VLLM_STATES.get(shape.state_dtype or "", 4)
-    return layer.state_elements * own + layer.conv_channels * (layer.conv_kernel - 1) * 2
+    own_bytes = STATE_DTYPES.get(architecture.state_dtype or "", 4)
+    return layer.state_elements * own_bytes + layer.conv_channels * (layer.conv_kernel - 1) * 2
 
 
 def _ratio(flags: Mapping[str, FlagValue], flag: str, default: float) -> float:

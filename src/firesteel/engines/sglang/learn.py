@@ -2,8 +2,8 @@
 
 `ServerArgs.add_cli_args` writes its arguments out (to 0.5.13); since then most are derived from fields that
 carry what argparse needs, `load_format: A[str, Arg(help=..., choices=...)]`, first in `ServerArgs` itself and
-from 0.5.20 on in classes of their own, told by `_NS_PATH`. A `bool` field is a switch without a `--no-` twin.
-Variables are the attributes of `Envs` and whatever else the code asks the environment for by name.
+from 0.5.20 on in classes of their own, marked by `_NS_PATH`. A `bool` field is a switch without a `--no-`
+negation. Variables are the attributes of `Envs` and whatever else the code reads from the environment.
 Seen in 0.5.2 to 0.5.23.
 """
 
@@ -16,26 +16,25 @@ from dataclasses import replace
 
 from firesteel.engines.schema.argparse_reader import (
     DraftFlag,
-    Drafts,
     FunctionReader,
-    constant,
+    apply_keyword,
+    literal_value,
     read_arguments,
-    strings,
-    touch,
+    read_strings,
 )
-from firesteel.engines.schema.self_check import moved, self_check
+from firesteel.engines.schema.self_check import layout_changed, self_check
 from firesteel.engines.schema.source_tree import Definition, SourceTree, TypeHint
 from firesteel.engines.schema.symbols import Default, Flag, Kind, Schema, Value
 
 ENGINE = "SGLang"
-_SURE = ("model-path", "port", "host", "mem-fraction-static", "context-length", "attention-backend")
-_ASKED = re.compile(r"(?:getenv|environ(?:\.get)?|env_var)\s*[(\[]\s*[\"'](SGL(?:ANG)?_\w+)[\"']")
+_REQUIRED_FLAGS = ("model-path", "port", "host", "mem-fraction-static", "context-length", "attention-backend")
+_ENVIRONMENT = re.compile(r"(?:getenv|environ(?:\.get)?|env_var)\s*[(\[]\s*[\"'](SGL(?:ANG)?_\w+)[\"']")
 _KEYWORDS = {"choices": "choices", "type_parser": "type", "nargs": "nargs", "action": "action"}
 """`Arg(...)` -> the keyword of `add_argument` that it becomes."""
 _ENV_KINDS: Mapping[str, Kind] = {"EnvBool": "bool", "EnvInt": "int", "EnvFloat": "float"}
 
 
-def wanted(path: str) -> bool:
+def is_relevant(path: str) -> bool:
     """Whether a file of the wheel can matter: model code cannot, nor the image generator's own server."""
     return (
         path.startswith("sglang/srt/") and path.endswith(".py") and not path.startswith("sglang/srt/models/")
@@ -55,7 +54,7 @@ def learn(version: str, files: Mapping[str, str]) -> Schema:
             flags[name] = replace(flags[name], value=replace(value, values=tuple(sorted(names)), open=True))
     schema = Schema("sglang", version, flags, {}, dict(_variables(tree)))
     named = ("load-format", "kv-cache-dtype", "attention-backend", "reasoning-parser", "tool-call-parser")
-    return self_check(schema, ENGINE, sure=_SURE, flags=200, variables=40, named=named)
+    return self_check(schema, ENGINE, required=_REQUIRED_FLAGS, flags=200, variables=40, named=named)
 
 
 def _server_args(tree: SourceTree) -> Definition:
@@ -64,24 +63,24 @@ def _server_args(tree: SourceTree) -> Definition:
         for node in tree.module(path).body:
             if isinstance(node, ast.ClassDef) and node.name == "ServerArgs" and _method(node, "add_cli_args"):
                 return Definition(node, path)
-    raise moved(ENGINE, "the class `ServerArgs` with `add_cli_args`")
+    raise layout_changed(ENGINE, "the class `ServerArgs` with `add_cli_args`")
 
 
 def _method(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
-    return next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == name), None)
+    return next((item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == name), None)
 
 
 def _flags(tree: SourceTree, server: Definition) -> Iterator[Flag]:
     yield Flag("help", Value("bool"), "nothing", ("-h",))
-    for found in _field_classes(tree, server):
-        assert isinstance(found.node, ast.ClassDef)
-        for node in found.node.body:
+    for definition in _field_classes(tree, server):
+        assert isinstance(definition.node, ast.ClassDef)
+        for node in definition.node.body:
             match node:
                 case ast.AnnAssign(ast.Name(name), ast.Subscript(ast.Name("A"), ast.Tuple(parts))):
-                    yield from _field_flag(tree, found.path, name, parts)
+                    yield from _field_flag(tree, definition.path, name, parts)
     assert isinstance(server.node, ast.ClassDef)
     method = _method(server.node, "add_cli_args")
-    yield from read_arguments(FunctionReader(tree, server.path, _no_fields), method.body if method else [])
+    yield from read_arguments(FunctionReader(tree, server.path), method.body if method else [])
 
 
 def _field_classes(tree: SourceTree, server: Definition) -> Iterator[Definition]:
@@ -95,24 +94,24 @@ def _field_classes(tree: SourceTree, server: Definition) -> Iterator[Definition]
 def _field_flag(tree: SourceTree, path: str, name: str, parts: list[ast.expr]) -> Iterator[Flag]:
     """`name: A[type, Arg(...)]` or `A[type, "help"]` -> its flag, unless it has none."""
     calls = [part for part in parts[1:] if isinstance(part, ast.Call) and ast.unparse(part.func) == "Arg"]
-    told = {word.arg: word.value for call in calls for word in call.keywords if word.arg}
-    if "no_cli" in told or not (calls or isinstance(parts[1], ast.Constant | ast.JoinedStr | ast.BinOp)):
+    keywords = {keyword.arg: keyword.value for call in calls for keyword in call.keywords if keyword.arg}
+    if "no_cli" in keywords or not (calls or isinstance(parts[1], ast.Constant | ast.JoinedStr | ast.BinOp)):
         return
-    draft = _draft(tree.hint(parts[0], path), has_parser="type_parser" in told)
-    page = FunctionReader(tree, path, _no_fields)
-    for word, keyword in _KEYWORDS.items():
-        if word in told:
-            touch(page, draft, keyword, told[word])
-    extra = told.get("action_kwargs")
+    draft = _draft_flag(tree.hint(parts[0], path), has_parser="type_parser" in keywords)
+    reader = FunctionReader(tree, path)
+    for name_in_arg, keyword in _KEYWORDS.items():
+        if name_in_arg in keywords:
+            apply_keyword(reader, draft, keyword, keywords[name_in_arg])
+    extra = keywords.get("action_kwargs")
     for key, value in zip(extra.keys, extra.values, strict=True) if isinstance(extra, ast.Dict) else ():
-        touch(page, draft, str(constant(key)), value)
-    first = constant(told.get("cli_name")) or f"--{name.replace('_', '-')}"
-    aliases, _ = strings(page, told["aliases"]) if "aliases" in told else ((), True)
+        apply_keyword(reader, draft, str(literal_value(key)), value)
+    first = literal_value(keywords.get("cli_name")) or f"--{name.replace('_', '-')}"
+    aliases, _ = read_strings(reader, keywords["aliases"]) if "aliases" in keywords else ((), True)
     yield draft.flag([str(first), *aliases])
 
 
-def _draft(hint: TypeHint, has_parser: bool) -> DraftFlag:
-    """SGLang's own order of asking."""
+def _draft_flag(hint: TypeHint, has_parser: bool) -> DraftFlag:
+    """In the order of SGLang's own tests."""
     plain = hint.plain - {"None"}
     words = tuple(str(value) for value in hint.literals)
     if plain == {"Literal"}:
@@ -126,16 +125,12 @@ def _draft(hint: TypeHint, has_parser: bool) -> DraftFlag:
     return DraftFlag("int" if plain == {"int"} else "float" if plain == {"float"} else "str")
 
 
-def _no_fields(name: str, path: str) -> Drafts:
-    return {}
-
-
 def _defaults(tree: SourceTree, server: Definition) -> Iterator[tuple[str, Default]]:
-    for found in _field_classes(tree, server):
-        assert isinstance(found.node, ast.ClassDef)
-        for node in found.node.body:
+    for definition in _field_classes(tree, server):
+        assert isinstance(definition.node, ast.ClassDef)
+        for node in definition.node.body:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-                yield node.target.id.replace("_", "-"), constant(node.value)
+                yield node.target.id.replace("_", "-"), literal_value(node.value)
 
 
 def _with_default(flag: Flag, defaults: Mapping[str, Default]) -> Flag:
@@ -149,19 +144,19 @@ def _table_keys(tree: SourceTree, name: str) -> Iterator[str]:
     for path in tree.paths_with(rf"^    {name}\b[^\n]*=\s*\{{"):
         for node in ast.walk(tree.module(path)):
             match node:
-                case ast.AnnAssign(ast.Name(found), _, ast.Dict(keys)) | ast.Assign(
-                    [ast.Name(found)], ast.Dict(keys)
+                case ast.AnnAssign(ast.Name(target), _, ast.Dict(keys)) | ast.Assign(
+                    [ast.Name(target)], ast.Dict(keys)
                 ):
-                    if found == name:
+                    if target == name:
                         yield from (str(key.value) for key in keys if isinstance(key, ast.Constant))
 
 
 def _variables(tree: SourceTree) -> Iterator[tuple[str, Value]]:
     for text in tree.files.values():
-        yield from ((name, Value()) for name in _ASKED.findall(text))
-    found = tree.anywhere("Envs")
-    for node in found.node.body if found and isinstance(found.node, ast.ClassDef) else ():
+        yield from ((name, Value()) for name in _ENVIRONMENT.findall(text))
+    definition = tree.find_anywhere("Envs")
+    for node in definition.node.body if definition and isinstance(definition.node, ast.ClassDef) else ():
         match node:
             case ast.Assign([ast.Name(name)], ast.Call(kind, arguments)):
-                default = constant(arguments[0]) if arguments else None
+                default = literal_value(arguments[0]) if arguments else None
                 yield name, Value(_ENV_KINDS.get(ast.unparse(kind), "str"), default=default)

@@ -1,8 +1,8 @@
-"""How vLLM is told things: `vllm serve MODEL --flag value`.
+"""The command line of vLLM: `vllm serve MODEL --flag value`.
 
 `_` and `-` are the same in its flag names, JSON flags can be set key by key (`--compilation-config.mode 0`),
 `-O3` is `--optimization-level 3`, and lengths may be written `128k` (thousands) or `128K` (1024s). Argparse
-takes any beginning of a flag that fits no other (`--gpu-mem`), and three keys of the speculative config have
+takes any unambiguous prefix of a flag (`--gpu-mem`), and three keys of the speculative config have
 flags of their own since 0.22.0.
 Seen in `vllm/utils/argparse_utils.py` and `vllm/engine/arg_utils.py`, 0.11 to 0.32.
 """
@@ -19,43 +19,17 @@ from firesteel.launch import FlagValue
 PROGRAM: tuple[str, ...] = ("vllm", "serve")
 DEFAULT_PORT = 8000
 
-_KINDS = flag_arity("vllm")
+_ARITY = flag_arity("vllm")
 GRAMMAR = Grammar(
-    model=("model",),
-    name="served-model-name",
+    model_flags=("model",),
+    name_flag="served-model-name",
     positional_model=True,
-    dotted=True,
-    glued={"O": "optimization-level"},
-    lists=_KINDS.lists,
-    aliases={
-        "O": "optimization-level",
-        "ac": "attention-config",
-        "asc": "api-server-count",
-        "cc": "compilation-config",
-        "dc": "diffusion-config",
-        "dcp": "decode-context-parallel-size",
-        "device-memory-utilization": "gpu-memory-utilization",
-        "dp": "data-parallel-size",
-        "dpa": "data-parallel-address",
-        "dpb": "data-parallel-backend",
-        "dpe": "data-parallel-external-lb",
-        "dph": "data-parallel-hybrid-lb",
-        "dpl": "data-parallel-size-local",
-        "dpm": "data-parallel-multi-port-external-lb",
-        "dpn": "data-parallel-rank",
-        "dpp": "data-parallel-rpc-port",
-        "dpr": "data-parallel-start-rank",
-        "ep": "enable-expert-parallel",
-        "n": "nnodes",
-        "pcp": "prefill-context-parallel-size",
-        "pp": "pipeline-parallel-size",
-        "q": "quantization",
-        "r": "node-rank",
-        "sc": "speculative-config",
-        "tp": "tensor-parallel-size",
-    },
-    switches=_KINDS.switches | {"help"},
-    abbreviates=_KINDS.all | {"device-memory-utilization"},
+    allows_dots=True,
+    attached={"O": "optimization-level"},
+    lists=_ARITY.lists,
+    aliases={**_ARITY.aliases, "O": "optimization-level"},  # `-O` was `--compilation-config` before 0.12
+    switches=_ARITY.switches | {"help"},
+    abbreviable=_ARITY.all | {"device-memory-utilization"},
     shortcuts={
         "spec-method": ("speculative-config", "method"),
         "spec-model": ("speculative-config", "model"),
@@ -63,14 +37,15 @@ GRAMMAR = Grammar(
     },
 )
 
-_HUMAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgGtT]?)\Z")
-_SCALE = {
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([kKmMgGtT]?)")
+_UNITS = {
     "": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
     "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
 }  # fmt: skip
+"""vLLM reads lower-case units as decimal and upper-case units as binary."""
 
 
-def model_words(model: str) -> tuple[str, ...]:
+def model_arguments(model: str) -> tuple[str, ...]:
     return (f"--model={model}",) if model.startswith("-") else (model,)
 
 
@@ -78,13 +53,11 @@ def size_flags(context: int, users: int) -> dict[str, FlagValue]:
     return {"max-model-len": str(context), "max-num-seqs": str(users)}
 
 
-def served(flags: Mapping[str, FlagValue]) -> tuple[int | None, int | None]:
-    return _length(flags.get("max-model-len")), _length(flags.get("max-num-seqs"))
+def served_capacity(flags: Mapping[str, FlagValue]) -> tuple[int | None, int | None]:
+    return parse_size(flags.get("max-model-len")), parse_size(flags.get("max-num-seqs"))
 
 
-def _length(value: FlagValue | None) -> int | None:
-    """`65536`, `128k` (128,000), `128K` (131,072); None for `auto`, `-1` and what is not a number."""
-    match = _HUMAN.match(value) if isinstance(value, str) else None
-    if not match or len(match[1]) > 18:
-        return None
-    return int(float(match[1]) * _SCALE[match[2]]) or None
+def parse_size(value: FlagValue | None) -> int | None:
+    """`65536`, `128k` (128,000), `128K` (131,072); None for `auto`, `-1`, 0 and what is not a number."""
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    return int(float(match[1]) * _UNITS[match[2]]) or None if match else None

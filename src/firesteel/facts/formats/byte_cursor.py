@@ -1,4 +1,4 @@
-"""A forward cursor over a Source: small reads out of a buffer, long skips without reading.
+"""A forward cursor over a ByteSource: small reads from a buffer, long skips without reading.
 
 A header is thousands of fields of a few bytes; over HTTP each read of the source is a request. So the
 buffer starts at 256 KiB and doubles up to 4 MiB: a small header costs one request, a large one a handful.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, cut_short
+from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, truncated
 
 _FIRST_BUFFER_BYTES = 256 * 1024
 _MAX_BUFFER_BYTES = 4 * 1024 * 1024
@@ -20,7 +20,7 @@ class ByteCursor:
 
     def __init__(self, source: ByteSource, max_bytes: int) -> None:
         self.name = source.name
-        self.at = 0
+        self.position = 0
         self._source = source
         self._max_bytes = max_bytes
         self._buffer = b""
@@ -28,17 +28,17 @@ class ByteCursor:
         self._next_bytes = _FIRST_BUFFER_BYTES
 
     def take(self, length: int) -> bytes:
-        offset = self._reach(length)
-        self.at += length
+        offset = self._fill(length)
+        self.position += length
         return self._buffer[offset : offset + length]
 
     def number(self, code: str) -> Any:
-        """One number, by its `struct` letter."""
-        form = f"<{code}"
-        length = struct.calcsize(form)
-        offset = self._reach(length)
-        self.at += length
-        return struct.unpack_from(form, self._buffer, offset)[0]
+        """One number, by its `struct` format character."""
+        format_ = f"<{code}"
+        length = struct.calcsize(format_)
+        offset = self._fill(length)
+        self.position += length
+        return struct.unpack_from(format_, self._buffer, offset)[0]
 
     def string(self, what: str, max_bytes: int) -> str:
         """A 64-bit length and that many bytes of UTF-8."""
@@ -52,37 +52,37 @@ class ByteCursor:
 
     def skip(self, length: int) -> None:
         self._check(length)
-        self.at += length
+        self.position += length
 
     def skip_strings(self, count: int) -> None:
-        if self.at + 8 * count > self._source.size:
-            raise cut_short(self.name)
+        if self.position + 8 * count > self._source.size:
+            raise truncated(self.name)
         length_at = struct.Struct("<Q").unpack_from
         for _ in range(count):
-            offset = self.at - self._buffer_at
+            offset = self.position - self._buffer_at
             if offset + 8 > len(self._buffer):
-                offset = self._reach(8)
-            self.at += 8 + length_at(self._buffer, offset)[0]
+                offset = self._fill(8)
+            self.position += 8 + length_at(self._buffer, offset)[0]
         self._check(0)
 
     def bad(self, what: str) -> BadHeader:
         return bad_header(self.name, what)
 
     def _check(self, length: int) -> None:
-        end = self.at + length
+        end = self.position + length
         if end > self._source.size:
-            raise cut_short(self.name)
+            raise truncated(self.name)
         if end > self._max_bytes:
             raise self.bad(f"has a header of over {self._max_bytes:,} bytes, more than any real model")
 
-    def _reach(self, length: int) -> int:
-        """Have `length` bytes in the buffer; where they start in it."""
-        offset = self.at - self._buffer_at
+    def _fill(self, length: int) -> int:
+        """Make sure that `length` bytes are in the buffer; returns their offset in it."""
+        offset = self.position - self._buffer_at
         if offset >= 0 and offset + length <= len(self._buffer):
             return offset
         self._check(length)
-        ahead = min(max(length, self._next_bytes), self._source.size - self.at)
-        self._buffer = self._source.read(self.at, ahead)
-        self._buffer_at = self.at
+        size = min(max(length, self._next_bytes), self._source.size - self.position)
+        self._buffer = self._source.read(self.position, size)
+        self._buffer_at = self.position
         self._next_bytes = min(2 * self._next_bytes, _MAX_BUFFER_BYTES)
         return 0

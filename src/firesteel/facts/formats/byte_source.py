@@ -1,8 +1,8 @@
-"""Where header bytes come from: anything that has a name, a size and can hand out a range of bytes.
+"""Where header bytes come from: anything with a name, a size and ranges of bytes.
 
-A checkpoint is tens of gigabytes and its header a few megabytes at the front, so the readers ask for
-ranges and never for the file. The same reader then works on a file, on a URL before the download,
-and on bytes in a test.
+A checkpoint has tens of gigabytes, its header a few megabytes at the front, so readers ask for ranges and
+never for the whole file. The same reader works on a file, on a URL before the download, and on bytes in a
+test.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from firesteel.errors import FiresteelError
 
 
 class BadHeader(FiresteelError):
-    """A checkpoint file that says nothing, nonsense, or more than any real model would."""
+    """A checkpoint file whose header is truncated, invalid, or larger than that of any real model."""
 
 
 class ByteSource(Protocol):
@@ -40,19 +40,19 @@ class MemorySource:
 
     def read(self, start: int, length: int) -> bytes:
         if start < 0 or length < 0 or start + length > len(self.data):
-            raise cut_short(self.name)
+            raise truncated(self.name)
         return self.data[start : start + length]
 
 
-def cut_short(name: str) -> BadHeader:
-    return bad_header(name, "is cut short")
+def truncated(name: str) -> BadHeader:
+    return bad_header(name, "is truncated")
 
 
 def bad_header(name: str, what: str) -> BadHeader:
     return BadHeader(one_line(f"{name} {what}"), next="download it again")
 
 
-def one_line(words: str) -> str:
-    """Words that quote a file, safe to print: no control characters, no names without end."""
-    line = "".join(char if char.isprintable() else "?" for char in words[:300])
-    return line if len(words) <= 300 else f"{line[:297]}..."
+def one_line(text: str) -> str:
+    """Text that quotes a file, safe to print: no control characters, limited length."""
+    line = "".join(char if char.isprintable() else "?" for char in text[:300])
+    return line if len(text) <= 300 else f"{line[:297]}..."

@@ -1,7 +1,7 @@
 """The ggml types a GGUF tensor can have: number -> name, elements in a block, bytes of a block.
 
 A quantized type packs a block of elements with their scale: Q4_1 puts 32 4-bit elements, a 16-bit scale
-and a 16-bit minimum into 20 bytes. Numbers that are missing here were withdrawn.
+and a 16-bit minimum into 20 bytes. Missing numbers were withdrawn.
 """
 
 from __future__ import annotations

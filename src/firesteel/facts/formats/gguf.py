@@ -5,9 +5,9 @@
     the tensors   name, dimensions, type, offset into the data
     padding, then the data: each tensor at the next multiple of `general.alignment`
 
-Everything is little endian, strings and arrays carry a 64-bit length. A tokenizer's arrays are most of
-a header, and no plan needs them, so long arrays are stepped over and only their type and length kept.
-Big checkpoints come in parts, `name-00001-of-00003.gguf`, each a whole GGUF; the first has the keys.
+Everything is little endian, strings and arrays have a 64-bit length. Most of a header are the arrays of the
+tokenizer, which no plan needs, so long arrays are skipped and only their type and length are kept. Big
+checkpoints are split, `name-00001-of-00003.gguf`, each part a complete GGUF; the first has the keys.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from firesteel.facts.formats.byte_cursor import ByteCursor
-from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, cut_short
+from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, truncated
 from firesteel.facts.formats.ggml_types import GGML_TYPES
 from firesteel.facts.model.roles import role_of
 from firesteel.facts.model.tensors import Tensor
@@ -28,12 +28,12 @@ from firesteel.facts.model.tensors import Tensor
 MAX_HEADER_BYTES = 256 * 1024 * 1024
 MAX_KEYS = 65_536
 MAX_TENSORS = 100_000
-"""In one file; real ones hold a few thousand, as GGUF stacks the experts of a layer."""
+"""In one file; real ones have a few thousand, as GGUF stacks the experts of a layer."""
 MAX_STRINGS = 4_000_000
 """Over all arrays of strings; a large vocabulary has 260,000 tokens and as many merges again."""
 MAX_STRING_BYTES = 8 * 1024 * 1024
 MAX_KEPT_BYTES = 48 * 1024 * 1024
-"""What all keys and kept values may weigh in memory."""
+"""Memory of all keys and values."""
 MAX_PARTS = 1_000
 KEPT_NUMBERS = 4096
 KEPT_STRINGS = 64
@@ -61,23 +61,23 @@ class ArrayInfo:
 
 
 Number = int | float | bool
-Value = Number | str | tuple[Number, ...] | tuple[str, ...] | ArrayInfo
+MetadataValue = Number | str | tuple[Number, ...] | tuple[str, ...] | ArrayInfo
 
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
     name: str
     version: int
-    metadata: Mapping[str, Value]
+    metadata: Mapping[str, MetadataValue]
     tensors: tuple[Tensor, ...]
-    """Shapes have the outermost dimension first, as in safetensors; the file has them the other way."""
+    """Shapes have the outermost dimension first, as in safetensors; the file has the reverse order."""
     alignment: int = _DEFAULT_ALIGNMENT
     data_offset: int = 0
     """Where the tensor data starts in the file."""
 
 
 def read_header(source: ByteSource) -> GgufHeader:
-    """The header of one file, alone or a part."""
+    """The header of one file, complete or a part."""
     cursor = ByteCursor(source, MAX_HEADER_BYTES)
     version = _read_version(cursor)
     tensor_count, key_count = struct.unpack("<QQ", cursor.take(16))
@@ -87,15 +87,15 @@ def read_header(source: ByteSource) -> GgufHeader:
         raise cursor.bad(f"claims {key_count:,} keys, more than any real model")
     metadata = _read_metadata(cursor, key_count)
     alignment = _alignment(cursor, metadata)
-    tensors, data_bytes = _read_tensors(cursor, tensor_count, alignment, own_layers(metadata))
-    data_offset = _aligned(cursor.at, alignment) if tensors else cursor.at
+    tensors, data_bytes = _read_tensors(cursor, tensor_count, alignment, model_layer_count(metadata))
+    data_offset = _aligned(cursor.position, alignment) if tensors else cursor.position
     if data_offset + data_bytes > source.size:
-        raise cut_short(source.name)
+        raise truncated(source.name)
     return GgufHeader(source.name, version, MappingProxyType(metadata), tensors, alignment, data_offset)
 
 
-def own_layers(metadata: Mapping[str, Value]) -> int | None:
-    """How many of a model's layers are its own: `block_count` counts the MTP layers behind them too."""
+def model_layer_count(metadata: Mapping[str, MetadataValue]) -> int | None:
+    """The layers without MTP layers, which `block_count` includes."""
     architecture = metadata.get("general.architecture")
     blocks = metadata.get(f"{architecture}.block_count")
     drafters = metadata.get(f"{architecture}.nextn_predict_layers", 0)
@@ -112,7 +112,8 @@ def _read_version(cursor: ByteCursor) -> int:
         raise BadHeader(f"{cursor.name} is a big-endian GGUF", next="download the little-endian file")
     if version == 1:
         raise BadHeader(
-            f"{cursor.name} is GGUF version 1, which engines dropped", next="convert the model again"
+            f"{cursor.name} is GGUF version 1, which engines no longer support",
+            next="convert the model again",
         )
     if version not in _SUPPORTED_VERSIONS:
         raise BadHeader(
@@ -121,13 +122,13 @@ def _read_version(cursor: ByteCursor) -> int:
     return int(version)
 
 
-def _read_metadata(cursor: ByteCursor, count: int) -> dict[str, Value]:
-    metadata: dict[str, Value] = {}
-    kept = strings = 0
+def _read_metadata(cursor: ByteCursor, count: int) -> dict[str, MetadataValue]:
+    metadata: dict[str, MetadataValue] = {}
+    kept_bytes = strings = 0
     for _ in range(count):
         key = cursor.string("key", _MAX_KEY_BYTES)
         if key in metadata:
-            raise cursor.bad(f"is damaged: key `{key[:80]}` is there twice")
+            raise cursor.bad(f"is damaged: key `{key[:80]}` appears twice")
         kind = cursor.number("I")
         if key == "general.alignment" and kind != _UINT32:
             raise cursor.bad("is damaged: general.alignment is not a 32-bit number")
@@ -135,18 +136,18 @@ def _read_metadata(cursor: ByteCursor, count: int) -> dict[str, Value]:
         if isinstance(value, ArrayInfo) and value.type == "string":
             strings += value.length
         metadata[key] = value
-        kept += _weight(key) + _weight(value)
-        if kept > MAX_KEPT_BYTES or strings > MAX_STRINGS:
+        kept_bytes += _memory_bytes(key) + _memory_bytes(value)
+        if kept_bytes > MAX_KEPT_BYTES or strings > MAX_STRINGS:
             raise cursor.bad("has more metadata than any real model")
     return metadata
 
 
-def _weight(value: Value) -> int:
+def _memory_bytes(value: MetadataValue) -> int:
     parts = sum(sys.getsizeof(part) for part in value) if isinstance(value, tuple) else 0
     return sys.getsizeof(value) + parts
 
 
-def _read_value(cursor: ByteCursor, key: str, kind: int) -> Value:
+def _read_value(cursor: ByteCursor, key: str, kind: int) -> MetadataValue:
     if kind == _STRING:
         return cursor.string(f"value of `{key[:80]}`", MAX_STRING_BYTES)
     if kind == _ARRAY:
@@ -157,7 +158,7 @@ def _read_value(cursor: ByteCursor, key: str, kind: int) -> Value:
     return number
 
 
-def _read_array(cursor: ByteCursor, key: str) -> Value:
+def _read_array(cursor: ByteCursor, key: str) -> MetadataValue:
     kind, length = cursor.number("I"), cursor.number("Q")
     if kind == _STRING:
         if length > MAX_STRINGS:
@@ -176,7 +177,7 @@ def _read_array(cursor: ByteCursor, key: str) -> Value:
     return struct.unpack(f"<{length}{code}", cursor.take(size))
 
 
-def _alignment(cursor: ByteCursor, metadata: Mapping[str, Value]) -> int:
+def _alignment(cursor: ByteCursor, metadata: Mapping[str, MetadataValue]) -> int:
     alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
     if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
         raise cursor.bad("is damaged: general.alignment is not a power of two")
@@ -186,14 +187,14 @@ def _alignment(cursor: ByteCursor, metadata: Mapping[str, Value]) -> int:
 def _read_tensors(
     cursor: ByteCursor, count: int, alignment: int, layers: int | None
 ) -> tuple[tuple[Tensor, ...], int]:
-    """The tensors, and the bytes of data they need. Each must start where the one before it ends."""
+    """The tensors, and the bytes of their data. Each must start where the one before it ends."""
     tensors: list[Tensor] = []
     names: set[str] = set()
     end = 0
     for _ in range(count):
         tensor, offset = _read_tensor(cursor, layers)
         if tensor.name in names:
-            raise cursor.bad(f"is damaged: tensor `{tensor.name}` is there twice")
+            raise cursor.bad(f"is damaged: tensor `{tensor.name}` appears twice")
         if offset != _aligned(end, alignment):
             raise cursor.bad(
                 f"is damaged: tensor `{tensor.name}` does not start where the one before it ends"
@@ -235,9 +236,10 @@ _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf\Z")
 
 
 def read_split(first: ByteSource, open_part: Callable[[str], ByteSource]) -> GgufHeader:
-    """A checkpoint from its first part; `open_part` gets the file name of each further part.
+    """A checkpoint from its first part; `open_part` is called with the file name of each further part.
 
-    The metadata is the first part's, the tensors are all parts'. A file that is no part stands alone.
+    The metadata is that of the first part, the tensors are those of all. A file that is not split is read
+    alone.
     """
     header = read_header(first)
     count = header.metadata.get("split.count", 1)
@@ -247,11 +249,11 @@ def read_split(first: ByteSource, open_part: Callable[[str], ByteSource]) -> Ggu
         return header
     tensors = list(header.tensors)
     _check_part(header, 0, count)
-    layers = own_layers(header.metadata)
+    layers = model_layer_count(header.metadata)
     for number, name in enumerate(_other_parts(first.name, count), start=1):
         part = read_header(open_part(name))
         _check_part(part, number, count)
-        # Only the first part knows how many layers are the model's own.
+        # Only the first part has the number of layers, which the roles depend on.
         tensors += [replace(tensor, role=role_of(tensor.name, layers)) for tensor in part.tensors]
     _check_whole(header, tensors)
     return replace(header, tensors=tuple(tensors))
@@ -269,9 +271,9 @@ def _other_parts(first_name: str, count: int) -> list[str]:
 
 
 def _check_part(part: GgufHeader, number: int, count: int) -> None:
-    said = part.metadata.get("split.no"), part.metadata.get("split.count")
-    if said != (number, count):
-        raise bad_header(part.name, f"should be part {number + 1} of {count}, and does not say so")
+    numbers = part.metadata.get("split.no"), part.metadata.get("split.count")
+    if numbers != (number, count):
+        raise bad_header(part.name, f"should be part {number + 1} of {count}, but its metadata differ")
 
 
 def _check_whole(header: GgufHeader, tensors: list[Tensor]) -> None:

@@ -1,9 +1,9 @@
 """GGUF metadata -> Architecture, as llama.cpp reads it.
 
-Keys are the same for all models behind the prefix that `general.architecture` gives. What differs is how
+Keys are the same for all models after a prefix, the value of `general.architecture`. What differs is how
 layers alternate: some files list it, others rely on the pattern that llama.cpp has built in for the
-architecture, which the table here repeats.
-Seen in llama.cpp's `src/models` and `src/llama-hparams.cpp` as of 2026-08-22.
+architecture, which the table here repeats. Seen in llama.cpp's `src/models` and `src/llama-hparams.cpp` as of
+2026-08-22.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from firesteel.facts.formats.gguf import ArrayInfo, GgufHeader, Value, own_layers
+from firesteel.facts.formats.gguf import ArrayInfo, GgufHeader, MetadataValue, model_layer_count
 from firesteel.facts.model.architecture import (
     Architecture,
     ChunkedAttention,
@@ -31,17 +31,17 @@ from firesteel.facts.model.architecture import (
 )
 from firesteel.facts.model.config_values import MAX_LAYERS
 
-_MAX_FIGURE = 2**40
+_MAX_VALUE = 2**40
 
 
 Pattern = Literal[
-    "full",  # llama.cpp ignores a window even if the file names one
-    "window",  # every n-th layer sees everything
+    "full",  # llama.cpp ignores a window even if the file has one
+    "window",  # every n-th layer has full attention
     "listed_window",  # the file marks the layers that slide
     "linear",  # Gated DeltaNet, but for every n-th layer
-    "latent",  # MLA, or all heads written out in files from before llama.cpp had it
+    "latent",  # MLA, or all heads in files from before llama.cpp supported it
     "latent_linear",  # layers without KV heads are Kimi Delta Attention, the others MLA
-    "blocks",  # layers without KV heads are MLPs, or Mamba-2 if they are no MLP either
+    "blocks",  # layers without KV heads are MLPs, or Mamba-2 if they have no MLP either
     "mamba_window",  # layers without KV heads are Mamba-2
     "mamba",
     "chunk",
@@ -52,26 +52,26 @@ Pattern = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _GgufFamily:
     pattern: Pattern = "full"
     every: int = 0
-    """Every n-th layer sees everything, where the file does not say."""
+    """Every n-th layer has full attention, where the file does not set it."""
     window: int | None = None
-    """The window, where the file does not say; 0 is none, None that the file has to say."""
-    reads: frozenset[str] = frozenset()
-    """Keys with a cache of their own kind that llama.cpp is known to use for this architecture."""
+    """The window, where the file does not set it; 0: none; None: the file must have it."""
+    known_caches: frozenset[str] = frozenset()
+    """Keys for other kinds of cache that llama.cpp is known to use for this architecture."""
     layers_with_kv: int | None = None
-    """Layers from here on use an earlier layer's cache, where the file does not say."""
+    """Layers from here on share the cache of an earlier layer, where the file does not set it."""
 
 
-_FULL = _Kind()
-_LINEAR = _Kind("linear", 4)
+_FULL = _GgufFamily()
+_LINEAR = _GgufFamily("linear", 4)
 _RANK, _INDEXER = "attention.kv_lora_rank", "attention.indexer.head_count"
 _SHARED = "attention.shared_kv_layers"
-_SPARSE_LATENT = _Kind("latent", reads=frozenset({_RANK, _INDEXER}))
-_KDA = _Kind("latent_linear", reads=frozenset({_RANK}))
+_SPARSE_LATENT = _GgufFamily("latent", known_caches=frozenset({_RANK, _INDEXER}))
+_KDA = _GgufFamily("latent_linear", known_caches=frozenset({_RANK}))
 
-KINDS: Mapping[str, _Kind] = {
+GGUF_FAMILIES: Mapping[str, _GgufFamily] = {
     "llama": _FULL,
     "mistral3": _FULL,
     "qwen2": _FULL,
@@ -84,38 +84,38 @@ KINDS: Mapping[str, _Kind] = {
     "qwen3next": _LINEAR,
     "qwen35": _LINEAR,
     "qwen35moe": _LINEAR,
-    "gpt-oss": _Kind("window", 2),
+    "gpt-oss": _GgufFamily("window", 2),
     "gemma": _FULL,
-    "gemma2": _Kind("window", 2, 4096),
-    "gemma3": _Kind("window", 6, 0),
-    "gemma3n": _Kind("window", 5, reads=frozenset({_SHARED}), layers_with_kv=20),
-    "gemma4": _Kind("listed_window", reads=frozenset({_SHARED})),
-    "llama4": _Kind("chunk", 4),
-    "deepseek2": _Kind("latent", reads=frozenset({_RANK})),
+    "gemma2": _GgufFamily("window", 2, 4096),
+    "gemma3": _GgufFamily("window", 6, 0),
+    "gemma3n": _GgufFamily("window", 5, known_caches=frozenset({_SHARED}), layers_with_kv=20),
+    "gemma4": _GgufFamily("listed_window", known_caches=frozenset({_SHARED})),
+    "llama4": _GgufFamily("chunk", 4),
+    "deepseek2": _GgufFamily("latent", known_caches=frozenset({_RANK})),
     "deepseek32": _SPARSE_LATENT,
     "glm-dsa": _SPARSE_LATENT,
-    "deepseek4": _Kind("compressed", reads=frozenset({_INDEXER})),
+    "deepseek4": _GgufFamily("compressed", known_caches=frozenset({_INDEXER})),
     "kimi-linear": _KDA,
     "kimi-k3": _KDA,
-    "minimax-m3": _Kind("sparse", reads=frozenset({_INDEXER})),
-    "nemotron_h": _Kind("blocks"),
-    "nemotron_h_moe": _Kind("blocks"),
-    "granitehybrid": _Kind("mamba_window"),
-    "mamba2": _Kind("mamba"),
-    "deci": _Kind("pruned"),
+    "minimax-m3": _GgufFamily("sparse", known_caches=frozenset({_INDEXER})),
+    "nemotron_h": _GgufFamily("blocks"),
+    "nemotron_h_moe": _GgufFamily("blocks"),
+    "granitehybrid": _GgufFamily("mamba_window"),
+    "mamba2": _GgufFamily("mamba"),
+    "deci": _GgufFamily("pruned"),
     "phi3": _FULL,
     "smollm3": _FULL,
     "granite": _FULL,
     "granitemoe": _FULL,
-    "olmo2": _Kind("window", 4, 0),
+    "olmo2": _GgufFamily("window", 4, 0),
     "olmoe": _FULL,
-    "cohere2": _Kind("window", 4),
+    "cohere2": _GgufFamily("window", 4),
     "seed_oss": _FULL,
     "glm4": _FULL,
     "glm4moe": _FULL,
     "minimax-m2": _FULL,
-    "mimo2": _Kind("listed_window"),
-    "step35": _Kind("listed_window"),
+    "mimo2": _GgufFamily("listed_window"),
+    "step35": _GgufFamily("listed_window"),
 }
 
 _OTHER_CACHES = {
@@ -124,46 +124,47 @@ _OTHER_CACHES = {
     _SHARED: "layers that share a KV cache",
 }
 _CHUNK = 8192
-"""llama.cpp's chunk for Llama 4, whatever the file says."""
+"""llama.cpp's chunk for Llama 4, whatever the file has."""
 
 
-def architecture_of(header: GgufHeader) -> Architecture:
-    """The shape of a model from its GGUF header, the first part's for a checkpoint in parts."""
+def architecture_of_gguf(header: GgufHeader) -> Architecture:
+    """The architecture of a model from its GGUF header, that of the first part for a split checkpoint."""
     name = header.metadata.get("general.architecture")
     if not isinstance(name, str):
         raise UnknownArchitecture(f"{header.name} has no `general.architecture`")
-    reading = _Reading(name, header)
-    reading.refuse_other_caches(KINDS[name].reads if name in KINDS else frozenset())
-    if name not in KINDS:
+    reader = _MetadataReader(name, header)
+    reader.refuse_other_caches(GGUF_FAMILIES[name].known_caches if name in GGUF_FAMILIES else frozenset())
+    if name not in GGUF_FAMILIES:
         raise UnknownArchitecture(f"`{name:.80}` is a GGUF architecture that firesteel does not know")
-    return reading.architecture(KINDS[name])
+    return reader.architecture(GGUF_FAMILIES[name])
 
 
-class _Reading:
-    """The figures of one header."""
+class _MetadataReader:
+    """Reads the metadata of one header."""
 
     def __init__(self, name: str, header: GgufHeader) -> None:
         self._name = name
-        self._header = header
         self._metadata = header.metadata
 
     def refuse_other_caches(self, known: frozenset[str]) -> None:
-        for key, what in _OTHER_CACHES.items():
-            if self._get(key) and key not in known:
-                raise self._unknown(f"has {what} (`{key}`), which firesteel does not know of this family")
+        for key, reason in _OTHER_CACHES.items():
+            if self._value(key) and key not in known:
+                raise self._unsupported(
+                    f"has {reason} (`{key}`), which firesteel does not know for this family"
+                )
 
-    def architecture(self, kind: _Kind) -> Architecture:
-        count = own_layers(self._metadata)
+    def architecture(self, family: _GgufFamily) -> Architecture:
+        count = model_layer_count(self._metadata)
         if count is None or count > MAX_LAYERS:
-            raise self._unknown("has no plausible `block_count`")
-        experts = self._figure("expert_count", least=0, default=0)
-        drafters = self._figure("nextn_predict_layers", least=0, default=0)
+            raise self._unsupported("has no plausible `block_count`")
+        experts = self._integer("expert_count", least=0, default=0)
+        drafters = self._integer("nextn_predict_layers", least=0, default=0)
         return Architecture(
             model_type=self._name,
-            layers=self._shared(kind, tuple(self._layer(kind, layer) for layer in range(count))),
-            hidden_size=self._figure("embedding_length"),
+            layers=self._share_caches(family, tuple(self._layer(family, layer) for layer in range(count))),
+            hidden_size=self._integer("embedding_length"),
             vocab_size=self._vocab_size(),
-            max_context=self._figure("context_length"),
+            max_context=self._integer("context_length"),
             experts=experts,
             experts_per_token=self._experts_per_token(experts),
             drafter_layers=drafters,
@@ -174,15 +175,15 @@ class _Reading:
         )
 
     def _largest(self, key: str) -> int:
-        """Of all layers; 0 where the file does not tell."""
-        value = self._get(key)
+        """The largest over all layers; 0 where the file has none."""
+        value = self._value(key)
         many = value if isinstance(value, list | tuple) else [value]
-        return max((each for each in many if type(each) is int and 0 < each < 2**31), default=0)
+        return max((value for value in many if type(value) is int and 0 < value < 2**31), default=0)
 
-    def _layer(self, kind: _Kind, layer: int) -> Layer:
-        match kind.pattern:
-            case "linear" if self._is_linear(kind, layer):
-                return self._linear()
+    def _layer(self, family: _GgufFamily, layer: int) -> Layer:
+        match family.pattern:
+            case "linear" if self._is_linear(family, layer):
+                return self._delta_net()
             case "latent":
                 return self._latent(layer)
             case "latent_linear":
@@ -195,52 +196,53 @@ class _Reading:
                 return self._mamba()
             case "pruned" if not self._kv_heads(layer):
                 return NoCache("mlp" if self._per_layer("feed_forward_length", layer, 0) else "none")
-            case "sparse" if layer >= self._figure("leading_dense_block_count", least=0, default=0):
+            case "sparse" if layer >= self._integer("leading_dense_block_count", least=0, default=0):
                 return self._sparse(layer)
             case "compressed":
                 return self._compressed(layer)
-        return self._attention(kind, layer)
+        return self._attention(family, layer)
 
-    def _attention(self, kind: _Kind, layer: int) -> Layer:
+    def _attention(self, family: _GgufFamily, layer: int) -> Layer:
         kv_heads = self._kv_heads(layer, least=1)
-        if kind.pattern == "chunk" and self._is_chunked(kind, layer):
+        if family.pattern == "chunk" and self._is_chunked(family, layer):
             return ChunkedAttention(kv_heads, self._head_dim("key"), self._head_dim("value"), _CHUNK)
-        window = self._window(kind)
-        if not window or not self._slides(kind, layer):
+        window = self._window(family)
+        if not window or not self._slides(family, layer):
             return FullAttention(kv_heads, self._head_dim("key"), self._head_dim("value"))
         return SlidingAttention(
             kv_heads, self._head_dim("key", "_swa"), self._head_dim("value", "_swa"), window
         )
 
     def _kv_heads(self, layer: int, least: int = 0) -> int:
-        has_own = self._get("attention.head_count_kv") is not None
+        has_own = self._value("attention.head_count_kv") is not None
         return self._per_layer("attention.head_count_kv" if has_own else "attention.head_count", layer, least)
 
     def _latent(self, layer: int) -> Layer:
-        """Keys and values in one: llama.cpp keeps no values where the file has lengths for MLA."""
-        if self._get("attention.key_length_mla") is None:
+        """Keys and values in one: llama.cpp caches no values where the file has lengths for MLA."""
+        if self._value("attention.key_length_mla") is None:
             heads = self._kv_heads(layer, least=1)
             return FullAttention(heads, self._head_dim("key"), self._head_dim("value"))
-        rank, key = self._figure(_RANK), self._figure("attention.key_length")
+        rank, key = self._integer(_RANK), self._integer("attention.key_length")
         if key <= rank:
-            raise self._unknown(f"has keys of {key} with a `{_RANK}` of {rank}")
-        attends = self._figure("attention.indexer.top_k") if self._get(_INDEXER) else 0
+            raise self._unsupported(f"has keys of {key} with a `{_RANK}` of {rank}")
+        attends = self._integer("attention.indexer.top_k") if self._value(_INDEXER) else 0
         indexer = self._indexer() if attends and self._has_indexer(layer) else None
         return LatentAttention(rank, key - rank, indexer, attends)
 
     def _indexer(self) -> Indexer:
-        return Indexer(self._figure(_INDEXER), self._figure("attention.indexer.key_length"))
+        return Indexer(self._integer(_INDEXER), self._integer("attention.indexer.key_length"))
 
     def _has_indexer(self, layer: int) -> bool:
-        """GLM-5.2 has one for four layers; older files do not say so and are told by their context."""
+        """GLM-5.2 has one for every four layers; older files do not list it and are recognized by their
+        context."""
         if self._name != "glm-dsa":
             return True
-        if self._get("attention.indexer.types") is not None:
+        if self._value("attention.indexer.types") is not None:
             return bool(self._per_layer("attention.indexer.types", layer, least=0))
-        return self._figure("context_length") < 2**20 or max(layer - 2, 0) % 4 == 0
+        return self._integer("context_length") < 2**20 or max(layer - 2, 0) % 4 == 0
 
     def _sparse(self, layer: int) -> SparseAttention:
-        picked = self._figure("attention.indexer.top_k") * self._figure("attention.indexer.block_size")
+        picked = self._integer("attention.indexer.top_k") * self._integer("attention.indexer.block_size")
         return SparseAttention(
             self._kv_heads(layer, least=1),
             self._head_dim("key"),
@@ -252,19 +254,19 @@ class _Reading:
     def _compressed(self, layer: int) -> CompressedAttention:
         ratio = self._per_layer("attention.compress_ratios", layer, least=0)
         if ratio not in (0, 4, 128):
-            raise self._unknown(f"compresses {ratio} tokens into one, not 4 or 128")
+            raise self._unsupported(f"compresses {ratio} tokens into one, not 4 or 128")
         return CompressedAttention(
             head_dim=self._head_dim("key"),
-            rope_dim=self._figure("rope.dimension_count"),
-            window=self._figure("attention.sliding_window"),
+            rope_dim=self._integer("rope.dimension_count"),
+            window=self._integer("attention.sliding_window"),
             ratio=ratio,
             indexer=self._indexer() if ratio == 4 else None,
-            attends=self._figure("attention.indexer.top_k") if ratio == 4 else 0,
+            attends=self._integer("attention.indexer.top_k") if ratio == 4 else 0,
         )
 
     def _kda(self) -> LinearAttention:
-        heads, dim = self._per_layer("attention.head_count", 0), self._figure("kda.head_dim")
-        return LinearAttention(heads * dim * dim, 3 * heads * dim, self._figure("ssm.conv_kernel"))
+        heads, dim = self._per_layer("attention.head_count", 0), self._integer("kda.head_dim")
+        return LinearAttention(heads * dim * dim, 3 * heads * dim, self._integer("ssm.conv_kernel"))
 
     def _block(self, layer: int) -> Layer:
         if self._kv_heads(layer):
@@ -272,113 +274,114 @@ class _Reading:
             return FullAttention(heads, self._head_dim("key"), self._head_dim("value"))
         if not self._per_layer("feed_forward_length", layer, least=0):
             return self._mamba()
-        return NoCache("moe" if self._get("expert_count") else "mlp")
+        return NoCache("moe" if self._value("expert_count") else "mlp")
 
     def _mamba(self) -> Mamba2:
-        """`time_step_rank` is the heads of Mamba-2."""
-        inner, heads = self._figure("ssm.inner_size"), self._figure("ssm.time_step_rank")
+        """`time_step_rank` is the number of heads of Mamba-2."""
+        inner, heads = self._integer("ssm.inner_size"), self._integer("ssm.time_step_rank")
         if inner % heads:
-            raise self._unknown(f"has an `ssm.inner_size` of {inner}, which {heads} heads do not divide")
+            raise self._unsupported(f"has an `ssm.inner_size` of {inner}, which {heads} heads do not divide")
         return Mamba2(
             heads,
             inner // heads,
-            self._figure("ssm.state_size"),
-            self._figure("ssm.group_count"),
-            self._figure("ssm.conv_kernel"),
+            self._integer("ssm.state_size"),
+            self._integer("ssm.group_count"),
+            self._integer("ssm.conv_kernel"),
         )
 
-    def _shared(self, kind: _Kind, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-        """The last layers use the cache of the last two that have one: one that slides, one that does not."""
-        first = kind.layers_with_kv
-        if self._get(_SHARED) is not None:
-            first = len(layers) - self._figure(_SHARED, least=0)
+    def _share_caches(self, family: _GgufFamily, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+        """The last layers share the cache of the last two that have one: one that slides, one that does
+        not."""
+        first = family.layers_with_kv
+        if self._value(_SHARED) is not None:
+            first = len(layers) - self._integer(_SHARED, least=0)
         if first is None or first >= len(layers):
             return layers
         if first < 2:
-            raise self._unknown(f"has {len(layers)} layers, of which {first} have a KV cache to share")
+            raise self._unsupported(f"has {len(layers)} layers, of which {first} have a KV cache to share")
         others = (
             SharedKv(first - 2 if isinstance(layer, SlidingAttention) else first - 1)
             for layer in layers[first:]
         )
         return (*layers[:first], *others)
 
-    def _is_chunked(self, kind: _Kind, layer: int) -> bool:
-        if self._get("attention.sliding_window") == 0:
+    def _is_chunked(self, family: _GgufFamily, layer: int) -> bool:
+        if self._value("attention.sliding_window") == 0:
             return False
-        return self._slides(kind, layer)
+        return self._slides(family, layer)
 
-    def _is_linear(self, kind: _Kind, layer: int) -> bool:
-        if self._get("attention.recurrent_layers") is not None:
+    def _is_linear(self, family: _GgufFamily, layer: int) -> bool:
+        if self._value("attention.recurrent_layers") is not None:
             return bool(self._per_layer("attention.recurrent_layers", layer, least=0))
-        return bool((layer + 1) % self._figure("full_attention_interval", default=kind.every))
+        return bool((layer + 1) % self._integer("full_attention_interval", default=family.every))
 
-    def _window(self, kind: _Kind) -> int:
-        if kind.pattern not in ("window", "listed_window"):
+    def _window(self, family: _GgufFamily) -> int:
+        if family.pattern not in ("window", "listed_window"):
             return 0
-        return self._figure("attention.sliding_window", least=0, default=kind.window)
+        return self._integer("attention.sliding_window", least=0, default=family.window)
 
-    def _slides(self, kind: _Kind, layer: int) -> bool:
-        pattern = self._get("attention.sliding_window_pattern")
-        if kind.pattern == "listed_window":
+    def _slides(self, family: _GgufFamily, layer: int) -> bool:
+        pattern = self._value("attention.sliding_window_pattern")
+        if family.pattern == "listed_window":
             return bool(self._per_layer("attention.sliding_window_pattern", layer, least=0))
-        # llama.cpp takes a number for these architectures and falls back to its own on a list.
-        every = self._figure("attention.sliding_window_pattern") if type(pattern) is int else kind.every
+        # llama.cpp reads a number for these architectures and falls back to its own for a list.
+        every = self._integer("attention.sliding_window_pattern") if type(pattern) is int else family.every
         return bool((layer + 1) % every)
 
-    def _linear(self) -> LinearAttention:
+    def _delta_net(self) -> LinearAttention:
         """Inner size is value heads x value dimension, state size the key dimension, groups the key heads."""
-        inner, state = self._figure("ssm.inner_size"), self._figure("ssm.state_size")
+        inner, state = self._integer("ssm.inner_size"), self._integer("ssm.state_size")
         return LinearAttention(
             state_elements=inner * state,
-            conv_channels=inner + 2 * self._figure("ssm.group_count") * state,
-            conv_kernel=self._figure("ssm.conv_kernel"),
+            conv_channels=inner + 2 * self._integer("ssm.group_count") * state,
+            conv_kernel=self._integer("ssm.conv_kernel"),
         )
 
     def _head_dim(self, which: str, suffix: str = "") -> int:
         for key in (f"attention.{which}_length{suffix}", f"attention.{which}_length"):
-            if self._get(key) is not None:
-                return self._figure(key)
-        return max(1, self._figure("embedding_length") // self._most_heads())
+            if self._value(key) is not None:
+                return self._integer(key)
+        return max(1, self._integer("embedding_length") // self._most_heads())
 
     def _most_heads(self) -> int:
-        """Where layers differ, those without attention have none."""
-        heads = self._get("attention.head_count")
+        """Where layers differ, those without attention have no heads."""
+        heads = self._value("attention.head_count")
         if isinstance(heads, tuple):
-            heads = max((each for each in heads if isinstance(each, int)), default=None)
-        return self._checked("attention.head_count", heads, 1)
+            heads = max((value for value in heads if isinstance(value, int)), default=None)
+        return self._check("attention.head_count", heads, 1)
 
     def _vocab_size(self) -> int:
         tokens = self._metadata.get("tokenizer.ggml.tokens")
         if isinstance(tokens, ArrayInfo | tuple):
             return tokens.length if isinstance(tokens, ArrayInfo) else len(tokens)
-        return self._figure("vocab_size")
+        return self._integer("vocab_size")
 
     def _experts_per_token(self, experts: int) -> int:
-        picked = self._figure("expert_used_count", least=0, default=0) if experts else 0
+        picked = self._integer("expert_used_count", least=0, default=0) if experts else 0
         if experts and not 1 <= picked <= experts:
-            raise self._unknown(f"has {experts} experts, of which it uses {picked} for a token")
+            raise self._unsupported(f"has {experts} experts, of which it uses {picked} for a token")
         return picked
 
     def _per_layer(self, key: str, layer: int, least: int = 1) -> int:
-        """A figure that is one number for all layers, or a list with one for each."""
-        value = self._get(key)
+        """A value that is one number for all layers, or a list with one per layer."""
+        value = self._value(key)
         if isinstance(value, tuple):
             value = value[layer] if layer < len(value) else None
-        return self._checked(key, value, least)
+        return self._check(key, value, least)
 
-    def _figure(self, key: str, least: int = 1, default: int | None = None) -> int:
-        value = self._get(key)
-        return self._checked(key, default if value is None else value, least)
+    def _integer(self, key: str, least: int = 1, default: int | None = None) -> int:
+        value = self._value(key)
+        return self._check(key, default if value is None else value, least)
 
-    def _checked(self, key: str, value: object, least: int) -> int:
+    def _check(self, key: str, value: object, least: int) -> int:
         if value is None:
-            raise self._unknown(f"has no `{key}` in its GGUF metadata")
-        if not isinstance(value, int) or not least <= value <= _MAX_FIGURE:
-            raise self._unknown(f"has the `{key}` {value!r:.40} in its GGUF metadata")
+            raise self._unsupported(f"has no `{key}` in its GGUF metadata")
+        if not isinstance(value, int) or not least <= value <= _MAX_VALUE:
+            raise self._unsupported(f"has the `{key}` {value!r:.40} in its GGUF metadata")
         return int(value)
 
-    def _get(self, key: str) -> Value | None:
+    def _value(self, key: str) -> MetadataValue | None:
         return self._metadata.get(f"{self._name}.{key}")
 
-    def _unknown(self, what: str) -> UnknownArchitecture:
-        return UnknownArchitecture(f"`{self._name:.80}` {what}")
+    def _unsupported(self, reason: str) -> UnknownArchitecture:
+        return UnknownArchitecture(f"`{self._name:.80}` {reason}")

@@ -4,9 +4,9 @@
     the header   JSON: {"name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, ...}
     the data     tensors end to end, no hole, no overlap, to the last byte of the file
 
-A header that does not describe exactly the bytes that follow it is refused: the figures of a plan are
-sums over headers, and a wrong sum is worse than none. A checkpoint in shards has an index beside it,
-`model.safetensors.index.json`, that says which shard holds which tensor.
+A header that does not describe exactly the bytes that follow it is refused: the figures of a plan are sums
+over headers, and a wrong sum is worse than none. A checkpoint in shards has an index,
+`model.safetensors.index.json`, that maps tensors to shards.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from sys import getsizeof, intern
 
-from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, cut_short
+from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, truncated
 from firesteel.facts.formats.json_text import PIECE_BYTES, JsonText, text_pieces
 from firesteel.facts.model.roles import role_of
 from firesteel.facts.model.tensors import Tensor
@@ -24,8 +24,8 @@ from firesteel.facts.model.tensors import Tensor
 MAX_HEADER_BYTES = 100_000_000
 """The format's own limit."""
 MAX_TENSORS = 400_000
-"""In one file. The fullest real ones hold 300,000: 512 experts a layer, three matrices each, each NVFP4
-matrix four tensors, and shards of up to 50 GB."""
+"""In one file. The largest real ones have 300,000: 512 experts per layer, three matrices each, four tensors
+per NVFP4 matrix, and shards of up to 50 GB."""
 MAX_NAMES_BYTES = 80 * 1024 * 1024
 MAX_SHAPES = 65_536
 MAX_DIMENSIONS = 16
@@ -46,23 +46,23 @@ _PLAIN_INFO = re.compile(
     rf'\{{"dtype":"([A-Z0-9_]{{1,16}})","shape":\[((?:{_WHOLE}(?:,{_WHOLE})*)?)\],'
     rf'"data_offsets":\[({_WHOLE}),({_WHOLE})\]\}}'
 )
-"""A tensor as the reference library writes it, which all but foreign writers use."""
+"""A tensor as the reference library writes it, which almost every file comes from."""
 
 
 def read_header(source: ByteSource, layers: int | None = None) -> tuple[Tensor, ...]:
-    """The tensors of one file in the order of their data. `layers` tells MTP layers from the model's own."""
+    """The tensors of one file in the order of their data. Layers from number `layers` on are MTP layers."""
     header_bytes = _header_bytes(source)
     text = JsonText(source.name, text_pieces(source, _PREFIX_BYTES, header_bytes))
     tensors: list[Tensor] = []
     starts = array("Q")
-    reading = _Reading(source.name, layers)
+    reader = _HeaderReader(source.name, layers)
     for name in text.members():
-        reading.once(name)
+        reader.check_name(name)
         if name == "__metadata__":
-            reading.check_metadata(text.value())
+            reader.check_metadata(text.value())
             continue
         plain = text.match(_PLAIN_INFO)
-        tensor, start = reading.plain_tensor(name, plain) if plain else reading.tensor(name, text.value())
+        tensor, start = reader.plain_tensor(name, plain) if plain else reader.tensor(name, text.value())
         tensors.append(tensor)
         starts.append(start)
     text.end()
@@ -71,17 +71,17 @@ def read_header(source: ByteSource, layers: int | None = None) -> tuple[Tensor, 
 
 def _header_bytes(source: ByteSource) -> int:
     if source.size < _PREFIX_BYTES:
-        raise cut_short(source.name)
+        raise truncated(source.name)
     length = int.from_bytes(source.read(0, _PREFIX_BYTES), "little")
     if length > MAX_HEADER_BYTES:
         raise bad_header(source.name, f"claims a header of {length:,} bytes; it is not a safetensors file")
     if _PREFIX_BYTES + length > source.size:
-        raise cut_short(source.name)
+        raise truncated(source.name)
     return length
 
 
-class _Reading:
-    """The members of one header, checked as they come."""
+class _HeaderReader:
+    """Checks the members of one header, one by one."""
 
     def __init__(self, name: str, layers: int | None) -> None:
         self._name = name
@@ -90,9 +90,9 @@ class _Reading:
         self._names_bytes = 0
         self._shapes: dict[tuple[str, str], tuple[tuple[int, ...], int]] = {}
 
-    def once(self, name: str) -> None:
+    def check_name(self, name: str) -> None:
         if name in self._seen:
-            raise self._bad(name, "is there twice")
+            raise self._bad(name, "appears twice")
         self._seen.add(name)
         self._names_bytes += getsizeof(name)
         if len(self._seen) > MAX_TENSORS:
@@ -115,13 +115,15 @@ class _Reading:
         offsets = self._whole_numbers(name, fields, "data_offsets")
         if not isinstance(dtype, str) or len(offsets) != 2:
             raise self._bad(name, "has no dtype or not two data_offsets")
-        return self._placed(name, dtype, ",".join(map(str, shape)), offsets[0], offsets[1])
+        return self._checked_tensor(name, dtype, ",".join(map(str, shape)), offsets[0], offsets[1])
 
     def plain_tensor(self, name: str, info: re.Match[str]) -> tuple[Tensor, int]:
-        return self._placed(name, info[1], info[2], int(info[3]), int(info[4]))
+        return self._checked_tensor(name, info[1], info[2], int(info[3]), int(info[4]))
 
-    def _placed(self, name: str, dtype: str, shape_text: str, start: int, end: int) -> tuple[Tensor, int]:
-        # Shapes repeat by the thousand; sharing them halves what a big checkpoint costs.
+    def _checked_tensor(
+        self, name: str, dtype: str, shape_text: str, start: int, end: int
+    ) -> tuple[Tensor, int]:
+        # Shapes repeat by the thousand; sharing them halves the memory of a big checkpoint.
         known = self._shapes.get((dtype, shape_text))
         if known is None:
             known = self._shapes[dtype, shape_text] = self._measure(name, dtype, shape_text)
@@ -171,31 +173,31 @@ class _Reading:
 def _in_file_order(
     name: str, tensors: list[Tensor], starts: array[int], data_bytes: int
 ) -> tuple[Tensor, ...]:
-    """Tensors laid end to end must cover the data exactly."""
+    """The tensors must cover the data exactly, end to end."""
     order: Sequence[int] = range(len(tensors))
     if _first_gap(tensors, starts, order) is not None:
-        # Empty tensors start where the next one does; they come first.
-        order = sorted(order, key=lambda at: starts[at] << 64 | tensors[at].bytes)
+        # An empty tensor starts where the next one does, and goes before it.
+        order = sorted(order, key=lambda index: starts[index] << 64 | tensors[index].bytes)
     gap = _first_gap(tensors, starts, order)
     if gap is not None:
         raise bad_header(
-            name, f"is damaged: tensor `{tensors[gap].name[:80]}` overlaps another or follows a hole"
+            name, f"is damaged: tensor `{tensors[gap].name[:80]}` overlaps another or follows a gap"
         )
     covered = sum(tensor.bytes for tensor in tensors)
     if covered > data_bytes:
-        raise cut_short(name)
+        raise truncated(name)
     if covered < data_bytes:
         raise bad_header(name, f"has {data_bytes - covered:,} bytes after its last tensor")
-    return tuple(tensors[at] for at in order)
+    return tuple(tensors[index] for index in order)
 
 
 def _first_gap(tensors: list[Tensor], starts: array[int], order: Sequence[int]) -> int | None:
     """The first tensor that does not start where the one before it ends."""
     end = 0
-    for at in order:
-        if starts[at] != end:
-            return at
-        end += tensors[at].bytes
+    for index in order:
+        if starts[index] != end:
+            return index
+        end += tensors[index].bytes
     return None
 
 
@@ -210,9 +212,9 @@ def read_shards(
     layers: int | None = None,
     name: str = "model.safetensors.index.json",
 ) -> tuple[Tensor, ...]:
-    """All tensors of a checkpoint in shards. What the index promises must be there, and there once.
+    """All tensors of a checkpoint in shards. Every tensor of the index must be there exactly once.
 
-    A tensor that a shard holds and the index forgot counts too: engines load shards whole.
+    A tensor of a shard that the index does not list counts too: engines load whole shards.
     """
     promised = _weight_map(name, index_text)
     seen: set[str] = set()
@@ -232,26 +234,28 @@ def read_shards(
 
 def _weight_map(name: str, text: str) -> dict[str, str]:
     """Tensor name -> shard name."""
-    json = JsonText(name, (text[at : at + PIECE_BYTES] for at in range(0, len(text), PIECE_BYTES)))
+    index_json = JsonText(
+        name, (text[index : index + PIECE_BYTES] for index in range(0, len(text), PIECE_BYTES))
+    )
     shards: dict[str, str] | None = None
-    for key in json.members():
+    for key in index_json.members():
         if key != "weight_map":
-            json.value()
+            index_json.value()
         elif shards is None:
-            shards = _shards(name, json)
+            shards = _shards(name, index_json)
         else:
             raise bad_header(name, "has two weight maps")
-    json.end()
+    index_json.end()
     if not shards:
         raise bad_header(name, "has no weight_map; it is not a safetensors index")
     return shards
 
 
-def _shards(name: str, json: JsonText) -> dict[str, str]:
+def _shards(name: str, index_json: JsonText) -> dict[str, str]:
     shards: dict[str, str] = {}
     names: dict[str, str] = {}
-    for tensor in json.members():
-        shard = json.value()
+    for tensor in index_json.members():
+        shard = index_json.value()
         if not isinstance(shard, str) or not _is_file_name(shard):
             raise bad_header(name, f"names a shard that is not a plain file name: {shard!r:.80}")
         if tensor in shards:
@@ -265,5 +269,5 @@ def _shards(name: str, json: JsonText) -> dict[str, str]:
 
 
 def _is_file_name(shard: str) -> bool:
-    """A name that stays in its folder on every system."""
+    """A name without a path, on every system."""
     return bool(shard) and shard.isprintable() and shard not in (".", "..") and not set(shard) & set("/\\:")

@@ -1,1 +1,1 @@
-"""Hardware tables, and what a host tells of itself: memory, GPUs, pressure."""
+"""Hardware data, and what a host reports about itself: memory, GPUs, pressure."""

@@ -1,8 +1,8 @@
-"""The machines: how much memory, how fast, and how much of it may be used before the host wedges.
+"""Known machines: how much memory, how fast, and how much of it may be used before the host wedges.
 
-On a GB10 the CPU and the GPU share one pool, so three sizes must not be confused: what is soldered
-in (128 GB), what Linux and CUDA count (less: firmware and carve-outs), and the ceiling, above which
-launches have taken the whole host down with them. Plans are made against the ceiling.
+On a GB10 the CPU and the GPU share one pool, so three sizes must not be confused: the installed memory (128
+GB), what Linux and CUDA count (less: firmware and carve-outs), and the ceiling, above which launches have
+wedged the whole host. Plans are made against the ceiling.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Size = Annotated[int, BeforeValidator(_size)]
 
 @dataclass(frozen=True, slots=True)
 class HardwareFigure:
-    """One number about a machine, with the spread that was seen and the evidence."""
+    """One number about a machine, with its observed spread and its evidence."""
 
     value: int
     low: int
@@ -48,7 +48,7 @@ class Hardware:
     memory_bytes: int
     """What the operating system and CUDA count."""
     ceiling_bytes: int
-    """Used by everything on the host together; launches above it have wedged hosts."""
+    """For everything on the host together; launches above it have wedged hosts."""
     bandwidth_bytes_per_s: int
     unified: bool
     """CPU and GPU share the memory: page cache, other programs and weights compete."""
@@ -86,11 +86,11 @@ class HardwareSchema(yaml_schema.FileSchema):
 
 
 def hardware(name: str) -> Hardware:
-    """The machine that firesteel knows by this name."""
+    """The machine with this name."""
     known = _shipped()
     if name.lower() not in known:
         raise UsageError(
-            f"no machine is called `{name}`; firesteel knows {', '.join(sorted(known))}",
+            f"`{name}` is not a known machine; firesteel knows {', '.join(sorted(known))}",
             next=f"--host {min(known)}",
         )
     return known[name.lower()]
@@ -107,31 +107,31 @@ def _shipped() -> Mapping[str, Hardware]:
 
 
 def read_hardware(name: str, path: str, text: str) -> Hardware:
-    """The text of a hardware file -> a machine, or BadSheet with the lines of its mistakes."""
-    sheet = yaml_schema.load(path, text, HardwareSchema)
-    figures = {key: _figure(getattr(sheet.figures, key)) for key in FiguresSchema.model_fields}
+    """The text of a hardware file -> a machine, or InvalidFile with the lines of its mistakes."""
+    file = yaml_schema.load(path, text, HardwareSchema)
+    figures = {key: _figure(getattr(file.figures, key)) for key in FiguresSchema.model_fields}
     return Hardware(
         name=name,
-        title=sheet.title,
+        title=file.title,
         memory_bytes=figures["memory"].value,
         ceiling_bytes=figures["ceiling"].value,
         bandwidth_bytes_per_s=figures["bandwidth"].value,
-        unified=sheet.unified,
-        compute_capability=sheet.compute_capability,
-        arch=sheet.arch,
-        cores=sheet.cores,
+        unified=file.unified,
+        compute_capability=file.compute_capability,
+        arch=file.arch,
+        cores=file.cores,
         figures=figures,
     )
 
 
-def _figure(sheet: FigureSchema) -> HardwareFigure:
-    low = sheet.value if sheet.low is None else sheet.low
-    high = sheet.value if sheet.high is None else sheet.high
-    return HardwareFigure(sheet.value, low, high, sheet.confidence, sheet.sources, sheet.note)
+def _figure(file: FigureSchema) -> HardwareFigure:
+    low = file.value if file.low is None else file.low
+    high = file.value if file.high is None else file.high
+    return HardwareFigure(file.value, low, high, file.confidence, file.sources, file.note)
 
 
-def host_at_rest(machine: Hardware) -> Host:
-    """A machine of this kind with nothing running on it."""
+def idle_host(machine: Hardware) -> Host:
+    """A host of this kind with nothing running on it."""
     return Host(
         name=machine.name,
         title=machine.title,

@@ -1,4 +1,4 @@
-"""A host: what a launch has to live on. Live facts come from `/proc` and `nvidia-smi`, as text handed in."""
+"""A host: the memory and GPUs that a launch can use. Parses the text of `/proc` and `nvidia-smi`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Gpu:
     driver: str
     compute_capability: str
     memory_bytes: int | None = None
-    """Its own memory; None when it has none of its own (a GB10) or nobody said."""
+    """Its own memory; None when it has none (a GB10) or it is not known."""
 
     @property
     def is_gb10(self) -> bool:
@@ -27,7 +27,7 @@ class Gpu:
 @dataclass(frozen=True, slots=True)
 class Host:
     name: str
-    """`local` for the machine at hand, `gb10` for a Spark at rest from the data sheet."""
+    """`local` for this machine, `gb10` for an idle Spark from the hardware data."""
     title: str
     hardware: str | None
     """Name of the hardware file that describes it; None for a machine without one."""
@@ -35,14 +35,14 @@ class Host:
     memory_total_bytes: int
     memory_available_bytes: int
     keep_free_bytes: int
-    """What a launch must leave: below it the host itself is in danger."""
+    """What a launch must leave free; with less the host itself is in danger."""
     bandwidth_bytes_per_s: float | None
     bandwidth_kind: BandwidthKind
     gpus: tuple[Gpu, ...] = ()
 
     @property
     def room_bytes(self) -> int:
-        """What a launch may take."""
+        """What a launch may use."""
         return max(0, self.memory_available_bytes - self.keep_free_bytes)
 
 
@@ -50,16 +50,16 @@ class Host:
 class Meminfo:
     total_bytes: int
     available_bytes: int
-    """What the kernel thinks that it could give: free memory and the page cache that it can drop."""
+    """The kernel's estimate of what it can allocate: free memory and the page cache that it can drop."""
     free_bytes: int
-    """What nobody uses. On a GB10 CUDA calls this the free memory of the GPU."""
+    """Unused memory. On a GB10 CUDA reports this as the free memory of the GPU."""
     cached_bytes: int | None = None
     """The page cache, shared memory (`/dev/shm`) included."""
     shmem_bytes: int | None = None
     swap_total_bytes: int | None = None
     swap_free_bytes: int | None = None
     huge_pages_bytes: int | None = None
-    """Set aside as huge pages: gone for everything else, used or not."""
+    """Reserved as huge pages: not available to anything else, used or not."""
 
     @property
     def swap_used_bytes(self) -> int | None:
@@ -71,19 +71,19 @@ class Meminfo:
 def parse_meminfo(text: str) -> Meminfo:
     """`/proc/meminfo` -> bytes. The kernel writes kB and means KiB; huge pages are a plain count."""
     rows = re.findall(r"^(\w+):\s+(\d{1,18})(?: kB)?$", text, re.M)
-    told = {name: int(value) * (1 if name.startswith("HugePages_") else KIB) for name, value in rows}
-    missing = {"MemTotal", "MemAvailable", "MemFree"} - told.keys()
+    fields = {name: int(value) * (1 if name.startswith("HugePages_") else KIB) for name, value in rows}
+    missing = {"MemTotal", "MemAvailable", "MemFree"} - fields.keys()
     if missing:
         raise ValueError(f"no {', '.join(sorted(missing))} in /proc/meminfo")
-    pages, page_bytes = told.get("HugePages_Total"), told.get("Hugepagesize")
+    pages, page_bytes = fields.get("HugePages_Total"), fields.get("Hugepagesize")
     return Meminfo(
-        told["MemTotal"],
-        told["MemAvailable"],
-        told["MemFree"],
-        told.get("Cached"),
-        told.get("Shmem"),
-        told.get("SwapTotal"),
-        told.get("SwapFree"),
+        fields["MemTotal"],
+        fields["MemAvailable"],
+        fields["MemFree"],
+        fields.get("Cached"),
+        fields.get("Shmem"),
+        fields.get("SwapTotal"),
+        fields.get("SwapFree"),
         0 if pages == 0 else pages * page_bytes if pages and page_bytes else None,
     )
 
@@ -104,9 +104,9 @@ def _smi_bytes(cells: list[str]) -> int | None:
 
 
 def keep_free_bytes(total_bytes: int, ceiling_bytes: int | None) -> int:
-    """A twentieth of the memory, from half a GiB to 4 GiB; with a known ceiling, what lies above it if more.
+    """A twentieth of the memory, from half a GiB to 4 GiB; with a known ceiling at least what is above it.
 
-    A virtual machine or a partition may show less memory than the ceiling, and nothing lies above it then.
+    A virtual machine or a partition may show less memory than the ceiling, and then nothing is above it.
     """
     generic = max(512 * MIB, min(4 * GIB, total_bytes // 20))
     return generic if ceiling_bytes is None else max(generic, total_bytes - ceiling_bytes)

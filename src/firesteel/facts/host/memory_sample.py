@@ -1,10 +1,10 @@
-"""One look at a host's memory: everything that tells a calm host from one about to stop.
+"""One sample of a host's memory: everything that distinguishes a healthy host from one about to stop.
 
-No single figure does. MemAvailable was 22.5 GiB while the driver could not allocate; MemFree was 1.2 GiB on
-a host that served well; the driver logs that it is out of memory also on hosts that are fine. So a sample
-holds them all, and `run/guard` reads them together.
+No single figure does. MemAvailable was 22.5 GiB while the driver could not allocate; MemFree was 1.2 GiB on a
+host that served well; the driver logs that it is out of memory on healthy hosts too. So a sample holds all of
+them, and `run/supervise/guard.py` judges them together.
 
-Text in, values out. What a kernel does not show is None, and no text makes a parser raise.
+Text in, values out. What a kernel does not report is None, and no text makes a parser raise.
 
     https://github.com/vllm-project/vllm/issues/54200                                   seen 2026-11-15
     https://github.com/MiaAI-Lab/Qwen3.8-Flash-Next-Single-DGX-Spark/pull/54            seen 2026-11-15
@@ -21,11 +21,12 @@ from firesteel.facts.host.host import Meminfo
 from firesteel.units import MIB
 
 LARGE_BLOCK_BYTES = 2 * MIB
-"""What the driver wants in one piece: a checkpoint's page cache once left no free block of that size, and
-loading failed. https://github.com/tonyd2wild/GLM-5.3-Flash-NVFP4-DFlash2-2x-DGX-Spark/pull/19, 2026-11-15"""
+"""What the driver needs in one piece: the page cache of a checkpoint once left no free block of that size,
+and loading failed. https://github.com/tonyd2wild/GLM-5.3-Flash-NVFP4-DFlash2-2x-DGX-Spark/pull/19,
+2026-11-15"""
 
 EventKind = Literal["no-memory", "xid", "oom", "oom-cgroup"]
-"""no-memory: the NVIDIA driver could not allocate. xid: it reports a fault of the GPU. oom: the kernel killed
+"""no-memory: the NVIDIA driver could not allocate. xid: it reports a GPU fault. oom: the kernel killed
 a process because the host was out of memory; oom-cgroup: because a container was."""
 _EVENTS: tuple[tuple[EventKind, re.Pattern[str]], ...] = (
     ("no-memory", re.compile(r"NVRM: .*NV_ERR_NO_MEMORY")),
@@ -35,25 +36,25 @@ _EVENTS: tuple[tuple[EventKind, re.Pattern[str]], ...] = (
 )
 _MAX_LINE = 300
 _RECORD = re.compile(r"\d+,\d+,\d+,[^;]*;")
-"""What a `/dev/kmsg` record begins with: level, number, microseconds, flags."""
+"""The beginning of a `/dev/kmsg` record: level, number, microseconds, flags."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """Of the last ten seconds, how many percent some or all tasks waited for memory."""
+    """The percentage of the last ten seconds in which some or all tasks waited for memory."""
 
     some_avg10: float
     full_avg10: float
 
 
 @dataclass(frozen=True, slots=True)
-class StallPressure:
+class StallCounters:
     """Counted since boot."""
 
     direct_reclaims: int
-    """A program had to free memory itself before it got any."""
+    """Allocations for which a program had to free memory first."""
     compactions: int
-    """A program had to wait until pages were moved together."""
+    """Allocations for which a program had to wait for compaction."""
     oom_kills: int
 
 
@@ -66,14 +67,14 @@ class KernelEvent:
 @dataclass(frozen=True, slots=True)
 class MemorySample:
     at_s: float
-    """By a clock that nobody sets."""
+    """On a monotonic clock."""
     memory: Meminfo | None
     pressure: Pressure | None = None
     large_blocks_bytes: int | None = None
-    """Free memory that lies in blocks of 2 MiB or more."""
-    stalls: StallPressure | None = None
+    """Free memory in blocks of 2 MiB or more."""
+    stalls: StallCounters | None = None
     kernel: tuple[KernelEvent, ...] | None = None
-    """What the kernel logged since the sample before; None: its log cannot be read."""
+    """What the kernel logged since the previous sample; None: its log cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +82,12 @@ class GpuProcess:
     pid: int
     name: str
     used_bytes: int | None = None
-    """None where the driver does not say (`[N/A]`)."""
+    """None where the driver does not report it (`[N/A]`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shm:
-    """`/dev/shm`: shared memory, which is memory."""
+    """`/dev/shm`: shared memory, which takes up memory."""
 
     total_bytes: int
     free_bytes: int
@@ -98,14 +99,14 @@ class Shm:
 
 def parse_pressure(text: str) -> Pressure | None:
     """`/proc/pressure/memory`."""
-    found = dict(re.findall(r"^(some|full) avg10=(\d{1,3}\.\d{1,6})\b", text, re.M))
-    return Pressure(float(found["some"]), float(found["full"])) if len(found) == 2 else None
+    averages = dict(re.findall(r"^(some|full) avg10=(\d{1,3}\.\d{1,6})\b", text, re.M))
+    return Pressure(float(averages["some"]), float(averages["full"])) if len(averages) == 2 else None
 
 
 def parse_buddyinfo(text: str, page_bytes: int = 4096) -> int | None:
     """`/proc/buddyinfo` -> bytes free in large blocks. Column n counts the free blocks of 2^n pages.
 
-    Kernels with pages of 64 KiB reach 2 MiB at a smaller order, so the size of a page is handed in.
+    Kernels with pages of 64 KiB reach 2 MiB at a smaller order, so the page size is a parameter.
     """
     zones = re.findall(r"^Node +\d+, zone +\w+((?: +\d{1,15})+) *$", text, re.M)
     if not zones:
@@ -119,31 +120,30 @@ def parse_buddyinfo(text: str, page_bytes: int = 4096) -> int | None:
     )
 
 
-def parse_vmstat(text: str) -> StallPressure | None:
-    """`/proc/vmstat`. Kernels count direct reclaim once a zone."""
-    told = {name: int(value) for name, value in re.findall(r"^(\w+) (\d{1,20})$", text, re.M)}
-    reclaims = [value for name, value in told.items() if name.startswith("allocstall")]
-    if not reclaims or "oom_kill" not in told:
+def parse_vmstat(text: str) -> StallCounters | None:
+    """`/proc/vmstat`. Kernels count direct reclaim once per zone."""
+    counters = {name: int(value) for name, value in re.findall(r"^(\w+) (\d{1,20})$", text, re.M)}
+    reclaims = [value for name, value in counters.items() if name.startswith("allocstall")]
+    if not reclaims or "oom_kill" not in counters:
         return None
-    return StallPressure(sum(reclaims), told.get("compact_stall", 0), told["oom_kill"])
+    return StallCounters(sum(reclaims), counters.get("compact_stall", 0), counters["oom_kill"])
 
 
 def parse_kernel_log(text: str) -> tuple[KernelEvent, ...]:
-    """Lines of `/dev/kmsg`, `dmesg` or `journalctl --dmesg` -> those that a guard cares for."""
-    found = (_event(line) for line in text.splitlines())
-    return tuple(event for event in found if event)
+    """Lines of `/dev/kmsg`, `dmesg` or `journalctl --dmesg` -> the events that matter to the guard."""
+    return tuple(event for line in text.splitlines() if (event := _event(line)))
 
 
 def _event(line: str) -> KernelEvent | None:
-    words = _RECORD.sub("", line[: 4 * _MAX_LINE], count=1)
-    kind = next((kind for kind, sign in _EVENTS if sign.search(words)), None)
-    return KernelEvent(kind, words.strip()[:_MAX_LINE]) if kind else None
+    message = _RECORD.sub("", line[: 4 * _MAX_LINE], count=1)
+    kind = next((kind for kind, pattern in _EVENTS if pattern.search(message)), None)
+    return KernelEvent(kind, message.strip()[:_MAX_LINE]) if kind else None
 
 
-def parse_gpu_users(text: str) -> tuple[GpuProcess, ...]:
+def parse_gpu_processes(text: str) -> tuple[GpuProcess, ...]:
     """`nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv,noheader`.
 
-    A name may hold commas; what is not a row of three is some other word of nvidia-smi's.
+    A name may contain commas; other lines are messages of nvidia-smi.
     """
     rows = re.findall(r"^ *(\d{1,10}), *(.*?), *([^,]*)$", text, re.M)
     return tuple(GpuProcess(int(pid), name, _smi_bytes(used)) for pid, name, used in rows)

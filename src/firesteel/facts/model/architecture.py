@@ -1,8 +1,7 @@
-"""A model's shape, as far as memory and speed depend on it: one Layer value a layer, and a few counts.
+"""A model's architecture, as far as memory and speed depend on it: one value per layer, and a few counts.
 
-A layer is named by what it keeps of the past. Most keep a key and a value a token; the others trade that
-for something smaller: a window or a chunk, one compressed vector, a state of fixed size, another layer's
-cache, or nothing at all.
+A layer is named by what it caches. Most cache a key and a value per token; the others something smaller: a
+window or a chunk, one compressed vector, a state of fixed size, the cache of another layer, or nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from firesteel.facts.formats.byte_source import one_line
 
 
 class UnknownArchitecture(FiresteelError):
-    """A model whose memory cannot be told: a guess would be off by the factor that wedges a host."""
+    """A model whose memory cannot be computed: a guess could be wrong enough to wedge a host."""
 
     def __init__(self, what: str) -> None:
         super().__init__(one_line(what), next="firesteel models")
@@ -38,7 +37,7 @@ class SlidingAttention:
 
 @dataclass(frozen=True, slots=True)
 class ChunkedAttention:
-    """Sees back to the start of its own chunk of tokens, and never more (Llama 4)."""
+    """Sees back to the start of its own chunk of tokens, never further (Llama 4)."""
 
     kv_heads: int
     key_dim: int
@@ -48,7 +47,7 @@ class ChunkedAttention:
 
 @dataclass(frozen=True, slots=True)
 class Indexer:
-    """Scores the past to pick what a sparse layer attends to; keeps one key of its own a token."""
+    """Scores the past to pick what a sparse layer attends to; caches one key of its own per token."""
 
     heads: int
     head_dim: int
@@ -56,14 +55,14 @@ class Indexer:
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
-    """MLA: one vector a token, from which every head's key and value are made anew."""
+    """MLA: one vector per token, from which the key and value of every head are recomputed."""
 
     kv_lora_rank: int
     qk_rope_head_dim: int
     indexer: Indexer | None = None
-    """None in a sparse layer that takes over the picks of the layer before it."""
+    """None in a sparse layer that reuses the picks of the layer before it."""
     attends: int = 0
-    """Tokens that a sparse layer attends to; 0: all of them."""
+    """Tokens that a sparse layer attends to; 0: all."""
 
     @property
     def latent_dim(self) -> int:
@@ -72,7 +71,7 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True)
 class SparseAttention:
-    """A key and a value a token as in FullAttention, but a step reads only what the indexer picks."""
+    """A key and a value per token as in FullAttention, but a step reads only what the indexer picks."""
 
     kv_heads: int
     key_dim: int
@@ -94,11 +93,11 @@ class CompressedAttention:
     ratio: int
     indexer: Indexer | None = None
     attends: int = 0
-    """Compressed vectors that a layer with an indexer attends to; 0: all of them."""
+    """Compressed vectors that a layer with an indexer attends to; 0: all."""
 
     @property
     def state_elements(self) -> int:
-        """Of both compressors, for the tokens that are not compressed yet; kept in float32.
+        """The state of both compressors for tokens that are not compressed yet, in float32.
 
         A value and a score for each of the last `ratio` tokens; at a ratio of 4 the blocks overlap,
         which doubles the tokens and the width.
@@ -110,7 +109,7 @@ class CompressedAttention:
 
 @dataclass(frozen=True, slots=True)
 class LinearAttention:
-    """Gated DeltaNet, KDA: a state of fixed size a sequence, whatever its length."""
+    """Gated DeltaNet, KDA: a state of fixed size per sequence, whatever its length."""
 
     state_elements: int
     conv_channels: int
@@ -119,7 +118,7 @@ class LinearAttention:
 
 @dataclass(frozen=True, slots=True)
 class Mamba2:
-    """A state of fixed size a sequence, and the last columns of a convolution; read like LinearAttention."""
+    """A state of fixed size per sequence, and the last columns of a convolution, like LinearAttention."""
 
     heads: int
     head_dim: int
@@ -142,7 +141,7 @@ class Mamba2:
 
 @dataclass(frozen=True, slots=True)
 class SharedKv:
-    """Attends to the cache of an earlier layer and keeps none of its own."""
+    """Attends to the cache of an earlier layer and has none of its own."""
 
     of: int
     """The number of that layer."""
@@ -150,7 +149,7 @@ class SharedKv:
 
 @dataclass(frozen=True, slots=True)
 class NoCache:
-    """A layer with weights and no past: Nemotron-H has MLP and MoE blocks as layers of their own."""
+    """A layer without a cache: in Nemotron-H MLP and MoE blocks are separate layers."""
 
     block: Literal["mlp", "moe", "none"]
 
@@ -182,13 +181,14 @@ class Architecture:
     drafter_layers: int = 0
     """MTP layers inside the checkpoint."""
     drafters: tuple[Layer, ...] = ()
-    """The layers of those, one by one; empty where the file does not tell. Nemotron-H has two a drafter."""
+    """The layers of the drafters, one by one; empty where the file does not list them. Nemotron-H has two
+    each."""
     state_dtype: str | None = None
-    """What the config asks recurrent states to be kept in; None: it does not say."""
+    """The dtype of recurrent states in the config; None: not given."""
     attention_heads: int = field(default=0, compare=False)
-    """Of queries, which are shared out over Sparks; 0: not told."""
+    """Query heads, which are split over several Sparks; 0: not known."""
     feed_forward_size: int = field(default=0, compare=False)
-    """Of a dense MLP, or of one expert in a model of experts; 0: not told."""
+    """The width of a dense MLP, or of one expert in an MoE model; 0: not known."""
 
     @property
     def is_moe(self) -> bool:

@@ -1,4 +1,4 @@
-"""The weights of each kind of attention, and of what stands in its place."""
+"""The weights of each kind of attention, and of the recurrent layers that replace it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from firesteel.facts.model.tensor_groups import Part, TensorGroup, linear, norm
 
 
 class AttentionWeights:
-    def __init__(self, shape: Architecture, figures: ConfigValues, layout: Layout) -> None:
-        self._shape = shape
-        self._figures = figures
+    def __init__(self, architecture: Architecture, values: ConfigValues, layout: Layout) -> None:
+        self._architecture = architecture
+        self._values = values
         self._layout = layout
-        self._hidden = shape.hidden_size
+        self._hidden = architecture.hidden_size
 
     def of(self, name: str, layer: Layer) -> Iterator[TensorGroup]:
         own = f"{name}{'mixer' if self._layout.mlp == 'mixer' else 'self_attn'}."
@@ -44,13 +44,13 @@ class AttentionWeights:
             case CompressedAttention():
                 yield from self._compressed(f"{name}attn.", layer)
             case LinearAttention():
-                is_kda = self._figures.family.recurrence == "kda"
+                is_kda = self._values.family.recurrence == "kda"
                 yield from self._kda(own) if is_kda else self._delta_net(f"{name}linear_attn.", layer)
             case Mamba2():
                 is_block = self._layout.mlp == "mixer"
                 yield from self._mamba(own if is_block else f"{name}mamba.", layer)
             case SharedKv():
-                yield from self._borrowed(own, self._shape.layers[layer.of])
+                yield from self._shared_kv(own, self._architecture.layers[layer.of])
             case NoCache():
                 pass
 
@@ -81,46 +81,46 @@ class AttentionWeights:
 
     def _biases(self, name: str, widths: int) -> Iterator[TensorGroup]:
         layout = self._layout
-        if layout.bias != "none" and (not layout.bias_key or self._figures.is_on(layout.bias_key)):
+        if layout.bias != "none" and (not layout.bias_key or self._values.is_true(layout.bias_key)):
             yield TensorGroup(f"{name}q_proj.bias", "attention", (widths,))
             if layout.bias == "qkvo":
                 yield TensorGroup(f"{name}o_proj.bias", "attention", (self._hidden,))
 
     def _qk_norms(self, name: str, dim: int, queries: int, keys: int) -> Iterator[TensorGroup]:
         key = self._layout.qk_norm_key
-        if self._layout.qk_norm == "none" or (key and not self._figures.is_on(key)):
+        if self._layout.qk_norm == "none" or (key and not self._values.is_true(key)):
             return
         flat = self._layout.qk_norm == "flat"
         yield norm(f"{name}q_norm", queries if flat else dim)
         yield norm(f"{name}k_norm", keys if flat else dim)
 
-    def _borrowed(self, name: str, lender: Layer) -> Iterator[TensorGroup]:
-        """A layer that uses another's keys and values has queries only."""
-        if not isinstance(lender, FullAttention | SlidingAttention):
-            raise self._figures.unknown("shares the cache of a layer that has no keys and values")
-        width = self._heads(lender) * lender.key_dim
+    def _shared_kv(self, name: str, source: Layer) -> Iterator[TensorGroup]:
+        """A layer that uses the keys and values of another has queries only."""
+        if not isinstance(source, FullAttention | SlidingAttention):
+            raise self._values.unsupported("shares the cache of a layer that has no keys and values")
+        width = self._heads(source) * source.key_dim
         yield linear(f"{name}q_proj", width, self._hidden)
         yield linear(f"{name}o_proj", self._hidden, width)
-        yield norm(f"{name}q_norm", lender.key_dim)
+        yield norm(f"{name}q_norm", source.key_dim)
 
     def _keys_are_values(self, layer: Layer) -> bool:
-        return isinstance(layer, FullAttention) and self._figures.is_on("attention_k_eq_v")
+        return isinstance(layer, FullAttention) and self._values.is_true("attention_k_eq_v")
 
     def _has_sinks(self, layer: Layer) -> bool:
         slides = isinstance(layer, SlidingAttention)
         key = "add_swa_attention_sink_bias" if slides else "add_full_attention_sink_bias"
-        return self._layout.sinks or self._figures.is_on(key)
+        return self._layout.sinks or self._values.is_true(key)
 
     def _heads(self, layer: Layer) -> int:
         if isinstance(layer, SlidingAttention):
-            if self._figures.said("swa_num_attention_heads") is not None:
-                return self._figures.figure("swa_num_attention_heads")
+            if self._values.get("swa_num_attention_heads") is not None:
+                return self._values.integer("swa_num_attention_heads")
             if self._other_heads():
-                return self._figures.inside("attention_other_setting").figure("num_attention_heads")
-        return self._figures.figure("num_attention_heads")
+                return self._values.nested("attention_other_setting").integer("num_attention_heads")
+        return self._values.integer("num_attention_heads")
 
     def _other_heads(self) -> bool:
-        return isinstance(self._figures.said("attention_other_setting"), Mapping)
+        return isinstance(self._values.get("attention_other_setting"), Mapping)
 
     def _index_branch(self, name: str, indexer: Indexer) -> Iterator[TensorGroup]:
         yield linear(f"{name}index_q_proj", indexer.heads * indexer.head_dim, self._hidden, "indexer")
@@ -129,9 +129,13 @@ class AttentionWeights:
         yield norm(f"{name}index_k_norm", indexer.head_dim)
 
     def _latent(self, name: str, layer: LatentAttention) -> Iterator[TensorGroup]:
-        figure = self._figures.figure
-        heads, nope, value = figure("num_attention_heads"), figure("qk_nope_head_dim"), figure("v_head_dim")
-        rank, queries = self._figures.count(["q_lora_rank"]), heads * (nope + layer.qk_rope_head_dim)
+        integer = self._values.integer
+        heads, nope, value = (
+            integer("num_attention_heads"),
+            integer("qk_nope_head_dim"),
+            integer("v_head_dim"),
+        )
+        rank, queries = self._values.first_integer(["q_lora_rank"]), heads * (nope + layer.qk_rope_head_dim)
         if rank:
             yield linear(f"{name}q_a_proj", rank, self._hidden)
             yield norm(f"{name}q_a_layernorm", rank)
@@ -142,7 +146,7 @@ class AttentionWeights:
         yield norm(f"{name}kv_a_layernorm", layer.kv_lora_rank)
         yield linear(f"{name}kv_b_proj", heads * (nope + value), layer.kv_lora_rank)
         yield linear(f"{name}o_proj", self._hidden, heads * value)
-        if self._figures.is_on("mla_use_output_gate"):
+        if self._values.is_true("mla_use_output_gate"):
             yield linear(f"{name}g_proj", heads * value, self._hidden)
         yield from self._biases(name, rank + layer.latent_dim)
         if layer.indexer:
@@ -155,9 +159,9 @@ class AttentionWeights:
         yield TensorGroup(f"{name}weights_proj", "indexer", (indexer.heads, self._hidden))
 
     def _compressed(self, name: str, layer: CompressedAttention) -> Iterator[TensorGroup]:
-        figure = self._figures.figure
-        heads, rank = figure("num_attention_heads"), figure("q_lora_rank")
-        groups, out = figure("o_groups"), figure("o_lora_rank")
+        integer = self._values.integer
+        heads, rank = integer("num_attention_heads"), integer("q_lora_rank")
+        groups, out = integer("o_groups"), integer("o_lora_rank")
         yield TensorGroup(f"{name}attn_sink", "attention", (heads,), bits=32)
         yield linear(f"{name}wq_a", rank, self._hidden)
         yield norm(f"{name}q_norm", rank)
@@ -182,9 +186,9 @@ class AttentionWeights:
         yield norm(f"{name}norm", dim)
 
     def _delta_net(self, name: str, layer: LinearAttention) -> Iterator[TensorGroup]:
-        figure = self._figures.figure
-        heads = figure("linear_num_value_heads")
-        values = heads * figure("linear_value_head_dim")
+        integer = self._values.integer
+        heads = integer("linear_num_value_heads")
+        values = heads * integer("linear_value_head_dim")
         yield linear(f"{name}in_proj_qkv", layer.conv_channels, self._hidden, "recurrence")
         yield linear(f"{name}in_proj_z", values, self._hidden, "recurrence")
         yield linear(f"{name}in_proj_b", heads, self._hidden, "recurrence")
@@ -192,19 +196,19 @@ class AttentionWeights:
         yield linear(f"{name}out_proj", self._hidden, values, "recurrence")
         yield TensorGroup(f"{name}conv1d", "recurrence", (layer.conv_channels, 1, layer.conv_kernel))
         yield TensorGroup(f"{name}A_log", "recurrence", (heads,), 2)
-        yield norm(f"{name}norm", figure("linear_value_head_dim"))
+        yield norm(f"{name}norm", integer("linear_value_head_dim"))
 
     def _kda(self, name: str) -> Iterator[TensorGroup]:
-        kda = self._figures.inside("linear_attn_config")
-        heads, dim = kda.figure("num_heads"), kda.figure("head_dim")
-        width, kernel = heads * dim, kda.figure("short_conv_kernel_size")
+        kda = self._values.nested("linear_attn_config")
+        heads, dim = kda.integer("num_heads"), kda.integer("head_dim")
+        width, kernel = heads * dim, kda.integer("short_conv_kernel_size")
         for part in ("q", "k", "v"):
             yield linear(f"{name}{part}_proj", width, self._hidden, "recurrence")
             yield TensorGroup(f"{name}{part}_conv1d", "recurrence", (width, 1, kernel))
         yield linear(f"{name}f_a_proj", dim, self._hidden, "recurrence")
         yield linear(f"{name}f_b_proj", width, dim, "recurrence")
         yield linear(f"{name}b_proj", heads, self._hidden, "recurrence")
-        if kda.is_on("use_full_rank_gate"):
+        if kda.is_true("use_full_rank_gate"):
             yield linear(f"{name}g_proj", width, self._hidden, "recurrence")
         else:
             yield linear(f"{name}g_a_proj", dim, self._hidden, "recurrence")
@@ -220,9 +224,9 @@ class AttentionWeights:
         yield linear(f"{name}in_proj", into, self._hidden, "recurrence")
         yield linear(f"{name}out_proj", self._hidden, inner, "recurrence")
         yield TensorGroup(f"{name}conv1d", "recurrence", (channels, 1, layer.conv_kernel))
-        if self._figures.said("use_conv_bias") is not False:
+        if self._values.get("use_conv_bias") is not False:
             yield TensorGroup(f"{name}conv1d.bias", "recurrence", (channels,))
-        if self._figures.is_on("mamba_proj_bias") or self._figures.is_on("use_bias"):
+        if self._values.is_true("mamba_proj_bias") or self._values.is_true("use_bias"):
             yield TensorGroup(f"{name}in_proj.bias", "recurrence", (into + self._hidden,))
         yield TensorGroup(f"{name}A_log", "recurrence", (layer.heads,), 3, bits=32)
         yield norm(f"{name}norm", inner)

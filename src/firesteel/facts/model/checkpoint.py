@@ -1,4 +1,4 @@
-"""A checkpoint read from its own files: where it is, its format, its shape and its bytes."""
+"""A checkpoint read from its own files: location, format, architecture and bytes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Format = Literal["gguf", "safetensors"]
 class Checkpoint:
     name: str
     model: str
-    """What an engine is given: a path or a Hub id."""
+    """What the engine gets: a path or a Hub id."""
     format: Format
     origin: str
     """Where it was read from, as a user would write it: the path or the Hub id."""
     architecture: Architecture
     weights: Weights
     unknown: tuple[str, ...] = ()
-    """What it has beside these weights and nothing sizes, in words."""
+    """Parts of the checkpoint whose size is not known, described for the user."""
     kv_cache_dtype: str | None = None
-    """What it is calibrated to keep keys and values in; None: it does not say."""
+    """The KV cache dtype that it is calibrated for; None: not given."""
     heavier: Weights | None = None
-    """The same label in the layout that leaves more in 16 bits; None: the layout is not in doubt."""
+    """The weights in the layout that keeps more in 16 bits; None: the layout is known."""

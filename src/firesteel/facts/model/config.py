@@ -1,8 +1,8 @@
 """A Hugging Face `config.json` -> Architecture.
 
-Configs say the same things under many names, and leave out what their model class fills in. What each
-family means is data, in `families.py`; this file reads the figures. Every figure comes from the config
-or from that table: what neither has is refused by name.
+Configs have many names for the same value, and leave out the defaults of their model class. What each family
+means is data, in `families.py`; this module reads the values. Every value comes from the config or from that
+table; a value that neither has is refused by name.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ from firesteel.facts.model.architecture import (
     SparseAttention,
     UnknownArchitecture,
 )
-from firesteel.facts.model.config_values import MAX_LAYERS, Config, ConfigValues
+from firesteel.facts.model.config_values import Config, ConfigValues
 from firesteel.facts.model.families import FAMILIES
 from firesteel.facts.model.layer_kinds import drafter_count, drafter_kinds, layer_count, layer_kinds, window
-
-__all__ = ["MAX_LAYERS", "architecture", "figures_of", "layers_of"]
 
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _EXPERTS_PER_TOKEN = (
@@ -49,35 +47,35 @@ _OTHER_CACHES = {
     "per_layer_config": "layers that differ one by one",
     "block_configs": "layers that differ one by one",
 }
-"""Keys that promise a cache of another kind, in whatever family they turn up that does not read them."""
+"""Keys that indicate another kind of cache, in a family that is not known to use them."""
 
 
-def architecture(config: object) -> Architecture:
-    """The shape of the language model that a config describes; towers beside it do not matter here."""
-    figures = figures_of(config)
-    reading = _Reading(figures)
-    layers = reading.layers()
-    drafter_layers = drafter_count(figures)
-    outer = config.get("model_type") if isinstance(config, Mapping) else None
-    experts = 0 if figures.said("enable_moe_block") is False else figures.count(_EXPERTS)
+def architecture_of_config(config: object) -> Architecture:
+    """The language model of a config, without its towers."""
+    values = language_model_values(config)
+    reader = _LayerReader(values)
+    layers = reader.layers()
+    drafter_layers = drafter_count(values)
+    outer_type = config.get("model_type") if isinstance(config, Mapping) else None
+    experts = 0 if values.get("enable_moe_block") is False else values.first_integer(_EXPERTS)
     return Architecture(
-        model_type=str(outer or figures.model_type),
+        model_type=str(outer_type or values.model_type),
         layers=layers,
-        hidden_size=figures.figure("hidden_size"),
-        vocab_size=figures.figure("vocab_size"),
-        max_context=figures.figure("max_position_embeddings"),
+        hidden_size=values.integer("hidden_size"),
+        vocab_size=values.integer("vocab_size"),
+        max_context=values.integer("max_position_embeddings"),
         experts=experts,
-        experts_per_token=_experts_per_token(figures, experts),
+        experts_per_token=_experts_per_token(values, experts),
         drafter_layers=drafter_layers,
-        drafters=reading.drafters(layers, drafter_layers),
-        state_dtype=next((str(dtype) for key in _STATE_DTYPES if (dtype := figures.said(key))), None),
-        attention_heads=figures.count(["num_attention_heads"]),
-        feed_forward_size=figures.count(["moe_intermediate_size", "intermediate_size"]),
+        drafters=reader.drafters(layers, drafter_layers),
+        state_dtype=next((str(dtype) for key in _STATE_DTYPES if (dtype := values.get(key))), None),
+        attention_heads=values.first_integer(["num_attention_heads"]),
+        feed_forward_size=values.first_integer(["moe_intermediate_size", "intermediate_size"]),
     )
 
 
-def figures_of(config: object) -> ConfigValues:
-    """The figures of the language model in a config, under the family that it belongs to."""
+def language_model_values(config: object) -> ConfigValues:
+    """The values of the language model in a config, with its family."""
     if not isinstance(config, Mapping):
         raise UnknownArchitecture(f"config.json holds a {type(config).__name__}, not an object with keys")
     text = _text_config(config)
@@ -90,10 +88,6 @@ def figures_of(config: object) -> ConfigValues:
     return ConfigValues(model_type, text, FAMILIES[model_type])
 
 
-def layers_of(figures: ConfigValues) -> tuple[Layer, ...]:
-    return _Reading(figures).layers()
-
-
 def _text_config(config: Config) -> Config:
     nested = config.get("text_config")
     return nested if isinstance(nested, Mapping) else config
@@ -104,51 +98,51 @@ def _refuse_other_caches(model_type: str, text: Config) -> None:
     for key, what in _OTHER_CACHES.items():
         if text.get(key) and key not in known:
             raise UnknownArchitecture(
-                f"`{model_type:.80}` has {what} (`{key}`), which firesteel does not know of this family"
+                f"`{model_type:.80}` has {what} (`{key}`), which firesteel does not know for this family"
             )
     if text.get("use_bidirectional_attention") in (True, "all"):
         raise UnknownArchitecture(f"`{model_type:.80}` attends in both directions; it generates no text")
 
 
-def _experts_per_token(figures: ConfigValues, experts: int) -> int:
-    picked = figures.count(_EXPERTS_PER_TOKEN) if experts else 0
+def _experts_per_token(values: ConfigValues, experts: int) -> int:
+    picked = values.first_integer(_EXPERTS_PER_TOKEN) if experts else 0
     if experts and not 1 <= picked <= experts:
-        raise figures.unknown(f"has {experts} experts, of which it uses {picked} for a token")
+        raise values.unsupported(f"has {experts} experts, of which it uses {picked} for a token")
     return picked
 
 
-class _Reading:
+class _LayerReader:
     """The layers of one config."""
 
-    def __init__(self, figures: ConfigValues) -> None:
-        self._figures = figures
-        self._family = figures.family
-        self._known: dict[str, Layer] = {}
+    def __init__(self, values: ConfigValues) -> None:
+        self._values = values
+        self._family = values.family
+        self._layers_by_kind: dict[str, Layer] = {}
 
     def layers(self) -> tuple[Layer, ...]:
         if self._family.pattern == "block_configs":
-            return tuple(self._own_figures(block) for block in self._block_configs())
+            return tuple(self._sized_layer(block) for block in self._block_configs())
         if self._family.attention == "compressed":
-            return tuple(self._compressed(ratio) for ratio in self._ratios(layer_count(self._figures)))
-        kinds = layer_kinds(self._figures)
+            return tuple(self._compressed(ratio) for ratio in self._ratios(layer_count(self._values)))
+        kinds = layer_kinds(self._values)
         layers = [self._layer(kind) for kind in kinds]
-        if self._figures.said("index_topk"):
+        if self._values.get("index_topk"):
             layers = self._indexed(layers)
         return self._shared(tuple(layers), kinds)
 
     def drafters(self, layers: Sequence[Layer], count: int) -> tuple[Layer, ...]:
         if self._family.attention == "compressed":
             return (self._compressed(0),) * count
-        drafters = [self._layer(kind) for kind in drafter_kinds(self._figures, count)]
-        if self._figures.said("index_topk"):
-            # each drafter picks for itself, so it is indexed as a first layer
+        drafters = [self._layer(kind) for kind in drafter_kinds(self._values, count)]
+        if self._values.get("index_topk"):
+            # each drafter picks its own tokens, so it has an indexer like a first layer
             drafters = [self._indexed([drafter])[0] for drafter in drafters]
         return tuple(drafters)
 
     def _layer(self, kind: str) -> Layer:
-        if kind not in self._known:
-            self._known[kind] = self._layer_of(kind)
-        return self._known[kind]
+        if kind not in self._layers_by_kind:
+            self._layers_by_kind[kind] = self._layer_of(kind)
+        return self._layers_by_kind[kind]
 
     def _layer_of(self, kind: str) -> Layer:
         recurrence = self._family.recurrence
@@ -157,7 +151,7 @@ class _Reading:
         if kind == "linear_attention" and recurrence == "kda":
             return self._kda()
         if kind == "mamba" and recurrence == "mamba2":
-            return Mamba2(*(self._figures.figure(key) for key in self._family.mamba_keys))
+            return Mamba2(*(self._values.integer(key) for key in self._family.mamba_keys))
         if kind in ("mlp", "moe") and self._family.pattern == "blocks":
             return NoCache("mlp" if kind == "mlp" else "moe")
         if kind == "chunked_attention" and self._family.pattern == "alternate_chunk":
@@ -170,56 +164,56 @@ class _Reading:
             return self._latent() if self._family.attention == "latent" else self._full()
         if kind == "sliding_attention":
             return self._sliding()
-        raise self._figures.unknown(f"has layers of the unknown type `{kind:.80}`")
+        raise self._values.unsupported(f"has layers of the unknown type `{kind:.80}`")
 
     def _full(self) -> FullAttention:
         return FullAttention(*self._heads(self._family.full_keys))
 
     def _sliding(self) -> FullAttention | SlidingAttention:
         heads = self._heads(self._family.window_keys)
-        width = window(self._figures)
+        width = window(self._values)
         if width:
             return SlidingAttention(*heads, width)
-        if self._figures.said("use_sliding_window") is False:
+        if self._values.get("use_sliding_window") is False:
             return FullAttention(*heads)
-        raise self._figures.unknown("has sliding layers and no `sliding_window`")
+        raise self._values.unsupported("has sliding layers and no `sliding_window`")
 
     def _chunked(self) -> FullAttention | ChunkedAttention:
-        if self._figures.is_null("attention_chunk_size"):
+        if self._values.is_null("attention_chunk_size"):
             return self._full()
-        return ChunkedAttention(*self._heads({}), self._figures.figure("attention_chunk_size"))
+        return ChunkedAttention(*self._heads({}), self._values.integer("attention_chunk_size"))
 
     def _latent(self) -> LatentAttention:
-        return LatentAttention(self._figures.figure("kv_lora_rank"), self._figures.figure("qk_rope_head_dim"))
+        return LatentAttention(self._values.integer("kv_lora_rank"), self._values.integer("qk_rope_head_dim"))
 
     def _sparse(self) -> SparseAttention:
-        sparse = self._figures.inside("sparse_attention_config")
+        sparse = self._values.nested("sparse_attention_config")
         return SparseAttention(
             *self._heads({}),
-            Indexer(sparse.figure("sparse_num_index_heads"), sparse.figure("sparse_index_dim")),
-            attends=sparse.figure("sparse_topk_blocks") * sparse.figure("sparse_block_size"),
+            Indexer(sparse.integer("sparse_num_index_heads"), sparse.integer("sparse_index_dim")),
+            attends=sparse.integer("sparse_topk_blocks") * sparse.integer("sparse_block_size"),
         )
 
     def _delta_net(self) -> LinearAttention:
-        figure = self._figures.figure
-        key_heads, value_heads = figure("linear_num_key_heads"), figure("linear_num_value_heads")
-        key_dim, value_dim = figure("linear_key_head_dim"), figure("linear_value_head_dim")
+        integer = self._values.integer
+        key_heads, value_heads = integer("linear_num_key_heads"), integer("linear_num_value_heads")
+        key_dim, value_dim = integer("linear_key_head_dim"), integer("linear_value_head_dim")
         return LinearAttention(
             state_elements=value_heads * key_dim * value_dim,
             conv_channels=2 * key_heads * key_dim + value_heads * value_dim,
-            conv_kernel=figure("linear_conv_kernel_dim"),
+            conv_kernel=integer("linear_conv_kernel_dim"),
         )
 
     def _kda(self) -> LinearAttention:
         """Kimi Delta Attention has as many heads for keys as for values, of one dimension."""
-        linear = self._figures.inside("linear_attn_config")
-        heads, dim = linear.figure("num_heads"), linear.figure("head_dim")
-        return LinearAttention(heads * dim * dim, 3 * heads * dim, linear.figure("short_conv_kernel_size"))
+        linear = self._values.nested("linear_attn_config")
+        heads, dim = linear.integer("num_heads"), linear.integer("head_dim")
+        return LinearAttention(heads * dim * dim, 3 * heads * dim, linear.integer("short_conv_kernel_size"))
 
     def _indexed(self, layers: Sequence[Layer]) -> list[Layer]:
-        """Give sparse layers their indexer; GLM-5.2 has one for four layers."""
-        figure = self._figures.figure
-        indexer, attends = Indexer(figure("index_n_heads"), figure("index_head_dim")), figure("index_topk")
+        """Sparse layers with their indexer; GLM-5.2 has one for every four layers."""
+        integer = self._values.integer
+        indexer, attends = Indexer(integer("index_n_heads"), integer("index_head_dim")), integer("index_topk")
         return [
             LatentAttention(
                 layer.kv_lora_rank,
@@ -233,92 +227,96 @@ class _Reading:
         ]
 
     def _has_indexer(self, layer: int, count: int) -> bool:
-        listed = self._figures.listed("indexer_types", count) if count > 1 else None
+        listed = self._values.per_layer("indexer_types", count) if count > 1 else None
         if listed is not None:
             return listed[layer] == "full"
-        every = self._figures.figure_or("index_topk_freq", 1)
-        return max(layer - self._figures.figure_or("index_skip_topk_offset", 2, least=0) + 1, 0) % every == 0
+        every = self._values.integer_or("index_topk_freq", 1)
+        return max(layer - self._values.integer_or("index_skip_topk_offset", 2, least=0) + 1, 0) % every == 0
 
     def _ratios(self, count: int) -> list[int]:
-        listed = self._figures.listed("compress_ratios", count)
+        listed = self._values.per_layer("compress_ratios", count)
         if listed is None:
-            raise self._figures.unknown("has no `compress_ratios`")
+            raise self._values.unsupported("has no `compress_ratios`")
         if unknown := next((ratio for ratio in listed if ratio not in (0, 4, 128)), None):
-            raise self._figures.unknown(f"compresses {str(unknown)[:40]} tokens into one, not 4 or 128")
+            raise self._values.unsupported(f"compresses {str(unknown)[:40]} tokens into one, not 4 or 128")
         return [ratio if isinstance(ratio, int) else 0 for ratio in listed]
 
     def _compressed(self, ratio: int) -> CompressedAttention:
         """Only layers with blocks of 4 tokens have an indexer."""
-        figure = self._figures.figure
-        indexer = Indexer(figure("index_n_heads"), figure("index_head_dim")) if ratio == 4 else None
+        integer = self._values.integer
+        indexer = Indexer(integer("index_n_heads"), integer("index_head_dim")) if ratio == 4 else None
         return CompressedAttention(
-            head_dim=figure("head_dim"),
-            rope_dim=figure("qk_rope_head_dim"),
-            window=figure("sliding_window"),
+            head_dim=integer("head_dim"),
+            rope_dim=integer("qk_rope_head_dim"),
+            window=integer("sliding_window"),
             ratio=ratio,
             indexer=indexer,
-            attends=figure("index_topk") if indexer else 0,
+            attends=integer("index_topk") if indexer else 0,
         )
 
     def _shared(self, layers: tuple[Layer, ...], kinds: Sequence[str]) -> tuple[Layer, ...]:
-        """The last layers may use the cache of the last layer of their kind that has one."""
-        shared = self._figures.count(["num_kv_shared_layers"])
+        """The last layers may share the cache of the last layer of their kind that has one."""
+        shared = self._values.first_integer(["num_kv_shared_layers"])
         if not shared:
             return layers
         first = len(layers) - shared
         last_of = {kind: number for number, kind in enumerate(kinds[: max(first, 0)])}
         if missing := next((kind for kind in kinds[max(first, 0) :] if kind not in last_of), None):
-            raise self._figures.unknown(
+            raise self._values.unsupported(
                 f"shares the KV cache of a `{missing:.40}` layer that it does not have"
             )
         return layers[:first] + tuple(SharedKv(last_of[kind]) for kind in kinds[first:])
 
     def _block_configs(self) -> list[ConfigValues]:
-        count = layer_count(self._figures)
-        blocks = self._figures.listed("block_configs", count)
+        count = layer_count(self._values)
+        blocks = self._values.per_layer("block_configs", count)
         if blocks is None or not all(isinstance(block, Mapping) for block in blocks):
-            raise self._figures.unknown("does not say what each layer is in `block_configs`")
+            raise self._values.unsupported("does not list each layer in `block_configs`")
         return [
-            ConfigValues(self._figures.model_type, block, self._family)
+            ConfigValues(self._values.model_type, block, self._family)
             for block in blocks
             if isinstance(block, Mapping)
         ]
 
-    def _own_figures(self, block: ConfigValues) -> Layer:
-        attention, ffn = block.inside("attention"), block.inside("ffn")
+    def _sized_layer(self, block: ConfigValues) -> Layer:
+        attention, ffn = block.nested("attention"), block.nested("ffn")
         for key in ("replace_with_linear", "sparsify", "window_length", "num_sink_tokens"):
-            if attention.said(key):
-                raise self._figures.unknown(f"has a layer with `{key}`, whose cache firesteel does not know")
-        if attention.is_on("no_op"):
-            return NoCache("none" if ffn.is_on("no_op") else "mlp")
-        heads, group = self._figures.figure("num_attention_heads"), attention.figure("n_heads_in_group")
+            if attention.get(key):
+                raise self._values.unsupported(
+                    f"has a layer with `{key}`, whose cache firesteel does not know"
+                )
+        if attention.is_true("no_op"):
+            return NoCache("none" if ffn.is_true("no_op") else "mlp")
+        heads, group = self._values.integer("num_attention_heads"), attention.integer("n_heads_in_group")
         dim = self._head_dim("head_dim")
         return FullAttention(max(1, heads // group), dim, dim)
 
     def _heads(self, keys: Mapping[str, str]) -> tuple[int, int, int]:
         """KV heads, and the dimensions of a key and of a value."""
-        kv_heads = self._figures.figure(self._key("num_key_value_heads", keys))
+        kv_heads = self._values.integer(self._key("num_key_value_heads", keys))
         key_dim = self._head_dim(self._key("head_dim", keys))
         value_key = self._key("v_head_dim", keys)
-        value_dim = key_dim if self._figures.said(value_key) is None else self._figures.figure(value_key)
+        value_dim = key_dim if self._values.get(value_key) is None else self._values.integer(value_key)
         return kv_heads, key_dim, value_dim
 
     def _key(self, key: str, other_keys: Mapping[str, str]) -> str:
-        """Where the config keeps this figure for this kind of layer."""
+        """The key of this value for this kind of layer."""
         other = other_keys.get(key, key)
         # Gemma 4 has fewer global KV heads only where keys serve as values.
-        if other == "num_global_key_value_heads" and not self._figures.is_on("attention_k_eq_v"):
+        if other == "num_global_key_value_heads" and not self._values.is_true("attention_k_eq_v"):
             return key
-        if self._figures.said(other) is not None:
+        if self._values.get(other) is not None:
             return other
-        if key == "num_key_value_heads" and self._figures.said("num_attention_groups") is not None:
+        if key == "num_key_value_heads" and self._values.get("num_attention_groups") is not None:
             return "num_attention_groups"
         return key
 
     def _head_dim(self, key: str) -> int:
-        if self._figures.said(key) is not None:
-            return self._figures.figure(key)
-        hidden, heads = self._figures.figure("hidden_size"), self._figures.figure("num_attention_heads")
+        if self._values.get(key) is not None:
+            return self._values.integer(key)
+        hidden, heads = self._values.integer("hidden_size"), self._values.integer("num_attention_heads")
         if hidden % heads:
-            raise self._figures.unknown(f"has no `head_dim`, and {hidden} does not divide by {heads} heads")
+            raise self._values.unsupported(
+                f"has no `head_dim`, and {hidden} does not divide by {heads} heads"
+            )
         return hidden // heads

@@ -1,11 +1,10 @@
-"""The model families we know, by `model_type`: how their layers alternate, and what their configs leave out.
+"""The known model families, by `model_type`: how their layers alternate, and what their configs leave out.
 
-A family is here when its attention is one that `architecture.py` has a value for and its layer pattern
-was read in its model code. One that is not here is refused.
-Seen in transformers as of 2026-08-21 and in its release 5.22.2, seen 2026-11-15; `kimi_linear` of Kimi K3,
-`deepseek_v4`, `minimax_m3` and `nemotron-nas` also in vLLM 0.32, `vllm/models` and
-`vllm/model_executor/models`, seen 2026-11-15; `mimo` in the code beside its checkpoint.
-`deepseek_ref` is how SGLang's conversions of DeepSeek-V4 call themselves; their keys are the same.
+A family is listed when `architecture.py` has its kind of attention and its layer pattern was read in its
+model code. Other families are refused. Seen in transformers as of 2026-08-21 and in its release 5.22.2, seen
+2026-11-15; `kimi_linear` of Kimi K3, `deepseek_v4`, `minimax_m3` and `nemotron-nas` also in vLLM 0.32,
+`vllm/models` and `vllm/model_executor/models`, seen 2026-11-15; `mimo` in the code beside its checkpoint.
+`deepseek_ref` is the type of SGLang's conversions of DeepSeek-V4; their keys are the same.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Pattern = Literal[
-    "full",  # every layer sees everything
+    "full",  # every layer has full attention
     "window",  # every layer slides, if `sliding_window` is set
     "late_window",  # layers from `max_window_layers` on slide, if `use_sliding_window`
-    "alternate_window",  # every n-th layer sees everything, the others slide
-    "alternate_linear",  # every n-th layer sees everything, the others are Gated DeltaNet
-    "alternate_chunk",  # `no_rope_layers` or every n-th layer sees everything, the others its chunk
+    "alternate_window",  # every n-th layer has full attention, the others slide
+    "alternate_linear",  # every n-th layer has full attention, the others are Gated DeltaNet
+    "alternate_chunk",  # `no_rope_layers` or every n-th layer has full attention, the others see a chunk
     "marked_window",  # `hybrid_layer_pattern` marks the layers that slide
     "marked_linear",  # `linear_attn_config` lists the layers that are linear, counted from 1
     "marked_sparse",  # `sparse_attention_freq` marks the layers that are sparse
     "blocks",  # a letter or a word for each block, which is a layer
-    "block_configs",  # each layer has its own figures
-    "listed",  # only `layer_types` tells
+    "block_configs",  # each layer has its own values
+    "listed",  # only `layer_types` lists them
 ]
 
 Attention = Literal["grouped", "latent", "compressed"]
@@ -38,22 +37,22 @@ class Family:
     pattern: Pattern = "full"
     """How layers alternate where the config has no `layer_types`."""
     every: int = 0
-    """The n of an alternating pattern, where the config does not say."""
+    """The n of an alternating pattern, where the config does not set it."""
     every_key: str = ""
-    """What the config calls that n."""
+    """The key of that n."""
     defaults: Mapping[str, int | str] = field(default_factory=dict)
-    """What the model class fills in for a key that the config leaves out: a figure, or another key's."""
+    """The default of the model class for a missing key: a number, or the key whose value it takes."""
     full_keys: Mapping[str, str] = field(default_factory=dict)
-    """Keys that hold other figures for the layers that see everything."""
+    """Keys with other values for full-attention layers."""
     window_keys: Mapping[str, str] = field(default_factory=dict)
-    """Keys that hold other figures for the layers that slide."""
+    """Keys with other values for sliding layers."""
     attention: Attention = "grouped"
-    """What the layers that see everything keep."""
+    """What full-attention layers cache."""
     recurrence: Recurrence = "none"
     mamba_keys: tuple[str, str, str, str, str] = ("", "", "", "", "")
-    """What the config calls heads, head dimension, state size, groups and the width of the convolution."""
+    """The keys of heads, head dimension, state size, groups and the width of the convolution."""
     reads: frozenset[str] = frozenset()
-    """Keys with a cache of their own kind that this family is known to use."""
+    """Keys for other kinds of cache that this family is known to use."""
 
 
 _ALL_HEADS: Mapping[str, int | str] = {"num_key_value_heads": "num_attention_heads"}

@@ -1,4 +1,4 @@
-"""The weights of MLPs and experts, and which layers have which."""
+"""The weights of MLPs and experts, and which layers have them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from firesteel.facts.model.tensor_groups import Part, TensorGroup, linear, norm
 
 
 class FeedForwardWeights:
-    def __init__(self, shape: Architecture, figures: ConfigValues, layout: Layout) -> None:
-        self._shape = shape
-        self._figures = figures
+    def __init__(self, architecture: Architecture, values: ConfigValues, layout: Layout) -> None:
+        self._architecture = architecture
+        self._values = values
         self._layout = layout
-        self._hidden = shape.hidden_size
+        self._hidden = architecture.hidden_size
 
     def of(self, name: str, number: int, layer: Layer) -> Iterator[TensorGroup]:
-        if self._figures.family.pattern == "block_configs":
-            yield from self._own_size(name, number)
-        elif self._figures.model_type == "nemotron_h":
+        if self._values.family.pattern == "block_configs":
+            yield from self._sized_mlp(name, number)
+        elif self._values.model_type == "nemotron_h":
             if isinstance(layer, NoCache):
                 yield from self._experts(name, number) if layer.block == "moe" else self.dense(name)
         elif self._has_gemma_experts:
@@ -28,21 +28,21 @@ class FeedForwardWeights:
             yield from self._gemma_experts(name)
         elif self._has_experts(number):
             yield from self._experts(name, number)
-        elif self._figures.model_type == "granitemoehybrid":
-            size = self._figures.figure("shared_intermediate_size")
+        elif self._values.model_type == "granitemoehybrid":
+            size = self._values.integer("shared_intermediate_size")
             yield from self._mlp(f"{name}shared_mlp.", size, "dense_mlp")
         else:
             yield from self.dense(name, wide=2 if self._is_wide(layer) else 1)
-        if self._figures.count(["hidden_size_per_layer_input"]):
-            size = self._figures.figure("hidden_size_per_layer_input")
+        if self._values.first_integer(["hidden_size_per_layer_input"]):
+            size = self._values.integer("hidden_size_per_layer_input")
             yield linear(f"{name}per_layer_input_gate", size, self._hidden, "other")
             yield linear(f"{name}per_layer_projection", self._hidden, size, "other")
 
     def _is_wide(self, layer: Layer) -> bool:
-        return isinstance(layer, SharedKv) and self._figures.is_on("use_double_wide_mlp")
+        return isinstance(layer, SharedKv) and self._values.is_true("use_double_wide_mlp")
 
     def dense(self, name: str, wide: int = 1) -> Iterator[TensorGroup]:
-        size = wide * self._figures.figure(self._layout.dense_key)
+        size = wide * self._values.integer(self._layout.dense_key)
         yield from self._mlp(f"{name}{self._layout.mlp}.", size, "dense_mlp")
 
     def _mlp(self, name: str, size: int, part: Part) -> Iterator[TensorGroup]:
@@ -51,55 +51,55 @@ class FeedForwardWeights:
         yield linear(f"{name}up_proj", size, self._hidden, part)
         yield linear(f"{name}down_proj", self._hidden, size, part)
 
-    def _own_size(self, name: str, number: int) -> Iterator[TensorGroup]:
-        blocks = self._figures.listed("block_configs", number + 1) or []
+    def _sized_mlp(self, name: str, number: int) -> Iterator[TensorGroup]:
+        blocks = self._values.per_layer("block_configs", number + 1) or []
         block = blocks[number]
         own = block if isinstance(block, Mapping) else {}
-        ffn = ConfigValues(self._figures.model_type, own, self._figures.family).inside("ffn")
-        if ffn.is_on("no_op"):
+        ffn = ConfigValues(self._values.model_type, own, self._values.family).nested("ffn")
+        if ffn.is_true("no_op"):
             return
-        if ffn.said("replace_with_linear") or ffn.said("sparsify"):
-            raise self._figures.unknown("has an MLP that is replaced or made sparse")
+        if ffn.get("replace_with_linear") or ffn.get("sparsify"):
+            raise self._values.unsupported("has an MLP that is replaced or sparse")
         yield from self._mlp(f"{name}mlp.", self._ffn_size(ffn), "dense_mlp")
 
     def _ffn_size(self, ffn: ConfigValues) -> int:
         """Two thirds of the multiple, rounded up to 256."""
-        multiple = ffn.said("ffn_mult")
+        multiple = ffn.get("ffn_mult")
         if multiple is None:
-            return ffn.figure("intermediate_size")
+            return ffn.integer("intermediate_size")
         if not isinstance(multiple, int | float) or not 0 < multiple < 1000:
-            raise self._figures.unknown(f"has the `ffn_mult` {str(multiple)[:40]}")
+            raise self._values.unsupported(f"has the `ffn_mult` {str(multiple)[:40]}")
         return -(-int(2 * multiple * self._hidden / 3) // 256) * 256
 
     def _has_experts(self, number: int) -> bool:
-        if not self._shape.experts:
+        if not self._architecture.experts:
             return False
-        figures, count = self._figures, len(self._shape.layers)
-        if (kinds := figures.listed("mlp_layer_types", count)) is not None:
+        values, count = self._values, len(self._architecture.layers)
+        if (kinds := values.per_layer("mlp_layer_types", count)) is not None:
             return kinds[number] == "sparse"
-        if not isinstance(figures.said("moe_layer_freq"), int | None):
-            return bool((figures.listed("moe_layer_freq", count) or [])[number])
+        if not isinstance(values.get("moe_layer_freq"), int | None):
+            return bool((values.per_layer("moe_layer_freq", count) or [])[number])
         for key in ("moe_layers", "moe_layers_enum"):
-            if (listed := _numbers(figures.said(key))) is not None:
+            if (listed := _layer_numbers(values.get(key))) is not None:
                 return number in listed
-        if figures.model_type == "llama4_text":
-            return (number + 1) % figures.figure_or("interleave_moe_layer_step", 1) == 0
-        if number in (_numbers(figures.said("mlp_only_layers")) or ()):
+        if values.model_type == "llama4_text":
+            return (number + 1) % values.integer_or("interleave_moe_layer_step", 1) == 0
+        if number in (_layer_numbers(values.get("mlp_only_layers")) or ()):
             return False
-        if number < figures.count(["first_k_dense_replace"]):
+        if number < values.first_integer(["first_k_dense_replace"]):
             return False
-        every = figures.figure_or("moe_layer_freq", 1)
-        return number % every == 0 and (number + 1) % figures.figure_or("decoder_sparse_step", 1) == 0
+        every = values.integer_or("moe_layer_freq", 1)
+        return number % every == 0 and (number + 1) % values.integer_or("decoder_sparse_step", 1) == 0
 
     def _experts(self, name: str, number: int) -> Iterator[TensorGroup]:
-        layout, count = self._layout, self._shape.experts
+        layout, count = self._layout, self._architecture.experts
         own = f"{name}{layout.moe}."
         yield TensorGroup(f"{own}{layout.router}", "router", (count, self._hidden))
-        if number < self._figures.count(["num_hash_layers"]):
-            # DeepSeek-V4's first layers choose experts by the token's number, from a table.
-            table = (self._shape.vocab_size, self._shape.experts_per_token)
+        if number < self._values.first_integer(["num_hash_layers"]):
+            # DeepSeek-V4's first layers choose experts by the token id, from a table.
+            table = (self._architecture.vocab_size, self._architecture.experts_per_token)
             yield TensorGroup(f"{own}{layout.router}.tid2eid", "router", table, bits=64)
-        elif layout.corrects:
+        elif layout.corrects_router:
             yield TensorGroup(f"{own}{layout.router}.e_score_correction_bias", "router", (count,), bits=32)
         if layout.expert_biases:
             yield TensorGroup(f"{own}{layout.router}.bias", "router", (count,))
@@ -111,8 +111,8 @@ class FeedForwardWeights:
                 yield TensorGroup(f"{own}shared_expert_gate", "shared_experts", (1, self._hidden))
 
     def _routed(self, name: str, count: int) -> Iterator[TensorGroup]:
-        layout, size = self._layout, self._figures.figure(self._layout.expert_key)
-        latent = self._figures.count(["moe_latent_size", "routed_expert_hidden_size"])
+        layout, size = self._layout, self._values.integer(self._layout.expert_key)
+        latent = self._values.first_integer(["moe_latent_size", "routed_expert_hidden_size"])
         if latent:
             yield from self._latent_experts(name, latent)
         width, fused = latent or self._hidden, "gate_up_proj" in layout.expert
@@ -125,7 +125,7 @@ class FeedForwardWeights:
             yield TensorGroup(f"{own}gate_up_proj_bias", "routed_experts", (2 * size + width,), count)
 
     def _latent_experts(self, name: str, latent: int) -> Iterator[TensorGroup]:
-        """Experts in a smaller space, with a way in and a way out that all of them share."""
+        """Experts in a smaller space, with shared projections into it and out of it."""
         into, out = (
             ("fc1_latent_proj", "fc2_latent_proj")
             if self._layout.moe == "mixer"
@@ -133,23 +133,23 @@ class FeedForwardWeights:
         )
         yield linear(f"{name}{into}", latent, self._hidden, "dense_mlp")
         yield linear(f"{name}{out}", self._hidden, latent, "dense_mlp")
-        if self._figures.is_on("latent_moe_use_norm"):
+        if self._values.is_true("latent_moe_use_norm"):
             yield norm(f"{name}routed_expert_norm", latent)
 
     def _shared_size(self) -> int:
         for key in self._layout.shared_keys:
-            if self._figures.said(key) is not None:
-                return self._figures.figure(key, least=0)
-        shared = self._figures.count(["n_shared_experts", "num_shared_experts"])
-        return shared * self._figures.figure(self._layout.expert_key) if shared else 0
+            if self._values.get(key) is not None:
+                return self._values.integer(key, least=0)
+        shared = self._values.first_integer(["n_shared_experts", "num_shared_experts"])
+        return shared * self._values.integer(self._layout.expert_key) if shared else 0
 
     @property
     def _has_gemma_experts(self) -> bool:
-        return self._figures.is_on("enable_moe_block")
+        return self._values.is_true("enable_moe_block")
 
     def _gemma_experts(self, name: str) -> Iterator[TensorGroup]:
-        """Gemma 4 has its experts beside the MLP, not in place of it."""
-        count, size = self._shape.experts, self._figures.figure("moe_intermediate_size")
+        """Gemma 4 has its experts in addition to the MLP."""
+        count, size = self._architecture.experts, self._values.integer("moe_intermediate_size")
         yield TensorGroup(f"{name}router.proj", "router", (count, self._hidden))
         yield TensorGroup(f"{name}router.scale", "router", (self._hidden,))
         yield TensorGroup(f"{name}router.per_expert_scale", "router", (count,))
@@ -158,10 +158,9 @@ class FeedForwardWeights:
         yield linear(f"{name}experts.0.down_proj", self._hidden, size, "routed_experts", count)
 
 
-def _numbers(said: object) -> set[int] | None:
-    """Layer numbers, as a list or as `3,4,5`."""
-    if isinstance(said, str):
-        said = said.split(",")
-    if not isinstance(said, Sequence):
+def _layer_numbers(value: object) -> set[int] | None:
+    """As a list or as `3,4,5`."""
+    entries = value.split(",") if isinstance(value, str) else value
+    if not isinstance(entries, Sequence):
         return None
-    return {int(entry) for entry in said if str(entry).isdecimal()}
+    return {int(entry) for entry in entries if str(entry).isdecimal()}

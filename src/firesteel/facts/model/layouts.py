@@ -1,7 +1,7 @@
 """How each family lays out its weights: the names of its modules, and which of them it has.
 
-What is common to all is in `parameters.py`; this table holds the differences. A family is here when the
-tensors that the layout gives are those of its own model class, name by shape by count.
+`parameters.py` has what all families share; this table holds the differences. A family is listed when the
+tensors of the layout equal those of its own model class in name, shape and count.
 Seen in transformers 5.22.2, its classes built on the meta device; Kimi K3's latent experts, output gates and
 residual projections, `nemotron-nas` and all MTP layers in vLLM 0.32; the names of modules, where
 transformers has renamed them, in the ignore lists of published checkpoints. All seen 2026-11-15.
@@ -20,23 +20,23 @@ Drafter = Literal["none", "eh_proj", "fc", "input_proj", "blocks", "two_proj"]
 class Layout:
     prefix: str = "model."
     nested_prefix: str = "model.language_model."
-    """The prefix where the language model is one of several in the checkpoint."""
+    """The prefix where the checkpoint also holds other models, such as towers."""
     embedding: str = "embed_tokens"
     head: str = "lm_head"
     nested_head: str = "lm_head"
     tied: bool = False
-    """Whether the head is the embedding table, where the config does not say."""
+    """Whether the head is the embedding table, where the config does not set it."""
     norms: int = 2
     """RMS norms of the hidden size in each layer."""
     bias: Literal["none", "qkv", "qkvo"] = "none"
-    """Which projections of attention have one."""
+    """The attention projections that have a bias."""
     bias_key: str = ""
-    """The key that switches it on; without a key it is always on."""
+    """The key that enables it; without a key it is always on."""
     qk_norm: Literal["none", "head", "flat"] = "none"
-    """Norms of queries and keys: of one head's dimension, or of all heads together."""
+    """Norms of queries and keys: as wide as one head, or as all heads together."""
     qk_norm_key: str = ""
     query_gate: Literal["none", "doubled", "heads"] = "none"
-    """Gates on what attention gives: as wide as the queries, inside their projection, or one a head."""
+    """Gates on the output of attention: as wide as the queries, inside their projection, or one per head."""
     sinks: bool = False
     fused: bool = False
     """Queries, keys and values in one projection, gate and up in another."""
@@ -50,18 +50,18 @@ class Layout:
     expert_key: str = "moe_intermediate_size"
     shared: str = "shared_experts"
     shared_keys: tuple[str, ...] = ()
-    """Keys of the shared expert's size; without them it is as many experts' as are shared."""
+    """Keys of the size of the shared expert; without them it is the sum of the shared experts."""
     shared_gate: bool = False
-    corrects: bool = False
-    """A bias in the router that evens out the load."""
+    corrects_router: bool = False
+    """Whether the router has a bias that balances the load."""
     drafter: Drafter = "none"
     drafter_is_dense: bool = False
-    """MTP layers have an MLP where the model's last layers have experts."""
+    """Whether MTP layers have an MLP although the last layers of the model have experts."""
     drafter_copies: int = 0
     """Copies of the embedding table or the head in each MTP layer."""
 
 
-_GPT_LIKE = Layout()
+_DEFAULT = Layout()
 _QWEN3 = Layout(bias="qkvo", bias_key="attention_bias", qk_norm="head")
 _QWEN_NEXT = replace(
     _QWEN3,
@@ -76,7 +76,7 @@ _DEEPSEEK = Layout(
     nested_head="language_model.lm_head",
     bias="qkvo",
     bias_key="attention_bias",
-    corrects=True,
+    corrects_router=True,
     drafter="eh_proj",
 )
 _DEEPSEEK_V3 = replace(_DEEPSEEK, drafter_copies=2)
@@ -95,7 +95,7 @@ _MINIMAX_M3 = Layout(
     expert_key="intermediate_size",
     dense_key="dense_intermediate_size",
     shared_keys=("shared_intermediate_size",),
-    corrects=True,
+    corrects_router=True,
 )
 _DEEPSEEK_V4 = Layout(
     prefix="",
@@ -103,7 +103,7 @@ _DEEPSEEK_V4 = Layout(
     head="head",
     moe="ffn",
     expert=("w1", "w3", "w2"),
-    corrects=True,
+    corrects_router=True,
     drafter="two_proj",
 )
 _STEP = Layout(
@@ -111,7 +111,7 @@ _STEP = Layout(
     query_gate="heads",
     shared="share_expert",
     shared_keys=("share_expert_dim",),
-    corrects=True,
+    corrects_router=True,
     drafter="eh_proj",
     drafter_is_dense=True,
     drafter_copies=1,
@@ -119,8 +119,8 @@ _STEP = Layout(
 
 LAYOUTS: Mapping[str, Layout] = {
     "llama": Layout(bias="qkvo", bias_key="attention_bias"),
-    "mistral": _GPT_LIKE,
-    "ministral3": _GPT_LIKE,
+    "mistral": _DEFAULT,
+    "ministral3": _DEFAULT,
     "smollm3": Layout(tied=True),
     "granite": Layout(bias="qkvo", bias_key="attention_bias", tied=True),
     "seed_oss": Layout(bias="qkv", bias_key="attention_bias"),
@@ -136,7 +136,7 @@ LAYOUTS: Mapping[str, Layout] = {
     "qwen3_5_text": _QWEN_NEXT,
     "qwen3_5_moe_text": _QWEN_NEXT,
     "mixtral": _MIXTRAL,
-    "minimax_m2": replace(_MIXTRAL, qk_norm="flat", corrects=True),
+    "minimax_m2": replace(_MIXTRAL, qk_norm="flat", corrects_router=True),
     "minimax_m3": _MINIMAX_M3,
     "minimax_m3_vl": _MINIMAX_M3,
     "minimax_m3_vl_text": _MINIMAX_M3,
@@ -170,10 +170,10 @@ LAYOUTS: Mapping[str, Layout] = {
         bias_key="attention_bias",
         qk_norm="head",
         qk_norm_key="use_qk_norm",
-        corrects=True,
+        corrects_router=True,
         drafter="eh_proj",
     ),
-    "mimo_v2_flash": Layout(corrects=True),
+    "mimo_v2_flash": Layout(corrects_router=True),
     "step3p5": _STEP,
     "step3p7": _STEP,
     "llama4_text": Layout(
@@ -189,7 +189,7 @@ LAYOUTS: Mapping[str, Layout] = {
         shared="shared_expert",
         shared_keys=("intermediate_size",),
     ),
-    "deepseek_v2": replace(_DEEPSEEK, corrects=False),
+    "deepseek_v2": replace(_DEEPSEEK, corrects_router=False),
     "deepseek_v3": _DEEPSEEK_V3,
     "deepseek_v32": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK,
@@ -207,8 +207,8 @@ LAYOUTS: Mapping[str, Layout] = {
         moe="mixer",
         expert=("up_proj", "down_proj"),
         shared_keys=("moe_shared_expert_intermediate_size",),
-        corrects=True,
+        corrects_router=True,
         drafter="blocks",
     ),
-    "nemotron-nas": _GPT_LIKE,
+    "nemotron-nas": _DEFAULT,
 }

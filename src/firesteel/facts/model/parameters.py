@@ -1,8 +1,8 @@
-"""A config.json -> its parameters, tensor by tensor, without the checkpoint.
+"""A config.json -> the parameters of the model, tensor by tensor, without the checkpoint.
 
-A config fixes every matrix of a language model. With them a plan can assume the bytes of any quantization
-before anything is downloaded, and say so. One entry stands for all experts of a layer, and for tensors
-alike; names are those of the checkpoint, so that a quantization's ignore list can be held against them.
+A config determines every matrix of a language model. From them a plan can derive the bytes of any
+quantization before anything is downloaded. One entry stands for all experts of a layer, and for equal
+tensors; names are those of the checkpoint, so that the ignore list of a quantization can be applied to them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from firesteel.facts.model.architecture import Architecture, Layer, NoCache, UnknownArchitecture
 from firesteel.facts.model.attention_weights import AttentionWeights
-from firesteel.facts.model.config import architecture, figures_of
+from firesteel.facts.model.config import architecture_of_config, language_model_values
 from firesteel.facts.model.config_values import ConfigValues
 from firesteel.facts.model.feed_forward_weights import FeedForwardWeights
 from firesteel.facts.model.layouts import LAYOUTS
@@ -29,7 +29,7 @@ class ParameterGroups:
     experts_per_token: int
     tied_head: bool
     unknown: tuple[str, ...] = ()
-    """What the checkpoint has beside these and the config does not size, in words."""
+    """Parts of the checkpoint that the config does not size, described for the user."""
     model_type: str = ""
 
     @property
@@ -38,12 +38,12 @@ class ParameterGroups:
 
     @property
     def by_part(self) -> Mapping[Part, int]:
-        """Of the language model and its towers, without its drafter."""
+        """Elements of the language model and its towers, without its drafter."""
         return _sums((group.part, group.elements) for group in self.groups if not group.in_drafter)
 
     @property
     def total(self) -> int:
-        """Of the language model, as publishers count it: without its drafter and without towers."""
+        """Elements of the language model as publishers count them: without drafter and towers."""
         return sum(group.elements for group in self.groups if group.is_of_model)
 
     @property
@@ -52,7 +52,7 @@ class ParameterGroups:
 
     @property
     def active(self) -> int:
-        """What one token goes through; looking up an embedding reads a row and counts for nothing."""
+        """Elements that one token uses; an embedding lookup reads one row and is not counted."""
         routed = self.by_part.get("routed_experts", 0)
         idle = routed - routed * self.experts_per_token // self.experts if self.experts else 0
         looked_up = [group.elements for group in self.groups if group.part == "embedding"]
@@ -63,64 +63,66 @@ _Key = TypeVar("_Key")
 
 
 def _sums(pairs: Iterable[tuple[_Key, int]]) -> dict[_Key, int]:
-    found: dict[_Key, int] = {}
+    sums: dict[_Key, int] = {}
     for key, size in pairs:
-        found[key] = found.get(key, 0) + size
-    return found
+        sums[key] = sums.get(key, 0) + size
+    return sums
 
 
-def parameters(config: object) -> ParameterGroups:
+def parameters_of_config(config: object) -> ParameterGroups:
     """The parameters of the language model that a config describes."""
-    shape, figures = architecture(config), figures_of(config)
-    if figures.model_type not in LAYOUTS:
+    architecture, values = architecture_of_config(config), language_model_values(config)
+    if values.model_type not in LAYOUTS:
         raise UnknownArchitecture(
-            f"how `{figures.model_type:.80}` lays out its weights is not known here; its layers are"
+            f"firesteel knows the layers of `{values.model_type:.80}`, but not how it lays out its weights"
         )
-    builder = _Builder(shape, figures, config if isinstance(config, Mapping) else {})
+    builder = _TensorLister(architecture, values, config if isinstance(config, Mapping) else {})
     groups = tuple(builder.groups())
     return ParameterGroups(
         groups,
-        shape.experts,
-        shape.experts_per_token,
+        architecture.experts,
+        architecture.experts_per_token,
         builder.is_tied,
         tuple(builder.unknown(groups)),
-        figures.model_type,
+        values.model_type,
     )
 
 
 _TOWERS = ("vision_config", "audio_config", "sound_config", "speech_config")
 
 
-class _Builder:
+class _TensorLister:
     """The tensors of one config, in the order of the checkpoint."""
 
-    def __init__(self, shape: Architecture, figures: ConfigValues, config: Mapping[str, object]) -> None:
-        self._shape = shape
-        self._figures = figures
+    def __init__(
+        self, architecture: Architecture, values: ConfigValues, config: Mapping[str, object]
+    ) -> None:
+        self._architecture = architecture
+        self._values = values
         self._config = config
-        self._layout = LAYOUTS[figures.model_type]
-        self._attention = AttentionWeights(shape, figures, self._layout)
-        self._feed_forward = FeedForwardWeights(shape, figures, self._layout)
-        self._hidden = shape.hidden_size
+        self._layout = LAYOUTS[values.model_type]
+        self._attention = AttentionWeights(architecture, values, self._layout)
+        self._feed_forward = FeedForwardWeights(architecture, values, self._layout)
+        self._hidden = architecture.hidden_size
         self._is_nested = isinstance(config.get("text_config"), Mapping)
         self._prefix = self._layout.nested_prefix if self._is_nested else self._layout.prefix
 
     @property
     def is_tied(self) -> bool:
-        """The outer config counts: it is the one that has the head."""
-        for said in (self._config.get("tie_word_embeddings"), self._figures.said("tie_word_embeddings")):
-            if isinstance(said, bool):
-                return said
+        """The outer config decides: the head belongs to it."""
+        for config in (self._config, self._values):
+            if isinstance(is_tied := config.get("tie_word_embeddings"), bool):
+                return is_tied
         return self._layout.tied
 
     def groups(self) -> Iterator[TensorGroup]:
-        table = (self._shape.vocab_size, self._hidden)
+        table = (self._architecture.vocab_size, self._hidden)
         yield TensorGroup(f"{self._prefix}{self._layout.embedding}", "embedding", table)
         yield from self._per_layer_inputs()
-        for number, layer in enumerate(self._shape.layers):
+        for number, layer in enumerate(self._architecture.layers):
             yield from self._layer(f"{self._prefix}layers.{number}.", number, layer)
         yield norm(f"{self._prefix}norm", self._hidden)
-        yield from self._around_all()
+        yield from self._final_tensors()
         if not self.is_tied:
             name = self._layout.nested_head if self._is_nested else self._layout.head
             yield TensorGroup(name, "head", table, is_linear=True)
@@ -134,11 +136,11 @@ class _Builder:
                 yield f"the size of the tower in `{key}`"
         if self._is_nested and not towers:
             yield "whether it has towers beside the language model, and their size"
-        if self._shape.drafter_layers and not any(group.in_drafter for group in groups):
+        if self._architecture.drafter_layers and not any(group.in_drafter for group in groups):
             yield "the size of its MTP layers"
         if (
-            self._figures.model_type in ("step3p5", "step3p7")
-            and self._figures.said("attention_other_setting") is None
+            self._values.model_type in ("step3p5", "step3p7")
+            and self._values.get("attention_other_setting") is None
         ):
             yield "whether its sliding layers have other heads (`attention_other_setting`)"
 
@@ -147,80 +149,80 @@ class _Builder:
     def _layer(self, name: str, number: int, layer: Layer) -> Iterator[TensorGroup]:
         yield from self._attention.of(name, layer)
         yield from self._feed_forward.of(name, number, layer)
-        yield from self._around(name, layer)
+        yield from self._norms_and_residuals(name, layer)
 
-    def _around(self, name: str, layer: Layer) -> Iterator[TensorGroup]:
+    def _norms_and_residuals(self, name: str, layer: Layer) -> Iterator[TensorGroup]:
         yield from self._norms(name, layer)
-        if self._figures.said("hc_mult") is not None:
+        if self._values.get("hc_mult") is not None:
             yield from self._hyper_connections(name)
-        if self._figures.said("attn_res_block_size") is not None:
+        if self._values.get("attn_res_block_size") is not None:
             for part in ("self_attention_res", "mlp_res"):
                 yield norm(f"{name}{part}_norm", self._hidden)
                 yield TensorGroup(f"{name}{part}_proj", "other", (1, self._hidden))
 
     def _norms(self, name: str, layer: Layer) -> Iterator[TensorGroup]:
         count = self._layout.norms
-        if self._figures.family.pattern == "block_configs" and isinstance(layer, NoCache):
+        if self._values.family.pattern == "block_configs" and isinstance(layer, NoCache):
             count = 1 if layer.block == "mlp" else 0
-        if self._figures.is_on("enable_moe_block"):
+        if self._values.is_true("enable_moe_block"):
             count += 3
-        if self._figures.count(["hidden_size_per_layer_input"]):
+        if self._values.first_integer(["hidden_size_per_layer_input"]):
             count += 1
         if count:
             yield TensorGroup(f"{name}input_layernorm", "norm", (self._hidden,), count)
-        if self._figures.model_type.startswith("gemma4"):
+        if self._values.model_type.startswith("gemma4"):
             yield TensorGroup(f"{name}layer_scalar", "other", (1,))
 
-    # -- beside the layers ---------------------------------------------------------------------------
+    # -- outside the layers ---------------------------------------------------------------------------
 
     def _per_layer_inputs(self) -> Iterator[TensorGroup]:
-        size = self._figures.count(["hidden_size_per_layer_input"])
+        size = self._values.first_integer(["hidden_size_per_layer_input"])
         if size:
-            width = size * len(self._shape.layers)
-            vocabulary = self._figures.figure("vocab_size_per_layer_input")
+            width = size * len(self._architecture.layers)
+            vocabulary = self._values.integer("vocab_size_per_layer_input")
             yield TensorGroup(f"{self._prefix}embed_tokens_per_layer", "embedding", (vocabulary, width))
             yield linear(f"{self._prefix}per_layer_model_projection", width, self._hidden, "other")
             yield norm(f"{self._prefix}per_layer_projection_norm", size)
 
     def _hyper_connections(self, name: str) -> Iterator[TensorGroup]:
-        streams = self._figures.figure("hc_mult")
+        streams = self._values.integer("hc_mult")
         mix = (2 + streams) * streams
         yield TensorGroup(f"{name}hc_attn_fn", "other", (mix, streams * self._hidden), 2, bits=32)
         yield TensorGroup(f"{name}hc_attn_base", "other", (mix + 3,), 2, bits=32)
 
-    def _around_all(self) -> Iterator[TensorGroup]:
-        if self._figures.said("hc_mult") is not None:
+    def _final_tensors(self) -> Iterator[TensorGroup]:
+        if self._values.get("hc_mult") is not None:
             yield from self._hyper_head(self._prefix)
-        if self._figures.said("attn_res_block_size") is not None:
+        if self._values.get("attn_res_block_size") is not None:
             yield norm(f"{self._prefix}output_attn_res_norm", self._hidden)
             yield TensorGroup(f"{self._prefix}output_attn_res_proj", "other", (1, self._hidden))
 
     def _hyper_head(self, name: str) -> Iterator[TensorGroup]:
-        streams = self._figures.figure("hc_mult")
+        streams = self._values.integer("hc_mult")
         yield TensorGroup(f"{name}hc_head_fn", "other", (streams, streams * self._hidden), bits=32)
         yield TensorGroup(f"{name}hc_head_base", "other", (streams + 1,), bits=32)
 
     # -- MTP layers ----------------------------------------------------------------------------------
 
     def _drafter(self) -> Iterator[TensorGroup]:
-        count, drafters = self._shape.drafter_layers, self._shape.drafters
+        count, drafters = self._architecture.drafter_layers, self._architecture.drafters
         if not count or self._layout.drafter == "none":
             return
-        each = len(drafters) // count
+        size = len(drafters) // count
         for number in range(count):
-            own = drafters[number * each : (number + 1) * each]
-            yield from self._one_drafter(number, own)
+            yield from self._one_drafter(number, drafters[number * size : (number + 1) * size])
 
     def _one_drafter(self, number: int, layers: Sequence[Layer]) -> Iterator[TensorGroup]:
-        """The way in from the model's last hidden state and the next token, then a layer like the last."""
-        last, hidden = len(self._shape.layers) - 1, self._hidden
+        """The projection of the last hidden state and the next token, then a layer like the last of the
+        model."""
+        last, hidden = len(self._architecture.layers) - 1, self._hidden
         match self._layout.drafter:
             case "eh_proj":
                 name = f"{self._prefix}layers.{last + 1 + number}."
                 yield TensorGroup(f"{name}eh_proj", "other", (hidden, 2 * hidden))
                 yield TensorGroup(f"{name}enorm", "norm", (hidden,), 3)
                 if self._layout.drafter_copies:
-                    table = (self._shape.vocab_size, hidden)
+                    table = (self._architecture.vocab_size, hidden)
                     yield TensorGroup(f"{name}shared_head.head", "other", table, self._layout.drafter_copies)
             case "two_proj":
                 name = f"mtp.{number}."
@@ -247,4 +249,4 @@ class _Builder:
             yield from (
                 self._feed_forward.dense(name) if is_dense else self._feed_forward.of(name, last, layer)
             )
-            yield from self._around(name, layer)
+            yield from self._norms_and_residuals(name, layer)

@@ -1,83 +1,37 @@
-"""How a checkpoint's weights are stored: what its `quantization_config` says, and the bytes that follow.
+"""How a checkpoint stores its weights: its `quantization_config`, and the bytes that follow from it.
 
-A quantized weight is its values in a few bits, and scales: one for a group of values, for a block, a row
-or the whole tensor. Checkpoints mix formats, and leave modules out by name, so a format belongs to a
-module and not to a model.
-Layouts as ModelOpt, compressed-tensors, AutoGPTQ, AutoAWQ and bitsandbytes write them, read in vLLM 0.32,
+Checkpoints mix formats and leave modules out by name, so a format belongs to a module, not to a model.
+The keys of ModelOpt, compressed-tensors, AutoGPTQ, AutoAWQ and bitsandbytes as read in vLLM 0.32,
 `vllm/model_executor/layers/quantization`, seen 2026-11-15.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from fnmatch import translate
-from math import ceil, prod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from firesteel.errors import FiresteelError
-from firesteel.facts.formats.byte_source import one_line
+from firesteel.facts.model.module_patterns import ModulePatterns, parse_modules
 from firesteel.facts.model.parameters import ParameterGroups
 from firesteel.facts.model.tensor_groups import TensorGroup
 from firesteel.facts.model.tensors import Role, Weights, is_replicated
+from firesteel.facts.model.weight_format import (
+    BNB_INT8,
+    FP8,
+    FP8_ROWS,
+    INT8_ROWS,
+    MXFP4,
+    MXFP8,
+    NF4,
+    NVFP4,
+    NVFP4_WEIGHTS_ONLY,
+    UnknownQuantization,
+    WeightFormat,
+    fp8_block,
+    unquantized,
+)
 
 Method = Literal["modelopt", "compressed-tensors", "fp8", "mxfp4", "gptq", "awq", "bitsandbytes"]
-
-
-class UnknownQuantization(FiresteelError):
-    """A checkpoint whose bytes cannot be told from its config."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(one_line(what), next="firesteel models")
-
-
-@dataclass(frozen=True, slots=True)
-class WeightFormat:
-    name: str
-    bits: int
-    group_size: int = 0
-    """Values in a row that share a scale; 0: no groups."""
-    scale_bits: int = 0
-    """Of a group's scale and zero point, or of a block's or a row's scale."""
-    block: tuple[int, int] | None = None
-    """Rows and columns that share a scale."""
-    has_row_scales: bool = False
-    column_bytes: int = 0
-    """For each input, such as GPTQ's order of columns."""
-    tensor_bytes: int = 0
-    """For the whole tensor, such as a global scale and an input scale."""
-
-    def bytes_of(self, shape: tuple[int, ...]) -> int:
-        rows, columns = prod(shape[:-1]), shape[-1]
-        scales = 0
-        if self.group_size:
-            scales = rows * ceil(columns / self.group_size)
-        elif self.block:
-            scales = ceil(rows / self.block[0]) * ceil(columns / self.block[1])
-        elif self.has_row_scales:
-            scales = rows
-        values = rows * ceil(columns * self.bits / 8)
-        return values + ceil(scales * self.scale_bits / 8) + columns * self.column_bytes + self.tensor_bytes
-
-
-def plain(bits: int) -> WeightFormat:
-    return WeightFormat(f"{bits}-bit", bits)
-
-
-NVFP4 = WeightFormat("nvfp4", 4, 16, 8, tensor_bytes=8)
-NVFP4_WEIGHTS_ONLY = WeightFormat("nvfp4", 4, 16, 8, tensor_bytes=4)
-MXFP4 = WeightFormat("mxfp4", 4, 32, 8)
-MXFP8 = WeightFormat("mxfp8", 8, 32, 8)
-FP8 = WeightFormat("fp8", 8, tensor_bytes=8)
-FP8_ROWS = WeightFormat("fp8", 8, scale_bits=16, has_row_scales=True)
-INT8_ROWS = WeightFormat("int8", 8, scale_bits=16, has_row_scales=True)
-NF4 = WeightFormat("nf4", 4, 64, 8, tensor_bytes=4)
-BNB_INT8 = WeightFormat("int8", 8, scale_bits=32, has_row_scales=True)
-
-
-def fp8_block(rows: int, columns: int) -> WeightFormat:
-    return WeightFormat("fp8", 8, scale_bits=32, block=(rows, columns))
 
 
 _MODELOPT = {
@@ -93,109 +47,90 @@ _MODELOPT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Modules:
-    """Names of modules, as quantizers write them: exact or a part of a path, `*` wildcards, `re:`."""
-
-    names: frozenset[str] = frozenset()
-    """Modules with all that is in them; a part of a path is enough."""
-    trees: frozenset[str] = frozenset()
-    """The same, of whole paths: what `model.layers.1*` means."""
-    patterns: tuple[re.Pattern[str], ...] = ()
-
-    def holds(self, name: str) -> bool:
-        words = name.split(".")[:16]
-        return (
-            any(".".join(words[:end]) in self.trees for end in range(1, len(words) + 1))
-            or any(run in self.names for run in _runs(words))
-            or any(pattern.match(name) for pattern in self.patterns)
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Quantization:
     method: Method
     format: WeightFormat | None
-    """Of the linear layers that nothing else is said of; None: they stay as they are."""
-    others: tuple[tuple[Modules, WeightFormat], ...] = ()
-    """Modules with a format of their own; the first that holds a module counts."""
-    ignored: Modules = Modules()
-    """Modules that stay as they are."""
+    """Of the linear layers without a format of their own; None: they are not quantized."""
+    others: tuple[tuple[ModulePatterns, WeightFormat], ...] = ()
+    """Modules with a format of their own; the first match counts."""
+    ignored: ModulePatterns = field(default_factory=ModulePatterns)
+    """Modules that are not quantized."""
     kv_cache_dtype: str | None = None
-    """What the checkpoint is calibrated to keep keys and values in; None: it does not say."""
+    """The KV cache dtype that the checkpoint is calibrated for; None: not given."""
     converts_head: bool = True
+
+    @property
+    def _main_format(self) -> WeightFormat:
+        return self.format or (self.others[0][1] if self.others else unquantized(16))
 
     @property
     def bits(self) -> int:
         """Of most weights."""
-        said = self.format or (self.others[0][1] if self.others else None)
-        return said.bits if said else 16
+        return self._main_format.bits
 
     @property
     def group_size(self) -> int:
-        said = self.format or (self.others[0][1] if self.others else None)
-        return said.group_size if said else 0
+        return self._main_format.group_size
 
     def format_of(self, group: TensorGroup) -> WeightFormat:
         if not group.is_linear:
-            return plain(group.bits)
+            return unquantized(group.bits)
         for modules, own in self.others:
-            if modules.holds(group.name):
+            if modules.match(group.name):
                 return own
-        is_left = group.role is Role.HEAD and not self.converts_head
-        if self.format is None or is_left or self.ignored.holds(group.name):
-            return plain(group.bits)
+        is_kept = group.role is Role.HEAD and not self.converts_head
+        if self.format is None or is_kept or self.ignored.match(group.name):
+            return unquantized(group.bits)
         return self.format
 
 
-def assumed_weights(
+def weights_of_config(
     parameters: ParameterGroups, quantization: Quantization | None, source: str = "config.json"
 ) -> Weights:
-    """The bytes of a checkpoint by role, from its config alone; what the config does not size is left out."""
+    """The bytes of a checkpoint by role, from its config alone; parts that the config does not size are left
+    out."""
     by_role: dict[Role, int] = {}
     by_format: dict[tuple[Role, str], int] = {}
-    whole = 0
+    replicated = 0
     for group in parameters.groups:
-        form = quantization.format_of(group) if quantization else plain(group.bits)
+        form = quantization.format_of(group) if quantization else unquantized(group.bits)
         size = group.count * form.bytes_of(group.shape)
         by_role[group.role] = by_role.get(group.role, 0) + size
         by_format[group.role, form.name] = by_format.get((group.role, form.name), 0) + size
-        whole += size if group.role is Role.ATTENTION and is_replicated(group.name) else 0
-    return Weights(by_role, "derived", source, parameters.tied_head, by_format, replicated_bytes=whole)
+        replicated += size if group.role is Role.ATTENTION and is_replicated(group.name) else 0
+    return Weights(by_role, "derived", source, parameters.tied_head, by_format, replicated_bytes=replicated)
 
 
-def quantization(config: object) -> Quantization | None:
-    """What a config.json, or ModelOpt's `hf_quant_config.json`, says; None: the weights are not quantized."""
+def read_quantization(config: object) -> Quantization | None:
+    """From a config.json or ModelOpt's `hf_quant_config.json`; None: the weights are not quantized."""
     if not isinstance(config, Mapping):
         raise UnknownQuantization(f"config.json holds a {type(config).__name__}, not an object with keys")
-    said = _said(config)
-    if said is None:
+    section = _find_section(config)
+    if section is None:
         return None
-    method = _method(said)
-    found = _READERS[method](said)
+    result = _READERS[_method(section)](section)
     if config.get("expert_dtype") == "fp4":
         # DeepSeek-V4 keeps its experts in MXFP4 and everything else in block FP8.
-        experts = (Modules(frozenset({"experts"})), MXFP4)
-        found = Quantization(
-            found.method, found.format, (*found.others, experts), found.ignored, found.kv_cache_dtype, False
-        )
-    return found
+        experts = (ModulePatterns(frozenset({"experts"})), MXFP4)
+        result = replace(result, others=(*result.others, experts), converts_head=False)
+    return result
 
 
-def _said(config: Mapping[str, object]) -> Mapping[str, object] | None:
+def _find_section(config: Mapping[str, object]) -> Mapping[str, object] | None:
     text = config.get("text_config")
-    for holder in (config, text if isinstance(text, Mapping) else {}):
+    for parent in (config, text if isinstance(text, Mapping) else {}):
         for key in ("quantization_config", "compression_config"):
-            if isinstance(said := holder.get(key), Mapping):
-                return said
+            if isinstance(section := parent.get(key), Mapping):
+                return section
     own = config.get("quantization")
     if isinstance(own, Mapping) and "quant_algo" in own:
         return {**own, "quant_method": "modelopt"}
     return None
 
 
-def _method(said: Mapping[str, object]) -> Method:
-    method = said.get("quant_method")
-    if method is None and "quant_algo" in said:
+def _method(section: Mapping[str, object]) -> Method:
+    method = section.get("quant_method")
+    if method is None and "quant_algo" in section:
         method = "modelopt"
     if method in ("modelopt_fp4", "modelopt_mixed"):
         method = "modelopt"
@@ -205,15 +140,15 @@ def _method(said: Mapping[str, object]) -> Method:
     raise UnknownQuantization(f"`{str(method)[:40]}` is a quant_method that firesteel does not know")
 
 
-# -- one reader a method -----------------------------------------------------------------------------
+# -- one reader per method -----------------------------------------------------------------------------
 
 
-def _modelopt(said: Mapping[str, object]) -> Quantization:
-    algorithm = str(said.get("quant_algo")).upper()
-    others = _quantized_layers(said) if algorithm == "MIXED_PRECISION" else ()
+def _modelopt(section: Mapping[str, object]) -> Quantization:
+    algorithm = str(section.get("quant_algo")).upper()
+    others = _quantized_layers(section) if algorithm == "MIXED_PRECISION" else ()
     form = None if algorithm == "MIXED_PRECISION" else _algorithm(algorithm)
-    ignored = modules([*_list(said, "ignore"), *_list(said, "exclude_modules")])
-    return Quantization("modelopt", form, others, ignored, _kv_cache_dtype(said))
+    ignored = parse_modules([*_list(section, "ignore"), *_list(section, "exclude_modules")])
+    return Quantization("modelopt", form, others, ignored, _kv_cache_dtype(section))
 
 
 def _algorithm(name: str) -> WeightFormat:
@@ -222,51 +157,49 @@ def _algorithm(name: str) -> WeightFormat:
     return _MODELOPT[name]
 
 
-def _quantized_layers(said: Mapping[str, object]) -> tuple[tuple[Modules, WeightFormat], ...]:
-    layers = said.get("quantized_layers")
+def _quantized_layers(section: Mapping[str, object]) -> tuple[tuple[ModulePatterns, WeightFormat], ...]:
+    layers = section.get("quantized_layers")
     if not isinstance(layers, Mapping) or not layers:
-        raise UnknownQuantization(
-            "`MIXED_PRECISION` without `quantized_layers` does not say what is quantized"
-        )
+        raise UnknownQuantization("`MIXED_PRECISION` needs `quantized_layers` to list what is quantized")
     names: dict[str, list[object]] = {}
     for name, own in layers.items():
         algorithm = str(own.get("quant_algo")).upper() if isinstance(own, Mapping) else ""
         names.setdefault(algorithm, []).append(name)
-    return tuple((modules(own), _algorithm(algorithm)) for algorithm, own in names.items())
+    return tuple((parse_modules(own), _algorithm(algorithm)) for algorithm, own in names.items())
 
 
-def _fp8(said: Mapping[str, object]) -> Quantization:
-    block = said.get("weight_block_size")
+def _fp8(section: Mapping[str, object]) -> Quantization:
+    block = section.get("weight_block_size")
     form = FP8
     if block is not None:
         form = fp8_block(*_pair(block))
-    ignored = modules([*_list(said, "modules_to_not_convert"), *_list(said, "ignored_layers")])
-    others = _quantized_layers(said) if said.get("quantized_layers") else ()
-    return Quantization("fp8", form, others, ignored, _kv_cache_dtype(said), converts_head=False)
+    ignored = parse_modules([*_list(section, "modules_to_not_convert"), *_list(section, "ignored_layers")])
+    others = _quantized_layers(section) if section.get("quantized_layers") else ()
+    return Quantization("fp8", form, others, ignored, _kv_cache_dtype(section), converts_head=False)
 
 
-def _compressed_tensors(said: Mapping[str, object]) -> Quantization:
-    groups = said.get("config_groups")
+def _compressed_tensors(section: Mapping[str, object]) -> Quantization:
+    groups = section.get("config_groups")
     if not isinstance(groups, Mapping) or not groups:
-        raise UnknownQuantization("compressed-tensors without `config_groups` does not say what is quantized")
+        raise UnknownQuantization("compressed-tensors needs `config_groups` to list what is quantized")
     form, others = None, []
     for group in groups.values():
         if not isinstance(group, Mapping):
-            raise UnknownQuantization("compressed-tensors has a group that is no object")
-        own, targets = _scheme(group, said), _list(group, "targets")
+            raise UnknownQuantization("compressed-tensors has a group that is not an object")
+        own, targets = _weight_format(group, section), _list(group, "targets")
         if "Linear" in targets:
             form = own
         else:
-            others.append((modules(targets), own))
-    ignored = modules(_list(said, "ignore"))
-    return Quantization("compressed-tensors", form, tuple(others), ignored, _kv_cache_dtype(said))
+            others.append((parse_modules(targets), own))
+    ignored = parse_modules(_list(section, "ignore"))
+    return Quantization("compressed-tensors", form, tuple(others), ignored, _kv_cache_dtype(section))
 
 
-def _scheme(group: Mapping[str, object], said: Mapping[str, object]) -> WeightFormat:
+def _weight_format(group: Mapping[str, object], section: Mapping[str, object]) -> WeightFormat:
     weights = group.get("weights")
     if not isinstance(weights, Mapping):
         raise UnknownQuantization("compressed-tensors has a group without `weights`")
-    layout = str(group.get("format") or said.get("format"))
+    layout = str(group.get("format") or section.get("format"))
     kind, bits = str(weights.get("type")), _number(weights, "num_bits")
     strategy, size = str(weights.get("strategy")), weights.get("group_size")
     if layout.startswith("mxfp4"):
@@ -279,34 +212,36 @@ def _scheme(group: Mapping[str, object], said: Mapping[str, object]) -> WeightFo
         return FP8_ROWS if strategy == "channel" else FP8
     if kind == "int" and bits in (4, 8) and strategy == "group":
         zero = 0 if weights.get("symmetric") is not False else bits
-        # the shape before packing is kept beside, as two 64-bit numbers
+        # the shape before packing is stored too, as two 64-bit numbers
         return WeightFormat(f"int{bits}", bits, _number(weights, "group_size"), 16 + zero, tensor_bytes=16)
     if (kind, bits, strategy) == ("int", 8, "channel"):
         return INT8_ROWS
     raise UnknownQuantization(f"compressed-tensors weights of {bits} bits, `{kind:.20}` by `{strategy:.20}`")
 
 
-def _mxfp4(said: Mapping[str, object]) -> Quantization:
-    ignored = modules(_list(said, "modules_to_not_convert"))
+def _mxfp4(section: Mapping[str, object]) -> Quantization:
+    ignored = parse_modules(_list(section, "modules_to_not_convert"))
     return Quantization("mxfp4", MXFP4, (), ignored, converts_head=False)
 
 
-def _gptq(said: Mapping[str, object]) -> Quantization:
-    bits, size = _number(said, "bits"), _group_size(said)
+def _gptq(section: Mapping[str, object]) -> Quantization:
+    bits, size = _number(section, "bits"), _group_size(section)
     form = WeightFormat(f"int{bits}", bits, size, 16 + bits, column_bytes=4)
-    ignored = modules(_list(said, "modules_to_not_convert"))
-    return Quantization("gptq", form, (), ignored, converts_head=said.get("lm_head") is True)
+    ignored = parse_modules(_list(section, "modules_to_not_convert"))
+    return Quantization("gptq", form, (), ignored, converts_head=section.get("lm_head") is True)
 
 
-def _awq(said: Mapping[str, object]) -> Quantization:
-    bits = _number(said, "bits" if "bits" in said else "w_bit")
-    form = WeightFormat(f"int{bits}", bits, _group_size(said), 16 + bits)
-    return Quantization("awq", form, (), modules(_list(said, "modules_to_not_convert")), converts_head=False)
+def _awq(section: Mapping[str, object]) -> Quantization:
+    bits = _number(section, "bits" if "bits" in section else "w_bit")
+    form = WeightFormat(f"int{bits}", bits, _group_size(section), 16 + bits)
+    return Quantization(
+        "awq", form, (), parse_modules(_list(section, "modules_to_not_convert")), converts_head=False
+    )
 
 
-def _bitsandbytes(said: Mapping[str, object]) -> Quantization:
-    ignored = modules(_list(said, "llm_int8_skip_modules"))
-    form = NF4 if said.get("load_in_4bit") is True else BNB_INT8
+def _bitsandbytes(section: Mapping[str, object]) -> Quantization:
+    ignored = parse_modules(_list(section, "llm_int8_skip_modules"))
+    form = NF4 if section.get("load_in_4bit") is True else BNB_INT8
     return Quantization("bitsandbytes", form, (), ignored, converts_head=False)
 
 
@@ -321,62 +256,11 @@ _READERS: Mapping[Method, Callable[[Mapping[str, object]], Quantization]] = {
 }
 
 
-# -- names of modules --------------------------------------------------------------------------------
-
-_MAX_PATTERNS = 256
-_WILD = frozenset("*?[")
-_MAX_PATTERN = 200
-_MAX_EXPRESSIONS, _MAX_LOOPS = 32, 3
-_RISKY = re.compile(r"\)[*+{]|\(\?|\\\d|[*+}][*+{]")
-"""A repeated group, and other things that can make a regular expression run for ever."""
+# -- values of the config ----------------------------------------------------------------------------
 
 
-def modules(said: Iterable[object]) -> Modules:
-    """`model.layers.1*` means layer 1 and what is in it, not layers 10 to 19."""
-    names: set[str] = set()
-    trees: set[str] = set()
-    patterns: list[re.Pattern[str]] = []
-    expressions = 0
-    for entry in said:
-        if not isinstance(entry, str):
-            continue
-        stem = entry.removesuffix("*").removesuffix(".")
-        if entry.startswith("re:"):
-            patterns.append(_expression(entry[3:]))
-            expressions += 1
-        elif _WILD.isdisjoint(entry):
-            names.add(entry)
-        elif _WILD.isdisjoint(stem):
-            trees.add(stem)
-        else:
-            patterns += [re.compile(translate(stem)), re.compile(translate(f"{stem}.*"))]
-    if len(patterns) > _MAX_PATTERNS or expressions > _MAX_EXPRESSIONS:
-        raise UnknownQuantization(f"{len(patterns):,} patterns of module names are more than a model has")
-    return Modules(frozenset(names), frozenset(trees), tuple(patterns))
-
-
-def _expression(text: str) -> re.Pattern[str]:
-    loops = sum(text.count(sign) for sign in "*+{")
-    if len(text) > _MAX_PATTERN or loops > _MAX_LOOPS or _RISKY.search(text):
-        raise UnknownQuantization(f"`re:{text[:80]}` is a pattern of module names that may never end")
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UnknownQuantization(f"`re:{text[:80]}` is no regular expression: {error}") from None
-
-
-def _runs(words: Sequence[str]) -> Iterable[str]:
-    """Every run of whole words in a path: `a.b.c` has `a`, `a.b`, `a.b.c`, `b`, `b.c` and `c`."""
-    for start in range(len(words)):
-        for end in range(start + 1, len(words) + 1):
-            yield ".".join(words[start:end])
-
-
-# -- words -------------------------------------------------------------------------------------------
-
-
-def _kv_cache_dtype(said: Mapping[str, object]) -> str | None:
-    scheme = said.get("kv_cache_scheme") or said.get("kv_cache_quant_algo")
+def _kv_cache_dtype(section: Mapping[str, object]) -> str | None:
+    scheme = section.get("kv_cache_scheme") or section.get("kv_cache_quant_algo")
     if isinstance(scheme, str):
         return scheme.lower()
     if isinstance(scheme, Mapping):
@@ -384,22 +268,22 @@ def _kv_cache_dtype(said: Mapping[str, object]) -> str | None:
     return None
 
 
-def _list(said: Mapping[str, object], key: str) -> list[object]:
-    value = said.get(key)
+def _list(section: Mapping[str, object], key: str) -> list[object]:
+    value = section.get(key)
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []
 
 
-def _number(said: Mapping[str, object], key: str) -> int:
-    value = said.get(key)
+def _number(section: Mapping[str, object], key: str) -> int:
+    value = section.get(key)
     if type(value) is not int or not 1 <= value <= 4096:
         raise UnknownQuantization(f"the quantization has the `{key}` {str(value)[:40]}")
     return value
 
 
-def _group_size(said: Mapping[str, object]) -> int:
-    """-1 is one group for a whole row, which costs next to nothing; told as the largest group there is."""
-    key = "group_size" if "group_size" in said else "q_group_size"
-    return 2**20 if said.get(key) == -1 else _number(said, key)
+def _group_size(section: Mapping[str, object]) -> int:
+    """-1 is one group per row, which costs next to nothing; taken as the largest possible group."""
+    key = "group_size" if "group_size" in section else "q_group_size"
+    return 2**20 if section.get(key) == -1 else _number(section, key)
 
 
 def _pair(value: object) -> tuple[int, int]:

@@ -1,10 +1,10 @@
-"""What a tensor is for, told by its name.
+"""The role of a tensor, from its name.
 
-Two schools of names: Hugging Face's module paths (`model.layers.3.mlp.experts.7.up_proj.weight_scale`)
-and GGUF's short ones (`blk.3.ffn_up_exps.weight`). One ordered table reads both: the first pattern found
-in the name wins, so what sits inside a tower or a drafter belongs to it, whatever it is called there.
-Patterns name modules, not leaves: scales, zero points and biases go where their weight goes. Every
-number is read as `#`.
+There are two naming schemes: Hugging Face's module paths
+(`model.layers.3.mlp.experts.7.up_proj.weight_scale`) and GGUF's short names (`blk.3.ffn_up_exps.weight`). One
+ordered table covers both: the first pattern found in the name wins, so everything inside a tower or a drafter
+belongs to it, whatever its name there. Patterns match modules, not leaves: scales, zero points and biases
+have the role of their weight. Every number is read as `#`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LAYER = re.compile(r"(?:^|\.)(?:layers|blk|h|blocks)\.(\d{1,6})\.")
 
 
 def role_of(name: str, layers: int | None = None) -> Role:
-    """`layers` is the model's own count: some families number their MTP layers on after the last."""
+    """`layers` is the count without MTP layers: some families number those after the last layer."""
     role = _role_of_kind(_NUMBER.sub("#", name[:256]))
     if layers is not None and role is not Role.TOWER:
         layer = _LAYER.search(name)
@@ -66,5 +66,5 @@ def role_of(name: str, layers: int | None = None) -> Role:
 
 @lru_cache(maxsize=4096)
 def _role_of_kind(kind: str) -> Role:
-    """Layers and experts differ by their numbers only, so a checkpoint has a few dozen kinds of names."""
+    """Layers and experts differ only in their numbers, so a checkpoint has a few dozen kinds of names."""
     return next((role for pattern, role in _TABLE if re.search(pattern, kind)), Role.OTHER)

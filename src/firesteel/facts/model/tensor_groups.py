@@ -1,4 +1,4 @@
-"""Tensors alike, and the part of a model that they belong to."""
+"""Groups of equal tensors, and the part of the model that they belong to."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ _ROLES: Mapping[Part, Role] = {
 
 @dataclass(frozen=True, slots=True)
 class TensorGroup:
-    """`count` tensors alike."""
+    """`count` equal tensors."""
 
     name: str
-    """The module's path in the checkpoint; expert 0 stands for all."""
+    """The path of the module in the checkpoint; expert 0 stands for all."""
     part: Part
     shape: tuple[int, ...]
     count: int = 1
     is_linear: bool = False
     """The weight of a linear layer that quantizers convert, `(out, in)`."""
     bits: int = 16
-    """A value as the checkpoint keeps it when nothing is quantized."""
+    """Bits per value when nothing is quantized."""
     in_drafter: bool = False
 
     @property
@@ -61,7 +61,7 @@ class TensorGroup:
 
     @property
     def is_of_model(self) -> bool:
-        """Of the language model itself, not of its drafter nor of a tower beside it."""
+        """Whether it belongs to the language model itself, not to its drafter or a tower."""
         return not self.in_drafter and self.part != "tower"
 
     @property

@@ -1,7 +1,7 @@
-"""A checkpoint's tensors, what each is for, and what a plan needs of them: bytes by role.
+"""The tensors of a checkpoint, their roles, and what a plan needs of them: bytes by role.
 
-Bytes by role are the whole game. A decode step reads every weight once except the experts that the
-router did not pick, the embedding rows it does not look up, and the towers that see no input.
+A decode step reads every weight once except the experts that the router did not pick, the embedding rows that
+it does not look up, and towers without input. So bytes by role determine the speed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Role(StrEnum):
 
 
 Provenance = Literal["counted", "derived", "reported"]
-"""counted: from the checkpoint's own header. derived: from published shapes and the quantization's
-layout. reported: somebody's figure."""
+"""counted: from the header of the checkpoint. derived: from published shapes and the layout of the
+quantization. reported: a figure that somebody published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +50,22 @@ class Weights:
     provenance: Provenance
     source: str
     tied_head: bool = False
-    """The head is the embedding table, so decoding reads that table whole."""
+    """The head is the embedding table, so decoding reads the whole table."""
     bytes_by_format: Mapping[tuple[Role, str], int] = field(default_factory=dict)
-    """The same bytes by how they are stored; empty where only the sums are known."""
+    """The same bytes by storage format; empty where only the sums are known."""
     spread: tuple[float, float] = (1.0, 1.0)
-    """The least and the most that the whole may be, as shares of it: a label does not fix every file."""
+    """The least and the most of the total, as shares of it: files with one quantization label differ."""
     replicated_bytes: int = 0
-    """Of attention: what tensor parallelism does not cut, so that every Spark holds all of it."""
+    """The part of attention that tensor parallelism does not split, so that every Spark holds all of it."""
 
     @property
     def total_bytes(self) -> int:
         return sum(self.bytes_by_role.values())
 
     def bytes_read_per_token(self, experts: int, experts_per_token: int) -> int:
-        """What one decode step of one sequence reads, without speculation.
+        """The bytes that one decode step of one sequence reads, without speculation.
 
-        Experts that the config does not count are all read: nothing says how few would do.
+        All experts count as read where the config does not have their number.
         """
         read = 0
         for role, size in self.bytes_by_role.items():
@@ -79,23 +79,23 @@ class Weights:
 
 
 _REPLICATED = re.compile(r"(^|[._ ])(q_a_proj|kv_a_proj|wq_a|wkv)|\.(indexer|compressor)\.")
-"""MLA's projections into its latents, and sparse layers' indexers: no heads to share out. As in vLLM 0.32,
-`model_executor/models/deepseek_v2.py` and `models/deepseek_v4/attention.py`, seen 2026-11-15."""
+"""MLA's projections into its latents, and sparse layers' indexers: they have no heads to split. As in vLLM
+0.32, `model_executor/models/deepseek_v2.py` and `models/deepseek_v4/attention.py`, seen 2026-11-15."""
 
 
 def is_replicated(name: str) -> bool:
     return _REPLICATED.search(name[:256]) is not None
 
 
-def weigh(tensors: Iterable[Tensor], provenance: Provenance, source: str) -> Weights:
-    """Sum tensors by role. Without a head of its own a model decodes through its embedding table."""
+def sum_weights(tensors: Iterable[Tensor], provenance: Provenance, source: str) -> Weights:
+    """Sum tensors by role. A model without a separate head uses its embedding table."""
     by_role: dict[Role, int] = {}
     by_format: dict[tuple[Role, str], int] = {}
-    whole = 0
+    replicated = 0
     for tensor in tensors:
         stored = tensor.role, tensor.dtype
-        whole += tensor.bytes if tensor.role is Role.ATTENTION and is_replicated(tensor.name) else 0
+        replicated += tensor.bytes if tensor.role is Role.ATTENTION and is_replicated(tensor.name) else 0
         by_role[tensor.role] = by_role.get(tensor.role, 0) + tensor.bytes
         by_format[stored] = by_format.get(stored, 0) + tensor.bytes
     tied = Role.HEAD not in by_role
-    return Weights(by_role, provenance, source, tied, by_format, replicated_bytes=whole)
+    return Weights(by_role, provenance, source, tied, by_format, replicated_bytes=replicated)

@@ -1,8 +1,9 @@
-"""The usual layouts: what a checkpoint looks like when only its label is known.
+"""Typical layouts: the bytes of a checkpoint when only its quantization label is known.
 
-`nvfp4` on a label says nothing of the head, the router or the embedding, which quantizers leave alone. These
-are the layouts that the tools write unless told otherwise; a real checkpoint may keep more in high precision,
-so bytes by these are assumed, and say so. GGUF labels follow llama.cpp's own rules, in `gguf_labels.py`.
+The label `nvfp4` does not cover the head, the router or the embedding, which quantizers leave alone. These
+are the layouts that the tools write by default; a real checkpoint may keep more in high precision, so these
+bytes are an assumption, and their source says so. GGUF labels follow llama.cpp's own rules, in
+`gguf_labels.py`.
 """
 
 from __future__ import annotations
@@ -11,27 +12,26 @@ import re
 from dataclasses import replace
 
 from firesteel.errors import UsageError
-from firesteel.facts.formats.gguf_labels import MOST, NEEDS_IMATRIX, StoredType, stored_type
+from firesteel.facts.formats.gguf_labels import BASE_TYPES, NEEDS_IMATRIX, StoredType, stored_types
+from firesteel.facts.model.module_patterns import ModulePatterns
 from firesteel.facts.model.parameters import ParameterGroups
-from firesteel.facts.model.quantization import (
+from firesteel.facts.model.quantization import Quantization, weights_of_config
+from firesteel.facts.model.tensors import Role, Weights
+from firesteel.facts.model.weight_format import (
     FP8,
     FP8_ROWS,
     INT8_ROWS,
     MXFP4,
     NF4,
     NVFP4,
-    Modules,
-    Quantization,
     WeightFormat,
-    assumed_weights,
     fp8_block,
 )
-from firesteel.facts.model.tensors import Role, Weights
 
 _INT4 = WeightFormat("int4", 4, 128, 20)
 """A 16-bit scale and a 4-bit zero point for 128 values, as AutoAWQ and AutoGPTQ write them."""
-_HEAD = Modules(frozenset({"lm_head"}))
-_EXPERTS = Modules(frozenset({"experts"}))
+_HEAD = ModulePatterns(frozenset({"lm_head"}))
+_EXPERTS = ModulePatterns(frozenset({"experts"}))
 
 _PLAIN = ("bf16", "fp16", "none")
 _ALIASES = {"f16": "fp16", "float16": "fp16", "bfloat16": "bf16", "w4a16": "int4", "w8a8": "int8"}
@@ -58,8 +58,8 @@ _DYNAMIC_BASES = {
     "q8": "q8_0", "q6": "q6_k", "q5": "q5_k_m", "q4": "q4_k_m", "q3": "q3_k_m", "q2": "q2_k", "iq4": "iq4_xs",
     "iq3": "iq3_s", "iq2": "iq2_m", "iq1": "iq1_m",
 }  # fmt: skip
-LABELS = (*_PLAIN[:2], *_LAYOUTS, *MOST)
-"""Beside them `ud-` before a GGUF label: Unsloth's dynamic types, as a wide band."""
+LABELS = (*_PLAIN[:2], *_LAYOUTS, *BASE_TYPES)
+"""Also accepted: `ud-` before a GGUF label, Unsloth's dynamic types, with a wide band."""
 
 
 def is_gguf(label: str) -> bool:
@@ -67,69 +67,73 @@ def is_gguf(label: str) -> bool:
 
 
 def _gguf_label(label: str) -> str | None:
-    """llama.cpp's own name for a label; for a dynamic one, the nearest that it has."""
+    """llama.cpp's own name for a label; for a dynamic one, the nearest label of llama.cpp."""
     name = label.lower()
     dynamic = _DYNAMIC.fullmatch(name)
     if dynamic:
-        return name[3:] if name[3:] in MOST else _DYNAMIC_BASES.get(dynamic[1])
+        return name[3:] if name[3:] in BASE_TYPES else _DYNAMIC_BASES.get(dynamic[1])
     name = _GGUF_ALIASES.get(name, name)
-    return name if name in MOST else None
+    return name if name in BASE_TYPES else None
 
 
 def typical_weights(parameters: ParameterGroups, label: str, source: str) -> Weights:
     """Bytes by role for a label; UsageError for one that is not known."""
     name = _ALIASES.get(label.lower(), label.lower())
     if name in _PLAIN:
-        return assumed_weights(parameters, None, f"{source}, as BF16")
+        return weights_of_config(parameters, None, f"{source}, as BF16")
     if name == "mxfp4" and not parameters.experts:
         all_linear = Quantization("mxfp4", MXFP4, ignored=_HEAD, converts_head=False)
-        return assumed_weights(parameters, all_linear, f"{source} and MXFP4 in every linear layer")
+        return weights_of_config(parameters, all_linear, f"{source} and MXFP4 in every linear layer")
     if name in _LAYOUTS:
-        return assumed_weights(parameters, _LAYOUTS[name], f"{source} and the usual layout of {name}")
+        return weights_of_config(parameters, _LAYOUTS[name], f"{source} and the usual layout of {name}")
     if base := _gguf_label(name):
         return _gguf_weights(parameters, base, name, source)
-    raise UsageError(f"`{label:.40}` is no quantization that is known", next=f"--quant {', '.join(LABELS)}")
+    raise UsageError(f"`{label:.40}` is not a known quantization", next=f"--quant {', '.join(LABELS)}")
 
 
 def heavier_weights(parameters: ParameterGroups, label: str, source: str) -> Weights | None:
-    """NVFP4 checkpoints in circulation keep their attention in 16 bits as often as not."""
+    """About half of the published NVFP4 checkpoints keep their attention in 16 bits."""
     if label.lower() != "nvfp4":
         return None
-    kept = Modules(frozenset({"lm_head", "self_attn", "linear_attn", "attention", "mixer", "shared_expert"}))
+    kept = ModulePatterns(
+        frozenset({"lm_head", "self_attn", "linear_attn", "attention", "mixer", "shared_expert"})
+    )
     layout = Quantization("modelopt", NVFP4, ignored=kept, converts_head=False)
-    return assumed_weights(parameters, layout, f"{source}, NVFP4 with attention in BF16")
+    return weights_of_config(parameters, layout, f"{source}, NVFP4 with attention in BF16")
 
 
 def _gguf_weights(parameters: ParameterGroups, base: str, label: str, source: str) -> Weights:
-    """As llama.cpp's quantizer would do it, and how far files under that label are off it."""
+    """As llama.cpp's quantizer would write it, and how much files with that label differ from it."""
     with_imatrix = base in NEEDS_IMATRIX
-    tensors = list(stored_type(parameters, base, with_imatrix))
+    tensors = list(stored_types(parameters, base, with_imatrix))
     by_role: dict[Role, int] = {}
     by_format: dict[tuple[Role, str], int] = {}
     for tensor in tensors:
         key = tensor.group.role, tensor.type
         by_role[key[0]] = by_role.get(key[0], 0) + tensor.bytes
         by_format[key] = by_format.get(key, 0) + tensor.bytes
-    words = f"{source} and llama.cpp's rules for {base.upper()}"
+    description = f"{source} and llama.cpp's rules for {base.upper()}"
     if label.startswith("ud-"):
         low, high = _DYNAMIC_SPREAD
-        words += f"; {label.upper()} picks types tensor by tensor: {low:.0%} to {high:.0%} of that"
+        description += f"; {label.upper()} picks types tensor by tensor: {low:.0%} to {high:.0%} of that"
         spread = low, high
     else:
         spread = _spread(parameters, base, tensors)
-    return Weights(by_role, "derived", words, parameters.tied_head, by_format, spread)
+    return Weights(by_role, "derived", description, parameters.tied_head, by_format, spread)
 
 
 def _spread(parameters: ParameterGroups, base: str, tensors: list[StoredType]) -> tuple[float, float]:
-    """Files are made with importances or without; some keep embeddings and head in Q8_0, some have a smaller
-    type where rows do not fit a block: 65.1 GiB for Nemotron-3-Super, where the rules give 80."""
+    """Files are made with an importance matrix or without; some keep embeddings and head in Q8_0, some have a
+    smaller type where rows do not fit a block: 65.1 GiB for Nemotron-3-Super, where the rules give 80."""
     total = sum(tensor.bytes for tensor in tensors)
-    others = [sum(tensor.bytes for tensor in stored_type(parameters, base, told)) for told in (False, True)]
+    others = [
+        sum(tensor.bytes for tensor in stored_types(parameters, base, imatrix)) for imatrix in (False, True)
+    ]
     tables = [tensor for tensor in tensors if tensor.group.part in ("head", "embedding")]
     richer = sum(max(tensor.bytes, replace(tensor, type="Q8_0").bytes) - tensor.bytes for tensor in tables)
-    metadata = 0.005 if total > 2e9 else 0.02  # a vocabulary and its merges lie in the same file
+    metadata = 0.005 if total > 2e9 else 0.02  # the vocabulary and its merges are in the same file
     lean = sum(
-        min(0, replace(tensor, type=MOST[base]).bytes - tensor.bytes)
+        min(0, replace(tensor, type=BASE_TYPES[base]).bytes - tensor.bytes)
         for tensor in tensors
         if tensor.fell_back
     )

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from firesteel.edge.http.answer import Answer
 from firesteel.engines import introspection
-from firesteel.engines.introspection import DraftCounters, PrometheusSample
+from firesteel.engines.introspection import DraftCounters
+from firesteel.engines.prometheus import PrometheusSample
 from firesteel.planner import Band
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import Expected
@@ -30,21 +31,23 @@ def kernel_path(expect: Expected, log: str) -> list[CheckResult]:
     them must be the one."""
     if expect.engine is None:
         return []
-    named = introspection.kernels(expect.engine, log)
+    named = introspection.logged_kernels(expect.engine, log)
     checks = []
     for flag, asked in expect.kernels.items():
         logged = named.get(flag)
         if logged is None:
             checks.append(CheckResult(flag, True, f"{asked} was asked for; the log does not say", "note"))
             continue
-        is_so = any(introspection.same_kernel(asked, each) for each in logged)
+        is_so = any(introspection.is_same_kernel(asked, each) for each in logged)
         checks.append(
             CheckResult(flag, is_so, f"asked for {asked}, the log says {', '.join(logged)}", "note")
         )
     free = [f"{flag} {', '.join(names)}" for flag, names in named.items() if flag not in expect.kernels]
     if free:
         checks.append(CheckResult("kernels", True, "; ".join(free), "note"))
-    checks += [CheckResult("slow path", False, words, "note") for words in introspection.alarms(log)]
+    checks += [
+        CheckResult("slow path", False, words, "note") for words in introspection.slow_path_warnings(log)
+    ]
     return checks
 
 
@@ -83,7 +86,7 @@ def _drafted(
     before: tuple[PrometheusSample, ...], after: tuple[PrometheusSample, ...], answers: Iterable[Answer]
 ) -> DraftCounters | None:
     """From the counters where there are some, else from what llama.cpp tells with each answer."""
-    then, now = introspection.drafts(before), introspection.drafts(after)
+    then, now = introspection.draft_counters(before), introspection.draft_counters(after)
     if then and now and now.drafted > then.drafted:
         return now.since(then)
     told = [(each.draft_tokens, each.accepted_tokens) for each in answers if each.draft_tokens]
@@ -105,7 +108,7 @@ def cache(
     expect: Expected, samples: tuple[PrometheusSample, ...], log_tokens: int | None
 ) -> CheckResult | None:
     """The engine's own figure, which wins over the plan's."""
-    told = introspection.cache_tokens(samples) or log_tokens
+    told = introspection.kv_cache_tokens(samples) or log_tokens
     if told is None:
         return None
     if expect.context and told < expect.context:
@@ -145,7 +148,7 @@ def corrupted(
 ) -> CheckResult | None:
     """vLLM counts requests whose logits held NaN, where VLLM_COMPUTE_NANS_IN_LOGITS is set."""
     name = "vllm:corrupted_requests"
-    then, now = introspection.total(before, name), introspection.total(after, name)
+    then, now = introspection.metric_total(before, name), introspection.metric_total(after, name)
     if now is None:
         return None
     new = now - (then or 0)

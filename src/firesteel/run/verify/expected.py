@@ -162,7 +162,7 @@ def _map(value: object) -> dict[str, Any]:
 
 
 def _kernels(launch: Launch) -> dict[str, str]:
-    flags: Iterable[tuple[str, FlagValue]] = engines.written_out(launch).items()
+    flags: Iterable[tuple[str, FlagValue]] = engines.expand_shortcuts(launch).items()
     known = introspection.kernel_flags(launch.engine)
     return {
         name: value for name, value in flags if name in known and isinstance(value, str) and value != "auto"

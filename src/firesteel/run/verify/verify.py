@@ -20,8 +20,8 @@ from typing import Any
 from firesteel import engines
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
-from firesteel.engines import introspection
-from firesteel.engines.introspection import PrometheusSample
+from firesteel.engines import prometheus
+from firesteel.engines.prometheus import PrometheusSample
 from firesteel.errors import FiresteelError
 from firesteel.run.verify import checks, engine_checks, warm_up
 from firesteel.run.verify.checks import Cause, CheckResult
@@ -369,4 +369,4 @@ async def _engine(talk: _Talk) -> list[CheckResult]:
 
 
 async def _metrics(talk: _Talk) -> tuple[PrometheusSample, ...]:
-    return introspection.read_metrics(await engine_client.metrics(talk.url, key=talk.key) or "")
+    return tuple(prometheus.parse(await engine_client.metrics(talk.url, key=talk.key) or ""))

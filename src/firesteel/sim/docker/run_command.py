@@ -25,7 +25,7 @@ from firesteel.edge.files import checkpoints
 from firesteel.edge.files.home import catalog_files, find_home
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import Architecture, Weights
-from firesteel.facts.host.hardware import hardware, host_at_rest
+from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Launch
 from firesteel.planner import Plan, plan
 from firesteel.reads.docker import DockerOption, environment, parse_options
@@ -149,12 +149,12 @@ def _engine(text: str, after: list[str], world: SimSpark) -> dict[str, Any]:
             f"docker: a pretend container runs an engine, and this starts none: {error}", 127
         ) from error
     shape, weights = _model(launch, known)
-    planned = plan(launch, shape, weights, host_at_rest(hardware("gb10")))
+    planned = plan(launch, shape, weights, idle_host(hardware("gb10")))
     return {
         "engine": launch.engine,
         "version": launch.version,
         "model": launch.model,
-        "served": engines.parse(launch.engine, after, contained=True).name or launch.name,
+        "served": engines.parse_argv(launch.engine, after, contained=True).name or launch.name,
         "listens": launch.port,
         "key": launch.flags.get("api-key") if isinstance(launch.flags.get("api-key"), str) else None,
         "thinks": "reasoning-parser" in launch.flags or _thinks_always(launch),
@@ -217,7 +217,7 @@ def _pace(planned: Plan, world: SimSpark) -> dict[str, Any]:
     alone = 1000 / speed.decode_tokens_per_s.expected if speed else 50.0
     scale = times * (1000 / said / alone if said else 1.0)
     prefill = read or (speed.prefill.tokens_per_s.expected if speed and speed.prefill else _PREFILL)
-    users = engines.served(launch).users or _DEFAULT_USERS[launch.engine]
+    users = engines.served_capacity(launch).users or _DEFAULT_USERS[launch.engine]
     drafts = engines.speculative_tokens(launch.flags)
     return {
         "step_ms": [(many, ms * scale) for many, ms in _steps(planned, users, alone)],
@@ -242,12 +242,12 @@ def _pace(planned: Plan, world: SimSpark) -> dict[str, Any]:
 
 def _applies(truth: TrueSpeed, launch: Launch) -> bool:
     said = {
-        name: engines.compact(value)
+        name: engines.compact_json(value)
         if isinstance(value, dict | list)
         else str(value).lower()
         if isinstance(value, bool)
         else value
-        for name, value in engines.written_out(launch).items()
+        for name, value in engines.expand_shortcuts(launch).items()
     }
     return fnmatchcase(launch.model, truth.model) and all(
         said.get(name) == value for name, value in truth.when.items()

@@ -10,7 +10,7 @@ import pytest
 
 from firesteel import engines
 from firesteel.engines import StartProgress
-from firesteel.engines.logs.lines import MAX_LINE, bare, numbered
+from firesteel.engines.logs.lines import MAX_LINE, numbered_lines, strip_prefix
 from firesteel.launch import EngineName
 from firesteel.units import GIB, MIB
 
@@ -44,20 +44,20 @@ Capturing batches (bs=1 avail_mem=38.07 GB): 100%|██████████
 """
 
 
-def marks(engine: EngineName, text: str) -> list[StartProgress]:
+def progress_in(engine: EngineName, text: str) -> list[StartProgress]:
     lines = text.replace("\r", "\n").splitlines()
-    return [found for line in lines if (found := engines.start_progress(engine, line))]
+    return [progress for line in lines if (progress := engines.start_progress(engine, line))]
 
 
-def test_llamacpp_says_what_it_took() -> None:
-    taken = engines.reported_memory("llamacpp", LLAMACPP)
-    assert taken.weights_bytes == pytest.approx(92.10 * MIB, abs=0.01 * MIB)
-    assert taken.kv_bytes == 90 * MIB
-    assert taken.compute_bytes == pytest.approx(16.64 * MIB, abs=0.01 * MIB)
+def test_memory_that_llamacpp_reports() -> None:
+    reported = engines.reported_memory("llamacpp", LLAMACPP)
+    assert reported.weights_bytes == pytest.approx(92.10 * MIB, abs=0.01 * MIB)
+    assert reported.kv_bytes == 90 * MIB
+    assert reported.compute_bytes == pytest.approx(16.64 * MIB, abs=0.01 * MIB)
 
 
 def test_llamacpp_phases_in_order() -> None:
-    assert [found.words for found in marks("llamacpp", LLAMACPP)] == [
+    assert [progress.words for progress in progress_in("llamacpp", LLAMACPP)] == [
         "reading the model file",
         "loading weights",
         "setting up the KV cache",
@@ -66,47 +66,46 @@ def test_llamacpp_phases_in_order() -> None:
     ]
 
 
-def test_vllm_says_what_it_took() -> None:
-    taken = engines.reported_memory("vllm", VLLM)
-    assert taken.weights_bytes == round(21.93 * GIB)
-    assert taken.kv_bytes == round(47.55 * GIB)
-    assert taken.kv_tokens == 623040
-    assert taken.concurrency == 9.51
-    assert taken.graph_bytes == round(0.44 * GIB)
+def test_memory_that_vllm_reports() -> None:
+    reported = engines.reported_memory("vllm", VLLM)
+    assert reported.weights_bytes == round(21.93 * GIB)
+    assert reported.kv_bytes == round(47.55 * GIB)
+    assert reported.kv_tokens == 623040
+    assert reported.concurrency == 9.51
+    assert reported.graph_bytes == round(0.44 * GIB)
 
 
-def test_vllm_on_a_cpu_says_in_its_log_what_it_says_in_its_metrics() -> None:
-    """Two voices of one real engine."""
-    taken = engines.reported_memory("vllm", VLLM_CPU)
+def test_log_and_metrics_of_a_real_vllm_agree() -> None:
+    reported = engines.reported_memory("vllm", VLLM_CPU)
     labels = dict(re.findall(r'(\w+)="([^"]*)"', METRICS[METRICS.index("vllm:cache_config_info{") :][:4000]))
-    assert taken.kv_tokens == int(labels["kv_cache_size_tokens"]) == 46592
-    assert taken.concurrency == float(labels["kv_cache_max_concurrency"]) == 22.75
-    assert taken.kv_bytes == int(labels["kv_cache_memory_bytes"]) == GIB
-    assert taken.weights_bytes is None  # vLLM does not say it on a CPU
+    assert reported.kv_tokens == int(labels["kv_cache_size_tokens"]) == 46592
+    assert reported.concurrency == float(labels["kv_cache_max_concurrency"]) == 22.75
+    assert reported.kv_bytes == int(labels["kv_cache_memory_bytes"]) == GIB
+    assert reported.weights_bytes is None  # vLLM does not report it on a CPU
 
 
 def test_a_real_start_of_vllm_is_read_to_its_end() -> None:
-    found = marks("vllm", VLLM_CPU)
-    stages = [mark.stage for mark in found]
+    progress = progress_in("vllm", VLLM_CPU)
+    stages = [mark.stage for mark in progress]
     order = [engines.stages("vllm").index(stage) for stage in stages]
     assert order == sorted(order)
     assert stages[0] == "process" and stages[-1] == "listening"
     assert {"process", "weights", "compile", "kv", "warm", "listening"} == set(stages)
-    assert StartProgress("weights", "loading weights", 1, 1, "shards") in found
+    assert StartProgress("weights", "loading weights", 1, 1, "shards") in progress
 
 
-def test_sglang_says_what_it_took_and_how_far_it_is() -> None:
-    taken = engines.reported_memory("sglang", SGLANG)
-    assert taken.weights_bytes == round(8.13 * GIB)
-    assert taken.kv_bytes == round(2 * 59.91 * GIB)
-    assert taken.kv_tokens == 2243474
-    assert taken.graph_bytes == round(1.44 * GIB)
-    found = marks("sglang", SGLANG)
-    assert found[0].stage == "process" and found[-1].stage == "listening"
-    assert StartProgress("graphs", "capturing CUDA graphs", 52, 52, "graphs") in found
+def test_memory_and_progress_that_sglang_reports() -> None:
+    reported = engines.reported_memory("sglang", SGLANG)
+    assert reported.weights_bytes == round(8.13 * GIB)
+    assert reported.kv_bytes == round(2 * 59.91 * GIB)
+    assert reported.kv_tokens == 2243474
+    assert reported.graph_bytes == round(1.44 * GIB)
+    progress = progress_in("sglang", SGLANG)
+    assert progress[0].stage == "process" and progress[-1].stage == "listening"
+    assert StartProgress("graphs", "capturing CUDA graphs", 52, 52, "graphs") in progress
 
 
-def test_sglang_counts_what_it_took_and_not_the_bound_that_it_named_before() -> None:
+def test_the_upper_bound_of_sglang_is_not_counted() -> None:
     text = "KV Cache VA upper bound. dtype: torch.bfloat16, #tokens: 90, K size: 9.00 GB, V size: 9.00 GB\n"
     assert engines.reported_memory("sglang", text).kv_bytes is None
     text += (
@@ -166,10 +165,10 @@ def test_sglang_counts_what_it_took_and_not_the_bound_that_it_named_before() -> 
         ("llamacpp", "srv  update_slots: all slots are idle", None, None),
     ],
 )
-def test_a_line_that_counts(engine: EngineName, line: str, says: str | None, share: float | None) -> None:
-    found = engines.start_progress(engine, line)
-    assert (str(found) if found else None) == says
-    assert (found.share if found else None) == pytest.approx(share)
+def test_a_line_with_progress(engine: EngineName, line: str, says: str | None, share: float | None) -> None:
+    progress = engines.start_progress(engine, line)
+    assert (str(progress) if progress else None) == says
+    assert (progress.share if progress else None) == pytest.approx(share)
 
 
 def test_a_reworded_line_belongs_to_its_releases() -> None:
@@ -208,16 +207,17 @@ def test_a_reworded_line_belongs_to_its_releases() -> None:
         (["something", "an error of no known kind"], "an error of no known kind"),
     ],
 )
-def test_the_line_that_says_why(lines: list[str], says: str | None) -> None:
-    found = engines.complaint(lines)
-    assert (found is None) if says is None else (found is not None and says in found)
+def test_the_line_that_names_the_cause(lines: list[str], says: str | None) -> None:
+    diagnosis = engines.diagnose("\n".join(lines))
+    progress = diagnosis.cause.text if diagnosis.cause else diagnosis.suspect and diagnosis.suspect[1]
+    assert (progress is None) if says is None else (progress is not None and says in progress)
 
 
 @pytest.mark.parametrize("cut", [1, 3, 7, 1000])
 def test_lines_are_the_same_however_the_text_is_cut(cut: int) -> None:
     text = "one\r\ntwo\n\nbar  1%\rbar 99%\rbar done\nlast \x1b[31mred\x1b[0m"
     parts = [text[at : at + cut] for at in range(0, len(text), cut)]
-    assert list(numbered(parts)) == [
+    assert list(numbered_lines(parts)) == [
         (1, "one"),
         (2, "two"),
         (4, "bar  1%"),
@@ -229,15 +229,15 @@ def test_lines_are_the_same_however_the_text_is_cut(cut: int) -> None:
 
 def test_a_line_without_an_end_is_cut_and_not_kept() -> None:
     tracemalloc.start()
-    found = list(numbered("x" * 65536 for _ in range(200)))
+    progress = list(numbered_lines("x" * 65536 for _ in range(200)))
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(found) == 1 and len(found[0][1]) == MAX_LINE
+    assert len(progress) == 1 and len(progress[0][1]) == MAX_LINE
     assert peak_bytes < 2 * MIB
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("(EngineCore pid=5143) ERROR 11-15 09:12:16 [core.py:1510] ValueError: no", "ValueError: no"),
         ("(RayWorkerProc pid=2) (Worker pid=2) INFO 08-19 18:00:13 [monitor.py:53] took 1 s", "took 1 s"),
@@ -249,5 +249,5 @@ def test_a_line_without_an_end_is_cut_and_not_kept() -> None:
         ("plain", "plain"),
     ],
 )
-def test_who_said_it_when_is_left_out(line: str, said: str) -> None:
-    assert bare(line) == said
+def test_time_and_process_are_stripped(line: str, message: str) -> None:
+    assert strip_prefix(line) == message

@@ -2,8 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.engines.schema.chronicle import EngineHistory, ages, at, dump, engine_history, load, order
-from firesteel.engines.schema.releases import schema, versions
+from firesteel.engines.schema.history import (
+    EngineHistory,
+    build_history,
+    dump_history,
+    load_history,
+    merge_ranges,
+    schema_at,
+    version_key,
+)
+from firesteel.engines.schema.releases import find_schema, known_versions
 from firesteel.engines.schema.symbols import Config, Flag, Schema, Value
 from firesteel.errors import FiresteelError
 
@@ -29,50 +37,50 @@ RELEASES = [
 ]
 
 
-def book() -> EngineHistory:
-    return engine_history(reversed(RELEASES))
+def history() -> EngineHistory:
+    return build_history(reversed(RELEASES))
 
 
 @pytest.mark.parametrize("one", RELEASES, ids=lambda one: one.version)
 def test_a_release_comes_out_as_it_went_in(one: Schema) -> None:
-    assert at(load(dump(book())), one.version) == one
+    assert schema_at(load_history(dump_history(history())), one.version) == one
 
 
 def test_ages() -> None:
-    read = book()
-    assert ages(read, read.flags["--old"].spans) == (("0.9.0", "0.10.0"), ("0.12.0", None))
-    assert ages(read, read.flags["--dtype"].values["fp8"]) == (("0.10.0", None),)
-    assert ages(read, read.keys["Spec"].spans) == (("0.9.0", None),)
-    assert len(read.keys["Spec"].spans) == 3
+    read = history()
+    assert merge_ranges(read, read.flags["--old"].ranges) == (("0.9.0", "0.10.0"), ("0.12.0", None))
+    assert merge_ranges(read, read.flags["--dtype"].values["fp8"]) == (("0.10.0", None),)
+    assert merge_ranges(read, read.keys["Spec"].ranges) == (("0.9.0", None),)
+    assert len(read.keys["Spec"].ranges) == 3
 
 
 def test_a_line_a_symbol() -> None:
-    lines = dump(book()).splitlines()
+    lines = dump_history(history()).splitlines()
     assert sum(line.startswith('"--') for line in lines) == 4
     assert '"--old":{"is":[["0.9.0","0.10.0"],["0.12.0"]]},' in lines
 
 
 def test_a_new_release_that_changes_nothing_changes_only_the_list_of_releases() -> None:
-    before = dump(book()).splitlines()
-    after = dump(engine_history([*RELEASES, release("0.13.0", dtypes=("auto", "fp8"))])).splitlines()
+    before = dump_history(history()).splitlines()
+    after = dump_history(build_history([*RELEASES, release("0.13.0", dtypes=("auto", "fp8"))])).splitlines()
     assert [line for line in after if line not in before] == [
         '"versions":["0.9.0","0.10.0","0.11.0","0.12.0","0.13.0"],'
     ]
 
 
 def test_order() -> None:
-    assert order("0.5.15") < order("0.5.15.post1") < order("0.5.16") < order("0.10.0")
+    assert version_key("0.5.15") < version_key("0.5.15.post1") < version_key("0.5.16") < version_key("0.10.0")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"engine":"vllm","versions":[],"flags":{"--x":1}}'])
 def test_a_damaged_file_is_a_sentence(text: str) -> None:
     with pytest.raises(FiresteelError, match=r"mine\.json is not what firesteel wrote"):
-        load(text, "mine.json")
+        load_history(text, "mine.json")
 
 
 def test_learned_releases_join_the_shipped() -> None:
-    mine = engine_history([release("0.99.0")])
-    assert versions("vllm", [mine])[-1] == "0.99.0"
-    assert schema("vllm", "0.99.0", [mine]) == release("0.99.0")
-    near = schema("vllm", "0.99.1", [mine])
+    mine = build_history([release("0.99.0")])
+    assert known_versions("vllm", [mine])[-1] == "0.99.0"
+    assert find_schema("vllm", "0.99.0", [mine]) == release("0.99.0")
+    near = find_schema("vllm", "0.99.1", [mine])
     assert near and near.asked == "0.99.1"
