@@ -29,7 +29,7 @@ from firesteel.bench.tune.search import Search, SearchAxis
 from firesteel.bench.tune.space import Goal, PlanningContext, SearchSpace, Setting, make_search_space
 from firesteel.launch import Launch
 from firesteel.sim import SimSpark, TrueSpeed
-from firesteel.sim.docker.run_command import _applies, _pace, _product
+from firesteel.sim.docker.engine_config import _product, applies, engine_speed
 from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
 
 NEAR = 0.02
@@ -63,7 +63,7 @@ class Truths:
 
     def _pace(self, setting: Setting) -> EngineSpeed:
         launch = self.space.proposal(setting).plan.launch
-        truths = [each for each in self.world.truths if _applies(each, launch)]
+        truths = [each for each in self.world.truths if applies(each, launch)]
         slower = 1 / _product(each.decode_times for each in truths)
         told = dict(self._plain(setting, launch))
         told["step_ms"] = [(many, ms * slower) for many, ms in told["step_ms"]]  # type: ignore[union-attr, attr-defined]  # a JSON document
@@ -76,7 +76,7 @@ class Truths:
         same = ("max-num-batched-tokens", "attention-backend")
         key = (*(f"{name}={value}" for name, value in launch.flags.items() if name not in same),)
         if key not in self.plain:
-            self.plain[key] = _pace(self.space.proposal(setting).plan, SimSpark())
+            self.plain[key] = engine_speed(self.space.proposal(setting).plan, SimSpark())
         batched = launch.flags.get("max-num-batched-tokens", "2048")
         return {**self.plain[key], "batched_tokens": int(str(batched))}
 

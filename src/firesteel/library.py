@@ -122,8 +122,10 @@ def images(text: str | None = None) -> Images:
         known = catalog().images
     except UsageError:
         known = catalog_room.shipped().images
-    books = [book for engine in get_args(EngineName) for book in learned_engines.books(home(), engine)]
-    return catalog_room.with_learned(known, learned_engines.images(home(), among=text), books)
+    books = [
+        book for engine in get_args(EngineName) for book in learned_engines.learned_releases(home(), engine)
+    ]
+    return catalog_room.with_learned(known, learned_engines.learned_images(home(), among=text), books)
 
 
 def docker(proposal: Proposal) -> str:

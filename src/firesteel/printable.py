@@ -15,12 +15,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " if c in _BLANK else "?" for c in text)
 
 
-def cleaned(said: Any) -> Any:
+def printable_json(said: Any) -> Any:
     """A JSON value with all its words printable, names and values alike."""
     if isinstance(said, str):
         return printable(said)
     if isinstance(said, dict):
-        return {printable(name): cleaned(value) for name, value in said.items()}
+        return {printable(name): printable_json(value) for name, value in said.items()}
     if isinstance(said, list):
-        return [cleaned(value) if isinstance(value, str | dict | list) else value for value in said]
+        return [printable_json(value) if isinstance(value, str | dict | list) else value for value in said]
     return said

@@ -21,7 +21,7 @@ from firesteel.bench.load.measure import (
 )
 from firesteel.bench.values import Point, RequestSettings, Subject
 from firesteel.sim import SimSpark, TrueSpeed
-from firesteel.sim.docker.run_command import engine_config as order_of
+from firesteel.sim.docker.engine_config import engine_config as order_of
 from firesteel.sim.engine.batch import EngineSpeed
 from firesteel.sim.spark import Text as PretendText
 from tests.bench.liar import MODEL, TEMPLATE, Liar, serving, speaking

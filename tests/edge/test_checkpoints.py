@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from firesteel.edge.files import checkpoints
 from firesteel.edge.files.byte_sources import FileSource, UrlSource
-from firesteel.edge.http.download import Deadline, get
+from firesteel.edge.http.sync_client import Deadline, get
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.formats.byte_source import BadHeader
 from firesteel.facts.model.tensors import Role

@@ -14,9 +14,9 @@ from firesteel.edge.files.home import (
     find_home,
     is_locked,
     lock,
-    need_disk,
+    require_disk_space,
+    writable_folder,
     write_text,
-    writing,
 )
 from firesteel.errors import HostNotReady
 
@@ -61,7 +61,7 @@ def test_a_lock_held_elsewhere_is_seen(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_a_sentence_with_what_to_type(tmp_path: Path) -> None:
     with pytest.raises(HostNotReady, match="needs 8388608") as refused:
-        need_disk(tmp_path / "not" / "there", 2**63, "the model")
+        require_disk_space(tmp_path / "not" / "there", 2**63, "the model")
     assert "FIRESTEEL_HOME=" in refused.value.next
 
 
@@ -70,12 +70,12 @@ def test_a_full_disk_is_a_sentence_with_what_to_type(tmp_path: Path) -> None:
     [(errno.ENOSPC, "is full"), (errno.EROFS, "cannot be written"), (errno.EACCES, "cannot be written")],
 )
 def test_errors_of_the_disk_become_sentences(tmp_path: Path, number: int, says: str) -> None:
-    with pytest.raises(HostNotReady, match=says), writing(tmp_path):
+    with pytest.raises(HostNotReady, match=says), writable_folder(tmp_path):
         raise OSError(number, "no")
 
 
 def test_other_errors_pass(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="odd"), writing(tmp_path):
+    with pytest.raises(OSError, match="odd"), writable_folder(tmp_path):
         raise OSError(errno.EIO, "odd")
 
 

@@ -149,7 +149,7 @@ def test_a_broken_note_is_no_note(store: Store, text: str) -> None:
     note = store.notes / "models--org--model" / f"{COMMIT}.json"
     note.parent.mkdir(parents=True)
     note.write_text(text)
-    assert cache.noted(store, NAME, COMMIT) is None
+    assert cache.cached_listing(store, NAME, COMMIT) is None
 
 
 # --- fetching ---
@@ -162,7 +162,7 @@ async def test_files_arrive_where_huggingface_hub_looks_for_them(
     moved = await _fetch(served, store)
     assert moved[-1].done_bytes == moved[-1].total_bytes == sum(map(len, FILES.values()))
     listing = await client.list_files(client.Hub(served.url), NAME, "main")
-    cache.write_note(store, listing, "main")
+    cache.save_listing(store, listing, "main")
     program = f"""
 from huggingface_hub import hf_hub_download, snapshot_download
 for path in {list(FILES)!r}:
@@ -181,11 +181,11 @@ async def test_what_huggingface_hub_fetched_is_used(served: hub_server.Hub, stor
     words = f"from huggingface_hub import snapshot_download as s; s({NAME!r}, cache_dir={str(store.root)!r})"
     subprocess.run([sys.executable, "-c", words], env={**os.environ, **served.environ()}, check=True)
     served.forget()
-    listing = cache.noted(store, NAME, "main")
+    listing = cache.cached_listing(store, NAME, "main")
     assert listing is not None and listing.commit == COMMIT
-    assert all(cache.is_there(store, listing, file) for file in listing.files)
+    assert all(cache.is_present(store, listing, file) for file in listing.files)
     assert {file.path: file.bytes for file in listing.files} == {k: len(v) for k, v in FILES.items()}
-    found = [each async for each in client.find_wrong(store, listing, listing.files)]
+    found = [each async for each in client.verify_files(store, listing, listing.files)]
     assert found[-1] == () and served.log == []
 
 
@@ -250,15 +250,15 @@ async def test_wrong_bytes_for_ever_are_a_sentence(served: hub_server.Hub, store
 async def test_a_corrupted_file_is_found(served: hub_server.Hub, store: Store) -> None:
     await _fetch(served, store)
     listing = await client.list_files(client.Hub(served.url), NAME, "main")
-    cache.note_checked(store, listing, listing.files)
-    assert all(cache.is_checked(store, listing, file) for file in listing.files)
+    cache.mark_verified(store, listing, listing.files)
+    assert all(cache.is_verified(store, listing, file) for file in listing.files)
     blob = _place(store, "model.safetensors").resolve()
     with blob.open("r+b") as file:
         file.seek(1000)
         file.write(b"\0\0\0")
-    unread = [file for file in listing.files if not cache.is_checked(store, listing, file)]
+    unread = [file for file in listing.files if not cache.is_verified(store, listing, file)]
     assert [file.path for file in unread] == ["model.safetensors"]
-    found = [each async for each in client.find_wrong(store, listing, unread)]
+    found = [each async for each in client.verify_files(store, listing, unread)]
     assert found[-1] == tuple(unread)
 
 
@@ -305,14 +305,14 @@ def test_progress_says_rate_and_what_is_left() -> None:
 
 
 async def test_a_snapshot_is_held_when_nothing_is_missing(served: hub_server.Hub, store: Store) -> None:
-    assert cache.held(store, NAME) is None
+    assert cache.local_snapshot(store, NAME) is None
     await _fetch(served, store)
-    assert cache.held(store, NAME) is None  # no branch says so yet
+    assert cache.local_snapshot(store, NAME) is None  # no branch says so yet
     listing = await client.list_files(client.Hub(served.url), NAME, "main")
-    cache.write_note(store, listing, "main")
-    assert cache.held(store, NAME) == store.snapshot(NAME, COMMIT)
+    cache.save_listing(store, listing, "main")
+    assert cache.local_snapshot(store, NAME) == store.snapshot(NAME, COMMIT)
     _place(store, "model.safetensors").unlink()
-    assert cache.held(store, NAME) is None
+    assert cache.local_snapshot(store, NAME) is None
 
 
 # --- tokens and refusals ---
@@ -330,7 +330,7 @@ async def _refusal(served: hub_server.Hub, token: str | None, name: str, revisio
     at = client.Hub(served.url, token)
     with pytest.raises(FiresteelError) as caught:
         listing = await client.list_files(at, name, revision)
-        await client.need_access(at, listing, listing.files[0])
+        await client.require_access(at, listing, listing.files[0])
     for text in (caught.value.what, caught.value.next):
         assert TOKEN not in text and SIGNED not in text
     return caught.value
@@ -379,7 +379,7 @@ def test_an_endpoint_with_a_password_is_not_shown() -> None:
 
 def test_no_room_says_so_before_a_byte(store: Store) -> None:
     with pytest.raises(HostNotReady, match=r"needs 8192\.0 TiB more") as caught:
-        cache.need_room(store, 2**53, NAME)
+        cache.require_space(store, 2**53, NAME)
     assert "HF_HOME" in caught.value.next
 
 
@@ -409,6 +409,6 @@ except HostNotReady as error:
 
 
 def test_own_folders_are_fine(store: Store) -> None:
-    cache.need_own(store, NAME)
+    cache.require_permission(store, NAME)
     (store.folder(NAME) / "blobs").mkdir(parents=True)
-    cache.need_own(store, NAME)
+    cache.require_permission(store, NAME)

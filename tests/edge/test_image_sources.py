@@ -28,7 +28,7 @@ from firesteel.edge.docker.image_sources import (
     PackageSources,
     find_container_runtime,
     inspect,
-    read,
+    read_engine,
 )
 from firesteel.edge.files import learned_engines
 from firesteel.edge.files.home import Home
@@ -128,7 +128,7 @@ def everything(path: str) -> bool:
 
 def get(image: str) -> PackageSources | LlamaServerInfo:
     runtime = find_container_runtime()
-    return read(runtime, inspect(runtime, image), {"vllm": everything, "sglang": everything})
+    return read_engine(runtime, inspect(runtime, image), {"vllm": everything, "sglang": everything})
 
 
 @pytest.mark.real
@@ -141,7 +141,7 @@ def test_an_image_is_learned_and_then_checked_by_what_it_holds(make: Make, tmp_p
     assert all(digest.startswith("sha256:") for digest in said["digests"])
     again = learn(tmp_path, "--image", image)
     assert again.stdout.startswith("me/vllm:1: vllm 0.99.0, ") and again.stdout.endswith("known already\n")
-    images = with_learned(shipped().images, learned_engines.images(Home(tmp_path)))
+    images = with_learned(shipped().images, learned_engines.learned_images(Home(tmp_path)))
     line = "docker run --gpus all me/vllm:1 vllm serve m/x --own-7 1 --nonsense 2 --moe-backend marlin"
     launch = reads.read(line, "line", images)[0].launch
     assert launch.version == "0.99.0"
@@ -156,7 +156,7 @@ def test_an_image_of_the_makers_tells_of_its_release(make: Make, tmp_path: Path)
     image = make("vllm/vllm-openai:v0.99.0", files, 'ENTRYPOINT ["vllm", "serve"]')
     said = learn(tmp_path, "vllm", "v0.99.0", "--image", image)
     assert said.exit_code == 0 and (tmp_path / "engines-data/vllm/0.99.0.json").is_file()
-    seen = learned_engines.images(Home(tmp_path))[0]
+    seen = learned_engines.learned_images(Home(tmp_path))[0]
     assert seen.entrypoint == ("vllm", "serve")
     wrong = learn(tmp_path, "sglang", "--image", image)
     assert isinstance(wrong.exception, UsageError) and "holds vllm 0.99.0, not sglang" in str(wrong.exception)
@@ -168,7 +168,7 @@ def test_a_tag_that_was_pulled_again_is_read_again(make: Make, tmp_path: Path) -
     assert "vllm 0.98.0" in learn(tmp_path, "--image", image).stdout
     make("me/moves:latest", under(PACKAGES, vllm_tree("0.99.0")))
     assert "vllm 0.99.0" in learn(tmp_path, "--image", image).stdout
-    assert [seen.version for seen in learned_engines.images(Home(tmp_path))] == ["0.99.0"]
+    assert [seen.version for seen in learned_engines.learned_images(Home(tmp_path))] == ["0.99.0"]
 
 
 @pytest.mark.real
@@ -219,7 +219,7 @@ def test_llama_server_is_asked(make: Make, tmp_path: Path) -> None:
     assert LLAMA is not None
     image = make("me/llama:1", llama_image(printed(LLAMA)), 'ENTRYPOINT ["/app/llama-server"]')
     assert "llamacpp 11549, 252 flags" in learn(tmp_path, "--image", image).stdout
-    seen = learned_engines.images(Home(tmp_path))[0]
+    seen = learned_engines.learned_images(Home(tmp_path))[0]
     assert seen.schema == LLAMA and seen.entrypoint == ("/app/llama-server",)
 
 
@@ -229,7 +229,7 @@ def test_a_fork_of_llama_cpp_is_taken_at_its_word(make: Make, tmp_path: Path) ->
     forked = replace(LLAMA, flags={**LLAMA.flags, "my-own": Flag("my-own", Value("bool"), "nothing")})
     image = make("me/fork:1", llama_image(printed(forked)))
     assert "253 flags" in learn(tmp_path, "--image", image).stdout
-    assert "my-own" in learned_engines.images(Home(tmp_path))[0].schema.flags
+    assert "my-own" in learned_engines.learned_images(Home(tmp_path))[0].schema.flags
 
 
 @pytest.mark.real
@@ -278,10 +278,10 @@ SEEN = InspectedImage(
 def test_what_was_seen_is_kept_and_found_again(tmp_path: Path) -> None:
     path = learned_engines.save_image(Home(tmp_path), SEEN)
     assert path.parent == tmp_path / "engines-data/images"
-    assert learned_engines.images(Home(tmp_path)) == (SEEN,)
+    assert learned_engines.learned_images(Home(tmp_path)) == (SEEN,)
     path.write_text('{"book": 1}')
     with pytest.raises(FiresteelError, match="is not what firesteel wrote there"):
-        learned_engines.images(Home(tmp_path))
+        learned_engines.learned_images(Home(tmp_path))
 
 
 def test_what_was_seen_lies_over_what_the_tag_says() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.edge.files.home import Home
-from firesteel.edge.files.measured_memory import read_measured_memory, remember
+from firesteel.edge.files.measured_memory import read_measured_memory, save_measured_memory
 from firesteel.planner import MeasuredMemory
 
 GOOD = MeasuredMemory("a" * 32, "vllm", "0.24.0", 5 * 2**30, "2026-11-15", 2**30, 2**29, 1000, 2**30, 2**29)
@@ -29,7 +29,7 @@ def write(home: Home, text: str) -> None:
 def test_what_is_remembered_is_read_again(home: Home) -> None:
     assert read_measured_memory(home) == {}
     for each in (GOOD, BARE):
-        remember(home, each)
+        save_measured_memory(home, each)
     assert read_measured_memory(home) == {GOOD.key: GOOD, BARE.key: BARE}
 
 
@@ -78,7 +78,7 @@ def test_rows_of_an_earlier_release_are_read(home: Home) -> None:
 def test_one_bad_row_takes_no_other_with_it(home: Home, wrong: dict[str, object]) -> None:
     write(home, json.dumps([{**asdict(GOOD), **wrong}, asdict(BARE), "no row", None, [], {}]))
     assert read_measured_memory(home) == {BARE.key: BARE}
-    remember(home, GOOD)
+    save_measured_memory(home, GOOD)
     assert read_measured_memory(home) == {BARE.key: BARE, GOOD.key: GOOD}
 
 
@@ -89,7 +89,7 @@ def test_one_bad_row_takes_no_other_with_it(home: Home, wrong: dict[str, object]
 def test_what_is_no_list_of_rows_is_none(home: Home, text: str) -> None:
     write(home, text)
     assert read_measured_memory(home) == {}
-    remember(home, GOOD)
+    save_measured_memory(home, GOOD)
     assert read_measured_memory(home) == {GOOD.key: GOOD}
 
 
@@ -112,6 +112,6 @@ def test_an_endless_file_is_not_read_to_its_end(home: Home) -> None:
 
 def test_the_oldest_are_forgotten(home: Home) -> None:
     write(home, json.dumps([{**asdict(BARE), "key": f"{number:032x}"} for number in range(100)]))
-    remember(home, GOOD)
+    save_measured_memory(home, GOOD)
     found = read_measured_memory(home)
     assert len(found) == 100 and GOOD.key in found and f"{0:032x}" not in found

@@ -12,7 +12,7 @@ import pytest
 
 from firesteel.edge.host import nvidia_smi
 from firesteel.edge.host.kernel_log import KernelLog
-from firesteel.edge.host.memory import Evicted, evict, gpu_users, sample, shm
+from firesteel.edge.host.memory import Evicted, evict, gpu_processes, sample, shm
 from firesteel.facts import GpuProcess
 from firesteel.units import KIB, MIB
 
@@ -171,12 +171,12 @@ def test_gpu_users(
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     program(tmp_path, "nvidia-smi", says)
-    assert gpu_users() == users
+    assert gpu_processes() == users
 
 
 def test_no_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert gpu_users() is None
+    assert gpu_processes() is None
 
 
 def test_an_nvidia_smi_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def test_an_nvidia_smi_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(nvidia_smi, "_PATIENCE_S", 0.1)
     program(tmp_path, "nvidia-smi", "exec sleep 30")
     start = time.monotonic()
-    assert gpu_users() is None
+    assert gpu_processes() is None
     assert time.monotonic() - start < 20
 
 

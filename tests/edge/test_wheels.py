@@ -53,10 +53,10 @@ def test_what_was_learned_is_kept_and_found_again(tmp_path: Path) -> None:
     mine = Schema("vllm", "0.99.0", {"port": Flag("port", Value("int"))})
     path = learned_engines.save_schema(home, mine)
     assert path == tmp_path / "engines-data/vllm/0.99.0.json"
-    books = learned_engines.books(home, "vllm")
+    books = learned_engines.learned_releases(home, "vllm")
     assert versions("vllm", books)[-1] == "0.99.0"
     assert schema("vllm", "0.99.0", books) == mine
-    assert learned_engines.books(home, "sglang") == ()
+    assert learned_engines.learned_releases(home, "sglang") == ()
 
 
 def test_a_damaged_file_names_itself(tmp_path: Path) -> None:
@@ -64,4 +64,4 @@ def test_a_damaged_file_names_itself(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("{")
     with pytest.raises(FiresteelError, match=r"1\.json is not what firesteel wrote"):
-        learned_engines.books(Home(tmp_path), "vllm")
+        learned_engines.learned_releases(Home(tmp_path), "vllm")

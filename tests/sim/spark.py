@@ -18,7 +18,7 @@ from typing import Any
 from firesteel.edge.host import process
 from firesteel.edge.host.machine_files import SIM, machine_file
 from firesteel.facts import Meminfo, parse_meminfo
-from firesteel.sim import SimSpark, environment, make
+from firesteel.sim import SimSpark, create_spark, environment
 from firesteel.sim.docker.records import ContainerRecord, all_records
 
 LLAMACPP = (
@@ -150,7 +150,7 @@ class Engine:
 
 
 def spark(folder: Path, world: SimSpark) -> Spark:
-    make(folder, world)
+    create_spark(folder, world)
     return Spark(folder)
 
 

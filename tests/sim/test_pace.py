@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.sim import SimSpark, TrueSpeed
-from firesteel.sim.docker.run_command import engine_config
+from firesteel.sim.docker.engine_config import engine_config
 from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
 from firesteel.sim.model import tokenizer
 from firesteel.sim.model.answers import reply

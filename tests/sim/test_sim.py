@@ -28,7 +28,7 @@ from firesteel.facts.host.memory_sample import (
 )
 from firesteel.launch import Ask, EngineName
 from firesteel.sim import SimFault, SimGpuProcess, SimSpark, enter, memory, nvidia_smi, scenario, scenarios
-from firesteel.sim.docker import cli, run_command
+from firesteel.sim.docker import cli, engine_config
 from firesteel.sim.engine import boot
 from firesteel.units import GIB
 from tests.sim.spark import LLAMACPP, VLLM, Engine, Spark, spark, until
@@ -142,8 +142,8 @@ def test_docker_refuses_by_name(
     ],
 )
 def test_what_cannot_be_run(plain: Plain, words: list[str], code: int, says: str) -> None:
-    with pytest.raises(run_command.InvalidRun, match=re.escape(says)) as refused:
-        run_command.engine_config(words, plain.host.folder, "id", {})
+    with pytest.raises(engine_config.InvalidRun, match=re.escape(says)) as refused:
+        engine_config.engine_config(words, plain.host.folder, "id", {})
     assert refused.value.code == code
 
 
@@ -330,7 +330,9 @@ def test_faults_of_memory_and_of_answers(sparks: Sparks, plain: Plain) -> None:
     host = sparks(replace(QUICK, memory_available_bytes=98 * GIB, faults=faults))
     engine = host.start(*LLAMACPP).until_ready()
     seen = [host.memory.available_bytes]
-    own = next(size for pid, size in memory.holders(plain.host.folder).items() if pid == plain.llamacpp.pid)
+    own = next(
+        size for pid, size in memory.held_bytes(plain.host.folder).items() if pid == plain.llamacpp.pid
+    )
     assert 98 * GIB - seen[0] == pytest.approx(own + 5 * GIB, rel=1e-3)
     kinds = {event.kind for event in parse_kernel_log((host.folder / "dev/kmsg").read_text())}
     assert kinds == {"no-memory"}
@@ -432,7 +434,7 @@ def test_a_named_scenario_begins_with_nothing_pulled_and_nothing_tried(tmp_path:
     left = [folder / "images.json", folder / "home" / "gpu_in_container.json"]
     for path in left:
         path.write_text("[]")
-    memory.kernel_says(folder, "NVRM: NV_ERR_NO_MEMORY")
+    memory.log_kernel_message(folder, "NVRM: NV_ERR_NO_MEMORY")
     enter(None, dict(environ))
     assert all(path.exists() for path in left)
     enter("idle", dict(environ))

@@ -19,7 +19,7 @@ from firesteel.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from firesteel.sim.scenario_files import scenario, scenarios
-    from firesteel.sim.setup import enter, environment, make
+    from firesteel.sim.setup import create_spark, enter, environment
     from firesteel.sim.spark import SimFault, SimGpuProcess, SimSpark, TrueSpeed
 
 __all__ = [
@@ -27,9 +27,9 @@ __all__ = [
     "SimGpuProcess",
     "SimSpark",
     "TrueSpeed",
+    "create_spark",
     "enter",
     "environment",
-    "make",
     "scenario",
     "scenarios",
 ]
@@ -40,7 +40,7 @@ __getattr__ = lazy_exports(
         "setup": (
             "enter",
             "environment",
-            "make",
+            "create_spark",
         ),
         "scenario_files": (
             "scenario",

@@ -19,14 +19,14 @@ _PAGE = 4096
 _ORDERS = 11
 
 
-def hold(folder: Path, pid: Pid, held_bytes: int) -> None:
+def set_held_bytes(folder: Path, pid: Pid, held_bytes: int) -> None:
     """From now on this process holds so much; 0: nothing."""
     path = folder / "memory" / f"{pid.number}-{pid.started_ticks}"
     _write(path, str(held_bytes))
-    settle(folder)
+    update_proc(folder)
 
 
-def holders(folder: Path) -> dict[Pid, int]:
+def held_bytes(folder: Path) -> dict[Pid, int]:
     """Of those that live; what the dead left is removed."""
     found: dict[Pid, int] = {}
     for path in (folder / "memory").glob("[0-9]*-[0-9]*"):
@@ -43,10 +43,10 @@ def holders(folder: Path) -> dict[Pid, int]:
 
 
 def available_bytes(folder: Path, world: SimSpark) -> int:
-    return max(0, world.memory_available_bytes - sum(holders(folder).values()))
+    return max(0, world.memory_available_bytes - sum(held_bytes(folder).values()))
 
 
-def settle(folder: Path) -> None:
+def update_proc(folder: Path) -> None:
     """`/proc` as it is now. Whoever reads sees a whole file, old or new."""
     world = read_spark(folder)
     available = available_bytes(folder, world)
@@ -57,7 +57,7 @@ def settle(folder: Path) -> None:
     _write(proc / "vmstat", _vmstat(world, available))
 
 
-def kernel_says(folder: Path, message: str) -> None:
+def log_kernel_message(folder: Path, message: str) -> None:
     """One record in the kernel's own shape: priority, number, microseconds, flags; then the words."""
     path = folder / "dev" / "kmsg"
     with path.open("a+") as log:

@@ -52,7 +52,7 @@ def _overview(world: SimSpark, folder: Path) -> str:
 
 
 def apps(world: SimSpark, folder: Path) -> list[dict[str, str]]:
-    ours = [(pid.number, "pretend engine", held) for pid, held in memory.holders(folder).items() if held]
+    ours = [(pid.number, "pretend engine", held) for pid, held in memory.held_bytes(folder).items() if held]
     foreign = [(user.pid, user.name, user.bytes) for user in world.gpu_users]
     return [
         {
@@ -69,7 +69,7 @@ def apps(world: SimSpark, folder: Path) -> list[dict[str, str]]:
 
 
 def _gpu(world: SimSpark, folder: Path) -> dict[str, str]:
-    busy = bool(memory.holders(folder))
+    busy = bool(memory.held_bytes(folder))
     clock = "2400 MHz" if busy else "208 MHz"
     return {
         "name": "NVIDIA GB10", "gpu_name": "NVIDIA GB10", "driver_version": world.driver,

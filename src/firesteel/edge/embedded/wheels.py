@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from firesteel.edge.files.home import need_disk
+from firesteel.edge.files.home import require_disk_space
 from firesteel.edge.host.process import run
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.units import MIB
@@ -45,7 +45,7 @@ async def wheel_sources(
     package: str, version: str, wanted: Callable[[str], bool], scratch: Path
 ) -> dict[str, str]:
     """Path -> text of the wanted members. `scratch` is where the wheel lies for a moment."""
-    need_disk(scratch, _WHEEL_BYTES, f"the wheel of {package} {version}, for a moment")
+    require_disk_space(scratch, _WHEEL_BYTES, f"the wheel of {package} {version}, for a moment")
     with _folder(scratch) as folder:
         await _download(package, version, folder)
         wheels = sorted(folder.glob("*.whl"))
@@ -60,7 +60,7 @@ async def sdist_sources(
     package: str, version: str, wanted: Callable[[str], bool], scratch: Path
 ) -> dict[str, str]:
     """The same from a source archive; pip asks its build backend for metadata, and builds nothing."""
-    need_disk(scratch, _WHEEL_BYTES, f"the sources of {package} {version}, for a moment")
+    require_disk_space(scratch, _WHEEL_BYTES, f"the sources of {package} {version}, for a moment")
     with _folder(scratch) as folder:
         await _pip(package, version, "download", "--no-deps", "--no-binary", package, "--dest", str(folder))
         archives = sorted(folder.glob("*.tar.gz"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from firesteel.edge.http.download import Deadline, get
+from firesteel.edge.http.sync_client import Deadline, get
 from firesteel.errors import FiresteelError
 from firesteel.facts import cut_short
 

@@ -15,8 +15,8 @@ from typing import Literal
 
 from firesteel.edge.files.byte_sources import FileSource, UrlSource
 from firesteel.edge.files.home import find_home
-from firesteel.edge.http.download import Deadline, get
-from firesteel.edge.hub.cache import find_store, held
+from firesteel.edge.http.sync_client import Deadline, get
+from firesteel.edge.hub.cache import find_store, local_snapshot
 from firesteel.edge.model_reference import is_hub_id, is_path
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import (
@@ -145,7 +145,7 @@ def _open_folder(folder: Path, repository: str | None = None) -> Checkpoint:
 
 def open_hub(repository: str, environ: Mapping[str, str] = os.environ) -> Checkpoint:
     """From the store if it was pulled, without a request."""
-    if folder := held(find_store(find_home(environ), environ), repository):
+    if folder := local_snapshot(find_store(find_home(environ), environ), repository):
         return _open_folder(folder, repository)
     base = f"{environ.get('HF_ENDPOINT', _HUB).rstrip('/')}/{repository}/resolve/main"
     token = environ.get("HF_TOKEN")

@@ -13,7 +13,7 @@ from firesteel.errors import FiresteelError
 MAX_BACKUPS = 100
 
 
-def place(
+def settings_path(
     variable: str, default: str, files: Sequence[str], new: str, environ: Mapping[str, str] = os.environ
 ) -> Path:
     """The first of the files that exists, or the one to make. The variable may move their folder."""
@@ -24,10 +24,10 @@ def place(
 
 def read(path: Path) -> str:
     """With plain line ends; nothing where there is no file."""
-    return text_files.open_text(path).replace("\r\n", "\n") if path.exists() else ""
+    return text_files.read_text(path).replace("\r\n", "\n") if path.exists() else ""
 
 
-def put(path: Path, text: str) -> Path | None:
+def replace(path: Path, text: str) -> Path | None:
     """The new text in one move; what was there before is kept beside it, and its place given back."""
     if not path.exists():
         home.write_text(path, text)

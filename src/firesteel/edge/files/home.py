@@ -74,7 +74,7 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def need_disk(folder: Path, needed_bytes: int, what: str) -> None:
+def require_disk_space(folder: Path, needed_bytes: int, what: str) -> None:
     free = free_bytes(folder)
     if free < needed_bytes:
         raise HostNotReady(
@@ -84,7 +84,7 @@ def need_disk(folder: Path, needed_bytes: int, what: str) -> None:
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def writable_folder(folder: Path) -> Iterator[None]:
     """Makes the folder; a full, read-only or forbidden disk becomes a sentence."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 def write_text(path: Path, text: str) -> None:
     """Whole or not at all, whatever dies meanwhile."""
-    with writing(path.parent):
+    with writable_folder(path.parent):
         half = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             with open(half, "w", encoding="utf-8", opener=_only_mine) as file:
@@ -129,7 +129,7 @@ _WRITE_LOCK = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
     """An exclusive lock that goes with the process. Raises Locked when taken."""
-    with writing(path.parent), path.open("a") as file:
+    with writable_folder(path.parent), path.open("a") as file:
         try:
             fcntl.fcntl(file, fcntl.F_OFD_SETLK, _WRITE_LOCK)
         except (BlockingIOError, PermissionError):

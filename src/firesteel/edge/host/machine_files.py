@@ -24,9 +24,9 @@ def machine_file(name: str, environ: Mapping[str, str] = os.environ) -> Path:
     if folder is None:
         return Path("/") / name
     if name.startswith("proc/"):
-        from firesteel.sim.memory import settle  # a real host never needs it
+        from firesteel.sim.memory import update_proc  # a real host never needs it
 
-        settle(folder)
+        update_proc(folder)
     return folder / name
 
 

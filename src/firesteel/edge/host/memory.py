@@ -79,9 +79,9 @@ def shm() -> Shm | None:
     return Shm(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
 
-def gpu_users() -> tuple[GpuProcess, ...] | None:
+def gpu_processes() -> tuple[GpuProcess, ...] | None:
     """Who computes on the GPU; None when nvidia-smi is not there or does not answer."""
-    said = nvidia_smi.ask(*_APPS)
+    said = nvidia_smi.query(*_APPS)
     return None if said is None else parse_gpu_users(said)
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import subprocess
 
-_PATIENCE_S = 10
+_TIMEOUT_S = 10
 _left_behind: list[subprocess.Popen[bytes]] = []
 """Told to go; the kernel collects them when they do."""
 
 
-def ask(*words: str) -> str | None:
+def query(*words: str) -> str | None:
     """What it prints; None when it is not there, fails or does not answer."""
     try:
         smi = subprocess.Popen(
@@ -25,7 +25,7 @@ def ask(*words: str) -> str | None:
     except OSError:
         return None
     try:
-        said, _ = smi.communicate(timeout=_PATIENCE_S)
+        said, _ = smi.communicate(timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         smi.kill()
         _left_behind.append(smi)

@@ -69,7 +69,7 @@ async def chat(
     return heard.answer()
 
 
-async def chat_whole(
+async def chat_unstreamed(
     url: str,
     model: str,
     prompt: str,

@@ -15,7 +15,7 @@ _PATIENCE_S = 3
 _MAX_BYTES = 4 * 2**20
 
 
-class Poll(threading.Thread):
+class HealthPoller(threading.Thread):
     """Asks every few seconds until told to end; what it saw last is there to read at any time."""
 
     def __init__(self, url: str, key: str | None, every_s: float = 5) -> None:
@@ -36,11 +36,11 @@ class Poll(threading.Thread):
         self._ended.set()
 
     def _get(self, path: str) -> str | None:
-        status, text = get(self._url + path, self._key)
+        status, text = get_from_engine(self._url + path, self._key)
         return text if status == 200 else None
 
 
-def get(url: str, key: str | None = None) -> tuple[int | None, str]:
+def get_from_engine(url: str, key: str | None = None) -> tuple[int | None, str]:
     """Status and text; no status: nobody answered in time."""
     parts = urlsplit(url)
     link = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_PATIENCE_S)

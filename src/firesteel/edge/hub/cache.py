@@ -22,7 +22,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.files.home import Home, free_bytes, write_text, writing
+from firesteel.edge.files.home import Home, free_bytes, writable_folder, write_text
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.units import MIB, show_bytes
 
@@ -150,7 +150,7 @@ def _unkeepable(listing: Listing, file: HubFile, why: str) -> FiresteelError:
 # --- notes ---
 
 
-def noted(store: Store, repository: str, revision: str) -> Listing | None:
+def cached_listing(store: Store, repository: str, revision: str) -> Listing | None:
     """What the Hub listed when it was last asked, by us or by huggingface_hub; None: it must be asked."""
     check_revision(revision)
     folder = store.folder(repository)
@@ -169,7 +169,7 @@ def noted(store: Store, repository: str, revision: str) -> Listing | None:
     return None
 
 
-def unlisted(store: Store, repository: str, revision: str) -> Listing | None:
+def snapshot_listing(store: Store, repository: str, revision: str) -> Listing | None:
     """What a snapshot holds that somebody else fetched, for when the Hub cannot be asked; no digests."""
     folder = store.folder(repository)
     commit = revision if is_commit(revision) else _line(folder / "refs" / revision)
@@ -188,9 +188,9 @@ def shards(store: Store, listing: Listing) -> set[str]:
     return {str(name) for name in named.values()} if isinstance(named, dict) else set()
 
 
-def held(store: Store, repository: str, revision: str = "main") -> Path | None:
+def local_snapshot(store: Store, repository: str, revision: str = "main") -> Path | None:
     """The folder of a snapshot that has a config and all the safetensors that it names; None: not in full."""
-    listing = unlisted(store, repository, revision)
+    listing = snapshot_listing(store, repository, revision)
     if listing is None:
         return None
     there = {file.path for file in listing.files}
@@ -199,14 +199,14 @@ def held(store: Store, repository: str, revision: str = "main") -> Path | None:
     return store.snapshot(repository, listing.commit) if is_whole else None
 
 
-def write_note(store: Store, listing: Listing, revision: str) -> None:
+def save_listing(store: Store, listing: Listing, revision: str) -> None:
     path = _note(store, listing.repository, listing.commit)
     write_text(path, json.dumps({"files": [asdict(file) for file in listing.files]}))
     if not is_commit(revision):
         _write_reference(store.folder(listing.repository) / "refs" / revision, listing.commit)
 
 
-def write_reference(store: Store, listing: Listing) -> None:
+def ensure_reference(store: Store, listing: Listing) -> None:
     """A pinned commit has no branch; llama.cpp finds a snapshot only through one."""
     refs = store.folder(listing.repository) / "refs"
     if not any(path.is_file() for path in refs.glob("*")):
@@ -222,7 +222,7 @@ def _write_reference(path: Path, commit: str) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    with writing(_nearest(folder)):
+    with writable_folder(_nearest(folder)):
         folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -272,18 +272,18 @@ def _tree_files(found: Any) -> tuple[HubFile, ...]:
 # --- what is there ---
 
 
-def is_there(store: Store, listing: Listing, file: HubFile) -> bool:
+def is_present(store: Store, listing: Listing, file: HubFile) -> bool:
     """In its place and as long as it should be."""
     return _size(store.place(listing, file)) == file.bytes
 
 
-def is_checked(store: Store, listing: Listing, file: HubFile) -> bool:
+def is_verified(store: Store, listing: Listing, file: HubFile) -> bool:
     """Read through once and found right, and not written since."""
     seen = _checked(store, listing.repository).get(file.digest)
     return seen is not None and seen == _stamp(store.place(listing, file))
 
 
-def note_checked(store: Store, listing: Listing, files: Iterable[HubFile]) -> None:
+def mark_verified(store: Store, listing: Listing, files: Iterable[HubFile]) -> None:
     path = store.notes / store.folder(listing.repository).name / "checked.json"
     stamps = {file.digest: _stamp(store.place(listing, file)) for file in files}
     write_text(path, json.dumps({**_checked(store, listing.repository), **stamps}))
@@ -320,7 +320,7 @@ def link(store: Store, listing: Listing, file: HubFile) -> None:
     half = place.with_name(f".{file.digest}.{os.getpid()}")  # never too long, and no other thread's
     try:
         make_folder(place.parent)
-        with writing(place.parent):
+        with writable_folder(place.parent):
             _link(place, half, os.path.relpath(blob, place.parent))
     except OSError as error:
         raise HostNotReady(
@@ -337,7 +337,7 @@ def _link(place: Path, half: Path, target: str) -> None:
         half.unlink(missing_ok=True)
 
 
-def forget(store: Store, listing: Listing, file: HubFile) -> None:
+def delete_file(store: Store, listing: Listing, file: HubFile) -> None:
     """A file that is not what it should be: the place and the bytes behind it."""
     store.place(listing, file).unlink(missing_ok=True)
     store.blob(listing.repository, file).unlink(missing_ok=True)
@@ -350,7 +350,7 @@ def new_digest(file: HubFile) -> Any:
     return hashlib.sha1(b"blob %d\0" % file.bytes, usedforsecurity=False)
 
 
-def is_right(path: Path, file: HubFile, tell: Callable[[int], None]) -> bool:
+def matches_digest(path: Path, file: HubFile, tell: Callable[[int], None]) -> bool:
     """Reads all of it, and leaves it out of the page cache: on a Spark that is the GPU's memory."""
     digest = new_digest(file)
     with path.open("rb", buffering=0) as source:
@@ -364,7 +364,7 @@ def is_right(path: Path, file: HubFile, tell: Callable[[int], None]) -> bool:
 # --- may we ---
 
 
-def need_room(store: Store, needed_bytes: int, what: str) -> None:
+def require_space(store: Store, needed_bytes: int, what: str) -> None:
     free = free_bytes(store.root)
     if free < needed_bytes:
         raise HostNotReady(
@@ -374,7 +374,7 @@ def need_room(store: Store, needed_bytes: int, what: str) -> None:
         )
 
 
-def need_own(store: Store, repository: str) -> None:
+def require_permission(store: Store, repository: str) -> None:
     """A container that ran as root leaves folders that we cannot write: said before a byte is fetched."""
     folder = store.folder(repository)
     try:

@@ -23,11 +23,11 @@ from types import TracebackType
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from firesteel.edge.files.home import Locked, is_locked, lock, writing
+from firesteel.edge.files.home import Locked, is_locked, lock, writable_folder
 from firesteel.edge.hub import cache
 from firesteel.edge.hub.cache import HubFile, Listing, Store
-from firesteel.edge.hub.errors import explain, is_short, may_pass
-from firesteel.edge.hub.transfer import TransferCounter, TransferProgress, TransferStopped, follow
+from firesteel.edge.hub.errors import explain, is_transient, is_truncated
+from firesteel.edge.hub.transfer import TransferCounter, TransferProgress, TransferStopped, run_in_threads
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.units import MIB
 
@@ -104,7 +104,7 @@ def _list_files(hub: Hub, repository: str, revision: str) -> Listing:
     return listing
 
 
-async def need_access(hub: Hub, listing: Listing, file: HubFile) -> None:
+async def require_access(hub: Hub, listing: Listing, file: HubFile) -> None:
     """Listing a gated repository is open to all; whether its files are is told by asking for one."""
     try:
         await asyncio.to_thread(_locate, hub, listing, file)
@@ -137,9 +137,9 @@ def _headers(hub: Hub, address: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def alone(store: Store, repository: str) -> AsyncIterator[None]:
+async def exclusive(store: Store, repository: str) -> AsyncIterator[None]:
     """One firesteel at a time on a repository; whoever waits finds it done."""
-    path = lock_of(store, repository)
+    path = lock_path(store, repository)
     for _ in range(_LOCK_TRIES):
         try:
             with lock(path):
@@ -150,12 +150,12 @@ async def alone(store: Store, repository: str) -> AsyncIterator[None]:
     raise FiresteelError(f"another firesteel has fetched {repository} for hours", next="firesteel ps")
 
 
-def lock_of(store: Store, repository: str) -> Path:
+def lock_path(store: Store, repository: str) -> Path:
     return store.root / ".locks" / store.folder(repository).name / "firesteel.lock"
 
 
-def is_taken(store: Store, repository: str) -> bool:
-    return is_locked(lock_of(store, repository))
+def is_being_fetched(store: Store, repository: str) -> bool:
+    return is_locked(lock_path(store, repository))
 
 
 def fetch(
@@ -170,7 +170,7 @@ def fetch(
         for file in same:
             cache.link(store, listing, file)
 
-    return follow(blobs, one, tally)
+    return run_in_threads(blobs, one, tally)
 
 
 def _by_digest(files: Sequence[HubFile]) -> list[list[HubFile]]:
@@ -181,27 +181,27 @@ def _by_digest(files: Sequence[HubFile]) -> list[list[HubFile]]:
     return list(found.values())
 
 
-async def find_wrong(
+async def verify_files(
     store: Store, listing: Listing, files: Sequence[HubFile]
 ) -> AsyncIterator[TransferProgress | tuple[HubFile, ...]]:
     """Reads what is there; the last thing that it yields are the files that are not what the Hub lists."""
     tally, wrong = TransferCounter(sum(file.bytes for file in files)), list[HubFile]()
 
     def one(file: HubFile) -> None:
-        if not cache.is_right(store.place(listing, file), file, tally.add):
+        if not cache.matches_digest(store.place(listing, file), file, tally.add):
             wrong.append(file)
 
-    async for moved in follow(files, one, tally):
+    async for moved in run_in_threads(files, one, tally):
         yield moved
     yield tuple(wrong)
 
 
 def _fetch_one(hub: Hub, store: Store, listing: Listing, file: HubFile, tally: TransferCounter) -> None:
     blob, part = store.blob(listing.repository, file), store.part(listing.repository, file)
-    if blob.exists() and blob.stat().st_size == file.bytes and cache.is_right(blob, file, tally.found):
+    if blob.exists() and blob.stat().st_size == file.bytes and cache.matches_digest(blob, file, tally.found):
         return  # another commit has the same bytes
     cache.make_folder(blob.parent)
-    with writing(blob.parent):
+    with writable_folder(blob.parent):
         blob.unlink(missing_ok=True)
         for _ in range(_WRONG_TRIES):
             if _is_too_large(file) and not part.exists():
@@ -235,7 +235,7 @@ def _fill(hub: Hub, listing: Listing, file: HubFile, part: Path, tally: Transfer
             except Exception as error:
                 last = error
             idle = 0 if sink.size > had else idle + 1
-            if idle >= (_IDLE_TRIES if may_pass(last) else 1):
+            if idle >= (_IDLE_TRIES if is_transient(last) else 1):
                 break
             if tally.stop.wait(_PAUSE_S):
                 raise TransferStopped
@@ -243,7 +243,7 @@ def _fill(hub: Hub, listing: Listing, file: HubFile, part: Path, tally: Transfer
 
 
 def _broken(hub: Hub, listing: Listing, file: HubFile, last: Exception | None) -> FiresteelError:
-    if last is not None and not is_short(last):
+    if last is not None and not is_truncated(last):
         return explain(last, hub, listing.repository, listing.commit, file.path)
     return FiresteelError(
         f"{file.path} of {listing.repository} breaks off again and again",

@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from firesteel.edge.hub.client import Hub
 
 
-def may_pass(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Worth another try: the network, a busy server, a body that ended early; not a full disk."""
     import httpx2  # huggingface_hub's client; lazy like it: only who fetches pays for them
     from huggingface_hub.errors import HfHubHTTPError
 
     if isinstance(error, HfHubHTTPError):
         return error.response.status_code >= 500
-    return isinstance(error, httpx2.TransportError) or is_short(error)
+    return isinstance(error, httpx2.TransportError) or is_truncated(error)
 
 
-def is_short(error: Exception | None) -> bool:
+def is_truncated(error: Exception | None) -> bool:
     """The library's own complaint that a body was shorter than said: an OSError of no kind."""
     return type(error) is OSError and error.errno is None
 

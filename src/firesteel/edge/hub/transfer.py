@@ -77,7 +77,7 @@ class TransferCounter:
         return TransferProgress(done, self.total_bytes, rate if rate > 0 else None)
 
 
-async def follow(
+async def run_in_threads(
     jobs: Iterable[T], one: Callable[[T], None], tally: TransferCounter
 ) -> AsyncIterator[TransferProgress]:
     """`one` on every job, in threads that end with whoever waits here."""

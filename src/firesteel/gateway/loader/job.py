@@ -95,7 +95,7 @@ def _alone_on_stdout() -> None:
 
 def read(path: str, home: Home) -> ServiceConfig:
     path = str(Path(path).absolute())
-    file = read_service_file(path, text_files.open_text(Path(path)))
+    file = read_service_file(path, text_files.read_text(Path(path)))
     adopt_all(home)
     host, running = local_host(home), {each.name: each for each in all_services(home)}
     outside = sum(entry.memory or 0 for entry in file.models.values() if entry.addresses)

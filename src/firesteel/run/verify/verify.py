@@ -128,7 +128,7 @@ class _Talk:
         return answer
 
     async def ask_whole(self, prompt: str, max_tokens: int) -> Answer:
-        return await engine_client.chat_whole(
+        return await engine_client.chat_unstreamed(
             self.url, self.model, prompt, max_tokens=max_tokens, timeout_s=self._timeout_s, key=self.key
         )
 

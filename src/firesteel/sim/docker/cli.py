@@ -95,7 +95,7 @@ def _info(words: list[str], folder: Path, world: SimSpark) -> int:
 def _run(words: list[str], folder: Path, world: SimSpark) -> int:
     """Orders the container from a process of its own, which may load the planner and go; this one stays."""
     id = os.urandom(32).hex()
-    asked = [sys.executable, "-P", "-m", "firesteel.sim.docker.run_command", str(folder), id, *words]
+    asked = [sys.executable, "-P", "-m", "firesteel.sim.docker.engine_config", str(folder), id, *words]
     done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         raise DockerError(

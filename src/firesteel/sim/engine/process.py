@@ -147,11 +147,11 @@ class Engine:
 
     def _driver_fails(self) -> None:
         for _ in range(3):
-            memory.kernel_says(self.folder, NO_MEMORY)
+            memory.log_kernel_message(self.folder, NO_MEMORY)
 
     def _is_killed(self) -> None:
         program = "llama-server" if self.order["engine"] == "llamacpp" else "VLLM::EngineCor"
-        memory.kernel_says(
+        memory.log_kernel_message(
             self.folder,
             f"Out of memory: Killed process {self.pid.number} ({program}) total-vm:200000000kB, "
             "anon-rss:90000000kB, file-rss:0kB, shmem-rss:0kB",
@@ -225,7 +225,7 @@ class Engine:
     def _hold(self, size: int) -> None:
         if size != self._held:
             self._held = size
-            memory.hold(self.folder, self.pid, size)
+            memory.set_held_bytes(self.folder, self.pid, size)
 
     def _say(self, line: str) -> None:
         """Its log, and beside it when each line came, for `docker logs --since`."""

@@ -1,6 +1,6 @@
 """`docker run ...` -> everything that a pretend engine needs to know, as one JSON document on stdout.
 
-    python -m firesteel.sim.docker.run_command FOLDER ID --rm --gpus all IMAGE ...
+    python -m firesteel.sim.docker.engine_config FOLDER ID --rm --gpus all IMAGE ...
 
 The words are read by `reads`, as `check` would, and planned by `planner`, for a GB10. It is a process of its
 own so that neither the pretend `docker run` nor the pretend engine, which live long, carry the planner.
@@ -162,7 +162,7 @@ def _engine(text: str, after: list[str], world: SimSpark) -> dict[str, Any]:
         "metrics": launch.engine == "vllm"
         or launch.flags.get("metrics" if launch.engine == "llamacpp" else "enable-metrics") is True,
         "stages": stages(planned, world),
-        "pace": _pace(planned, world),
+        "pace": engine_speed(planned, world),
     }
 
 
@@ -207,9 +207,9 @@ def _on_disk(launch: Launch) -> Path | None:
 # --- how fast it is ---
 
 
-def _pace(planned: Plan, world: SimSpark) -> dict[str, Any]:
+def engine_speed(planned: Plan, world: SimSpark) -> dict[str, Any]:
     launch, speed = planned.launch, planned.speed
-    truths = [truth for truth in world.truths if _applies(truth, launch)]
+    truths = [truth for truth in world.truths if applies(truth, launch)]
     said = next((each.decode_tokens_per_s for each in truths if each.decode_tokens_per_s), None)
     read = next((each.prefill_tokens_per_s for each in truths if each.prefill_tokens_per_s), None)
     slow = world.fault("slow-tokens")
@@ -240,7 +240,7 @@ def _pace(planned: Plan, world: SimSpark) -> dict[str, Any]:
     }
 
 
-def _applies(truth: TrueSpeed, launch: Launch) -> bool:
+def applies(truth: TrueSpeed, launch: Launch) -> bool:
     said = {
         name: engines.compact(value)
         if isinstance(value, dict | list)
