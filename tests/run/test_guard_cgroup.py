@@ -136,7 +136,7 @@ def guard(cgroup: Cgroup, eater: subprocess.Popen[bytes], proc: Path, limits: Gu
             eater.wait()
             break
         time.sleep(1 / LOOKS_A_SECOND)
-    said += log.news() or ()
+    said += log.new_events() or ()
     log.close()
     return Seen(watch, tuple(said), left)
 

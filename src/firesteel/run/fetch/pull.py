@@ -17,7 +17,8 @@ from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.host import process
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.edge.hub import cache, client
-from firesteel.edge.hub.cache import HubFile, Listing, Store, find_store
+from firesteel.edge.hub.cache import Store, find_store
+from firesteel.edge.hub.listing import HubFile, Listing
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Launch
 from firesteel.rules import Proposal
@@ -87,7 +88,7 @@ def fetched_gguf(want: WeightsNeed, home: Home) -> Path | None:
     listing = cache.cached_listing(store, want.repository, want.revision)
     files = needed(listing.files, want) if listing else ()
     first = next((file for file in files if file.path.endswith(".gguf")), None)
-    return store.place(listing, first) if listing and first else None
+    return store.path(listing, first) if listing and first else None
 
 
 def staged_files(proposal: Proposal, home: Home) -> tuple[Path, ...]:
@@ -96,7 +97,7 @@ def staged_files(proposal: Proposal, home: Home) -> tuple[Path, ...]:
     for want in weights_needed(proposal):
         listing = cache.cached_listing(store, want.repository, want.revision)
         files = needed(listing.files, want) if listing else ()
-        found += [store.place(listing, file) for file in files if listing]
+        found += [store.path(listing, file) for file in files if listing]
     return tuple(found)
 
 

@@ -14,12 +14,11 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from firesteel.edge.docker.containers import DISK_FULL, require_docker
+from firesteel.edge.docker.containers import DISK_FULL, image_id, require_docker
 from firesteel.edge.docker.gpu import (
     boot_id,
     foreign_gpu_processes,
     has_seen_gpu,
-    image_id,
     probe_gpu,
     remember_gpu,
 )

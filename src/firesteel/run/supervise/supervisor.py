@@ -215,7 +215,7 @@ class _Watcher:
 
     def close(self) -> None:
         self._kernel.close()
-        self._poll.end()
+        self._poll.stop()
         if self._proof and self._proof.poll() is None:
             self._proof.kill()
             self._proof.wait()
