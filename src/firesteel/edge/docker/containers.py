@@ -7,6 +7,7 @@ import subprocess
 
 from firesteel.edge.host.process import run
 from firesteel.errors import FiresteelError, HostNotReady
+from firesteel.printable import printable
 
 _TIMEOUT_S = 10
 DISK_FULL = ("no space left on device", "the disk under docker is full", "docker system prune")
@@ -83,4 +84,4 @@ async def pull_image(reference: str) -> None:
 def last_line(output: str) -> str:
     """The last line that says something; docker ends its errors with a pointer to `--help`."""
     lines = [line.strip() for line in output.splitlines() if line.strip() and "--help" not in line]
-    return lines[-1][:200] if lines else "no output"
+    return printable(lines[-1][:200]) if lines else "no output"

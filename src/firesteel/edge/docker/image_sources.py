@@ -201,9 +201,9 @@ def _container(runtime: ContainerRuntime, image: InspectedContainerImage) -> Ite
 def read_engine(
     runtime: ContainerRuntime,
     image: InspectedContainerImage,
-    wanted: Mapping[EngineName, Callable[[str], bool]],
+    include: Mapping[EngineName, Callable[[str], bool]],
 ) -> PackageSources | LlamaServerInfo:
-    """The engine in the image: the wanted files of its package, or what its server prints."""
+    """The engine in the image: the included files of its package, or what its server prints."""
     with _container(runtime, image) as name:
         location = _find_package(runtime, name, image) or _find_server(runtime, name, image)
         location = location or _search(runtime, name)
@@ -215,7 +215,7 @@ def read_engine(
         if isinstance(location, str):
             return _server_info(runtime, image, location)
         engine, root = location
-        return PackageSources(engine, root, _package_files(runtime, name, engine, root, wanted[engine]))
+        return PackageSources(engine, root, _package_files(runtime, name, engine, root, include[engine]))
 
 
 def _find_package(
@@ -284,13 +284,13 @@ def _search(runtime: ContainerRuntime, name: str) -> tuple[EngineName, str] | st
 
 
 def _package_files(
-    runtime: ContainerRuntime, name: str, engine: EngineName, root: str, wanted: Callable[[str], bool]
+    runtime: ContainerRuntime, name: str, engine: EngineName, root: str, include: Callable[[str], bool]
 ) -> dict[str, str]:
-    """The wanted files of the package, by their path from its root."""
+    """The included files of the package, by their path from its root."""
     package = _MARKER_FILES[engine].partition("/")[0]
     source = f"{name}:{root}/{package}"
     with runtime.stream("cp", *_follow(runtime), source, "-") as out, _tar(out) as archive:
-        return read_members(archive, lambda path: path.removeprefix("./"), wanted)
+        return read_members(archive, lambda path: path.removeprefix("./"), include)
 
 
 @contextmanager

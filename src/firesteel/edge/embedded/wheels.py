@@ -41,9 +41,9 @@ _PYTHONS = ("3.11", "3.13")
 
 
 async def wheel_sources(
-    package: str, version: str, wanted: Callable[[str], bool], scratch: Path
+    package: str, version: str, include: Callable[[str], bool], scratch: Path
 ) -> dict[str, str]:
-    """Path -> text of the wanted files. The wheel is in `scratch` meanwhile."""
+    """Path -> text of the included files. The wheel is in `scratch` meanwhile."""
     require_disk_space(scratch, _WHEEL_BYTES, f"the wheel of {package} {version}, temporarily,")
     with _temporary_folder(scratch) as folder:
         await _download(package, version, folder)
@@ -52,11 +52,11 @@ async def wheel_sources(
             raise FiresteelError(
                 f"`pip download {package}=={version}` downloaded no wheel", next="pip config list"
             )
-        return await asyncio.to_thread(read_wheel, wheels[0], wanted)
+        return await asyncio.to_thread(read_wheel, wheels[0], include)
 
 
 async def sdist_sources(
-    package: str, version: str, wanted: Callable[[str], bool], scratch: Path
+    package: str, version: str, include: Callable[[str], bool], scratch: Path
 ) -> dict[str, str]:
     """The same from a source archive; pip only asks its build backend for metadata."""
     require_disk_space(scratch, _WHEEL_BYTES, f"the sources of {package} {version}, temporarily,")
@@ -67,7 +67,7 @@ async def sdist_sources(
             raise FiresteelError(
                 f"`pip download {package}=={version}` downloaded no sources", next="pip config list"
             )
-        return await asyncio.to_thread(read_sdist, archives[0], wanted)
+        return await asyncio.to_thread(read_sdist, archives[0], include)
 
 
 async def versions(package: str) -> tuple[str, ...]:
@@ -79,14 +79,14 @@ async def versions(package: str) -> tuple[str, ...]:
     return tuple(match[1].split(", "))
 
 
-def read_wheel(path: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
-    """Only the wanted files, and never more than a release can have: a zip may claim any size."""
+def read_wheel(path: Path, include: Callable[[str], bool]) -> dict[str, str]:
+    """Only the included files, and never more than a release can have: a zip may claim any size."""
     try:
         with zipfile.ZipFile(path) as wheel:
             members = [
                 member
                 for member in wheel.infolist()
-                if wanted(member.filename) and member.file_size < _MAX_FILE_BYTES
+                if include(member.filename) and member.file_size < _MAX_FILE_BYTES
             ]
             if sum(member.file_size for member in members) > _MAX_TEXT_BYTES:
                 raise _not_sources(path)
@@ -97,11 +97,11 @@ def read_wheel(path: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
         raise _not_sources(path) from error
 
 
-def read_sdist(path: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
+def read_sdist(path: Path, include: Callable[[str], bool]) -> dict[str, str]:
     """The same for a source archive; its leading folder is left out of the paths."""
     try:
         with tarfile.open(path) as archive:
-            return read_members(archive, lambda name: name.partition("/")[2], wanted)
+            return read_members(archive, lambda name: name.partition("/")[2], include)
     except (TooMuchText, tarfile.TarError, EOFError) as error:
         raise _not_sources(path) from error
 
@@ -111,14 +111,14 @@ class TooMuchText(Exception):
 
 
 def read_members(
-    archive: tarfile.TarFile, rename: Callable[[str], str], wanted: Callable[[str], bool]
+    archive: tarfile.TarFile, rename: Callable[[str], str], include: Callable[[str], bool]
 ) -> dict[str, str]:
-    """The wanted files of an archive by their new names; reads it in one pass, so it may be a stream."""
+    """The included files of an archive by their new names; reads it in one pass, so it may be a stream."""
     files: dict[str, str] = {}
     size = 0
     for member in archive:
         name = rename(member.name)
-        if not (member.isfile() and wanted(name) and member.size < _MAX_FILE_BYTES):
+        if not (member.isfile() and include(name) and member.size < _MAX_FILE_BYTES):
             continue
         size += member.size
         if size > _MAX_TEXT_BYTES or (file := archive.extractfile(member)) is None:

@@ -16,13 +16,14 @@ import fcntl
 import os
 import shutil
 import struct
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.edge.host.machine_files import sim_free_bytes
-from firesteel.errors import HostNotReady
+from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.units import show_bytes
 
 
@@ -135,6 +136,7 @@ class Locked(Exception):
     """Another process holds the lock."""
 
 
+_LOCK_PAUSE_S = 0.3
 # Open-file-description locks: they end with the process, and can be queried without being taken.
 _WRITE_LOCK = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
@@ -148,6 +150,22 @@ def lock(path: Path) -> Iterator[None]:
         except (BlockingIOError, PermissionError):
             raise Locked(str(path)) from None
         yield
+
+
+@asynccontextmanager
+async def wait_for_lock(path: Path, timeout_s: float, busy: str) -> AsyncIterator[None]:
+    """Takes a lock, or waits for it without blocking the event loop, so that Ctrl-C works."""
+    import asyncio  # lazy: a supervisor imports this module and must stay small
+
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            with lock(path):
+                yield
+                return
+        except Locked:
+            await asyncio.sleep(_LOCK_PAUSE_S)
+    raise FiresteelError(busy, next="firesteel ps")
 
 
 def is_locked(path: Path) -> bool:

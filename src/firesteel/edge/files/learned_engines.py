@@ -45,7 +45,7 @@ class EngineSources:
     """The package that carries an engine's sources, and the functions that read them."""
 
     package: str
-    wanted: Callable[[str], bool]
+    include: Callable[[str], bool]
     learn: Callable[[str, Mapping[str, str]], Schema]
 
 
@@ -98,9 +98,9 @@ async def learn(engine: EngineName, version: str, scratch: Path) -> Schema:
     sources = SOURCES[engine]
     if engine == "llamacpp":
         package_version = await _package_version(sources.package, version)
-        files = await wheels.sdist_sources(sources.package, package_version, sources.wanted, scratch)
+        files = await wheels.sdist_sources(sources.package, package_version, sources.include, scratch)
     else:
-        files = await wheels.wheel_sources(sources.package, version, sources.wanted, scratch)
+        files = await wheels.wheel_sources(sources.package, version, sources.include, scratch)
     return sources.learn(version, files)
 
 
@@ -126,7 +126,7 @@ def learn_image(
     runtime: ContainerRuntime, image: InspectedContainerImage, today: date, default_version: str = ""
 ) -> InspectedImage:
     """Reads the engine in an image. `default_version` is for one that does not carry its own."""
-    engine = image_sources.read_engine(runtime, image, {name: _wanted(name) for name in _VERSION_FILES})
+    engine = image_sources.read_engine(runtime, image, {name: _include(name) for name in _VERSION_FILES})
     if isinstance(engine, LlamaServerInfo):
         schema = _server_schema(engine)
     else:
@@ -143,13 +143,13 @@ def learn_image(
     )
 
 
-def _wanted(engine: EngineName) -> Callable[[str], bool]:
-    return lambda path: path in _VERSION_FILES[engine] or SOURCES[engine].wanted(path)
+def _include(engine: EngineName) -> Callable[[str], bool]:
+    return lambda path: path in _VERSION_FILES[engine] or SOURCES[engine].include(path)
 
 
 def _package_schema(package: PackageSources, image: InspectedContainerImage, default_version: str) -> Schema:
     sources = SOURCES[package.engine]
-    files = {path: text for path, text in package.files.items() if sources.wanted(path)}
+    files = {path: text for path, text in package.files.items() if sources.include(path)}
     version = _own_version(package) or default_version
     if not version:
         raise UsageError(

@@ -32,10 +32,6 @@ class KernelLog:
         if self._source is None and sim_folder() is None:
             self._source = self._open_journal()
 
-    @property
-    def is_readable(self) -> bool:
-        return self._source is not None
-
     def new_events(self) -> tuple[KernelEvent, ...] | None:
         """Events since the last call; None when the log cannot be read. Never waits."""
         if self._source is None:

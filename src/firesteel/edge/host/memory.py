@@ -46,21 +46,18 @@ def meminfo() -> Meminfo:
 def sample(log: KernelLog | None = None, proc: Path | None = None) -> MemorySample:
     """Without a log, kernel events stay unknown. `proc` replaces this machine's `/proc`."""
     folder = proc or machine_file("proc/meminfo").parent
+    try:
+        memory = parse_meminfo(_text(folder / "meminfo"))
+    except ValueError:
+        memory = None
     return MemorySample(
         at_s=uptime(),
-        memory=_meminfo_in(folder),
+        memory=memory,
         pressure=parse_pressure(_text(folder / "pressure/memory")),
         large_blocks_bytes=parse_buddyinfo(_text(folder / "buddyinfo"), os.sysconf("SC_PAGE_SIZE")),
         stalls=parse_vmstat(_text(folder / "vmstat")),
         kernel=log.new_events() if log else None,
     )
-
-
-def _meminfo_in(folder: Path) -> Meminfo | None:
-    try:
-        return parse_meminfo(_text(folder / "meminfo"))
-    except ValueError:
-        return None
 
 
 def _text(path: Path) -> str:

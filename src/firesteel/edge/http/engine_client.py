@@ -20,6 +20,7 @@ from firesteel.edge.http.answer import Answer, ToolCall
 from firesteel.edge.http.sse import DONE, LineSplitter, event_data
 from firesteel.edge.http.sync_client import bearer
 from firesteel.errors import FiresteelError
+from firesteel.printable import printable
 
 MAX_BODY_BYTES = 16 * 2**20
 MAX_TEXT_CHARS = 4 * 2**20
@@ -31,7 +32,7 @@ class EngineRefused(FiresteelError):
     """The engine answered with a status other than 200."""
 
     def __init__(self, status: int, body: str) -> None:
-        super().__init__(f"the engine answered HTTP {status}: {body}", next="firesteel logs")
+        super().__init__(f"the engine answered HTTP {status}: {printable(body)}", next="firesteel logs")
         self.status = status
 
 

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from io import RawIOBase
 from itertools import islice
@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from firesteel.edge.files.home import Locked, is_locked, lock, writable_folder
+from firesteel.edge.files.home import is_locked, wait_for_lock, writable_folder
 from firesteel.edge.http.sync_client import bearer
 from firesteel.edge.hub import cache
 from firesteel.edge.hub.cache import Store
@@ -40,7 +40,7 @@ _DIGEST_TRIES = 2
 _MAX_TRIES = 1000
 _PAUSE_S = 1.0
 _MAX_FILES = 100_000
-_LOCK_PAUSE_S, _LOCK_TRIES = 0.5, 2 * 6 * 3600
+_LOCK_TIMEOUT_S = 6 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +138,10 @@ def _headers(hub: Hub, address: str) -> dict[str, str]:
 # --- fetching ---
 
 
-@asynccontextmanager
-async def exclusive(store: Store, repository: str) -> AsyncIterator[None]:
+def exclusive(store: Store, repository: str) -> AbstractAsyncContextManager[None]:
     """Lets one firesteel at a time fetch a repository; the others wait and find it done."""
-    path = lock_path(store, repository)
-    for _ in range(_LOCK_TRIES):
-        try:
-            with lock(path):
-                yield
-                return
-        except Locked:
-            await asyncio.sleep(_LOCK_PAUSE_S)
-    raise FiresteelError(f"another firesteel has been fetching {repository} for hours", next="firesteel ps")
+    busy = f"another firesteel has been fetching {repository} for hours"
+    return wait_for_lock(lock_path(store, repository), _LOCK_TIMEOUT_S, busy)
 
 
 def lock_path(store: Store, repository: str) -> Path:

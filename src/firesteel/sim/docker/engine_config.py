@@ -1,9 +1,9 @@
-"""`docker run ...` -> everything that a pretend engine needs to know, as one JSON document on stdout.
+"""The arguments of `docker run` -> the configuration of a simulated engine, as one JSON document on stdout.
 
     python -m firesteel.sim.docker.engine_config FOLDER ID --rm --gpus all IMAGE ...
 
-The words are read by `reads`, as `check` would, and planned by `planner`, for a GB10. It is a process of its
-own so that neither the pretend `docker run` nor the pretend engine, which live long, carry the planner.
+The arguments are read by `reads`, as `check` does, and planned by `planner` for a GB10. This is a separate
+process so that neither the simulated `docker run` nor the simulated engine, which live long, loads it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from firesteel import catalog as catalog_room
-from firesteel import engines, reads
+from firesteel import catalog, engines, reads
 from firesteel.catalog import Catalog
 from firesteel.edge.files import checkpoints
 from firesteel.edge.files.home import catalog_files, find_home
@@ -42,51 +42,53 @@ _KNOWN = frozenset({
     "read-only", "restart", "rm", "runtime", "security-opt", "shm-size", "sig-proxy", "stop-signal",
     "stop-timeout", "tmpfs", "tty", "ulimit", "user", "volume", "workdir",
 })  # fmt: skip
-_PREFILL = 2000.0
-"""Tokens a second, where the planner has no figure."""
-_CROWDS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_PREFILL_TOKENS_PER_S = 2000.0
+"""Where the planner has no figure."""
+_USER_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _DEFAULT_USERS = {"vllm": 256, "sglang": 256, "llamacpp": 4}
 
 
 class InvalidRun(Exception):
-    def __init__(self, says: str, code: int = 125) -> None:
-        super().__init__(says)
+    """docker's error message and exit code for a `docker run` that cannot start."""
+
+    def __init__(self, message: str, code: int = 125) -> None:
+        super().__init__(message)
         self.code = code
 
 
-def engine_config(words: Sequence[str], folder: Path, id: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    world = read_spark(folder)
-    text = shlex.join(["docker", "run", *words])
-    told = split(source_file(text, "docker run").whole, source_file(text, "docker run"))[0].words[2:]
-    given, at = options(told)
-    _refuse_unknown(given)
-    if at >= len(told):
-        raise InvalidRun("docker: 'docker run' requires at least 1 argument")
-    image, after = told[at].text, [word.text for word in told[at + 1 :]]
-    box = _box(given, image, after, id, environ)
-    entrypoint = next((each.value for each in reversed(given) if each.name == "entrypoint"), None)
-    other = _no_engine([*([entrypoint] if entrypoint else []), *after], world, folder, has_gpu=box["gpus"])
-    if other is not None:
-        return {**box, "says": other[1], "code": other[0]}
-    return {**box, **_engine(text, after, world)}
-
-
-def _refuse_unknown(given: Sequence[DockerOption]) -> None:
+def engine_config(
+    arguments: Sequence[str], folder: Path, id: str, environ: Mapping[str, str]
+) -> dict[str, Any]:
+    spark = read_spark(folder)
+    text = shlex.join(["docker", "run", *arguments])
+    source = source_file(text, "docker run")
+    words = split(source.whole, source)[0].words[2:]
+    given, image_index = options(words)
     for option in given:
         if option.name not in _KNOWN:
-            raise InvalidRun(f"unknown flag: --{option.name} (the pretend docker does not know it)")
+            raise InvalidRun(f"unknown flag: --{option.name} (the simulated docker does not know it)")
+    if image_index >= len(words):
+        raise InvalidRun("docker: 'docker run' requires at least 1 argument")
+    command = [word.text for word in words[image_index + 1 :]]
+    container = _container(given, words[image_index].text, command, id, environ)
+    entrypoint = next((option.value for option in reversed(given) if option.name == "entrypoint"), None)
+    argv = [entrypoint, *command] if entrypoint else command
+    result = _run_other_program(argv, spark, folder, has_gpu=container["gpus"])
+    if result is not None:
+        return {**container, "output": result[1], "code": result[0]}
+    return {**container, **_engine(text, command, spark)}
 
 
-def _box(
-    given: Sequence[DockerOption], image: str, after: list[str], id: str, environ: Mapping[str, str]
+def _container(
+    given: Sequence[DockerOption], image: str, command: list[str], id: str, environ: Mapping[str, str]
 ) -> dict[str, Any]:
     last = {option.name: option.value for option in given}
     labels = dict(_pair(option.value or "") for option in given if option.name == "label")
     return {
-        "says": None,
+        "output": None,
         "image": image,
-        "command": after,
-        "name": last.get("name") or f"pretend_{id[:6]}",
+        "command": command,
+        "name": last.get("name") or f"simulated_{id[:6]}",
         "labels": labels,
         "gpus": "gpus" in last,
         "remove": "rm" in last,
@@ -97,21 +99,21 @@ def _box(
 
 
 def _environment(given: Sequence[DockerOption], environ: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for option in given:
         if option.name == "env-file":
             lines = Path(option.value or "").read_text().splitlines()
-            found |= dict(_pair(line) for line in lines if "=" in line and not line.startswith("#"))
+            variables |= dict(_pair(line) for line in lines if "=" in line and not line.startswith("#"))
     for name, value in environment(given).items():
         if value != f"${name}":
-            found[name] = value
-        elif name in environ:
-            found[name] = environ[name]
-    return found
+            variables[name] = value
+        elif name in environ:  # `-e NAME` passes the variable of the caller on
+            variables[name] = environ[name]
+    return variables
 
 
 def _port(text: str) -> list[tuple[str, int, int]]:
-    """`127.0.0.1:8000:8000`, `8000:8000`, `8000`. Whatever it says, a pretend engine listens on loopback."""
+    """`127.0.0.1:8000:8000`, `8000:8000`, `8000`. A simulated engine listens on loopback in any case."""
     *before, inside = text.removesuffix("/tcp").split(":")
     outside = before[-1] if before else inside
     if not (inside.isdigit() and outside.isdigit()):
@@ -124,50 +126,52 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _no_engine(words: list[str], world: SimSpark, folder: Path, *, has_gpu: bool) -> tuple[int, str] | None:
-    """The few programs besides engines that are run in a container: what they say, and their exit code."""
-    program = Path(words[0]).name if words else ""
+def _run_other_program(
+    argv: list[str], spark: SimSpark, folder: Path, *, has_gpu: bool
+) -> tuple[int, str] | None:
+    """Exit code and output of the few programs besides engines that firesteel runs in a container."""
+    program = Path(argv[0]).name if argv else ""
     if program == "nvidia-smi":
         if not has_gpu:
             return 127, "nvidia-smi: command not found\n"
-        if world.fault("no-gpu-in-docker"):
+        if spark.fault("no-gpu-in-docker"):
             daemon = "docker: Error response from daemon: "
             raise InvalidRun(f'{daemon}could not select device driver "" with capabilities: [[gpu]].')
-        code, said = nvidia_smi.answer(words[1:], folder)
-        return code, f"{said}\n"
-    if program.startswith("python") and words[1:4] == ["-m", "pip", "download"]:
-        return 0, "a pretend container downloads nothing\n"
+        code, output = nvidia_smi.run(argv[1:], folder)
+        return code, f"{output}\n"
+    if program.startswith("python") and argv[1:4] == ["-m", "pip", "download"]:
+        return 0, "a simulated container downloads nothing\n"
     return None
 
 
-def _engine(text: str, after: list[str], world: SimSpark) -> dict[str, Any]:
-    known = catalog_room.overlay(catalog_room.shipped(), catalog_files(find_home()))
+def _engine(text: str, command: list[str], spark: SimSpark) -> dict[str, Any]:
+    known = catalog.overlay(catalog.shipped(), catalog_files(find_home()))
     try:
         launch = reads.read(text, "docker run", known.images)[0].launch
     except UsageError as error:
         raise InvalidRun(
-            f"docker: a pretend container runs an engine, and this starts none: {error}", 127
+            f"docker: a simulated container runs an engine, and this starts none: {error}", 127
         ) from error
-    shape, weights = _model(launch, known)
-    planned = plan(launch, shape, weights, host_at_rest(hardware("gb10")))
+    architecture, weights = _model(launch, known)
+    planned = plan(launch, architecture, weights, host_at_rest(hardware("gb10")))
     return {
         "engine": launch.engine,
         "version": launch.version,
         "model": launch.model,
-        "served": engines.parse(launch.engine, after, contained=True).name or launch.name,
-        "listens": launch.port,
+        "served": engines.parse(launch.engine, command, contained=True).name or launch.name,
+        "port": launch.port,
         "key": launch.flags.get("api-key") if isinstance(launch.flags.get("api-key"), str) else None,
         "thinks": "reasoning-parser" in launch.flags or _thinks_always(launch),
         "calls_tools": _calls_tools(launch),
         "metrics": launch.engine == "vllm"
         or launch.flags.get("metrics" if launch.engine == "llamacpp" else "enable-metrics") is True,
-        "stages": stages(planned, world),
-        "pace": engine_speed(planned, world),
+        "stages": stages(planned, spark),
+        "speed": engine_speed(planned, spark),
     }
 
 
 def _thinks_always(launch: Launch) -> bool:
-    """llama.cpp splits off what gpt-oss thinks by itself; vLLM does so for the same family."""
+    """llama.cpp and vLLM separate the reasoning of gpt-oss without a flag."""
     return "gpt-oss" in launch.model.lower()
 
 
@@ -180,18 +184,20 @@ def _calls_tools(launch: Launch) -> bool:
 
 
 def _model(launch: Launch, known: Catalog) -> tuple[Architecture, Weights]:
-    """From the catalog, or from a checkpoint that lies on this disk; a pretend Spark downloads nothing."""
+    """From the catalog, or from a checkpoint on this disk; a simulated Spark downloads nothing."""
     if launch.model in known.models:
         model = known.models[launch.model]
         recipe = known.recipes.get(launch.name)
-        is_its = recipe is not None and recipe.model == model.id
-        return model.architecture, catalog_room.weights(known, recipe) if is_its and recipe else model.weights
+        if recipe is not None and recipe.model == model.id:
+            return model.architecture, catalog.weights(known, recipe)
+        return model.architecture, model.weights
     path = _on_disk(launch)
     if path is not None:
-        found = checkpoints.open_path(str(path))
-        return found.architecture, found.weights
+        checkpoint = checkpoints.open_path(str(path))
+        return checkpoint.architecture, checkpoint.weights
     raise InvalidRun(
-        f"the pretend Spark knows no model `{launch.model}`: it is not in the catalog, nor on this disk", 1
+        f"the simulated Spark knows no model `{launch.model}`: it is neither in the catalog nor on this disk",
+        1,
     )
 
 
@@ -204,44 +210,45 @@ def _on_disk(launch: Launch) -> Path | None:
     return None
 
 
-# --- how fast it is ---
+# --- speed ---
 
 
-def engine_speed(planned: Plan, world: SimSpark) -> dict[str, Any]:
+def engine_speed(planned: Plan, spark: SimSpark) -> dict[str, Any]:
+    """The fields of `EngineSpeed`: the planner's figures, unless a `TrueSpeed` of the Spark applies."""
     launch, speed = planned.launch, planned.speed
-    truths = [truth for truth in world.truths if applies(truth, launch)]
-    said = next((each.decode_tokens_per_s for each in truths if each.decode_tokens_per_s), None)
-    read = next((each.prefill_tokens_per_s for each in truths if each.prefill_tokens_per_s), None)
-    slow = world.fault("slow-tokens")
-    times = (slow.times if slow else 1.0) / _product(each.decode_times for each in truths)
-    alone = 1000 / speed.decode_tokens_per_s.expected if speed else 50.0
-    scale = times * (1000 / said / alone if said else 1.0)
-    prefill = read or (speed.prefill.tokens_per_s.expected if speed and speed.prefill else _PREFILL)
+    truths = [truth for truth in spark.truths if applies(truth, launch)]
+    decode = next((truth.decode_tokens_per_s for truth in truths if truth.decode_tokens_per_s), None)
+    prefill = next((truth.prefill_tokens_per_s for truth in truths if truth.prefill_tokens_per_s), None)
+    if prefill is None:
+        planned_prefill = speed.prefill if speed else None
+        prefill = planned_prefill.tokens_per_s.expected if planned_prefill else _PREFILL_TOKENS_PER_S
+    slow = spark.fault("slow-tokens")
+    times = (slow.times if slow else 1.0) / prod(truth.decode_times for truth in truths)
+    single_ms = 1000 / speed.decode_tokens_per_s.expected if speed else 50.0
+    scale = times * (1000 / decode / single_ms if decode else 1.0)
     users = engines.served(launch).users or _DEFAULT_USERS[launch.engine]
     drafts = engines.speculative_tokens(launch.flags)
     return {
-        "step_ms": [(many, ms * scale) for many, ms in _steps(planned, users, alone)],
-        "depths": [(0, 1.0)] if said else _depths(planned),
-        "prefill_tokens_per_s": prefill
-        * _product(each.prefill_times for each in truths)
-        * world.reads_faster,
-        "batched_tokens": _batched(launch),
+        "step_ms": [(count, ms * scale) for count, ms in _steps(planned, users, single_ms)],
+        "depths": [(0, 1.0)] if decode else _depths(planned),
+        "prefill_tokens_per_s": prefill * prod(truth.prefill_times for truth in truths) * spark.reads_faster,
+        "batched_tokens": _batched_tokens(launch),
         "users": users,
         "context": planned.cache.context,
         "pool_tokens": planned.printed[0].tokens if planned.printed else planned.cache.context * users,
         "pool_blocks": planned.printed[0].num_blocks if planned.printed else 0,
         "concurrency": planned.printed[0].concurrency if planned.printed else float(users),
         "drafts": drafts,
-        "acceptance": dict(world.acceptance),
-        "draft_cost": world.draft_cost,
-        "jitter": world.jitter,
-        "seed": world.seed,
+        "acceptance": dict(spark.acceptance),
+        "draft_cost": spark.draft_cost,
+        "jitter": spark.jitter,
+        "seed": spark.seed,
         "caches_prefixes": launch.flags.get("enable-prefix-caching") is not False,
     }
 
 
 def applies(truth: TrueSpeed, launch: Launch) -> bool:
-    said = {
+    flags = {
         name: engines.compact(value)
         if isinstance(value, dict | list)
         else str(value).lower()
@@ -250,34 +257,27 @@ def applies(truth: TrueSpeed, launch: Launch) -> bool:
         for name, value in engines.written_out(launch).items()
     }
     return fnmatchcase(launch.model, truth.model) and all(
-        said.get(name) == value for name, value in truth.when.items()
+        flags.get(name) == value for name, value in truth.when.items()
     )
 
 
-def _product(factors: Any) -> float:
-    found = 1.0
-    for factor in factors:
-        found *= factor
-    return found
-
-
-def _steps(planned: Plan, users: int, alone: float) -> list[tuple[int, float]]:
-    """Milliseconds of a step with 1, 2, 4, ... users at once."""
-    found = [(1, alone)]
-    for many in (each for each in _CROWDS if 1 < each <= max(2, users)):
+def _steps(planned: Plan, users: int, single_ms: float) -> list[tuple[int, float]]:
+    """Milliseconds of a step with 1, 2, 4, ... concurrent users."""
+    steps = [(1, single_ms)]
+    for count in (count for count in _USER_COUNTS if 1 < count <= max(2, users)):
         flags = {
             **planned.launch.flags,
-            **engines.size_flags(planned.launch.engine, planned.cache.context, many),
+            **engines.size_flags(planned.launch.engine, planned.cache.context, count),
         }
-        again = plan(replace(planned.launch, flags=flags), planned.shape, planned.weights, planned.host)
-        crowd = again.speed.crowd if again.speed else None
+        replanned = plan(replace(planned.launch, flags=flags), planned.shape, planned.weights, planned.host)
+        crowd = replanned.speed.crowd if replanned.speed else None
         if crowd is not None:
-            found.append((many, max(found[-1][1], 1000 / crowd.each_tokens_per_s.expected)))
-    return found
+            steps.append((count, max(steps[-1][1], 1000 / crowd.each_tokens_per_s.expected)))
+    return steps
 
 
 def _depths(planned: Plan) -> list[tuple[int, float]]:
-    """How much longer a step takes deep in a conversation, against one at a thousand tokens."""
+    """How much longer a step takes deep in a conversation than at a thousand tokens."""
     speed = planned.speed
     if speed is None or not speed.at_depth:
         return [(0, 1.0)]
@@ -285,14 +285,14 @@ def _depths(planned: Plan) -> list[tuple[int, float]]:
     return [(depth, base / band.expected) for depth, band in speed.at_depth]
 
 
-def _batched(launch: Launch) -> int:
+def _batched_tokens(launch: Launch) -> int:
     names = {"vllm": "max-num-batched-tokens", "llamacpp": "batch-size", "sglang": "chunked-prefill-size"}
-    said = launch.flags.get(names[launch.engine])
-    return int(said) if isinstance(said, str) and said.isdigit() and int(said) else 2048
+    value = launch.flags.get(names[launch.engine])
+    return int(value) if isinstance(value, str) and value.isdigit() and int(value) else 2048
 
 
-def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
-    folder, id, *rest = words
+def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    folder, id, *rest = arguments
     try:
         sys.stdout.write(json.dumps(engine_config(rest, Path(folder), id, environ)))
     except InvalidRun as error:
