@@ -35,11 +35,11 @@ CONFIG = {
 
 
 def tensors(layers: range) -> dict[str, np.ndarray]:
-    found = {}
+    arrays = {}
     for layer in layers:
-        found[f"model.layers.{layer}.self_attn.q_proj.weight"] = np.zeros((64, 64), np.float16)
-        found[f"model.layers.{layer}.mlp.up_proj.weight"] = np.zeros((128, 64), np.float16)
-    return found
+        arrays[f"model.layers.{layer}.self_attn.q_proj.weight"] = np.zeros((64, 64), np.float16)
+        arrays[f"model.layers.{layer}.mlp.up_proj.weight"] = np.zeros((128, 64), np.float16)
+    return arrays
 
 
 def write_model(folder: Path, shards: bool) -> Path:
@@ -63,16 +63,16 @@ def write_model(folder: Path, shards: bool) -> Path:
 
 @pytest.mark.parametrize("shards", [False, True])
 def test_a_folder_is_counted_to_the_byte(tmp_path: Path, shards: bool) -> None:
-    found = checkpoints.open_path(str(write_model(tmp_path / "tiny", shards)))
-    assert found.format == "safetensors" and found.name == "tiny"
-    assert found.weights.provenance == "counted"
-    assert found.weights.bytes_by_role == {
+    checkpoint = checkpoints.open_path(str(write_model(tmp_path / "tiny", shards)))
+    assert checkpoint.format == "safetensors" and checkpoint.name == "tiny"
+    assert checkpoint.weights.provenance == "counted"
+    assert checkpoint.weights.bytes_by_role == {
         Role.ATTENTION: 2 * 64 * 64 * 2,
         Role.DENSE_MLP: 2 * 128 * 64 * 2,
         Role.EMBEDDINGS: 256 * 64 * 2,
     }
-    assert found.weights.tied_head
-    assert len(found.architecture.layers) == 2
+    assert checkpoint.weights.tied_head
+    assert len(checkpoint.architecture.layers) == 2
 
 
 @pytest.mark.real
@@ -81,8 +81,8 @@ def test_the_real_gguf(pulled: object, tmp_path: Path) -> None:
 
     assert isinstance(pulled, Home)
     path = next(pulled.weights.rglob("*.gguf"))
-    found = checkpoints.open_path(str(path))
-    assert found.format == "gguf" and found.weights.total_bytes == 96_576_768
+    checkpoint = checkpoints.open_path(str(path))
+    assert checkpoint.format == "gguf" and checkpoint.weights.total_bytes == 96_576_768
 
 
 def test_what_is_not_a_checkpoint(tmp_path: Path) -> None:

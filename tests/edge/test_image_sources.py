@@ -238,8 +238,8 @@ def test_images_that_cannot_be_learned(make: MakeImage, tmp_path: Path) -> None:
     assert "contains neither vLLM nor SGLang nor llama-server" in str(empty.exception)
     absent = learn(tmp_path, "--image", "127.0.0.1:1/none:1").exception
     assert isinstance(absent, HostNotReady) and absent.next == "docker pull 127.0.0.1:1/none:1"
-    odd = learn(tmp_path, "--image", "--privileged").exception
-    assert isinstance(odd, UsageError) and "is not the name of an image" in str(odd)
+    invalid = learn(tmp_path, "--image", "--privileged").exception
+    assert isinstance(invalid, UsageError) and "is not the name of an image" in str(invalid)
 
 
 @pytest.mark.real

@@ -23,7 +23,7 @@ NO_MEMORY = (
 
 
 def program(folder: Path, name: str, text: str) -> None:
-    """A pretend program that stands first on PATH."""
+    """A fake program that comes first on PATH."""
     path = folder / name
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)

@@ -354,7 +354,7 @@ def test_faults_of_memory_and_of_answers(sparks: Sparks, plain: Plain) -> None:
 
 
 def test_faults_of_the_engine(sparks: Sparks) -> None:
-    """A wrong kernel in the log, `usage` that lies, and a hang with /health at 200."""
+    """A wrong kernel in the log, a wrong `usage`, and a hang with /health at 200."""
     wrong = "Using 'TRITON' Mxfp4 MoE backend."
     faults = (
         SimFault("wrong-kernel", lines=(wrong,)),

@@ -92,6 +92,7 @@ def _free(available: int) -> int:
 
 def _pressure(available: int) -> str:
     """No task waits for memory until less than 4 GiB are left; then all do."""
+    # Made up: it only has to rise steeply, as PSI does when a real host starts to thrash.
     some = max(0.0, min(95.0, 100 * (1 - available / (4 * GIB))))
     line = "{} avg10={:.2f} avg60={:.2f} avg300={:.2f} total={}\n"
     total = round(some * 1e5)

@@ -84,12 +84,13 @@ def _ancestors(pid: int) -> set[int]:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except OSError:
             break
-        pid = int(stat.rpartition(")")[2].split()[1])
+        pid = int(stat.rpartition(")")[2].split()[1])  # the parent
     return pids
 
 
 def _container_of(pid: int) -> str | None:
     try:
+        # The cgroup path of a container contains its full id.
         match = re.search(r"[0-9a-f]{64}", Path(f"/proc/{pid}/cgroup").read_text())
     except OSError:
         return None

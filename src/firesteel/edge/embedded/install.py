@@ -68,14 +68,8 @@ async def pull_engine(home: Home, package: str) -> AsyncIterator[str]:
             return
         yield f"engine {package}: creating its environment"
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-        await _run(
-            sys.executable,
-            "-P",
-            "-m",
-            "venv",
-            str(folder),
-            what="create a virtual environment for the engine",
-        )
+        venv = (sys.executable, "-P", "-m", "venv", str(folder))
+        await _run(*venv, what="create a virtual environment for the engine")
         yield f"engine {package}: downloading and installing"
         await _pip(folder, "install", "--no-deps", "--only-binary", ":all:", package)
         (folder / "complete").touch()

@@ -43,7 +43,7 @@ def both(*setters: Setter) -> Setter:
 
 def enum(kind: str, names: dict[str, str]) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
-        import xllamacpp
+        import xllamacpp  # lazy: flags are refused without loading the engine
 
         if text not in names:
             raise ValueError(f"must be one of {', '.join(names)}")

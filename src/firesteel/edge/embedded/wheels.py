@@ -44,30 +44,28 @@ async def wheel_sources(
     package: str, version: str, include: Callable[[str], bool], scratch: Path
 ) -> dict[str, str]:
     """Path -> text of the included files. The wheel is in `scratch` meanwhile."""
-    require_disk_space(scratch, _WHEEL_BYTES, f"the wheel of {package} {version}, temporarily,")
-    with _temporary_folder(scratch) as folder:
-        await _download(package, version, folder)
-        wheels = sorted(folder.glob("*.whl"))
-        if not wheels:
-            raise FiresteelError(
-                f"`pip download {package}=={version}` downloaded no wheel", next="pip config list"
-            )
-        return await asyncio.to_thread(read_wheel, wheels[0], include)
+    with _temporary_folder(scratch, package, version) as folder:
+        arguments = ("download", "--no-deps", *_FOR_ANY_HOST, "--dest", str(folder))
+        try:
+            await _pip(package, version, *arguments, "--python-version", _PYTHONS[0])
+        except UsageError:
+            await _pip(package, version, *arguments, "--python-version", _PYTHONS[1])
+        return await asyncio.to_thread(read_wheel, _only(folder, "*.whl"), include)
 
 
 async def sdist_sources(
     package: str, version: str, include: Callable[[str], bool], scratch: Path
 ) -> dict[str, str]:
     """The same from a source archive; pip only asks its build backend for metadata."""
-    require_disk_space(scratch, _WHEEL_BYTES, f"the sources of {package} {version}, temporarily,")
-    with _temporary_folder(scratch) as folder:
+    with _temporary_folder(scratch, package, version) as folder:
         await _pip(package, version, "download", "--no-deps", "--no-binary", package, "--dest", str(folder))
-        archives = sorted(folder.glob("*.tar.gz"))
-        if not archives:
-            raise FiresteelError(
-                f"`pip download {package}=={version}` downloaded no sources", next="pip config list"
-            )
-        return await asyncio.to_thread(read_sdist, archives[0], include)
+        return await asyncio.to_thread(read_sdist, _only(folder, "*.tar.gz"), include)
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    for path in sorted(folder.glob(pattern)):
+        return path
+    raise FiresteelError(f"pip downloaded no {pattern[1:]} file", next="pip config list")
 
 
 async def versions(package: str) -> tuple[str, ...]:
@@ -134,18 +132,11 @@ def _not_sources(path: Path) -> FiresteelError:
 
 
 @contextmanager
-def _temporary_folder(scratch: Path) -> Iterator[Path]:
+def _temporary_folder(scratch: Path, package: str, version: str) -> Iterator[Path]:
+    require_disk_space(scratch, _WHEEL_BYTES, f"the archive of {package} {version}, temporarily,")
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=scratch, prefix=".wheel-") as folder:
         yield Path(folder)
-
-
-async def _download(package: str, version: str, folder: Path) -> None:
-    arguments = ("download", "--no-deps", *_FOR_ANY_HOST, "--dest", str(folder))
-    try:
-        await _pip(package, version, *arguments, "--python-version", _PYTHONS[0])
-    except UsageError:
-        await _pip(package, version, *arguments, "--python-version", _PYTHONS[1])
 
 
 async def _pip(package: str, version: str, *arguments: str) -> None:

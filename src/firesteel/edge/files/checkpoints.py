@@ -199,6 +199,7 @@ def _require_same_model(model: str, weights: Weights, config: object, format: Qu
         assumed = assumed_weights(parameters(config), format).total_bytes
     except UnknownArchitecture:
         return
+    # Wide on purpose: formats differ by a factor of eight, another model usually by more.
     if not 0.05 < weights.total_bytes / assumed < 20:
         raise UsageError(
             f"the files of {model} cannot belong to its config: they hold {weights.total_bytes:,} bytes, and "

@@ -11,6 +11,7 @@ keys.json  the gateway's keys, hashed         requests.db, history.db: requests 
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
@@ -138,6 +139,7 @@ class Locked(Exception):
 
 _LOCK_PAUSE_S = 0.3
 # Open-file-description locks: they end with the process, and can be queried without being taken.
+# A `struct flock` over the whole file.
 _WRITE_LOCK = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
@@ -155,8 +157,6 @@ def lock(path: Path) -> Iterator[None]:
 @asynccontextmanager
 async def wait_for_lock(path: Path, timeout_s: float, busy: str) -> AsyncIterator[None]:
     """Takes a lock, or waits for it without blocking the event loop, so that Ctrl-C works."""
-    import asyncio  # lazy: a supervisor imports this module and must stay small
-
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         try:

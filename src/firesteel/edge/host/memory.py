@@ -99,6 +99,7 @@ def evict(paths: Iterable[Path]) -> Evicted:
     dropped: list[int | None] = []
     for path in paths:
         try:
+            # O_NONBLOCK: a pipe among the paths must not block.
             file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             continue

@@ -34,6 +34,7 @@ def find(number: int) -> Pid | None:
         stat = Path(f"/proc/{number}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
+    # After the name, which is in parentheses and may contain any: state first, start time 20th (man 5 proc).
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else Pid(number, int(fields[19]))
 
@@ -140,6 +141,7 @@ async def run(*argv: str) -> tuple[int, str]:
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As servers set it: connections in TIME_WAIT do not keep the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -155,7 +157,8 @@ def port_owner(port: int) -> str | None:
         for table in ("/proc/net/tcp", "/proc/net/tcp6")
         if Path(table).exists()
         for fields in (line.split() for line in Path(table).read_text().splitlines()[1:])
-        if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port
+        if fields[3] == "0A"  # TCP_LISTEN
+        and int(fields[1].rpartition(":")[2], 16) == port
     }
     sockets = {f"socket:[{inode}]" for inode in inodes}
     for folder in Path("/proc").glob("[0-9]*/fd"):

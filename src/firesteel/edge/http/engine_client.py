@@ -55,42 +55,36 @@ async def chat(
     prompt: str,
     *,
     max_tokens: int,
+    stream: bool = True,
     extra: Mapping[str, Any] | None = None,
     timeout_s: float = 120,
     key: str | None = None,
 ) -> Answer:
-    """Streams an answer at temperature 0, with `usage` at its end."""
+    """Asks at temperature 0. Without streaming there is one time, and it is `first_token_s`."""
     body = {
-        **_chat_body(model, prompt, max_tokens),
-        "stream": True,
-        "stream_options": {"include_usage": True},
+        "model": model,
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "stream": stream,
+        **({"stream_options": {"include_usage": True}} if stream else {}),
         **(extra or {}),
     }
-    stream, lines = _Stream(time.perf_counter()), LineSplitter()
-    async with _post(f"{url}/v1/chat/completions", body, timeout_s, key) as response:
+    address, start = f"{url}/v1/chat/completions", time.perf_counter()
+    if not stream:
+        return _whole_answer(await _post_json(address, body, timeout_s, key), start)
+    answer, lines = _StreamedAnswer(start), LineSplitter()
+    async with _post(address, body, timeout_s, key) as response:
         async for piece in response.content.iter_any():
             for line in lines.feed(piece):
-                stream.add_line(line)
-        stream.add_line(lines.rest())
-    return stream.answer()
+                answer.add_line(line)
+        answer.add_line(lines.rest())
+    return answer.finish()
 
 
-async def chat_unstreamed(
-    url: str,
-    model: str,
-    prompt: str,
-    *,
-    max_tokens: int,
-    extra: Mapping[str, Any] | None = None,
-    timeout_s: float = 120,
-    key: str | None = None,
-) -> Answer:
-    """The same request without streaming: there is one time, and it is `first_token_s`."""
-    body = {**_chat_body(model, prompt, max_tokens), "stream": False, **(extra or {})}
-    start = time.perf_counter()
-    document = await _post_json(f"{url}/v1/chat/completions", body, timeout_s, key)
-    choice = _first_choice(document)
-    message, timings = _map(choice.get("message")), document.get("timings")
+def _whole_answer(document: dict[str, Any], start: float) -> Answer:
+    choice, timings = _first_choice(document), document.get("timings")
+    message = _map(choice.get("message"))
     return Answer(
         _text(message, "content"), _finish_reason(choice), *_counts(document.get("usage")),
         time.perf_counter() - start, 0.0,
@@ -148,17 +142,8 @@ async def _get_text(address: str, timeout_s: float, key: str | None) -> str | No
         return None
 
 
-def _chat_body(model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
-    return {
-        "model": model,
-        "messages": [{"role": "user", "content": prompt}],
-        "max_tokens": max_tokens,
-        "temperature": 0,
-    }
-
-
 @dataclass(slots=True)
-class _Stream:
+class _StreamedAnswer:
     """A streamed answer as it comes in."""
 
     start: float
@@ -193,6 +178,7 @@ class _Stream:
         text, reasoning, calls = _text(delta, "content"), _reasoning(delta), delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             self._add_call(_map(call))
+        # The first chunk often has a role and no text: it is not the first token.
         if text or reasoning or calls:
             self.last = time.perf_counter()
             self.first = self.first or self.last
@@ -210,7 +196,7 @@ class _Stream:
         known[0] += _text(function, "name")
         known[1] += _text(function, "arguments")
 
-    def answer(self) -> Answer:
+    def finish(self) -> Answer:
         return Answer(
             self.text, self.finish_reason, *_counts(self.usage),
             (self.first or time.perf_counter()) - self.start, self.last - self.first,

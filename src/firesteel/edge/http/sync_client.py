@@ -93,6 +93,7 @@ def get(
     Raises OSError, HTTPException or ValueError when no complete response arrives in time.
     """
     opener = _DIRECT if direct else _REDIRECTING
+    # urllib has a timeout for single operations; the deadline over all of them is checked in `_read`.
     timeout_s = max(0.001, min(_STALL_S, deadline.left_s))
     try:
         with opener.open(urllib.request.Request(url, headers=dict(headers)), timeout=timeout_s) as response:

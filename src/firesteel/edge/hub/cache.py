@@ -211,6 +211,7 @@ def is_verified(store: Store, listing: Listing, file: HubFile) -> bool:
 
 
 def mark_verified(store: Store, listing: Listing, files: Iterable[HubFile]) -> None:
+    # Size and time stand for the contents: reading 60 GB again at every start would take minutes.
     stamps = {file.digest: _stamp(store.path(listing, file)) for file in files}
     known = _verified_stamps(store, listing.repository)
     write_text(store.record(listing.repository, "checked"), json.dumps({**known, **stamps}))

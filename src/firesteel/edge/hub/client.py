@@ -99,8 +99,6 @@ def _list_files(hub: Hub, repository: str, revision: str) -> Listing:
         files = [HubFile(row.path, row.size, row.lfs.sha256 if row.lfs else row.blob_id) for row in rows]
         listing = Listing(repository, commit, tuple(files))
         check_listing(listing)
-    except FiresteelError:
-        raise
     except Exception as error:
         raise explain(error, hub, repository, revision) from None
     return listing
@@ -200,7 +198,7 @@ def _fetch_blob(hub: Hub, store: Store, listing: Listing, file: HubFile, counter
         return  # another commit has the same bytes
     cache.make_folder(blob.parent)
     with writable_folder(blob.parent):
-        blob.unlink(missing_ok=True)
+        blob.unlink(missing_ok=True)  # it has the wrong size or digest
         for _ in range(_DIGEST_TRIES):
             if _is_too_large(file) and not part.exists():
                 _fetch_whole(hub, store, listing, file, counter)
@@ -320,7 +318,7 @@ class _Sink(RawIOBase):
             raise _TooLong
         self._counter.add(len(piece))
         self._part.write(piece)
-        self._part.flush()
+        self._part.flush()  # so that a killed process leaves what it received
         self._digest.update(piece)
         self.size += len(piece)
         return len(piece)

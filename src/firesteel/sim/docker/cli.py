@@ -180,6 +180,7 @@ def _attach(
             log.seek(0, os.SEEK_END)
         while True:
             process.has_ended(pid.number)  # reaps it
+            # Before reading: what it printed last is read after its end.
             alive = process.is_alive(pid)
             if piece := log.read():
                 sys.stdout.buffer.write(piece)

@@ -61,6 +61,7 @@ def engine_config(
 ) -> dict[str, Any]:
     spark = read_spark(folder)
     text = shlex.join(["docker", "run", *arguments])
+    # Read as text by `reads`, so that `docker run` and `check` never disagree about a command.
     source = source_file(text, "docker run")
     words = split(source.whole, source)[0].words[2:]
     given, image_index = options(words)
@@ -271,6 +272,7 @@ def _steps(planned: Plan, users: int, single_ms: float) -> list[tuple[int, float
         }
         replanned = plan(replace(planned.launch, flags=flags), planned.shape, planned.weights, planned.host)
         crowd = replanned.speed.crowd if replanned.speed else None
+        # With more users a step never gets shorter, whatever the estimates say.
         if crowd is not None:
             steps.append((count, max(steps[-1][1], 1000 / crowd.each_tokens_per_s.expected)))
     return steps

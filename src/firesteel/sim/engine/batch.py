@@ -144,7 +144,7 @@ class Batch:
                 await self._work_arrived.wait()
                 self._step_end = loop.time()
                 continue
-            if self.is_stuck():
+            if self.is_stuck():  # the fault `hang`: requests stay in the batch and get no token
                 await asyncio.sleep(0.1)
                 self._step_end = loop.time()
                 continue
@@ -161,6 +161,7 @@ class Batch:
         reserved = sum(sequence.tokens for sequence in self.running)
         while self.waiting and len(self.running) < self.speed.users:
             first = self.waiting[0]
+            # An answer that could never fit is admitted when it is alone, as it would block all others.
             if not first.is_gone and self.running and reserved + first.tokens > self.speed.pool_tokens:
                 return
             self.waiting.popleft()
@@ -210,7 +211,7 @@ class Batch:
         if not reading.unread:
             reading.first = asyncio.get_running_loop().time()
             self.counters.first_token_s.append(reading.first - reading.arrived)
-            del self.counters.first_token_s[:-1000]
+            del self.counters.first_token_s[:-1000]  # a long benchmark must not grow it
             self._send(reading, 1)
 
     def _accepted_drafts(self, sequence: ActiveAnswer) -> int:

@@ -116,6 +116,7 @@ class SimEngine:
     async def _grow(self, stage: Mapping[str, Any], before: int, after: int) -> None:
         start, seconds = time.monotonic(), stage["seconds"]
         shown = -1
+        # Memory grows during a stage, so that a guard sees it coming.
         while (spent := time.monotonic() - start) < seconds:
             share = spent / seconds
             self._hold(before + round((after - before) * share))

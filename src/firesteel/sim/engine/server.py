@@ -9,6 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -51,8 +52,8 @@ class SimServer:
                 web.get("/server_info", self._props),
                 web.post("/tokenize", self._tokenize),
                 web.post("/detokenize", self._detokenize),
-                web.post("/v1/chat/completions", self._chat),
-                web.post("/v1/completions", self._complete),
+                web.post("/v1/chat/completions", partial(self._answer, is_chat=True)),
+                web.post("/v1/completions", partial(self._answer, is_chat=False)),
             ]
         )
         return app
@@ -167,16 +168,11 @@ class SimServer:
             (garbage.at or "soup") if garbage else None,
         )  # fmt: skip
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, is_chat=True)
-
-    async def _complete(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, is_chat=False)
-
     async def _answer(self, request: web.Request, *, is_chat: bool) -> web.StreamResponse:
         body = await request.json()
         if not isinstance(body, dict):
             raise BadRequest("the body must be a JSON object")
+        # llama.cpp serves one model and ignores the name in a request.
         if self.config["engine"] != "llamacpp" and body.get("model") not in (None, self.config["served"]):
             return _error(404, f"The model `{body.get('model')}` does not exist.", "NotFoundError")
         if body.get("n", 1) != 1:
@@ -225,7 +221,7 @@ class SimServer:
                 await asyncio.sleep(stall.seconds)
                 stall = None
             if drop and formatter.sent >= middle and request.transport:
-                request.transport.abort()
+                request.transport.abort()  # without the end of the chunked body, as a crash would
                 return response
         await _send(response, formatter.last_chunk())
         options = body.get("stream_options")

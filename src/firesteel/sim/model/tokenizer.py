@@ -28,7 +28,7 @@ class Tokenizer:
 
     def _number(self, piece: str) -> int:
         number = crc32(piece.encode()) % _VOCABULARY
-        if len(self._pieces) < 1_000_000:
+        if len(self._pieces) < 1_000_000:  # bounds the memory of a long benchmark
             self._pieces.setdefault(number, piece)
         return number
 
