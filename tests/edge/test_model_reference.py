@@ -16,6 +16,7 @@ from firesteel.edge import model_reference
         ("x.gguf", True),
         ("org/name", False),
         ("smollm2", False),
+        ("x" * 5000, False),
     ],
 )
 def test_is_path(name: str, is_path: bool) -> None:

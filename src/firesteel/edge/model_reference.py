@@ -11,4 +11,9 @@ __all__ = ["is_hub_id", "is_path"]
 
 def is_path(name: str) -> bool:
     """Something on disk, or written like it; such a name is never looked up in the catalog."""
-    return name.startswith((".", "/", "~")) or name.endswith((".gguf", ".json")) or Path(name).is_dir()
+    if name.startswith((".", "/", "~")) or name.endswith((".gguf", ".json")):
+        return True
+    try:
+        return Path(name).is_dir()
+    except OSError:  # longer than any file name
+        return False

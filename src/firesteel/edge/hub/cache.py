@@ -23,7 +23,7 @@ from typing import Any
 from firesteel.edge.files.home import Home, free_bytes, writable_folder, write_text
 from firesteel.edge.hub.listing import HubFile, Listing, check_listing, check_revision, is_commit
 from firesteel.errors import HostNotReady, UsageError
-from firesteel.hub_id import is_hub_id
+from firesteel.hub_id import is_valid_hub_id
 from firesteel.units import MIB, show_bytes
 
 PART = ".firesteel.incomplete"
@@ -38,7 +38,7 @@ class Store:
     """Listings and verified blobs, under FIRESTEEL_HOME."""
 
     def folder(self, repository: str) -> Path:
-        if not is_hub_id(repository):
+        if not is_valid_hub_id(repository):
             raise UsageError(f"`{repository}` is not a Hub repository", next="firesteel pull ORG/NAME")
         return self.root / f"models--{repository.replace('/', '--')}"
 
