@@ -22,14 +22,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from math import exp, log
+from math import exp, log, prod
 
 from firesteel import library
 from firesteel.bench.tune.search import Search, SearchAxis
 from firesteel.bench.tune.space import Goal, PlanningContext, SearchSpace, Setting, make_search_space
 from firesteel.launch import Launch
 from firesteel.sim import SimSpark, TrueSpeed
-from firesteel.sim.docker.run_command import _applies, _pace, _product
+from firesteel.sim.docker.engine_config import applies, engine_speed
 from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
 
 NEAR = 0.02
@@ -63,11 +63,11 @@ class Truths:
 
     def _pace(self, setting: Setting) -> EngineSpeed:
         launch = self.space.proposal(setting).plan.launch
-        truths = [each for each in self.world.truths if _applies(each, launch)]
-        slower = 1 / _product(each.decode_times for each in truths)
+        truths = [each for each in self.world.truths if applies(each, launch)]
+        slower = 1 / prod(each.decode_times for each in truths)
         told = dict(self._plain(setting, launch))
         told["step_ms"] = [(many, ms * slower) for many, ms in told["step_ms"]]  # type: ignore[union-attr, attr-defined]  # a JSON document
-        told["prefill_tokens_per_s"] *= _product(each.prefill_times for each in truths)  # type: ignore[operator]  # a JSON document
+        told["prefill_tokens_per_s"] *= prod(each.prefill_times for each in truths)  # type: ignore[operator]  # a JSON document
         more = {"acceptance": dict(self.world.acceptance), "draft_cost": self.world.draft_cost}
         return EngineSpeed.read({**told, **more})
 
@@ -76,7 +76,7 @@ class Truths:
         same = ("max-num-batched-tokens", "attention-backend")
         key = (*(f"{name}={value}" for name, value in launch.flags.items() if name not in same),)
         if key not in self.plain:
-            self.plain[key] = _pace(self.space.proposal(setting).plan, SimSpark())
+            self.plain[key] = engine_speed(self.space.proposal(setting).plan, SimSpark())
         batched = launch.flags.get("max-num-batched-tokens", "2048")
         return {**self.plain[key], "batched_tokens": int(str(batched))}
 

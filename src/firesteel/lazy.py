@@ -1,7 +1,7 @@
 """Packages whose public names load when they are first used (PEP 562).
 
 A supervisor lives as long as its model and must not carry the planner; `firesteel --help` must not load
-pydantic. A package lists its public names by module, and pays for a module only when somebody asks for it.
+pydantic. A package lists its public names by module, and pays for a module only when a name of it is used.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 
 def lazy_exports(package: str, modules: Mapping[str, Iterable[str]]) -> Callable[[str], Any]:
-    """A `__getattr__` for `package`: module (relative to it) -> the names that it exports."""
-    where = {name: module for module, names in modules.items() for name in names}
+    """A `__getattr__` for `package`, from a map: module (relative to it) -> the names that it exports."""
+    module_of = {name: module for module, names in modules.items() for name in names}
 
     def load(name: str) -> Any:
-        if name not in where:
+        if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{where[name]}"), name)
+        return getattr(import_module(f"{package}.{module_of[name]}"), name)
 
     return load

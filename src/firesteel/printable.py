@@ -1,26 +1,26 @@
-"""Words that others wrote, before they are shown: a model's name may hold what moves a terminal's cursor,
-renames its window or turns the line round. Only letters are left of it; a line's end is a blank."""
+"""The sanitizer for text from outside before it is shown: a model's name may contain characters that move a
+terminal's cursor, rename its window or reverse the line."""
 
 from __future__ import annotations
 
 from typing import Any
 
-_BLANK = "\t\n\r\v\f"
+_WHITE_SPACE = "\t\n\r\v\f"
 
 
 def printable(text: str) -> str:
-    """As long as it was, with `?` for each character that cannot be shown."""
+    """The text on one line and as long as before: `?` for characters that cannot be shown."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else " " if c in _BLANK else "?" for c in text)
+    return "".join(char if char.isprintable() else " " if char in _WHITE_SPACE else "?" for char in text)
 
 
-def cleaned(said: Any) -> Any:
-    """A JSON value with all its words printable, names and values alike."""
-    if isinstance(said, str):
-        return printable(said)
-    if isinstance(said, dict):
-        return {printable(name): cleaned(value) for name, value in said.items()}
-    if isinstance(said, list):
-        return [cleaned(value) if isinstance(value, str | dict | list) else value for value in said]
-    return said
+def printable_json(value: Any) -> Any:
+    """A JSON value with all its texts printable, keys and values alike."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(name): printable_json(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [printable_json(item) for item in value]
+    return value

@@ -71,8 +71,12 @@ class Workspace:
             known = self.catalog.images
         except UsageError:
             known = recipes.shipped().images
-        books = [book for engine in get_args(EngineName) for book in learned_engines.books(self.home, engine)]
-        return recipes.with_learned(known, learned_engines.images(self.home, among=text), books)
+        books = [
+            book
+            for engine in get_args(EngineName)
+            for book in learned_engines.learned_releases(self.home, engine)
+        ]
+        return recipes.with_learned(known, learned_engines.learned_images(self.home, among=text), books)
 
     def propose(self, ask: Ask, host: Host) -> tuple[Proposal, ...]:
         """The ways to serve what was asked for on a host, best first.

@@ -17,7 +17,7 @@ from firesteel.rules import Proposal
 from firesteel.run import Event as RunEvent
 from firesteel.run import PhaseProgress, Report, RunOptions, ServiceReady
 from firesteel.sim import SimSpark
-from firesteel.sim.docker.run_command import _pace
+from firesteel.sim.docker.engine_config import engine_speed
 from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
 
 _TEXTS = {"code": "code", "prose": "prose", "json": "structured", "math": "reasoning"}
@@ -95,7 +95,7 @@ def true_pace(proposal: Proposal, world: SimSpark) -> EngineSpeed:
     """Kept: the pretend Spark plans a launch ten times for it."""
     key = f"{proposal.plan.launch.flags} {world}"
     if key not in _PACES:
-        _PACES[key] = EngineSpeed.read(_pace(proposal.plan, world))
+        _PACES[key] = EngineSpeed.read(engine_speed(proposal.plan, world))
     return _PACES[key]
 
 

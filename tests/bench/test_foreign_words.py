@@ -17,7 +17,7 @@ from firesteel.bench.results import exchange, other_tools, serialize
 from firesteel.bench.results.history import open_history
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
-from firesteel.printable import cleaned, printable
+from firesteel.printable import printable, printable_json
 from tests.bench.runs import SUBJECT, kept, rates
 from tests.cli.inside import inside
 
@@ -36,7 +36,7 @@ def test_only_what_can_be_shown_is_left(text: str) -> None:
 
 
 def test_names_and_values_alike() -> None:
-    found = cleaned({EVIL: [EVIL, {"a": EVIL}, 1, None]})
+    found = printable_json({EVIL: [EVIL, {"a": EVIL}, 1, None]})
     assert is_plain(json.dumps(found, ensure_ascii=False))
     assert "\x1b" not in str(found) and found[printable(EVIL)][2:] == [1, None]
 

@@ -21,7 +21,7 @@ from firesteel.bench.load.measure import (
 )
 from firesteel.bench.values import Point, RequestSettings, Subject
 from firesteel.sim import SimSpark, TrueSpeed
-from firesteel.sim.docker.run_command import engine_config as order_of
+from firesteel.sim.docker.engine_config import engine_config as order_of
 from firesteel.sim.engine.batch import EngineSpeed
 from firesteel.sim.spark import Text as PretendText
 from tests.bench.liar import MODEL, TEMPLATE, Liar, serving, speaking
@@ -400,7 +400,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
 async def test_a_pretend_spark_shows_the_speed_that_it_was_given(host: Spark, more: tuple[str, ...]) -> None:
     """Drafted tokens come several to a chunk: whoever counts chunks finds half."""
     launch = (*VLLM, *more)
-    pace = EngineSpeed.read(order_of([*launch], host.folder, "id", {})["pace"])
+    pace = EngineSpeed.read(order_of([*launch], host.folder, "id", {})["speed"])
     engine = host.start(*launch, name="drafts" if more else "plain").until_ready()
     alone, four = Point("single", "code", 1, 64, 160), Point("sweep", "code", 4, 32, 96)
     order = RunOrder(
@@ -419,5 +419,5 @@ async def test_a_pretend_spark_shows_the_speed_that_it_was_given(host: Spark, mo
         near = 0.02 if found.point.users == 1 else 0.05
         assert found.decode_tps.value == pytest.approx(truth, rel=near), found
     first = last.run.figures[0]
-    assert (first.accepted_per_step or 1.0) == pytest.approx(pace.tokens_a_step("code"), rel=0.02)
+    assert (first.accepted_per_step or 1.0) == pytest.approx(pace.tokens_per_step("code"), rel=0.02)
     assert first.kv_usage is not None and first.preemptions == 0

@@ -18,7 +18,7 @@ from firesteel.bench.load.sampler import (
     read_counters,
     summary,
 )
-from firesteel.sim import SimSpark, environment, make
+from firesteel.sim import SimSpark, create_spark, environment
 
 RECORDED = Path(__file__).parent.parent / "engines/metrics/llamacpp-11549.txt"
 
@@ -41,7 +41,7 @@ def test_nvidia_smi(text: str, seen: HostReading) -> None:
 
 
 async def test_the_pretend_spark_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make(tmp_path, SimSpark())
+    create_spark(tmp_path, SimSpark())
     for name, value in environment(tmp_path, {"PATH": "/usr/bin:/bin"}).items():
         monkeypatch.setenv(name, value)
     async with Sampler("http://127.0.0.1:9", None) as sampler:

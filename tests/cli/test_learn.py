@@ -45,7 +45,7 @@ def test_nothing_said() -> None:
 @pytest.mark.parametrize("image", ["", " ", "-v", "a b", "x" * 500, "a;b"])
 def test_words_that_name_no_image(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is asked of docker."""
-    monkeypatch.setattr(image_sources, "find_runtime", lambda: ContainerRuntime("false"))
+    monkeypatch.setattr(image_sources, "find_container_runtime", lambda: ContainerRuntime("false"))
     ran = CliRunner().invoke(command, ["--image", image])
     assert isinstance(ran.exception, UsageError)
 

@@ -18,7 +18,7 @@ import pytest
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import port_is_free
 from firesteel.sim import TrueSpeed
-from firesteel.sim.memory import holders
+from firesteel.sim.memory import held_bytes
 from firesteel.sim.spark import read_spark, write_spark
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, Ran, run_firesteel
@@ -128,7 +128,7 @@ def test_interrupted_it_leaves_what_it_found(sim: Firesteel, tmp_path: Path, fre
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=60)
     assert running.returncode == 130 and "--resume" in err, err
-    assert not holders(home / "sim") and port_is_free(free_port)
+    assert not held_bytes(home / "sim") and port_is_free(free_port)
 
 
 @pytest.mark.parametrize(

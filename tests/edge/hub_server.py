@@ -1,7 +1,7 @@
-"""A small Hub on loopback, real HTTP: the addresses that huggingface_hub asks for, and how they go wrong.
+"""A small Hub server on loopback: the endpoints that huggingface_hub requests, with failures on demand.
 
-Large files (`large`) are redirected to a store at another port, as the Hub does; the log says what was asked
-and how many bytes went out, so that a test can tell a resumed fetch from a second one.
+Large files (`large`) are redirected to a store at another port, as the Hub does. The log has every request
+and the number of bytes sent, so that a test can tell a resumed fetch from a second one.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _PIECE = 64 * 1024
 
 @dataclass(slots=True)
 class Trouble:
-    """What happens to a file on its way out."""
+    """What goes wrong when a file is sent."""
 
     breaks_after: int | None = None
-    """The connection is cut after so many bytes of an answer."""
+    """The connection is closed after so many bytes of a response."""
     times: int = 1
-    """How often it is cut."""
+    """How often that happens."""
     bytes_per_s: int | None = None
     instead: bytes | None = None
-    """Other bytes than were listed, once."""
-    for_ever: bool = False
+    """Other bytes than listed, once or every time."""
+    every_time: bool = False
     no_ranges: bool = False
 
 
@@ -42,7 +42,7 @@ class Repository:
     files: dict[str, bytes]
     commit: str = COMMIT
     large: tuple[str, ...] = (".safetensors", ".gguf", ".bin", ".pth")
-    """How the names of files end that lie in the store."""
+    """Suffixes of the files in the store."""
     gated: bool = False
     readers: tuple[str, ...] = ()
     """Tokens that may read it when it is gated."""
@@ -53,7 +53,7 @@ class Repository:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LoggedRequest:
     method: str
     path: str
     range: str | None
@@ -64,11 +64,11 @@ class Asked:
 class Hub:
     def __init__(self) -> None:
         self.repositories: dict[str, Repository] = {}
-        self.log: list[Asked] = []
+        self.log: list[LoggedRequest] = []
         self.sent: dict[str, int] = {}
-        """Bytes of content that went out, by path in the repository."""
+        """Bytes of content sent, by path in the repository."""
         self.sending = 0
-        """Answers under way."""
+        """Responses in progress."""
         self.page_files = 1000
         self.lock = threading.Lock()
         self.url = self.store_url = ""
@@ -141,7 +141,9 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ") or None
         with self.hub.lock:
-            self.hub.log.append(Asked(self.command, path, self.headers.get("Range"), token, self.at_store))
+            self.hub.log.append(
+                LoggedRequest(self.command, path, self.headers.get("Range"), token, self.at_store)
+            )
             self.hub.sending += 1
         try:
             self._route(path, token)
@@ -212,7 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {**(more or {}), "ETag": f'"{git_oid(content)}"', "Accept-Ranges": "bytes"}
         if trouble.instead is not None and self.command == "GET":
             content = trouble.instead
-            if not trouble.for_ever:
+            if not trouble.every_time:
                 trouble.instead = None
         start = 0 if trouble.no_ranges else self._start()
         if start:
@@ -222,8 +224,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(path, content[start:], trouble)
 
     def _start(self) -> int:
-        wanted = self.headers.get("Range") or ""
-        return int(wanted.removeprefix("bytes=").partition("-")[0]) if wanted else 0
+        header = self.headers.get("Range") or ""
+        return int(header.removeprefix("bytes=").partition("-")[0]) if header else 0
 
     def _send(self, path: str, content: bytes, trouble: Trouble) -> None:
         end = len(content)
@@ -231,8 +233,8 @@ class _Handler(BaseHTTPRequestHandler):
             trouble.times -= 1
             end = min(end, trouble.breaks_after)
             self.close_connection = True
-        for at in range(0, end, _PIECE):
-            piece = content[at : min(at + _PIECE, end)]
+        for start in range(0, end, _PIECE):
+            piece = content[start : min(start + _PIECE, end)]
             if trouble.bytes_per_s:
                 time.sleep(len(piece) / trouble.bytes_per_s)
             self.wfile.write(piece)

@@ -1,4 +1,4 @@
-"""Docker's command line, as a pretend Spark has it: what its refusals come to."""
+"""Errors of docker's command line, as a simulated Spark prints them."""
 
 from __future__ import annotations
 
@@ -17,29 +17,25 @@ IMAGE = "vllm/vllm-openai:v0.28.0"
 
 
 def _with_fault(fault: SimFault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Spark:
-    found = spark(folder, SimSpark(pull_s=0.0, faults=(fault,)))
-    for name, value in environment(found.folder, os.environ).items():
+    host = spark(folder, SimSpark(pull_s=0.0, faults=(fault,)))
+    for name, value in environment(host.folder, os.environ).items():
         monkeypatch.setenv(name, value)
-    return found
+    return host
 
 
-async def test_a_full_disk_while_an_image_is_fetched_is_the_hosts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_disk_during_a_pull(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = _with_fault(SimFault(kind="disk-full"), tmp_path / "spark", monkeypatch)
-    said = host.docker("pull", IMAGE).stderr
+    stderr = host.docker("pull", IMAGE).stderr
     with pytest.raises(HostNotReady, match="disk under docker is full") as caught:
         await pull_image(IMAGE)
     assert IMAGE in caught.value.what and caught.value.next == "docker system prune"
     assert not await has_image(IMAGE)
-    trouble = gpu_trouble(125, said)  # preflight meets the same disk, and says the same
+    trouble = gpu_trouble(125, stderr)  # preflight gives the same explanation
     assert trouble is not None
     assert trouble.what in caught.value.what and trouble.next == caught.value.next
 
 
-async def test_any_other_refusal_is_dockers_own_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_any_other_error_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _with_fault(SimFault(kind="pull-fails"), tmp_path / "spark", monkeypatch)
     with pytest.raises(FiresteelError, match="Error response from daemon") as caught:
         await pull_image(IMAGE)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.edge.embedded.server import BARE, TAKES_VALUE, UnsupportedFlag, main, settings
+from firesteel.edge.embedded.server import SWITCHES, TAKES_VALUE, UnsupportedFlag, main, settings
 
 
 def params() -> Any:
@@ -17,23 +17,23 @@ def params() -> Any:
     )
 
 
-def apply(*words: str) -> Any:
+def apply(*arguments: str) -> Any:
     target = params()
-    for _, put, value in settings(list(words)):
-        put(target, value)
+    for _, setter, value in settings(list(arguments)):
+        setter(target, value)
     return target
 
 
-def test_words_reach_the_parameters() -> None:
-    set_up = apply("--model", "a.gguf", "--ctx-size=4096", "--threads", "3", "--metrics", "--no-jinja")
-    assert set_up.model.path == "a.gguf"
-    assert set_up.n_ctx == 4096
-    assert set_up.cpuparams.n_threads == set_up.cpuparams_batch.n_threads == 3
-    assert set_up.endpoint_metrics is True and set_up.use_jinja is False
+def test_flags_reach_the_parameters() -> None:
+    applied = apply("--model", "a.gguf", "--ctx-size=4096", "--threads", "3", "--metrics", "--no-jinja")
+    assert applied.model.path == "a.gguf"
+    assert applied.n_ctx == 4096
+    assert applied.cpuparams.n_threads == applied.cpuparams_batch.n_threads == 3
+    assert applied.endpoint_metrics is True and applied.use_jinja is False
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "message"),
     [
         (["--tensor-split", "1"], "does not know `--tensor-split`"),
         (["model.gguf"], "does not know `model.gguf`"),
@@ -41,9 +41,9 @@ def test_words_reach_the_parameters() -> None:
         (["--metrics=yes"], "`--metrics` takes no value"),
     ],
 )
-def test_what_it_does_not_know_is_refused_by_name(words: list[str], says: str) -> None:
-    with pytest.raises(UnsupportedFlag, match=says):
-        settings(words)
+def test_unknown_flags_are_refused_by_name(arguments: list[str], message: str) -> None:
+    with pytest.raises(UnsupportedFlag, match=message):
+        settings(arguments)
 
 
 def test_a_refusal_is_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,5 +51,5 @@ def test_a_refusal_is_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--nonsense" in capsys.readouterr().err
 
 
-def test_no_flag_is_both_bare_and_valued() -> None:
-    assert not TAKES_VALUE.keys() & BARE.keys()
+def test_no_flag_is_both_a_switch_and_takes_a_value() -> None:
+    assert not TAKES_VALUE.keys() & SWITCHES.keys()

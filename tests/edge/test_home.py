@@ -14,9 +14,9 @@ from firesteel.edge.files.home import (
     find_home,
     is_locked,
     lock,
-    need_disk,
+    require_disk_space,
+    writable_folder,
     write_text,
-    writing,
 )
 from firesteel.errors import HostNotReady
 
@@ -29,16 +29,16 @@ from firesteel.errors import HostNotReady
         ({"HOME": "/h"}, "/h/.local/share/firesteel"),
     ],
 )
-def test_where_home_is(environ: dict[str, str], root: str) -> None:
+def test_find_home(environ: dict[str, str], root: str) -> None:
     assert find_home(environ).root == Path(root)
 
 
-def test_files_are_written_whole(tmp_path: Path) -> None:
+def test_files_are_written_atomically(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "state.json"
     write_text(path, "one")
     write_text(path, "two")
     assert path.read_text() == "two"
-    assert [each.name for each in path.parent.iterdir()] == ["state.json"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["state.json"]
 
 
 def test_a_lock_held_elsewhere_is_seen(tmp_path: Path) -> None:
@@ -59,27 +59,27 @@ def test_a_lock_held_elsewhere_is_seen(tmp_path: Path) -> None:
     assert not is_locked(path)
 
 
-def test_a_full_disk_is_a_sentence_with_what_to_type(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_with_what_to_type(tmp_path: Path) -> None:
     with pytest.raises(HostNotReady, match="needs 8388608") as refused:
-        need_disk(tmp_path / "not" / "there", 2**63, "the model")
+        require_disk_space(tmp_path / "not" / "there", 2**63, "the model")
     assert "FIRESTEEL_HOME=" in refused.value.next
 
 
 @pytest.mark.parametrize(
-    ("number", "says"),
+    ("number", "message"),
     [(errno.ENOSPC, "is full"), (errno.EROFS, "cannot be written"), (errno.EACCES, "cannot be written")],
 )
-def test_errors_of_the_disk_become_sentences(tmp_path: Path, number: int, says: str) -> None:
-    with pytest.raises(HostNotReady, match=says), writing(tmp_path):
+def test_disk_errors_become_readable(tmp_path: Path, number: int, message: str) -> None:
+    with pytest.raises(HostNotReady, match=message), writable_folder(tmp_path):
         raise OSError(number, "no")
 
 
 def test_other_errors_pass(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="odd"), writing(tmp_path):
+    with pytest.raises(OSError, match="odd"), writable_folder(tmp_path):
         raise OSError(errno.EIO, "odd")
 
 
-def test_the_users_catalog_is_found(tmp_path: Path) -> None:
+def test_catalog_files(tmp_path: Path) -> None:
     home = Home(tmp_path)
     assert catalog_files(home) == []
     write_text(home.catalog / "recipes" / "mine.yaml", "model: x")

@@ -1,4 +1,4 @@
-"""Fetching from a real Hub on loopback: what is listed arrives, whole and right, or a sentence says why."""
+"""Fetching from a Hub server on loopback: files arrive complete and correct, or an error says why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.hub import cache, client
-from firesteel.edge.hub.cache import HubFile, Listing, Store
+from firesteel.edge.hub.cache import Store
+from firesteel.edge.hub.listing import HubFile, Listing, check_listing
 from firesteel.edge.hub.transfer import TransferProgress
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from tests.edge import hub_server
@@ -34,23 +35,23 @@ FILES = {
 
 @pytest.fixture
 def served() -> Iterator[hub_server.Hub]:
-    with hub_server.serving() as found:
-        found.add(NAME, dict(FILES))
-        yield found
+    with hub_server.serving() as hub:
+        hub.add(NAME, dict(FILES))
+        yield hub
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store", tmp_path / "notes")
+    return Store(tmp_path / "store", tmp_path / "records")
 
 
 async def _fetch(served: hub_server.Hub, store: Store, token: str | None = None) -> list[TransferProgress]:
-    at = client.Hub(served.url, token)
-    listing = await client.list_files(at, NAME, "main")
-    return [moved async for moved in client.fetch(at, store, listing, listing.files)]
+    hub = client.Hub(served.url, token)
+    listing = await client.list_files(hub, NAME, "main")
+    return [progress async for progress in client.fetch(hub, store, listing, listing.files)]
 
 
-def _place(store: Store, path: str) -> Path:
+def _path(store: Store, path: str) -> Path:
     return store.snapshot(NAME, COMMIT) / path
 
 
@@ -68,17 +69,17 @@ def _place(store: Store, path: str) -> Path:
         ({"HOME": "/u"}, "/u/.cache/huggingface/hub"),
     ],
 )
-def test_which_store(environ: dict[str, str], root: str) -> None:
+def test_find_store(environ: dict[str, str], root: str) -> None:
     assert cache.find_store(Home(Path("/fs")), environ).root == Path(root)
     if "FIRESTEEL_HOME" in environ:
         return
-    words = [sys.executable, "-c", "from huggingface_hub.constants import HF_HUB_CACHE as c; print(c)"]
-    theirs = subprocess.run(words, env=environ, capture_output=True, text=True, check=True).stdout.strip()
+    argv = [sys.executable, "-c", "from huggingface_hub.constants import HF_HUB_CACHE as c; print(c)"]
+    theirs = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True).stdout.strip()
     assert theirs == root
 
 
 @pytest.mark.parametrize("name", ["org", "../etc/x", "a/b/c", "org/..", "a--b/c", "org/na me", "/a/b", ""])
-def test_a_name_that_is_no_repository_becomes_no_folder(store: Store, name: str) -> None:
+def test_a_name_that_is_not_a_repository_has_no_folder(store: Store, name: str) -> None:
     with pytest.raises(UsageError):
         store.folder(name)
 
@@ -93,21 +94,21 @@ def test_a_name_that_is_no_repository_becomes_no_folder(store: Store, name: str)
     ],
     ids=lambda path: ascii(path[:20]),
 )
-def test_a_listed_path_that_leads_out_or_fits_on_no_disk_is_refused(path: str) -> None:
-    with pytest.raises(FiresteelError, match="cannot be kept") as caught:
-        cache.check_listing(Listing(NAME, COMMIT, (HubFile(path, 1, "0" * 40),)))
+def test_an_unsafe_or_too_long_path_is_refused(path: str) -> None:
+    with pytest.raises(FiresteelError, match="cannot be stored") as caught:
+        check_listing(Listing(NAME, COMMIT, (HubFile(path, 1, "0" * 40),)))
     assert caught.value.what.isprintable() and len(caught.value.what) < 1000 and caught.value.next
 
 
 @pytest.mark.parametrize(
     "path", ["a" * 255, "é" * 127, "..a", ".gitattributes", "a b/重み.txt", "a/" * 500 + "b"]
 )
-def test_a_listed_path_that_is_only_unusual_is_kept(store: Store, path: str) -> None:
+def test_an_unusual_path_is_accepted(store: Store, path: str) -> None:
     file = HubFile(path, 1, "0" * 40)
     listing = Listing(NAME, COMMIT, (file,))
-    cache.check_listing(listing)
+    check_listing(listing)
     cache.link(store, listing, file)
-    assert store.place(listing, file).is_symlink()
+    assert store.path(listing, file).is_symlink()
 
 
 @pytest.mark.parametrize(
@@ -117,16 +118,16 @@ def test_a_listed_path_that_is_only_unusual_is_kept(store: Store, path: str) -> 
         (HubFile("a", 1, "0" * 40), HubFile("a/b/c", 1, "1" * 40)),
         (HubFile("a", 1, "0" * 40), HubFile("b", 2, "0" * 40)),
     ],
-    ids=["one place", "a file and a folder", "one digest and two lengths"],
+    ids=["same path", "a file and a folder", "one digest and two sizes"],
 )
-def test_listed_files_that_cannot_both_be_kept(two: tuple[HubFile, HubFile]) -> None:
+def test_conflicting_files_are_refused(two: tuple[HubFile, HubFile]) -> None:
     between = HubFile("a!", 1, "2" * 40), HubFile("a.b", 1, "3" * 40)
     for files in ((*two, *between), (*between, *two[::-1])):
-        with pytest.raises(FiresteelError, match="cannot be kept"):
-            cache.check_listing(Listing(NAME, COMMIT, files))
+        with pytest.raises(FiresteelError, match="cannot be stored"):
+            check_listing(Listing(NAME, COMMIT, files))
 
 
-async def test_a_name_that_fits_on_no_disk_is_a_sentence_before_a_byte(
+async def test_a_name_that_is_too_long_is_refused_before_the_fetch(
     served: hub_server.Hub, store: Store
 ) -> None:
     served.repositories[NAME].files["a" * 300] = b"x"
@@ -135,21 +136,21 @@ async def test_a_name_that_fits_on_no_disk_is_a_sentence_before_a_byte(
     assert served.sent_bytes == 0 and not store.root.exists()
 
 
-def test_a_link_that_cannot_be_made_leaves_nothing_behind(store: Store) -> None:
+def test_a_link_that_cannot_be_created_leaves_nothing_behind(store: Store) -> None:
     file = HubFile("config.json", 1, "0" * 40)
     listing = Listing(NAME, COMMIT, (file,))
-    (store.place(listing, file) / "in the way").mkdir(parents=True)
-    with pytest.raises(HostNotReady, match=r"config\.json cannot be made"):
+    (store.path(listing, file) / "in the way").mkdir(parents=True)
+    with pytest.raises(HostNotReady, match=r"config\.json cannot be created"):
         cache.link(store, listing, file)
-    assert list(store.snapshot(NAME, COMMIT).iterdir()) == [store.place(listing, file)]
+    assert list(store.snapshot(NAME, COMMIT).iterdir()) == [store.path(listing, file)]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"files": 3}', '{"files": [{"path": 1}]}', "[" * 100_000])
-def test_a_broken_note_is_no_note(store: Store, text: str) -> None:
-    note = store.notes / "models--org--model" / f"{COMMIT}.json"
-    note.parent.mkdir(parents=True)
-    note.write_text(text)
-    assert cache.noted(store, NAME, COMMIT) is None
+def test_a_damaged_record_is_ignored(store: Store, text: str) -> None:
+    record = store.records / "models--org--model" / f"{COMMIT}.json"
+    record.parent.mkdir(parents=True)
+    record.write_text(text)
+    assert cache.cached_listing(store, NAME, COMMIT) is None
 
 
 # --- fetching ---
@@ -159,10 +160,10 @@ async def test_files_arrive_where_huggingface_hub_looks_for_them(
     served: hub_server.Hub, store: Store
 ) -> None:
     served.page_files = 2
-    moved = await _fetch(served, store)
-    assert moved[-1].done_bytes == moved[-1].total_bytes == sum(map(len, FILES.values()))
+    progress = await _fetch(served, store)
+    assert progress[-1].done_bytes == progress[-1].total_bytes == sum(map(len, FILES.values()))
     listing = await client.list_files(client.Hub(served.url), NAME, "main")
-    cache.write_note(store, listing, "main")
+    cache.save_listing(store, listing, "main")
     program = f"""
 from huggingface_hub import hf_hub_download, snapshot_download
 for path in {list(FILES)!r}:
@@ -170,40 +171,41 @@ for path in {list(FILES)!r}:
 print(snapshot_download({NAME!r}, cache_dir={str(store.root)!r}))
 """
     env = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    said = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
     ).stdout.split()
-    assert [Path(path).read_bytes() for path in said[:-1]] == list(FILES.values())
-    assert said[-1] == str(store.snapshot(NAME, COMMIT))
+    assert [Path(path).read_bytes() for path in printed[:-1]] == list(FILES.values())
+    assert printed[-1] == str(store.snapshot(NAME, COMMIT))
 
 
-async def test_what_huggingface_hub_fetched_is_used(served: hub_server.Hub, store: Store) -> None:
-    words = f"from huggingface_hub import snapshot_download as s; s({NAME!r}, cache_dir={str(store.root)!r})"
-    subprocess.run([sys.executable, "-c", words], env={**os.environ, **served.environ()}, check=True)
+async def test_files_that_huggingface_hub_fetched_are_used(served: hub_server.Hub, store: Store) -> None:
+    folder = str(store.root)
+    program = f"from huggingface_hub import snapshot_download as s; s({NAME!r}, cache_dir={folder!r})"
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, **served.environ()}, check=True)
     served.forget()
-    listing = cache.noted(store, NAME, "main")
+    listing = cache.cached_listing(store, NAME, "main")
     assert listing is not None and listing.commit == COMMIT
-    assert all(cache.is_there(store, listing, file) for file in listing.files)
+    assert all(cache.is_present(store, listing, file) for file in listing.files)
     assert {file.path: file.bytes for file in listing.files} == {k: len(v) for k, v in FILES.items()}
-    found = [each async for each in client.find_wrong(store, listing, listing.files)]
-    assert found[-1] == () and served.log == []
+    results = [result async for result in client.verify_files(store, listing, listing.files)]
+    assert results[-1] == () and served.log == []
 
 
-async def test_a_broken_connection_is_gone_on_with(served: hub_server.Hub, store: Store) -> None:
+async def test_a_broken_connection_is_resumed(served: hub_server.Hub, store: Store) -> None:
     served.repositories[NAME].trouble["model.safetensors"] = Trouble(breaks_after=2_200_000)
     await _fetch(served, store)
-    assert _place(store, "model.safetensors").read_bytes() == WEIGHTS
-    assert served.sent["model.safetensors"] < len(WEIGHTS) + 2**20  # a piece at most is fetched twice
+    assert _path(store, "model.safetensors").read_bytes() == WEIGHTS
+    assert served.sent["model.safetensors"] < len(WEIGHTS) + 2**20  # at most one piece is fetched twice
 
 
 async def test_a_server_without_ranges_starts_over(served: hub_server.Hub, store: Store) -> None:
     served.repositories[NAME].trouble["model.safetensors"] = Trouble(breaks_after=2_200_000, no_ranges=True)
-    moved = await _fetch(served, store)
-    assert _place(store, "model.safetensors").read_bytes() == WEIGHTS
-    assert moved[-1].done_bytes == moved[-1].total_bytes
+    progress = await _fetch(served, store)
+    assert _path(store, "model.safetensors").read_bytes() == WEIGHTS
+    assert progress[-1].done_bytes == progress[-1].total_bytes
 
 
-async def test_a_part_from_before_is_not_fetched_again(served: hub_server.Hub, store: Store) -> None:
+async def test_an_earlier_part_is_not_fetched_again(served: hub_server.Hub, store: Store) -> None:
     listing = await client.list_files(client.Hub(served.url), NAME, "main")
     file = next(file for file in listing.files if file.path == "model.safetensors")
     part = store.part(NAME, file)
@@ -211,11 +213,11 @@ async def test_a_part_from_before_is_not_fetched_again(served: hub_server.Hub, s
     part.write_bytes(WEIGHTS[:2_500_000])
     await _fetch(served, store)
     assert served.sent["model.safetensors"] == 500_000
-    assert _place(store, "model.safetensors").read_bytes() == WEIGHTS and not part.exists()
+    assert _path(store, "model.safetensors").read_bytes() == WEIGHTS and not part.exists()
 
 
 @pytest.mark.parametrize("part", [b"y" * 2_500_000, b"y" * 3_000_000, b"y" * 3_500_000])
-async def test_a_part_with_other_bytes_is_thrown_away(
+async def test_a_part_with_wrong_bytes_is_discarded(
     served: hub_server.Hub, store: Store, part: bytes
 ) -> None:
     listing = await client.list_files(client.Hub(served.url), NAME, "main")
@@ -224,7 +226,7 @@ async def test_a_part_with_other_bytes_is_thrown_away(
     path.parent.mkdir(parents=True)
     path.write_bytes(part)
     await _fetch(served, store)
-    assert _place(store, "model.safetensors").read_bytes() == WEIGHTS
+    assert _path(store, "model.safetensors").read_bytes() == WEIGHTS
 
 
 @pytest.mark.parametrize("path", ["model.safetensors", "config.json"])
@@ -235,31 +237,31 @@ async def test_wrong_bytes_are_fetched_again(
     wrong = b"z" * (len(FILES[path]) + longer)
     served.repositories[NAME].trouble[path] = Trouble(instead=wrong)
     await _fetch(served, store)
-    assert _place(store, path).read_bytes() == FILES[path]
+    assert _path(store, path).read_bytes() == FILES[path]
 
 
-async def test_wrong_bytes_for_ever_are_a_sentence(served: hub_server.Hub, store: Store) -> None:
+async def test_wrong_bytes_every_time_are_an_error(served: hub_server.Hub, store: Store) -> None:
     wrong = b"z" * len(WEIGHTS)
-    served.repositories[NAME].trouble["model.safetensors"] = Trouble(instead=wrong, for_ever=True)
-    with pytest.raises(FiresteelError, match="other bytes than the Hub lists"):
+    served.repositories[NAME].trouble["model.safetensors"] = Trouble(instead=wrong, every_time=True)
+    with pytest.raises(FiresteelError, match="a digest other than the Hub lists"):
         await _fetch(served, store)
-    assert not _place(store, "model.safetensors").exists()
+    assert not _path(store, "model.safetensors").exists()
     assert served.sent["model.safetensors"] == 2 * len(WEIGHTS)
 
 
 async def test_a_corrupted_file_is_found(served: hub_server.Hub, store: Store) -> None:
     await _fetch(served, store)
     listing = await client.list_files(client.Hub(served.url), NAME, "main")
-    cache.note_checked(store, listing, listing.files)
-    assert all(cache.is_checked(store, listing, file) for file in listing.files)
-    blob = _place(store, "model.safetensors").resolve()
+    cache.mark_verified(store, listing, listing.files)
+    assert all(cache.is_verified(store, listing, file) for file in listing.files)
+    blob = _path(store, "model.safetensors").resolve()
     with blob.open("r+b") as file:
         file.seek(1000)
         file.write(b"\0\0\0")
-    unread = [file for file in listing.files if not cache.is_checked(store, listing, file)]
+    unread = [file for file in listing.files if not cache.is_verified(store, listing, file)]
     assert [file.path for file in unread] == ["model.safetensors"]
-    found = [each async for each in client.find_wrong(store, listing, unread)]
-    assert found[-1] == tuple(unread)
+    results = [result async for result in client.verify_files(store, listing, unread)]
+    assert results[-1] == tuple(unread)
 
 
 async def test_the_same_bytes_in_another_commit_are_not_fetched(served: hub_server.Hub, store: Store) -> None:
@@ -276,18 +278,18 @@ async def test_the_same_bytes_under_many_names_are_fetched_once(served: hub_serv
     same = {f"{folder}model.safetensors": WEIGHTS for folder in ("", "sub/", "sub/again/", "other/")}
     files = {**same, "a/__init__.py": b"", "b/__init__.py": b"", "config.json": b"{}", "copy.json": b"{}"}
     served.add(NAME, files, trouble=dict.fromkeys(same, slow))
-    moved = await _fetch(served, store)
-    assert {path: _place(store, path).read_bytes() for path in files} == files
+    progress = await _fetch(served, store)
+    assert {path: _path(store, path).read_bytes() for path in files} == files
     assert served.sent_bytes == len(WEIGHTS) + len(b"{}")
-    assert moved[-1].done_bytes == moved[-1].total_bytes == len(WEIGHTS) + len(b"{}")
+    assert progress[-1].done_bytes == progress[-1].total_bytes == len(WEIGHTS) + len(b"{}")
     assert not list(store.folder(NAME).rglob(f"*{cache.PART}"))
 
 
-async def test_whoever_stops_waiting_stops_the_fetch(served: hub_server.Hub, store: Store) -> None:
+async def test_a_fetch_stops_with_its_reader(served: hub_server.Hub, store: Store) -> None:
     served.repositories[NAME].trouble["model.safetensors"] = Trouble(bytes_per_s=1_000_000)
-    at = client.Hub(served.url)
-    listing = await client.list_files(at, NAME, "main")
-    fetching = client.fetch(at, store, listing, listing.files)
+    hub = client.Hub(served.url)
+    listing = await client.list_files(hub, NAME, "main")
+    fetching = client.fetch(hub, store, listing, listing.files)
     first = await anext(fetching)
     assert isinstance(fetching, AsyncGenerator)
     await fetching.aclose()
@@ -304,15 +306,15 @@ def test_progress_says_rate_and_what_is_left() -> None:
     assert str(TransferProgress(0, 3 * 2**30)) == "0 B of 3.0 GiB"
 
 
-async def test_a_snapshot_is_held_when_nothing_is_missing(served: hub_server.Hub, store: Store) -> None:
-    assert cache.held(store, NAME) is None
+async def test_a_complete_snapshot_is_local(served: hub_server.Hub, store: Store) -> None:
+    assert cache.local_snapshot(store, NAME) is None
     await _fetch(served, store)
-    assert cache.held(store, NAME) is None  # no branch says so yet
+    assert cache.local_snapshot(store, NAME) is None  # no branch points to it yet
     listing = await client.list_files(client.Hub(served.url), NAME, "main")
-    cache.write_note(store, listing, "main")
-    assert cache.held(store, NAME) == store.snapshot(NAME, COMMIT)
-    _place(store, "model.safetensors").unlink()
-    assert cache.held(store, NAME) is None
+    cache.save_listing(store, listing, "main")
+    assert cache.local_snapshot(store, NAME) == store.snapshot(NAME, COMMIT)
+    _path(store, "model.safetensors").unlink()
+    assert cache.local_snapshot(store, NAME) is None
 
 
 # --- tokens and refusals ---
@@ -321,16 +323,16 @@ async def test_a_snapshot_is_held_when_nothing_is_missing(served: hub_server.Hub
 async def test_the_token_goes_to_the_hub_alone(served: hub_server.Hub, store: Store) -> None:
     served.repositories[NAME].gated, served.repositories[NAME].readers = True, (TOKEN,)
     await _fetch(served, store, TOKEN)
-    assert {asked.token for asked in served.log if asked.at_store} == {None}
-    assert {asked.token for asked in served.log if not asked.at_store} == {TOKEN}
+    assert {request.token for request in served.log if request.at_store} == {None}
+    assert {request.token for request in served.log if not request.at_store} == {TOKEN}
     assert TOKEN not in repr(client.Hub(served.url, TOKEN))
 
 
 async def _refusal(served: hub_server.Hub, token: str | None, name: str, revision: str) -> FiresteelError:
-    at = client.Hub(served.url, token)
+    hub = client.Hub(served.url, token)
     with pytest.raises(FiresteelError) as caught:
-        listing = await client.list_files(at, name, revision)
-        await client.need_access(at, listing, listing.files[0])
+        listing = await client.list_files(hub, name, revision)
+        await client.require_access(hub, listing, listing.files[0])
     for text in (caught.value.what, caught.value.next):
         assert TOKEN not in text and SIGNED not in text
     return caught.value
@@ -350,41 +352,41 @@ async def test_refusals_say_what_to_type(served: hub_server.Hub) -> None:
 
 
 async def test_a_file_that_is_gone_is_named(served: hub_server.Hub, store: Store) -> None:
-    at = client.Hub(served.url)
-    listing = await client.list_files(at, NAME, "main")
+    hub = client.Hub(served.url)
+    listing = await client.list_files(hub, NAME, "main")
     del served.repositories[NAME].files["config.json"]
     with pytest.raises(FiresteelError, match=r"no file config\.json"):
-        _ = [moved async for moved in client.fetch(at, store, listing, listing.files)]
+        _ = [progress async for progress in client.fetch(hub, store, listing, listing.files)]
 
 
-async def test_nobody_there() -> None:
+async def test_no_server() -> None:
     with pytest.raises(FiresteelError, match="cannot be reached"):
         await client.list_files(client.Hub("http://127.0.0.1:9"), NAME, "main")
 
 
-async def test_something_else_at_the_address(served: hub_server.Hub) -> None:
+async def test_another_server_at_the_address(served: hub_server.Hub) -> None:
     with pytest.raises(FiresteelError):
         await client.list_files(client.Hub(f"{served.url}/elsewhere"), NAME, "main")
 
 
 def test_an_endpoint_with_a_password_is_not_shown() -> None:
-    found = client.find_hub({"HF_ENDPOINT": "https://me:secret@mirror.example:8443/", "HF_TOKEN": TOKEN})
-    assert found.page == "https://mirror.example:8443"
+    hub = client.find_hub({"HF_ENDPOINT": "https://me:secret@mirror.example:8443/", "HF_TOKEN": TOKEN})
+    assert hub.page == "https://mirror.example:8443"
     with pytest.raises(UsageError):
         client.find_hub({"HF_ENDPOINT": "file:///etc/passwd"})
 
 
-# --- may we ---
+# --- checks before a fetch ---
 
 
-def test_no_room_says_so_before_a_byte(store: Store) -> None:
+def test_a_full_disk_is_found_before_the_fetch(store: Store) -> None:
     with pytest.raises(HostNotReady, match=r"needs 8192\.0 TiB more") as caught:
-        cache.need_room(store, 2**53, NAME)
+        cache.require_space(store, 2**53, NAME)
     assert "HF_HOME" in caught.value.next
 
 
 def test_folders_of_another_user_are_noticed() -> None:
-    """A container that ran as root left them: asked as `nobody`, who may not write there."""
+    """A container that ran as root left them; we run as `nobody`, who may not write there."""
     if os.geteuid() != 0:
         pytest.skip("only root can make files of another user")
     with TemporaryDirectory() as root:
@@ -394,21 +396,21 @@ def test_folders_of_another_user_are_noticed() -> None:
         program = f"""
 import os
 from pathlib import Path
-from firesteel.edge import hub_store
+from firesteel.edge.hub import cache
 from firesteel.errors import HostNotReady
 os.setgid(65534); os.setuid(65534)
 try:
-    hub_store.need_own(hub_store.Store(Path({root!r}), Path('/n')), {NAME!r})
+    cache.require_permission(cache.Store(Path({root!r}), Path('/n')), {NAME!r})
 except HostNotReady as error:
     print(error.what); print(error.next)
 """
-        words = [sys.executable, "-c", program]
-        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
-        assert "belongs to root: a container that ran as root left it" in said[0]
-        assert said[1] == f"sudo chown -R 65534:65534 {folder}"
+        argv = [sys.executable, "-c", program]
+        lines = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert "belongs to root: a container that ran as root left it" in lines[0]
+        assert lines[1] == f"sudo chown -R 65534:65534 {folder}"
 
 
 def test_own_folders_are_fine(store: Store) -> None:
-    cache.need_own(store, NAME)
+    cache.require_permission(store, NAME)
     (store.folder(NAME) / "blobs").mkdir(parents=True)
-    cache.need_own(store, NAME)
+    cache.require_permission(store, NAME)

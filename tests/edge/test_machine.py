@@ -21,9 +21,9 @@ def test_read_bandwidth_is_in_the_range_of_real_memory() -> None:
 
 def test_bandwidth_is_the_best_of_a_few_measurements(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    seen = [bandwidth(home, 1) for _ in range(7)]
-    assert seen == sorted(seen) and seen[-1] == seen[-2]
-    kept = home.root / "bandwidth.json"
-    kept.write_text("broken")
+    results = [bandwidth(home, 1) for _ in range(7)]
+    assert results == sorted(results) and results[-1] == results[-2]
+    saved = home.root / "bandwidth.json"
+    saved.write_text("broken")
     assert bandwidth(home, 1) > 0
-    assert "boot" in kept.read_text()
+    assert "boot" in saved.read_text()

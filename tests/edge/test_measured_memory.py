@@ -1,4 +1,4 @@
-"""`realised.json`: what a start wrote is read again; what somebody else wrote is not believed."""
+"""`measured_memory.json`: rows that a start wrote are read back; anything else is ignored."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from firesteel.edge.files.home import Home
-from firesteel.edge.files.measured_memory import read_measured_memory, remember
+from firesteel.edge.files.measured_memory import read_measured_memory, save_measured_memory
 from firesteel.planner import MeasuredMemory
 
 GOOD = MeasuredMemory("a" * 32, "vllm", "0.24.0", 5 * 2**30, "2026-11-15", 2**30, 2**29, 1000, 2**30, 2**29)
-BARE = MeasuredMemory("b" * 32, "llamacpp", None, 2**20, "2026-11-14")
+MINIMAL = MeasuredMemory("b" * 32, "llamacpp", None, 2**20, "2026-11-14")
 
 
 @pytest.fixture
@@ -23,24 +23,34 @@ def home(tmp_path: Path) -> Home:
 
 
 def write(home: Home, text: str) -> None:
-    (home.root / "realised.json").write_text(text)
+    (home.root / "measured_memory.json").write_text(text)
 
 
-def test_what_is_remembered_is_read_again(home: Home) -> None:
+def test_saved_rows_are_read_back(home: Home) -> None:
     assert read_measured_memory(home) == {}
-    for each in (GOOD, BARE):
-        remember(home, each)
-    assert read_measured_memory(home) == {GOOD.key: GOOD, BARE.key: BARE}
+    for row in (GOOD, MINIMAL):
+        save_measured_memory(home, row)
+    assert read_measured_memory(home) == {GOOD.key: GOOD, MINIMAL.key: MINIMAL}
+
+
+def test_the_file_of_an_older_firesteel_is_read_until_there_is_a_new_one(home: Home) -> None:
+    (home.root / "realised.json").write_text(json.dumps([asdict(GOOD)]))
+    assert read_measured_memory(home) == {GOOD.key: GOOD}
+    save_measured_memory(home, MINIMAL)
+    assert read_measured_memory(home) == {GOOD.key: GOOD, MINIMAL.key: MINIMAL}
+    assert len(json.loads((home.root / "measured_memory.json").read_text())) == 2
+    write(home, "[]")
+    assert read_measured_memory(home) == {}, "the old file is not read any more"
 
 
 def test_rows_of_an_earlier_release_are_read(home: Home) -> None:
     old = {
         key: value
-        for key, value in asdict(BARE).items()
+        for key, value in asdict(MINIMAL).items()
         if key not in ("checkpoint_bytes", "planned_kv_bytes")
     }
     write(home, json.dumps([old]))
-    assert read_measured_memory(home) == {BARE.key: BARE}
+    assert read_measured_memory(home) == {MINIMAL.key: MINIMAL}
 
 
 @pytest.mark.parametrize(
@@ -75,43 +85,43 @@ def test_rows_of_an_earlier_release_are_read(home: Home) -> None:
         {"more": 1},
     ],
 )
-def test_one_bad_row_takes_no_other_with_it(home: Home, wrong: dict[str, object]) -> None:
-    write(home, json.dumps([{**asdict(GOOD), **wrong}, asdict(BARE), "no row", None, [], {}]))
-    assert read_measured_memory(home) == {BARE.key: BARE}
-    remember(home, GOOD)
-    assert read_measured_memory(home) == {BARE.key: BARE, GOOD.key: GOOD}
+def test_one_bad_row_does_not_spoil_the_others(home: Home, wrong: dict[str, object]) -> None:
+    write(home, json.dumps([{**asdict(GOOD), **wrong}, asdict(MINIMAL), "no row", None, [], {}]))
+    assert read_measured_memory(home) == {MINIMAL.key: MINIMAL}
+    save_measured_memory(home, GOOD)
+    assert read_measured_memory(home) == {MINIMAL.key: MINIMAL, GOOD.key: GOOD}
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "{", "null", "5", '{"key": 1}', "[" * 100_000, "[" + " " * 2**20 + "]", "[" + "9" * 5000 + "]"],
 )
-def test_what_is_no_list_of_rows_is_none(home: Home, text: str) -> None:
+def test_what_is_not_a_list_of_rows_is_ignored(home: Home, text: str) -> None:
     write(home, text)
     assert read_measured_memory(home) == {}
-    remember(home, GOOD)
+    save_measured_memory(home, GOOD)
     assert read_measured_memory(home) == {GOOD.key: GOOD}
 
 
-def test_bytes_that_are_no_text_are_none(home: Home) -> None:
-    (home.root / "realised.json").write_bytes(b"\xff\xfe[")
+def test_bytes_that_are_not_text_are_ignored(home: Home) -> None:
+    (home.root / "measured_memory.json").write_bytes(b"\xff\xfe[")
     assert read_measured_memory(home) == {}
 
 
-def test_a_pipe_holds_nobody_up(home: Home) -> None:
-    os.mkfifo(home.root / "realised.json")
+def test_a_pipe_does_not_block(home: Home) -> None:
+    os.mkfifo(home.root / "measured_memory.json")
     assert read_measured_memory(home) == {}
 
 
 def test_an_endless_file_is_not_read_to_its_end(home: Home) -> None:
-    with (home.root / "realised.json").open("wb") as file:
+    with (home.root / "measured_memory.json").open("wb") as file:
         file.write(json.dumps([asdict(GOOD)]).encode())
         file.truncate(2**36)  # sparse: it takes no disk, and would take all memory
     assert read_measured_memory(home) == {}
 
 
-def test_the_oldest_are_forgotten(home: Home) -> None:
-    write(home, json.dumps([{**asdict(BARE), "key": f"{number:032x}"} for number in range(100)]))
-    remember(home, GOOD)
-    found = read_measured_memory(home)
-    assert len(found) == 100 and GOOD.key in found and f"{0:032x}" not in found
+def test_the_oldest_rows_are_dropped(home: Home) -> None:
+    write(home, json.dumps([{**asdict(MINIMAL), "key": f"{number:032x}"} for number in range(100)]))
+    save_measured_memory(home, GOOD)
+    rows = read_measured_memory(home)
+    assert len(rows) == 100 and GOOD.key in rows and f"{0:032x}" not in rows

@@ -12,7 +12,7 @@ import pytest
 
 from firesteel.edge.host import nvidia_smi
 from firesteel.edge.host.kernel_log import KernelLog
-from firesteel.edge.host.memory import Evicted, evict, gpu_users, sample, shm
+from firesteel.edge.host.memory import Evicted, evict, gpu_processes, sample, shm
 from firesteel.facts import GpuProcess
 from firesteel.units import KIB, MIB
 
@@ -23,7 +23,7 @@ NO_MEMORY = (
 
 
 def program(folder: Path, name: str, text: str) -> None:
-    """A pretend program that stands first on PATH."""
+    """A fake program that comes first on PATH."""
     path = folder / name
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
@@ -53,33 +53,32 @@ def test_the_kernels_log_tells_what_came_since(tmp_path: Path, monkeypatch: pyte
     kmsg.write_text(f"3,1,1,-;{NO_MEMORY}\n")
     log = KernelLog()
     try:
-        assert log.is_readable and log.news() == ()
+        assert log.new_events() == ()
         with kmsg.open("a") as kernel:
             kernel.write(f"6,2,2,-;eth0: up\n3,3,3,-;{NO_MEMORY}\n3,4,4,-;NVRM: nvCheckOk")
-        events = log.news()
+        events = log.new_events()
         assert events is not None and [event.kind for event in events] == ["no-memory"]
         with kmsg.open("a") as kernel:
             kernel.write("FailedNoLog: Out of memory [NV_ERR_NO_MEMORY]\n")
-        events = log.news()
+        events = log.new_events()
         assert events is not None and [event.kind for event in events] == ["no-memory"], (
             "a line in two halves"
         )
-        assert log.news() == ()
+        assert log.new_events() == ()
     finally:
         log.close()
-    assert log.news() is None
+    assert log.new_events() is None
 
 
 def test_a_log_that_cannot_be_read_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("firesteel.edge.host.kernel_log.machine_file", lambda name: tmp_path / name)
     monkeypatch.setenv("PATH", str(tmp_path))
     log = KernelLog()
-    assert not log.is_readable
     assert sample(log).kernel is None
 
 
 def test_the_journal_is_read_where_kmsg_may_not_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pretend journalctl: an old line when asked for the last, a new one when followed."""
+    """A fake journalctl: an old line for `--lines=1`, a new one for `--follow`."""
     monkeypatch.setattr("firesteel.edge.host.kernel_log.machine_file", lambda name: tmp_path / name)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     new, shown = tmp_path / "new", tmp_path / "shown"
@@ -91,30 +90,27 @@ def test_the_journal_is_read_where_kmsg_may_not_be(tmp_path: Path, monkeypatch: 
     )
     log = KernelLog()
     try:
-        assert log.is_readable
         deadline = time.monotonic() + 10
         while not shown.exists():
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        events = log.news()
+        events = log.new_events()
         assert events is not None and [event.kind for event in events] == ["no-memory"]
     finally:
         log.close()
 
 
-def test_a_journal_that_shows_nothing_is_not_ours_to_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_journal_is_not_ours_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("firesteel.edge.host.kernel_log.machine_file", lambda name: tmp_path / name)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     program(tmp_path, "journalctl", "exit 0")
-    assert not KernelLog().is_readable
+    assert KernelLog().new_events() is None
 
 
 def cached_bytes(path: Path) -> int:
-    """By util-linux's own tool."""
-    words = ["fincore", "--bytes", "--noheadings", "--output", "RES", str(path)]
-    return int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    """As util-linux's own tool counts them."""
+    argv = ["fincore", "--bytes", "--noheadings", "--output", "RES", str(path)]
+    return int(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
 
 
 @pytest.fixture
@@ -129,14 +125,14 @@ def written(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(shutil.which("fincore") is None, reason="needs fincore of util-linux")
-def test_evicting_a_file_takes_it_out_of_the_page_cache(written: Path) -> None:
+def test_evict_drops_a_file_from_the_page_cache(written: Path) -> None:
     before = cached_bytes(written)
     if before != 8 * MIB:
         pytest.skip("this file system keeps no page cache")
-    done = evict([written])
+    evicted = evict([written])
     assert cached_bytes(written) == 0
-    assert done.files == 1
-    assert done.bytes in (8 * MIB, None), "None on kernels before 6.5"
+    assert evicted.files == 1
+    assert evicted.bytes in (8 * MIB, None), "None on kernels before 6.5"
     assert written.read_bytes()[:MIB] == written.read_bytes()[MIB : 2 * MIB], "and it is still there"
 
 
@@ -147,18 +143,18 @@ def test_a_file_with_several_names_counts_once(written: Path, tmp_path: Path) ->
     assert evict([written, tmp_path / "link", tmp_path / "hard"]).files == 1
 
 
-def test_what_cannot_be_evicted_is_left(tmp_path: Path) -> None:
+def test_what_cannot_be_evicted_is_skipped(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert evict([tmp_path, tmp_path / "nothing", tmp_path / "pipe"]) == Evicted(0, 0)
 
 
 def test_shared_memory_has_a_size() -> None:
-    seen = shm()
-    assert seen is None or 0 <= seen.used_bytes <= seen.total_bytes
+    size = shm()
+    assert size is None or 0 <= size.used_bytes <= size.total_bytes
 
 
 @pytest.mark.parametrize(
-    ("says", "users"),
+    ("script", "processes"),
     [
         ("echo '4242, VLLM::EngineCore, 80123 MiB'", (GpuProcess(4242, "VLLM::EngineCore", 80123 * MIB),)),
         ("echo '4242, python3, [N/A]'", (GpuProcess(4242, "python3"),)),
@@ -166,29 +162,29 @@ def test_shared_memory_has_a_size() -> None:
         ("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", None),
     ],
 )
-def test_gpu_users(
-    says: str, users: tuple[GpuProcess, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_gpu_processes(
+    script: str, processes: tuple[GpuProcess, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    program(tmp_path, "nvidia-smi", says)
-    assert gpu_users() == users
+    program(tmp_path, "nvidia-smi", script)
+    assert gpu_processes() == processes
 
 
 def test_no_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert gpu_users() is None
+    assert gpu_processes() is None
 
 
-def test_an_nvidia_smi_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_nvidia_smi_that_hangs_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(nvidia_smi, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(nvidia_smi, "_TIMEOUT_S", 0.1)
     program(tmp_path, "nvidia-smi", "exec sleep 30")
     start = time.monotonic()
-    assert gpu_users() is None
+    assert gpu_processes() is None
     assert time.monotonic() - start < 20
 
 
 def test_sizes_are_bytes(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 4 kB\nMemFree: 1 kB\nMemAvailable: 2 kB\n")
-    seen = sample(proc=tmp_path).memory
-    assert seen is not None and seen.available_bytes == 2 * KIB
+    memory = sample(proc=tmp_path).memory
+    assert memory is not None and memory.available_bytes == 2 * KIB

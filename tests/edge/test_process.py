@@ -1,4 +1,4 @@
-"""Processes that outlive whoever started them."""
+"""Processes that outlive their parent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from firesteel.edge.host import process
 
 
-def test_a_detached_process_gets_nothing_of_ours(tmp_path: Path) -> None:
-    """Whoever reads from a pipe until its end must not wait for a keeper."""
+def test_a_detached_process_inherits_no_open_files(tmp_path: Path) -> None:
+    """Whoever reads a pipe to its end must not wait for a supervisor."""
     reads, writes = os.pipe()
     os.set_inheritable(writes, True)
     ready = tmp_path / "ready"
@@ -25,8 +25,8 @@ def test_a_detached_process_gets_nothing_of_ours(tmp_path: Path) -> None:
                 break
             time.sleep(0.05)
         assert ready.exists(), (tmp_path / "log").read_text()
-        held = {each.name: str(each.readlink()) for each in Path(f"/proc/{number}/fd").iterdir()}
-        assert held == {"0": "/dev/null", "1": str(tmp_path / "log"), "2": str(tmp_path / "log")}
+        files = {entry.name: str(entry.readlink()) for entry in Path(f"/proc/{number}/fd").iterdir()}
+        assert files == {"0": "/dev/null", "1": str(tmp_path / "log"), "2": str(tmp_path / "log")}
         os.set_blocking(reads, False)
         assert os.read(reads, 1) == b"", "nobody holds the other end"
     finally:

@@ -39,7 +39,7 @@ def test_paths_in_an_sdist_lose_their_first_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read", [read_wheel, read_sdist])
-def test_what_is_no_archive_is_a_sentence(
+def test_what_is_not_an_archive_is_refused(
     tmp_path: Path, read: Callable[[Path, Callable[[str], bool]], dict[str, str]]
 ) -> None:
     path = tmp_path / "page.whl"
@@ -48,20 +48,20 @@ def test_what_is_no_archive_is_a_sentence(
         read(path, is_python)
 
 
-def test_what_was_learned_is_kept_and_found_again(tmp_path: Path) -> None:
+def test_learned_releases_are_saved_and_read_back(tmp_path: Path) -> None:
     home = Home(tmp_path)
     mine = Schema("vllm", "0.99.0", {"port": Flag("port", Value("int"))})
     path = learned_engines.save_schema(home, mine)
     assert path == tmp_path / "engines-data/vllm/0.99.0.json"
-    books = learned_engines.books(home, "vllm")
-    assert known_versions("vllm", books)[-1] == "0.99.0"
-    assert find_schema("vllm", "0.99.0", books) == mine
-    assert learned_engines.books(home, "sglang") == ()
+    releases = learned_engines.learned_releases(home, "vllm")
+    assert known_versions("vllm", releases)[-1] == "0.99.0"
+    assert find_schema("vllm", "0.99.0", releases) == mine
+    assert learned_engines.learned_releases(home, "sglang") == ()
 
 
-def test_a_damaged_file_names_itself(tmp_path: Path) -> None:
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "engines-data/vllm/1.json"
     path.parent.mkdir(parents=True)
     path.write_text("{")
     with pytest.raises(FiresteelError, match=r"1\.json is not what firesteel wrote"):
-        learned_engines.books(Home(tmp_path), "vllm")
+        learned_engines.learned_releases(Home(tmp_path), "vllm")

@@ -20,7 +20,7 @@ from firesteel.gateway.loader.memory_release import (
     is_released,
     wait_until_released,
 )
-from firesteel.sim import SimSpark, environment, make
+from firesteel.sim import SimSpark, create_spark, environment
 from firesteel.units import GIB
 
 
@@ -72,7 +72,7 @@ async def test_the_driver_waits_until_a_rise_is_over() -> None:
 
 async def test_a_pretend_spark_is_read_through_the_same_door(tmp_path: Path) -> None:
     folder = tmp_path / "spark"
-    make(folder, SimSpark())
+    create_spark(folder, SimSpark())
     code = (
         "import asyncio, json\n"
         "from firesteel.gateway.loader.memory_release import Freed, settled\n"

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Firesteel, Ran
 
 from firesteel.edge.host.process import port_is_free
-from firesteel.sim.memory import holders
+from firesteel.sim.memory import held_bytes
 
 MODEL = "qwen3.6-35b-a3b-nvfp4"
 SMALL = ("--context", "8192", "--users", "2")
@@ -33,11 +33,11 @@ def test_up_ps_logs_down(sim: Firesteel, free_port: int, tmp_path: Path) -> None
     home = tmp_path / "home"
     assert not (home / "services").exists() and (home / "sim/home/services" / MODEL).is_dir()
     with urllib.request.urlopen(f"http://127.0.0.1:{free_port}/v1/models") as answer:
-        assert answer.headers["X-Firesteel-Pretend"] and json.loads(answer.read())["data"][0]["pretend"]
+        assert answer.headers["X-Firesteel-Simulated"] and json.loads(answer.read())["data"][0]["simulated"]
     (service,) = sim("ps", "--json").json["services"]
     assert (service["name"], service["phase"]) == (MODEL, "ready")
     assert "Available KV cache memory" in sim("logs", MODEL).out
-    assert sum(holders(home / "sim").values()) > 25 * 2**30
+    assert sum(held_bytes(home / "sim").values()) > 25 * 2**30
     again = sim("up", MODEL, *SMALL, "--port", str(free_port), "--json")
     assert again.code == 0 and again.json["already_running"]
     beside = sim("up", "gpt-oss-120b-vllm")
@@ -45,18 +45,18 @@ def test_up_ps_logs_down(sim: Firesteel, free_port: int, tmp_path: Path) -> None
     assert f"down {MODEL}, then the same again" in beside.err
     down = sim("down", MODEL)
     assert down.code == 0 and "are back" in down.err, down.err
-    assert not holders(home / "sim") and port_is_free(free_port)
+    assert not held_bytes(home / "sim") and port_is_free(free_port)
 
 
 def test_a_crash_while_it_starts(sim: Firesteel, free_port: int, tmp_path: Path) -> None:
     up: Ran = sim("crash", "up", MODEL, *SMALL, "--port", str(free_port))
     assert up.code == 1 and "CUDA out of memory" in up.err, up.err
-    assert not holders(tmp_path / "home/sim") and port_is_free(free_port)
+    assert not held_bytes(tmp_path / "home/sim") and port_is_free(free_port)
 
 
 def test_the_host_is_said_to_be_pretend(firesteel: Firesteel) -> None:
     planned = firesteel("--sim", "plan", "gpt-oss-20b", "--json")
     assert planned.code == 0, planned.err
-    assert "pretend NVIDIA DGX Spark (GB10)" in planned.out
+    assert "simulated NVIDIA DGX Spark (GB10)" in planned.out
     unknown = firesteel("--sim", "nonsense", "ps")
-    assert unknown.code == 2 and "no pretend Spark is called `nonsense`" in unknown.err
+    assert unknown.code == 2 and "there is no scenario `nonsense`" in unknown.err

@@ -161,7 +161,7 @@ async def test_an_image_that_is_nowhere(proposal: Proposal, engine_home: Home) -
     launch = proposal.plan.launch
     assert launch.container is not None
     gone = replace(launch, container=replace(launch.container, image="127.0.0.1:1/none:1"))
-    with pytest.raises(firesteel.FiresteelError, match=r"docker could not fetch 127\.0\.0\.1:1/none:1"):
+    with pytest.raises(firesteel.FiresteelError, match=r"docker could not pull 127\.0\.0\.1:1/none:1"):
         async for _ in bring_up(replace(proposal, plan=replace(proposal.plan, launch=gone)), engine_home):
             pass
 

@@ -17,7 +17,6 @@ from firesteel.cli.verify import base_of
 from firesteel.edge.files.home import Home
 from firesteel.edge.http.engine_client import (
     chat,
-    chat_whole,
     complete,
     count_tokens,
     is_healthy,
@@ -283,7 +282,7 @@ async def test_http_says_what_went_wrong_in_a_sentence() -> None:
         with pytest.raises(FiresteelError, match="HTTP 401"):
             await chat(url, MODEL, "What is 2+2?", max_tokens=8)
         answer = await chat(url, MODEL, "What is 2+2?", max_tokens=8, key=KEY)
-        whole = await chat_whole(url, MODEL, "What is 2+2?", max_tokens=8, key=KEY)
+        whole = await chat(url, MODEL, "What is 2+2?", max_tokens=8, stream=False, key=KEY)
         assert answer.text == whole.text == "The answer is 4." and answer.completion_tokens == 4
         assert await count_tokens(url, MODEL, "one two three", key=KEY) == 3
         assert await count_tokens(url, MODEL, "one two three") is None is await metrics(url)

@@ -1,4 +1,4 @@
-"""A pretend Spark for tests: its folder, its docker, and engines that are gone when the test is."""
+"""A simulated Spark for tests: its folder, its docker, and engines that end with the test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 from firesteel.edge.host import process
 from firesteel.edge.host.machine_files import SIM, machine_file
 from firesteel.facts import Meminfo, parse_meminfo
-from firesteel.sim import SimSpark, environment, make
+from firesteel.sim import SimSpark, create_spark, environment
 from firesteel.sim.docker.records import ContainerRecord, all_records
 
 LLAMACPP = (
@@ -41,20 +41,19 @@ class Spark:
     folder: Path
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def docker(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(self.folder / "bin/docker"), *words], capture_output=True, text=True, check=False, timeout=60
-        )
+    def docker(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        argv = [str(self.folder / "bin/docker"), *arguments]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
 
     def start(
-        self, *words: str, name: str = "one", env: dict[str, str] | None = None, key: str | None = None
+        self, *arguments: str, name: str = "one", env: dict[str, str] | None = None, key: str | None = None
     ) -> Engine:
-        """`docker run` in the foreground, as a keeper does it."""
+        """`docker run` in the foreground, as a supervisor does it."""
         port = free_port()
         options = ["--name", name, "--label", f"firesteel={name}", "--rm", "--gpus", "all", "-p"]
         options += [f"127.0.0.1:{port}:{port}"]
         client = subprocess.Popen(
-            [str(self.folder / "bin/docker"), "run", *options, *words, "--port", str(port)],
+            [str(self.folder / "bin/docker"), "run", *options, *arguments, "--port", str(port)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -65,7 +64,7 @@ class Spark:
 
     @property
     def memory(self) -> Meminfo:
-        """As whoever looks would see it."""
+        """As any reader sees it now."""
         return parse_meminfo(machine_file("proc/meminfo", {SIM: str(self.folder)}).read_text())
 
     def end(self) -> None:
@@ -89,7 +88,7 @@ class Engine:
 
     @property
     def record(self) -> ContainerRecord:
-        return next(each for each in all_records(self.spark.folder) if each.name == self.name)
+        return next(record for record in all_records(self.spark.folder) if record.name == self.name)
 
     @property
     def pid(self) -> process.Pid:
@@ -104,8 +103,8 @@ class Engine:
     def get(self, path: str) -> int:
         """The status; 0 when nothing answers."""
         try:
-            with urllib.request.urlopen(self._request(path), timeout=5) as answer:
-                return int(answer.status)
+            with urllib.request.urlopen(self._request(path), timeout=5) as response:
+                return int(response.status)
         except urllib.error.HTTPError as error:
             with error:
                 return error.code
@@ -113,13 +112,13 @@ class Engine:
             return 0
 
     def text(self, path: str) -> str:
-        with urllib.request.urlopen(self._request(path), timeout=5) as answer:
-            return str(answer.read().decode())
+        with urllib.request.urlopen(self._request(path), timeout=5) as response:
+            return str(response.read().decode())
 
     def post(self, path: str, body: dict[str, Any], timeout: float = 30) -> Any:
         request = self._request(path, json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return json.loads(answer.read())
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            return json.loads(response.read())
 
     def _request(self, path: str, body: bytes | None = None) -> urllib.request.Request:
         headers = {"Content-Type": "application/json"}
@@ -132,7 +131,7 @@ class Engine:
         )
 
     def refusal(self, question: str) -> int:
-        """The status with which a question is refused; 200: it was answered."""
+        """The status of a question that is refused; 200: it was answered."""
         try:
             self.ask(question)
         except urllib.error.HTTPError as error:
@@ -140,23 +139,23 @@ class Engine:
                 return error.code
         return 200
 
-    def said(self, question: str, **more: Any) -> str:
+    def answer(self, question: str, **more: Any) -> str:
         return str(self.ask(question, **more)["choices"][0]["message"]["content"])
 
     def log(self) -> str:
-        """All that it printed, once it has ended."""
-        out, _ = self.client.communicate(timeout=30)
-        return out
+        """Its whole output, once it has ended."""
+        output, _ = self.client.communicate(timeout=30)
+        return output
 
 
-def spark(folder: Path, world: SimSpark) -> Spark:
-    make(folder, world)
+def spark(folder: Path, description: SimSpark) -> Spark:
+    create_spark(folder, description)
     return Spark(folder)
 
 
-def until(holds: Callable[[], bool], limit_s: float = 30) -> None:
+def until(condition: Callable[[], bool], limit_s: float = 30) -> None:
     deadline = time.monotonic() + limit_s
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.02)
 

@@ -1,4 +1,4 @@
-"""The pretend Spark agrees with itself: what runs on it, what it holds, what it says, and what goes wrong."""
+"""The simulated Spark: its memory, its docker and nvidia-smi, its engines and their faults."""
 
 from __future__ import annotations
 
@@ -28,9 +28,12 @@ from firesteel.facts.host.memory_sample import (
 )
 from firesteel.launch import Ask, EngineName
 from firesteel.sim import SimFault, SimGpuProcess, SimSpark, enter, memory, nvidia_smi, scenario, scenarios
-from firesteel.sim.docker import cli, run_command
+from firesteel.sim.docker import cli, engine_config
 from firesteel.sim.engine import boot
+from firesteel.sim.scenario_files import ScenarioSchema
+from firesteel.sim.spark import read_spark
 from firesteel.units import GIB
+from firesteel.yaml_schema import InvalidFile, load
 from tests.sim.spark import LLAMACPP, VLLM, Engine, Spark, spark, until
 
 QUICK = SimSpark(faster=200, images=("*",), pull_s=0.0)
@@ -40,15 +43,15 @@ Sparks = Callable[[SimSpark], Spark]
 
 @pytest.fixture
 def sparks(tmp_path: Path) -> Iterator[Sparks]:
-    made: list[Spark] = []
+    created: list[Spark] = []
 
-    def one(world: SimSpark) -> Spark:
-        made.append(spark(tmp_path / f"spark{len(made)}", world))
-        return made[-1]
+    def create(description: SimSpark) -> Spark:
+        created.append(spark(tmp_path / f"spark{len(created)}", description))
+        return created[-1]
 
-    yield one
-    for each in made:
-        each.end()
+    yield create
+    for host in created:
+        host.end()
 
 
 def with_fault(**fault: Any) -> SimSpark:
@@ -64,11 +67,11 @@ def test_memory_falls_by_the_plan_and_comes_back_after_kill_9(sparks: Sparks) ->
     first, second = host.start(*LLAMACPP), host.start(*VLLM, name="two")
     first.until_ready(), second.until_ready()
     parts = firesteel.plan("gpt-oss-120b-llamacpp", host_name="gb10", context=8192, users=2)[0].plan.memory
-    both = before - host.memory.available_bytes
+    both_bytes = before - host.memory.available_bytes
     process.send(first.pid, signal.SIGKILL)
-    until(lambda: before - host.memory.available_bytes < both)
-    given_back = both - (before - host.memory.available_bytes)
-    assert given_back == pytest.approx(parts.needed.expected, rel=0.02)
+    until(lambda: before - host.memory.available_bytes < both_bytes)
+    freed = both_bytes - (before - host.memory.available_bytes)
+    assert freed == pytest.approx(parts.needed.expected, rel=0.02)
     assert first.client.wait(timeout=10) == 137
     assert host.docker("stop", "two").stdout == "two\n"
     assert host.memory.available_bytes == before
@@ -76,7 +79,7 @@ def test_memory_falls_by_the_plan_and_comes_back_after_kill_9(sparks: Sparks) ->
     assert host.docker("ps", "--all", "--quiet").stdout == ""
 
 
-def test_proc_reads_as_a_kernel_would_write_it(sparks: Sparks) -> None:
+def test_proc_files_have_the_format_of_the_kernel(sparks: Sparks) -> None:
     host = sparks(QUICK)
     proc = host.folder / "proc"
     assert host.memory.total_bytes == pytest.approx(121.69 * GIB, abs=1024)
@@ -85,14 +88,14 @@ def test_proc_reads_as_a_kernel_would_write_it(sparks: Sparks) -> None:
     assert parse_vmstat((proc / "vmstat").read_text()) is not None
     large = parse_buddyinfo((proc / "buddyinfo").read_text())
     assert large is not None and large > 100 * GIB
-    crumbs = sparks(with_fault(kind="fragmentation"))
-    assert parse_buddyinfo((crumbs.folder / "proc/buddyinfo").read_text()) == 0
+    fragmented = sparks(with_fault(kind="fragmentation"))
+    assert parse_buddyinfo((fragmented.folder / "proc/buddyinfo").read_text()) == 0
 
 
 # --- docker and nvidia-smi ---
 
 
-def test_a_container_lives_on_without_its_client(plain: Plain) -> None:
+def test_a_container_keeps_running_without_its_client(plain: Plain) -> None:
     host, engine = plain.host, plain.vllm
     engine.client.kill()
     engine.client.wait()
@@ -103,8 +106,8 @@ def test_a_container_lives_on_without_its_client(plain: Plain) -> None:
     assert host.docker("logs", "--since", "99999999999", "two").stdout == ""
     state = host.docker("inspect", "--format", "{{.State.Running}} {{json .Config.Labels}}", "two").stdout
     assert state == 'true {"firesteel": "two"}\n'
-    words = [str(host.folder / "bin/docker"), "attach", "--no-stdin", "--sig-proxy=false", "two"]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as watcher:
+    argv = [str(host.folder / "bin/docker"), "attach", "--no-stdin", "--sig-proxy=false", "two"]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as watcher:
         watcher.send_signal(signal.SIGTERM)
     assert engine.get("/health") == 200
 
@@ -116,23 +119,23 @@ def test_a_signal_to_the_client_reaches_the_engine(sparks: Sparks) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("arguments", "code", "message"),
     [
-        (["swarm", "init"], 1, "'swarm' is not a command that the pretend docker knows"),
+        (["swarm", "init"], 1, "'swarm' is not a command that the simulated docker knows"),
         (["ps", "--last", "3"], 125, "unknown flag: --last"),
         (["stop", "nothing"], 1, "No such container: nothing"),
         (["version", "--format", "{{.Server.Nothing}}"], 64, "does not know `.Server.Nothing`"),
     ],
 )
 def test_docker_refuses_by_name(
-    plain: Plain, capfd: pytest.CaptureFixture[str], words: list[str], code: int, says: str
+    plain: Plain, capfd: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
 ) -> None:
-    assert cli.main(words, plain.host.folder) == code
-    assert says in capfd.readouterr().err
+    assert cli.main(arguments, plain.host.folder) == code
+    assert message in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["--userns", "host", *LLAMACPP], 125, "unknown flag: --userns"),
         (["--gpus", "all"], 125, "requires at least 1 argument"),
@@ -141,13 +144,13 @@ def test_docker_refuses_by_name(
         (["vllm/vllm-openai:v0.28.0", "nobody/knows-this"], 1, "knows no model `nobody/knows-this`"),
     ],
 )
-def test_what_cannot_be_run(plain: Plain, words: list[str], code: int, says: str) -> None:
-    with pytest.raises(run_command.InvalidRun, match=re.escape(says)) as refused:
-        run_command.engine_config(words, plain.host.folder, "id", {})
+def test_invalid_runs(plain: Plain, arguments: list[str], code: int, message: str) -> None:
+    with pytest.raises(engine_config.InvalidRun, match=re.escape(message)) as refused:
+        engine_config.engine_config(arguments, plain.host.folder, "id", {})
     assert refused.value.code == code
 
 
-def test_a_name_that_is_taken(plain: Plain) -> None:
+def test_a_name_in_use(plain: Plain) -> None:
     second = plain.host.start(*VLLM, name="one")
     assert "is already in use by container" in second.log()
     assert second.client.returncode == 125
@@ -156,16 +159,16 @@ def test_a_name_that_is_taken(plain: Plain) -> None:
 def test_nvidia_smi(sparks: Sparks) -> None:
     host = sparks(replace(QUICK, gpu_users=(SimGpuProcess(77, "/usr/bin/python3", 60 * GIB),)))
 
-    def asked(query: str) -> str:
-        code, said = nvidia_smi.answer([query, "--format=csv,noheader"], host.folder)
+    def query(columns: str) -> str:
+        code, output = nvidia_smi.run([columns, "--format=csv,noheader"], host.folder)
         assert code == 0
-        return said
+        return output
 
-    (gpu,) = parse_gpus(asked("--query-gpu=name,driver_version,compute_cap,memory.total"))
+    (gpu,) = parse_gpus(query("--query-gpu=name,driver_version,compute_cap,memory.total"))
     assert gpu.is_gb10 and gpu.memory_bytes is None
-    (user,) = parse_gpu_processes(asked("--query-compute-apps=pid,process_name,used_memory"))
+    (user,) = parse_gpu_processes(query("--query-compute-apps=pid,process_name,used_memory"))
     assert (user.pid, user.used_bytes) == (77, 60 * GIB)
-    assert nvidia_smi.answer(["--query-gpu=nonsense"], host.folder)[0] == 2
+    assert nvidia_smi.run(["--query-gpu=nonsense"], host.folder)[0] == 2
     inside = host.docker("run", "--rm", "--gpus", "all", "--entrypoint", "nvidia-smi", "any:1", "-L")
     assert inside.stdout.startswith("GPU 0: NVIDIA GB10")
 
@@ -175,7 +178,7 @@ def test_nvidia_smi(sparks: Sparks) -> None:
 
 @dataclass(frozen=True)
 class Plain:
-    """Two engines that nothing is wrong with; the second wants a key."""
+    """Two engines without faults; the second needs a key."""
 
     host: Spark
     llamacpp: Engine
@@ -195,13 +198,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plain]:
         host.end()
 
 
-def test_a_vllm_answers_as_vllm_does(plain: Plain) -> None:
+def test_vllm_answers(plain: Plain) -> None:
     engine = plain.vllm
     answer = engine.ask("What is 12*17?")
     message = answer["choices"][0]["message"]
     assert message["content"] == "12*17 = 204." and message["reasoning"]
     assert answer["usage"]["completion_tokens"] > 5
-    assert engine.said("What is the capital of France?") == "The capital of France is Paris."
+    assert engine.answer("What is the capital of France?") == "The capital of France is Paris."
     assert "reasoning" not in engine.ask("Say hello", **BRIEF)["choices"][0]["message"]
     weather = {
         "name": "get_weather",
@@ -213,20 +216,20 @@ def test_a_vllm_answers_as_vllm_does(plain: Plain) -> None:
     assert called["choices"][0]["finish_reason"] == "tool_calls"
     filler = "The garden was quiet and nobody came by. " * 100
     hidden = f"{filler}The password of the mill is kestrel-9. {filler}What is the password of the mill?"
-    assert "kestrel-9" in engine.said(hidden, **BRIEF)
+    assert "kestrel-9" in engine.answer(hidden, **BRIEF)
     metrics = engine.text("/metrics")
     assert 'kv_cache_size_tokens="' in metrics and "vllm:generation_tokens_total" in metrics
     listed = json.loads(engine.text("/v1/models"))["data"][0]
-    assert listed["id"] == "oss" and listed["pretend"] is True
+    assert listed["id"] == "oss" and listed["simulated"] is True
 
 
-def test_limits_are_kept(plain: Plain) -> None:
+def test_limits_are_respected(plain: Plain) -> None:
     engine = plain.llamacpp
     whole = engine.ask("Explain what a computer is.", max_tokens=60, **BRIEF)
     cut = engine.ask("Explain what a computer is.", max_tokens=7, **BRIEF)
     assert (cut["choices"][0]["finish_reason"], cut["usage"]["completion_tokens"]) == ("length", 7)
     assert whole["choices"][0]["message"]["content"].startswith(cut["choices"][0]["message"]["content"])
-    stopped = engine.said("Explain what a computer is.", stop=["instructions"], **BRIEF)
+    stopped = engine.answer("Explain what a computer is.", stop=["instructions"], **BRIEF)
     assert "instructions" not in stopped and "A computer is a machine" in stopped
     counted = engine.post("/tokenize", {"content": "one two three"})["tokens"]
     assert engine.post("/detokenize", {"tokens": counted})["content"] == "one two three"
@@ -234,7 +237,7 @@ def test_limits_are_kept(plain: Plain) -> None:
     assert engine.refusal("word " * 20000) == 400
 
 
-def test_what_was_read_once_is_cached(plain: Plain) -> None:
+def test_a_prompt_that_was_read_is_cached(plain: Plain) -> None:
     question = "Explain what a machine is, and more of the same kind, in your own words."
     seen = [
         plain.llamacpp.ask(question, max_tokens=2)["usage"]["prompt_tokens_details"]["cached_tokens"]
@@ -243,37 +246,37 @@ def test_what_was_read_once_is_cached(plain: Plain) -> None:
     assert seen == [0, 32]
 
 
-def test_a_key_must_be_shown_and_is_nowhere_to_read(plain: Plain) -> None:
+def test_a_key_is_required_and_in_no_file(plain: Plain) -> None:
     engine = plain.vllm
-    stranger = replace(engine, key=None)
-    assert stranger.get("/v1/models") == 401 and stranger.get("/health") == 200
-    assert stranger.refusal("Say hello") == 401
-    assert engine.said("Say hello", **BRIEF) == "hello"
+    without_key = replace(engine, key=None)
+    assert without_key.get("/v1/models") == 401 and without_key.get("/health") == 200
+    assert without_key.refusal("Say hello") == 401
+    assert engine.answer("Say hello", **BRIEF) == "hello"
     for path in (plain.host.folder / "containers").iterdir():
         assert "fs-secret" not in path.read_text()
     assert "fs-secret" not in Path(f"/proc/{engine.pid.number}/cmdline").read_text()
 
 
-# --- its words ---
+# --- boot logs ---
 
 
-def test_boot_logs_read_as_the_engines_own(plain: Plain) -> None:
+def test_boot_logs_read_like_real_ones(plain: Plain) -> None:
     llamacpp, vllm = (plain.host.docker("logs", name).stdout for name in ("one", "two"))
     plan = firesteel.plan("gpt-oss-120b-llamacpp", host_name="gb10", context=8192, users=2)[0].plan
     planned = {part.name: part.bytes.expected for part in plan.memory.parts}
-    taken = engines.reported_memory("llamacpp", llamacpp)
-    assert taken.weights_bytes == pytest.approx(planned["weights"], rel=1e-3)
-    assert taken.kv_bytes == pytest.approx(planned["KV cache"], rel=1e-3)
+    reported = engines.reported_memory("llamacpp", llamacpp)
+    assert reported.weights_bytes == pytest.approx(planned["weights"], rel=1e-3)
+    assert reported.kv_bytes == pytest.approx(planned["KV cache"], rel=1e-3)
     tokens = plain.vllm.text("/metrics").partition('kv_cache_size_tokens="')[2].partition('"')[0]
     assert engines.reported_memory("vllm", vllm).kv_tokens == int(tokens)
     logs: dict[EngineName, str] = {"llamacpp": llamacpp, "vllm": vllm}
     for engine, text in logs.items():
-        assert "pretend" in text.splitlines()[0]
-        assert any(engines.start_progress(engine, line) for line in text.splitlines())
+        assert "simulated" in text.splitlines()[0]
+        assert any(engines.phase(engine, line) for line in text.splitlines())
 
 
 @pytest.mark.parametrize(
-    ("version", "says"),
+    ("version", "expected"),
     [
         ("0.26.0", "GPU KV cache size: {tokens} tokens"),
         (
@@ -286,29 +289,29 @@ def test_boot_logs_read_as_the_engines_own(plain: Plain) -> None:
         ),
     ],
 )
-def test_each_release_in_its_own_words(version: str, says: str) -> None:
+def test_lines_of_each_release(version: str, expected: str) -> None:
     plan = firesteel.propose(Ask("gpt-oss-20b", version=version), firesteel.host("gb10"))[0].plan
     lines = [line for stage in boot.stages(plan, SimSpark()) for line in (*stage["lines"], *stage["end"])]
     printed = plan.printed[0]
-    (said,) = [line.partition("] ")[2] for line in lines if "KV cache size" in line]
-    assert said == says.format(tokens=f"{printed.tokens:,}", x=printed.concurrency_text)
+    (line,) = [line.partition("] ")[2] for line in lines if "KV cache size" in line]
+    assert line == expected.format(tokens=f"{printed.tokens:,}", x=printed.concurrency_text)
     unfilled = {name for line in lines for name in re.findall(r"\{\w+\}", line)}
     assert unfilled <= {"{clock}", "{pid}"}
 
 
-# --- what goes wrong ---
+# --- faults ---
 
 
-def test_a_crash_with_its_own_line_and_code(sparks: Sparks) -> None:
+def test_a_crash_prints_its_lines_and_exits_with_its_code(sparks: Sparks) -> None:
     lines = ("torch.OutOfMemoryError: CUDA out of memory.",)
     engine = sparks(with_fault(kind="crash", at="load", code=3, lines=lines)).start(*VLLM)
     log = engine.log()
     assert lines[0] in log and "Available KV cache memory" not in log
     assert engine.client.returncode == 3
-    assert engines.diagnose(log).cause is not None
+    assert engines.complaint(log.splitlines()) is not None
 
 
-def test_an_oom_kill_is_137_and_in_the_kernels_log(sparks: Sparks) -> None:
+def test_an_oom_kill_is_137_and_in_the_kernel_log(sparks: Sparks) -> None:
     host = sparks(with_fault(kind="oom-kill", at="load"))
     before = host.memory.available_bytes
     engine = host.start(*LLAMACPP)
@@ -329,27 +332,29 @@ def test_faults_of_memory_and_of_answers(sparks: Sparks, plain: Plain) -> None:
     )
     host = sparks(replace(QUICK, memory_available_bytes=98 * GIB, faults=faults))
     engine = host.start(*LLAMACPP).until_ready()
-    seen = [host.memory.available_bytes]
-    own = next(size for pid, size in memory.holders(plain.host.folder).items() if pid == plain.llamacpp.pid)
-    assert 98 * GIB - seen[0] == pytest.approx(own + 5 * GIB, rel=1e-3)
+    samples = [host.memory.available_bytes]
+    own = next(
+        size for pid, size in memory.held_bytes(plain.host.folder).items() if pid == plain.llamacpp.pid
+    )
+    assert 98 * GIB - samples[0] == pytest.approx(own + 5 * GIB, rel=1e-3)
     kinds = {event.kind for event in parse_kernel_log((host.folder / "dev/kmsg").read_text())}
     assert kinds == {"no-memory"}
-    assert engine.said("Say hello", **BRIEF) == "hello"
-    assert "hello" not in engine.said("Say hello", max_tokens=20, **BRIEF)
+    assert engine.answer("Say hello", **BRIEF) == "hello"
+    assert "hello" not in engine.answer("Say hello", max_tokens=20, **BRIEF)
     assert engine.refusal("Say hello") == 500
 
     def has_collapsed() -> bool:
-        seen.append(host.memory.available_bytes)
-        return seen[-1] < 2.6 * GIB
+        samples.append(host.memory.available_bytes)
+        return samples[-1] < 2.6 * GIB
 
     until(has_collapsed)
-    assert sorted(seen, reverse=True) == seen and len(set(seen)) > 4
+    assert sorted(samples, reverse=True) == samples and len(set(samples)) > 4
     pressure = parse_pressure((host.folder / "proc/pressure/memory").read_text())
     assert pressure is not None and pressure.full_avg10 > 20
 
 
 def test_faults_of_the_engine(sparks: Sparks) -> None:
-    """A wrong kernel in the log, `usage` that lies, and a hang with /health at 200."""
+    """A wrong kernel in the log, a wrong `usage`, and a hang with /health at 200."""
     wrong = "Using 'TRITON' Mxfp4 MoE backend."
     faults = (
         SimFault("wrong-kernel", lines=(wrong,)),
@@ -374,7 +379,7 @@ def test_faults_of_the_engine(sparks: Sparks) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "words", "says"),
+    ("fault", "arguments", "message"),
     [
         ("no-docker", ["version"], "Cannot connect to the Docker daemon"),
         ("pull-fails", ["pull", "a/b:1"], "Error response from daemon"),
@@ -383,10 +388,10 @@ def test_faults_of_the_engine(sparks: Sparks) -> None:
     ],
 )
 def test_docker_fails(
-    sparks: Sparks, capfd: pytest.CaptureFixture[str], fault: str, words: list[str], says: str
+    sparks: Sparks, capfd: pytest.CaptureFixture[str], fault: str, arguments: list[str], message: str
 ) -> None:
-    assert cli.main(words, sparks(with_fault(kind=fault)).folder) != 0
-    assert says in capfd.readouterr().err
+    assert cli.main(arguments, sparks(with_fault(kind=fault)).folder) != 0
+    assert message in capfd.readouterr().err
 
 
 def test_a_slow_start_is_slow() -> None:
@@ -399,52 +404,60 @@ def test_a_slow_start_is_slow() -> None:
     assert slow == {**plain, "load": pytest.approx(20 * plain["load"])}
 
 
-# --- making one ---
+# --- creating one ---
 
 
-def test_every_scenario_is_one() -> None:
+def test_scenarios() -> None:
     assert {"idle", "busy", "collapse", "no-memory", "hang", "crash", "garbage"} <= scenarios().keys()
     for name in scenarios():
         assert isinstance(scenario(name), SimSpark)
-    with pytest.raises(UsageError, match="no pretend Spark is called `nope`; there is"):
+    with pytest.raises(UsageError, match="there is no scenario `nope`; there are"):
         scenario("nope")
 
 
-def test_entering_keeps_what_is_there_unless_told(tmp_path: Path) -> None:
+def test_a_mistake_in_a_scenario_is_named_with_its_line() -> None:
+    text = "about: x\nfaults:\n- kind: crash\n  bytes: 5GiB\n  typo: 1\n"
+    with pytest.raises(InvalidFile, match=r"mine\.yaml:5: .*typo"):
+        load("mine.yaml", text, ScenarioSchema)
+    sound = load("mine.yaml", text.replace("  typo: 1\n", ""), ScenarioSchema)
+    assert sound.faults == (SimFault("crash", bytes=5 * GIB),)
+
+
+def test_enter_keeps_the_spark_unless_a_scenario_is_named(tmp_path: Path) -> None:
     environ = {"FIRESTEEL_HOME": str(tmp_path), "PATH": "/bin", "FIRESTEEL_SIM_SPEED": "50"}
     folder = enter("busy", environ)
     assert environ["FIRESTEEL_HOME"] == str(folder / "home")
     assert environ["PATH"].startswith(f"{folder}/bin:") and environ["FIRESTEEL_SIM"] == str(folder)
-    world = json.loads((folder / "world.json").read_text())
-    assert world["gpu_users"] and world["faster"] == 50
+    description = json.loads((folder / "spark.json").read_text())
+    assert description["gpu_users"] and description["faster"] == 50
     enter(None, {"FIRESTEEL_HOME": str(tmp_path), "PATH": "/bin"})
-    assert json.loads((folder / "world.json").read_text()) == world
+    assert json.loads((folder / "spark.json").read_text()) == description
     assert enter(None, environ) == folder and environ["PATH"] == f"{folder}/bin:/bin"
     enter("idle", {"FIRESTEEL_HOME": str(tmp_path), "PATH": "/bin"})
-    assert not json.loads((folder / "world.json").read_text())["gpu_users"]
+    assert not json.loads((folder / "spark.json").read_text())["gpu_users"]
     with pytest.raises(UsageError, match="must be between"):
         enter("idle", {"FIRESTEEL_HOME": str(tmp_path), "FIRESTEEL_SIM_SPEED": "warp"})
 
 
-def test_a_named_scenario_begins_with_nothing_pulled_and_nothing_tried(tmp_path: Path) -> None:
+def test_a_named_scenario_starts_without_state(tmp_path: Path) -> None:
     environ = {"FIRESTEEL_HOME": str(tmp_path), "PATH": "/bin"}
     folder = enter("idle", dict(environ))
-    left = [folder / "images.json", folder / "home" / "gpu_in_container.json"]
-    for path in left:
+    state = [folder / "images.json", folder / "home" / "gpu_in_container.json"]
+    for path in state:
         path.write_text("[]")
-    memory.kernel_says(folder, "NVRM: NV_ERR_NO_MEMORY")
+    memory.log_kernel_message(folder, "NVRM: NV_ERR_NO_MEMORY")
     enter(None, dict(environ))
-    assert all(path.exists() for path in left)
+    assert all(path.exists() for path in state)
     enter("idle", dict(environ))
-    assert not any(path.exists() for path in left) and (folder / "dev/kmsg").read_text() == ""
-    assert json.loads((folder / "world.json").read_text())["name"] == "idle"
+    assert not any(path.exists() for path in state) and (folder / "dev/kmsg").read_text() == ""
+    assert json.loads((folder / "spark.json").read_text())["name"] == "idle"
 
 
-def test_a_scenario_does_not_change_under_what_runs(sparks: Sparks, tmp_path: Path) -> None:
+def test_a_scenario_does_not_change_while_an_engine_runs(sparks: Sparks, tmp_path: Path) -> None:
     host = sparks(replace(QUICK, name="idle"))
     engine = host.start(*LLAMACPP).until_ready()
     environ = {"FIRESTEEL_SIM": str(host.folder), "PATH": "/bin"}
-    with pytest.raises(UsageError, match="one runs on this pretend Spark") as refused:
+    with pytest.raises(UsageError, match="one runs on this simulated Spark") as refused:
         enter("crash", dict(environ))
     assert refused.value.next == "firesteel --sim ps, and firesteel --sim down --all"
     images = host.folder / "images.json"
@@ -454,3 +467,13 @@ def test_a_scenario_does_not_change_under_what_runs(sparks: Sparks, tmp_path: Pa
     host.docker("stop", "one")
     enter("crash", dict(environ))
     assert not images.exists()
+
+
+def test_the_spark_of_an_older_firesteel_is_read(tmp_path: Path) -> None:
+    environ = {"FIRESTEEL_HOME": str(tmp_path), "PATH": "/bin"}
+    folder = enter("busy", dict(environ))
+    (folder / "spark.json").rename(folder / "world.json")
+    enter(None, dict(environ))
+    assert read_spark(folder).name == "busy" and not (folder / "spark.json").exists()
+    enter("idle", dict(environ))
+    assert read_spark(folder).name == "idle"

@@ -203,9 +203,9 @@ def _open(what: tuple[str, ...]) -> Iterator[_Text | FiresteelError]:
     if what == ("-",):
         yield _Text("stdin", sys.stdin.read(text_files.MAX_BYTES))
     elif _are_paths(what):
-        for path in text_files.gather([Path(word) for word in what]):
+        for path in text_files.find_files([Path(word) for word in what]):
             try:
-                yield _Text(_name(path), text_files.open_text(path), path)
+                yield _Text(_name(path), text_files.read_text(path), path)
             except FiresteelError as error:
                 yield error
     elif len(what) > 1:

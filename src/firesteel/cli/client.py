@@ -213,7 +213,7 @@ def _has_host(url: str) -> bool:
 def _place(about: KnownClient) -> Path | None:
     if about.folder is None or about.new is None:
         return None
-    return client_files.place(about.folder.variable, about.folder.default, about.files, about.new)
+    return client_files.settings_path(about.folder.variable, about.folder.default, about.files, about.new)
 
 
 def _write(
@@ -225,7 +225,7 @@ def _write(
         )
     before = client_files.read(place)
     after = clients.merge_settings(before, told, about.format, str(place))
-    return (True, client_files.put(place, after)) if after != before else (False, None)
+    return (True, client_files.replace(place, after)) if after != before else (False, None)
 
 
 def _print_json(

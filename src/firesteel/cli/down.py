@@ -44,7 +44,7 @@ def _of_all(name: str | None, everything: bool) -> list[Service]:
 def _of_file(path: Path, name: str | None) -> list[Service]:
     """What the file starts and nothing else; what is at a `url` is not ours to stop."""
     known = asks(
-        read_service_file(str(path), text_files.open_text(path, next="firesteel ps, for all that runs"))
+        read_service_file(str(path), text_files.read_text(path, next="firesteel ps, for all that runs"))
     )
     if name and name not in known:
         raise UsageError(

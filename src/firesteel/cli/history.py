@@ -33,7 +33,7 @@ def opened() -> Iterator[History]:
 
 def read_file(path: Path) -> str:
     """Whole, or not at all: half of a result is none."""
-    text = text_files.open_text(path)
+    text = text_files.read_text(path)
     if len(text.encode(errors="replace")) >= text_files.MAX_BYTES:
         most = text_files.MAX_BYTES // 2**20
         raise UsageError(f"{path} is longer than {most} MiB", next="one without every request in it")

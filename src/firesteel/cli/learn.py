@@ -95,12 +95,12 @@ def _counted(learned: Schema) -> str:
 
 
 def _known(home: Home, engine: EngineName, version: str) -> Schema | None:
-    found = schemas.find_schema(engine, version, learned_engines.books(home, engine))
+    found = schemas.find_schema(engine, version, learned_engines.learned_releases(home, engine))
     return found if found and found.is_exact else None
 
 
 def _show_known(home: Home, engine: EngineName, as_json: bool) -> None:
-    known = schemas.known_versions(engine, learned_engines.books(home, engine))
+    known = schemas.known_versions(engine, learned_engines.learned_releases(home, engine))
     if as_json:
         common.print_json(KnownJson(engine=engine, versions=list(known)))
     else:
@@ -108,7 +108,7 @@ def _show_known(home: Home, engine: EngineName, as_json: bool) -> None:
 
 
 async def _learn(home: Home, engine: EngineName, version: str) -> Schema:
-    package = learned_engines.ORIGINS[engine].package
+    package = learned_engines.SOURCES[engine].package
     err.print(f"fetch   {package}, for the sources of {engine} {version} ...")
     learned = await learned_engines.learn(engine, version, learned_engines.folder(home))
     err.print(f"read    {_counted(learned)}")

@@ -69,7 +69,7 @@ def _gateway_words(gateway: Address) -> str:
 
 def _beside(path: Path, rows: list[ServiceJson]) -> list[ServiceJson]:
     """In the file's order; what runs and is not in it comes last."""
-    file = read_service_file(str(path), text_files.open_text(path, next="firesteel ps, for all that runs"))
+    file = read_service_file(str(path), text_files.read_text(path, next="firesteel ps, for all that runs"))
     urls = {name: entry.addresses[0] for name, entry in file.models.items() if entry.addresses}
     elsewhere = asyncio.run(_ask(urls)) if urls else {}
     ours = {

@@ -93,7 +93,7 @@ def command(
 def _asks(models: tuple[str, ...], file: Path | None, form: str, sizes: dict[str, Any]) -> list[Ask]:
     if file:
         missing = "firesteel models, for what needs no file"
-        known = asks(read_service_file(str(file), text_files.open_text(file, next=missing)))
+        known = asks(read_service_file(str(file), text_files.read_text(file, next=missing)))
         unknown = [name for name in models if name not in known]
         if unknown or not known:
             raise UsageError(

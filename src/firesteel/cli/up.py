@@ -117,7 +117,7 @@ def _again(ctx: click.Context, best: Proposal) -> tuple[str, ...]:
 
 def _up_file(path: Path, names: tuple[str, ...], manner: RunOptions, dry_run: bool, as_json: bool) -> None:
     """All are planned together before the first is started."""
-    file = read_service_file(str(path), text_files.open_text(path))
+    file = read_service_file(str(path), text_files.read_text(path))
     proposals = plan_all(file, names, library.workspace(), library.services())
     if dry_run:
         _print_steps(proposals, manner.listen, as_json)

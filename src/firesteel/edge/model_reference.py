@@ -1,17 +1,19 @@
-"""What a word in the place of a model's name means: something on disk, or a repository on the Hub."""
+"""What the name of a model refers to: something on disk, or a repository on the Hub."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+\Z")
+from firesteel.hub_id import is_hub_id
+
+__all__ = ["is_hub_id", "is_path"]
 
 
-def is_path(word: str) -> bool:
-    """Something on disk, or written like it: then it is never looked up in a catalog."""
-    return word.startswith((".", "/", "~")) or word.endswith((".gguf", ".json")) or Path(word).is_dir()
-
-
-def is_hub_id(word: str) -> bool:
-    return bool(_HUB_ID.match(word))
+def is_path(name: str) -> bool:
+    """Something on disk, or written like it; such a name is never looked up in the catalog."""
+    if name.startswith((".", "/", "~")) or name.endswith((".gguf", ".json")):
+        return True
+    try:
+        return Path(name).is_dir()
+    except OSError:  # longer than any file name
+        return False

@@ -47,7 +47,7 @@ def measured(home: Home, service: Service) -> tuple[int, Basis]:
     """What its start took. `realised.json` has it by launch: of a container, what the host had less of after
     than before it, since no process shows what CUDA took; of a child, its processes' share of all pages."""
     spec = service.spec
-    took = _realised(home.root / "realised.json", spec.launch)
+    took = _realised(home.existing_measured_memory, spec.launch)
     if took is not None:
         return took, "host" if spec.stop else "process"
     return spec.expected_bytes, "planned"

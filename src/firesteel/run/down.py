@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from firesteel.edge.docker.containers import container_is_there
+from firesteel.edge.docker.containers import container_exists
 from firesteel.edge.files.home import Locked, is_locked, lock
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
@@ -97,7 +97,7 @@ async def _until_gone(service: Service) -> None:
 async def _until_removed(service: Service) -> None:
     """Until the name is free for the next start; docker removes a container after it has stopped it."""
     deadline = process.uptime() + service.spec.stop_grace_s
-    while process.uptime() < deadline and container_is_there(service.spec.name):
+    while process.uptime() < deadline and container_exists(service.spec.name):
         await asyncio.sleep(_POLL_S)
 
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from firesteel.edge.docker.containers import container_runs
+from firesteel.edge.docker.containers import is_container_running
 from firesteel.edge.files.home import Home, is_locked, write_text
 from firesteel.edge.host.process import Pid, is_alive
 from firesteel.errors import FiresteelError, UsageError
@@ -145,7 +145,7 @@ def _phase(
     if not is_locked(folder / "keeper.lock"):
         if state is None:
             return "starting" if is_locked(folder / "work.lock") else "dead"
-        was_left = spec.stop and state.ended_at is None and container_runs(spec.name)
+        was_left = spec.stop and state.ended_at is None and is_container_running(spec.name)
         return "unkept" if was_left else "dead"
     if state is None or state.engine is None or not is_alive(state.keeper):
         return "starting"  # a new keeper has not yet written who it is

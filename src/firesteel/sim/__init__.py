@@ -1,16 +1,16 @@
-"""A pretend Spark: the doors of `edge`, onto a GB10 that is not there.
+"""A simulated Spark: the interfaces of `edge` over a GB10 that does not exist.
 
-    make(folder, World(...))            writes one
-    environment(folder, os.environ)     what a process needs in order to live on it
-    enter("collapse", os.environ)       both, for `firesteel --sim collapse ...`
+    create_spark(folder, SimSpark(...))   writes one
+    environment(folder, os.environ)       the environment of a process that runs on it
+    enter("collapse", os.environ)         both, for `firesteel --sim collapse ...`
 
-Processes, ports, HTTP, locks and files are real. Pretend are `/proc/meminfo` and its neighbours, the kernel's
-log, `nvidia-smi` and `docker`: two small programs that stand first on PATH. A pretend container is a process
-that says an engine's own start-up lines at the planned times, takes the planned memory in the pretend
-`/proc/meminfo`, and answers real HTTP at the planned speed. Faults come on demand (`Fault`). Nothing that it
-shows is a measurement, and everything that it serves says that it is pretend.
+Processes, ports, HTTP, locks and files are real. Simulated are `/proc/meminfo` and its neighbours, the kernel
+log, `nvidia-smi` and `docker`: two small programs that come first on PATH. A simulated container is a process
+that prints an engine's own start-up lines at the planned times, takes the planned memory in the simulated
+`/proc/meminfo`, and answers real HTTP at the planned speed. Faults come on demand (`SimFault`). Nothing that
+it shows is a measurement, and everything that it serves says that it is simulated.
 
-The door opens lazily: a keeper reads the pretend `/proc` once a second and must stay small.
+Exports load lazily: a supervisor reads the simulated `/proc` once a second and must stay small.
 """
 
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from firesteel.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from firesteel.sim.scenario_files import scenario, scenarios
-    from firesteel.sim.setup import enter, environment, make
+    from firesteel.sim.setup import create_spark, enter, environment
     from firesteel.sim.spark import SimFault, SimGpuProcess, SimSpark, TrueSpeed
 
 __all__ = [
@@ -27,9 +27,9 @@ __all__ = [
     "SimGpuProcess",
     "SimSpark",
     "TrueSpeed",
+    "create_spark",
     "enter",
     "environment",
-    "make",
     "scenario",
     "scenarios",
 ]
@@ -37,20 +37,8 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "setup": (
-            "enter",
-            "environment",
-            "make",
-        ),
-        "scenario_files": (
-            "scenario",
-            "scenarios",
-        ),
-        "spark": (
-            "SimFault",
-            "SimGpuProcess",
-            "TrueSpeed",
-            "SimSpark",
-        ),
+        "setup": ("create_spark", "enter", "environment"),
+        "scenario_files": ("scenario", "scenarios"),
+        "spark": ("SimFault", "SimGpuProcess", "SimSpark", "TrueSpeed"),
     },
 )

@@ -1,7 +1,7 @@
-"""Who holds how much of the pretend memory, and the `/proc` files that follow from it.
+"""How much simulated memory each process holds, and the `/proc` files that follow from it.
 
-Each engine writes what it holds into `memory/PID-TICKS`. Whoever looks adds up those whose process lives and
-brings `/proc` up to date, so memory is back the moment its holder is gone, however it went.
+Each engine writes what it holds into `memory/PID-TICKS`. A reader adds up the files of processes that are
+alive and updates `/proc`, so memory is free again the moment a process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _PAGE = 4096
 _ORDERS = 11
 
 
-def hold(folder: Path, pid: Pid, held_bytes: int) -> None:
-    """From now on this process holds so much; 0: nothing."""
+def set_held_bytes(folder: Path, pid: Pid, held_bytes: int) -> None:
+    """Records how much a process holds from now on."""
     path = folder / "memory" / f"{pid.number}-{pid.started_ticks}"
     _write(path, str(held_bytes))
-    settle(folder)
+    update_proc(folder)
 
 
-def holders(folder: Path) -> dict[Pid, int]:
-    """Of those that live; what the dead left is removed."""
-    found: dict[Pid, int] = {}
+def held_bytes(folder: Path) -> dict[Pid, int]:
+    """By process, of those that are alive; files of others are removed."""
+    held: dict[Pid, int] = {}
     for path in (folder / "memory").glob("[0-9]*-[0-9]*"):
         number, _, ticks = path.name.partition("-")
         pid = Pid(int(number), int(ticks))
@@ -36,29 +36,29 @@ def holders(folder: Path) -> dict[Pid, int]:
             path.unlink(missing_ok=True)
             continue
         try:
-            found[pid] = int(path.read_text())
+            held[pid] = int(path.read_text())
         except (FileNotFoundError, ValueError):
             continue
-    return found
+    return held
 
 
-def available_bytes(folder: Path, world: SimSpark) -> int:
-    return max(0, world.memory_available_bytes - sum(holders(folder).values()))
+def available_bytes(folder: Path, spark: SimSpark) -> int:
+    return max(0, spark.memory_available_bytes - sum(held_bytes(folder).values()))
 
 
-def settle(folder: Path) -> None:
-    """`/proc` as it is now. Whoever reads sees a whole file, old or new."""
-    world = read_spark(folder)
-    available = available_bytes(folder, world)
+def update_proc(folder: Path) -> None:
+    """Writes `/proc` as it is now; every file is replaced atomically."""
+    spark = read_spark(folder)
+    available = available_bytes(folder, spark)
     proc = folder / "proc"
-    _write(proc / "meminfo", _meminfo(world, available))
-    _write(proc / "pressure" / "memory", _pressure(world, available))
-    _write(proc / "buddyinfo", _buddyinfo(world, available))
-    _write(proc / "vmstat", _vmstat(world, available))
+    _write(proc / "meminfo", _meminfo(spark, available))
+    _write(proc / "pressure" / "memory", _pressure(available))
+    _write(proc / "buddyinfo", _buddyinfo(spark, available))
+    _write(proc / "vmstat", _vmstat(spark, available))
 
 
-def kernel_says(folder: Path, message: str) -> None:
-    """One record in the kernel's own shape: priority, number, microseconds, flags; then the words."""
+def log_kernel_message(folder: Path, message: str) -> None:
+    """Appends a record in the kernel's format: priority, number, microseconds, flags; then the message."""
     path = folder / "dev" / "kmsg"
     with path.open("a+") as log:
         log.seek(0)
@@ -66,17 +66,17 @@ def kernel_says(folder: Path, message: str) -> None:
         log.write(f"3,{number},{time.monotonic_ns() // 1000},-;{message}\n")
 
 
-def _meminfo(world: SimSpark, available: int) -> str:
-    free = _free(world, available)
+def _meminfo(spark: SimSpark, available: int) -> str:
+    free = _free(available)
     kib = {
-        "MemTotal": world.memory_total_bytes,
+        "MemTotal": spark.memory_total_bytes,
         "MemFree": free,
         "MemAvailable": available,
         "Buffers": 0,
         "Cached": max(0, available - free),
         "SwapCached": 0,
         "Dirty": 0,
-        "AnonPages": max(0, world.memory_total_bytes - available),
+        "AnonPages": max(0, spark.memory_total_bytes - available),
         "Shmem": 0,
         "SwapTotal": 0,
         "SwapFree": 0,
@@ -85,13 +85,14 @@ def _meminfo(world: SimSpark, available: int) -> str:
     return f"{rows}HugePages_Total:       0\nHugepagesize:       2048 kB\n"
 
 
-def _free(world: SimSpark, available: int) -> int:
-    """A tenth of what is available is page cache, which the kernel would give back."""
+def _free(available: int) -> int:
+    """A tenth of the available memory is page cache, which the kernel would give back."""
     return available * 9 // 10
 
 
-def _pressure(world: SimSpark, available: int) -> str:
-    """Nothing waits for memory until less than 4 GiB are left; then everything does."""
+def _pressure(available: int) -> str:
+    """No task waits for memory until less than 4 GiB are left; then all do."""
+    # Made up: it only has to rise steeply, as PSI does when a real host starts to thrash.
     some = max(0.0, min(95.0, 100 * (1 - available / (4 * GIB))))
     line = "{} avg10={:.2f} avg60={:.2f} avg300={:.2f} total={}\n"
     total = round(some * 1e5)
@@ -100,11 +101,11 @@ def _pressure(world: SimSpark, available: int) -> str:
     )
 
 
-def _buddyinfo(world: SimSpark, available: int) -> str:
-    """Free memory in blocks of 2^n pages; a fragmented host has them all small."""
-    pages = _free(world, available) // _PAGE
+def _buddyinfo(spark: SimSpark, available: int) -> str:
+    """Free memory in blocks of 2^n pages; a fragmented host has only small ones."""
+    pages = _free(available) // _PAGE
     counts = [0] * _ORDERS
-    if world.fault("fragmentation"):
+    if spark.fault("fragmentation"):
         counts[0], counts[1] = pages // 2, pages // 4
     else:
         counts[-1] = pages >> (_ORDERS - 1)
@@ -112,21 +113,21 @@ def _buddyinfo(world: SimSpark, available: int) -> str:
     return f"Node 0, zone   Normal {' '.join(f'{count:6}' for count in counts)} \n"
 
 
-def _vmstat(world: SimSpark, available: int) -> str:
+def _vmstat(spark: SimSpark, available: int) -> str:
     low = max(0, 4 * GIB - available) // _PAGE
     rows = {
-        "nr_free_pages": _free(world, available) // _PAGE,
+        "nr_free_pages": _free(available) // _PAGE,
         "pgscan_direct": low,
         "pgsteal_direct": low // 2,
         "allocstall_normal": low // 64,
-        "compact_stall": 5000 if world.fault("fragmentation") else 0,
-        "compact_fail": 4900 if world.fault("fragmentation") else 0,
+        "compact_stall": 5000 if spark.fault("fragmentation") else 0,
+        "compact_fail": 4900 if spark.fault("fragmentation") else 0,
         "oom_kill": 0,
     }
     return "".join(f"{name} {count}\n" for name, count in rows.items())
 
 
 def _write(path: Path, text: str) -> None:
-    half = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    half.write_text(text)
-    half.replace(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    temporary.write_text(text)
+    temporary.replace(path)

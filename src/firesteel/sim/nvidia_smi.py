@@ -1,4 +1,4 @@
-"""The pretend `nvidia-smi`: `--query-gpu`, `--query-compute-apps`, `-L`, and the plain table.
+"""The simulated `nvidia-smi`: `--query-gpu`, `--query-compute-apps`, `-L`, and the plain table.
 
 A GB10 has no memory of its own: `memory.*` is `[N/A]`, while each process's share is known.
 Seen in https://github.com/leptonai/gpud/pull/1170 and NVIDIA's own text for the Spark, 2026-11-15.
@@ -20,59 +20,62 @@ _UUID = "GPU-00000000-0000-4000-8000-00000000b10c"
 _MISSING = "[N/A]"
 
 
-def main(words: Sequence[str], folder: Path) -> int:
-    code, said = answer(words, folder)
-    (sys.stderr if code and not said.startswith("Field") else sys.stdout).write(f"{said}\n" if said else "")
+def main(arguments: Sequence[str], folder: Path) -> int:
+    code, output = run(arguments, folder)
+    stream = sys.stderr if code and not output.startswith("Field") else sys.stdout
+    stream.write(f"{output}\n" if output else "")
     return code
 
 
-def answer(words: Sequence[str], folder: Path) -> tuple[int, str]:
-    """Its exit code, and what it says."""
-    world = read_spark(folder)
-    asked = dict(_pair(word) for word in words)
-    if "query-gpu" in asked:
-        return _table(asked, [_gpu(world, folder)], asked["query-gpu"])
-    if "query-compute-apps" in asked:
-        return _table(asked, apps(world, folder), asked["query-compute-apps"])
-    if "L" in asked or "list-gpus" in asked:
+def run(arguments: Sequence[str], folder: Path) -> tuple[int, str]:
+    """Its exit code and output."""
+    spark = read_spark(folder)
+    parts = (argument.lstrip("-").partition("=") for argument in arguments)
+    options = {name: value for name, _, value in parts}
+    if columns := options.get("query-gpu"):
+        return _table(columns, _GPU_COLUMNS, [_gpu(spark, folder)], options)
+    if columns := options.get("query-compute-apps"):
+        return _table(columns, _APP_COLUMNS, apps(spark, folder), options)
+    if "L" in options or "list-gpus" in options:
         return 0, f"GPU 0: NVIDIA GB10 (UUID: {_UUID})"
-    if asked:
-        return 2, f"the pretend nvidia-smi does not know {' '.join(words)}"
-    return 0, _overview(world, folder)
+    if options:
+        return 2, f"the simulated nvidia-smi does not know {' '.join(arguments)}"
+    return 0, _overview(spark, folder)
 
 
-def _overview(world: SimSpark, folder: Path) -> str:
+def _overview(spark: SimSpark, folder: Path) -> str:
     rows = [
         f"| {row['pid']:>8}  {row['process_name']:<40} {row['used_memory']:>12} |"
-        for row in apps(world, folder)
+        for row in apps(spark, folder)
     ]
-    versions = f"NVIDIA-SMI {world.driver}    Driver Version: {world.driver}    CUDA Version: 13.0"
-    head = [f"{versions}    (pretend)", "| NVIDIA GB10              Memory-Usage: Not Supported |"]
+    versions = f"NVIDIA-SMI {spark.driver}    Driver Version: {spark.driver}    CUDA Version: 13.0"
+    head = [f"{versions}    (simulated)", "| NVIDIA GB10              Memory-Usage: Not Supported |"]
     return "\n".join([*head, *rows])
 
 
-def apps(world: SimSpark, folder: Path) -> list[dict[str, str]]:
-    ours = [(pid.number, "pretend engine", held) for pid, held in memory.holders(folder).items() if held]
-    foreign = [(user.pid, user.name, user.bytes) for user in world.gpu_users]
+def apps(spark: SimSpark, folder: Path) -> list[dict[str, str]]:
+    held = memory.held_bytes(folder).items()
+    engines = [(pid.number, "simulated engine", size) for pid, size in held if size]
+    foreign = [(process.pid, process.name, process.bytes) for process in spark.gpu_users]
     return [
         {
             "pid": str(pid),
             "process_name": name,
             "name": name,
-            "used_memory": f"{held // MIB} MiB",
-            "used_gpu_memory": f"{held // MIB} MiB",
+            "used_memory": f"{size // MIB} MiB",
+            "used_gpu_memory": f"{size // MIB} MiB",
             "gpu_uuid": _UUID,
             "gpu_name": "NVIDIA GB10",
         }
-        for pid, name, held in (*foreign, *ours)
+        for pid, name, size in (*foreign, *engines)
     ]
 
 
-def _gpu(world: SimSpark, folder: Path) -> dict[str, str]:
-    busy = bool(memory.holders(folder))
+def _gpu(spark: SimSpark, folder: Path) -> dict[str, str]:
+    busy = bool(memory.held_bytes(folder))
     clock = "2400 MHz" if busy else "208 MHz"
     return {
-        "name": "NVIDIA GB10", "gpu_name": "NVIDIA GB10", "driver_version": world.driver,
+        "name": "NVIDIA GB10", "gpu_name": "NVIDIA GB10", "driver_version": spark.driver,
         "compute_cap": "12.1", "index": "0", "count": "1",
         "memory.total": _MISSING, "memory.used": _MISSING, "memory.free": _MISSING,
         "uuid": _UUID, "gpu_uuid": _UUID, "temperature.gpu": "52" if busy else "38",
@@ -83,31 +86,27 @@ def _gpu(world: SimSpark, folder: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _table(asked: dict[str, str], rows: list[dict[str, str]], columns: str) -> tuple[int, str]:
-    shape = set(asked.get("format", "csv").split(","))
+def _table(
+    columns: str, known: frozenset[str], rows: list[dict[str, str]], options: dict[str, str]
+) -> tuple[int, str]:
+    format = set(options.get("format", "csv").split(","))
     names = [name.strip() for name in columns.split(",")]
-    known = _gpu_columns if "query-gpu" in asked else _app_columns
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         return 2, f'Field "{unknown}" is not a valid field to query.\n'
-    lines = [] if "noheader" in shape else [", ".join(names)]
+    lines = [] if "noheader" in format else [", ".join(names)]
     for row in rows:
-        cells = (row[name].rsplit(" ", 1)[0] if _has_unit(row[name], shape) else row[name] for name in names)
-        lines.append(", ".join(cells))
+        cells = (row[name] for name in names)
+        lines.append(", ".join(map(_without_unit, cells) if "nounits" in format else cells))
     return 0, "\n".join(lines)
 
 
-def _has_unit(cell: str, shape: set[str]) -> bool:
-    return "nounits" in shape and cell.endswith((" MiB", " W", " MHz", " %"))
+def _without_unit(cell: str) -> str:
+    return cell.rsplit(" ", 1)[0] if cell.endswith((" MiB", " W", " MHz", " %")) else cell
 
 
-def _pair(word: str) -> tuple[str, str]:
-    name, _, value = word.lstrip("-").partition("=")
-    return name, value
-
-
-_gpu_columns = frozenset(_gpu(SimSpark(), Path("/nonexistent")))
-_app_columns = frozenset(
+_GPU_COLUMNS = frozenset(_gpu(SimSpark(), Path("/nonexistent")))
+_APP_COLUMNS = frozenset(
     {"pid", "process_name", "name", "used_memory", "used_gpu_memory", "gpu_uuid", "gpu_name"}
 )
 

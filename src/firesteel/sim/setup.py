@@ -1,9 +1,9 @@
-"""Making a pretend Spark in a folder, and living on it.
+"""Creates a simulated Spark in a folder, and the environment of the processes that run on it.
 
-world.json    what it is                 proc/ dev/     what its kernel shows
-bin/          docker, nvidia-smi         containers/    one record and one log each
-memory/       who holds how much         images.json    what was pulled
-home/         FIRESTEEL_HOME of what lives on it, so that real and pretend services never mix
+spark.json    what it is                      proc/ dev/    what its kernel shows
+bin/          docker, nvidia-smi              containers/   a record and a log per container
+memory/       how much each process holds     images.json   the images that were pulled
+home/         its own FIRESTEEL_HOME, so that real and simulated services never mix
 """
 
 from __future__ import annotations
@@ -15,96 +15,96 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 
-from firesteel.edge.files.home import find_home, is_locked, writing
+from firesteel.edge.files.home import find_home, is_locked, writable_folder
 from firesteel.edge.host.machine_files import SIM, sim_folder
 from firesteel.errors import UsageError
 from firesteel.sim.docker.records import all_records
-from firesteel.sim.memory import settle
-from firesteel.sim.spark import SimSpark, read_spark, write_spark
+from firesteel.sim.memory import update_proc
+from firesteel.sim.spark import SimSpark, read_spark, spark_file, write_spark
 
 SPEED = "FIRESTEEL_SIM_SPEED"
 _FOLDERS = ("proc/pressure", "dev", "bin", "containers", "memory", "home")
 _PROGRAMS = {"docker": "docker.cli", "nvidia-smi": "nvidia_smi"}
-_OF_BEFORE = ("images.json", "home/gpu_in_container.json", "dev/kmsg")
-"""What was pulled, in which images a GPU was seen, and what the kernel said: of a new Spark, nothing."""
+_STATE = ("images.json", "home/gpu_in_container.json", "dev/kmsg")
+"""Pulled images, images that saw the GPU, and the kernel log: a new Spark has none of them."""
 
 
-def make(folder: Path, world: SimSpark) -> None:
-    """Writes the Spark. Where there is one already its world changes, and what runs on it runs on."""
-    with writing(folder):
+def create_spark(folder: Path, spark: SimSpark) -> None:
+    """Writes the Spark. An existing one changes, and its containers keep running."""
+    with writable_folder(folder):
         for name in _FOLDERS:
             (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_spark(folder, world)
+        write_spark(folder, spark)
         (folder / "dev" / "kmsg").touch()
-        (folder / "proc" / "version").write_text(f"Linux version {world.kernel} (pretend)\n")
+        (folder / "proc" / "version").write_text(f"Linux version {spark.kernel} (simulated)\n")
         for name, module in _PROGRAMS.items():
-            _launcher(folder / "bin" / name, module, folder)
-    settle(folder)
+            _write_launcher(folder / "bin" / name, module, folder)
+    update_proc(folder)
 
 
-def _launcher(path: Path, module: str, folder: Path) -> None:
-    """Knows its own Spark: whatever environment it is called from, it is this one's docker."""
-    words = shlex.join([sys.executable, "-P", "-m", f"firesteel.sim.{module}"])
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    half.write_text(f'#!/bin/sh\n{SIM}={shlex.quote(str(folder))} exec {words} "$@"\n')
-    half.chmod(0o755)
-    half.replace(path)
+def _write_launcher(path: Path, module: str, folder: Path) -> None:
+    """A program that knows its own Spark, whatever environment it is called from."""
+    command = shlex.join([sys.executable, "-P", "-m", f"firesteel.sim.{module}"])
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(f'#!/bin/sh\n{SIM}={shlex.quote(str(folder))} exec {command} "$@"\n')
+    temporary.chmod(0o755)
+    temporary.replace(path)
 
 
 def environment(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that lives on this Spark."""
+    """The environment of a process that runs on this Spark."""
     bin = f"{folder / 'bin'}{os.pathsep}"
     path = f"{bin}{environ.get('PATH', os.defpath).removeprefix(bin)}"
     return {**environ, SIM: str(folder), "FIRESTEEL_HOME": str(folder / "home"), "PATH": path}
 
 
 def enter(name: str | None, environ: MutableMapping[str, str]) -> Path:
-    """For `--sim`: this process, and what it starts, live on the pretend Spark under its FIRESTEEL_HOME.
+    """For `--sim`: this process and its children run on the simulated Spark under its FIRESTEEL_HOME.
 
-    A scenario's name makes the Spark anew; without one it stays as it was, or is an idle one. While something
-    runs on it, it is not made anew, and its own name changes nothing. Who lives on a pretend Spark already
-    stays on it.
+    The name of a scenario creates a new Spark; without one the last Spark stays, or an idle one is created.
+    While something runs on it, it can change only to the same scenario. A process that runs on a simulated
+    Spark already stays on it.
     """
     folder = sim_folder(environ) or find_home(environ).root / "sim"
-    if name is not None or not (folder / "world.json").exists():
-        from firesteel.sim.scenario_files import scenario  # reads YAML: only when a Spark is made
+    if name is not None or not spark_file(folder).exists():
+        from firesteel.sim.scenario_files import scenario  # lazy: reads YAML
 
-        world = replace(scenario(name or "idle"), name=name or "idle")
-        _leave(folder, world)
-        make(folder, _paced(world, environ.get(SPEED)))
+        spark = replace(scenario(name or "idle"), name=name or "idle")
+        _clear_state(folder, spark.name)
+        create_spark(folder, _with_speed(spark, environ.get(SPEED)))
     environ.update(environment(folder, environ))
     return folder
 
 
-def _leave(folder: Path, new: SimSpark) -> None:
-    """Nothing of the Spark before goes over to the next, and nothing that runs is lost."""
+def _clear_state(folder: Path, new_name: str) -> None:
+    """Removes what the previous Spark left behind; refuses while something runs on it."""
     running = sorted(_running(folder))
     if not running:
-        for name in _OF_BEFORE:
+        for name in _STATE:
             (folder / name).unlink(missing_ok=True)
-    elif (now := read_spark(folder).name) != new.name:
-        runs = "runs" if len(running) == 1 else "run"
+    elif (current := read_spark(folder).name) != new_name:
+        names, verb = ", ".join(running), "runs" if len(running) == 1 else "run"
         raise UsageError(
-            f"{', '.join(running)} {runs} on this pretend Spark (`{now}`), so it cannot become `{new.name}`",
+            f"{names} {verb} on this simulated Spark (`{current}`), so it cannot become `{new_name}`",
             next="firesteel --sim ps, and firesteel --sim down --all",
         )
 
 
 def _running(folder: Path) -> set[str]:
-    """Services with a keeper or an `up` under way, and containers that have none."""
+    """Services with a supervisor or an `up` in progress, and running containers."""
     locks = (folder / "home" / "services").glob("*/*.lock")
-    kept = {lock.parent.name for lock in locks if is_locked(lock)}
-    loose = (record for record in all_records(folder) if record.is_running)
-    return kept | {record.labels.get("firesteel", record.name) for record in loose}
+    services = {lock.parent.name for lock in locks if is_locked(lock)}
+    containers = (record for record in all_records(folder) if record.is_running)
+    return services | {record.labels.get("firesteel", record.name) for record in containers}
 
 
-def _paced(world: SimSpark, speed: str | None) -> SimSpark:
+def _with_speed(spark: SimSpark, speed: str | None) -> SimSpark:
     if not speed:
-        return world
+        return spark
     try:
         faster = float(speed)
     except ValueError:
         faster = 0.0
     if not 0.1 <= faster <= 1000:
         raise UsageError(f"{SPEED} is `{speed}`, and must be between 0.1 and 1000", next=f"{SPEED}=20")
-    return replace(world, faster=faster)
+    return replace(spark, faster=faster)

@@ -14,7 +14,7 @@ from typing import Any
 
 from firesteel.bench.load.prompts import PromptWriter, blocks
 from firesteel.bench.values import RequestSettings, Subject, Text
-from firesteel.edge.http.engine_client import EngineRefused, chat_whole, count_tokens
+from firesteel.edge.http.engine_client import EngineRefused, chat, count_tokens
 from firesteel.errors import FiresteelError
 
 _PATIENCE_S = 120.0
@@ -62,9 +62,9 @@ class _Probe:
         self, text: str, max_tokens: int, more: Mapping[str, Any] | None = None
     ) -> tuple[int, int] | None:
         """The server's own count of a prompt and its answer."""
-        found = await chat_whole(
-            self.subject.url, self.subject.model, text,
-            max_tokens=max_tokens, extra={**self.extra, **(more or {})}, timeout_s=_PATIENCE_S, key=self.key,
+        found = await chat(
+            self.subject.url, self.subject.model, text, max_tokens=max_tokens, stream=False,
+            extra={**self.extra, **(more or {})}, timeout_s=_PATIENCE_S, key=self.key,
         )  # fmt: skip
         if found.prompt_tokens is None or found.completion_tokens is None:
             return None

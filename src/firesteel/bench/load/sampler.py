@@ -86,7 +86,7 @@ def _most(values: Iterable[float | None]) -> float | None:
 
 def read_host(at_s: float) -> HostReading:
     """At this machine. Takes some tens of milliseconds where there is a GPU."""
-    seen = parse_gpu(at_s, nvidia_smi.ask(*_ASK) or "")
+    seen = parse_gpu(at_s, nvidia_smi.query(*_ASK) or "")
     about = memory.sample().memory
     return replace(seen, memory_available_bytes=about.available_bytes if about else None)
 

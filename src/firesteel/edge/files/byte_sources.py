@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from firesteel.edge.http.download import Deadline, get
+from firesteel.edge.http.sync_client import Deadline, get_file
 from firesteel.errors import FiresteelError
 from firesteel.facts import truncated
 
@@ -21,15 +21,15 @@ class FileSource:
     def __init__(self, path: Path) -> None:
         self.name = path.name
         try:
-            # Not to be held up by a pipe that nobody writes to.
+            # O_NONBLOCK: opening a pipe that nobody writes to would block.
             self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise FiresteelError(f"{path} cannot be read: {error.strerror}", next=f"ls -l {path}") from error
-        about = os.fstat(self._fd)
-        if not stat.S_ISREG(about.st_mode):
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
             os.close(self._fd)
             raise FiresteelError(f"{path} is not a file", next=f"ls -l {path}")
-        self.size = about.st_size
+        self.size = status.st_size
 
     def read(self, start: int, length: int) -> bytes:
         if start < 0 or length < 0 or start + length > self.size:
@@ -46,24 +46,25 @@ class FileSource:
 
 
 class UrlSource:
-    """Reads ranges only; a server that ignores `Range` is refused."""
+    """Reads only ranges; a server that ignores `Range` is refused."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], patience: Deadline) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], deadline: Deadline) -> None:
         self.name = url.rsplit("/", 1)[-1]
-        self._url, self._headers, self._patience = url, headers, patience
+        self._url, self._headers, self._deadline = url, headers, deadline
         self.size = 0
+        # Most headers fit into the first MiB, so that one request is enough.
         self._front = self._get(0, _FRONT_BYTES)
 
     def _get(self, start: int, length: int) -> bytes:
         headers = {**self._headers, "Range": f"bytes={start}-{start + length - 1}"}
-        got = get(self._url, headers, limit_bytes=length, patience=self._patience)
-        if got is None:
+        response = get_file(self._url, headers, limit_bytes=length, deadline=self._deadline)
+        if response is None:
             raise FiresteelError(f"{self._url} does not exist", next="firesteel models")
-        told = re.fullmatch(rf"bytes {start}-\d+/(\d+)", got.content_range or "")
-        if got.status != 206 or told is None:
+        content_range = re.fullmatch(rf"bytes {start}-\d+/(\d+)", response.content_range or "")
+        if response.status != 206 or content_range is None:
             raise FiresteelError(f"{self._url} does not serve ranges", next="download the file first")
-        self.size = int(told[1])
-        return got.body
+        self.size = int(content_range[1])
+        return response.body
 
     def read(self, start: int, length: int) -> bytes:
         if start < 0 or length < 0 or start + length > self.size:

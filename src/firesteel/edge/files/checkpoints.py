@@ -1,4 +1,4 @@
-"""Checkpoints that are in no catalog: a GGUF file, a folder of safetensors, a repository on the Hub.
+"""Opens checkpoints that no catalog has: a GGUF file, a folder of safetensors, a repository on the Hub.
 
 Only headers are read, from the Hub by ranges: megabytes before deciding on gigabytes.
 """
@@ -15,9 +15,8 @@ from typing import Literal
 
 from firesteel.edge.files.byte_sources import FileSource, UrlSource
 from firesteel.edge.files.home import find_home
-from firesteel.edge.http.download import Deadline, get
-from firesteel.edge.hub.cache import find_store, held
-from firesteel.edge.model_reference import is_hub_id, is_path
+from firesteel.edge.http.sync_client import Deadline, bearer, get_file
+from firesteel.edge.hub.cache import find_store, local_snapshot
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import (
     ByteSource,
@@ -34,18 +33,16 @@ from firesteel.facts.model.quantization import Quantization, read_quantization, 
 from firesteel.facts.model.typical import heavier_weights, is_gguf, typical_weights
 from firesteel.facts.model.weight_format import UnknownQuantization
 
-__all__ = ["is_hub_id", "is_path", "open_hub", "open_path"]
-
 _HUB = "https://huggingface.co"
 _MAX_TEXT = 64 * 2**20
 """The largest index of shards known is under 20 MB."""
 
 
-def open_path(word: str, quant: str | None = None) -> Checkpoint:
-    """What a path holds. `quant` says how a config's weights are stored; files tell that themselves."""
-    path = Path(word).expanduser().absolute()  # links stay: in the Hub's cache they have the names
+def open_path(name: str, quant: str | None = None) -> Checkpoint:
+    """Opens a path. `quant` says how a config's weights are stored; weight files say it themselves."""
+    path = Path(name).expanduser().absolute()  # not resolved: in the Hub's cache the links have the names
     if not path.exists():
-        raise UsageError(f"there is no {path}", next="firesteel models")
+        raise UsageError(f"{path} does not exist", next="firesteel models")
     if path.is_dir():
         if (path / "config.json").exists() and not any(path.glob("*.safetensors*")):
             return _open_config(path / "config.json", quant)
@@ -61,49 +58,54 @@ def open_path(word: str, quant: str | None = None) -> Checkpoint:
 
 
 def _open_config(path: Path, quant: str | None) -> Checkpoint:
-    """A config alone: bytes are assumed, from its own quantization or from the usual layout of a label."""
-    config = _json(path.name, _text_of(path))
-    beside = path.with_name("hf_quant_config.json")
-    shape, sizes = architecture_of_config(config), parameters_of_config(config)
-    said = read_quantization(config)
-    if said is None and beside.exists():
-        said = read_quantization(_json(beside.name, _text_of(beside)))
-    calibrated = said.kv_cache_dtype if said else None
+    """A config alone: sizes are assumed, from its own quantization or the usual layout of a label."""
+    config = _parse_json(path.name, _read_text(path))
+    architecture, sizes = architecture_of_config(config), parameters_of_config(config)
+
+    def text(name: str) -> str | None:
+        return _read_text(path.with_name(name)) if path.with_name(name).exists() else None
+
+    format = _quantization(config, text)
     name = path.parent.name if path.name == "config.json" else path.stem
     if quant is not None:
         weights = typical_weights(sizes, quant, path.name)
     else:
-        _insist_on_format(name, said is not None)
-        weights = weights_of_config(sizes, said, f"{path.name}{'' if said else ', as BF16'}")
-    form: Literal["gguf", "safetensors"] = "gguf" if quant and is_gguf(quant) else "safetensors"
+        if format is None:
+            _refuse_unconfirmed_format(name)
+        weights = weights_of_config(sizes, format, f"{path.name}{'' if format else ', as BF16'}")
+    file_format: Literal["gguf", "safetensors"] = "gguf" if quant and is_gguf(quant) else "safetensors"
     heavier = heavier_weights(sizes, quant, path.name) if quant else None
-    return Checkpoint(name, name, form, str(path), shape, weights, sizes.unknown, calibrated, heavier)
+    kv_dtype = format.kv_cache_dtype if format else None
+    return Checkpoint(
+        name, name, file_format, str(path), architecture, weights, sizes.unknown, kv_dtype, heavier
+    )
 
 
-def _insist_on_format(name: str, is_told: bool) -> None:
-    """A name that says a format, and a config that does not: its weights are surely not BF16."""
-    said = re.search(r"nvfp4|mxfp4|fp8|int4|int8|awq|gptq", name, re.IGNORECASE)
-    if said and not is_told:
+def _refuse_unconfirmed_format(name: str) -> None:
+    """When the name says a format and the config does not, the weights are surely not BF16."""
+    format = re.search(r"nvfp4|mxfp4|fp8|int4|int8|awq|gptq", name, re.IGNORECASE)
+    if format:
         raise UsageError(
-            f"{name} is called {said[0].upper()}, and its config.json does not say so; "
-            "hf_quant_config.json beside it would",
-            next=f"--quant {said[0].lower()}",
+            f"{name} is called {format[0].upper()}, but its config.json does not say so; "
+            "hf_quant_config.json next to it would",
+            next=f"--quant {format[0].lower()}",
         )
 
 
-def _text_of(path: Path) -> str:
+def _read_text(path: Path) -> str:
     with FileSource(path) as source:
         if source.size > _MAX_TEXT:
             raise FiresteelError(f"{path} is larger than {_MAX_TEXT:,} bytes", next="give a config.json")
         return str(source.read(0, source.size), "utf-8", errors="replace")
 
 
-def _json(name: str, text: str) -> object:
+def _parse_json(name: str, text: str) -> object:
     try:
         return json.loads(text)
     except RecursionError:
-        what = f"{name} is nested deeper than any model's config"
-        raise FiresteelError(what, next="give the config.json of a model") from None
+        raise FiresteelError(
+            f"{name} is nested deeper than any model's config", next="give the config.json of a model"
+        ) from None
     except ValueError as error:
         raise FiresteelError(f"{name} is not JSON: {error}", next="download it again") from error
 
@@ -116,7 +118,7 @@ def _open_gguf(path: Path) -> Checkpoint:
 
         header = gguf.read_split(part(path.name), part)
     weights = sum_weights(header.tensors, "counted", f"the header of {path.name}")
-    _insist_on_tensors(path.name, weights)
+    _require_tensors(path.name, weights)
     return Checkpoint(path.stem, str(path), "gguf", str(path), architecture_of_gguf(header), weights)
 
 
@@ -140,21 +142,18 @@ def _open_folder(folder: Path, repository: str | None = None) -> Checkpoint:
 
 
 def open_hub(repository: str, environ: Mapping[str, str] = os.environ) -> Checkpoint:
-    """From the store if it was pulled, without a request."""
-    if folder := held(find_store(find_home(environ), environ), repository):
+    """Opens a repository: from the store if it was pulled, without a request; else from the Hub."""
+    if folder := local_snapshot(find_store(find_home(environ), environ), repository):
         return _open_folder(folder, repository)
     base = f"{environ.get('HF_ENDPOINT', _HUB).rstrip('/')}/{repository}/resolve/main"
-    token = environ.get("HF_TOKEN")
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-
-    patience = Deadline()
+    headers, deadline = bearer(environ.get("HF_TOKEN")), Deadline()
 
     def shard(name: str) -> ByteSource:
-        return UrlSource(f"{base}/{name}", headers, patience)
+        return UrlSource(f"{base}/{name}", headers, deadline)
 
     def text(name: str) -> str | None:
-        got = get(f"{base}/{name}", headers, limit_bytes=_MAX_TEXT, patience=patience)
-        return str(got.body, "utf-8", errors="replace") if got else None
+        response = get_file(f"{base}/{name}", headers, limit_bytes=_MAX_TEXT, deadline=deadline)
+        return str(response.body, "utf-8", errors="replace") if response else None
 
     return _read_safetensors(repository.partition("/")[2], repository, text, shard)
 
@@ -162,51 +161,52 @@ def open_hub(repository: str, environ: Mapping[str, str] = os.environ) -> Checkp
 def _read_safetensors(
     name: str, model: str, text: Callable[[str], str | None], shard: Callable[[str], ByteSource]
 ) -> Checkpoint:
-    config = text("config.json")
-    if config is None:
+    config_text = text("config.json")
+    if config_text is None:
         raise FiresteelError(f"{model} has no config.json", next="name a folder or repository that has one")
-    told = _json(f"config.json of {model}", config)
-    shape = architecture_of_config(told)
+    config = _parse_json(f"config.json of {model}", config_text)
+    architecture = architecture_of_config(config)
     index = text("model.safetensors.index.json")
-    layers = len(shape.layers)
+    layers = len(architecture.layers)
     if index is not None:
         tensors = safetensors.read_shards(index, shard, layers)
     else:
         tensors = safetensors.read_header(shard("model.safetensors"), layers)
     weights = sum_weights(tensors, "counted", f"the headers of {model}")
-    _insist_on_tensors(model, weights)
+    _require_tensors(model, weights)
     try:
-        said = _quantization(told, text)
-    except UnknownQuantization:  # it says nothing of the cache either
-        return Checkpoint(name, model, "safetensors", model, shape, weights)
-    _insist_on_this_model(model, weights, told, said)
-    calibrated = said.kv_cache_dtype if said else None
-    return Checkpoint(name, model, "safetensors", model, shape, weights, kv_cache_dtype=calibrated)
+        format = _quantization(config, text)
+    except UnknownQuantization:  # then nothing is known about the KV cache either
+        return Checkpoint(name, model, "safetensors", model, architecture, weights)
+    _require_same_model(model, weights, config, format)
+    kv_dtype = format.kv_cache_dtype if format else None
+    return Checkpoint(name, model, "safetensors", model, architecture, weights, kv_cache_dtype=kv_dtype)
 
 
-def _insist_on_tensors(name: str, weights: Weights) -> None:
-    """A header may be sound and hold nothing; a plan of no bytes would fit everywhere."""
+def _require_tensors(name: str, weights: Weights) -> None:
+    """A sound header may list no tensors; a plan of zero bytes would fit everywhere."""
     if not weights.total_bytes:
         raise UsageError(f"{name} holds no tensors", next="download it again")
 
 
-def _insist_on_this_model(model: str, weights: Weights, config: object, said: Quantization | None) -> None:
-    """Files and config may come from two models; what the config does not size says nothing."""
+def _require_same_model(model: str, weights: Weights, config: object, format: Quantization | None) -> None:
+    """Refuses files and a config of two different models, where the config allows an estimate of the size."""
     try:
-        assumed = weights_of_config(parameters_of_config(config), said).total_bytes
+        assumed = weights_of_config(parameters_of_config(config), format).total_bytes
     except UnknownArchitecture:
         return
+    # Wide on purpose: formats differ by a factor of eight, another model usually by more.
     if not 0.05 < weights.total_bytes / assumed < 20:
         raise UsageError(
-            f"the files of {model} hold {weights.total_bytes:,} bytes and cannot be this model: its config "
-            f"makes it about {assumed:,}",
+            f"the files of {model} cannot belong to its config: they hold {weights.total_bytes:,} bytes, and "
+            f"such a model has about {assumed:,}",
             next="download it again, config.json and safetensors from one place",
         )
 
 
 def _quantization(config: object, text: Callable[[str], str | None]) -> Quantization | None:
-    """What the config says, or the file that ModelOpt puts beside it."""
-    said = read_quantization(config)
-    if said is None and (beside := text("hf_quant_config.json")):
-        said = read_quantization(_json("hf_quant_config.json", beside))
-    return said
+    """From the config, or from the file that ModelOpt puts next to it."""
+    format = read_quantization(config)
+    if format is None and (modelopt := text("hf_quant_config.json")):
+        format = read_quantization(_parse_json("hf_quant_config.json", modelopt))
+    return format

@@ -1,4 +1,4 @@
-"""Settings of other programs: found where the program looks, changed whole, the old file kept beside."""
+"""Settings files of other programs: found where the program looks, replaced as a whole, with a backup."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from firesteel.errors import FiresteelError
 MAX_BACKUPS = 100
 
 
-def place(
+def settings_path(
     variable: str, default: str, files: Sequence[str], new: str, environ: Mapping[str, str] = os.environ
 ) -> Path:
-    """The first of the files that exists, or the one to make. The variable may move their folder."""
-    told = environ.get(variable)
-    folder = Path(told or default.replace("~", environ.get("HOME") or str(Path.home()), 1))
+    """The first of the files that exists, or else the new one. The variable may move their folder."""
+    chosen = environ.get(variable)
+    folder = Path(chosen or default.replace("~", environ.get("HOME") or str(Path.home()), 1))
     return next((folder / name for name in files if (folder / name).exists()), folder / new)
 
 
 def read(path: Path) -> str:
-    """With plain line ends; nothing where there is no file."""
-    return text_files.open_text(path).replace("\r\n", "\n") if path.exists() else ""
+    """Its text with Unix line ends; empty when there is no file."""
+    return text_files.read_text(path).replace("\r\n", "\n") if path.exists() else ""
 
 
-def put(path: Path, text: str) -> Path | None:
-    """The new text in one move; what was there before is kept beside it, and its place given back."""
+def replace(path: Path, text: str) -> Path | None:
+    """Writes the new text atomically; returns the path of the backup, if there was a file."""
     if not path.exists():
         home.write_text(path, text)
         return None
-    backup = _free(path)
+    backup = _backup_path(path)
     try:
         shutil.copy2(path, backup)
     except OSError as error:
@@ -43,15 +43,10 @@ def put(path: Path, text: str) -> Path | None:
     return backup
 
 
-def _free(path: Path) -> Path:
-    """A name that no earlier copy has."""
-    names = (
-        f"{path.name}.before-firesteel{f'-{number}' if number > 1 else ''}"
-        for number in range(1, MAX_BACKUPS)
-    )
-    for name in names:
-        if not path.with_name(name).exists():
-            return path.with_name(name)
-    raise FiresteelError(
-        f"{MAX_BACKUPS} copies of {path} are there already", next=f"rm {path}.before-firesteel*"
-    )
+def _backup_path(path: Path) -> Path:
+    """A name that no earlier backup has."""
+    for number in range(1, MAX_BACKUPS):
+        backup = path.with_name(f"{path.name}.before-firesteel{f'-{number}' if number > 1 else ''}")
+        if not backup.exists():
+            return backup
+    raise FiresteelError(f"{path} has {MAX_BACKUPS} backups already", next=f"rm {path}.before-firesteel*")

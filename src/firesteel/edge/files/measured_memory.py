@@ -1,8 +1,8 @@
-"""What launches took on this host, kept from start to start: `realised.json` under FIRESTEEL_HOME.
+"""How much memory launches took on this host: `measured_memory.json` under FIRESTEEL_HOME.
 
-The next plan of the same launch believes it more than any estimate, so every row is looked at before it is
-believed: a figure that no machine has, or a date that is none, is no row. The others stay. Only a figure
-hangs on it: what cannot be read is none.
+The next plan of the same launch trusts it more than any estimate, so every row is checked before it is used:
+one with an impossible figure or date is skipped, the others stay. Only a figure depends on the file, so one
+that cannot be read counts as empty.
 """
 
 from __future__ import annotations
@@ -21,55 +21,52 @@ from firesteel.edge.files.home import Home, write_text
 from firesteel.launch import EngineName
 from firesteel.planner import MeasuredMemory
 
-_KEPT = 100
+_MAX_ROWS = 100
 _MAX_FILE_BYTES = 2**20
 """A hundred rows are 50 KB."""
 _MAX_FIGURE = 2**50
-_WHOLE = frozenset(each.name for each in fields(MeasuredMemory)) - {"key", "engine", "version", "seen"}
-_NEEDED = frozenset({"key", "engine", "version", "process_bytes", "seen"})
+_FIGURES = frozenset(field.name for field in fields(MeasuredMemory)) - {"key", "engine", "version", "seen"}
+_REQUIRED = frozenset({"key", "engine", "version", "process_bytes", "seen"})
 
 
-def remember(home: Home, realised: MeasuredMemory) -> None:
-    """The newest last; the oldest are forgotten."""
-    known = {key: each for key, each in read_measured_memory(home).items() if key != realised.key}
-    kept = [*known.values(), realised][-_KEPT:]
-    write_text(_path(home), json.dumps([asdict(each) for each in kept], indent=1))
+def save_measured_memory(home: Home, measured: MeasuredMemory) -> None:
+    """Appends the newest; the oldest rows are dropped."""
+    others = [row for key, row in read_measured_memory(home).items() if key != measured.key]
+    rows = [*others, measured][-_MAX_ROWS:]
+    write_text(home.measured_memory, json.dumps([asdict(row) for row in rows], indent=1))
 
 
 def read_measured_memory(home: Home) -> Mapping[str, MeasuredMemory]:
+    """By `launch_key`, the oldest first."""
     try:
-        rows = json.loads(_text(_path(home)))
+        rows = json.loads(_text(home.existing_measured_memory))
     except (OSError, ValueError, RecursionError):
         return {}
-    found = (_row(each) for each in rows) if isinstance(rows, list) else ()
-    return {row.key: row for row in found if row}
+    parsed = (_row(row) for row in rows) if isinstance(rows, list) else ()
+    return {row.key: row for row in parsed if row}
 
 
 def _text(path: Path) -> str:
-    """Empty for what is no file, or longer than it could be; never held up by a pipe."""
-    with open(path, "rb", opener=_without_waiting) as file:
+    """Empty for what is not a file, or is longer than it could be; never blocked by a pipe."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return ""
-        held = file.read(_MAX_FILE_BYTES + 1)
-    return held.decode() if len(held) <= _MAX_FILE_BYTES else ""
+        data = file.read(_MAX_FILE_BYTES + 1)
+    return data.decode() if len(data) <= _MAX_FILE_BYTES else ""
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _row(said: object) -> MeasuredMemory | None:
-    """None for what no start has written."""
-    if not isinstance(said, dict) or not _NEEDED <= said.keys() <= _NEEDED | _WHOLE:
+def _row(row: object) -> MeasuredMemory | None:
+    """None for a row that firesteel cannot have written."""
+    if not isinstance(row, dict) or not _REQUIRED <= row.keys() <= _REQUIRED | _FIGURES:
         return None
     is_sound = (
-        _is_text(said["key"], "[0-9a-f]{32}")
-        and said["engine"] in get_args(EngineName)
-        and (said["version"] is None or _is_text(said["version"], r"[\w.+-]{1,80}"))
-        and _is_date(said["seen"])
-        and all(_is_size(said[name], name) for name in _WHOLE & said.keys())
+        _is_text(row["key"], "[0-9a-f]{32}")
+        and row["engine"] in get_args(EngineName)
+        and (row["version"] is None or _is_text(row["version"], r"[\w.+-]{1,80}"))
+        and _is_date(row["seen"])
+        and all(_is_size(row[name], name) for name in _FIGURES & row.keys())
     )
-    return MeasuredMemory(**said) if is_sound else None
+    return MeasuredMemory(**row) if is_sound else None
 
 
 def _is_text(value: object, pattern: str) -> bool:
@@ -87,11 +84,7 @@ def _is_date(value: object) -> bool:
 
 
 def _is_size(value: object, name: str) -> bool:
-    """`True` is no number here, though Python takes it for one."""
+    """`True` is not a size, though Python counts it among the integers."""
     if value is None:
-        return name not in _NEEDED
+        return name not in _REQUIRED
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MAX_FIGURE
-
-
-def _path(home: Home) -> Path:
-    return home.root / "realised.json"

@@ -1,8 +1,8 @@
-"""A user's own benches, read for the planner from `history.db` under FIRESTEEL_HOME.
+"""The user's own benchmark runs, read for the planner from `history.db` under FIRESTEEL_HOME.
 
-`bench.store` writes that file and knows all of it. Here only what a plan of the same launch believes more
-than any estimate is read, and looked at first: a figure that no machine has is none. A file that cannot be
-read, or that a newer firesteel wrote, is no file.
+`bench.results.history` writes that file and knows all of it. Here only what a plan of the same launch trusts
+more than any estimate is read, and checked first: rows with impossible figures are skipped. A file that
+cannot be read, or that a newer firesteel wrote, counts as empty.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from firesteel.planner.speed.own_runs import OwnRun
 from firesteel.printable import printable
 
 SCHEMA = 1
-"""`PRAGMA user_version` of the file; counts up when an older firesteel could no longer read it."""
-_MOST = 500
+"""`PRAGMA user_version` of the file; it goes up when an older firesteel can no longer read it."""
+_MAX_ROWS = 500
 _MAX_TEXT = 2**16
 _MAX_RATE = 1e9
 _QUERY = """
@@ -41,14 +41,14 @@ def read_own_runs(home: Home) -> Mapping[str, tuple[OwnRun, ...]]:
     path = history_path(home)
     if not path.is_file():
         return {}
-    import sqlite3  # most homes have no history, and every plan passes here
+    import sqlite3  # lazy: most homes have no history, and every plan comes through here
 
     try:
-        found = list(_rows(path, sqlite3))
+        runs = list(_rows(path, sqlite3))
     except sqlite3.Error:
         return {}
     by_key: dict[str, list[OwnRun]] = {}
-    for run in found:
+    for run in runs:
         by_key.setdefault(run.key, []).append(run)
     return {key: tuple(runs) for key, runs in by_key.items()}
 
@@ -58,7 +58,7 @@ def _rows(path: Path, sqlite3: Any) -> Iterator[OwnRun]:
     try:
         if file.execute("PRAGMA user_version").fetchone()[0] != SCHEMA:
             return
-        for row in file.execute(_QUERY, (_MAX_TEXT, _MOST)).fetchall():
+        for row in file.execute(_QUERY, (_MAX_TEXT, _MAX_ROWS)).fetchall():
             if run := _own_run(*row):
                 yield run
     finally:
@@ -66,13 +66,13 @@ def _rows(path: Path, sqlite3: Any) -> Iterator[OwnRun]:
 
 
 def _own_run(run: object, began: object, version: object, key: object, text: object) -> OwnRun | None:
-    """None for what no bench has written."""
+    """None for a row that `bench` cannot have written."""
     seen = _date(began)
     if not isinstance(key, str) or not re.fullmatch("[0-9a-f]{32}", key) or not seen:
         return None
     try:
-        said = json.loads(str(text))
-        point = said["point"]
+        figures = json.loads(str(text))
+        point = figures["point"]
         return OwnRun(
             key=key,
             run=str(run),
@@ -81,12 +81,12 @@ def _own_run(run: object, began: object, version: object, key: object, text: obj
             text=str(point["text"]),
             users=_count(point["users"]),
             prompt_tokens=_count(point["prompt_tokens"]),
-            shared_tokens=_count(point["shared_tokens"], least=0),
+            shared_tokens=_count(point["shared_tokens"], minimum=0),
             answer_tokens=_count(point["answer_tokens"]),
-            decode_tps=_band(said["decode_tps"]),
-            total_tps=_band(said["total_tps"]),
-            prefill_tps=_band(said["prefill_tps"]),
-            ttft_ms=_rate(said["ttft_ms"].get("p50")),
+            decode_tps=_band(figures["decode_tps"]),
+            total_tps=_band(figures["total_tps"]),
+            prefill_tps=_band(figures["prefill_tps"]),
+            ttft_ms=_rate(figures["ttft_ms"].get("p50")),
             is_open_loop=point["rate_per_s"] is not None or _count(point["turns"]) > 1,
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -100,8 +100,8 @@ def _date(began: object) -> str | None:
         return None
 
 
-def _count(value: object, least: int = 1) -> int:
-    if not isinstance(value, int) or not least <= value <= 2**24:
+def _count(value: object, minimum: int = 1) -> int:
+    if not isinstance(value, int) or not minimum <= value <= 2**24:
         raise ValueError(value)
     return value
 
@@ -115,7 +115,7 @@ def _rate(value: object) -> float | None:
 
 
 def _band(figure: Mapping[str, Any] | None) -> tuple[Band, int] | None:
-    """With how many values are behind it."""
+    """With the number of values behind it."""
     if figure is None:
         return None
     low, value, high = figure["low"], _rate(figure["value"]), _rate(figure["high"])

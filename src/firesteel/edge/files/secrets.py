@@ -1,6 +1,6 @@
 """Secrets of a service: one file of NAME=value lines that only its owner can read.
 
-They reach an engine through its environment, never through words that `ps` shows.
+They reach an engine through its environment, never through arguments that `ps` shows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def new_key() -> str:
 
 
 def write_secrets(path: Path, values: Mapping[str, str]) -> None:
-    """Mode 0600. A value of several lines would become another name: it is no token."""
+    """Mode 0600. A value with a line break is left out: it is no token, and would define another name."""
     lines = [f"{name}={value}\n" for name, value in values.items() if "\n" not in value]
     write_text(path, "".join(lines))
 
@@ -37,5 +37,5 @@ def secrets_path(home: Home, name: str) -> Path:
 
 
 def hub_token(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The user's token of the Hub, if there is one in the environment."""
+    """The user's Hub token, if the environment has one."""
     return environ.get("HF_TOKEN") or environ.get("HUGGING_FACE_HUB_TOKEN") or None

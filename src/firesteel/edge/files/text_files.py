@@ -1,6 +1,6 @@
-"""Files that may start an engine: the ones that were named, and the likely ones in folders.
+"""Reads and writes the user's text files, and finds those in folders that may start an engine.
 
-Bounded: so many files, so many bytes of each; hidden and vendored folders and links are passed over.
+Bounded in files and in bytes per file; hidden and vendored folders and links are skipped.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ from firesteel.errors import FiresteelError, UsageError
 
 MAX_FILES = 10_000
 MAX_BYTES = 12 * 2**20
-"""More than any reader takes; what is longer is refused there, and never read whole."""
+"""More than any reader accepts; a longer file is refused there, and never read whole."""
 _SUFFIXES = {
     ".sh", ".bash", ".zsh", ".md", ".markdown", ".mdx", ".yaml", ".yml", ".service", ".container", ".txt",
 }  # fmt: skip
 _NAMES = {"Makefile", "justfile", "README"}
-_PASSED_OVER = {"node_modules", "__pycache__", "site-packages", "venv", "build", "dist"}
+_SKIPPED = {"node_modules", "__pycache__", "site-packages", "venv", "build", "dist"}
 
 
-def open_text(path: Path, *, next: str = "") -> str:
-    """What to type when there is none is the caller's to know; a look at its folder always helps."""
+def read_text(path: Path, *, next: str = "") -> str:
+    """`next` is what to type when there is no such file; by default, to list its folder."""
     try:
         if not path.is_file():
-            look = f"ls {shlex.quote(str(path.parent))}"
-            raise UsageError(f"`{path}` is not a file", next=next or look)
+            raise UsageError(f"`{path}` is not a file", next=next or f"ls {shlex.quote(str(path.parent))}")
         with path.open("rb") as file:
             return file.read(MAX_BYTES).decode(errors="replace")
     except OSError as error:
@@ -37,21 +36,21 @@ def open_text(path: Path, *, next: str = "") -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """In one move, so that a crash leaves the old text or the new; mode and line ends stay as they were.
+    """Replaces the text atomically; mode and line ends stay as they were.
 
-    What cannot be given back as it was is not touched: bytes that are no UTF-8, line ends of two kinds.
+    A file that could not be restored exactly is refused: one that is not UTF-8, or has mixed line ends.
     """
-    path = path.resolve()  # a link stays one, and what it leads to is written
+    path = path.resolve()  # keep a link, and write what it points to
     before = path.read_bytes()
-    windows = before.count(b"\r\n")
-    if not _is_utf8(before) or windows not in (0, before.count(b"\n")):
+    crlf_count = before.count(b"\r\n")
+    if not _is_utf8(before) or crlf_count not in (0, before.count(b"\n")):
         raise FiresteelError(
-            f"{path} is not UTF-8, or has line ends of two kinds; it was left alone", next=f"file {path}"
+            f"{path} is not UTF-8 or has mixed line ends; it was not changed", next=f"file {path}"
         )
-    data = (text.replace("\n", "\r\n") if windows else text).encode()
+    data = (text.replace("\n", "\r\n") if crlf_count else text).encode()
     try:
         if path.stat().st_nlink > 1:
-            path.write_bytes(data)  # the other names must go on meaning the same file
+            path.write_bytes(data)  # hard links: the other names must keep meaning the same file
         else:
             _replace(path, data)
     except OSError as error:
@@ -89,20 +88,20 @@ def write_new(path: Path, text: str) -> None:
         ) from error
 
 
-def gather(paths: list[Path]) -> Iterator[Path]:
-    """The files themselves, and what a folder holds, in a stable order."""
+def find_files(paths: list[Path]) -> Iterator[Path]:
+    """The files themselves, and those in folders, in a stable order."""
     count = 0
     for path in paths:
-        for found in _inside(path) if path.is_dir() else (path,):
+        for file in _files_in(path) if path.is_dir() else (path,):
             count += 1
             if count > MAX_FILES:
                 raise UsageError(f"more than {MAX_FILES:,} files", next="firesteel check a smaller folder")
-            yield found
+            yield file
 
 
-def _inside(folder: Path) -> Iterator[Path]:
+def _files_in(folder: Path) -> Iterator[Path]:
     for root, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name[0] != "." and name not in _PASSED_OVER)
+        folders[:] = sorted(name for name in folders if name[0] != "." and name not in _SKIPPED)
         for name in sorted(names):
             path = Path(root, name)
             if (path.suffix.lower() in _SUFFIXES or name in _NAMES) and not path.is_symlink():

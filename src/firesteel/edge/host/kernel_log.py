@@ -1,8 +1,8 @@
-"""The kernel's log, followed from now on without root where that is allowed.
+"""The kernel's log, followed from now on, without root where that is allowed.
 
-`/dev/kmsg` gives it to root, and to everybody on a kernel without `dmesg_restrict`. Where it does not, the
-journal does to members of the groups `adm` and `systemd-journal`, as the first user of a DGX Spark is.
-Otherwise there is no log: `None`, never an empty one.
+Root can read `/dev/kmsg`, and so can everybody on a kernel without `dmesg_restrict`. Members of the groups
+`adm` and `systemd-journal`, like the first user of a DGX Spark, can read the journal instead. Otherwise there
+is no log: `None`, never an empty one.
 """
 
 from __future__ import annotations
@@ -16,33 +16,29 @@ from firesteel.edge.host.process import die_with_parent
 from firesteel.facts.host.memory_sample import KernelEvent, parse_kernel_log
 
 _MAX_RECORDS = 2000
-"""Read at one go. A driver in distress logs hundreds a second; what is beyond is read the next time."""
+"""Read at once. A driver in distress logs hundreds a second; the rest is read the next time."""
 _RECORD_BYTES = 8192
 _JOURNAL = ("journalctl", "--dmesg", "--quiet", "--no-pager", "--output=cat")
-_PATIENCE_S = 5
+_TIMEOUT_S = 5
 
 
 class KernelLog:
-    """What was logged before it was opened is the past and not told."""
+    """Follows the log from the moment of opening; earlier records are skipped."""
 
     def __init__(self) -> None:
         self._journal: subprocess.Popen[bytes] | None = None
-        self._half = b""
+        self._incomplete = b""
         self._source = self._open_kmsg()
         if self._source is None and sim_folder() is None:
             self._source = self._open_journal()
 
-    @property
-    def is_readable(self) -> bool:
-        return self._source is not None
-
-    def news(self) -> tuple[KernelEvent, ...] | None:
-        """Since the last time it was asked; None when the log cannot be read. Never waits."""
+    def new_events(self) -> tuple[KernelEvent, ...] | None:
+        """Events since the last call; None when the log cannot be read. Never waits."""
         if self._source is None:
             return None
-        data = self._half + b"".join(self._records(self._source))
-        whole, newline, self._half = data.rpartition(b"\n")
-        return parse_kernel_log((whole + newline).decode(errors="replace"))
+        data = self._incomplete + b"".join(self._records(self._source))
+        lines, newline, self._incomplete = data.rpartition(b"\n")
+        return parse_kernel_log((lines + newline).decode(errors="replace"))
 
     def close(self) -> None:
         if self._source is not None:
@@ -54,18 +50,18 @@ class KernelLog:
             self._journal = None
 
     def _records(self, source: int) -> list[bytes]:
-        found: list[bytes] = []
+        records: list[bytes] = []
         for _ in range(_MAX_RECORDS):
             try:
                 record = os.read(source, _RECORD_BYTES)
             except BrokenPipeError:
-                continue  # records were overwritten before they were read; the next are there
+                continue  # records were overwritten before they were read; later ones can be
             except OSError:
                 break  # nothing more for now
             if not record:
                 break
-            found.append(record)
-        return found
+            records.append(record)
+        return records
 
     def _open_kmsg(self) -> int | None:
         source = None
@@ -79,20 +75,19 @@ class KernelLog:
         return source
 
     def _open_journal(self) -> int | None:
-        """Who may not read it is shown an empty journal; no kernel boots without a line."""
+        """A user without permission sees an empty journal, and no kernel boots without logging a line."""
         try:
             last = subprocess.run(
                 [*_JOURNAL, "--lines=1"],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                timeout=_PATIENCE_S,
+                timeout=_TIMEOUT_S,
                 check=False,
             )
             if not last.stdout.strip():
                 return None
-            words = [*_JOURNAL, "--lines=0", "--follow"]
             self._journal = subprocess.Popen(
-                words,
+                [*_JOURNAL, "--lines=0", "--follow"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -101,6 +96,7 @@ class KernelLog:
         except (OSError, subprocess.TimeoutExpired):
             return None
         assert self._journal.stdout is not None
+        # A descriptor of our own, since Popen's file object would block and buffer.
         source = os.dup(self._journal.stdout.fileno())
         self._journal.stdout.close()
         os.set_blocking(source, False)

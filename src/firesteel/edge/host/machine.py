@@ -1,4 +1,4 @@
-"""The machine at hand, measured: memory, GPUs, and how fast memory can be read."""
+"""This machine as a Host: memory, GPUs, and its memory bandwidth, measured where no data sheet gives it."""
 
 from __future__ import annotations
 
@@ -25,58 +25,58 @@ _SMI = ("--query-gpu=name,driver_version,compute_cap,memory.total", "--format=cs
 
 
 def gpus() -> tuple[Gpu, ...]:
-    return parse_gpus(nvidia_smi.ask(*_SMI) or "")
+    return parse_gpus(nvidia_smi.query(*_SMI) or "")
 
 
 def local_host(home: Home) -> Host:
-    """This machine. A GB10 gets its bandwidth from the data sheet, any other machine is measured."""
-    memory, found, cores = meminfo(), gpus(), len(os.sched_getaffinity(0))
-    if any(gpu.is_gb10 for gpu in found):
+    """This machine. A GB10 gets its bandwidth from the data sheet; any other machine is measured."""
+    memory, gpu_list, cores = meminfo(), gpus(), len(os.sched_getaffinity(0))
+    if any(gpu.is_gb10 for gpu in gpu_list):
         sheet = hardware("gb10")
-        title = f"pretend {sheet.title}" if sim_folder() else sheet.title
+        title = f"simulated {sheet.title}" if sim_folder() else sheet.title
         return Host(
             "local", title, "gb10", cores, memory.total_bytes, memory.available_bytes,
             keep_free_bytes(memory.total_bytes, sheet.ceiling_bytes),
-            float(sheet.bandwidth_bytes_per_s), "reported", found,
+            float(sheet.bandwidth_bytes_per_s), "reported", gpu_list,
         )  # fmt: skip
     return Host(
         "local", _cpu_name(), None, cores, memory.total_bytes, memory.available_bytes,
-        keep_free_bytes(memory.total_bytes, None), bandwidth(home, cores), "measured", found,
+        keep_free_bytes(memory.total_bytes, None), bandwidth(home, cores), "measured", gpu_list,
     )  # fmt: skip
 
 
 def bandwidth(home: Home, cores: int) -> float:
-    """Bytes read a second by all cores: the best of the first few measurements since the machine booted.
+    """Bytes that all cores together read per second: the best of the first measurements since boot.
 
-    Other programs only take away, so the best is the nearest to the truth.
+    Other programs can only slow a measurement down, so the best is the closest to the truth.
     """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    kept = home.root / "bandwidth.json"
-    best, times = _kept_bandwidth(kept, boot, cores)
+    path = home.root / "bandwidth.json"
+    best, times = _saved_bandwidth(path, boot, cores)
     if times >= _MEASUREMENTS:
         return best
     best = max(best, *(measure_read_bandwidth(cores) for _ in range(2)))
-    with suppress(HostNotReady):  # a folder that cannot be written only means measuring again
-        write_text(kept, json.dumps({"boot": boot, "cores": cores, "bytes_per_s": best, "times": times + 1}))
+    with suppress(HostNotReady):  # if the folder cannot be written, it is only measured again
+        write_text(path, json.dumps({"boot": boot, "cores": cores, "bytes_per_s": best, "times": times + 1}))
     return best
 
 
-def _kept_bandwidth(path: Path, boot: str, cores: int) -> tuple[float, int]:
+def _saved_bandwidth(path: Path, boot: str, cores: int) -> tuple[float, int]:
     try:
-        kept = json.loads(path.read_text())
-        if kept["boot"] == boot and kept["cores"] == cores:
-            return float(kept["bytes_per_s"]), int(kept["times"])
+        saved = json.loads(path.read_text())
+        if saved["boot"] == boot and saved["cores"] == cores:
+            return float(saved["bytes_per_s"]), int(saved["times"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return 0.0, 0
 
 
 def measure_read_bandwidth(threads: int, seconds: float = 0.1) -> float:
-    """Each thread scans a buffer larger than a cache with libc's `memchr`; ctypes lets them run at once."""
+    """Each thread scans a buffer larger than a cache with libc's `memchr`; ctypes releases the GIL for it."""
     size = 64 * MIB if meminfo().available_bytes > 4 * GIB else 16 * MIB
     memchr = ctypes.CDLL(None).memchr
     memchr.argtypes, memchr.restype = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t), ctypes.c_void_p
-    # Filled, not zeroed: untouched zero pages are all one page, which sits in the cache.
+    # Filled, not zeroed: untouched zero pages are all the same page, which stays in the cache.
     buffers = [bytearray(b"\x01") * size for _ in range(threads)]
     rates: list[float] = []
 

@@ -1,7 +1,7 @@
-"""Where the machine's own files are: this host's `/proc`, or that of a pretend Spark.
+"""Where the machine's own files are: this host's `/proc`, or that of a simulated Spark.
 
-`FIRESTEEL_SIM` names the folder of a pretend Spark (`edge/sim`). What only a GB10 shows is read from there;
-processes, ports and locks are always this host's own.
+`FIRESTEEL_SIM` names the folder of a simulated Spark (package `sim`). What only a GB10 shows is read from
+there; processes, ports and locks are always this host's own.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ SIM = "FIRESTEEL_SIM"
 
 
 def sim_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The pretend Spark that stands for this machine; None on a real one."""
+    """The simulated Spark that stands for this machine; None on a real one."""
     return Path(chosen) if (chosen := environ.get(SIM)) else None
 
 
 def machine_file(name: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """`proc/meminfo` -> the file to read it from. A pretend one is brought up to date by being asked for."""
+    """`proc/meminfo` -> the file to read it from. A simulated `/proc` is brought up to date first."""
     folder = sim_folder(environ)
     if folder is None:
         return Path("/") / name
     if name.startswith("proc/"):
-        from firesteel.sim.memory import settle  # a real host never needs it
+        from firesteel.sim.memory import update_proc  # lazy: a real host never needs it
 
-        settle(folder)
+        update_proc(folder)
     return folder / name
 
 
 def sim_free_bytes(environ: Mapping[str, str] = os.environ) -> int | None:
-    """What a pretend Spark's disk has left; None: ask the disk itself."""
+    """The free disk space of a simulated Spark; None on a real one."""
     folder = sim_folder(environ)
     if folder is None:
         return None
-    from firesteel.sim.spark import read_spark
+    from firesteel.sim.spark import read_spark  # lazy: a real host never needs it
 
     return read_spark(folder).disk_free_bytes

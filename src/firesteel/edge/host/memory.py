@@ -1,7 +1,7 @@
-"""The host's memory right now: one cheap look (`sample`), who is on the GPU, and giving page cache back.
+"""The host's memory now: a cheap `sample`, the processes on the GPU, and dropping files from the page cache.
 
-A look costs less than a millisecond, so a keeper may take one a second for as long as a model lives.
-Only `meminfo` raises when there is nothing to read; everything else says None.
+A sample costs less than a millisecond, so a supervisor can take one a second for as long as a model lives.
+Only `meminfo` raises when there is nothing to read; everything else returns None.
 """
 
 from __future__ import annotations
@@ -44,23 +44,20 @@ def meminfo() -> Meminfo:
 
 
 def sample(log: KernelLog | None = None, proc: Path | None = None) -> MemorySample:
-    """Without a log, what the kernel says stays unknown. `proc` stands in for this machine's `/proc`."""
+    """Without a log, kernel events stay unknown. `proc` replaces this machine's `/proc`."""
     folder = proc or machine_file("proc/meminfo").parent
+    try:
+        memory = parse_meminfo(_text(folder / "meminfo"))
+    except ValueError:
+        memory = None
     return MemorySample(
         at_s=uptime(),
-        memory=_meminfo_in(folder),
+        memory=memory,
         pressure=parse_pressure(_text(folder / "pressure/memory")),
         large_blocks_bytes=parse_buddyinfo(_text(folder / "buddyinfo"), os.sysconf("SC_PAGE_SIZE")),
         stalls=parse_vmstat(_text(folder / "vmstat")),
-        kernel=log.news() if log else None,
+        kernel=log.new_events() if log else None,
     )
-
-
-def _meminfo_in(folder: Path) -> Meminfo | None:
-    try:
-        return parse_meminfo(_text(folder / "meminfo"))
-    except ValueError:
-        return None
 
 
 def _text(path: Path) -> str:
@@ -73,47 +70,48 @@ def _text(path: Path) -> str:
 
 def shm() -> Shm | None:
     try:
-        found = os.statvfs(machine_file("dev/shm"))
+        status = os.statvfs(machine_file("dev/shm"))
     except OSError:
         return None
-    return Shm(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+    return Shm(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
 
-def gpu_users() -> tuple[GpuProcess, ...] | None:
-    """Who computes on the GPU; None when nvidia-smi is not there or does not answer."""
-    said = nvidia_smi.ask(*_APPS)
-    return None if said is None else parse_gpu_processes(said)
+def gpu_processes() -> tuple[GpuProcess, ...] | None:
+    """The processes that compute on the GPU; None when nvidia-smi is not installed or does not answer."""
+    output = nvidia_smi.query(*_APPS)
+    return None if output is None else parse_gpu_processes(output)
 
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
     files: int
     bytes: int | None
-    """That left the page cache; None: the kernel does not say (older than 6.5, or another user's file)."""
+    """Dropped from the page cache; None: not known (a kernel before 6.5, or another user's file)."""
 
 
 def evict(paths: Iterable[Path]) -> Evicted:
-    """Asks the kernel to drop these files from the page cache. Needs to be able to read them, and no root.
+    """Asks the kernel to drop these files from the page cache. Needs read permission, but not root.
 
-    Pages that are mapped or not yet written to the disk stay. Only before an engine starts: vLLM stops with
-    an error when memory comes free while it measures. A file with several names counts once.
+    Pages that are mapped or not yet written to disk stay. Call it only before an engine starts: vLLM stops
+    with an error when memory becomes free while it measures. A file with several names counts once.
     """
     seen: set[tuple[int, int]] = set()
-    left: list[int | None] = []
+    dropped: list[int | None] = []
     for path in paths:
         try:
+            # O_NONBLOCK: a pipe among the paths must not block.
             file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             continue
         try:
-            about = os.fstat(file)
-            if stat.S_ISREG(about.st_mode) and (about.st_dev, about.st_ino) not in seen:
-                seen.add((about.st_dev, about.st_ino))
-                left.append(_drop(file))
+            status = os.fstat(file)
+            if stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
+                dropped.append(_drop(file))
         finally:
             os.close(file)
-    known = [each for each in left if each is not None]
-    return Evicted(len(left), sum(known) if len(known) == len(left) else None)
+    known = [size for size in dropped if size is not None]
+    return Evicted(len(dropped), sum(known) if len(known) == len(dropped) else None)
 
 
 def _drop(file: int) -> int | None:
@@ -124,10 +122,10 @@ def _drop(file: int) -> int | None:
 
 
 def _cached_bytes(file: int) -> int | None:
-    """Of an open file, what the page cache holds."""
-    whole = (ctypes.c_uint64 * 2)(0, 0)  # from the start, to the end
-    told = (ctypes.c_uint64 * 5)()
-    done = ctypes.CDLL(None).syscall(
-        ctypes.c_long(_CACHESTAT), ctypes.c_uint(file), whole, told, ctypes.c_uint(0)
+    """How much of an open file is in the page cache."""
+    whole_file = (ctypes.c_uint64 * 2)(0, 0)  # offset 0; length 0 means to the end
+    counts = (ctypes.c_uint64 * 5)()
+    result = ctypes.CDLL(None).syscall(
+        ctypes.c_long(_CACHESTAT), ctypes.c_uint(file), whole_file, counts, ctypes.c_uint(0)
     )
-    return int(told[0]) * os.sysconf("SC_PAGE_SIZE") if done == 0 else None
+    return int(counts[0]) * os.sysconf("SC_PAGE_SIZE") if result == 0 else None

@@ -1,23 +1,23 @@
-"""nvidia-smi, asked without ever waiting for it longer than it deserves.
+"""nvidia-smi, with a time limit that holds even when it cannot be killed.
 
-Next to a driver in distress it has blocked for 737 s, and cannot even be killed then; so nobody waits for it
-to go. https://github.com/MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks/issues/23, seen 2026-11-15
+Next to a driver in distress it has blocked for 737 s and could not be killed, so nobody waits for it to exit.
+https://github.com/MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks/issues/23, seen 2026-11-15
 """
 
 from __future__ import annotations
 
 import subprocess
 
-_PATIENCE_S = 10
-_left_behind: list[subprocess.Popen[bytes]] = []
-"""Told to go; the kernel collects them when they do."""
+_TIMEOUT_S = 10
+_abandoned: list[subprocess.Popen[bytes]] = []
+"""Killed and not waited for. Kept, since Popen warns when it is deleted while the child runs."""
 
 
-def ask(*words: str) -> str | None:
-    """What it prints; None when it is not there, fails or does not answer."""
+def query(*arguments: str) -> str | None:
+    """Its output; None when it is not installed, fails or does not answer."""
     try:
-        smi = subprocess.Popen(
-            ("nvidia-smi", *words),
+        child = subprocess.Popen(
+            ("nvidia-smi", *arguments),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -25,9 +25,9 @@ def ask(*words: str) -> str | None:
     except OSError:
         return None
     try:
-        said, _ = smi.communicate(timeout=_PATIENCE_S)
+        output, _ = child.communicate(timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        smi.kill()
-        _left_behind.append(smi)
+        child.kill()
+        _abandoned.append(child)
         return None
-    return said.decode(errors="replace") if smi.returncode == 0 else None
+    return output.decode(errors="replace") if child.returncode == 0 else None

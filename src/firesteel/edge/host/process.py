@@ -1,7 +1,7 @@
-"""Processes: starting them so that they cannot outlive their parent, knowing them again, ending them.
+"""Processes: starting them so that they cannot outlive their parent, recognizing them later, ending them.
 
-A pid alone names nobody, pids are used again. A Pid here is the number and the start time in clock
-ticks since boot, which together name one process for as long as the machine is up.
+A number alone does not identify a process, since the kernel reuses numbers. A Pid here is the number and the
+start time in clock ticks since boot, which together identify one process while the machine is up.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ def this_process() -> Pid:
 
 
 def find(number: int) -> Pid | None:
-    """The process that has this number now; None for no process and for a zombie."""
+    """The process that has this number now; None when there is none, or only a zombie."""
     try:
         stat = Path(f"/proc/{number}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
+    # After the name, which is in parentheses and may contain any: state first, start time 20th (man 5 proc).
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else Pid(number, int(fields[19]))
 
@@ -48,7 +49,7 @@ class ProcessMemory:
 
     total_bytes: int
     own_bytes: int
-    """Without mapped files: what the host gets back when the process goes."""
+    """Without mapped files: what the host gets back when the process ends."""
 
 
 def memory(pid: Pid) -> ProcessMemory:
@@ -65,18 +66,18 @@ def memory(pid: Pid) -> ProcessMemory:
 
 
 def _with_children(number: int) -> list[int]:
-    found = [number]
-    for parent in found:
+    numbers = [number]
+    for parent in numbers:  # grows while it is read: children of children follow
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
             try:
-                found += [int(child) for child in task.read_text().split()]
+                numbers += [int(child) for child in task.read_text().split()]
             except (FileNotFoundError, ProcessLookupError):
                 continue
-    return found
+    return numbers
 
 
 def die_with_parent() -> None:
-    """Between fork and exec: the kernel kills this process when its parent goes, however that goes."""
+    """Call between fork and exec: the kernel kills this process when its parent ends, however it ends."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -89,35 +90,37 @@ def send(pid: Pid, number: signal.Signals) -> None:
 
 
 def start_detached(argv: list[str], log: Path) -> int:
-    """In a session of its own, so that closing the terminal does not reach it. Returns its number.
+    """Starts a process in its own session, so that closing the terminal does not end it; returns its number.
 
-    It gets nothing of ours that is open: whoever waits for the end of a pipe would wait for it."""
+    It inherits none of our open files: whoever reads a pipe to its end would otherwise wait for it."""
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        actions = [(os.POSIX_SPAWN_DUP2, out, 1), (os.POSIX_SPAWN_DUP2, out, 2)]
-        nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
-        closed = [(os.POSIX_SPAWN_CLOSE, each) for each in _handed_down()]
-        every = [nothing, *actions, *closed]
-        return os.posix_spawn(argv[0], argv, os.environ, file_actions=every, setsid=True)
+        actions: list[tuple[object, ...]] = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, out, 1),
+            (os.POSIX_SPAWN_DUP2, out, 2),
+            *((os.POSIX_SPAWN_CLOSE, number) for number in _inheritable_files()),
+        ]
+        return os.posix_spawn(argv[0], argv, os.environ, file_actions=actions, setsid=True)
     finally:
         os.close(out)
 
 
-def _handed_down() -> list[int]:
-    """What a new program would find open above 2. Python opens nothing so; what started us may have: uvloop
-    leaves its children the ends of their pipes under a second number."""
-    found = []
-    for number in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
+def _inheritable_files() -> list[int]:
+    """Open files above 2 that a new program would inherit. Python opens none like that, but what started us
+    may have: uvloop leaves its children the ends of their pipes under a second number."""
+    numbers = []
+    for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         try:
             if number > 2 and os.get_inheritable(number):
-                found.append(number)
-        except OSError:  # gone by now: the one that listed them, for instance
+                numbers.append(number)
+        except OSError:  # closed by now, like the one that listed the folder
             continue
-    return found
+    return numbers
 
 
 async def run(*argv: str) -> tuple[int, str]:
-    """Exit code and what it said; a program that is not there is code 127."""
+    """Exit code and output; a program that does not exist has code 127."""
     try:
         child = await asyncio.create_subprocess_exec(
             *argv,
@@ -138,6 +141,7 @@ async def run(*argv: str) -> tuple[int, str]:
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As servers set it: connections in TIME_WAIT do not keep the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -147,19 +151,19 @@ def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def port_owner(port: int) -> str | None:
-    """`nginx (pid 812)`, if we may see it."""
+    """`nginx (pid 812)`; None when nobody listens there, or we may not see who."""
     inodes = {
         fields[9]
         for table in ("/proc/net/tcp", "/proc/net/tcp6")
         if Path(table).exists()
         for fields in (line.split() for line in Path(table).read_text().splitlines()[1:])
-        if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port
+        if fields[3] == "0A"  # TCP_LISTEN
+        and int(fields[1].rpartition(":")[2], 16) == port
     }
+    sockets = {f"socket:[{inode}]" for inode in inodes}
     for folder in Path("/proc").glob("[0-9]*/fd"):
         try:
-            if any(
-                str(link.readlink()) in {f"socket:[{inode}]" for inode in inodes} for link in folder.iterdir()
-            ):
+            if any(str(link.readlink()) in sockets for link in folder.iterdir()):
                 return f"{(folder.parent / 'comm').read_text().strip()} (pid {folder.parent.name})"
         except OSError:
             continue
@@ -167,17 +171,17 @@ def port_owner(port: int) -> str | None:
 
 
 def now() -> float:
-    """The wall clock, for what people read."""
+    """The wall clock, for times that people read."""
     return time.time()
 
 
 def uptime() -> float:
-    """A clock that nobody sets, for waiting."""
+    """A clock that nobody sets, for measuring and waiting."""
     return time.monotonic()
 
 
 def has_ended(child: int) -> bool:
-    """A child of ours, by number; reaps it."""
+    """Whether a child of ours has ended; reaps it."""
     try:
         return os.waitpid(child, os.WNOHANG)[0] == child
     except ChildProcessError:

@@ -1,4 +1,4 @@
-"""An answer of an engine, with the times at which it came. Apart from `http`, which loads aiohttp."""
+"""One completion of an engine with its timing. Separate from `engine_client`, which loads aiohttp."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One completion. Tokens are the engine's own count (`usage`), never a count of chunks."""
+    """One completion. Token counts are the engine's own (`usage`), never a count of chunks."""
 
     text: str
     finish_reason: str | None
@@ -25,20 +25,18 @@ class Answer:
     decode_s: float
     """From the first piece of text to the last."""
     reasoning: str = ""
-    """What the engine's parser took for thoughts."""
+    """The part that the engine's parser marked as reasoning."""
     tool_calls: tuple[ToolCall, ...] = ()
     is_whole: bool = True
-    """The engine ended it; False: the stream broke off before its end."""
+    """False when the stream broke off before the engine ended it."""
     draft_tokens: int | None = None
-    """llama.cpp's own count of drafted tokens; None where the engine does not tell with the answer."""
+    """llama.cpp's own count of drafted tokens; None where the engine does not send one."""
     accepted_tokens: int | None = None
 
     @property
-    def said(self) -> str:
-        """All that the model wrote, in the order in which it did."""
-        return (
-            f"{self.reasoning}\n{self.text}" if self.reasoning and self.text else self.reasoning + self.text
-        )
+    def full_text(self) -> str:
+        """Everything that the model wrote, in order: reasoning, then text."""
+        return "\n".join(filter(None, (self.reasoning, self.text)))
 
     @property
     def decode_tokens_per_s(self) -> float | None:

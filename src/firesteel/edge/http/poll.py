@@ -1,54 +1,49 @@
-"""An engine's health and metrics, read beside everything else: a stuck engine must not hold up its keeper.
+"""Reads an engine's health and metrics in a thread: a stuck engine must not block its supervisor.
 
-`http.client` alone: a keeper lives as long as its model and stays small.
+No aiohttp here: a supervisor lives as long as its model and stays small.
 """
 
 from __future__ import annotations
 
 import http.client
 import threading
-from urllib.parse import urlsplit
 
 from firesteel.edge.host.process import uptime
+from firesteel.edge.http.sync_client import Deadline, bearer, get
 
-_PATIENCE_S = 3
+_TIMEOUT_S = 3
 _MAX_BYTES = 4 * 2**20
 
 
-class Poll(threading.Thread):
-    """Asks every few seconds until told to end; what it saw last is there to read at any time."""
+class HealthPoller(threading.Thread):
+    """Asks every few seconds until stopped; the last results can be read at any time."""
 
-    def __init__(self, url: str, key: str | None, every_s: float = 5) -> None:
+    def __init__(self, url: str, key: str | None, interval_s: float = 5) -> None:
         super().__init__(daemon=True)
-        self._url, self._key, self._every_s = url, key, every_s
-        self._ended = threading.Event()
+        self._url, self._key, self._interval_s = url, key, interval_s
+        self._stopped = threading.Event()
         self.is_healthy = False
         self.metrics: tuple[float, str | None] | None = None
-        """When it was asked last, and what it answered; None in place of text: no answer."""
+        """When `/metrics` was read last, and its text; None in place of text: no answer."""
 
     def run(self) -> None:
-        while not self._ended.is_set():
+        while not self._stopped.is_set():
             self.is_healthy = self._get("/health") is not None
             self.metrics = (uptime(), self._get("/metrics"))
-            self._ended.wait(self._every_s)
+            self._stopped.wait(self._interval_s)
 
-    def end(self) -> None:
-        self._ended.set()
+    def stop(self) -> None:
+        self._stopped.set()
 
     def _get(self, path: str) -> str | None:
-        status, text = get(self._url + path, self._key)
+        status, text = get_from_engine(self._url + path, self._key)
         return text if status == 200 else None
 
 
-def get(url: str, key: str | None = None) -> tuple[int | None, str]:
-    """Status and text; no status: nobody answered in time."""
-    parts = urlsplit(url)
-    link = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_PATIENCE_S)
+def get_from_engine(url: str, key: str | None = None) -> tuple[int | None, str]:
+    """Status and text; the status is None when no answer came in time."""
     try:
-        link.request("GET", parts.path, headers={"Authorization": f"Bearer {key}"} if key else {})
-        answer = link.getresponse()
-        return answer.status, answer.read(_MAX_BYTES).decode(errors="replace")
-    except (OSError, http.client.HTTPException):
+        response = get(url, bearer(key), limit_bytes=_MAX_BYTES, deadline=Deadline(_TIMEOUT_S), direct=True)
+    except (OSError, http.client.HTTPException, ValueError):
         return None, ""
-    finally:
-        link.close()
+    return response.status, response.body.decode(errors="replace")

@@ -1,1 +1,5 @@
-"""The Hugging Face Hub: listing repositories, downloading files, and the shared cache on disk."""
+"""The Hugging Face Hub: `client` lists and fetches, `cache` is the store of weights on disk, `listing`
+describes the files of a repository, `transfer` moves bytes in threads, `errors` explains failures.
+
+Never decides which files a model needs: that is `run.fetch`.
+"""

@@ -1,6 +1,6 @@
-"""Bytes that several threads move for one waiter: how far they are, how fast, and when to stop.
+"""Moving bytes in several threads for one waiting coroutine: progress, rate, and stopping early.
 
-The threads are daemons and look at every piece whether anybody still waits: Ctrl-C ends a fetch at once, and
+The threads are daemons and check at every piece whether anybody still waits: Ctrl-C ends a fetch at once, and
 a process that ends does not wait for 60 GB.
 """
 
@@ -19,7 +19,7 @@ from typing import TypeVar
 from firesteel.units import show_bytes, show_seconds
 
 _WORKERS = 4
-_TELL_S = 0.5
+_PROGRESS_INTERVAL_S = 0.5
 _RATE_WINDOW_S = 15.0
 T = TypeVar("T")
 
@@ -31,18 +31,18 @@ class TransferProgress:
     done_bytes: int
     total_bytes: int
     bytes_per_s: float | None = None
-    """None: nothing to tell it by yet."""
+    """None: not known yet."""
 
     def __str__(self) -> str:
-        words = f"{show_bytes(self.done_bytes)} of {show_bytes(self.total_bytes)}"
+        text = f"{show_bytes(self.done_bytes)} of {show_bytes(self.total_bytes)}"
         if not self.bytes_per_s:
-            return words
+            return text
         left_s = (self.total_bytes - self.done_bytes) / self.bytes_per_s
-        return f"{words}, {show_bytes(round(self.bytes_per_s))}/s, {show_seconds(left_s)} left"
+        return f"{text}, {show_bytes(round(self.bytes_per_s))}/s, {show_seconds(left_s)} left"
 
 
 class TransferStopped(Exception):
-    """Somebody has no more use for it."""
+    """Nobody waits for the transfer any more."""
 
 
 class TransferCounter:
@@ -50,8 +50,8 @@ class TransferCounter:
 
     def __init__(self, total_bytes: int) -> None:
         self.total_bytes, self.stop = total_bytes, threading.Event()
-        self._done, self._kept, self._lock = 0, 0, threading.Lock()
-        self._seen: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
+        self._done, self._existing, self._lock = 0, 0, threading.Lock()
+        self._history: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
 
     def add(self, count: int) -> None:
         if self.stop.is_set():
@@ -59,61 +59,61 @@ class TransferCounter:
         with self._lock:
             self._done += count
 
-    def found(self, count: int) -> None:
-        """Was there before: done, but no measure of how fast the rest will come."""
+    def add_existing(self, count: int) -> None:
+        """Bytes that were on disk already: done, but no part of the rate."""
         self.add(count)
         with self._lock:
-            self._kept += count
+            self._existing += count
 
-    def now(self) -> TransferProgress:
-        at = time.monotonic()
+    def progress(self) -> TransferProgress:
+        now = time.monotonic()
         with self._lock:
-            done, moved = self._done, self._done - self._kept
-        self._seen.append((at, moved))
-        while len(self._seen) > 2 and at - self._seen[0][0] > _RATE_WINDOW_S:
-            self._seen.popleft()
-        then, before = self._seen[0]
-        rate = (moved - before) / (at - then) if at > then else 0.0
+            done, moved = self._done, self._done - self._existing
+        self._history.append((now, moved))
+        while len(self._history) > 2 and now - self._history[0][0] > _RATE_WINDOW_S:
+            self._history.popleft()
+        then, moved_then = self._history[0]
+        rate = (moved - moved_then) / (now - then) if now > then else 0.0
         return TransferProgress(done, self.total_bytes, rate if rate > 0 else None)
 
 
-async def follow(
-    jobs: Iterable[T], one: Callable[[T], None], tally: TransferCounter
+async def run_in_threads(
+    jobs: Iterable[T], work: Callable[[T], None], counter: TransferCounter
 ) -> AsyncIterator[TransferProgress]:
-    """`one` on every job, in threads that end with whoever waits here."""
+    """Does `work` on every job in threads that stop with this iterator; raises the first failure."""
     todo: queue.SimpleQueue[T] = queue.SimpleQueue()
     for job in jobs:
         todo.put(job)
-    failed: list[Exception] = []
-    loop, ended, left = asyncio.get_running_loop(), asyncio.Event(), _WORKERS
+    failures: list[Exception] = []
+    loop, ended, running = asyncio.get_running_loop(), asyncio.Event(), _WORKERS
 
-    def leave() -> None:
-        nonlocal left
-        left -= 1
-        if not left:
+    def count_down() -> None:
+        nonlocal running
+        running -= 1
+        if not running:
             ended.set()
 
-    def work() -> None:
+    def run_worker() -> None:
         try:
-            while not tally.stop.is_set():
-                one(todo.get_nowait())
+            while not counter.stop.is_set():
+                work(todo.get_nowait())
         except (queue.Empty, TransferStopped):
             pass
         except Exception as error:
-            failed.append(error)
-            tally.stop.set()
+            failures.append(error)
+            counter.stop.set()
         finally:
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(leave)
+                loop.call_soon_threadsafe(count_down)
 
     for _ in range(_WORKERS):
-        threading.Thread(target=work, daemon=True).start()
+        threading.Thread(target=run_worker, daemon=True).start()
     try:
         while not ended.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), _TELL_S)
-            yield tally.now()
+                await asyncio.wait_for(ended.wait(), _PROGRESS_INTERVAL_S)
+            yield counter.progress()
     finally:
-        tally.stop.set()
-    if failed:
-        raise failed[0]
+        counter.stop.set()
+    if failures:
+        raise failures[0]

@@ -93,7 +93,7 @@ def _reserve_stdout() -> None:
 
 def read(path: str, home: Home) -> ServiceConfig:
     path = str(Path(path).absolute())
-    file = read_service_file(path, text_files.open_text(Path(path)))
+    file = read_service_file(path, text_files.read_text(Path(path)))
     adopt_all(home)
     workspace = Workspace(home)
     host, running = workspace.host(), {service.name: service for service in all_services(home)}

@@ -117,7 +117,7 @@ def _models(store: Store, running: Sequence[Service], named: Sequence[str]) -> I
         folder = store.folder(repository)
         if not folder.exists():
             continue
-        if _is_used(repository, running) or client.is_taken(store, repository):
+        if _is_used(repository, running) or client.is_being_fetched(store, repository):
             raise FiresteelError(
                 f"{repository} is in use", next="firesteel ps, then firesteel down NAME, then the same again"
             )

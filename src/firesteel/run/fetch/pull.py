@@ -17,7 +17,8 @@ from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.host import process
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.edge.hub import cache, client
-from firesteel.edge.hub.cache import HubFile, Listing, Store, find_store
+from firesteel.edge.hub.cache import Store, find_store
+from firesteel.edge.hub.listing import HubFile, Listing
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Launch
 from firesteel.launch_pipeline import WHEELS_INSIDE
@@ -57,7 +58,7 @@ async def _pull_embedded(proposal: Proposal, home: Home) -> AsyncIterator[Event]
 async def _pull_container(proposal: Proposal, launch: Launch, home: Home) -> AsyncIterator[Event]:
     assert launch.container is not None
     image, store = launch.container.image, find_store(home)
-    await containers.need_docker()
+    await containers.require_docker()
     # A pretend Spark holds no weights: its engines read none.
     staged = () if sim_folder() else await prepare(weights_needed(proposal), store)
     if not await containers.has_image(image):
@@ -85,19 +86,19 @@ async def pull_weights(
 def fetched_gguf(want: WeightsNeed, home: Home) -> Path | None:
     """Where a GGUF lies that was pulled: what llama.cpp can be given as it is."""
     store = find_store(home)
-    listing = cache.noted(store, want.repository, want.revision)
+    listing = cache.cached_listing(store, want.repository, want.revision)
     files = needed(listing.files, want) if listing else ()
     first = next((file for file in files if file.path.endswith(".gguf")), None)
-    return store.place(listing, first) if listing and first else None
+    return store.path(listing, first) if listing and first else None
 
 
 def staged_files(proposal: Proposal, home: Home) -> tuple[Path, ...]:
     """What of the store this launch will read."""
     store, found = find_store(home), []
     for want in weights_needed(proposal):
-        listing = cache.noted(store, want.repository, want.revision)
+        listing = cache.cached_listing(store, want.repository, want.revision)
         files = needed(listing.files, want) if listing else ()
-        found += [store.place(listing, file) for file in files if listing]
+        found += [store.path(listing, file) for file in files if listing]
     return tuple(found)
 
 
@@ -129,12 +130,12 @@ async def prepare(
     staged = [await _stage(want, store, update=update, reread=reread) for want in found]
     lacking = [each for each in staged if each.missing]
     for each in lacking:
-        cache.need_own(store, each.want.repository)
+        cache.require_permission(store, each.want.repository)
     for each in lacking:
-        await client.need_access(client.find_hub(), each.listing, each.missing[0])
+        await client.require_access(client.find_hub(), each.listing, each.missing[0])
     if lacking:
         more = sum(_more_bytes(each, store) for each in lacking)
-        cache.need_room(store, more, " and ".join(each.want.name for each in lacking))
+        cache.require_space(store, more, " and ".join(each.want.name for each in lacking))
     return tuple(staged)
 
 
@@ -145,7 +146,7 @@ def _more_bytes(each: StagedFiles, store: Store) -> int:
 
 
 async def _stage(want: WeightsNeed, store: Store, *, update: bool, reread: bool) -> StagedFiles:
-    listing = None if update else cache.noted(store, want.repository, want.revision)
+    listing = None if update else cache.cached_listing(store, want.repository, want.revision)
     if listing is not None:
         return _look(want, listing, store, is_noted=True, reread=reread)
     try:
@@ -161,15 +162,15 @@ async def _stage(want: WeightsNeed, store: Store, *, update: bool, reread: bool)
 
 def _look(want: WeightsNeed, listing: Listing, store: Store, *, is_noted: bool, reread: bool) -> StagedFiles:
     files = needed(listing.files, want)
-    missing = tuple(file for file in files if not cache.is_there(store, listing, file))
+    missing = tuple(file for file in files if not cache.is_present(store, listing, file))
     there = tuple(file for file in files if file not in missing)
-    unread = tuple(file for file in there if reread or not cache.is_checked(store, listing, file))
+    unread = tuple(file for file in there if reread or not cache.is_verified(store, listing, file))
     return StagedFiles(want, listing, files, missing, unread, is_noted)
 
 
 def _held(want: WeightsNeed, store: Store) -> StagedFiles | None:
     """Somebody else fetched it and the Hub cannot be asked: it will do if nothing it names is missing."""
-    listing = cache.unlisted(store, want.repository, want.revision)
+    listing = cache.snapshot_listing(store, want.repository, want.revision)
     if listing is None or not cache.shards(store, listing) <= {file.path for file in listing.files}:
         return None
     try:
@@ -185,9 +186,9 @@ async def _carry_out(staged: Sequence[StagedFiles], store: Store) -> AsyncIterat
     for each in staged:
         if each.is_done:
             continue
-        if client.is_taken(store, each.want.repository):
+        if client.is_being_fetched(store, each.want.repository):
             yield PhaseProgress("pull", f"another firesteel fetches {each.want.repository}; waiting for it")
-        async with client.alone(store, each.want.repository):
+        async with client.exclusive(store, each.want.repository):
             async for event in _complete(each, store):
                 yield event
 
@@ -197,21 +198,21 @@ async def _complete(each: StagedFiles, store: Store) -> AsyncIterator[Event]:
     want, listing = each.want, each.listing
     wrong: tuple[HubFile, ...] = ()
     if each.unread:
-        async for moved in client.find_wrong(store, listing, each.unread):
+        async for moved in client.verify_files(store, listing, each.unread):
             if isinstance(moved, tuple):
                 wrong = moved
             else:
                 yield PhaseProgress("pull", f"{want.name}: reading what is there, {moved}")
     for file in wrong:
-        cache.need_own(store, want.repository)
-        cache.forget(store, listing, file)
-    lacking = tuple(file for file in each.files if not cache.is_there(store, listing, file))
+        cache.require_permission(store, want.repository)
+        cache.delete_file(store, listing, file)
+    lacking = tuple(file for file in each.files if not cache.is_present(store, listing, file))
     if lacking:
         async for progress in client.fetch(client.find_hub(), store, listing, lacking):
             yield PhaseProgress("pull", f"{want.name}: {progress}")
-    cache.note_checked(store, listing, (*lacking, *(file for file in each.unread if file not in wrong)))
-    cache.write_note(store, listing, want.revision)
-    cache.write_reference(store, listing)
+    cache.mark_verified(store, listing, (*lacking, *(file for file in each.unread if file not in wrong)))
+    cache.save_listing(store, listing, want.revision)
+    cache.ensure_reference(store, listing)
     yield PhaseDone("pull", _came_to(each, lacking, wrong))
 
 

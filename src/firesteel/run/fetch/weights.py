@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from firesteel.catalog import Asset
-from firesteel.edge.hub.cache import HubFile
+from firesteel.edge.hub.listing import HubFile
 from firesteel.edge.model_reference import is_hub_id
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import EngineName, FlagValue

@@ -14,12 +14,18 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from firesteel.edge.docker.containers import DISK_FULL, need_docker
-from firesteel.edge.docker.gpu import boot_id, has_seen_gpu, image_id, remember_gpu, try_gpu, without_ours
-from firesteel.edge.files.home import Home, need_disk
+from firesteel.edge.docker.containers import DISK_FULL, image_id, require_docker
+from firesteel.edge.docker.gpu import (
+    boot_id,
+    foreign_gpu_processes,
+    has_seen_gpu,
+    probe_gpu,
+    remember_gpu,
+)
+from firesteel.edge.files.home import Home, require_disk_space
 from firesteel.edge.host import process
 from firesteel.edge.host.kernel_log import KernelLog
-from firesteel.edge.host.memory import gpu_users, sample, shm
+from firesteel.edge.host.memory import gpu_processes, sample, shm
 from firesteel.errors import HostNotReady
 from firesteel.facts import Gpu, GpuProcess
 from firesteel.launch import Container
@@ -120,10 +126,10 @@ async def preflight(proposal: Proposal, home: Home, again: str = "") -> AsyncIte
     """`again`: what the user typed, to be typed with another port."""
     yield PhaseProgress("check", "looking at this host")
     launch = proposal.plan.launch
-    need_disk(home.root, _OWN_DISK_BYTES, "firesteel's own log")
+    require_disk_space(home.root, _OWN_DISK_BYTES, "firesteel's own log")
     _need_port(launch.port, again or f"firesteel up {proposal.asked or proposal.name} --port {launch.port}")
     if launch.container is not None:
-        await need_docker()
+        await require_docker()
         cuda = proposal.image.cuda if proposal.image else None
         _refuse(driver_trouble(proposal.plan.host.gpus, cuda) if launch.container.gpus else None)
         async for event in _need_gpu(launch.container, home):
@@ -154,7 +160,7 @@ async def _need_gpu(box: Container, home: Home) -> AsyncIterator[Event]:
     if box.gpus is None or image is None or has_seen_gpu(home, image, boot):
         return
     yield PhaseProgress("check", "trying the GPU in a container")
-    code, said = await try_gpu(box.image, box.gpus)
+    code, said = await probe_gpu(box.image, box.gpus)
     trouble = gpu_trouble(code, said)
     if trouble:
         raise HostNotReady(trouble.what, next=trouble.next.replace("IMAGE", box.image))
@@ -178,8 +184,8 @@ async def _need_memory(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
 
 
 async def _others(home: Home) -> tuple[GpuProcess, ...] | None:
-    users = await asyncio.to_thread(gpu_users)
-    return None if users is None else await without_ours(users, _own(home))
+    users = await asyncio.to_thread(gpu_processes)
+    return None if users is None else await foreign_gpu_processes(users, _own(home))
 
 
 def _need(proposal: Proposal) -> LaunchMemory:

@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.docker.containers import container_runs, said_since
+from firesteel.edge.docker.containers import is_container_running, logs_since
 from firesteel.edge.files.home import Home, Locked, lock
 from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.memory import sample
 from firesteel.edge.host.process import die_with_parent, find, now, this_process, uptime
-from firesteel.edge.http.poll import Poll
+from firesteel.edge.http.poll import HealthPoller
 from firesteel.engines.metrics import activity
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.run.service import (
@@ -175,16 +175,16 @@ def _live(folder: Path, spec: ServiceSpec, state: ServiceState) -> tuple[Service
 def _first_state(folder: Path, spec: ServiceSpec) -> ServiceState:
     """Of a container that runs already, what was known of it stays known."""
     before = read_state(folder)
-    if before and before.ended_at is None and spec.attach and container_runs(spec.name):
+    if before and before.ended_at is None and spec.attach and is_container_running(spec.name):
         return replace(before, keeper=this_process(), engine=None)
     return ServiceState(this_process(), None, now())
 
 
 def _start(spec: ServiceSpec, log: int) -> subprocess.Popen[bytes]:
     words = spec.start
-    if spec.attach and container_runs(spec.name):
+    if spec.attach and is_container_running(spec.name):
         words = spec.attach
-        os.write(log, said_since(spec.attach[-1], os.fstat(log).st_mtime))
+        os.write(log, logs_since(spec.attach[-1], os.fstat(log).st_mtime))
     secrets = read_secrets(Path(spec.secrets)) if spec.secrets else {}
     return subprocess.Popen(
         words,
@@ -207,7 +207,7 @@ class _Watcher:
         self._guard = guard.MemoryWatch(limits)
         self._kernel = KernelLog()
         self._quiet = hang.IdleTime()
-        self._poll = Poll(spec.url, _key(spec), _ASK_S * spec.time_share)
+        self._poll = HealthPoller(spec.url, _key(spec), _ASK_S * spec.time_share)
         self._poll.start()
         self._proof: subprocess.Popen[bytes] | None = None
         self._proofs = 0
@@ -215,7 +215,7 @@ class _Watcher:
 
     def close(self) -> None:
         self._kernel.close()
-        self._poll.end()
+        self._poll.stop()
         if self._proof and self._proof.poll() is None:
             self._proof.kill()
             self._proof.wait()

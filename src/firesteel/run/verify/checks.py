@@ -47,16 +47,16 @@ def speaks(answers: Sequence[Answer], name: str = "speaks") -> CheckResult:
     """It says something, ends properly, and the engine counted its tokens."""
     wrong = next((words for answer in answers if (words := _not_spoken(answer))), None)
     # A page of HTML with status 200 has no end either, and is no engine that fell silent.
-    broke_off = any(answer.said and not answer.is_whole for answer in answers)
+    broke_off = any(answer.full_text and not answer.is_whole for answer in answers)
     cause: Cause = "silent" if broke_off else "wrong"
     return CheckResult(name, wrong is None, wrong or _shown(answers[0]), cause=cause)
 
 
 def _not_spoken(answer: Answer) -> str | None:
-    if not answer.said.strip() and not answer.tool_calls:
+    if not answer.full_text.strip() and not answer.tool_calls:
         return "an empty answer"
     if not answer.is_whole:
-        return f"the stream broke off after {quote(answer.said)}"
+        return f"the stream broke off after {quote(answer.full_text)}"
     if answer.finish_reason not in ("stop", "length", "tool_calls"):
         return f"the answer ends with finish_reason {answer.finish_reason}"
     if not answer.completion_tokens or not answer.prompt_tokens:
@@ -74,11 +74,11 @@ def is_text(
     """No loop, no leaked token, no broken bytes, no other script, no soup; thoughts are looked at too."""
     for asked, answer in answers.items():
         was_cut = answer.finish_reason == "length"
-        found = faults(answer.said, script=script, is_prose=is_prose, was_cut=was_cut)
+        found = faults(answer.full_text, script=script, is_prose=is_prose, was_cut=was_cut)
         if found:
             saw = "; ".join(f"{fault.kind}: {fault.saw}" for fault in found)
             return CheckResult(name, False, f"{asked}: {saw}")
-    shown = next((quote(answer.said) for answer in answers.values()), "nothing was asked")
+    shown = next((quote(answer.full_text) for answer in answers.values()), "nothing was asked")
     return CheckResult(name, True, shown)
 
 
@@ -88,7 +88,7 @@ def _has_answered(answer: Answer) -> bool:
 
 
 def _counted(answer: Answer) -> str:
-    return answer.text if _has_answered(answer) else answer.said
+    return answer.text if _has_answered(answer) else answer.full_text
 
 
 def _shown(answer: Answer) -> str:
@@ -120,13 +120,13 @@ def knows_facts(answers: Mapping[str, tuple[Answer, str]], size: Size) -> CheckR
 def same_twice(first: Answer, second: Answer) -> CheckResult:
     """Equal, or equal for long: batching and speculation may tip a close call late in an answer, a broken
     kernel or cache differs at once."""
-    shared = shared_chars(first.said, second.said)
-    if first.said and first.said == second.said:
+    shared = shared_chars(first.full_text, second.full_text)
+    if first.full_text and first.full_text == second.full_text:
         return CheckResult("same twice", True, f"{first.completion_tokens} tokens at temperature 0, equal")
     if shared >= LATE_CHARS:
         return CheckResult("same twice", True, f"temperature 0, equal for {shared} characters, then not")
     return CheckResult(
-        "same twice", False, f"temperature 0, differs at character {shared}: {quote(second.said)}"
+        "same twice", False, f"temperature 0, differs at character {shared}: {quote(second.full_text)}"
     )
 
 
@@ -139,12 +139,12 @@ def stream_is_whole(streamed: Answer, plain: Answer, again: Answer | None) -> Ch
     """The same words as a stream and at once. `again` is a second stream, asked where they were not the same:
     without it, an engine that never says the same twice would look like one whose stream is torn."""
     name = "stream equals plain"
-    shared = shared_chars(streamed.said, plain.said)
-    if streamed.said == plain.said or shared >= LATE_CHARS:
+    shared = shared_chars(streamed.full_text, plain.full_text)
+    if streamed.full_text == plain.full_text or shared >= LATE_CHARS:
         return CheckResult(name, True, f"equal for {shared} characters")
-    if again is None or again.said != streamed.said:
+    if again is None or again.full_text != streamed.full_text:
         return CheckResult(name, True, "cannot be told: it does not say the same twice", "note")
-    ours, theirs = quote(streamed.said[shared:]), quote(plain.said[shared:])
+    ours, theirs = quote(streamed.full_text[shared:]), quote(plain.full_text[shared:])
     return CheckResult(name, False, f"differs at character {shared}: streamed {ours}, plain {theirs}")
 
 
@@ -164,9 +164,9 @@ def keeps_max_tokens(answer: Answer, limit: int) -> CheckResult:
         return CheckResult("max_tokens", False, "the engine did not count its tokens (`usage`)")
     if count > limit:
         return CheckResult("max_tokens", False, f"{count} tokens where {limit} were allowed")
-    if len(answer.said) > 32 * limit:
+    if len(answer.full_text) > 32 * limit:
         return CheckResult(
-            "max_tokens", False, f"{len(answer.said)} characters where {limit} tokens were allowed"
+            "max_tokens", False, f"{len(answer.full_text)} characters where {limit} tokens were allowed"
         )
     if answer.finish_reason == "length":
         return CheckResult("max_tokens", True, f"{count} of {limit} tokens, then finish_reason length")
@@ -183,17 +183,17 @@ def counts_tokens(answer: Answer, counted: int | None, max_tokens: int) -> Check
         spare = _SPARE_TOKENS + _SPARE_SHARE * counted + (16 if answer.reasoning else 0)
         fits = abs(said - counted) <= spare
         return CheckResult("usage", fits, f"says {said} tokens, its tokenizer makes {counted}")
-    least, most = len(answer.said) / 16, len(answer.said.encode("utf-8", "replace")) + 16
-    saw = f"says {said} tokens for {len(answer.said)} characters"
+    least, most = len(answer.full_text) / 16, len(answer.full_text.encode("utf-8", "replace")) + 16
+    saw = f"says {said} tokens for {len(answer.full_text)} characters"
     return CheckResult("usage", least <= said <= most, saw, "note")
 
 
 def calls_tool(answer: Answer, size: Size) -> CheckResult:
     level: Level = "note" if size in ("tiny", "small") else "gate"
     if not answer.tool_calls:
-        if _CALL_AS_TEXT.search(answer.said):
-            return CheckResult("tool call", False, f"the call came as text: {quote(answer.said)}")
-        return CheckResult("tool call", False, f"no call: {quote(answer.said)}", level)
+        if _CALL_AS_TEXT.search(answer.full_text):
+            return CheckResult("tool call", False, f"the call came as text: {quote(answer.full_text)}")
+        return CheckResult("tool call", False, f"no call: {quote(answer.full_text)}", level)
     call = answer.tool_calls[0]
     try:
         given = json.loads(call.arguments)
@@ -229,7 +229,7 @@ def finds_needle(answer: Answer, needle: str, size: Size) -> CheckResult:
     found = needle.lower() in _counted(answer).lower()
     tokens = f"{answer.prompt_tokens:,}" if answer.prompt_tokens else "an unknown number of"
     saw = f"in {tokens} tokens: {_shown(answer)}"
-    if not found and faults(answer.said, was_cut=answer.finish_reason == "length"):
+    if not found and faults(answer.full_text, was_cut=answer.finish_reason == "length"):
         return CheckResult("long prompt", False, f"garbage after a long prompt, {saw}")
     return CheckResult("long prompt", found, saw, level)
 
@@ -237,7 +237,7 @@ def finds_needle(answer: Answer, needle: str, size: Size) -> CheckResult:
 def takes_settings(answer: Answer, settings: Mapping[str, object]) -> CheckResult:
     """The recipe's own request settings: the server takes them, and the answer is text."""
     shown = json.dumps(settings, ensure_ascii=False)
-    found = faults(answer.said, is_prose=True, was_cut=answer.finish_reason == "length")
+    found = faults(answer.full_text, is_prose=True, was_cut=answer.finish_reason == "length")
     if found:
         return CheckResult("recipe's settings", False, f"with {shown}, {found[0].kind}: {found[0].saw}")
     return CheckResult("recipe's settings", True, shown)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from firesteel import engines
 from firesteel.edge.files.home import Home, write_text
-from firesteel.edge.files.measured_memory import remember
+from firesteel.edge.files.measured_memory import save_measured_memory
 from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
-from firesteel.edge.http.poll import get
+from firesteel.edge.http.poll import get_from_engine
 from firesteel.errors import FiresteelError
 from firesteel.launch import Launch
 from firesteel.planner import MeasuredMemory, launch_key
@@ -63,7 +63,7 @@ async def _need_key(spec: ServiceSpec) -> None:
     """Bound beyond this host, it must refuse whoever has no key."""
     if not spec.is_guarded_by_key:
         return
-    status, _ = await asyncio.to_thread(get, f"{spec.url}/v1/models")
+    status, _ = await asyncio.to_thread(get_from_engine, f"{spec.url}/v1/models")
     if status != 401:
         raise FiresteelError(
             f"{spec.name} answers HTTP {status} without a key where others reach it; it was stopped",
@@ -123,7 +123,7 @@ def _remember(proposal: Proposal, home: Home, service: Service) -> None:
     if took is None:
         return
     taken = engines.reported_memory(launch.engine, _log(service.folder))
-    remember(
+    save_measured_memory(
         home,
         MeasuredMemory(
             launch_key(launch), launch.engine, launch.version, took, date.today().isoformat(),

@@ -128,9 +128,10 @@ class _Talk:
         return answer
 
     async def ask_whole(self, prompt: str, max_tokens: int) -> Answer:
-        return await engine_client.chat_whole(
-            self.url, self.model, prompt, max_tokens=max_tokens, timeout_s=self._timeout_s, key=self.key
-        )
+        return await engine_client.chat(
+            self.url, self.model, prompt,
+            max_tokens=max_tokens, stream=False, timeout_s=self._timeout_s, key=self.key,
+        )  # fmt: skip
 
     @property
     def _timeout_s(self) -> float:
@@ -243,7 +244,8 @@ async def _text(talk: _Talk) -> list[CheckResult]:
     streamed = await talk.ask(TEXT_PROMPT, tokens)
     plain = await talk.ask_whole(TEXT_PROMPT, tokens)
     differ = (
-        checks.shared_chars(streamed.said, plain.said) < checks.LATE_CHARS and streamed.said != plain.said
+        checks.shared_chars(streamed.full_text, plain.full_text) < checks.LATE_CHARS
+        and streamed.full_text != plain.full_text
     )
     again = await talk.ask(TEXT_PROMPT, tokens) if differ else None
     talk.texts += [streamed, *([again] if again else [])]
@@ -282,7 +284,7 @@ async def _few(talk: _Talk) -> list[CheckResult]:
 
 async def _usage(talk: _Talk) -> list[CheckResult]:
     answer = talk.texts[0]
-    counted = await engine_client.count_tokens(talk.url, talk.model, answer.said, key=talk.key)
+    counted = await engine_client.count_tokens(talk.url, talk.model, answer.full_text, key=talk.key)
     return [checks.counts_tokens(answer, counted, talk.text_tokens)]
 
 

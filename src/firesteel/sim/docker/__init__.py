@@ -1,1 +1,1 @@
-"""A simulated `docker` command line and its containers."""
+"""A simulated `docker` command line: its commands, its containers as records on disk, its images."""

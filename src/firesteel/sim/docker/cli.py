@@ -1,9 +1,9 @@
-"""The pretend `docker`: the commands that firesteel uses, on pretend containers.
+"""The simulated `docker`: the commands that firesteel uses, on simulated containers.
 
     python -m firesteel.sim.docker.cli run --rm --gpus all IMAGE ...
 
-It knows what it knows, and refuses everything else by name. As with the real one, a container lives on when
-the `docker run` that shows its output is killed; a signal that can be caught is passed on to it.
+It refuses commands and options that it does not know, by name. As with the real docker, a container keeps
+running when the `docker run` that shows its output is killed; a signal that can be caught is passed on to it.
 """
 
 from __future__ import annotations
@@ -33,101 +33,101 @@ _NO_DAEMON = (
     "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
 )
 KEY = "FIRESTEEL_SIM_KEY"
-"""How the key that clients must show reaches the pretend engine: through its environment alone."""
+"""The variable that carries the clients' API key to the simulated engine; it is in no file."""
 _KEYS = {"vllm": "VLLM_API_KEY", "llamacpp": "LLAMA_API_KEY", "sglang": "SGLANG_API_KEY"}
 
 
-def main(words: Sequence[str], folder: Path) -> int:
+def main(arguments: Sequence[str], folder: Path) -> int:
     try:
-        return _command(list(words), folder)
+        return _run_command(list(arguments), folder)
     except DockerError as error:
         err(str(error))
         return error.code
 
 
-def _command(words: list[str], folder: Path) -> int:
-    name, rest = (words[0], words[1:]) if words else ("", [])
+def _run_command(arguments: list[str], folder: Path) -> int:
+    name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     if name in ("image", "container"):
-        inner = rest[0] if rest else ""
-        name, rest = f"{name} {inner}", rest[1:]
+        subcommand = rest[0] if rest else ""
+        name, rest = f"{name} {subcommand}", rest[1:]
     command = _COMMANDS.get(name) or _COMMANDS.get(name.removeprefix("container "))
     if command is None:
-        raise DockerError(f"docker: '{name}' is not a command that the pretend docker knows", 1)
-    world = read_spark(folder)
-    if (gone := world.fault("no-docker")) is not None:
-        raise DockerError(gone.lines[0] if gone.lines else _NO_DAEMON)
-    return command(rest, folder, world)
+        raise DockerError(f"docker: '{name}' is not a command that the simulated docker knows", 1)
+    spark = read_spark(folder)
+    if (fault := spark.fault("no-docker")) is not None:
+        raise DockerError(fault.lines[0] if fault.lines else _NO_DAEMON)
+    return command(rest, folder, spark)
 
 
-# --- what there is ---
+# --- docker itself ---
 
 
-def _version(words: list[str], folder: Path, world: SimSpark) -> int:
+def _version(arguments: list[str], folder: Path, spark: SimSpark) -> int:
     about = {
         "Version": VERSION,
         "ApiVersion": "1.51",
         "Os": "linux",
         "Arch": "arm64",
-        "KernelVersion": world.kernel,
+        "KernelVersion": spark.kernel,
     }
-    options, _ = read_options(words, values={"format", "f"})
-    show(options, {"Client": about, "Server": about}, f"Server: pretend docker {VERSION}")
+    options, _ = read_options(arguments, values={"format", "f"})
+    show(options, {"Client": about, "Server": about}, f"Server: simulated docker {VERSION}")
     return 0
 
 
-def _info(words: list[str], folder: Path, world: SimSpark) -> int:
-    options, _ = read_options(words, values={"format", "f"})
+def _info(arguments: list[str], folder: Path, spark: SimSpark) -> int:
+    options, _ = read_options(arguments, values={"format", "f"})
     runtimes = {"runc": {"path": "runc"}}
-    if not world.fault("no-gpu-in-docker"):
+    if not spark.fault("no-gpu-in-docker"):
         runtimes["nvidia"] = {"path": "nvidia-container-runtime"}
     about = {
         "ServerVersion": VERSION, "Runtimes": runtimes, "DefaultRuntime": "runc", "CDISpecDirs": [],
-        "DockerRootDir": str(folder / "docker"), "OperatingSystem": "pretend Spark",
-        "Architecture": "aarch64", "MemTotal": world.memory_total_bytes, "KernelVersion": world.kernel,
+        "DockerRootDir": str(folder / "docker"), "OperatingSystem": "simulated Spark",
+        "Architecture": "aarch64", "MemTotal": spark.memory_total_bytes, "KernelVersion": spark.kernel,
     }  # fmt: skip
     show(options, about, "\n".join(f"{key}: {value}" for key, value in about.items()))
     return 0
 
 
-# --- what runs ---
+# --- containers ---
 
 
-def _run(words: list[str], folder: Path, world: SimSpark) -> int:
-    """Orders the container from a process of its own, which may load the planner and go; this one stays."""
+def _run(arguments: list[str], folder: Path, spark: SimSpark) -> int:
+    # A short-lived process plans the engine, so that this one, which stays, does not load the planner.
     id = os.urandom(32).hex()
-    asked = [sys.executable, "-P", "-m", "firesteel.sim.docker.run_command", str(folder), id, *words]
-    done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    argv = [sys.executable, "-P", "-m", "firesteel.sim.docker.engine_config", str(folder), id, *arguments]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         raise DockerError(
-            done.stderr.strip() or "docker: the pretend engine cannot be planned", done.returncode
+            done.stderr.strip() or "docker: the simulated engine cannot be planned", done.returncode
         )
-    order = json.loads(done.stdout)
-    if order["says"] is not None:  # a program that is no engine, and has said all it says
-        sys.stdout.write(order["says"])
-        return int(order["code"])
-    if not images.has_image(folder, world, order["image"]):
-        err(f"Unable to find image '{order['image']}' locally")
-        images.pull_one(order["image"], folder, world, quiet=False)
-    _refuse_conflicts(order, folder, world)
-    record = _start(order, id, folder)
-    if order["detach"]:
+    config = json.loads(done.stdout)
+    if config["output"] is not None:  # a program that is not an engine: this is all it prints
+        sys.stdout.write(config["output"])
+        return int(config["code"])
+    if not images.has_image(folder, spark, config["image"]):
+        err(f"Unable to find image '{config['image']}' locally")
+        images.pull_one(config["image"], folder, spark, quiet=False)
+    _refuse_conflicts(config, folder, spark)
+    record = _start(config, id, folder)
+    if config["detach"]:
         out(id)
         return 0
     return _attach(record, folder)
 
 
-def _refuse_conflicts(order: dict[str, Any], folder: Path, world: SimSpark) -> None:
+def _refuse_conflicts(config: dict[str, Any], folder: Path, spark: SimSpark) -> None:
     daemon = "docker: Error response from daemon: "
-    if order["gpus"] and world.fault("no-gpu-in-docker"):
+    if config["gpus"] and spark.fault("no-gpu-in-docker"):
         raise DockerError(f'{daemon}could not select device driver "" with capabilities: [[gpu]].', FAILED)
-    taken = records.find(folder, order["name"])
-    if taken and taken.name == order["name"]:
+    taken = records.find(folder, config["name"])
+    if taken and taken.name == config["name"]:
         raise DockerError(
             f'{daemon}Conflict. The container name "/{taken.name}" is already in use by container '
             f'"{taken.id}".',
             FAILED,
         )
-    for address, port, _ in order["ports"]:
+    for address, port, _ in config["ports"]:
         if not process.port_is_free(port):
             raise DockerError(
                 f"{daemon}failed to set up container networking: Bind for {address}:{port} failed: "
@@ -136,20 +136,19 @@ def _refuse_conflicts(order: dict[str, Any], folder: Path, world: SimSpark) -> N
             )
 
 
-def _start(order: dict[str, Any], id: str, folder: Path) -> ContainerRecord:
-    """The engine in a session of its own; its environment holds what may be secret, its record does not."""
+def _start(config: dict[str, Any], id: str, folder: Path) -> ContainerRecord:
+    """Starts the engine in its own session; secrets are in its environment, never in its files."""
     record = ContainerRecord(
-        id, order["name"], order["image"], tuple(order["command"]), time.time(), order["labels"],
-        tuple(tuple(row) for row in order["ports"]), order["remove"],
+        id, config["name"], config["image"], tuple(config["command"]), time.time(), config["labels"],
+        tuple(tuple(row) for row in config["ports"]), config["remove"],
     )  # fmt: skip
-    path = folder / "containers" / f"{id}.order"
+    path = records.file_path(folder, id, "config")
     path.touch(mode=0o600)
-    path.write_text(json.dumps({key: value for key, value in order.items() if key != "env"}))
-    words = [sys.executable, "-P", "-m", "firesteel.sim.engine.process", str(folder), id]
-    with records.log_path(folder, id).open("ab") as log:
+    path.write_text(json.dumps({key: value for key, value in config.items() if key != "env"}))
+    with records.file_path(folder, id, "log").open("ab") as log:
         engine = subprocess.Popen(
-            words,
-            env={**os.environ, KEY: order["env"].get(_KEYS[order["engine"]], "")},
+            [sys.executable, "-P", "-m", "firesteel.sim.engine.process", str(folder), id],
+            env={**os.environ, KEY: config["env"].get(_KEYS[config["engine"]], "")},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -160,9 +159,9 @@ def _start(order: dict[str, Any], id: str, folder: Path) -> ContainerRecord:
     return record
 
 
-def _attach_to(words: list[str], folder: Path, world: SimSpark) -> int:
-    options, names = read_options(words, values={"sig-proxy", "detach-keys"}, switches={"no-stdin"})
-    record = listing.named(folder, names[0] if names else "")
+def _attach_to(arguments: list[str], folder: Path, spark: SimSpark) -> int:
+    options, names = read_options(arguments, values={"sig-proxy", "detach-keys"}, switches={"no-stdin"})
+    record = listing.find_container(folder, names)
     if not record.is_running:
         raise DockerError("You cannot attach to a stopped container, start it first")
     return _attach(record, folder, passes_signals=options.get("sig-proxy") != "false", from_now=True)
@@ -171,70 +170,71 @@ def _attach_to(words: list[str], folder: Path, world: SimSpark) -> int:
 def _attach(
     record: ContainerRecord, folder: Path, *, passes_signals: bool = True, from_now: bool = False
 ) -> int:
-    """Shows what it prints until it ends; its exit code is ours."""
+    """Shows its output until it ends; returns its exit code."""
     assert record.pid is not None
     pid = record.pid
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if passes_signals else ():
-        signal.signal(number, lambda got, _: process.send(pid, signal.Signals(got)))
-    with records.log_path(folder, record.id).open("rb") as lines:
+        signal.signal(number, lambda received, _: process.send(pid, signal.Signals(received)))
+    with records.file_path(folder, record.id, "log").open("rb") as log:
         if from_now:
-            lines.seek(0, os.SEEK_END)
+            log.seek(0, os.SEEK_END)
         while True:
             process.has_ended(pid.number)  # reaps it
+            # Before reading: what it printed last is read after its end.
             alive = process.is_alive(pid)
-            if piece := lines.read():
+            if piece := log.read():
                 sys.stdout.buffer.write(piece)
                 sys.stdout.buffer.flush()
             if not alive:
                 break
             time.sleep(_POLL_S)
     code = records.exit_code(folder, record.id)
-    records.settle(folder, record)
+    records.refresh(folder, record)
     return code
 
 
-def _wait(words: list[str], folder: Path, world: SimSpark) -> int:
-    _, names = read_options(words)
-    record = listing.named(folder, names[0] if names else "")
+def _wait(arguments: list[str], folder: Path, spark: SimSpark) -> int:
+    _, names = read_options(arguments)
+    record = listing.find_container(folder, names)
     while record.is_running:
         time.sleep(_POLL_S)
     out(str(records.exit_code(folder, record.id)))
-    records.settle(folder, record)
+    records.refresh(folder, record)
     return 0
 
 
-def _stop(words: list[str], folder: Path, world: SimSpark) -> int:
-    options, names = read_options(words, values={"time", "t", "timeout", "signal", "s"})
-    said = options.get("time") or options.get("timeout") or options.get("t")
-    grace = float(said) if isinstance(said, str) else _GRACE_S
+def _stop(arguments: list[str], folder: Path, spark: SimSpark) -> int:
+    options, names = read_options(arguments, values={"time", "t", "timeout", "signal", "s"})
+    seconds = options.get("time") or options.get("timeout") or options.get("t")
+    grace_s = float(seconds) if isinstance(seconds, str) else _GRACE_S
     for name in names:
-        record = listing.named(folder, name)
-        _end(record, signal.SIGTERM, grace)
-        records.settle(folder, record)
+        record = listing.find_container(folder, [name])
+        _end(record, signal.SIGTERM, grace_s)
+        records.refresh(folder, record)
         out(name)
     return 0
 
 
-def _kill(words: list[str], folder: Path, world: SimSpark) -> int:
-    options, names = read_options(words, values={"signal", "s"})
-    said = str(options.get("signal") or options.get("s") or "KILL").upper().removeprefix("SIG")
-    number = signal.Signals(int(said)) if said.isdigit() else signal.Signals[f"SIG{said}"]
+def _kill(arguments: list[str], folder: Path, spark: SimSpark) -> int:
+    options, names = read_options(arguments, values={"signal", "s"})
+    given = str(options.get("signal") or options.get("s") or "KILL").upper().removeprefix("SIG")
+    number = signal.Signals(int(given)) if given.isdigit() else signal.Signals[f"SIG{given}"]
     for name in names:
-        record = listing.named(folder, name)
+        record = listing.find_container(folder, [name])
         if record.pid is None or not record.is_running:
             raise DockerError(f"Error response from daemon: container {name} is not running")
         process.send(record.pid, number)
         if number == signal.SIGKILL:
             _end(record, number, _GRACE_S)
-        records.settle(folder, record)
+        records.refresh(folder, record)
         out(name)
     return 0
 
 
-def _rm(words: list[str], folder: Path, world: SimSpark) -> int:
-    options, names = read_options(words, switches={"force", "f", "volumes", "v"})
+def _rm(arguments: list[str], folder: Path, spark: SimSpark) -> int:
+    options, names = read_options(arguments, switches={"force", "f", "volumes", "v"})
     for name in names:
-        record = listing.named(folder, name)
+        record = listing.find_container(folder, [name])
         if record.is_running:
             if not options.keys() & {"force", "f"}:
                 raise DockerError(
@@ -248,17 +248,14 @@ def _rm(words: list[str], folder: Path, world: SimSpark) -> int:
 
 
 def _end(record: ContainerRecord, number: signal.Signals, grace_s: float) -> None:
-    """Politely, then for certain."""
+    """Sends a signal and waits; then kills."""
     if record.pid is None:
         return
-    process.send(record.pid, number)
-    deadline = process.uptime() + grace_s
-    while process.is_alive(record.pid) and process.uptime() < deadline:
-        time.sleep(_POLL_S)
-    process.send(record.pid, signal.SIGKILL)
-    deadline = process.uptime() + _GRACE_S
-    while process.is_alive(record.pid) and process.uptime() < deadline:
-        time.sleep(_POLL_S)
+    for sent, limit_s in ((number, grace_s), (signal.SIGKILL, _GRACE_S)):
+        process.send(record.pid, sent)
+        deadline = process.uptime() + limit_s
+        while process.is_alive(record.pid) and process.uptime() < deadline:
+            time.sleep(_POLL_S)
 
 
 _COMMANDS: dict[str, Callable[[list[str], Path, SimSpark], int]] = {

@@ -1,4 +1,4 @@
-"""What the pretend docker tells of containers: `ps`, `inspect`, `logs`."""
+"""The commands of the simulated docker that describe containers: `ps`, `inspect`, `logs`."""
 
 from __future__ import annotations
 
@@ -18,56 +18,50 @@ from firesteel.sim.spark import SimSpark
 _POLL_S = 0.05
 
 
-def ps(words: list[str], folder: Path, world: SimSpark) -> int:
+def ps(arguments: list[str], folder: Path, spark: SimSpark) -> int:
     options, _ = read_options(
-        words,
+        arguments,
         values={"filter", "f", "format"},
         switches={"all", "a", "quiet", "q", "no-trunc"},
         many={"filter", "f"},
     )
-    wanted = [*options.get("filter", []), *options.get("f", [])]
+    filters = [*options.get("filter", []), *options.get("f", [])]
+    is_quiet, is_all = options.keys() & {"quiet", "q"}, options.keys() & {"all", "a"}
     for record in records.all_records(folder):
-        if (record.is_running or options.keys() & {"all", "a"}) and all(
-            _matches(record, each) for each in wanted
-        ):
-            short = record.id if "no-trunc" in options else record.id[:12]
-            row = _row(record, short)
-            line = (
-                short
-                if options.keys() & {"quiet", "q"}
-                else f"{short}  {record.image}  {row['Status']}  {record.name}"
-            )
-            show(options, row, line)
+        if (record.is_running or is_all) and all(_matches(record, filter) for filter in filters):
+            id = record.id if "no-trunc" in options else record.id[:12]
+            row = _row(record, id)
+            show(options, row, id if is_quiet else f"{id}  {record.image}  {row['Status']}  {record.name}")
     return 0
 
 
-def _matches(record: ContainerRecord, wanted: str) -> bool:
-    key, _, value = wanted.partition("=")
-    if key == "label":
-        name, equals, label = value.partition("=")
-        return name in record.labels and (not equals or record.labels[name] == label)
-    if key == "name":
-        return (
-            value.strip("^$/") in record.name if value[:1] not in "^/" else value.strip("^$/") == record.name
-        )
-    if key == "status":
-        return bool(value == _state(record)["Status"])
-    if key == "id":
-        return record.id.startswith(value)
-    if key == "ancestor":
-        return record.image == value
+def _matches(record: ContainerRecord, filter: str) -> bool:
+    key, _, value = filter.partition("=")
+    match key:
+        case "label":
+            name, equals, label = value.partition("=")
+            return name in record.labels and (not equals or record.labels[name] == label)
+        case "name":
+            name = value.strip("^$/")
+            return name == record.name if value[:1] in ("^", "/") else name in record.name
+        case "status":
+            return bool(value == _state(record)["Status"])
+        case "id":
+            return record.id.startswith(value)
+        case "ancestor":
+            return record.image == value
     raise DockerError(
-        f"invalid filter '{key}': the pretend docker knows label, name, status, id and ancestor"
+        f"invalid filter '{key}': the simulated docker knows label, name, status, id and ancestor"
     )
 
 
-def _row(record: ContainerRecord, short: str) -> dict[str, Any]:
+def _row(record: ContainerRecord, id: str) -> dict[str, Any]:
     labels = ",".join(f"{name}={value}" for name, value in record.labels.items())
     ports = ", ".join(f"{address}:{outside}->{inside}/tcp" for address, outside, inside in record.ports)
     state = _state(record)["Status"]
     status = "Up" if record.is_running else f"Exited ({record.exit_code})"
     return {
-        "ID": short, "Names": record.name, "Image": record.image, "Labels": labels, "Label": record.labels,
+        "ID": id, "Names": record.name, "Image": record.image, "Labels": labels, "Label": record.labels,
         "Status": status, "State": state, "Ports": ports, "Command": " ".join(record.command),
     }  # fmt: skip
 
@@ -86,42 +80,46 @@ def _state(record: ContainerRecord) -> dict[str, Any]:
     }
 
 
-def inspect(words: list[str], folder: Path, world: SimSpark) -> int:
-    options, names = read_options(words, values={"format", "f", "type"}, switches={"size", "s"})
+def inspect(arguments: list[str], folder: Path, spark: SimSpark) -> int:
+    options, names = read_options(arguments, values={"format", "f", "type"}, switches={"size", "s"})
     for name in names:
         record = records.find(folder, name)
-        if record is None:
-            if options.get("type") != "container" and images.has_image(folder, world, name):
-                show(options, images.about(name), json.dumps([images.about(name)], indent=4))
-                continue
-            raise DockerError(f"Error response from daemon: No such container: {name}")
-        bound: dict[str, list[dict[str, str]]] = {}
-        for address, outside, inside in record.ports:
-            bound.setdefault(f"{inside}/tcp", []).append({"HostIp": address, "HostPort": str(outside)})
-        about = {
-            "Id": record.id, "Name": f"/{record.name}", "Created": _time(record.created),
-            "State": _state(record), "Image": images.about(record.image)["Id"], "RestartCount": 0,
-            "Args": list(record.command), "Config": {"Image": record.image, "Labels": dict(record.labels)},
-            "HostConfig": {"AutoRemove": record.remove}, "NetworkSettings": {"Ports": bound},
-        }  # fmt: skip
-        show(options, about, json.dumps([about], indent=4))
+        if record is not None:
+            document = _document(record)
+        elif options.get("type") != "container" and images.has_image(folder, spark, name):
+            document = images.document(name)
+        else:
+            raise _no_container(name)
+        show(options, document, json.dumps([document], indent=4))
     return 0
 
 
-def logs(words: list[str], folder: Path, world: SimSpark) -> int:
+def _document(record: ContainerRecord) -> dict[str, Any]:
+    ports: dict[str, list[dict[str, str]]] = {}
+    for address, outside, inside in record.ports:
+        ports.setdefault(f"{inside}/tcp", []).append({"HostIp": address, "HostPort": str(outside)})
+    return {
+        "Id": record.id, "Name": f"/{record.name}", "Created": _time(record.created),
+        "State": _state(record), "Image": images.document(record.image)["Id"], "RestartCount": 0,
+        "Args": list(record.command), "Config": {"Image": record.image, "Labels": dict(record.labels)},
+        "HostConfig": {"AutoRemove": record.remove}, "NetworkSettings": {"Ports": ports},
+    }  # fmt: skip
+
+
+def logs(arguments: list[str], folder: Path, spark: SimSpark) -> int:
     options, names = read_options(
-        words, values={"tail", "n", "since"}, switches={"follow", "f", "timestamps", "t"}
+        arguments, values={"tail", "n", "since"}, switches={"follow", "f", "timestamps", "t"}
     )
-    record = named(folder, names[0] if names else "")
-    since = options.get("since", "")
-    text = records.printed(folder, record.id, _seconds(since)).splitlines(keepends=True)
+    record = find_container(folder, names)
+    since = _seconds(options.get("since", ""))
+    lines = records.printed(folder, record.id, since).splitlines(keepends=True)
     tail = options.get("tail") or options.get("n")
     if isinstance(tail, str) and tail.isdigit():
-        text = text[-int(tail) :] if int(tail) else []
-    sys.stdout.write("".join(text))
+        lines = lines[-int(tail) :] if int(tail) else []
+    sys.stdout.write("".join(lines))
     sys.stdout.flush()
     if options.keys() & {"follow", "f"} and record.is_running:
-        with records.log_path(folder, record.id).open("r", errors="replace") as log:
+        with records.file_path(folder, record.id, "log").open("r", errors="replace") as log:
             log.seek(0, os.SEEK_END)
             while record.is_running:
                 sys.stdout.write(log.read())
@@ -130,23 +128,29 @@ def logs(words: list[str], folder: Path, world: SimSpark) -> int:
     return 0
 
 
-def named(folder: Path, name: str) -> ContainerRecord:
+def find_container(folder: Path, names: list[str]) -> ContainerRecord:
+    """The container that the first name means."""
+    name = names[0] if names else ""
     record = records.find(folder, name)
     if record is None:
-        raise DockerError(f"Error response from daemon: No such container: {name}")
+        raise _no_container(name)
     return record
+
+
+def _no_container(name: str) -> DockerError:
+    return DockerError(f"Error response from daemon: No such container: {name}")
 
 
 def _seconds(since: str) -> float:
     """`1700000000.25`, or `10m` for so long ago."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", since)
     if since and match is None:
-        raise DockerError(f'invalid value for "since": the pretend docker does not know `{since}`')
+        raise DockerError(f'invalid value for "since": the simulated docker does not know `{since}`')
     if match is None:
         return 0.0
-    ago = {"": 0, "s": 1, "m": 60, "h": 3600}[match[2]]
-    return time.time() - float(match[1]) * ago if ago else float(match[1])
+    unit_s = {"": 0, "s": 1, "m": 60, "h": 3600}[match[2]]
+    return time.time() - float(match[1]) * unit_s if unit_s else float(match[1])
 
 
-def _time(at: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -1,4 +1,4 @@
-"""What all pretend docker commands share: their options, what they print, and how they refuse."""
+"""What all commands of the simulated docker share: reading options, printing, and refusing."""
 
 from __future__ import annotations
 
@@ -14,53 +14,56 @@ FAILED = 125
 
 
 class DockerError(Exception):
-    """What docker says, and its exit code."""
+    """docker's error message and exit code."""
 
-    def __init__(self, says: str, code: int = 1) -> None:
-        super().__init__(says)
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
         self.code = code
 
 
 def read_options(
-    words: list[str],
+    arguments: list[str],
     *,
     values: Collection[str] = (),
     switches: Collection[str] = (),
     many: Collection[str] = (),
 ) -> tuple[dict[str, Any], list[str]]:
-    """`--name value`, `--name=value`, `-n value`; what is not in the lists is refused by name."""
-    found: dict[str, Any] = {}
-    names: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        if not word.startswith("-") or word == "-":
-            names.append(word)
+    """Reads `--name value`, `--name=value`, `-n value`; options that are not listed are refused by name."""
+    options: dict[str, Any] = {}
+    positional: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if not argument.startswith("-") or argument == "-":
+            positional.append(argument)
             continue
-        name, equals, value = word.lstrip("-").partition("=")
+        name, equals, value = argument.lstrip("-").partition("=")
         if name in switches:
-            found[name] = True
+            options[name] = True
             continue
         if name not in values:
             raise DockerError(
-                f"unknown flag: {word.partition('=')[0]} (the pretend docker does not know it)", FAILED
+                f"unknown flag: {argument.partition('=')[0]} (the simulated docker does not know it)", FAILED
             )
         value = value if equals else next(rest, "")
         if name in many:
-            found.setdefault(name, []).append(value)
+            options.setdefault(name, []).append(value)
         else:
-            found[name] = value
-    return found, names
+            options[name] = value
+    return options, positional
 
 
-def show(options: dict[str, Any], about: dict[str, Any], plain: str) -> None:
+def show(options: dict[str, Any], document: dict[str, Any], plain: str) -> None:
+    """Prints the document as `--format` asks, or the plain text."""
     template = options.get("format") or (None if "filter" in options else options.get("f"))
     if not isinstance(template, str):
         out(plain)
         return
     try:
-        out(json.dumps(about) if template == "json" else render(template, about))
+        out(json.dumps(document) if template == "json" else render(template, document))
     except UnknownAction as error:
-        raise DockerError(f"template parsing error: the pretend docker does not know `{error}`", 64) from None
+        raise DockerError(
+            f"template parsing error: the simulated docker does not know `{error}`", 64
+        ) from None
 
 
 def out(line: str) -> None:

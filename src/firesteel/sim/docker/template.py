@@ -1,4 +1,4 @@
-"""The part of Go's templates that docker's `--format` is used with here: fields, `json` and `index`."""
+"""The part of Go's templates that firesteel uses with docker's `--format`: fields, `json` and `index`."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ _INDEX = re.compile(r"index \.([\w.]+) (?:\"([^\"]+)\"|(\d+))")
 
 
 class UnknownAction(ValueError):
-    """An action that is not among them."""
+    """An action that is not supported here."""
 
 
-def render(template: str, about: dict[str, Any]) -> str:
+def render(template: str, document: dict[str, Any]) -> str:
     text = template.replace("\\t", "\t").replace("\\n", "\n").removeprefix("table ")
-    return _ACTION.sub(lambda match: _action(match[1], about), text)
+    return _ACTION.sub(lambda match: _action(match[1], document), text)
 
 
-def _action(action: str, about: dict[str, Any]) -> str:
+def _action(action: str, document: dict[str, Any]) -> str:
     if action.startswith("json "):
-        return json.dumps(_field(action.removeprefix("json ").strip(), about))
+        return json.dumps(_field(action.removeprefix("json ").strip(), document))
     if label := _LABEL.fullmatch(action):
-        return str(about.get("Label", {}).get(label[1], ""))
+        return str(document.get("Label", {}).get(label[1], ""))
     if index := _INDEX.fullmatch(action):
-        held = _field(f".{index[1]}", about)
+        container = _field(f".{index[1]}", document)
         key = index[2] if index[2] is not None else int(index[3])
         try:
-            return _text(held[key])
+            return _text(container[key])
         except (KeyError, IndexError, TypeError):
             return "<no value>"
-    return _text(_field(action, about))
+    return _text(_field(action, document))
 
 
-def _field(path: str, about: dict[str, Any]) -> Any:
+def _field(path: str, document: dict[str, Any]) -> Any:
     match = _FIELD.fullmatch(path)
     if match is None:
         raise UnknownAction(path)
-    held: Any = about
-    for name in (match[1] or "").split(".") if match[1] else ():
-        if not isinstance(held, dict) or name not in held:
+    value: Any = document
+    for name in match[1].split(".") if match[1] else ():
+        if not isinstance(value, dict) or name not in value:
             raise UnknownAction(path)
-        held = held[name]
-    return held
+        value = value[name]
+    return value
 
 
 def _text(value: Any) -> str:

@@ -1,1 +1,1 @@
-"""A simulated engine: boot log, batching, HTTP server and metrics."""
+"""A simulated engine: its boot log, its continuous batching, its HTTP server and metrics."""

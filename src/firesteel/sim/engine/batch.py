@@ -1,8 +1,8 @@
-"""Continuous batching, as time: who is in the batch, how long a step takes, who gets a token at its end.
+"""Continuous batching as timing: what is in the batch, how long a step takes, who gets a token at its end.
 
-One step serves everybody. It takes what decoding so many sequences takes, and what reading the next piece of
-a prompt takes. Steps end at absolute times, each counted from the one before and never from when a timer
-went off: lateness does not add up, so a client that measures long enough finds the truth.
+One step serves all sequences. It takes as long as decoding so many sequences, plus reading the next piece of
+a prompt. Steps end at absolute times, each counted from the one before and never from when a timer fired:
+delays do not add up, so a client that measures long enough finds the true speed.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-_LATE_S = 1.0
-"""Further behind than that, the clock starts anew: a burst would be worse than a pause."""
+_MAX_LATE_S = 1.0
+"""When it is further behind, the clock restarts: a burst would be worse than a pause."""
 _BLOCK = 16
 CACHED_BLOCKS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSpeed:
-    """The truth about one engine, as `order` wrote it."""
+    """The true speed of one engine, as `engine_config` wrote it."""
 
     step_ms: Sequence[tuple[int, float]]
     depths: Sequence[tuple[int, float]]
@@ -42,62 +42,63 @@ class EngineSpeed:
     caches_prefixes: bool
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> EngineSpeed:
-        pairs = {key: [(int(a), float(b)) for a, b in told[key]] for key in ("step_ms", "depths")}
-        return cls(**{**told, **pairs})
+    def read(cls, document: Mapping[str, Any]) -> EngineSpeed:
+        pairs = {key: [(int(a), float(b)) for a, b in document[key]] for key in ("step_ms", "depths")}
+        return cls(**{**document, **pairs})
 
     def decode_s(self, users: int, depth: float) -> float:
-        """One step of so many sequences, that deep on average, with what drafting adds."""
-        plain = _between(self.step_ms, users) * _between(self.depths, depth) / 1000
-        return plain * (1 + self.draft_cost * self.drafts * (1 + 0.1 * (users - 1)))
+        """One step of so many sequences at an average depth, including what drafting adds."""
+        without_drafts = _interpolate(self.step_ms, users) * _interpolate(self.depths, depth) / 1000
+        return without_drafts * (1 + self.draft_cost * self.drafts * (1 + 0.1 * (users - 1)))
 
-    def tokens_a_step(self, text: str) -> float:
-        """How many come of one step on average, with the launch's drafter."""
+    def tokens_per_step(self, text: str) -> float:
+        """How many tokens one step gives on average, with the launch's drafter."""
         rate = self.acceptance.get(text, 0.5)
         return sum(rate**position for position in range(self.drafts + 1))
 
     def decode_tokens_per_s(self, users: int = 1, text: str = "prose", depth: float = 1024) -> float:
-        """What a client should find for one of so many users: the truth, for tests and benchmarks."""
-        return self.tokens_a_step(text) / self.decode_s(users, depth)
+        """What a client should measure for one of so many users: what tests and benchmarks expect."""
+        return self.tokens_per_step(text) / self.decode_s(users, depth)
 
 
-def _between(points: Sequence[tuple[int, float]], at: float) -> float:
-    """On the line through the two nearest points, and on beyond the ends; never below half the least."""
+def _interpolate(points: Sequence[tuple[int, float]], x: float) -> float:
+    """Linear between the two nearest points and beyond the ends; never below half the smallest value."""
     if len(points) == 1:
         return points[0][1]
-    index = min(max(bisect_right([x for x, _ in points], at), 1), len(points) - 1)
+    index = min(max(bisect_right([known for known, _ in points], x), 1), len(points) - 1)
     (x0, y0), (x1, y1) = points[index - 1], points[index]
-    return max(min(y for _, y in points) / 2, y0 + (y1 - y0) * (at - x0) / (x1 - x0))
+    return max(min(y for _, y in points) / 2, y0 + (y1 - y0) * (x - x0) / (x1 - x0))
 
 
 @dataclass(eq=False)
 class ActiveAnswer:
-    """One answer under way."""
+    """One answer in progress."""
 
     prompt_tokens: int
     pieces: list[tuple[str, str]]
     text: str
     blocks: list[int] = field(default_factory=list)
     unread: int = 0
-    """Of the prompt."""
+    """Tokens of the prompt that are still to be read."""
     cached: int = 0
     sent: int = 0
     credit: float = 0.0
+    """Accepted draft tokens that are due, in fractions."""
     out: asyncio.Queue[list[tuple[str, str]] | None] = field(default_factory=asyncio.Queue)
     is_gone: bool = False
-    """Its client went away."""
+    """It is complete, or its client disconnected."""
     arrived: float = 0.0
     first: float | None = None
 
     @property
     def tokens(self) -> int:
-        """Of the pool, when it is done."""
+        """What it takes of the KV cache when it is complete."""
         return self.prompt_tokens + len(self.pieces)
 
 
 @dataclass
 class BatchCounters:
-    """Since the start."""
+    """Totals since the engine started."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -113,66 +114,67 @@ class BatchCounters:
 
 
 class Batch:
-    def __init__(self, pace: EngineSpeed) -> None:
-        self.pace = pace
+    def __init__(self, speed: EngineSpeed) -> None:
+        self.speed = speed
         self.running: list[ActiveAnswer] = []
         self.waiting: deque[ActiveAnswer] = deque()
-        self.counted = BatchCounters(by_position=[0] * pace.drafts)
+        self.counters = BatchCounters(by_position=[0] * speed.drafts)
         self.is_stuck: Callable[[], bool] = lambda: False
         self._cache: OrderedDict[int, None] = OrderedDict()
-        self._news = asyncio.Event()
-        self._at = 0.0
-        self._chance = random.Random(pace.seed)
+        self._work_arrived = asyncio.Event()
+        self._step_end = 0.0
+        self._random = random.Random(speed.seed)
 
     def add(self, sequence: ActiveAnswer) -> None:
         sequence.arrived = asyncio.get_running_loop().time()
         self.waiting.append(sequence)
-        self._news.set()
+        self._work_arrived.set()
 
     @property
     def pool_share(self) -> float:
-        held = sum(each.prompt_tokens + each.sent for each in self.running)
-        return min(1.0, held / max(1, self.pace.pool_tokens))
+        used = sum(sequence.prompt_tokens + sequence.sent for sequence in self.running)
+        return min(1.0, used / max(1, self.speed.pool_tokens))
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             self._admit()
             if not self.running:
-                self._news.clear()
-                await self._news.wait()
-                self._at = loop.time()
+                self._work_arrived.clear()
+                await self._work_arrived.wait()
+                self._step_end = loop.time()
                 continue
-            if self.is_stuck():
+            if self.is_stuck():  # the fault `hang`: requests stay in the batch and get no token
                 await asyncio.sleep(0.1)
-                self._at = loop.time()
+                self._step_end = loop.time()
                 continue
-            if loop.time() - self._at > _LATE_S:
-                self._at = loop.time()
-            reading = next((each for each in self.running if each.unread), None)
-            took = self._step_s(reading)
-            self._at += took
-            await asyncio.sleep(max(0.0, self._at - loop.time()))
-            self._advance(reading, took)
+            if loop.time() - self._step_end > _MAX_LATE_S:
+                self._step_end = loop.time()
+            reading = next((sequence for sequence in self.running if sequence.unread), None)
+            step_s = self._step_s(reading)
+            self._step_end += step_s
+            await asyncio.sleep(max(0.0, self._step_end - loop.time()))
+            self._advance(reading, step_s)
 
     def _admit(self) -> None:
-        self.running = [each for each in self.running if not each.is_gone]
-        held = sum(each.tokens for each in self.running)
-        while self.waiting and len(self.running) < self.pace.users:
+        self.running = [sequence for sequence in self.running if not sequence.is_gone]
+        reserved = sum(sequence.tokens for sequence in self.running)
+        while self.waiting and len(self.running) < self.speed.users:
             first = self.waiting[0]
-            if not first.is_gone and self.running and held + first.tokens > self.pace.pool_tokens:
+            # An answer that could never fit is admitted when it is alone, as it would block all others.
+            if not first.is_gone and self.running and reserved + first.tokens > self.speed.pool_tokens:
                 return
             self.waiting.popleft()
             if first.is_gone:
                 continue
-            held += first.tokens
-            self._look_up(first)
+            reserved += first.tokens
+            self._look_up_prefix(first)
             self.running.append(first)
 
-    def _look_up(self, sequence: ActiveAnswer) -> None:
-        """What of the prompt is cached is not read again; the last token always is."""
+    def _look_up_prefix(self, sequence: ActiveAnswer) -> None:
+        """Tokens of a cached prefix are not read again; the last token of a prompt always is."""
         shared = 0
-        for block in sequence.blocks if self.pace.caches_prefixes else ():
+        for block in sequence.blocks if self.speed.caches_prefixes else ():
             if block not in self._cache:
                 break
             self._cache.move_to_end(block)
@@ -183,57 +185,56 @@ class Batch:
             self._cache[block] = None
         while len(self._cache) > CACHED_BLOCKS:
             self._cache.popitem(last=False)
-        self.counted.prompt_tokens += sequence.prompt_tokens
-        self.counted.cached_tokens += sequence.cached
+        self.counters.prompt_tokens += sequence.prompt_tokens
+        self.counters.cached_tokens += sequence.cached
 
     def _step_s(self, reading: ActiveAnswer | None) -> float:
-        writing = [each for each in self.running if not each.unread]
-        took = (
-            min(reading.unread, self.pace.batched_tokens) / self.pace.prefill_tokens_per_s if reading else 0.0
-        )
-        if writing:
-            depth = sum(each.prompt_tokens + each.sent for each in writing) / len(writing)
-            took += self.pace.decode_s(len(writing), depth)
-        if self.pace.jitter:
-            took *= max(0.2, self._chance.gauss(1.0, self.pace.jitter))
-        return took
+        speed, step_s = self.speed, 0.0
+        if reading:
+            step_s = min(reading.unread, speed.batched_tokens) / speed.prefill_tokens_per_s
+        if decoding := [sequence for sequence in self.running if not sequence.unread]:
+            depth = sum(sequence.prompt_tokens + sequence.sent for sequence in decoding) / len(decoding)
+            step_s += speed.decode_s(len(decoding), depth)
+        if speed.jitter:
+            step_s *= max(0.2, self._random.gauss(1.0, speed.jitter))
+        return step_s
 
-    def _advance(self, reading: ActiveAnswer | None, took: float) -> None:
-        for each in self.running:
-            if not each.unread and not each.is_gone:
-                self._give(each, self._accepted(each) + 1)
+    def _advance(self, reading: ActiveAnswer | None, step_s: float) -> None:
+        for sequence in self.running:
+            if not sequence.unread and not sequence.is_gone:
+                self._send(sequence, self._accepted_drafts(sequence) + 1)
         if reading is None:
-            self.counted.decode_s += took
+            self.counters.decode_s += step_s
             return
-        self.counted.prompt_s += took
-        reading.unread -= min(reading.unread, self.pace.batched_tokens)
+        self.counters.prompt_s += step_s
+        reading.unread -= min(reading.unread, self.speed.batched_tokens)
         if not reading.unread:
             reading.first = asyncio.get_running_loop().time()
-            self.counted.first_token_s.append(reading.first - reading.arrived)
-            del self.counted.first_token_s[:-1000]
-            self._give(reading, 1)
+            self.counters.first_token_s.append(reading.first - reading.arrived)
+            del self.counters.first_token_s[:-1000]  # a long benchmark must not grow it
+            self._send(reading, 1)
 
-    def _accepted(self, sequence: ActiveAnswer) -> int:
-        """Drafted tokens that were right: on average exactly what the truth says, in whole numbers."""
-        if not self.pace.drafts:
+    def _accepted_drafts(self, sequence: ActiveAnswer) -> int:
+        """How many drafted tokens are right: whole numbers whose average is exactly the true rate."""
+        if not self.speed.drafts:
             return 0
-        sequence.credit += self.pace.tokens_a_step(sequence.text) - 1
-        right = min(int(sequence.credit + 1e-9), self.pace.drafts)
-        sequence.credit -= right
-        self.counted.drafts += 1
-        self.counted.drafted += self.pace.drafts
-        self.counted.accepted += right
-        for position in range(right):
-            self.counted.by_position[position] += 1
-        return right
+        sequence.credit += self.speed.tokens_per_step(sequence.text) - 1
+        accepted = min(int(sequence.credit + 1e-9), self.speed.drafts)
+        sequence.credit -= accepted
+        self.counters.drafts += 1
+        self.counters.drafted += self.speed.drafts
+        self.counters.accepted += accepted
+        for position in range(accepted):
+            self.counters.by_position[position] += 1
+        return accepted
 
-    def _give(self, sequence: ActiveAnswer, many: int) -> None:
-        piece = sequence.pieces[sequence.sent : sequence.sent + many]
-        sequence.sent += len(piece)
-        self.counted.generated += len(piece)
-        if piece:
-            sequence.out.put_nowait(piece)
+    def _send(self, sequence: ActiveAnswer, count: int) -> None:
+        pieces = sequence.pieces[sequence.sent : sequence.sent + count]
+        sequence.sent += len(pieces)
+        self.counters.generated += len(pieces)
+        if pieces:
+            sequence.out.put_nowait(pieces)
         if sequence.sent >= len(sequence.pieces):
             sequence.out.put_nowait(None)
             sequence.is_gone = True
-            self.counted.finished += 1
+            self.counters.finished += 1

@@ -1,7 +1,7 @@
-"""What a pretend engine says while it starts, when, and how much memory it takes by then.
+"""What a simulated engine prints while it starts, when, and how much memory it has taken by then.
 
-The words are data (`data/sim/boot.yaml`): lines of real logs with names in braces for what a launch decides.
-A stage lasts as long as the planner says, divided by how much faster this Spark is played.
+The text is data (`data/sim/boot.yaml`): lines of real logs with names in braces for what a launch decides.
+A stage lasts as long as the planner says, divided by how much faster this Spark starts.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _KERNELS = (
 class LineSchema(yaml_schema.FileSchema):
     line: str
     since: str | None = None
-    """The first release that says it so."""
+    """The first release that prints it like this."""
     until: str | None = None
-    """The first that does not."""
+    """The first release that does not."""
     when: str | None = None
     """A trait of the launch; `not X` for its absence."""
 
@@ -43,12 +43,12 @@ class LineSchema(yaml_schema.FileSchema):
 class StageSchema(yaml_schema.FileSchema):
     name: str
     phase: str | None = None
-    """The planner's phase that lasts as long; none: no time passes."""
+    """The phase of the planner that lasts as long; None: no time passes."""
     holds: tuple[str, ...] = ()
-    """Parts of the plan's memory that are taken by its end."""
+    """Parts of the planned memory that are taken by its end."""
     lines: tuple[LineSchema | str, ...] = ()
     bar: str | None = None
-    """A progress line, said several times while the stage lasts, with {percent}, {done} and {all}."""
+    """A progress line, printed several times during the stage, with {percent}, {done} and {all}."""
     end: tuple[LineSchema | str, ...] = ()
 
 
@@ -61,95 +61,102 @@ class BootSchema(yaml_schema.FileSchema):
     engines: dict[EngineName, BootStagesSchema]
 
 
-def stages(planned: Plan, world: SimSpark) -> list[dict[str, Any]]:
-    sheet = _sheet().engines[planned.launch.engine]
+def stages(planned: Plan, spark: SimSpark) -> list[dict[str, Any]]:
+    """The stages of a start: name, seconds, bytes held at its end, and the lines to print."""
+    boot = _schema().engines[planned.launch.engine]
     parts = {part.name: round(part.bytes.expected) for part in planned.memory.parts}
-    named = {name for stage in sheet.stages for name in stage.holds}
-    said, traits = _said(planned, parts), _traits(planned)
-    held, found = 0, []
-    for stage in sheet.stages:
-        held += sum(parts.get(name, 0) for name in stage.holds)
-        if stage is sheet.stages[-1]:
-            held += sum(size for name, size in parts.items() if name not in named)
-        found.append(
+    named = {name for stage in boot.stages for name in stage.holds}
+    values, traits = _values(planned, parts), _traits(planned)
+    held_bytes, result = 0, []
+    for stage in boot.stages:
+        held_bytes += sum(parts.get(name, 0) for name in stage.holds)
+        if stage is boot.stages[-1]:
+            held_bytes += sum(size for name, size in parts.items() if name not in named)
+        result.append(
             {
                 "name": stage.name,
-                "seconds": _seconds(planned, stage, world),
-                "bytes": held,
-                "lines": _kernels(_lines(stage.lines, planned.launch, said, traits), world),
-                "bar": _fill(stage.bar, said) if stage.bar else None,
-                "end": _lines(stage.end, planned.launch, said, traits),
+                "seconds": _seconds(planned, stage, spark),
+                "bytes": held_bytes,
+                "lines": _with_wrong_kernels(_lines(stage.lines, planned.launch, values, traits), spark),
+                "bar": _fill(stage.bar, values) if stage.bar else None,
+                "end": _lines(stage.end, planned.launch, values, traits),
             }
         )
-    return found
+    return result
 
 
-def _seconds(planned: Plan, stage: StageSchema, world: SimSpark) -> float:
+def _seconds(planned: Plan, stage: StageSchema, spark: SimSpark) -> float:
     start = planned.speed.start_up if planned.speed else None
     planned_s = (
         sum(phase.seconds.expected for phase in start.phases if phase.name == stage.phase) if start else 0.0
     )
-    slow = world.fault("slow-start")
+    slow = spark.fault("slow-start")
     times = slow.times if slow and slow.at in ("", stage.name) else 1.0
-    return planned_s * times / world.faster
+    return planned_s * times / spark.faster
 
 
-def _kernels(lines: list[str], world: SimSpark) -> list[str]:
-    """A line that names a kernel gives way to the wrong one of its kind."""
-    wrong = world.fault("wrong-kernel")
-    for line in wrong.lines if wrong else ():
-        kind = next((each for each in _KERNELS if each.search(line)), None)
+def _with_wrong_kernels(lines: list[str], spark: SimSpark) -> list[str]:
+    """Replaces lines that name a kernel by the wrong one of the same kind, for the fault `wrong-kernel`."""
+    fault = spark.fault("wrong-kernel")
+    for wrong in fault.lines if fault else ():
+        kind = next((pattern for pattern in _KERNELS if pattern.search(wrong)), None)
         lines = [
-            f"{said.partition('Using')[0]}{line}" if kind and kind.search(said) else said for said in lines
+            f"{line.partition('Using')[0]}{wrong}" if kind and kind.search(line) else line for line in lines
         ]
     return lines
 
 
 def _lines(
-    lines: tuple[LineSchema | str, ...], launch: Launch, said: Mapping[str, str], traits: frozenset[str]
+    lines: tuple[LineSchema | str, ...], launch: Launch, values: Mapping[str, str], traits: frozenset[str]
 ) -> list[str]:
-    found = []
-    for each in lines:
-        row = LineSchema(line=each) if isinstance(each, str) else each
-        if _is_said(row, launch.version) and (row.when is None or _holds(row.when, traits)):
-            found.append(_fill(row.line, said))
-    return found
+    rows = (LineSchema(line=line) if isinstance(line, str) else line for line in lines)
+    return [
+        _fill(row.line, values)
+        for row in rows
+        if _is_printed_by(row, launch.version) and (row.when is None or _is_true(row.when, traits))
+    ]
 
 
-def _is_said(row: LineSchema, version: str | None) -> bool:
-    """A release that is not known speaks as the newest."""
+def _is_printed_by(row: LineSchema, release: str | None) -> bool:
+    """An unknown release counts as the newest."""
     try:
-        at = Version(version) if version else Version("999")
+        version = Version(release) if release else Version("999")
     except InvalidVersion:
-        at = Version("999")
-    return (row.since is None or at >= Version(row.since)) and (row.until is None or at < Version(row.until))
-
-
-def _holds(trait: str, traits: frozenset[str]) -> bool:
-    return all(
-        each.removeprefix("not ") not in traits if each.startswith("not ") else each in traits
-        for each in trait.split(" and ")
+        version = Version("999")
+    return (row.since is None or version >= Version(row.since)) and (
+        row.until is None or version < Version(row.until)
     )
 
 
-def _fill(line: str, said: Mapping[str, str]) -> str:
-    """Names that are not known stay: the time of day is filled in when the line is said."""
-    return _NAME.sub(lambda match: said.get(match[1], match[0]), line)
+def _is_true(condition: str, traits: frozenset[str]) -> bool:
+    return all(
+        trait.removeprefix("not ") not in traits if trait.startswith("not ") else trait in traits
+        for trait in condition.split(" and ")
+    )
+
+
+def _fill(line: str, values: Mapping[str, str]) -> str:
+    """Unknown names stay: the time of day is filled in when the line is printed."""
+    return _NAME.sub(lambda match: values.get(match[1], match[0]), line)
 
 
 def _traits(planned: Plan) -> frozenset[str]:
     launch = planned.launch
-    formats = {form.lower() for _, form in planned.weights.bytes_by_format} | {launch.model.lower()}
-    found = {name for name in ("nvfp4", "mxfp4", "fp8") if any(name in form for form in formats)}
-    found |= {"moe"} if planned.shape.is_moe else {"dense"}
-    found |= {"drafts"} if speculative_tokens(launch.flags) else set()
-    found |= {"attention"} if "attention-backend" in launch.flags else set()
-    found |= {"eager"} if launch.flags.get("enforce-eager") is True else set()
-    found |= {"fast"} if launch.flags.get("load-format") == "fastsafetensors" else set()
-    return frozenset(found)
+    formats = {format.lower() for _, format in planned.weights.bytes_by_format} | {launch.model.lower()}
+    traits = {name for name in ("nvfp4", "mxfp4", "fp8") if any(name in format for format in formats)}
+    conditions = {
+        "moe": planned.shape.is_moe,
+        "dense": not planned.shape.is_moe,
+        "drafts": bool(speculative_tokens(launch.flags)),
+        "attention": "attention-backend" in launch.flags,
+        "eager": launch.flags.get("enforce-eager") is True,
+        "fast": launch.flags.get("load-format") == "fastsafetensors",
+    }
+    return frozenset(traits | {name for name, is_true in conditions.items() if is_true})
 
 
-def _said(planned: Plan, parts: Mapping[str, int]) -> dict[str, str]:
+def _values(planned: Plan, parts: Mapping[str, int]) -> dict[str, str]:
+    """The names in braces that a plan decides."""
     launch = planned.launch
     weights, kv = parts.get("weights", 0) + parts.get("expert padding", 0), parts.get("KV cache", 0)
     printed = planned.printed[0] if planned.printed else None
@@ -171,7 +178,7 @@ def _said(planned: Plan, parts: Mapping[str, int]) -> dict[str, str]:
         "ubatch": str(flags.get("ubatch-size", "512")),
         "attention": str(flags.get("attention-backend", "FLASH_ATTN")).upper(),
         "moe": str(flags.get("moe-backend", "FLASHINFER_CUTLASS")).upper(),
-        "linear": _linear(str(flags.get("linear-backend", "flashinfer_cutlass"))),
+        "linear": _kernel_class(str(flags.get("linear-backend", "flashinfer_cutlass"))),
         "load_mode": str(flags.get("load-mode", "mmap")),
         "weights_gib": f"{weights / GIB:.2f}",
         "weights_mib": f"{weights / MIB:.2f}",
@@ -194,15 +201,15 @@ def _said(planned: Plan, parts: Mapping[str, int]) -> dict[str, str]:
     }
 
 
-def _linear(name: str) -> str:
-    """`flashinfer_cutlass` -> FlashInferCutlass, as kernel classes are called."""
+def _kernel_class(name: str) -> str:
+    """`flashinfer_cutlass` -> `FlashInferCutlass`, the name of the kernel's class."""
     return "".join(
         {"flashinfer": "FlashInfer", "b12x": "B12x"}.get(part, part.capitalize()) for part in name.split("_")
     )
 
 
 @cache
-def _sheet() -> BootSchema:
+def _schema() -> BootSchema:
     name = "boot.yaml"
     text = (files("firesteel") / "data" / "sim" / name).read_text("utf-8")
     return yaml_schema.load(name, text, BootSchema)

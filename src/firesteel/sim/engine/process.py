@@ -1,10 +1,10 @@
-"""The pretend engine: one process a container, started by the pretend `docker run`.
+"""The simulated engine: one process per container, started by the simulated `docker run`.
 
     python -m firesteel.sim.engine.process FOLDER ID
 
-It plays the order in `containers/ID.order`: says the start-up lines at their times, takes memory in the
-ledger as the stages do, then serves. Faults of the world strike at their stage. It leaves its exit code
-behind; one that left none was killed.
+It follows `containers/ID.config`: prints the start-up lines at their times, takes simulated memory stage by
+stage, then serves. The Spark's faults happen at their stage. It leaves its exit code behind; without one it
+was killed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,120 +38,123 @@ _TICK_S = 0.1
 _STATS_S = 10.0
 
 
-class Ended(Exception):
+class EngineExit(Exception):
+    """Ends the engine with an exit code."""
+
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
 
 
-class Engine:
+class SimEngine:
     def __init__(self, folder: Path, id: str) -> None:
         self.folder, self.id = folder, id
-        self.order: Mapping[str, Any] = json.loads((folder / "containers" / f"{id}.order").read_text())
-        self.world: SimSpark = read_spark(folder)
-        self.faults: dict[str, SimFault] = {fault.kind: fault for fault in self.world.faults}
+        self.config: Mapping[str, Any] = json.loads(records.file_path(folder, id, "config").read_text())
+        self.spark: SimSpark = read_spark(folder)
+        self.faults: dict[str, SimFault] = {fault.kind: fault for fault in self.spark.faults}
         self.pid = this_process()
         self.started = time.monotonic()
         self.extra_bytes = 0
-        self.log = records.log_path(folder, id)
-        self.batch = Batch(EngineSpeed.read(self.order["pace"]))
-        key = self.order["key"] or os.environ.get(KEY) or None
-        self.server = SimServer(self.order, self.batch, self.faults, key)
+        self._held = 0
+        self._before_collapse: tuple[int, int] | None = None
+        """Bytes held, and bytes available, when the fault `memory-collapse` began."""
+        self.batch = Batch(EngineSpeed.read(self.config["speed"]))
+        key = self.config["key"] or os.environ.get(KEY) or None
+        self.server = SimServer(self.config, self.batch, self.faults, key)
 
     async def run(self) -> int:
-        told = asyncio.Event()
+        stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, told.set)
-        life = asyncio.create_task(self._live())
-        waiting = asyncio.create_task(told.wait())
-        await asyncio.wait({life, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        if life.done():
-            waiting.cancel()
-            return life.result()
-        life.cancel()
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        running = asyncio.create_task(self._start_and_serve())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            stopping.cancel()
+            return running.result()
+        running.cancel()
         return 0
 
-    async def _live(self) -> int:
-        """HTTP of llama.cpp is there before the model is, and answers 503."""
-        early = self.order["engine"] == "llamacpp"
+    async def _start_and_serve(self) -> int:
+        # llama.cpp listens before the model is loaded, and answers 503.
+        listens_early = self.config["engine"] == "llamacpp"
         try:
-            if early:
+            if listens_early:
                 await self._listen()
-            for stage in self.order["stages"]:
-                await self._stage(stage)
-        except Ended as end:
+            for stage in self.config["stages"]:
+                await self._run_stage(stage)
+            if not listens_early:
+                await self._listen()
+            self.server.is_ready = True
+            return await self._serve()
+        except EngineExit as end:
             return end.code
-        if not early:
-            await self._listen()
-        self.server.is_ready = True
-        return await self._serve()
 
     async def _listen(self) -> None:
         runner = web.AppRunner(self.server.app(), access_log=None, handler_cancellation=True)
         await runner.setup()
-        for _, outside, inside in self.order["ports"] or [("", self.order["listens"], self.order["listens"])]:
-            if inside == self.order["listens"]:
+        port = self.config["port"]
+        for _, outside, inside in self.config["ports"] or [("", port, port)]:
+            if inside == port:
                 await web.TCPSite(runner, "127.0.0.1", outside).start()
 
     # --- starting ---
 
-    async def _stage(self, stage: Mapping[str, Any]) -> None:
+    async def _run_stage(self, stage: Mapping[str, Any]) -> None:
         before = self._held
         after = stage["bytes"] + self.extra_bytes
         if (large := self.faults.get("load-too-large")) and large.at == stage["name"]:
             self.extra_bytes += large.bytes
             after += large.bytes
         for line in stage["lines"]:
-            self._say(line)
-        self._strike(stage["name"])
+            self._print(line)
+        self._crash_at(stage["name"])
         await self._grow(stage, before, after)
         for line in stage["end"]:
-            self._say(line)
+            self._print(line)
 
     async def _grow(self, stage: Mapping[str, Any], before: int, after: int) -> None:
         start, seconds = time.monotonic(), stage["seconds"]
         shown = -1
+        # Memory grows during a stage, so that a guard sees it coming.
         while (spent := time.monotonic() - start) < seconds:
             share = spent / seconds
             self._hold(before + round((after - before) * share))
             if stage["bar"] and (done := int(share * 10)) != shown:
                 shown = done
-                self._say(_bar(stage["bar"], done))
+                self._print(_bar(stage["bar"], done))
             if share > 0.5:
-                self._strike_midway(stage["name"])
+                self._run_memory_faults(stage["name"])
             await asyncio.sleep(min(_TICK_S, seconds - spent))
-        self._strike_midway(stage["name"])
+        self._run_memory_faults(stage["name"])
         if stage["bar"]:
-            self._say(_bar(stage["bar"], 10))
+            self._print(_bar(stage["bar"], 10))
         self._hold(after)
 
-    def _strike(self, stage: str) -> None:
-        """What goes wrong as a stage begins."""
+    def _crash_at(self, stage: str, seconds: float = 0.0) -> None:
+        """The fault `crash`, if it is due at this stage or so long into serving."""
         crash = self.faults.get("crash")
-        if crash and crash.at == stage:
+        if crash and crash.at == stage and (stage != "serving" or seconds >= crash.after):
             for line in crash.lines:
-                self._say(line)
-            raise Ended(crash.code)
+                self._print(line)
+            raise EngineExit(crash.code)
 
-    def _strike_midway(self, stage: str) -> None:
-        """What goes wrong in the middle of one, once."""
-        for kind, strike in self._midway.items():
+    def _run_memory_faults(self, stage: str, seconds: float = 0.0) -> None:
+        """Faults that happen once, in the middle of a stage or so long into serving."""
+        actions = {"nv-no-memory": self._log_driver_error, "oom-kill": self._oom_kill}
+        for kind, action in actions.items():
             fault = self.faults.get(kind)
-            if fault and fault.at == stage:
+            if fault and fault.at == stage and (stage != "serving" or seconds >= fault.after):
                 del self.faults[kind]
-                strike()
+                action()
 
-    @property
-    def _midway(self) -> Mapping[str, Callable[[], None]]:
-        return {"nv-no-memory": self._driver_fails, "oom-kill": self._is_killed}
-
-    def _driver_fails(self) -> None:
+    def _log_driver_error(self) -> None:
         for _ in range(3):
-            memory.kernel_says(self.folder, NO_MEMORY)
+            memory.log_kernel_message(self.folder, NO_MEMORY)
 
-    def _is_killed(self) -> None:
-        program = "llama-server" if self.order["engine"] == "llamacpp" else "VLLM::EngineCor"
-        memory.kernel_says(
+    def _oom_kill(self) -> None:
+        program = "llama-server" if self.config["engine"] == "llamacpp" else "VLLM::EngineCor"
+        memory.log_kernel_message(
             self.folder,
             f"Out of memory: Killed process {self.pid.number} ({program}) total-vm:200000000kB, "
             "anon-rss:90000000kB, file-rss:0kB, shmem-rss:0kB",
@@ -162,84 +165,72 @@ class Engine:
 
     async def _serve(self) -> int:
         decoding = asyncio.create_task(self.batch.run())
-        began, shown, seen = time.monotonic(), time.monotonic(), (0, 0)
-        serving = self.faults.get("crash")
+        start = last_stats = time.monotonic()
+        totals = (0, 0)
         while not decoding.done():
-            spent = time.monotonic() - began
-            self._collapse(spent)
-            if serving and serving.at == "serving" and spent >= serving.after:
-                for line in serving.lines:
-                    self._say(line)
-                return serving.code
-            for kind, strike in self._midway.items():
-                fault = self.faults.get(kind)
-                if fault and fault.at == "serving" and spent >= fault.after:
-                    del self.faults[kind]
-                    strike()
-            if time.monotonic() - shown >= _STATS_S:
-                seen = self._stats(seen, time.monotonic() - shown)
-                shown = time.monotonic()
+            seconds = time.monotonic() - start
+            self._collapse_memory(seconds)
+            self._crash_at("serving", seconds)
+            self._run_memory_faults("serving", seconds)
+            if time.monotonic() - last_stats >= _STATS_S:
+                totals = self._print_stats(totals, time.monotonic() - last_stats)
+                last_stats = time.monotonic()
             await asyncio.sleep(_TICK_S)
         decoding.result()
         return 1
 
-    def _collapse(self, spent: float) -> None:
-        """MemAvailable goes to what the fault says, in a straight line."""
+    def _collapse_memory(self, seconds: float) -> None:
+        """The fault `memory-collapse`: MemAvailable falls to the given value, linearly."""
         fault = self.faults.get("memory-collapse")
-        if fault is None or spent < fault.after:
+        if fault is None or seconds < fault.after:
             return
-        if not self._before_collapse:
-            self._before_collapse = self._held
-            self._left = memory.available_bytes(self.folder, self.world)
-        share = min(1.0, (spent - fault.after) / max(0.1, fault.seconds))
-        self._hold(self._before_collapse + round(max(0, self._left - fault.bytes) * share))
+        if self._before_collapse is None:
+            self._before_collapse = (self._held, memory.available_bytes(self.folder, self.spark))
+        held, available = self._before_collapse
+        share = min(1.0, (seconds - fault.after) / max(0.1, fault.seconds))
+        self._hold(held + round(max(0, available - fault.bytes) * share))
 
-    def _stats(self, seen: tuple[int, int], seconds: float) -> tuple[int, int]:
-        """vLLM tells every ten seconds how it fares."""
-        counted, batch = self.batch.counted, self.batch
-        now = (counted.prompt_tokens, counted.generated)
-        if self.order["engine"] != "vllm" or (now == seen and not batch.running):
-            return now
-        hits = 100 * counted.cached_tokens / max(1, counted.prompt_tokens)
-        self._say(
+    def _print_stats(self, before: tuple[int, int], seconds: float) -> tuple[int, int]:
+        """vLLM prints its throughput every ten seconds. Returns the totals for the next time."""
+        batch, counters = self.batch, self.batch.counters
+        totals = (counters.prompt_tokens, counters.generated)
+        if self.config["engine"] != "vllm" or (totals == before and not batch.running):
+            return totals
+        hit_percent = 100 * counters.cached_tokens / max(1, counters.prompt_tokens)
+        self._print(
             "(APIServer pid=1) INFO {clock} [loggers.py:1] Engine 000: Avg prompt throughput: "
-            f"{(now[0] - seen[0]) / seconds:.1f} tokens/s, Avg generation throughput: "
-            f"{(now[1] - seen[1]) / seconds:.1f} tokens/s, Running: {len(batch.running)} reqs, "
+            f"{(totals[0] - before[0]) / seconds:.1f} tokens/s, Avg generation throughput: "
+            f"{(totals[1] - before[1]) / seconds:.1f} tokens/s, Running: {len(batch.running)} reqs, "
             f"Waiting: {len(batch.waiting)} reqs, GPU KV cache usage: {100 * batch.pool_share:.1f}%, "
-            f"Prefix cache hit rate: {hits:.1f}%"
+            f"Prefix cache hit rate: {hit_percent:.1f}%"
         )
-        if counted.drafts:
-            self._say(
+        if counters.drafts:
+            self._print(
                 "(APIServer pid=1) INFO {clock} [metrics.py:1] SpecDecoding metrics: Mean acceptance "
-                f"length: {1 + counted.accepted / counted.drafts:.2f}, "
-                f"Avg Draft acceptance rate: {100 * counted.accepted / counted.drafted:.1f}%"
+                f"length: {1 + counters.accepted / counters.drafts:.2f}, "
+                f"Avg Draft acceptance rate: {100 * counters.accepted / counters.drafted:.1f}%"
             )
-        return now
+        return totals
 
-    # --- memory and words ---
-
-    _held = 0
-    _before_collapse = 0
-    _left = 0
+    # --- memory and log ---
 
     def _hold(self, size: int) -> None:
         if size != self._held:
             self._held = size
-            memory.hold(self.folder, self.pid, size)
+            memory.set_held_bytes(self.folder, self.pid, size)
 
-    def _say(self, line: str) -> None:
-        """Its log, and beside it when each line came, for `docker logs --since`."""
+    def _print(self, line: str) -> None:
+        """Prints a line, and records its time and offset for `docker logs --since`."""
         spent = time.monotonic() - self.started
         ticks = (
             f"{int(spent // 60)}.{int(spent % 60):02}.{int(spent % 1 * 1000):03}.{int(spent * 1e6 % 1000):03}"
         )
         clock = time.strftime("%m-%d %H:%M:%S")
-        words = (
-            line.replace("{clock}", clock).replace("{ticks}", ticks).replace("{pid}", str(self.pid.number))
-        )
-        with records.times_path(self.folder, self.id).open("a") as times:
-            times.write(f"{time.time()} {self.log.stat().st_size}\n")
-        sys.stdout.write(f"{words}\n")
+        line = line.replace("{clock}", clock).replace("{ticks}", ticks).replace("{pid}", str(self.pid.number))
+        offset = records.file_path(self.folder, self.id, "log").stat().st_size
+        with records.file_path(self.folder, self.id, "times").open("a") as times:
+            times.write(f"{time.time()} {offset}\n")
+        sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
 
@@ -251,9 +242,9 @@ def _bar(line: str, tenths: int) -> str:
 def main(folder: Path, id: str) -> int:
     code = 1
     try:
-        code = asyncio.run(Engine(folder, id).run())
+        code = asyncio.run(SimEngine(folder, id).run())
     finally:
-        records.code_path(folder, id).write_text(str(code))
+        records.file_path(folder, id, "code").write_text(str(code))
     return code
 
 

@@ -1,6 +1,6 @@
-"""The HTTP face of a pretend engine: OpenAI's endpoints, and the engine's own for health, tokens and metrics.
+"""The HTTP server of a simulated engine: OpenAI's endpoints, and the engine's own for health and metrics.
 
-Every answer carries `X-Firesteel-Pretend`, and `/v1/models` says it too. It listens on loopback only.
+Every response carries `X-Firesteel-Simulated`, and `/v1/models` says it too. It listens on loopback only.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -20,25 +21,25 @@ from firesteel.sim.model.completion import AnswerStyle, BadRequest, Completion
 from firesteel.sim.model.tokenizer import Tokenizer, blocks
 from firesteel.sim.spark import SimFault
 
-PRETEND = {"X-Firesteel-Pretend": "nothing here was measured", "Server": "firesteel-pretend-engine"}
+_HEADERS = {"X-Firesteel-Simulated": "nothing here was measured", "Server": "firesteel-simulated-engine"}
 _OPEN = ("/health", "/metrics", "/version", "/ping")
-"""What an engine shows without a key."""
+"""Paths that an engine serves without a key."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class SimServer:
     def __init__(
-        self, order: Mapping[str, Any], batch: Batch, faults: Mapping[str, SimFault], key: str | None
+        self, config: Mapping[str, Any], batch: Batch, faults: Mapping[str, SimFault], key: str | None
     ) -> None:
-        self.order, self.batch, self.faults, self.key = order, batch, faults, key
+        self.config, self.batch, self.faults, self.key = config, batch, faults, key
         self.is_ready = False
         self.requests = 0
         self.tokenizer = Tokenizer()
         self.created = int(time.time())
-        batch.is_stuck = self._hangs
+        batch.is_stuck = lambda: self.active_fault("hang") is not None
 
     def app(self) -> web.Application:
-        app = web.Application(middlewares=[self._around], client_max_size=64 * 2**20)
+        app = web.Application(middlewares=[self._middleware], client_max_size=64 * 2**20)
         app.add_routes(
             [
                 web.get("/health", self._health),
@@ -51,27 +52,27 @@ class SimServer:
                 web.get("/server_info", self._props),
                 web.post("/tokenize", self._tokenize),
                 web.post("/detokenize", self._detokenize),
-                web.post("/v1/chat/completions", self._chat),
-                web.post("/v1/completions", self._complete),
+                web.post("/v1/chat/completions", partial(self._answer, is_chat=True)),
+                web.post("/v1/completions", partial(self._answer, is_chat=False)),
             ]
         )
         return app
 
-    # --- around every request ---
+    # --- every request ---
 
     @web.middleware
-    async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            answer = self._refusal(request) or await handler(request)
+            response = self._refusal(request) or await handler(request)
         except BadRequest as error:
-            answer = _error(400, str(error), "BadRequestError")
+            response = _error(400, str(error), "BadRequestError")
         except (ValueError, TypeError, AttributeError) as error:
-            answer = _error(400, f"the body is not what was expected: {error}", "BadRequestError")
+            response = _error(400, f"the body is not what was expected: {error}", "BadRequestError")
         except web.HTTPException as error:
-            answer = _error(error.status, error.reason, "NotFoundError")
-        if not answer.prepared:
-            answer.headers.update(PRETEND)
-        return answer
+            response = _error(error.status, error.reason, "NotFoundError")
+        if not response.prepared:
+            response.headers.update(_HEADERS)
+        return response
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         if not self.is_ready:
@@ -84,57 +85,54 @@ class SimServer:
             return _error(401, "Unauthorized", "invalid_request_error")
         return None
 
-    def _shows(self, kind: str) -> SimFault | None:
+    def active_fault(self, kind: str) -> SimFault | None:
         """A fault of serving, once so many requests were served."""
         fault = self.faults.get(kind)
         return fault if fault and self.requests > fault.after else None
 
-    def _hangs(self) -> bool:
-        return self._shows("hang") is not None
-
-    # --- what it tells of itself ---
+    # --- about the engine ---
 
     async def _health(self, request: web.Request) -> web.Response:
-        return web.json_response({"status": "ok"}) if self.order["engine"] == "llamacpp" else web.Response()
+        return web.json_response({"status": "ok"}) if self.config["engine"] == "llamacpp" else web.Response()
 
     async def _models(self, request: web.Request) -> web.Response:
-        about = {
-            "id": self.order["served"], "object": "model", "created": self.created,
-            "owned_by": "firesteel-pretend", "pretend": True, "root": self.order["model"],
-            "max_model_len": self.batch.pace.context, "meta": {"n_ctx": self.batch.pace.context},
+        model = {
+            "id": self.config["served"], "object": "model", "created": self.created,
+            "owned_by": "firesteel-simulated", "simulated": True, "root": self.config["model"],
+            "max_model_len": self.batch.speed.context, "meta": {"n_ctx": self.batch.speed.context},
         }  # fmt: skip
-        return web.json_response({"object": "list", "data": [about]})
+        return web.json_response({"object": "list", "data": [model]})
 
     async def _version(self, request: web.Request) -> web.Response:
-        return web.json_response({"version": self.order["version"], "pretend": True})
+        return web.json_response({"version": self.config["version"], "simulated": True})
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        if not self.order["metrics"]:
+        if not self.config["metrics"]:
             return _error(
                 501,
                 "This server does not support metrics endpoint. Start it with `--metrics`",
                 "not_supported_error",
             )
-        return web.Response(text=metrics.text(self.order["engine"], self.order["served"], self.batch))
+        return web.Response(text=metrics.text(self.config["engine"], self.config["served"], self.batch))
 
     async def _props(self, request: web.Request) -> web.Response:
-        pace = self.batch.pace
+        speed = self.batch.speed
         return web.json_response(
             {
-                "pretend": True,
-                "total_slots": pace.users,
-                "default_generation_settings": {"n_ctx": pace.context},
-                "model_path": self.order["model"],
-                "build_info": f"b{self.order['version']}-pretend",
+                "simulated": True,
+                "total_slots": speed.users,
+                "default_generation_settings": {"n_ctx": speed.context},
+                "model_path": self.config["model"],
+                "build_info": f"b{self.config['version']}-simulated",
             }
         )
 
     async def _slots(self, request: web.Request) -> web.Response:
-        pace, running = self.batch.pace, len(self.batch.running)
+        speed, running = self.batch.speed, len(self.batch.running)
         return web.json_response(
             [
-                {"id": slot, "n_ctx": pace.context, "is_processing": slot < running}
-                for slot in range(pace.users)
+                {"id": slot, "n_ctx": speed.context, "is_processing": slot < running}
+                for slot in range(speed.users)
             ]
         )
 
@@ -142,136 +140,128 @@ class SimServer:
         body = await request.json()
         text = body.get("prompt", body.get("content"))
         if text is None and "messages" in body:
-            text = completion.chat(body, self._manner()).prompt
+            text = completion.chat(body, self._style()).prompt
         if not isinstance(text, str):
             raise BadRequest("prompt: Field required")
         numbers = self.tokenizer.numbers(text)
-        if self.order["engine"] == "llamacpp":
+        if self.config["engine"] == "llamacpp":
             return web.json_response({"tokens": numbers})
         return web.json_response(
             {
                 "count": len(numbers),
-                "max_model_len": self.batch.pace.context,
+                "max_model_len": self.batch.speed.context,
                 "tokens": numbers,
                 "token_strs": None,
             }
         )
 
     async def _detokenize(self, request: web.Request) -> web.Response:
-        text = self.tokenizer.text([int(each) for each in (await request.json()).get("tokens", ())])
-        return web.json_response({"content" if self.order["engine"] == "llamacpp" else "prompt": text})
+        text = self.tokenizer.text([int(number) for number in (await request.json()).get("tokens", ())])
+        return web.json_response({"content" if self.config["engine"] == "llamacpp" else "prompt": text})
 
     # --- answers ---
 
-    def _manner(self) -> AnswerStyle:
-        garbles = self._shows("garbage")
+    def _style(self) -> AnswerStyle:
+        garbage = self.active_fault("garbage")
         return AnswerStyle(
-            self.order["thinks"], self.order["calls_tools"], self.batch.pace.context,
-            (garbles.at or "soup") if garbles else None,
+            self.config["thinks"], self.config["calls_tools"], self.batch.speed.context,
+            (garbage.at or "soup") if garbage else None,
         )  # fmt: skip
-
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, is_chat=True)
-
-    async def _complete(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, is_chat=False)
 
     async def _answer(self, request: web.Request, *, is_chat: bool) -> web.StreamResponse:
         body = await request.json()
         if not isinstance(body, dict):
             raise BadRequest("the body must be a JSON object")
-        if self.order["engine"] != "llamacpp" and body.get("model") not in (None, self.order["served"]):
+        # llama.cpp serves one model and ignores the name in a request.
+        if self.config["engine"] != "llamacpp" and body.get("model") not in (None, self.config["served"]):
             return _error(404, f"The model `{body.get('model')}` does not exist.", "NotFoundError")
         if body.get("n", 1) != 1:
-            raise BadRequest("n: the pretend engine gives one answer at a time")
+            raise BadRequest("n: the simulated engine gives one answer at a time")
         self.requests += 1
-        if self._shows("http-500"):
+        if self.active_fault("http-500"):
             return _error(
                 500,
                 "EngineCore encountered an issue. See stack trace (above) for the root cause.",
                 "InternalServerError",
             )
-        asked = (
-            completion.chat(body, self._manner())
-            if is_chat
-            else completion.complete(body, self._manner(), self.tokenizer)
-        )
-        sequence = ActiveAnswer(asked.prompt_tokens, list(asked.pieces), asked.text, blocks(asked.prompt))
-        speaker = _Speaker(self, asked, sequence, is_chat)
-        if not asked.pieces:
-            sequence.out.put_nowait(None)
+        if is_chat:
+            answer = completion.chat(body, self._style())
         else:
+            answer = completion.complete(body, self._style(), self.tokenizer)
+        sequence = ActiveAnswer(answer.prompt_tokens, list(answer.pieces), answer.text, blocks(answer.prompt))
+        formatter = _Formatter(self, answer, sequence, is_chat)
+        if answer.pieces:
             self.batch.add(sequence)
+        else:
+            sequence.out.put_nowait(None)
         try:
             if body.get("stream"):
-                return await self._stream(request, speaker, body)
-            async for _ in speaker.heard():
+                return await self._stream(request, formatter, body)
+            async for _ in formatter.steps():
                 pass
-            return web.json_response(speaker.whole())
+            return web.json_response(formatter.response())
         finally:
             sequence.is_gone = True
 
     async def _stream(
-        self, request: web.Request, speaker: _Speaker, body: Mapping[str, Any]
+        self, request: web.Request, formatter: _Formatter, body: Mapping[str, Any]
     ) -> web.StreamResponse:
-        answer = web.StreamResponse(
-            headers={**PRETEND, "Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
+        response = web.StreamResponse(
+            headers={**_HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
         )
-        await answer.prepare(request)
-        stall, drop = self._shows("stall"), self._shows("drop")
-        middle = len(speaker.asked.pieces) // 2
-        if first := speaker.opening():
-            await _send(answer, first)
-        async for pieces in speaker.heard():
-            for chunk in speaker.chunks(pieces):
-                await _send(answer, chunk)
-            if stall and speaker.sent >= middle:
+        await response.prepare(request)
+        stall, drop = self.active_fault("stall"), self.active_fault("drop")
+        middle = len(formatter.answer.pieces) // 2
+        if formatter.is_chat:
+            await _send(response, formatter.chunk({"delta": {"role": "assistant", "content": ""}}))
+        async for pieces in formatter.steps():
+            for chunk in formatter.chunks(pieces):
+                await _send(response, chunk)
+            if stall and formatter.sent >= middle:
                 await asyncio.sleep(stall.seconds)
                 stall = None
-            if drop and speaker.sent >= middle and request.transport:
-                request.transport.abort()
-                return answer
-        await _send(answer, speaker.last())
+            if drop and formatter.sent >= middle and request.transport:
+                request.transport.abort()  # without the end of the chunked body, as a crash would
+                return response
+        await _send(response, formatter.last_chunk())
         options = body.get("stream_options")
         if isinstance(options, dict) and options.get("include_usage"):
-            await _send(answer, speaker.usage_chunk())
-        await answer.write(b"data: [DONE]\n\n")
-        await answer.write_eof()
-        return answer
+            await _send(response, formatter.usage_chunk())
+        await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+        return response
 
 
-class _Speaker:
-    """One answer in OpenAI's words."""
+class _Formatter:
+    """One answer in the format of OpenAI's API, whole or in chunks."""
 
-    def __init__(self, server: SimServer, asked: Completion, sequence: ActiveAnswer, is_chat: bool) -> None:
-        self.server, self.asked, self.sequence, self.is_chat = server, asked, sequence, is_chat
+    def __init__(self, server: SimServer, answer: Completion, sequence: ActiveAnswer, is_chat: bool) -> None:
+        self.server, self.answer, self.sequence, self.is_chat = server, answer, sequence, is_chat
         self.sent = 0
         self.parts = {"reasoning": "", "content": "", "call": ""}
         self.is_call_named = False
-        self.id = f"{'chatcmpl' if is_chat else 'cmpl'}-pretend-{server.requests}"
-        self.reasoning = "reasoning" if server.order["engine"] == "vllm" else "reasoning_content"
+        self.id = f"{'chatcmpl' if is_chat else 'cmpl'}-simulated-{server.requests}"
+        self.reasoning = "reasoning" if server.config["engine"] == "vllm" else "reasoning_content"
 
-    async def heard(self) -> AsyncIterator[list[tuple[str, str]]]:
+    async def steps(self) -> AsyncIterator[list[tuple[str, str]]]:
+        """The pieces that each step of the batch gives, until the answer is complete."""
         while (pieces := await self.sequence.out.get()) is not None:
             self.sent += len(pieces)
             for channel, text in pieces:
                 self.parts[channel] += text
             yield pieces
 
-    def opening(self) -> dict[str, Any] | None:
-        return self._chunk({"delta": {"role": "assistant", "content": ""}}) if self.is_chat else None
-
     def chunks(self, pieces: list[tuple[str, str]]) -> list[dict[str, Any]]:
-        """One for each channel: tokens that were drafted and held come together."""
+        """One per channel: a token and the accepted drafts after it come together."""
         joined: list[tuple[str, str]] = []
         for channel, text in pieces:
             if joined and joined[-1][0] == channel:
                 joined[-1] = (channel, joined[-1][1] + text)
             else:
                 joined.append((channel, text))
-        return [self._chunk(self._said(channel, text)) for channel, text in joined]
+        return [self.chunk(self._choice(channel, text)) for channel, text in joined]
 
-    def _said(self, channel: str, text: str) -> dict[str, Any]:
+    def _choice(self, channel: str, text: str) -> dict[str, Any]:
         if not self.is_chat:
             return {"text": text}
         if channel == "call":
@@ -279,19 +269,19 @@ class _Speaker:
             if not self.is_call_named:
                 self.is_call_named = True
                 call |= {"id": f"call-{self.id}", "type": "function"}
-                call["function"] = {"name": self.asked.calls[0][0], "arguments": text}
+                call["function"] = {"name": self.answer.calls[0][0], "arguments": text}
             return {"delta": {"tool_calls": [call]}}
         return {"delta": {self.reasoning if channel == "reasoning" else "content": text}}
 
-    def last(self) -> dict[str, Any]:
-        said: dict[str, Any] = {"delta": {}} if self.is_chat else {"text": ""}
-        return {**self._chunk({**said, "finish_reason": self.asked.finish}), **self._timings()}
+    def last_chunk(self) -> dict[str, Any]:
+        choice: dict[str, Any] = {"delta": {}} if self.is_chat else {"text": ""}
+        return {**self.chunk({**choice, "finish_reason": self.answer.finish}), **self._timings()}
 
     def usage_chunk(self) -> dict[str, Any]:
-        return {**self._chunk({}), "choices": [], "usage": self._usage()}
+        return {**self.chunk({}), "choices": [], "usage": self._usage()}
 
-    def whole(self) -> dict[str, Any]:
-        choice: dict[str, Any] = {"index": 0, "finish_reason": self.asked.finish, "logprobs": None}
+    def response(self) -> dict[str, Any]:
+        choice: dict[str, Any] = {"index": 0, "finish_reason": self.answer.finish, "logprobs": None}
         if self.is_chat:
             choice["message"] = self._message()
         else:
@@ -301,7 +291,7 @@ class _Speaker:
             "id": self.id,
             "object": kind,
             "created": int(time.time()),
-            "model": self.server.order["served"],
+            "model": self.server.config["served"],
         }
         return {**head, "choices": [choice], "usage": self._usage(), **self._timings()}
 
@@ -309,23 +299,23 @@ class _Speaker:
         message: dict[str, Any] = {"role": "assistant", "content": self.parts["content"]}
         if self.parts["reasoning"]:
             message[self.reasoning] = self.parts["reasoning"]
-        if self.asked.calls:
+        if self.answer.calls:
             message["content"] = self.parts["content"] or None
-            function = {"name": self.asked.calls[0][0], "arguments": self.parts["call"]}
+            function = {"name": self.answer.calls[0][0], "arguments": self.parts["call"]}
             message["tool_calls"] = [{"id": f"call-{self.id}", "type": "function", "function": function}]
         return message
 
-    def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
+    def chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
         kind = "chat.completion.chunk" if self.is_chat else "text_completion"
         return {
             "id": self.id, "object": kind, "created": self.server.created,
-            "model": self.server.order["served"], "choices": [{"index": 0, "finish_reason": None, **choice}],
+            "model": self.server.config["served"], "choices": [{"index": 0, "finish_reason": None, **choice}],
         }  # fmt: skip
 
     def _usage(self) -> dict[str, Any]:
-        lies = self.server._shows("bad-usage")
-        completion = round(self.sent * lies.times) if lies else self.sent
-        prompt = self.asked.prompt_tokens
+        fault = self.server.active_fault("bad-usage")
+        completion = round(self.sent * fault.times) if fault else self.sent
+        prompt = self.answer.prompt_tokens
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
@@ -334,30 +324,30 @@ class _Speaker:
         }
 
     def _timings(self) -> dict[str, Any]:
-        """llama.cpp tells with each answer how long it took."""
-        if self.server.order["engine"] != "llamacpp" or self.sequence.first is None:
+        """llama.cpp sends the timing of each answer."""
+        if self.server.config["engine"] != "llamacpp" or self.sequence.first is None:
             return {}
         now = asyncio.get_running_loop().time()
-        read = max(1e-9, self.sequence.first - self.sequence.arrived)
-        wrote = max(1e-9, now - self.sequence.first)
-        new = self.asked.prompt_tokens - self.sequence.cached
+        prompt_s = max(1e-9, self.sequence.first - self.sequence.arrived)
+        decode_s = max(1e-9, now - self.sequence.first)
+        read_tokens = self.answer.prompt_tokens - self.sequence.cached
         return {
             "timings": {
                 "cache_n": self.sequence.cached,
-                "prompt_n": new,
-                "prompt_ms": 1000 * read,
-                "prompt_per_second": new / read,
+                "prompt_n": read_tokens,
+                "prompt_ms": 1000 * prompt_s,
+                "prompt_per_second": read_tokens / prompt_s,
                 "predicted_n": self.sent,
-                "predicted_ms": 1000 * wrote,
-                "predicted_per_second": max(0, self.sent - 1) / wrote,
+                "predicted_ms": 1000 * decode_s,
+                "predicted_per_second": max(0, self.sent - 1) / decode_s,
             }
         }
 
 
-async def _send(answer: web.StreamResponse, chunk: dict[str, Any]) -> None:
-    await answer.write(b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\n\n")
+async def _send(response: web.StreamResponse, chunk: dict[str, Any]) -> None:
+    await response.write(b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\n\n")
 
 
 def _error(status: int, message: str, kind: str) -> web.Response:
-    about = {"message": message, "type": kind, "code": status, "param": None}
-    return web.json_response({"error": about}, status=status)
+    error = {"message": message, "type": kind, "code": status, "param": None}
+    return web.json_response({"error": error}, status=status)

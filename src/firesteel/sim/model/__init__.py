@@ -1,1 +1,1 @@
-"""What a simulated model answers."""
+"""What a simulated model answers: arithmetic, a few facts, tool calls by schema, prose. Deterministic."""

@@ -1,7 +1,7 @@
-"""What a pretend model answers: sums, a few facts, what the prompt itself says, and else plain English prose.
+"""What a simulated model answers: sums, a few facts, sentences of the prompt, and otherwise English prose.
 
-Deterministic, so that the same question has the same answer twice, and right, so that an honest check passes.
-It is no model: it knows only what stands in `data/sim/answers.json`.
+Deterministic, so that the same question gets the same answer, and correct, so that an honest check passes.
+It is not a model: it knows only what is in `data/sim/answers.json`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any
 
 from firesteel.sim.model import prose
 from firesteel.sim.model.arithmetic import first_sum
-from firesteel.sim.model.prose import Text
+from firesteel.sim.spark import Text
 
 
 @dataclass(frozen=True, slots=True)
 class SimReply:
     content: str
     text: Text
-    """What kind of text it is: how well it can be drafted depends on that."""
+    """The kind of text, which decides how well it can be drafted."""
     calls: tuple[tuple[str, str], ...] = ()
-    """Tools it calls, with their arguments as JSON."""
+    """The tools that it calls, with their arguments as JSON."""
 
 
 _COUNTS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
-_TAIL = 1500
-"""What is asked stands at the end of a prompt, however long that is."""
+_TAIL_CHARS = 1500
+"""Characters at the end of a prompt, where the question is."""
 _ECHO = re.compile(
     r"(?:reply|respond|answer|say|repeat|output|write|print|return)\b[^\"“`'\n]{0,80}"
     r"(?:exactly|only|just|verbatim|word|following|text|string|phrase|sentence|this|back)[^\"“`'\n]{0,40}"
@@ -48,120 +48,118 @@ _SENTENCE = re.compile(r"[^.!?\n]+(?:[.](?=\d)[^.!?\n]+)*[.!?]?")
 
 
 def reply(question: str, before: str = "", *, wants_json: bool = False) -> SimReply:
-    """`question` is what the user said last, `before` everything that the prompt holds besides."""
-    asked = question.strip()
+    """`question` is the last message of the user, `before` the rest of the prompt."""
+    question = question.strip()
+    tail = question[-_TAIL_CHARS:]
     if wants_json:
-        return SimReply(json.dumps(_object(asked)), "structured")
-    found = _echo(asked[-_TAIL:]) or _count(asked[-_TAIL:]) or _known(asked, before)
-    if found is not None:
-        return found
-    if _JSON.search(asked[-_TAIL:]):
-        return SimReply(json.dumps(_object(asked)), "structured")
-    if _CODE.search(asked[-_TAIL:]):
-        return SimReply(prose.code(asked), "code")
-    return SimReply(prose.prose(asked), "prose")
+        return SimReply(json.dumps(_object(question)), "structured")
+    if known := _echo(tail) or _count(tail) or _known(question, before):
+        return known
+    if _JSON.search(tail):
+        return SimReply(json.dumps(_object(question)), "structured")
+    if _CODE.search(tail):
+        return SimReply(prose.code(question), "code")
+    return SimReply(prose.prose(question), "prose")
 
 
-def _known(asked: str, before: str) -> SimReply | None:
-    lone = _last_question(asked)
-    told = _told(lone, f"{before}\n{asked.replace(lone, '', 1)}")
-    if told is not None:
-        return SimReply(told, "conversation")
-    return _sum(asked[-_TAIL:]) or _fact(lone.lower()) or _list(lone.lower())
+def _known(text: str, before: str) -> SimReply | None:
+    question = _last_question(text)
+    sentence = _find_sentence(question, f"{before}\n{text.replace(question, '', 1)}")
+    if sentence is not None:
+        return SimReply(sentence, "conversation")
+    return _sum(text[-_TAIL_CHARS:]) or _fact(question.lower()) or _list(question.lower())
 
 
-def _echo(asked: str) -> SimReply | None:
+def _echo(question: str) -> SimReply | None:
     """`Reply with exactly "x"`, `Say yes and nothing else`."""
-    found = _ECHO.search(asked)
-    said = (found[1] or found[2]).strip() if found else ""
-    if said and not said.endswith("?") and not _JSON.search(asked):
-        return SimReply(said, "conversation")
-    bare = _ECHO_BARE.search(asked)
+    match = _ECHO.search(question)
+    text = (match[1] or match[2]).strip() if match else ""
+    if text and not text.endswith("?") and not _JSON.search(question):
+        return SimReply(text, "conversation")
+    bare = _ECHO_BARE.search(question)
     return SimReply(bare[1] or bare[2], "conversation") if bare else None
 
 
-def _count(asked: str) -> SimReply | None:
-    found = _COUNTING.search(asked)
-    if found is None:
+def _count(question: str) -> SimReply | None:
+    match = _COUNTING.search(question)
+    if match is None:
         return None
-    first, last = int(found[1]), int(found[2])
+    first, last = int(match[1]), int(match[2])
     step = 1 if last >= first else -1
-    joint = "\n" if re.search(r"\bline", asked, re.I) else ", "
-    return SimReply(joint.join(str(number) for number in range(first, last + step, step)), "structured")
+    separator = "\n" if re.search(r"\bline", question, re.I) else ", "
+    return SimReply(separator.join(str(number) for number in range(first, last + step, step)), "structured")
 
 
-def _sum(asked: str) -> SimReply | None:
-    found = first_sum(asked)
-    if found is None:
+def _sum(question: str) -> SimReply | None:
+    result = first_sum(question)
+    if result is None:
         return None
-    said, value = found
-    short = re.search(r"\b(?:only|just)\b", asked, re.I)
-    return SimReply(value if short else f"{said} = {value}.", "reasoning")
+    expression, value = result
+    is_short = re.search(r"\b(?:only|just)\b", question, re.I)
+    return SimReply(value if is_short else f"{expression} = {value}.", "reasoning")
 
 
-def _fact(asked: str) -> SimReply | None:
-    known = prose.data()
-    if "capital" in asked:
-        for country, city in known["capitals"].items():
-            if country.lower().removeprefix("the ") in asked:
+def _fact(question: str) -> SimReply | None:
+    data = prose.data()
+    if "capital" in question:
+        for country, city in data["capitals"].items():
+            if country.lower().removeprefix("the ") in question:
                 return SimReply(f"The capital of {country} is {city}.", "conversation")
-    for pattern, answer in known["facts"]:
-        if re.search(pattern, asked):
+    for pattern, answer in data["facts"]:
+        if re.search(pattern, question):
             return SimReply(answer, "conversation")
-    is_greeting = re.match(r"(?:hello|hi|hey)\b", asked)
+    is_greeting = re.match(r"(?:hello|hi|hey)\b", question)
     return SimReply("Hello. How can I help you today?", "conversation") if is_greeting else None
 
 
-def _list(asked: str) -> SimReply | None:
+def _list(question: str) -> SimReply | None:
     """`Name three colours`."""
-    if not re.search(r"\b(?:list|name|give)\b", asked):
+    if not re.search(r"\b(?:list|name|give)\b", question):
         return None
-    words = re.findall(r"\w+", asked)
-    many = next((_COUNTS.get(word) or int(word) for word in words if word in _COUNTS or word.isdigit()), 3)
-    for noun, things in prose.data()["lists"].items():
-        if re.search(rf"\b{noun}s?\b", asked.replace("color", "colour")):
-            return SimReply(", ".join(things[:many]), "structured")
+    words = re.findall(r"\w+", question)
+    count = next((_COUNTS.get(word) or int(word) for word in words if word in _COUNTS or word.isdigit()), 3)
+    for noun, items in prose.data()["lists"].items():
+        if re.search(rf"\b{noun}s?\b", question.replace("color", "colour")):
+            return SimReply(", ".join(items[:count]), "structured")
     return None
 
 
-def _last_question(asked: str) -> str:
+def _last_question(text: str) -> str:
     """The last sentence that asks, else the last sentence."""
-    found = (match[0].strip() for match in _SENTENCE.finditer(asked[-_TAIL:]))
-    sentences = [each for each in found if re.search(r"\w", each)]
-    asking = [each for each in sentences[-6:] if each.endswith("?")]
-    return (asking or sentences or [asked])[-1]
+    matches = (match[0].strip() for match in _SENTENCE.finditer(text[-_TAIL_CHARS:]))
+    sentences = [sentence for sentence in matches if re.search(r"\w", sentence)]
+    questions = [sentence for sentence in sentences[-6:] if sentence.endswith("?")]
+    return (questions or sentences or [text])[-1]
 
 
-def _told(question: str, context: str) -> str | None:
-    """The sentence of the prompt that speaks of what is asked, if one clearly does."""
-    wanted = _words(question)
-    sentences = {each.strip(): _words(each) for each in _SENTENCE.findall(context) if len(each) > 8}
-    if not wanted or len(sentences) < 2:
+def _find_sentence(question: str, context: str) -> str | None:
+    """The sentence of the prompt that answers the question, if one clearly shares its words."""
+    asked = _words(question)
+    sentences = {text.strip(): _words(text) for text in _SENTENCE.findall(context) if len(text) > 8}
+    if not asked or len(sentences) < 2:
         return None
-    common = Counter(word for words in sentences.values() for word in words & wanted)
-    scored = [
-        (sum(1 / common[word] for word in words & wanted), len(words & wanted), each)
-        for each, words in sentences.items()
-        if not each.endswith("?")
+    frequency = Counter(word for words in sentences.values() for word in words & asked)
+    scores = [  # a rare word says more than a frequent one
+        (sum(1 / frequency[word] for word in words & asked), len(words & asked), sentence)
+        for sentence, words in sentences.items()
+        if not sentence.endswith("?")
     ]
-    _, shared, best = max(scored, default=(0.0, 0, ""))
-    return best if shared >= 2 and shared * 2 >= len(wanted) else None
+    _, shared, best = max(scores, default=(0.0, 0, ""))
+    return best if shared >= 2 and shared * 2 >= len(asked) else None
 
 
 def _words(text: str) -> set[str]:
-    small = _small()
-    return {word for word in re.findall(r"[a-z0-9]+", text.lower()) if word not in small}
+    return set(re.findall(r"[a-z0-9]+", text.lower())) - _stop_words()
 
 
 @cache
-def _small() -> frozenset[str]:
-    """Words that are in every question."""
+def _stop_words() -> frozenset[str]:
     return frozenset(prose.data()["small"])
 
 
-def _object(asked: str) -> dict[str, Any]:
-    """An object with the keys that are named in quotes."""
-    summed = first_sum(asked)
-    value: Any = int(summed[1]) if summed and summed[1].isdigit() else "Paris"
-    named = re.findall(r"[\"'`](\w{1,40})[\"'`]", asked)
-    return dict.fromkeys(named[:8], value) or {"answer": value}
+def _object(question: str) -> dict[str, Any]:
+    """An object with the keys that the question names in quotes."""
+    result = first_sum(question)
+    value: Any = int(result[1]) if result and result[1].isdigit() else "Paris"
+    keys = re.findall(r"[\"'`](\w{1,40})[\"'`]", question)
+    return dict.fromkeys(keys[:8], value) or {"answer": value}

@@ -1,4 +1,4 @@
-"""A request -> the pieces that its answer will be made of, each with the channel that it goes out on."""
+"""A request -> the pieces of its answer, each with the channel that it is sent on."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from firesteel.sim.model.answers import SimReply
 
 Channel = Literal["reasoning", "content", "call"]
 Piece = tuple[Channel, str]
-_FOREVER = 100_000
-"""Tokens, of an answer that was told not to end and not how long to be."""
+_MAX_ENDLESS_TOKENS = 100_000
+"""Of an answer with `ignore_eos` and no limit."""
 
 
 class BadRequest(Exception):
-    """What the engine says with HTTP 400."""
+    """The engine's message with HTTP 400."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,47 +35,50 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class AnswerStyle:
-    """What of an engine's launch decides how it answers."""
+    """The parts of a launch that decide how the engine answers."""
 
     thinks: bool
     calls_tools: bool
     context: int
-    garbles: str | None = None
-    """How: soup, loop or foreign; None: not at all."""
+    garbage: str | None = None
+    """The kind of garbage that it answers: soup, loop or foreign; None: right answers."""
 
 
-def chat(body: Mapping[str, Any], manner: AnswerStyle) -> Completion:
+def chat(body: Mapping[str, Any], style: AnswerStyle) -> Completion:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise BadRequest("messages: Field required")
-    said = [(str(each.get("role", "user")), _content(each)) for each in messages if isinstance(each, dict)]
+    turns = [
+        (str(message.get("role", "user")), _content(message))
+        for message in messages
+        if isinstance(message, dict)
+    ]
     tools = [tool for tool in body.get("tools") or () if isinstance(tool, dict)]
-    prompt = "".join(f"<|{role}|>{text}<|end|>" for role, text in said) + "<|assistant|>"
+    prompt = "".join(f"<|{role}|>{text}<|end|>" for role, text in turns) + "<|assistant|>"
     prompt += json.dumps(tools) if tools else ""
-    role, question = said[-1] if said else ("user", "")
-    before = "\n".join(text for _, text in said[:-1])
+    role, question = turns[-1] if turns else ("user", "")
+    before = "\n".join(text for _, text in turns[:-1])
     if role == "tool":
         reply = SimReply(f"The tool says: {question}", "conversation")
     else:
-        reply = _called(body, tools, question, manner) or _reply(body, question, before)
-    thinks = manner.thinks and _thinking(body) and not manner.garbles
-    return _cut(body, prompt, reply, question, manner, thinks)
+        reply = _tool_call(body, tools, question, style) or _reply(body, question, before)
+    thinks = style.thinks and _wants_thinking(body) and not style.garbage
+    return _limited(body, prompt, reply, question, style, thinks)
 
 
-def complete(body: Mapping[str, Any], manner: AnswerStyle, tokenizer: tokenizer.Tokenizer) -> Completion:
-    given = body.get("prompt", "")
-    if isinstance(given, list) and given and all(isinstance(each, int) for each in given):
-        given = tokenizer.text(given)
-    elif isinstance(given, list) and len(given) == 1:
-        given = given[0]
-    if not isinstance(given, str):
-        raise BadRequest("prompt: the pretend engine takes one prompt at a time")
-    reply = answers.reply(given)
-    tail = given.rstrip()
-    if not tail.endswith(("?", ".", "!")):
+def complete(body: Mapping[str, Any], style: AnswerStyle, tokenizer: tokenizer.Tokenizer) -> Completion:
+    prompt = body.get("prompt", "")
+    if isinstance(prompt, list) and prompt and all(isinstance(token, int) for token in prompt):
+        prompt = tokenizer.text(prompt)
+    elif isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if not isinstance(prompt, str):
+        raise BadRequest("prompt: the simulated engine takes one prompt at a time")
+    reply = answers.reply(prompt)
+    if not prompt.rstrip().endswith(("?", ".", "!")):  # an unfinished sentence is continued
         value = reply.content.rstrip(".").rpartition(" is " if " is " in reply.content else "= ")[2]
         reply = SimReply(f" {value}." if len(value) < 40 else f" {reply.content}", reply.text)
-    return _cut(body, given, reply, given, manner, thinks=False)
+    return _limited(body, prompt, reply, prompt, style, thinks=False)
 
 
 def _content(message: Mapping[str, Any]) -> str:
@@ -85,19 +88,21 @@ def _content(message: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _thinking(body: Mapping[str, Any]) -> bool:
-    told = body.get("chat_template_kwargs")
-    return not (isinstance(told, dict) and False in (told.get("enable_thinking"), told.get("thinking")))
+def _wants_thinking(body: Mapping[str, Any]) -> bool:
+    options = body.get("chat_template_kwargs")
+    if not isinstance(options, dict):
+        return True
+    return False not in (options.get("enable_thinking"), options.get("thinking"))
 
 
-def _called(
-    body: Mapping[str, Any], tools: list[dict[str, Any]], question: str, manner: AnswerStyle
+def _tool_call(
+    body: Mapping[str, Any], tools: list[dict[str, Any]], question: str, style: AnswerStyle
 ) -> SimReply | None:
     choice = body.get("tool_choice", "auto" if tools else "none")
     if not tools or choice == "none":
         return None
     named = choice.get("function", {}).get("name") if isinstance(choice, dict) else None
-    if not manner.calls_tools and named is None:
+    if not style.calls_tools and named is None:
         raise BadRequest(
             '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
         )
@@ -107,56 +112,62 @@ def _called(
 
 
 def _reply(body: Mapping[str, Any], question: str, before: str) -> SimReply:
-    shape = body.get("response_format") or {}
-    if isinstance(shape, dict) and shape.get("type") == "json_schema":
-        schema = (shape.get("json_schema") or {}).get("schema") or {}
+    format = body.get("response_format")
+    kind = format.get("type") if isinstance(format, dict) else None
+    if isinstance(format, dict) and kind == "json_schema":
+        schema = (format.get("json_schema") or {}).get("schema") or {}
         return SimReply(json.dumps(schemas.instance(schema, question)), "structured")
-    return answers.reply(
-        question, before, wants_json=isinstance(shape, dict) and shape.get("type") == "json_object"
-    )
+    return answers.reply(question, before, wants_json=kind == "json_object")
 
 
-def _cut(
-    body: Mapping[str, Any], prompt: str, reply: SimReply, question: str, manner: AnswerStyle, thinks: bool
+def _limited(
+    body: Mapping[str, Any], prompt: str, reply: SimReply, question: str, style: AnswerStyle, thinks: bool
 ) -> Completion:
-    """As long as the request lets it be."""
-    room = manner.context - max(1, tokenizer.count(prompt))
+    """The answer, cut to what the request and the context allow."""
+    available = style.context - max(1, tokenizer.count(prompt))
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
-    if room < 1 or (isinstance(limit, int) and limit > room):
+    if available < 1 or (isinstance(limit, int) and limit > available):
         raise BadRequest(
-            f"This model's maximum context length is {manner.context} tokens. However, you requested "
-            f"{limit or 1} output tokens and your prompt contains {manner.context - room} input tokens."
+            f"This model's maximum context length is {style.context} tokens. However, you requested "
+            f"{limit or 1} output tokens and your prompt contains {style.context - available} input tokens."
         )
-    most = min(limit if isinstance(limit, int) and limit > 0 else room, room)
-    content = _ending(body, reply, question, most, manner)
-    content, is_stopped = _stopped(content, body.get("stop"))
+    max_tokens = min(limit if isinstance(limit, int) and limit > 0 else available, available)
+    content = _lengthened(body, reply, question, max_tokens, style)
+    content = _before_stop(content, body.get("stop"))
     pieces: list[Piece] = (
         [("reasoning", piece) for piece in tokenizer.pieces(prose.data()["thought"])] if thinks else []
     )
     pieces += [("content", piece) for piece in tokenizer.pieces(content)]
     for _, arguments in reply.calls:
         pieces += [("call", piece) for piece in tokenizer.pieces(arguments)]
-    is_long = len(pieces) > most
     finish: Literal["stop", "length", "tool_calls"] = "tool_calls" if reply.calls else "stop"
-    if is_long and not (is_stopped and len(pieces) <= most):
+    if len(pieces) > max_tokens:
         finish = "length"
-    return Completion(prompt, tuple(pieces[:most]), reply.text, finish, reply.calls)
+    return Completion(prompt, tuple(pieces[:max_tokens]), reply.text, finish, reply.calls)
 
 
-def _ending(body: Mapping[str, Any], reply: SimReply, question: str, most: int, manner: AnswerStyle) -> str:
+def _lengthened(
+    body: Mapping[str, Any], reply: SimReply, question: str, max_tokens: int, style: AnswerStyle
+) -> str:
+    """The content, continued to `min_tokens`, or to the limit with `ignore_eos`."""
     content = reply.content
-    if manner.garbles:
-        return prose.garbage(manner.garbles, question, min(most, 400))
-    least = body.get("min_tokens") if isinstance(body.get("min_tokens"), int) else 0
-    wanted = min(most, _FOREVER) if body.get("ignore_eos") is True else min(most, int(least or 0))
+    if style.garbage:
+        return prose.garbage(style.garbage, question, min(max_tokens, 400))
+    min_tokens = body.get("min_tokens")
+    needed = min(max_tokens, min_tokens if isinstance(min_tokens, int) else 0)
+    if body.get("ignore_eos") is True:
+        needed = min(max_tokens, _MAX_ENDLESS_TOKENS)
     rounds = 0
-    while wanted and tokenizer.count(content) < wanted + 1 and rounds < 1000:
+    while needed and tokenizer.count(content) < needed + 1 and rounds < 1000:
         rounds += 1
         content += prose.more(question, reply.text, rounds)
     return content
 
 
-def _stopped(content: str, stop: Any) -> tuple[str, bool]:
-    words = [stop] if isinstance(stop, str) else stop if isinstance(stop, list) else []
-    found = [at for word in words if isinstance(word, str) and word and (at := content.find(word)) >= 0]
-    return (content[: min(found)], True) if found else (content, False)
+def _before_stop(content: str, stop: Any) -> str:
+    """The content up to the first stop sequence."""
+    sequences = [stop] if isinstance(stop, str) else stop if isinstance(stop, list) else []
+    for sequence in sequences:
+        if isinstance(sequence, str) and sequence:
+            content = content.partition(sequence)[0]
+    return content

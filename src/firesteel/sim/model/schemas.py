@@ -1,4 +1,4 @@
-"""Tool calls and JSON by schema: something that the schema allows, with what the question tells."""
+"""Tool calls and JSON by schema: values that the schema allows, taken from the question where possible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from firesteel.sim.model.arithmetic import first_sum
 
-_DEPTH = 8
+_MAX_DEPTH = 8
 _PLACE = re.compile(r"\b(?:in|for|of|at|to|about) ((?:[A-Z][\w-]+)(?: [A-Z][\w-]+)*)")
 _NAMES = re.compile(r"(?<!^)(?<![.?!] )\b[A-Z][a-z]+\b")
 _QUOTED = re.compile(r"[\"“`]([^\"”`]+)[\"”`]")
@@ -19,32 +19,32 @@ def call_tool(
     tools: Sequence[Mapping[str, Any]], question: str, chosen: str | None
 ) -> tuple[str, str] | None:
     """The tool to call and its arguments; None when no tool is meant."""
-    about = [tool.get("function", tool) for tool in tools]
-    named = [each for each in about if each.get("name") == chosen] if chosen else []
-    fitting = named or [each for each in about if _is_meant(each, question)]
-    if not fitting:
+    functions = [tool.get("function", tool) for tool in tools]
+    named = [function for function in functions if function.get("name") == chosen] if chosen else []
+    matching = named or [function for function in functions if _is_meant(function, question)]
+    if not matching:
         return None
-    schema = fitting[0].get("parameters") or {}
-    return str(fitting[0].get("name")), json.dumps(instance(schema, question))
+    schema = matching[0].get("parameters") or {}
+    return str(matching[0].get("name")), json.dumps(instance(schema, question))
 
 
-def _is_meant(tool: Mapping[str, Any], question: str) -> bool:
+def _is_meant(function: Mapping[str, Any], question: str) -> bool:
     """A word of its name or its description is in the question."""
-    said = re.findall(r"[a-z]{4,}", f"{tool.get('name', '')} {tool.get('description', '')}".lower())
-    return bool(set(said) & set(re.findall(r"[a-z]{4,}", question.lower())))
+    about = f"{function.get('name', '')} {function.get('description', '')}".lower()
+    return bool(set(re.findall(r"[a-z]{4,}", about)) & set(re.findall(r"[a-z]{4,}", question.lower())))
 
 
 def instance(schema: Mapping[str, Any], question: str, name: str = "", depth: int = 0) -> Any:
     kind = schema.get("type")
     kind = kind[0] if isinstance(kind, list) and kind else kind
-    if "const" in schema or depth > _DEPTH:
+    if "const" in schema or depth > _MAX_DEPTH:
         return schema.get("const")
     if options := schema.get("enum"):
-        return next((each for each in options if str(each).lower() in question.lower()), options[0])
+        return next((value for value in options if str(value).lower() in question.lower()), options[0])
     if kind == "object" or "properties" in schema:
-        inside = schema.get("properties") or {}
-        wanted = schema.get("required") or list(inside)
-        return {key: instance(inside.get(key) or {}, question, key, depth + 1) for key in wanted}
+        properties = schema.get("properties") or {}
+        required = schema.get("required") or list(properties)
+        return {key: instance(properties.get(key) or {}, question, key, depth + 1) for key in required}
     if kind == "array":
         return [instance(schema.get("items") or {}, question, name, depth + 1)]
     if kind in ("integer", "number"):
@@ -53,16 +53,16 @@ def instance(schema: Mapping[str, Any], question: str, name: str = "", depth: in
 
 
 def _number(question: str, *, whole: bool) -> int | float:
-    said = re.search(r"-?\d+(?:\.\d+)?", question)
-    value = float(said[0]) if said else 1.0
+    number = re.search(r"-?\d+(?:\.\d+)?", question)
+    value = float(number[0]) if number else 1.0
     return int(value) if whole or value.is_integer() else value
 
 
 def _noun(question: str, name: str) -> str:
-    """A sum for an expression, else what is quoted, a place, the last name, or all of the question."""
-    if re.search(r"expr|formula|calc", name, re.I) and (summed := first_sum(question)):
-        return summed[0]
-    if found := _QUOTED.search(question) or _PLACE.search(question):
-        return found[1]
+    """A sum for an expression, else a quoted text, a place, the last name, or the whole question."""
+    if re.search(r"expr|formula|calc", name, re.I) and (result := first_sum(question)):
+        return result[0]
+    if match := _QUOTED.search(question) or _PLACE.search(question):
+        return match[1]
     names = _NAMES.findall(question)
     return names[-1] if names else question.strip()[:100]

@@ -1,7 +1,7 @@
-"""A tokenizer for a model that is not there: words of up to eight letters, numbers of up to three digits.
+"""The tokenizer of a simulated model: words of up to eight letters, numbers of up to three digits.
 
-It is exact in both directions, which is what a load generator needs: the pieces of a text, put together, are
-the text, and a text made of n known pieces has n tokens.
+It is exact in both directions, which is what a load generator needs: the pieces of a text, joined, are the
+text, and a text made of n known pieces has n tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _VOCABULARY = 2**31
 
 
 class Tokenizer:
-    """Numbers are made from the pieces; those it has seen it can turn back."""
+    """Token numbers are hashes of the pieces; those that it has made can be turned back."""
 
     def __init__(self) -> None:
         self._pieces: dict[int, str] = {}
@@ -23,12 +23,12 @@ class Tokenizer:
         return [self._number(piece) for piece in pieces(text)]
 
     def text(self, numbers: list[int]) -> str:
-        """What it has never seen is a question mark."""
+        """Unknown numbers become question marks."""
         return "".join(self._pieces.get(number, "?") for number in numbers)
 
     def _number(self, piece: str) -> int:
         number = crc32(piece.encode()) % _VOCABULARY
-        if len(self._pieces) < 1_000_000:
+        if len(self._pieces) < 1_000_000:  # bounds the memory of a long benchmark
             self._pieces.setdefault(number, piece)
         return number
 
@@ -42,11 +42,11 @@ def count(text: str) -> int:
 
 
 def blocks(text: str, size: int = 16) -> list[int]:
-    """A chained hash for every whole block of tokens: two prompts share a cache as far as these agree."""
-    found: list[int] = []
-    every = pieces(text)
+    """A chained hash per full block of tokens: two prompts share a cached prefix as far as these agree."""
+    tokens = pieces(text)
+    hashes: list[int] = []
     last = 0
-    for start in range(0, len(every) - len(every) % size, size):
-        last = crc32("\0".join(every[start : start + size]).encode(), last)
-        found.append(last << 32 | start)
-    return found
+    for start in range(0, len(tokens) - len(tokens) % size, size):
+        last = crc32("\0".join(tokens[start : start + size]).encode(), last)
+        hashes.append(last << 32 | start)
+    return hashes

@@ -1,0 +1,149 @@
+"""The synchronous HTTP client: small GETs with a byte limit and a deadline over the whole transfer.
+
+The Hub redirects to a store on another host. The user's token is for the Hub alone, so it is dropped when
+scheme, host or port change, and a redirect from https to http is refused. An engine is asked directly: no
+proxy, no redirects.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPMessage
+from typing import IO
+from urllib.parse import urlsplit
+
+from firesteel.errors import FiresteelError
+
+_STALL_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    status: int
+    body: bytes = b""
+    """At most `limit_bytes`; empty for an error that came through a redirecting client."""
+    content_range: str | None = None
+    is_cut: bool = False
+    """The body is longer than the limit."""
+
+
+@dataclass(slots=True)
+class Deadline:
+    """How long several requests may take together."""
+
+    seconds: float = 300
+    _end: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._end = time.monotonic() + self.seconds
+
+    @property
+    def left_s(self) -> float:
+        return self._end - time.monotonic()
+
+
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        old, new = urlsplit(req.full_url), urlsplit(newurl)
+        if old.scheme == "https" and new.scheme != "https":
+            raise urllib.error.URLError(f"it redirects from https to {new.scheme}")
+        if following is not None and (old.scheme, old.netloc) != (new.scheme, new.netloc):
+            following.remove_header("Authorization")
+        return following
+
+
+class _AnyStatus(urllib.request.HTTPErrorProcessor):
+    """Returns every response as it is. urllib follows redirects from here, so this also turns them off."""
+
+    def http_response(
+        self, request: urllib.request.Request, response: http.client.HTTPResponse
+    ) -> http.client.HTTPResponse:
+        return response
+
+    https_response = http_response
+
+
+_REDIRECTING = urllib.request.build_opener(_SafeRedirects)
+_DIRECT = urllib.request.build_opener(_AnyStatus, urllib.request.ProxyHandler({}))
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def get(
+    url: str, headers: Mapping[str, str], *, limit_bytes: int, deadline: Deadline, direct: bool = False
+) -> HttpResponse:
+    """The response, whatever its status. `direct`: through no proxy, and redirects are not followed.
+
+    Raises OSError, HTTPException or ValueError when no complete response arrives in time.
+    """
+    opener = _DIRECT if direct else _REDIRECTING
+    # urllib has a timeout for single operations; the deadline over all of them is checked in `_read`.
+    timeout_s = max(0.001, min(_STALL_S, deadline.left_s))
+    try:
+        with opener.open(urllib.request.Request(url, headers=dict(headers)), timeout=timeout_s) as response:
+            body = _read(response, limit_bytes + 1, deadline)
+            content_range = response.headers.get("Content-Range")
+            return HttpResponse(response.status, body[:limit_bytes], content_range, len(body) > limit_bytes)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return HttpResponse(error.code)
+
+
+def _read(response: http.client.HTTPResponse, most_bytes: int, deadline: Deadline) -> bytes:
+    """Piece by piece: a server that sends a byte now and then never trips a timeout on a single read."""
+    body = b""
+    while len(body) < most_bytes and (piece := response.read1(min(65536, most_bytes - len(body)))):
+        body += piece
+        if deadline.left_s < 0:
+            raise TimeoutError("it is too slow")
+    return body
+
+
+def get_file(
+    url: str, headers: Mapping[str, str], *, limit_bytes: int, deadline: Deadline
+) -> HttpResponse | None:
+    """A file, or the range that `headers` ask for; None when there is none at this address."""
+    if not url.startswith(("https://", "http://")):
+        raise FiresteelError(f"{url} is not a web address", next="unset HF_ENDPOINT")
+    try:
+        response = get(url, headers, limit_bytes=limit_bytes, deadline=deadline)
+    except TimeoutError as error:
+        raise FiresteelError(
+            f"{url} is too slow", next="try again, or download the model and plan its folder"
+        ) from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise FiresteelError(
+            f"{url} cannot be read: {error}",
+            next="check the network, or name a model that is here: firesteel models",
+        ) from error
+    if response.status == 404:
+        return None
+    if response.status in (401, 403):
+        raise FiresteelError(
+            f"{url} is gated or private (HTTP {response.status})",
+            next="accept its licence on the Hub, then set HF_TOKEN to a token that may read it",
+        )
+    if response.status >= 300:
+        raise FiresteelError(f"{url} answered HTTP {response.status}", next="try again later")
+    # A server may send more than the range that was asked for; the range itself is complete.
+    if response.is_cut and response.status != 206:
+        raise FiresteelError(
+            f"{url} is longer than {limit_bytes:,} bytes", next="download the model and plan its folder"
+        )
+    return response
