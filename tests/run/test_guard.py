@@ -393,7 +393,7 @@ def test_small_hosts_have_a_smaller_line_for_the_driver() -> None:
     assert calm.stop is None
 
 
-def test_a_keeper_that_guards_stays_light() -> None:
+def test_a_supervisor_that_guards_stays_light() -> None:
     """It lives as long as its model."""
     program = (
         "import sys, firesteel.run.supervise.guard, firesteel.run.supervise.restart; "

@@ -120,7 +120,7 @@ class Seen:
 
 
 def guard(cgroup: Cgroup, eater: subprocess.Popen[bytes], proc: Path, limits: GuardLimits) -> Seen:
-    """As a keeper would, only quicker, because the cgroup is smaller: looks, and kills when told to."""
+    """As a supervisor would, only quicker, because the cgroup is smaller: looks, and kills when told to."""
     said: list[KernelEvent] = []
     log, watch, left = KernelLog(), MemoryWatch(limits), LIMIT
     deadline = time.monotonic() + GIVE_UP_S

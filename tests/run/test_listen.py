@@ -77,7 +77,7 @@ def test_bound_wider_it_asks_for_a_key(engine_home: Home, free_port: int) -> Non
     shown = Path(f"/proc/{service.state.engine.number}/cmdline").read_text()
     told = [ran.out, ran.err, shown, *(each.read_text() for each in service.folder.iterdir())]
     assert not any(key in text or token in text for text in told)
-    assert process.is_alive(service.state.keeper)
+    assert process.is_alive(service.state.supervisor)
 
 
 def _models(url: str, key: str | None) -> int:

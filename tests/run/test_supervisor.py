@@ -1,4 +1,4 @@
-"""The keeper with real processes: whatever is killed, nothing is left and the files tell the truth."""
+"""The supervisor with real processes: whatever is killed, nothing is left and the files tell the truth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import FiresteelError
 from firesteel.run import stop
-from firesteel.run.service import Service, ServiceSpec, all_services, death, load, write_spec
+from firesteel.run.service import (
+    Service,
+    ServiceSpec,
+    ServiceState,
+    all_services,
+    death,
+    load,
+    write_spec,
+    write_state,
+)
 from firesteel.run.start.start import start_supervisor, until_healthy
 from firesteel.run.supervise import supervisor
 
@@ -57,7 +66,7 @@ def start(home: Home) -> Iterator[Callable[..., Service]]:
     yield run
     for service in started:
         assert service.state is not None
-        process.send(service.state.keeper, signal.SIGKILL)
+        process.send(service.state.supervisor, signal.SIGKILL)
 
 
 def until(holds: Callable[[], bool], limit_s: float = 15) -> None:
@@ -94,20 +103,31 @@ def test_kill_9_of_the_engine_is_seen(home: Home, start: Callable[..., Service])
     assert death(now(home).state) == "the engine was killed by signal 9 (SIGKILL)"
 
 
-def test_kill_9_of_the_keeper_takes_the_engine_along(home: Home, start: Callable[..., Service]) -> None:
+def test_kill_9_of_the_supervisor_takes_the_engine_along(home: Home, start: Callable[..., Service]) -> None:
     service = start(SLEEPS)
     assert service.state is not None
-    process.send(service.state.keeper, signal.SIGKILL)
+    process.send(service.state.supervisor, signal.SIGKILL)
     until(lambda: not process.is_alive(engine_of(service)))
     assert now(home).phase == "dead"
-    assert "keeper was killed" in death(now(home).state)
+    assert "supervisor was killed" in death(now(home).state)
 
 
-def test_sigterm_to_the_keeper_stops_both(home: Home, start: Callable[..., Service]) -> None:
+def test_a_service_is_not_dead_while_its_engine_is_alive(home: Home) -> None:
+    """The kernel releases the lock of a killed supervisor before it kills the engine."""
+    folder = home.services / "one"
+    write_spec(folder, ServiceSpec("one", "http://127.0.0.1:9", "one", SLEEPS))
+    with subprocess.Popen(SLEEPS, stdout=subprocess.DEVNULL) as engine:
+        write_state(folder, ServiceState(process.Pid(2**22 + 1, 1), process.find(engine.pid), 0))
+        assert now(home).phase == "stopping"
+        engine.kill()
+    assert now(home).phase == "dead"
+
+
+def test_sigterm_to_the_supervisor_stops_both(home: Home, start: Callable[..., Service]) -> None:
     service = start(SLEEPS)
     assert service.state is not None
-    process.send(service.state.keeper, signal.SIGTERM)
-    until(lambda: not is_locked(service.folder / "keeper.lock"))
+    process.send(service.state.supervisor, signal.SIGTERM)
+    until(lambda: not is_locked(service.folder / "supervisor.lock"))
     assert not process.is_alive(engine_of(service))
     assert death(now(home).state) == "it was told to stop"
 
@@ -116,7 +136,7 @@ def test_an_engine_that_ignores_sigterm_is_killed(home: Home, start: Callable[..
     service = start(IGNORES_SIGTERM, grace_s=0.5)
     until(lambda: service.log.exists() and "up" in service.log.read_text())
     assert service.state is not None
-    process.send(service.state.keeper, signal.SIGTERM)
+    process.send(service.state.supervisor, signal.SIGTERM)
     until(lambda: now(home).phase == "dead")
     ended = now(home).state
     assert ended is not None and ended.exit_code == -signal.SIGKILL
@@ -131,7 +151,7 @@ def test_the_guard_stops_an_engine_below_the_floor(home: Home, start: Callable[.
 def test_the_guard_spares_a_model_that_serves_while_another_one_loads(
     home: Home, start: Callable[..., Service]
 ) -> None:
-    """Which then goes first: it is what takes the memory, and its own keeper watches it."""
+    """Which then goes first: it is what takes the memory, and its own supervisor watches it."""
     left = meminfo().available_bytes
     loads = ServiceSpec("two", "http://127.0.0.1:9", "two", SLEEPS)
     write_spec(home.services / "two", loads)
@@ -144,7 +164,7 @@ def test_the_guard_spares_a_model_that_serves_while_another_one_loads(
     assert found is not None and found.phase == "ready", found
     two = load(home, "two")
     assert two is not None and two.state is not None
-    process.send(two.state.keeper, signal.SIGKILL)
+    process.send(two.state.supervisor, signal.SIGKILL)
     until(lambda: (found := load(home, "one")) is not None and found.phase == "dead")
     found = load(home, "one")
     assert found is not None and "floor" in death(found.state)
@@ -163,7 +183,7 @@ def test_an_engine_that_exits(home: Home, start: Callable[..., Service]) -> None
     assert "bad flag" in now(home).log.read_text()
 
 
-def test_a_second_keeper_leaves_the_first_alone(home: Home, start: Callable[..., Service]) -> None:
+def test_a_second_supervisor_leaves_the_first_alone(home: Home, start: Callable[..., Service]) -> None:
     service = start(SLEEPS)
     second = start_supervisor(service.folder)
     assert os.waitstatus_to_exitcode(os.waitpid(second, 0)[1]) == 0
@@ -178,15 +198,15 @@ def test_a_pid_used_again_is_another_process() -> None:
     assert process.find(2**22 + os.getpid()) is None
 
 
-async def test_a_keeper_that_never_says_who_it_is_keeps_its_files(home: Home) -> None:
-    """`down` must not report a service gone, nor remove its files, while the keeper's lock is held."""
+async def test_a_supervisor_that_never_says_who_it_is_keeps_its_files(home: Home) -> None:
+    """`down` must not report a service gone, nor remove its files, while the supervisor's lock is held."""
     folder = home.services / "one"
     write_spec(folder, ServiceSpec("one", "http://127.0.0.1:9", "one", SLEEPS, stop_grace_s=0.1))
     program = (
         "import sys; from pathlib import Path; from firesteel.edge.files.home import lock; "
         "held = lock(Path(sys.argv[1])); held.__enter__(); print('held', flush=True); sys.stdin.read()"
     )
-    words = [sys.executable, "-c", program, str(folder / "keeper.lock")]
+    words = [sys.executable, "-c", program, str(folder / "supervisor.lock")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
         with pytest.raises(FiresteelError, match="one does not go"):
@@ -199,7 +219,7 @@ async def test_a_keeper_that_never_says_who_it_is_keeps_its_files(home: Home) ->
     assert load(home, "one") is None
 
 
-async def test_an_up_whose_keeper_dies_at_once_does_not_wait(home: Home) -> None:
+async def test_an_up_whose_supervisor_dies_at_once_does_not_wait(home: Home) -> None:
     spec = ServiceSpec("one", "http://127.0.0.1:9", "one", SLEEPS)
     plan = firesteel.plan("smollm2", host_name="gb10")[0].plan
     write_spec(home.services / "one", spec)
@@ -287,7 +307,7 @@ def test_an_engine_that_keeps_dying_is_given_up(home: Home) -> None:
     write_spec(folder, ServiceSpec("one", "http://127.0.0.1:9", "one", argv, time_share=0.01))
     (folder / "report.json").write_text('{"name": "one"}')
     start_supervisor(folder)
-    until(lambda: not is_locked(folder / "keeper.lock") and now(home).state is not None, limit_s=30)
+    until(lambda: not is_locked(folder / "supervisor.lock") and now(home).state is not None, limit_s=30)
     assert now(home).phase == "dead"
     state = now(home).state
     assert state is not None and state.restarts == log.read_text().count("up") - 1 == 3
@@ -317,7 +337,7 @@ def test_an_engine_that_works_and_gets_nowhere_is_ended(home: Home, free_port: i
     assert "the engine is stuck: 1 requests running" in death(now(home).state)
     service = now(home)
     assert service.state is not None
-    process.send(service.state.keeper, signal.SIGTERM)
+    process.send(service.state.supervisor, signal.SIGTERM)
     until(lambda: now(home).phase == "dead")
 
 
@@ -328,7 +348,7 @@ def test_an_engine_that_works_and_gets_nowhere_is_ended(home: Home, free_port: i
 def test_damaged_files_hide_no_service(
     home: Home, start: Callable[..., Service], name: str, damage: str
 ) -> None:
-    """A keeper that lives is a service; and `down` ends it as long as it is known who keeps it."""
+    """A supervisor that lives is a service; and `down` ends it as long as it is known who keeps it."""
     service = start(SLEEPS)
     place = service.folder / name
     place.unlink(missing_ok=True)
@@ -345,32 +365,32 @@ async def test_down_of_a_service_whose_spec_is_gone(home: Home, start: Callable[
     (service.folder / "spec.json").write_text("{")
     async for _ in stop(now(home)):
         pass
-    assert not process.is_alive(engine_of(service)) and not is_locked(service.folder / "keeper.lock")
+    assert not process.is_alive(engine_of(service)) and not is_locked(service.folder / "supervisor.lock")
 
 
 def test_a_log_that_somebody_removes_ends_nothing(home: Home, start: Callable[..., Service]) -> None:
     service = start(SLEEPS)
     service.log.unlink()
-    time.sleep(2.5)  # two looks of the keeper: what must not happen has no event
+    time.sleep(2.5)  # two looks of the supervisor: what must not happen has no event
     assert now(home).phase == "starting" and process.is_alive(engine_of(service))
 
 
-async def test_a_keeper_that_was_stopped_can_be_brought_down(
+async def test_a_supervisor_that_was_stopped_can_be_brought_down(
     home: Home, start: Callable[..., Service]
 ) -> None:
     service = start(SLEEPS)
     assert service.state is not None
-    process.send(service.state.keeper, signal.SIGSTOP)
+    process.send(service.state.supervisor, signal.SIGSTOP)
     async for _ in stop(now(home)):
         pass
-    assert load(home, "one") is None and not process.is_alive(service.state.keeper)
+    assert load(home, "one") is None and not process.is_alive(service.state.supervisor)
 
 
 def test_a_second_signal_changes_nothing(home: Home, start: Callable[..., Service]) -> None:
     service = start(IGNORES_SIGTERM, grace_s=1)
     assert service.state is not None
     for _ in range(3):
-        process.send(service.state.keeper, signal.SIGTERM)
+        process.send(service.state.supervisor, signal.SIGTERM)
     until(lambda: now(home).phase == "dead")
     assert death(now(home).state) == "it was told to stop"
-    assert "Traceback" not in (service.folder / "keeper.log").read_text()
+    assert "Traceback" not in (service.folder / "supervisor.log").read_text()

@@ -58,7 +58,7 @@ def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
     down = run_firesteel(engine_home.root, "down", "--json")
     # Other tests start engines meanwhile: the host may not have more memory than before.
     assert down.code == 0 and re.search("MiB (are back|not seen to come back)", down.json["done"][0])
-    assert not process.is_alive(engine.engine) and not process.is_alive(engine.keeper)
+    assert not process.is_alive(engine.engine) and not process.is_alive(engine.supervisor)
     assert process.port_is_free(free_port)
     assert "listening on" in run_firesteel(engine_home.root, "logs", "smollm2", "-n", "20000").out
 

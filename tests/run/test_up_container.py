@@ -57,7 +57,7 @@ def proposal(docker: str, engine_home: Home, free_port: int, monkeypatch: pytest
     """The real model in the test image, on a host that says it has a GB10."""
     monkeypatch.setenv("DOCKER_HOST", docker)
     spark = replace(firesteel.host("gb10"), gpus=(Gpu("NVIDIA GB10", "580.95.05", "12.1"),))
-    # The keeper's guard looks at the real host, which is smaller than what a Spark keeps free.
+    # The supervisor's guard looks at the real host, which is smaller than what a Spark keeps free.
     spark = replace(spark, keep_free_bytes=0)
     weights = next(engine_home.weights.rglob("*.gguf"))
     image = Image("llamacpp", "11549", name="test", reference=IMAGE, entrypoint=("llama-server",), gpu=False)
@@ -98,17 +98,17 @@ async def test_a_container_goes_the_whole_way(proposal: Proposal, docker: str, e
     assert containers(docker) == [] and all_services(engine_home) == []
 
 
-async def test_a_container_whose_keeper_was_killed_is_adopted(
+async def test_a_container_whose_supervisor_was_killed_is_adopted(
     proposal: Proposal, docker: str, engine_home: Home
 ) -> None:
     async for _ in bring_up(proposal, engine_home):
         pass
-    before = kill_keeper(engine_home)
+    before = kill_supervisor(engine_home)
     assert len(containers(docker)) == 1
     adopt_all(engine_home)
     after = all_services(engine_home)[0]
     assert after.phase == "ready" and after.state is not None
-    assert after.state.keeper != before.keeper and after.state.started_at == before.started_at
+    assert after.state.supervisor != before.supervisor and after.state.started_at == before.started_at
     again = [event async for event in bring_up(proposal, engine_home)][-1]
     assert isinstance(again, ServiceReady) and again.already
     words = ["docker", "-H", docker, "kill", f"firesteel-{proposal.name}"]
@@ -124,21 +124,21 @@ async def test_a_container_whose_keeper_was_killed_is_adopted(
     assert containers(docker) == [] and all_services(engine_home) == []
 
 
-async def test_a_container_whose_keeper_was_killed_can_be_stopped(
+async def test_a_container_whose_supervisor_was_killed_can_be_stopped(
     proposal: Proposal, docker: str, engine_home: Home
 ) -> None:
     async for _ in bring_up(proposal, engine_home):
         pass
-    kill_keeper(engine_home)
+    kill_supervisor(engine_home)
     async for _ in stop(all_services(engine_home)[0]):
         pass
     assert containers(docker) == [] and all_services(engine_home) == []
 
 
-def kill_keeper(home: Home) -> ServiceState:
+def kill_supervisor(home: Home) -> ServiceState:
     state = all_services(home)[0].state
     assert state is not None
-    process.send(state.keeper, signal.SIGKILL)
+    process.send(state.supervisor, signal.SIGKILL)
     for _ in range(100):
         if all_services(home)[0].phase == "unkept":
             return state

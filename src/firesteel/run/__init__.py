@@ -3,7 +3,7 @@
 `bring_up` plans nothing and `stop` decides nothing: both are handed values. What runs is known from files
 and locks under FIRESTEEL_HOME, never from memory, so any command finds the truth after any crash.
 
-The door opens lazily: a keeper lives as long as its model, and must not carry planner and client.
+The door opens lazily: a supervisor lives as long as its model, and must not carry planner and client.
 """
 
 from typing import TYPE_CHECKING

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.edge.docker.containers import container_is_there
-from firesteel.edge.files.home import Locked, is_locked, lock
+from firesteel.edge.files.home import Locked, lock
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import FiresteelError
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
-from firesteel.run.service import Service, read_spec, read_state
+from firesteel.run.service import Service, is_supervised, read_spec, read_state
 from firesteel.run.supervise import boot
 from firesteel.units import show_bytes
 
@@ -42,12 +42,12 @@ async def stop(service: Service) -> AsyncIterator[Event]:
 
 
 async def end(service: Service) -> AsyncIterator[Event]:
-    """Ends the keeper, which ends the engine, and waits for both and for the memory. Leaves the files."""
+    """Ends the supervisor, which ends the engine, and waits for both and for the memory. Leaves the files."""
     before = _before(service)
     yield PhaseProgress("stop", f"stopping {service.name}")
     await _until_gone(service)
     if service.spec.stop:
-        # A keeper that was killed could not stop its container; stopping one that is gone does no harm.
+        # A supervisor that was killed could not stop its container; stopping one that is gone does no harm.
         await process.run(*service.spec.stop)
         await _until_removed(service)
     came_back = not before.held_bytes or await _until_memory_is_back(before)
@@ -72,19 +72,19 @@ def _container_bytes(service: Service, available_bytes: int) -> int:
 
 
 async def _until_gone(service: Service) -> None:
-    """Tells the keeper, as soon as it is known who that is, until its lock is free and the engine gone."""
+    """Stop the supervisor as soon as its pid is known, and wait until it and the engine are gone."""
     certain = process.uptime() + 3 * service.spec.stop_grace_s
     deadline = process.uptime() + 5 * service.spec.stop_grace_s
     told: set[process.Pid] = set()
     while process.uptime() < deadline:
         state = read_state(service.folder)
-        pids = [pid for pid in (state.keeper, state.engine) if pid] if state else []
-        if not is_locked(service.folder / "keeper.lock") and not any(process.is_alive(pid) for pid in pids):
+        pids = [pid for pid in (state.supervisor, state.engine) if pid] if state else []
+        if not is_supervised(service.folder) and not any(process.is_alive(pid) for pid in pids):
             return
-        if state and state.keeper not in told:
-            process.send(state.keeper, signal.SIGTERM)
-            process.send(state.keeper, signal.SIGCONT)  # a stopped process hears nothing
-            told.add(state.keeper)
+        if state and state.supervisor not in told:
+            process.send(state.supervisor, signal.SIGTERM)
+            process.send(state.supervisor, signal.SIGCONT)  # a stopped process hears nothing
+            told.add(state.supervisor)
         if process.uptime() > certain:
             for pid in pids:
                 process.send(pid, signal.SIGKILL)

@@ -31,7 +31,7 @@ from firesteel.units import show_bytes
 _PLAINLY = RunOptions()
 _POLL_S = 0.05
 _NOTICES_S = 2
-"""A keeper sees within a second that its engine died, and writes down how."""
+"""A supervisor sees within a second that its engine died, and writes down how."""
 
 
 async def bring_up(proposal: Proposal, home: Home, manner: RunOptions = _PLAINLY) -> AsyncIterator[Event]:
@@ -118,7 +118,7 @@ async def _follow(proposal: Proposal, home: Home, running: Service) -> AsyncIter
     assert state is not None
     yield PhaseProgress("launch", "it was started before; going on from there")
     async for event in _until_proved(
-        proposal, home, running.spec, lambda: not process.is_alive(state.keeper)
+        proposal, home, running.spec, lambda: not process.is_alive(state.supervisor)
     ):
         yield event
 
@@ -136,8 +136,8 @@ async def _launch(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIte
     write_secrets_of(proposal, spec)
     write_spec(folder, replace(spec, available_bytes=meminfo().available_bytes))
     yield PhaseProgress("launch", "starting")
-    keeper = start_supervisor(folder)
-    async for event in _until_proved(proposal, home, spec, lambda: process.has_ended(keeper)):
+    supervisor = start_supervisor(folder)
+    async for event in _until_proved(proposal, home, spec, lambda: process.has_ended(supervisor)):
         yield event
     if spec.at_boot:
         await boot.enable(spec.name, home, spec.again)

@@ -196,5 +196,5 @@ def _shares_memory(box: Container | None) -> bool:
 
 def _own(home: Home) -> frozenset[int]:
     states = (service.state for service in all_services(home))
-    pids = (pid for state in states if state for pid in (state.keeper, state.engine))
+    pids = (pid for state in states if state for pid in (state.supervisor, state.engine))
     return frozenset(pid.number for pid in pids if pid and process.is_alive(pid))

@@ -1,4 +1,4 @@
-"""Starting an engine under a keeper, and waiting until it answers or says why it will not."""
+"""Starting an engine under a supervisor, and waiting until it answers or says why it will not."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _SAY_S = 5.0
 def start_supervisor(folder: Path) -> int:
     """Its process number. Not from the current folder: what lies there is not ours to import."""
     words = [sys.executable, "-P", "-m", "firesteel.run.supervise.supervisor", str(folder)]
-    return process.start_detached(words, folder / "keeper.log")
+    return process.start_detached(words, folder / "supervisor.log")
 
 
 def adopt_all(home: Home) -> None:
-    """A keeper for every container that has lost its own: nothing runs unguarded for long."""
+    """A supervisor for every container that has lost its own: nothing runs unguarded for long."""
     for service in all_services(home):
         if service.phase != "unkept":
             continue
-        keeper, deadline = start_supervisor(service.folder), process.uptime() + _ADOPT_S
-        while process.uptime() < deadline and not process.has_ended(keeper):
+        supervisor, deadline = start_supervisor(service.folder), process.uptime() + _ADOPT_S
+        while process.uptime() < deadline and not process.has_ended(supervisor):
             found = load(home, service.name)
-            if found is None or (found.state and process.is_alive(found.state.keeper)):
+            if found is None or (found.state and process.is_alive(found.state.supervisor)):
                 break
             time.sleep(_POLL_S)
 
@@ -50,14 +50,14 @@ def adopt_all(home: Home) -> None:
 async def until_healthy(
     home: Home, spec: ServiceSpec, plan: Plan, has_ended: Callable[[], bool]
 ) -> AsyncIterator[Event]:
-    """Follows the engine's log; `has_ended` tells when its keeper is no more."""
+    """Follows the engine's log; `has_ended` tells when its supervisor is no more."""
     limit_s = CONTAINER_LIMIT_S if spec.stop else EMBEDDED_LIMIT_S
     began, told = process.uptime(), StartReporter(home, spec, plan)
     while process.uptime() - began < limit_s:
-        keeper_ended = has_ended()
+        supervisor_ended = has_ended()
         for words, left_s in told.news(process.uptime() - began):
             yield PhaseProgress("launch", words, left_s)
-        if keeper_ended:
+        if supervisor_ended:
             raise failed_start(home, spec)
         service = load(home, spec.name)
         if service and service.state and await engine_client.is_healthy(spec.url):
@@ -117,7 +117,7 @@ def _news(log: Path, start: int) -> tuple[str, int]:
 
 
 def failed_start(home: Home, spec: ServiceSpec) -> FiresteelError:
-    """Why it did not start: what its keeper saw, and what its log means."""
+    """Why it did not start: what its supervisor saw, and what its log means."""
     service = load(home, spec.name)
     lines = last_lines(service.log, MAX_LINES) if service and service.log.exists() else []
     found = engines.diagnose("\n".join(lines), spec.engine)

@@ -1,8 +1,8 @@
-"""Back after a reboot: a systemd unit that types the same `up` again.
+"""Start a service again after a reboot: a systemd unit that runs the same `firesteel up`.
 
-The unit is done when `up` is (`oneshot`), and stays active while the keeper lives on in its control group;
-stopping the unit, as a shutdown does, sends the keeper its SIGTERM. Root gets a system unit, anybody else one
-of their own, which needs lingering to start before they log in.
+The unit is of type `oneshot`: it has started when `up` ends, and it stays active while the supervisor runs in
+its control group. Stopping the unit, as a shutdown does, sends SIGTERM to the supervisor. Root gets a system
+unit, any other user a unit of their own, which needs lingering to start before they log in.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class MemoryWatch:
     limits: GuardLimits
     stop: GuardStop | None = None
     notes: tuple[str, ...] = ()
-    """What is worth a line in the keeper's log, once each, and stops nothing."""
+    """What is worth a line in the supervisor's log, once each, and stops nothing."""
     samples: tuple[MemorySample, ...] = ()
     """Of the last seconds, oldest first."""
     driver_lines: int = 0
@@ -115,7 +115,7 @@ class MemoryWatch:
         return replace(seen, stop=_reason(seen), notes=_notes(seen))
 
     def spared(self) -> MemoryWatch:
-        """For a model that serves while another one loads: that one takes the memory, and its own keeper
+        """For a model that serves while another one loads: that one takes the memory, and its own supervisor
         stops it first. Only where hosts stop, and where the kernel kills already, is nobody spared."""
         now = _available(self)[-1]
         if not self.stop or self.stop.kind == "oom" or now is None or now <= self.limits.danger_bytes:
@@ -199,7 +199,7 @@ def _fall(watch: MemoryWatch) -> float | None:
 
 
 def _a_second_apart(samples: Sequence[MemorySample]) -> list[MemorySample]:
-    """Newest first; a keeper that looks more often sees no more of a rate."""
+    """Newest first; a supervisor that looks more often sees no more of a rate."""
     chosen = [samples[-1]]
     for sample in reversed(samples):
         if sample.at_s <= chosen[-1].at_s - STEP_S:

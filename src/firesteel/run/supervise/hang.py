@@ -1,7 +1,7 @@
 """Is an engine stuck? Pure: what it said of itself, and when -> why, or None.
 
     stuck(history, prefill_s) -> reason | None         `history`: Looks, oldest first
-    Quiet().after(look).reason(prefill_s)              the same without keeping a history, for a keeper
+    Quiet().after(look).reason(prefill_s)              the same without keeping a history, for a supervisor
 
 Engines hang with `/health` at 200 (https://github.com/vllm-project/vllm/issues/41725, seen 2026-11-15). So
 what counts is work: requests are there, and neither a token nor a call to the model nor the use of its cache

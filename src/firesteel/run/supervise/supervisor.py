@@ -1,11 +1,11 @@
-"""The keeper: one process a service, parent of the engine, owner of its log, its guard and its end.
+"""The supervisor: one process per service, parent of the engine, owner of its log and of its memory guard.
 
     python -m firesteel.run.supervise.supervisor FOLDER
 
-It holds `keeper.lock` for life, so whoever cannot take that lock knows that it lives. A child process is
-started so that the kernel kills it when the keeper goes; a container that outlived its keeper is watched by
-the next one. An engine that was proved and then dies or gets stuck is started again, a few times and ever
-later, and proved again. SIGTERM stops the engine, then the keeper.
+It holds `supervisor.lock` for life, so a held lock proves that it is alive. An engine that is a child process
+is killed by the kernel when the supervisor dies; a container that outlives its supervisor is adopted by the
+next one. An engine that was verified and then dies or hangs is restarted, a limited number of times and with
+growing pauses, and verified again. SIGTERM stops the engine, then the supervisor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.edge.docker.containers import container_runs, said_since
-from firesteel.edge.files.home import Home, Locked, lock
+from firesteel.edge.files.home import Home, Locked, is_locked, lock
 from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.memory import sample
@@ -31,6 +31,8 @@ from firesteel.edge.http.poll import Poll
 from firesteel.engines.metrics import activity
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.run.service import (
+    KEEPER_LOCK,
+    SUPERVISOR_LOCK,
     ServiceSpec,
     ServiceState,
     all_services,
@@ -66,15 +68,17 @@ def supervise(folder: Path) -> int:
     if spec is None:
         return 2
     try:
-        with lock(folder / "keeper.lock"):
+        with lock(folder / SUPERVISOR_LOCK):
+            if is_locked(folder / KEEPER_LOCK):
+                return 0
             return _keep(folder, spec)
     except Locked:
-        return 0  # another keeper has this service
+        return 0  # another supervisor has this service
 
 
 @dataclass(frozen=True, slots=True)
 class _Why:
-    """Why the keeper ends an engine that would go on."""
+    """Why the supervisor ends an engine that would go on."""
 
     kind: restart.EndKind
     words: str
@@ -176,7 +180,7 @@ def _first_state(folder: Path, spec: ServiceSpec) -> ServiceState:
     """Of a container that runs already, what was known of it stays known."""
     before = read_state(folder)
     if before and before.ended_at is None and spec.attach and container_runs(spec.name):
-        return replace(before, keeper=this_process(), engine=None)
+        return replace(before, supervisor=this_process(), engine=None)
     return ServiceState(this_process(), None, now())
 
 
@@ -277,7 +281,7 @@ class _Watcher:
         if code is None:
             return None
         if code == FiresteelError.exit_code:
-            return _Why("died", "its answers were wrong after a restart; see keeper.log", is_fatal=True)
+            return _Why("died", "its answers were wrong after a restart; see supervisor.log", is_fatal=True)
         if code:  # it could not be carried out: killed, out of time, no answer
             self._proof, self._proofs = None, self._proofs + 1
             return _Why("stuck", "it could not be proved after a restart") if self._proofs > 2 else None
@@ -287,7 +291,7 @@ class _Watcher:
 
 def _start_proof(folder: Path) -> subprocess.Popen[bytes]:
     words = ("timeout", str(_PROOF_S), sys.executable, "-P", "-m", "firesteel", "verify", folder.name)
-    with open(folder / "keeper.log", "ab", opener=_only_mine) as log:
+    with open(folder / "supervisor.log", "ab", opener=_only_mine) as log:
         return subprocess.Popen(
             words,
             env={**os.environ, "FIRESTEEL_HOME": str(folder.parent.parent)},
