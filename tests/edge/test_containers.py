@@ -9,7 +9,7 @@ import pytest
 
 from firesteel.edge.docker.containers import has_image, pull_image
 from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.run.start.preflight import gpu_trouble
+from firesteel.run.start.preflight import gpu_problem
 from firesteel.sim import SimFault, SimSpark, environment
 from tests.sim.spark import Spark, spark
 
@@ -32,7 +32,7 @@ async def test_a_full_disk_while_an_image_is_fetched_is_the_hosts(
         await pull_image(IMAGE)
     assert IMAGE in caught.value.what and caught.value.next == "docker system prune"
     assert not await has_image(IMAGE)
-    trouble = gpu_trouble(125, said)  # preflight meets the same disk, and says the same
+    trouble = gpu_problem(125, said)  # preflight meets the same disk, and says the same
     assert trouble is not None
     assert trouble.what in caught.value.what and trouble.next == caught.value.next
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from firesteel.edge.files.home import Home
 from firesteel.engines import StartProgress
 from firesteel.planner import Band, StartPhase
-from firesteel.run.start.eta import Seconds, StartTracker, left, words
-from firesteel.run.start.start_times import StartTimes, earlier, remember
+from firesteel.run.start.eta import Seconds, StartTracker, describe, time_left
+from firesteel.run.start.start_times import StartTimes, earlier_starts, record_start
 
 PLANNED = tuple(
     StartPhase(name, Band(low, expected, high), first, "", "")
@@ -49,7 +49,7 @@ AT_WEIGHTS = StartTracker("vllm").met(WEIGHTS, 30)
     ],
 )
 def test_what_is_left(way: StartTracker, now_s: float, expected: float) -> None:
-    band = left(way, PLANNED, (), now_s)
+    band = time_left(way, PLANNED, (), now_s)
     assert band is not None
     assert band.expected == pytest.approx(expected)
     assert 0 <= band.low <= band.expected <= band.high
@@ -57,13 +57,13 @@ def test_what_is_left(way: StartTracker, now_s: float, expected: float) -> None:
 
 def test_a_late_stage_promises_nothing() -> None:
     late = AT_WEIGHTS.met(COMPILE, 150)
-    assert left(late, PLANNED, (), 150 + 301) is None
-    assert words(late, PLANNED, (), 150 + 301) == "compiling, longer than planned: 5 min so far"
+    assert time_left(late, PLANNED, (), 150 + 301) is None
+    assert describe(late, PLANNED, (), 150 + 301) == "compiling, longer than planned: 5 min so far"
 
 
 def test_a_late_stage_that_counts_does() -> None:
     late = AT_WEIGHTS.met(SHARDS, 40)
-    assert words(late, PLANNED, (), 30 + 900) == "loading weights, 9 of 20 shards, about 20 min left"
+    assert describe(late, PLANNED, (), 30 + 900) == "loading weights, 9 of 20 shards, about 20 min left"
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_a_late_stage_that_counts_does() -> None:
     ],
 )
 def test_words(way: StartTracker, now_s: float, says: str) -> None:
-    assert words(way, PLANNED, (), now_s) == says
+    assert describe(way, PLANNED, (), now_s) == says
 
 
 def test_without_a_plan_only_what_is_known_is_said() -> None:
-    assert left(AT_WEIGHTS, (), (), 40) is None
-    assert words(AT_WEIGHTS, (), (), 40) == "loading weights, 40 s so far"
-    assert words(StartTracker("vllm"), (), (), 1) == "starting"
+    assert time_left(AT_WEIGHTS, (), (), 40) is None
+    assert describe(AT_WEIGHTS, (), (), 40) == "loading weights, 40 s so far"
+    assert describe(StartTracker("vllm"), (), (), 1) == "starting"
 
 
 def test_an_earlier_start_is_worth_more_than_the_plan() -> None:
@@ -94,7 +94,7 @@ def test_an_earlier_start_is_worth_more_than_the_plan() -> None:
         {"process": 20.0, "weights": 40.0, "compile": 50.0},
         {"process": 22.0, "weights": 44.0},
     ]
-    band = left(StartTracker("vllm"), PLANNED, before, 0)
+    band = time_left(StartTracker("vllm"), PLANNED, before, 0)
     assert band is not None
     assert band.expected == 22 + 44 + 0  # the last had its compiled model from the cache
     assert band.high == 1.25 * (22 + 44 + 50)
@@ -102,7 +102,7 @@ def test_an_earlier_start_is_worth_more_than_the_plan() -> None:
 
 def test_what_a_first_start_left_behind_is_not_waited_for_again() -> None:
     first: Seconds = {"process": 20.0, "download": 900.0, "weights": 40.0, "compile": 50.0}
-    band = left(StartTracker("vllm"), PLANNED, [first], 0)
+    band = time_left(StartTracker("vllm"), PLANNED, [first], 0)
     assert band is not None
     assert band.expected == 20 + 40 and band.high == 1.25 * (20 + 900 + 40 + 50)
 
@@ -123,13 +123,13 @@ def test_never_negative(met: list[tuple[StartProgress, float]], later_s: float) 
     for mark, after_s in met:
         now_s += after_s
         way = way.met(mark, now_s)
-    band = left(way, PLANNED, (), now_s + later_s)
+    band = time_left(way, PLANNED, (), now_s + later_s)
     assert band is None or (0 <= band.low <= band.expected <= band.high)
-    assert "-" not in words(way, PLANNED, (), now_s + later_s)
+    assert "-" not in describe(way, PLANNED, (), now_s + later_s)
 
 
 def test_without_progress_the_rest_shrinks_as_time_goes() -> None:
-    rest = [left(AT_WEIGHTS, PLANNED, (), 30 + s) for s in range(0, 600, 10)]
+    rest = [time_left(AT_WEIGHTS, PLANNED, (), 30 + s) for s in range(0, 600, 10)]
     expected = [band.expected for band in rest if band]
     assert len(expected) == 60 and expected == sorted(expected, reverse=True)
 
@@ -137,11 +137,11 @@ def test_without_progress_the_rest_shrinks_as_time_goes() -> None:
 def test_the_last_five_starts_are_kept(tmp_path: Path) -> None:
     home = Home(tmp_path)
     for n in range(7):
-        remember(home, "m", StartTimes("vllm", "0.32.0", {"weights": float(n)}))
-    remember(home, "m", StartTimes("vllm", "0.31.0", {"weights": 99.0}))
-    assert [each["weights"] for each in earlier(home, "m", "vllm", "0.32.0")] == [3, 4, 5, 6]
-    assert earlier(home, "m", "llamacpp", "0.32.0") == ()
-    assert earlier(home, "other", "vllm", "0.32.0") == ()
+        record_start(home, "m", StartTimes("vllm", "0.32.0", {"weights": float(n)}))
+    record_start(home, "m", StartTimes("vllm", "0.31.0", {"weights": 99.0}))
+    assert [each["weights"] for each in earlier_starts(home, "m", "vllm", "0.32.0")] == [3, 4, 5, 6]
+    assert earlier_starts(home, "m", "llamacpp", "0.32.0") == ()
+    assert earlier_starts(home, "other", "vllm", "0.32.0") == ()
 
 
 @pytest.mark.parametrize(
@@ -151,6 +151,6 @@ def test_a_broken_file_is_no_history(tmp_path: Path, text: str) -> None:
     home = Home(tmp_path)
     (tmp_path / "starts").mkdir()
     (tmp_path / "starts" / "m.json").write_text(text)
-    assert earlier(home, "m", "vllm", None) == ()
-    remember(home, "m", StartTimes("vllm", None, {"weights": 1.0}))
-    assert earlier(home, "m", "vllm", None) == ({"weights": 1.0},)
+    assert earlier_starts(home, "m", "vllm", None) == ()
+    record_start(home, "m", StartTimes("vllm", None, {"weights": 1.0}))
+    assert earlier_starts(home, "m", "vllm", None) == ({"weights": 1.0},)

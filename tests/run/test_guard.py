@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from firesteel.facts import GpuProcess, KernelEvent, Meminfo, MemorySample, Pressure, Shm
 from firesteel.facts.host.memory_sample import parse_kernel_log
-from firesteel.run.supervise.guard import GuardLimits, LaunchMemory, MemoryWatch, may_start, memory_is_back
+from firesteel.run.supervise.guard import GuardLimits, LaunchMemory, MemoryWatch, decide_start, memory_is_back
 from firesteel.units import GIB, MIB
 
 SPARK = round(121.69 * GIB)
@@ -291,7 +291,7 @@ NEED = LaunchMemory(peak_bytes=90 * GIB, keep_free_bytes=16 * GIB, floor_bytes=F
 
 
 def test_a_calm_host_may_start_without_a_word() -> None:
-    assert may_start(look(0, 112, free=100), NEED, others=(), shm=Shm(60 * GIB, 60 * GIB)).warnings == ()
+    assert decide_start(look(0, 112, free=100), NEED, others=(), shm=Shm(60 * GIB, 60 * GIB)).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_a_calm_host_may_start_without_a_word() -> None:
 def test_a_start_that_is_refused(
     sample: MemorySample, others: tuple[GpuProcess, ...], refusal: str, next_: str
 ) -> None:
-    start = may_start(sample, NEED, others)
+    start = decide_start(sample, NEED, others)
     assert start.refusal is not None and refusal in start.refusal
     assert start.next == next_
 
@@ -346,7 +346,7 @@ def test_a_start_that_is_refused(
 def test_a_start_with_a_warning(
     sample: MemorySample, others: tuple[GpuProcess, ...], shm: Shm | None, words: str
 ) -> None:
-    start = may_start(sample, NEED, others, shm)
+    start = decide_start(sample, NEED, others, shm)
     assert start.refusal is None
     assert len(start.warnings) == 1 and words in start.warnings[0]
 
@@ -354,13 +354,13 @@ def test_a_start_with_a_warning(
 def test_small_shared_memory_and_huge_pages_are_told() -> None:
     need = LaunchMemory(0, 0, 0, shm_bytes=10 * GIB)
     sample = MemorySample(0, Meminfo(SPARK, SPARK, SPARK, huge_pages_bytes=8 * GIB), kernel=())
-    pages, shm = may_start(sample, need, shm=Shm(GIB, GIB)).warnings
+    pages, shm = decide_start(sample, need, shm=Shm(GIB, GIB)).warnings
     assert "8.0 GiB are set aside as huge pages" in pages
     assert shm.endswith(f"sudo mount -o remount,size={10 * GIB} /dev/shm")
 
 
 def test_an_engine_in_a_gpus_own_memory_asks_nothing_of_the_host() -> None:
-    assert may_start(look(0, 3, blocks=0), LaunchMemory(0, 16 * GIB, 0), others=()) == may_start(
+    assert decide_start(look(0, 3, blocks=0), LaunchMemory(0, 16 * GIB, 0), others=()) == decide_start(
         look(0, 99), LaunchMemory(0, 0, 0)
     )
 
@@ -369,7 +369,7 @@ def test_an_engine_in_a_gpus_own_memory_asks_nothing_of_the_host() -> None:
 def test_what_may_start_is_not_stopped_for_taking_what_it_said(available: int, peak: int, floor: int) -> None:
     """The two ends of the guard agree: a start that it lets through ends above its own floor."""
     sample = MemorySample(0, Meminfo(SPARK, available, available), kernel=())
-    if may_start(sample, LaunchMemory(peak, 2 * floor, floor)).refusal:
+    if decide_start(sample, LaunchMemory(peak, 2 * floor, floor)).refusal:
         return
     seen = MemoryWatch(GuardLimits(floor, peak, available))
     for at in range(1, 5):

@@ -80,7 +80,7 @@ def test_a_stopped_service_is_read(home: Home) -> None:
     assert service.state is not None and service.state.supervisor == process.Pid(12235, 140492)
     assert service.report is not None and read_report(service.report).is_verified
     assert stored_expected(service.folder).context == 4096
-    assert start_times.earlier(home, "smollm2", "llamacpp", "11549")
+    assert start_times.earlier_starts(home, "smollm2", "llamacpp", "11549")
 
 
 def test_ps_shows_a_stopped_service(home: Home) -> None:

@@ -26,7 +26,7 @@ from firesteel.planner import Band, MemoryPart
 from firesteel.rules import Proposal, propose
 from firesteel.run.events import PhaseDone
 from firesteel.run.service import ServiceSpec, ServiceState, write_spec, write_state
-from firesteel.run.start.preflight import driver_trouble, gpu_trouble, preflight
+from firesteel.run.start.preflight import driver_problem, gpu_problem, preflight
 from firesteel.units import GIB, TIB
 
 SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"
@@ -119,7 +119,7 @@ SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"
     ],
 )
 def test_what_docker_says(code: int, said: str, what: str, next_: str) -> None:
-    trouble = gpu_trouble(code, said)
+    trouble = gpu_problem(code, said)
     assert trouble is not None
     assert what in trouble.what and next_ in trouble.next
 
@@ -139,7 +139,7 @@ def test_what_docker_says(code: int, said: str, what: str, next_: str) -> None:
     ],
 )
 def test_what_is_no_trouble(code: int, said: str) -> None:
-    assert gpu_trouble(code, said) is None
+    assert gpu_problem(code, said) is None
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_what_is_no_trouble(code: int, said: str) -> None:
     ],
 )
 def test_the_driver_for_an_images_cuda(driver: str, cuda: str | None, is_old: bool) -> None:
-    trouble = driver_trouble([Gpu("NVIDIA GB10", driver, "12.1")], cuda)
+    trouble = driver_problem([Gpu("NVIDIA GB10", driver, "12.1")], cuda)
     assert (trouble is not None) is is_old
     if trouble:
         assert driver in trouble.what and "apt" in trouble.next

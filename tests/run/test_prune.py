@@ -17,7 +17,7 @@ from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.facts.host.host import Gpu, Host
 from firesteel.launch import Ask
 from firesteel.rules import propose
-from firesteel.run import UnusedFile, find_unused, remove
+from firesteel.run import UnusedFile, find_unused, remove_unused
 from firesteel.run.service import ServiceSpec, folder_of, write_spec
 from firesteel.run.start.caches import cache_name
 
@@ -76,7 +76,7 @@ def test_an_empty_home(home: Home) -> None:
 def test_a_revision_that_main_left_goes_with_what_is_its_own(home: Home, folder: Path) -> None:
     found = _find(home)
     assert set(found) == {OLD} and found[OLD].kind == "revision" and found[OLD].bytes >= 10_000
-    assert remove(found.values()) == ()
+    assert remove_unused(found.values()) == ()
     assert sorted(path.name for path in (folder / "blobs").iterdir()) == ["new", "shared"]
     assert (folder / "snapshots" / NEW / "shared").read_text()
     assert not (folder / "snapshots" / OLD).exists() and _find(home) == {}
@@ -98,7 +98,7 @@ def test_what_runs_stays(home: Home, folder: Path) -> None:
 
 def test_weights_go_when_named(home: Home, folder: Path) -> None:
     found = _find(home, REPOSITORY)
-    assert [waste.kind for waste in found.values()] == ["model"] and remove(found.values()) == ()
+    assert [waste.kind for waste in found.values()] == ["model"] and remove_unused(found.values()) == ()
     assert not folder.exists()
 
 
@@ -109,7 +109,7 @@ def test_parts_older_than_a_day(home: Home, folder: Path) -> None:
         os.utime(old, (time.time() - 90_000,) * 2)
     (folder / "refs/main").unlink()
     assert set(_find(home)) == {"two.firesteel.incomplete", "three.1234abcd.incomplete"}
-    remove(_find(home).values())
+    remove_unused(_find(home).values())
     assert fresh.exists() and _find(home) == {}
 
 
@@ -139,4 +139,4 @@ def test_engines_that_nothing_pins(home: Home) -> None:
 def test_what_cannot_be_removed_is_given_back(tmp_path: Path) -> None:
     gone = UnusedFile("engine", tmp_path / "file/below", 1, "")
     _write(tmp_path / "file")
-    assert remove([gone]) == (gone,)
+    assert remove_unused([gone]) == (gone,)

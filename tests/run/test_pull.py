@@ -24,7 +24,7 @@ from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.launch import Ask
 from firesteel.rules import Proposal, propose
-from firesteel.run import Event, PhaseDone, PhaseProgress, WeightsNeed, pull_weights, stage
+from firesteel.run import Event, PhaseDone, PhaseProgress, WeightsNeed, pull_launch, pull_weights
 
 NAME = "org/model"
 TOKEN = "hf_never_show_this_one"
@@ -276,7 +276,7 @@ def _recipe(name: str) -> Proposal:
 
 
 async def _staged(place: Place, name: str) -> list[str]:
-    return _done([event async for event in stage(_recipe(name), place.home)])
+    return _done([event async for event in pull_launch(_recipe(name), place.home)])
 
 
 async def test_image_weights_draft_and_then_nothing(place: Place, docker: Path) -> None:

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from firesteel.run.supervise.restart import (
     GOOD_RUN_S,
-    WAITS_S,
-    EndKind,
+    PAUSES_S,
     EngineExit,
+    ExitKind,
     GiveUp,
     RestartAfter,
-    after,
+    decide,
 )
 
 SERVED = EngineExit("died", 600, -9, was_ready=True)
@@ -43,7 +43,7 @@ LONG = EngineExit("died", GOOD_RUN_S, -9, was_ready=True)
     ],
 )
 def test_what_follows_an_end(ends: list[EngineExit], answer: RestartAfter | GiveUp) -> None:
-    assert after(ends) == answer
+    assert decide(ends) == answer
 
 
 ends = st.builds(
@@ -63,13 +63,13 @@ def test_without_a_long_good_run_starts_are_few_and_further_apart(history: list[
     for count in range(1, len(history) + 1):
         if history[count - 1].was_ready and history[count - 1].ran_s >= GOOD_RUN_S:
             waits = []
-        answer = after(history[:count])
+        answer = decide(history[:count])
         if isinstance(answer, RestartAfter):
             waits.append(answer.seconds)
-    assert len(waits) <= len(WAITS_S) and waits == sorted(set(waits))
+    assert len(waits) <= len(PAUSES_S) and waits == sorted(set(waits))
 
 
 @pytest.mark.parametrize("kind", ["guard", "told"])
 @given(st.lists(ends, max_size=5))
-def test_a_stop_on_purpose_stays_stopped(kind: EndKind, before: list[EngineExit]) -> None:
-    assert isinstance(after([*before, EngineExit(kind, 10, was_ready=True)]), GiveUp)
+def test_a_stop_on_purpose_stays_stopped(kind: ExitKind, before: list[EngineExit]) -> None:
+    assert isinstance(decide([*before, EngineExit(kind, 10, was_ready=True)]), GiveUp)

@@ -29,7 +29,7 @@ from firesteel.run.service import (
     write_spec,
     write_state,
 )
-from firesteel.run.start.start import start_supervisor, until_healthy
+from firesteel.run.start.start import start_supervisor, wait_until_healthy
 from firesteel.run.supervise import supervisor
 
 SLEEPS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
@@ -224,7 +224,7 @@ async def test_an_up_whose_supervisor_dies_at_once_does_not_wait(home: Home) -> 
     plan = firesteel.plan("smollm2", host_name="gb10")[0].plan
     write_spec(home.services / "one", spec)
     with pytest.raises(FiresteelError, match="one did not start: it never started"):
-        async for _ in until_healthy(home, spec, plan, lambda: True):
+        async for _ in wait_until_healthy(home, spec, plan, lambda: True):
             pass
 
 

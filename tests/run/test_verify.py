@@ -30,7 +30,7 @@ from firesteel.run.service import ServiceSpec, all_services
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import Expected, as_plain, expected, read_expected
 from firesteel.run.verify.prove import _need_good
-from firesteel.run.verify.verify import Proof, VerifyBudget, stop_word, verify
+from firesteel.run.verify.verify import Verification, VerifyBudget, stop_word, verify
 
 PROMISED = Expected(
     engine="vllm",
@@ -82,15 +82,15 @@ CAUGHT_BY: dict[str, set[str]] = {
 }
 
 
-async def prove(garbler: Garbler, promised: Expected, budget: VerifyBudget | None = None) -> Proof:
+async def prove(garbler: Garbler, promised: Expected, budget: VerifyBudget | None = None) -> Verification:
     async with serving(garbler) as url:
         async for each in verify(url, MODEL, promised, key=garbler.key, budget=budget):
-            if isinstance(each, Proof):
+            if isinstance(each, Verification):
                 return each
     raise AssertionError("verify ends with the proof")
 
 
-def failed(proof: Proof) -> set[str]:
+def failed(proof: Verification) -> set[str]:
     return {check.name for check in proof.checks if check.fails_launch}
 
 
@@ -183,7 +183,7 @@ async def test_kernels_are_held_against_the_log() -> None:
     assert not found["attention-backend"].passed and found["attention-backend"].level == "note"
 
 
-def named(proof: Proof, name: str) -> CheckResult:
+def named(proof: Verification, name: str) -> CheckResult:
     return next(check for check in proof.checks if check.name == name)
 
 
@@ -264,9 +264,9 @@ async def test_silence_refusal_and_a_wrong_answer_are_three_things(
 def test_up_says_truly_what_happened(checks: list[CheckResult], says: str) -> None:
     spec = ServiceSpec("one", "http://127.0.0.1:9", "one", ("x",))
     with pytest.raises(FiresteelError) as caught:
-        _need_good(spec, Proof(tuple(checks)))
+        _need_good(spec, Verification(tuple(checks)))
     assert caught.value.what.startswith(f"{spec.name} {says}")
-    _need_good(spec, Proof((CheckResult("facts", False, "2 of 3", "note"),)))
+    _need_good(spec, Verification((CheckResult("facts", False, "2 of 3", "note"),)))
 
 
 def test_a_word_to_stop_at_comes_first_where_it_was_found() -> None:

@@ -40,7 +40,7 @@ def call(arguments: str, name: str = "get_weather", finish: str = "tool_calls") 
     ],
 )
 def test_speaks(given: Answer, passes: bool) -> None:
-    assert checks.speaks([answer("fine"), given]).passed is passes
+    assert checks.answered([answer("fine"), given]).passed is passes
 
 
 @pytest.mark.parametrize(
@@ -54,57 +54,57 @@ def test_speaks(given: Answer, passes: bool) -> None:
     ],
 )
 def test_two_and_two(text: str, size: Size, fails: bool) -> None:
-    assert checks.knows_sum(answer(text), size).fails_launch is fails
+    assert checks.arithmetic(answer(text), size).fails_launch is fails
 
 
 def test_the_answer_counts_and_is_shown_where_there_is_one() -> None:
     said = answer("It is 5.", reasoning="Two and two are 4.")
-    wrong = checks.knows_sum(said, "able")
+    wrong = checks.arithmetic(said, "able")
     assert wrong.fails_launch and wrong.saw == '"It is 5."'
-    assert checks.knows_sum(answer("It is 4.", reasoning="Let me add them."), "able").saw == '"It is 4."'
-    only = checks.knows_sum(answer("", "length", reasoning="Two and two are 4."), "able")
+    assert checks.arithmetic(answer("It is 4.", reasoning="Let me add them."), "able").saw == '"It is 4."'
+    only = checks.arithmetic(answer("", "length", reasoning="Two and two are 4."), "able")
     assert only.passed and only.saw == 'in its thoughts: "Two and two are 4."'
-    cut = checks.knows_sum(answer("The sum of", "length", reasoning="Two and two are 4."), "able")
+    cut = checks.arithmetic(answer("The sum of", "length", reasoning="Two and two are 4."), "able")
     assert cut.passed and cut.saw == 'in its thoughts: "Two and two are 4."'
-    facts = checks.knows_facts({"a": (answer("warm", reasoning="Hm, cold?"), "cold")}, "able")
+    facts = checks.facts({"a": (answer("warm", reasoning="Hm, cold?"), "cold")}, "able")
     assert facts.fails_launch and '"warm"' in facts.saw
-    needle = checks.finds_needle(answer("mango-7", reasoning="I look for it."), "mango-7", "able")
+    needle = checks.long_prompt(answer("mango-7", reasoning="I look for it."), "mango-7", "able")
     assert needle.passed and needle.saw.endswith('tokens: "mango-7"')
 
 
 def test_a_broken_off_stream_is_no_wrong_answer() -> None:
-    assert checks.speaks([answer("A comp", None, is_whole=False)]).cause == "silent"
-    assert checks.speaks([answer("", None, is_whole=False)]).cause == "wrong"
-    assert checks.speaks([answer("")]).cause == "wrong"
+    assert checks.answered([answer("A comp", None, is_whole=False)]).cause == "silent"
+    assert checks.answered([answer("", None, is_whole=False)]).cause == "wrong"
+    assert checks.answered([answer("")]).cause == "wrong"
 
 
 def test_facts_one_slip_is_a_slip() -> None:
     right, wrong = (answer("cold"), "cold"), (answer("warm"), "cold")
-    assert checks.knows_facts({"a": right, "b": right, "c": wrong}, "able").passed
-    two = checks.knows_facts({"a": right, "b": wrong, "c": wrong}, "able")
+    assert checks.facts({"a": right, "b": right, "c": wrong}, "able").passed
+    two = checks.facts({"a": right, "b": wrong, "c": wrong}, "able")
     assert two.fails_launch and "1 of 3 right" in two.saw and '"warm"' in two.saw
-    assert not checks.knows_facts({"a": wrong, "b": wrong}, "tiny").fails_launch
-    assert checks.knows_facts({"a": wrong}, "able").fails_launch
+    assert not checks.facts({"a": wrong, "b": wrong}, "tiny").fails_launch
+    assert checks.facts({"a": wrong}, "able").fails_launch
 
 
 def test_same_twice() -> None:
-    assert checks.same_twice(answer("A computer is"), answer("A computer is")).passed
-    differing = checks.same_twice(answer("A computer is"), answer("A compiler is"))
+    assert checks.deterministic(answer("A computer is"), answer("A computer is")).passed
+    differing = checks.deterministic(answer("A computer is"), answer("A compiler is"))
     assert not differing.passed and "character 6" in differing.saw
-    assert not checks.same_twice(answer(""), answer("")).passed
-    assert not checks.same_twice(answer("A computer"), answer("A computer is")).passed
+    assert not checks.deterministic(answer(""), answer("")).passed
+    assert not checks.deterministic(answer("A computer"), answer("A computer is")).passed
     long = "A computer is a device. " * 9
-    late = checks.same_twice(answer(long + "It hums."), answer(long + "It sings."))
+    late = checks.deterministic(answer(long + "It hums."), answer(long + "It sings."))
     assert late.passed and "equal for 219 characters, then not" in late.saw
-    thoughts = checks.same_twice(answer("x", reasoning="one"), answer("x", reasoning="two"))
+    thoughts = checks.deterministic(answer("x", reasoning="one"), answer("x", reasoning="two"))
     assert not thoughts.passed
 
 
 def test_a_torn_stream_is_told_from_a_restless_engine() -> None:
     one, other = answer("A computer is"), answer("A compiler is")
-    assert checks.stream_is_whole(one, one, None).passed
-    assert checks.stream_is_whole(one, other, one).fails_launch
-    restless = checks.stream_is_whole(one, other, answer("A cat is"))
+    assert checks.stream_matches_plain(one, one, None).passed
+    assert checks.stream_matches_plain(one, other, one).fails_launch
+    restless = checks.stream_matches_plain(one, other, answer("A cat is"))
     assert restless.passed and restless.level == "note"
 
 
@@ -118,7 +118,7 @@ def test_a_torn_stream_is_told_from_a_restless_engine() -> None:
     ],
 )
 def test_stop(given: Answer, fails: bool) -> None:
-    assert checks.keeps_stop(given, "machine").fails_launch is fails
+    assert checks.stop_sequence(given, "machine").fails_launch is fails
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_stop(given: Answer, fails: bool) -> None:
     ],
 )
 def test_max_tokens(given: Answer, passes: bool) -> None:
-    assert checks.keeps_max_tokens(given, 4).passed is passes
+    assert checks.max_tokens(given, 4).passed is passes
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_max_tokens(given: Answer, passes: bool) -> None:
      (30, None, True), (1, None, False), (128, None, True)],
 )  # fmt: skip
 def test_usage(said: int, counted: int | None, passes: bool) -> None:
-    assert checks.counts_tokens(answer("word " * 40, "length", said), counted, 128).passed is passes
+    assert checks.usage(answer("word " * 40, "length", said), counted, 128).passed is passes
 
 
 @pytest.mark.parametrize(
@@ -162,32 +162,32 @@ def test_usage(said: int, counted: int | None, passes: bool) -> None:
     ],
 )
 def test_tool_call(given: Answer, passes: bool, fails: bool) -> None:
-    check = checks.calls_tool(given, "able")
+    check = checks.tool_call(given, "able")
     assert (check.passed, check.fails_launch) == (passes, fails)
 
 
 def test_a_small_model_may_not_call_but_may_not_call_in_text() -> None:
-    assert not checks.calls_tool(answer("It is sunny."), "tiny").fails_launch
-    assert checks.calls_tool(answer("<tool_call>..."), "tiny").fails_launch
+    assert not checks.tool_call(answer("It is sunny."), "tiny").fails_launch
+    assert checks.tool_call(answer("<tool_call>..."), "tiny").fails_launch
 
 
 def test_thoughts() -> None:
     good = answer("It is 204.", reasoning="Ten times 17 is 170.")
-    assert checks.splits_thoughts(good, False).passed
-    assert checks.splits_thoughts(answer("<think>Hm.</think>204"), False).fails_launch
+    assert checks.reasoning_split(good, False).passed
+    assert checks.reasoning_split(answer("<think>Hm.</think>204"), False).fails_launch
     endless = answer("", "length", 2048, reasoning="So I must think about the number 17 and what it is.")
-    assert checks.splits_thoughts(endless, False).fails_launch
-    assert not checks.splits_thoughts(endless, True).fails_launch
-    assert checks.splits_thoughts(answer("", "length", 400, reasoning="Wait. " * 60), True).fails_launch
-    without = checks.splits_thoughts(answer("204"), False)
+    assert checks.reasoning_split(endless, False).fails_launch
+    assert not checks.reasoning_split(endless, True).fails_launch
+    assert checks.reasoning_split(answer("", "length", 400, reasoning="Wait. " * 60), True).fails_launch
+    without = checks.reasoning_split(answer("204"), False)
     assert not without.passed and without.level == "note"
 
 
 def test_a_needle_missed_is_one_thing_and_garbage_another() -> None:
-    assert checks.finds_needle(answer("It is Mango-7."), "mango-7", "able").passed
-    assert checks.finds_needle(answer("I do not know."), "mango-7", "able").fails_launch
-    assert not checks.finds_needle(answer("I do not know."), "mango-7", "tiny").fails_launch
-    assert checks.finds_needle(answer("!" * 60), "mango-7", "tiny").fails_launch
+    assert checks.long_prompt(answer("It is Mango-7."), "mango-7", "able").passed
+    assert checks.long_prompt(answer("I do not know."), "mango-7", "able").fails_launch
+    assert not checks.long_prompt(answer("I do not know."), "mango-7", "tiny").fails_launch
+    assert checks.long_prompt(answer("!" * 60), "mango-7", "tiny").fails_launch
 
 
 def samples(drafts: int, drafted: int, accepted: int) -> tuple[PrometheusSample, ...]:
@@ -228,14 +228,18 @@ def test_speed(seconds: float, passes: bool, fails: bool) -> None:
 
 def test_speculation_that_does_not_pay_is_a_note() -> None:
     planned = Expected(drafts="mtp", decode_tokens_per_s=Band(10, 12, 14))
-    loses = engine_checks.pays(planned, 9.0)
+    loses = engine_checks.speculation_speedup(planned, 9.0)
     assert loses is not None and not loses.passed and loses.level == "note"
-    assert engine_checks.pays(planned, 20.0) is None is engine_checks.pays(Expected(), 1.0)
+    assert (
+        engine_checks.speculation_speedup(planned, 20.0)
+        is None
+        is engine_checks.speculation_speedup(Expected(), 1.0)
+    )
 
 
 def test_the_engines_own_cache_figure_is_told() -> None:
     planned = Expected(context=8192, kv_tokens=(40_000, 41_000))
-    good, off, small = (engine_checks.cache(planned, (), tokens) for tokens in (40_500, 30_000, 4_096))
+    good, off, small = (engine_checks.kv_cache(planned, (), tokens) for tokens in (40_500, 30_000, 4_096))
     assert good and good.passed
     assert (
         off
@@ -244,4 +248,4 @@ def test_the_engines_own_cache_figure_is_told() -> None:
         and "30,000 tokens, planned 40,000 to 41,000" in off.saw
     )
     assert small and small.fails_launch
-    assert engine_checks.cache(planned, (), None) is None
+    assert engine_checks.kv_cache(planned, (), None) is None

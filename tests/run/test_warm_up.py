@@ -21,9 +21,9 @@ from firesteel.run.verify.warm_up import (
     MIDDLE,
     SMALL,
     WarmUpLimits,
-    affordable,
     has_settled,
-    sizes,
+    prompt_sizes,
+    tokens_within,
     warm,
 )
 
@@ -171,12 +171,12 @@ async def test_time_is_bounded() -> None:
 
 
 def test_sizes_leave_room_for_an_answer() -> None:
-    assert sizes(131_072) == (SMALL, MIDDLE, LARGE)
-    assert sizes(4096) == (SMALL, MIDDLE, 3072)
-    assert sizes(1024) == (SMALL, 768)
-    assert sizes(64) == (48,)
-    assert sizes(None)[-1] < 2048
-    assert affordable(26_000, 250, 60) == 15_000 and affordable(26_000, None, 1) == 26_000
+    assert prompt_sizes(131_072) == (SMALL, MIDDLE, LARGE)
+    assert prompt_sizes(4096) == (SMALL, MIDDLE, 3072)
+    assert prompt_sizes(1024) == (SMALL, 768)
+    assert prompt_sizes(64) == (48,)
+    assert prompt_sizes(None)[-1] < 2048
+    assert tokens_within(26_000, 250, 60) == 15_000 and tokens_within(26_000, None, 1) == 26_000
 
 
 def test_settled() -> None:

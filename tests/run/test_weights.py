@@ -10,7 +10,7 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.launch import Ask, EngineName
 from firesteel.rules import propose
-from firesteel.run.fetch.weights import WeightsNeed, needed, packages, read_name, weights_needed
+from firesteel.run.fetch.weights import WeightsNeed, packages, parse_name, select_files, weights_needed
 
 MODEL = "config.json tokenizer.json model-00001-of-00002.safetensors model-00002-of-00002.safetensors"
 INDEX = f"{MODEL} model.safetensors.index.json"
@@ -21,7 +21,7 @@ def files(names: str) -> list[HubFile]:
 
 
 def chosen(names: str, want: WeightsNeed) -> set[str]:
-    return {file.path for file in needed(files(names), want)}
+    return {file.path for file in select_files(files(names), want)}
 
 
 def want(
@@ -83,7 +83,7 @@ GGUFS = (
     ],
 )
 def test_one_gguf_with_all_its_parts(label: str | None, found: list[str]) -> None:
-    assert [file.path for file in needed(files(GGUFS), want("llamacpp", label))] == found
+    assert [file.path for file in select_files(files(GGUFS), want("llamacpp", label))] == found
 
 
 def test_a_projector_of_the_nearest_width() -> None:
@@ -103,7 +103,7 @@ def test_a_projector_of_the_nearest_width() -> None:
 )
 def test_what_is_not_there_is_said(names: str, meant: WeightsNeed, says: str) -> None:
     with pytest.raises(FiresteelError, match=says) as caught:
-        needed(files(names), meant)
+        select_files(files(names), meant)
     assert caught.value.next
 
 
@@ -114,11 +114,11 @@ def test_patterns_are_a_shells() -> None:
 @pytest.mark.parametrize("name", ["nothing", "a/b/c", "a/b c", "", "/etc/passwd", "a/b:" * 1000])
 def test_a_name_that_is_none(name: str) -> None:
     with pytest.raises(UsageError):
-        needed(files("x.gguf"), read_name(name, ()))
+        select_files(files("x.gguf"), parse_name(name, ()))
 
 
 def test_a_name_with_label_and_revision() -> None:
-    assert read_name("o/n:Q4_0@v2", ()) == WeightsNeed("o/n", None, "v2", "Q4_0")
+    assert parse_name("o/n:Q4_0@v2", ()) == WeightsNeed("o/n", None, "v2", "Q4_0")
 
 
 def test_every_recipe_says_what_it_wants() -> None:

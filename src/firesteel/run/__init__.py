@@ -13,9 +13,9 @@ from firesteel.lazy import lazy_exports
 if TYPE_CHECKING:
     from firesteel.run.down import stop
     from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
-    from firesteel.run.fetch.prune import UnusedFile, find_unused, remove
-    from firesteel.run.fetch.pull import fetched_gguf, pull_weights, stage
-    from firesteel.run.fetch.weights import WeightsNeed, read_name, weights_needed
+    from firesteel.run.fetch.prune import UnusedFile, find_unused, remove_unused
+    from firesteel.run.fetch.pull import pull_launch, pull_weights, pulled_gguf
+    from firesteel.run.fetch.weights import WeightsNeed, parse_name, weights_needed
     from firesteel.run.report import Compared, Report, read_report
     from firesteel.run.service import Service, ServiceSpec, all_services, death, last_lines, pick
     from firesteel.run.service_plans import plan_all
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from firesteel.run.up import bring_up
     from firesteel.run.verify.checks import CheckResult
     from firesteel.run.verify.expected import Expected, stored_expected, write_expected
-    from firesteel.run.verify.verify import Proof, VerifyBudget
+    from firesteel.run.verify.verify import Verification, VerifyBudget
 
 __all__ = [
     "LOOPBACK",
@@ -37,31 +37,31 @@ __all__ = [
     "PhaseDone",
     "PhaseProgress",
     "PlanReady",
-    "Proof",
     "Report",
     "RunOptions",
     "Service",
     "ServiceReady",
     "ServiceSpec",
     "UnusedFile",
+    "Verification",
     "VerifyBudget",
     "WeightsNeed",
     "adopt_all",
     "all_services",
     "bring_up",
     "death",
-    "fetched_gguf",
     "find_unused",
     "last_lines",
     "listening",
     "make_steps",
+    "parse_name",
     "pick",
     "plan_all",
+    "pull_launch",
     "pull_weights",
-    "read_name",
+    "pulled_gguf",
     "read_report",
-    "remove",
-    "stage",
+    "remove_unused",
     "stop",
     "stored_expected",
     "weights_needed",
@@ -89,16 +89,16 @@ __getattr__ = lazy_exports(
         "fetch.prune": (
             "UnusedFile",
             "find_unused",
-            "remove",
+            "remove_unused",
         ),
         "fetch.pull": (
-            "fetched_gguf",
+            "pulled_gguf",
             "pull_weights",
-            "stage",
+            "pull_launch",
         ),
         "fetch.weights": (
             "WeightsNeed",
-            "read_name",
+            "parse_name",
             "weights_needed",
         ),
         "report": (
@@ -124,7 +124,7 @@ __getattr__ = lazy_exports(
         ),
         "verify.verify": (
             "VerifyBudget",
-            "Proof",
+            "Verification",
         ),
     },
 )

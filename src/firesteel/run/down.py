@@ -33,7 +33,7 @@ class _Before:
 
 async def stop(service: Service) -> AsyncIterator[Event]:
     """Ends a service. An `up` that is under way sees its engine go and gives up; then its files go too."""
-    async for event in end(service):
+    async for event in stop_processes(service):
         yield event
     if service.spec.at_boot:
         await boot.disable(service.name)
@@ -41,7 +41,7 @@ async def stop(service: Service) -> AsyncIterator[Event]:
     await _forget(service)
 
 
-async def end(service: Service) -> AsyncIterator[Event]:
+async def stop_processes(service: Service) -> AsyncIterator[Event]:
     """Ends the supervisor, which ends the engine, and waits for both and for the memory. Leaves the files."""
     before = _before(service)
     yield PhaseProgress("stop", f"stopping {service.name}")
@@ -118,7 +118,7 @@ async def _forget(service: Service) -> None:
         try:
             with lock(service.folder / "work.lock"):
                 if read_spec(service.folder) == service.spec:
-                    forget_files(service.folder)
+                    remove_files(service.folder)
                 return
         except Locked:
             if process.uptime() > deadline:
@@ -128,7 +128,7 @@ async def _forget(service: Service) -> None:
         await asyncio.sleep(_POLL_S)
 
 
-def forget_files(folder: Path) -> None:
+def remove_files(folder: Path) -> None:
     """All but the log. Only for whoever holds the folder's work.lock, and when nothing runs any more."""
     for name in ("spec.json", "state.json", "report.json", "expect.json"):
         (folder / name).unlink(missing_ok=True)

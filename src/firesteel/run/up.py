@@ -15,15 +15,15 @@ from firesteel.edge.host import process
 from firesteel.edge.host.memory import evict, meminfo
 from firesteel.errors import DoesNotFit, FiresteelError
 from firesteel.rules import Proposal, insist
-from firesteel.run.down import end, forget_files
+from firesteel.run.down import remove_files, stop_processes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
-from firesteel.run.fetch.pull import stage, staged_files
+from firesteel.run.fetch.pull import pull_launch, staged_files
 from firesteel.run.report import read_report
 from firesteel.run.service import Service, ServiceSpec, all_services, folder_of, load, write_spec
 from firesteel.run.start.listen import listening
 from firesteel.run.start.options import RunOptions, make_spec, need_trust, write_secrets_of
 from firesteel.run.start.preflight import preflight
-from firesteel.run.start.start import adopt_all, failed_start, start_supervisor, until_healthy
+from firesteel.run.start.start import adopt_all, start_failure, start_supervisor, wait_until_healthy
 from firesteel.run.supervise import boot
 from firesteel.run.verify.prove import prove
 from firesteel.units import show_bytes
@@ -47,7 +47,7 @@ async def bring_up(proposal: Proposal, home: Home, manner: RunOptions = _PLAINLY
         _insist(proposal, home)
     need_trust(proposal, manner)
     if manner.at_boot:
-        boot.need_systemd()
+        boot.require_systemd()
     try:
         with lock(folder_of(home, name) / "work.lock"):
             async for event in _bring_up(proposal, home, spec):
@@ -79,9 +79,9 @@ async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncI
             yield event
         return
     if running:
-        async for event in end(running):
+        async for event in stop_processes(running):
             yield event
-    forget_files(folder_of(home, proposal.name))
+    remove_files(folder_of(home, proposal.name))
     async for event in _launch(proposal, home, spec):
         yield event
 
@@ -126,7 +126,7 @@ async def _follow(proposal: Proposal, home: Home, running: Service) -> AsyncIter
 async def _launch(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
     async for event in preflight(proposal, home, spec.again):
         yield event
-    async for event in stage(proposal, home):
+    async for event in pull_launch(proposal, home):
         yield event
     if proposal.plan.launch.container:
         async for event in _just_before(proposal, home, spec):
@@ -159,7 +159,7 @@ async def _until_proved(
 ) -> AsyncIterator[Event]:
     started = process.uptime()
     try:
-        async for event in until_healthy(home, spec, proposal.plan, has_ended):
+        async for event in wait_until_healthy(home, spec, proposal.plan, has_ended):
             yield event
         start_s = process.uptime() - started
         yield PhaseDone("launch", f"{spec.engine} answers after {start_s:.1f} s")
@@ -182,12 +182,12 @@ async def _deeper(home: Home, spec: ServiceSpec, error: BaseException) -> BaseEx
         if process.uptime() - began > limit_s:
             return error
         await asyncio.sleep(_POLL_S)
-    return failed_start(home, spec) if service else error
+    return start_failure(home, spec) if service else error
 
 
 async def _take_back(home: Home, spec: ServiceSpec) -> None:
     service = load(home, spec.name)
     if service:
-        async for _ in end(service):
+        async for _ in stop_processes(service):
             pass
-    forget_files(folder_of(home, spec.name))
+    remove_files(folder_of(home, spec.name))

@@ -124,7 +124,7 @@ def _models(store: Store, running: Sequence[Service], named: Sequence[str]) -> I
         yield UnusedFile("model", folder, _bytes(folder), "you named it")
 
 
-def remove(found: Iterable[UnusedFile]) -> tuple[UnusedFile, ...]:
+def remove_unused(found: Iterable[UnusedFile]) -> tuple[UnusedFile, ...]:
     """Gives back what could not be removed: root's files, left by a container."""
     return tuple(waste for waste in found if not _remove(waste))
 

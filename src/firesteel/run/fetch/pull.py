@@ -22,13 +22,13 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Launch
 from firesteel.rules import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
-from firesteel.run.fetch.weights import WeightsNeed, needed, packages, weights_needed
+from firesteel.run.fetch.weights import WeightsNeed, packages, select_files, weights_needed
 from firesteel.run.start.caches import WHEELS_INSIDE, compiled_folder, driver, wheels_folder
 from firesteel.run.start.steps import engine_package, wheel_file
 from firesteel.units import show_bytes
 
 
-async def stage(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
+async def pull_launch(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
     """Image, packages and weights of a container; engine and weights of an embedded recipe."""
     launch = proposal.plan.launch
     fetching = _pull_embedded(proposal, home)
@@ -81,11 +81,11 @@ async def pull_weights(
         yield event
 
 
-def fetched_gguf(want: WeightsNeed, home: Home) -> Path | None:
+def pulled_gguf(want: WeightsNeed, home: Home) -> Path | None:
     """Where a GGUF lies that was pulled: what llama.cpp can be given as it is."""
     store = find_store(home)
     listing = cache.noted(store, want.repository, want.revision)
-    files = needed(listing.files, want) if listing else ()
+    files = select_files(listing.files, want) if listing else ()
     first = next((file for file in files if file.path.endswith(".gguf")), None)
     return store.place(listing, first) if listing and first else None
 
@@ -95,7 +95,7 @@ def staged_files(proposal: Proposal, home: Home) -> tuple[Path, ...]:
     store, found = find_store(home), []
     for want in weights_needed(proposal):
         listing = cache.noted(store, want.repository, want.revision)
-        files = needed(listing.files, want) if listing else ()
+        files = select_files(listing.files, want) if listing else ()
         found += [store.place(listing, file) for file in files if listing]
     return tuple(found)
 
@@ -159,7 +159,7 @@ async def _stage(want: WeightsNeed, store: Store, *, update: bool, reread: bool)
 
 
 def _look(want: WeightsNeed, listing: Listing, store: Store, *, is_noted: bool, reread: bool) -> StagedFiles:
-    files = needed(listing.files, want)
+    files = select_files(listing.files, want)
     missing = tuple(file for file in files if not cache.is_there(store, listing, file))
     there = tuple(file for file in files if file not in missing)
     unread = tuple(file for file in there if reread or not cache.is_checked(store, listing, file))
@@ -172,7 +172,7 @@ def _held(want: WeightsNeed, store: Store) -> StagedFiles | None:
     if listing is None or not cache.shards(store, listing) <= {file.path for file in listing.files}:
         return None
     try:
-        return StagedFiles(want, listing, needed(listing.files, want))
+        return StagedFiles(want, listing, select_files(listing.files, want))
     except FiresteelError:
         return None
 

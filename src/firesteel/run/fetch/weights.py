@@ -105,7 +105,7 @@ def packages(proposal: Proposal) -> tuple[str, ...]:
     return tuple(asset.name for asset in assets if asset.kind == "package")
 
 
-def read_name(name: str, patterns: Sequence[str]) -> WeightsNeed:
+def parse_name(name: str, patterns: Sequence[str]) -> WeightsNeed:
     """`ORG/NAME`, `ORG/NAME:LABEL` or `ORG/NAME@REVISION`, as the user writes it."""
     rest, _, revision = name.partition("@")
     repository, _, label = rest.partition(":")
@@ -114,7 +114,7 @@ def read_name(name: str, patterns: Sequence[str]) -> WeightsNeed:
     return WeightsNeed(repository, None, revision or MAIN, label or None, tuple(patterns))
 
 
-def needed(files: Sequence[HubFile], want: WeightsNeed) -> tuple[HubFile, ...]:
+def select_files(files: Sequence[HubFile], want: WeightsNeed) -> tuple[HubFile, ...]:
     """The files that a want comes to; a sentence when they are not there."""
     if want.patterns:
         return _matching(files, want)

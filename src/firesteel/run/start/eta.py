@@ -59,7 +59,7 @@ class StartTracker:
         return dict((*self.took, (self.stage, now_s - self.since_s)))
 
 
-def left(
+def time_left(
     way: StartTracker, planned: Iterable[StartPhase], earlier: Sequence[Seconds], now_s: float
 ) -> Band | None:
     """Seconds until it listens; None when nothing tells, or when it is late."""
@@ -74,11 +74,13 @@ def left(
     return sum(after, here)
 
 
-def words(way: StartTracker, planned: Iterable[StartPhase], earlier: Sequence[Seconds], now_s: float) -> str:
+def describe(
+    way: StartTracker, planned: Iterable[StartPhase], earlier: Sequence[Seconds], now_s: float
+) -> str:
     """`loading weights, 9 of 20 shards, about 2 min left`"""
     planned = tuple(planned)
     head = str(way.mark) if way.mark else "starting"
-    rest = left(way, planned, earlier, now_s)
+    rest = time_left(way, planned, earlier, now_s)
     here_s = now_s - way.since_s
     if rest is None and way.stage in _bands(planned, earlier):
         return f"{head}, longer than planned: {show_seconds(here_s)} so far"

@@ -27,7 +27,7 @@ from firesteel.planner.memory.pool import pool
 from firesteel.rules import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import all_services
-from firesteel.run.supervise.guard import LaunchMemory, may_start
+from firesteel.run.supervise.guard import LaunchMemory, decide_start
 from firesteel.units import GIB
 
 _OWN_DISK_BYTES = GIB
@@ -82,7 +82,7 @@ _NOT_TOLD = re.compile(
 """The image has no nvidia-smi, so it cannot tell."""
 
 
-def gpu_trouble(code: int, said: str) -> HostProblem | None:
+def gpu_problem(code: int, said: str) -> HostProblem | None:
     """How `nvidia-smi` in a container ended -> what is wrong; None: nothing, or it cannot tell."""
     if code == 0 and re.search(r"\S", said) and "No devices were found" not in said:
         return None
@@ -102,7 +102,7 @@ def _words(said: str) -> str:
     return (lines[-1] if lines else "no output")[:300]
 
 
-def driver_trouble(gpus: Sequence[Gpu], cuda: str | None) -> HostProblem | None:
+def driver_problem(gpus: Sequence[Gpu], cuda: str | None) -> HostProblem | None:
     """None also when the CUDA of the image or the driver of the host is not known."""
     major = re.match(r"\d+", cuda or "")
     floor = _DRIVERS.get(int(major[0])) if major else None
@@ -125,7 +125,7 @@ async def preflight(proposal: Proposal, home: Home, again: str = "") -> AsyncIte
     if launch.container is not None:
         await need_docker()
         cuda = proposal.image.cuda if proposal.image else None
-        _refuse(driver_trouble(proposal.plan.host.gpus, cuda) if launch.container.gpus else None)
+        _refuse(driver_problem(proposal.plan.host.gpus, cuda) if launch.container.gpus else None)
         async for event in _need_gpu(launch.container, home):
             yield event
     async for event in _need_memory(proposal, home):
@@ -155,7 +155,7 @@ async def _need_gpu(box: Container, home: Home) -> AsyncIterator[Event]:
         return
     yield PhaseProgress("check", "trying the GPU in a container")
     code, said = await try_gpu(box.image, box.gpus)
-    trouble = gpu_trouble(code, said)
+    trouble = gpu_problem(code, said)
     if trouble:
         raise HostNotReady(trouble.what, next=trouble.next.replace("IMAGE", box.image))
     remember_gpu(home, image, boot)
@@ -168,7 +168,7 @@ async def _need_memory(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
     users = await _others(home) if box and box.gpus else ()
     log = KernelLog()
     try:
-        start = may_start(sample(log), _need(proposal), users, shm() if _shares_memory(box) else None)
+        start = decide_start(sample(log), _need(proposal), users, shm() if _shares_memory(box) else None)
     finally:
         log.close()
     if start.refusal:

@@ -47,7 +47,7 @@ def adopt_all(home: Home) -> None:
             time.sleep(_POLL_S)
 
 
-async def until_healthy(
+async def wait_until_healthy(
     home: Home, spec: ServiceSpec, plan: Plan, has_ended: Callable[[], bool]
 ) -> AsyncIterator[Event]:
     """Follows the engine's log; `has_ended` tells when its supervisor is no more."""
@@ -58,7 +58,7 @@ async def until_healthy(
         for words, left_s in told.news(process.uptime() - began):
             yield PhaseProgress("launch", words, left_s)
         if supervisor_ended:
-            raise failed_start(home, spec)
+            raise start_failure(home, spec)
         service = load(home, spec.name)
         if service and service.state and await engine_client.is_healthy(spec.url):
             told.remember(process.uptime() - began)
@@ -77,7 +77,7 @@ class StartReporter:
         self._log, self._read_bytes = folder_of(home, spec.name) / "engine.log", 0
         start_up = plan.speed.start_up if plan.speed else None
         self._planned = start_up.phases if start_up else ()
-        self._earlier = start_times.earlier(home, spec.name, spec.engine, self._version)
+        self._earlier = start_times.earlier_starts(home, spec.name, spec.engine, self._version)
         self._way = eta.StartTracker(spec.engine)
         self._said_s = 0.0
 
@@ -93,13 +93,13 @@ class StartReporter:
 
     def _words(self, now_s: float) -> tuple[str, float | None]:
         self._said_s = now_s
-        left = eta.left(self._way, self._planned, self._earlier, now_s)
-        words = eta.words(self._way, self._planned, self._earlier, now_s)
+        left = eta.time_left(self._way, self._planned, self._earlier, now_s)
+        words = eta.describe(self._way, self._planned, self._earlier, now_s)
         return words, left.expected if left else None
 
     def remember(self, now_s: float) -> None:
         seconds = self._way.seconds(now_s)
-        start_times.remember(
+        start_times.record_start(
             self._home, self._spec.name, start_times.StartTimes(self._spec.engine, self._version, seconds)
         )
 
@@ -116,7 +116,7 @@ def _news(log: Path, start: int) -> tuple[str, int]:
     return whole.decode(errors="replace"), start + len(whole)
 
 
-def failed_start(home: Home, spec: ServiceSpec) -> FiresteelError:
+def start_failure(home: Home, spec: ServiceSpec) -> FiresteelError:
     """Why it did not start: what its supervisor saw, and what its log means."""
     service = load(home, spec.name)
     lines = last_lines(service.log, MAX_LINES) if service and service.log.exists() else []

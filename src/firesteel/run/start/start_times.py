@@ -27,7 +27,7 @@ class StartTimes:
     """From the plan until it was proved, without what was fetched meanwhile."""
 
 
-def remember(home: Home, name: str, start: StartTimes) -> None:
+def record_start(home: Home, name: str, start: StartTimes) -> None:
     _write(home, name, [*_read(home, name), start][-_KEPT:])
 
 
@@ -35,7 +35,7 @@ def _write(home: Home, name: str, known: list[StartTimes]) -> None:
     write_text(home.root / "starts" / f"{name}.json", json.dumps([asdict(each) for each in known], indent=1))
 
 
-def earlier(home: Home, name: str, engine: EngineName, version: str | None) -> tuple[Seconds, ...]:
+def earlier_starts(home: Home, name: str, engine: EngineName, version: str | None) -> tuple[Seconds, ...]:
     """Of the same engine and release, the newest last."""
     return tuple(
         start.seconds
@@ -44,13 +44,13 @@ def earlier(home: Home, name: str, engine: EngineName, version: str | None) -> t
     )
 
 
-def proved(home: Home, name: str, proof_s: float, whole_s: float) -> None:
+def record_verified(home: Home, name: str, proof_s: float, whole_s: float) -> None:
     """The last start came to its end."""
     if known := _read(home, name):
         _write(home, name, [*known[:-1], replace(known[-1], proof_s=proof_s, whole_s=whole_s)])
 
 
-def last_proved(home: Home, name: str, engine: EngineName, version: str | None) -> StartTimes | None:
+def last_verified(home: Home, name: str, engine: EngineName, version: str | None) -> StartTimes | None:
     """Of the same engine and release, the newest of which the whole is known."""
     like = (each for each in _read(home, name) if (each.engine, each.version) == (engine, version))
     return next((each for each in reversed([*like]) if each.whole_s is not None), None)

@@ -48,7 +48,7 @@ WantedBy={target}
 """
 
 
-def need_systemd() -> None:
+def require_systemd() -> None:
     if sim_folder():
         raise HostNotReady("a pretend Spark does not boot", next="leave --boot out")
     if shutil.which("systemctl") is None:

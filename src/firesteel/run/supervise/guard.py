@@ -54,10 +54,10 @@ Seen with 2.5 GiB free (vllm 54200) and with 8.7 GiB in crumbs
 (https://github.com/MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks/issues/23). With plenty free it came in three
 of three good starts, and 55 times in three days of rest (https://github.com/vllm-project/vllm/issues/56824).
 All seen 2026-11-15."""
-CRUMBS_BYTES = GIB
+MIN_LARGE_BLOCKS_BYTES = GIB
 """Less than that in blocks of 2 MiB or more: what is free is in crumbs. Four nodes after such a wedge had
 nearly none (DeepSeek-v4.1-Flash-DGX-Sparks 23, above)."""
-MEMORY_SHARE = 0.5
+RETURNED_SHARE = 0.5
 """Of what an engine held, how much must be seen to come back: other processes move the same counter."""
 _LEFTOVER_BYTES = GIB
 """Swap, shared memory or huge pages beyond this are worth a word before a start."""
@@ -159,7 +159,7 @@ def _short_of_free(sample: MemorySample) -> str | None:
     line = min(DRIVER_FREE_BYTES, round(memory.total_bytes * DRIVER_FREE_SHARE))
     if memory.free_bytes < line:
         return f"only {show_bytes(memory.free_bytes)} are free"
-    if blocks is not None and blocks < CRUMBS_BYTES:
+    if blocks is not None and blocks < MIN_LARGE_BLOCKS_BYTES:
         return f"only {show_bytes(blocks)} are free in blocks of 2 MiB or more"
     return None
 
@@ -306,7 +306,7 @@ class StartDecision:
     warnings: tuple[str, ...] = ()
 
 
-def may_start(
+def decide_start(
     sample: MemorySample,
     need: LaunchMemory,
     others: Sequence[GpuProcess] | None = None,
@@ -354,7 +354,11 @@ def _memory_warnings(memory: Meminfo, need: LaunchMemory, blocks: int | None) ->
             f"only {show_bytes(memory.free_bytes)} are free, the rest of what is available is page cache: "
             "sync; echo 1 | sudo tee /proc/sys/vm/drop_caches"
         )
-    if need.is_unified and blocks is not None and blocks < min(CRUMBS_BYTES, memory.free_bytes // 2):
+    if (
+        need.is_unified
+        and blocks is not None
+        and blocks < min(MIN_LARGE_BLOCKS_BYTES, memory.free_bytes // 2)
+    ):
         found.append(
             f"memory is in crumbs, {show_bytes(blocks)} are free in blocks of 2 MiB or more: "
             "echo 1 | sudo tee /proc/sys/vm/compact_memory"
@@ -384,4 +388,4 @@ def memory_is_back(before: Meminfo, after: Meminfo, held_bytes: int) -> bool:
     """`before`: when the engine still held it. An engine that is gone may leave 30 GiB for a while, and the
     next start into that makes it worse (https://github.com/MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks/issues/193,
     2026-11-15)."""
-    return after.available_bytes >= before.available_bytes + held_bytes * MEMORY_SHARE
+    return after.available_bytes >= before.available_bytes + held_bytes * RETURNED_SHARE

@@ -17,12 +17,12 @@ from typing import Literal
 
 from firesteel.units import show_seconds
 
-EndKind = Literal["died", "stuck", "guard", "told"]
+ExitKind = Literal["died", "stuck", "guard", "told"]
 """died: by itself. stuck: ended by the hang watch. guard: by the memory guard. told: somebody asked."""
 
-WAITS_S = (10.0, 60.0, 300.0)
+PAUSES_S = (10.0, 60.0, 300.0)
 """Before the first, second and third start again; then it is given up. Long enough for memory to settle."""
-UNPROVEN_STARTS = 1
+UNVERIFIED_STARTS = 1
 """Of an engine that never got ready, so many more: it may have met memory that was not back yet."""
 GOOD_RUN_S = 1800.0
 """After half an hour of serving, earlier ends are forgotten: they had another cause."""
@@ -35,7 +35,7 @@ _FINAL_CODES = {
 
 @dataclass(frozen=True, slots=True)
 class EngineExit:
-    kind: EndKind
+    kind: ExitKind
     ran_s: float
     exit_code: int | None = None
     """As subprocess has it: negative for a signal."""
@@ -57,15 +57,15 @@ class GiveUp:
     reason: str
 
 
-def after(ends: Sequence[EngineExit]) -> RestartAfter | GiveUp:
+def decide(ends: Sequence[EngineExit]) -> RestartAfter | GiveUp:
     last = ends[-1]
     if reason := _final(last):
         return GiveUp(reason)
     recent = _since_good_run(ends)
-    allowed = len(WAITS_S) if any(end.was_ready for end in recent) else UNPROVEN_STARTS
+    allowed = len(PAUSES_S) if any(end.was_ready for end in recent) else UNVERIFIED_STARTS
     if len(recent) > allowed:
         return GiveUp(_too_often(recent))
-    return RestartAfter(WAITS_S[len(recent) - 1], len(recent), allowed)
+    return RestartAfter(PAUSES_S[len(recent) - 1], len(recent), allowed)
 
 
 def _final(end: EngineExit) -> str | None:

@@ -80,7 +80,7 @@ def supervise(folder: Path) -> int:
 class _Why:
     """Why the supervisor ends an engine that would go on."""
 
-    kind: restart.EndKind
+    kind: restart.ExitKind
     words: str
     is_urgent: bool = False
     is_fatal: bool = False
@@ -96,7 +96,7 @@ def _keep(folder: Path, spec: ServiceSpec) -> int:
             ends = (*ends, end)
             if not (end.was_ready or state.restarts):
                 return 0  # it never got ready: `up` tells why
-            choice = restart.after(ends)
+            choice = restart.decide(ends)
             if isinstance(choice, restart.GiveUp):
                 return _give_up(folder, state, end, choice)
             state = _pause(folder, spec, state, choice)

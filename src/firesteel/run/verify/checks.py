@@ -14,12 +14,12 @@ from typing import Literal
 
 from firesteel.edge.http.answer import Answer
 from firesteel.run.verify.expected import Size
-from firesteel.run.verify.garbage import Script, faults, quote
+from firesteel.run.verify.garbage import Script, find_faults, quote
 
 Level = Literal["gate", "note"]
 Cause = Literal["wrong", "refused", "silent"]
 """Why a check failed: the answer is wrong; the engine said no (HTTP 400, 500); or nobody answered at all."""
-LATE_CHARS = 200
+MIN_EQUAL_CHARS = 200
 _THINKING = re.compile(r"</?(?:think|thinking|thought|reasoning)>|<\|channel\|?>|\[/?THINK\]", re.IGNORECASE)
 _CALL_AS_TEXT = re.compile(
     r"<\|?tool_call|<function=|<\|python_start\|>|\[TOOL_CALLS\]|call:\w+\{"
@@ -43,7 +43,7 @@ class CheckResult:
         return not self.passed and self.level == "gate"
 
 
-def speaks(answers: Sequence[Answer], name: str = "speaks") -> CheckResult:
+def answered(answers: Sequence[Answer], name: str = "speaks") -> CheckResult:
     """It says something, ends properly, and the engine counted its tokens."""
     wrong = next((words for answer in answers if (words := _not_spoken(answer))), None)
     # A page of HTML with status 200 has no end either, and is no engine that fell silent.
@@ -64,7 +64,7 @@ def _not_spoken(answer: Answer) -> str | None:
     return None
 
 
-def is_text(
+def no_garbage(
     answers: Mapping[str, Answer],
     *,
     script: Script = "latin",
@@ -74,7 +74,7 @@ def is_text(
     """No loop, no leaked token, no broken bytes, no other script, no soup; thoughts are looked at too."""
     for asked, answer in answers.items():
         was_cut = answer.finish_reason == "length"
-        found = faults(answer.said, script=script, is_prose=is_prose, was_cut=was_cut)
+        found = find_faults(answer.said, script=script, is_prose=is_prose, was_cut=was_cut)
         if found:
             saw = "; ".join(f"{fault.kind}: {fault.saw}" for fault in found)
             return CheckResult(name, False, f"{asked}: {saw}")
@@ -97,18 +97,18 @@ def _shown(answer: Answer) -> str:
     return f"in its thoughts: {quote(answer.reasoning)}"
 
 
-def says(answer: Answer, *patterns: str) -> bool:
+def matches(answer: Answer, *patterns: str) -> bool:
     return any(re.search(pattern, _counted(answer), re.IGNORECASE) for pattern in patterns)
 
 
-def knows_sum(answer: Answer, size: Size) -> CheckResult:
+def arithmetic(answer: Answer, size: Size) -> CheckResult:
     level: Level = "note" if size == "tiny" else "gate"
-    return CheckResult("2+2", says(answer, r"\b(?:4|four)\b"), _shown(answer), level)
+    return CheckResult("2+2", matches(answer, r"\b(?:4|four)\b"), _shown(answer), level)
 
 
-def knows_facts(answers: Mapping[str, tuple[Answer, str]], size: Size) -> CheckResult:
+def facts(answers: Mapping[str, tuple[Answer, str]], size: Size) -> CheckResult:
     """What a child knows. One slip is a slip; an able model that misses more is broken."""
-    missed = {asked: answer for asked, (answer, known) in answers.items() if not says(answer, known)}
+    missed = {asked: answer for asked, (answer, known) in answers.items() if not matches(answer, known)}
     right = len(answers) - len(missed)
     level: Level = "gate" if size == "able" else "note"
     saw = f"{right} of {len(answers)} right"
@@ -117,30 +117,30 @@ def knows_facts(answers: Mapping[str, tuple[Answer, str]], size: Size) -> CheckR
     return CheckResult("facts", len(missed) <= (1 if len(answers) > 1 else 0), saw, level)
 
 
-def same_twice(first: Answer, second: Answer) -> CheckResult:
+def deterministic(first: Answer, second: Answer) -> CheckResult:
     """Equal, or equal for long: batching and speculation may tip a close call late in an answer, a broken
     kernel or cache differs at once."""
-    shared = shared_chars(first.said, second.said)
+    shared = common_prefix_chars(first.said, second.said)
     if first.said and first.said == second.said:
         return CheckResult("same twice", True, f"{first.completion_tokens} tokens at temperature 0, equal")
-    if shared >= LATE_CHARS:
+    if shared >= MIN_EQUAL_CHARS:
         return CheckResult("same twice", True, f"temperature 0, equal for {shared} characters, then not")
     return CheckResult(
         "same twice", False, f"temperature 0, differs at character {shared}: {quote(second.said)}"
     )
 
 
-def shared_chars(one: str, other: str) -> int:
+def common_prefix_chars(one: str, other: str) -> int:
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
-def stream_is_whole(streamed: Answer, plain: Answer, again: Answer | None) -> CheckResult:
+def stream_matches_plain(streamed: Answer, plain: Answer, again: Answer | None) -> CheckResult:
     """The same words as a stream and at once. `again` is a second stream, asked where they were not the same:
     without it, an engine that never says the same twice would look like one whose stream is torn."""
     name = "stream equals plain"
-    shared = shared_chars(streamed.said, plain.said)
-    if streamed.said == plain.said or shared >= LATE_CHARS:
+    shared = common_prefix_chars(streamed.said, plain.said)
+    if streamed.said == plain.said or shared >= MIN_EQUAL_CHARS:
         return CheckResult(name, True, f"equal for {shared} characters")
     if again is None or again.said != streamed.said:
         return CheckResult(name, True, "cannot be told: it does not say the same twice", "note")
@@ -148,7 +148,7 @@ def stream_is_whole(streamed: Answer, plain: Answer, again: Answer | None) -> Ch
     return CheckResult(name, False, f"differs at character {shared}: streamed {ours}, plain {theirs}")
 
 
-def keeps_stop(answer: Answer, stop: str) -> CheckResult:
+def stop_sequence(answer: Answer, stop: str) -> CheckResult:
     """`stop` was taken from the answer to the same question, so it would have come. Engines look for it in
     the content; in the thoughts before it the word may stand."""
     if stop in answer.text:
@@ -158,7 +158,7 @@ def keeps_stop(answer: Answer, stop: str) -> CheckResult:
     return CheckResult("stop", True, f"{quote(stop)} did not come this time", "note")
 
 
-def keeps_max_tokens(answer: Answer, limit: int) -> CheckResult:
+def max_tokens(answer: Answer, limit: int) -> CheckResult:
     count = answer.completion_tokens
     if count is None:
         return CheckResult("max_tokens", False, "the engine did not count its tokens (`usage`)")
@@ -174,7 +174,7 @@ def keeps_max_tokens(answer: Answer, limit: int) -> CheckResult:
     return CheckResult("max_tokens", ended, f"{count} tokens, finish_reason {answer.finish_reason}")
 
 
-def counts_tokens(answer: Answer, counted: int | None, max_tokens: int) -> CheckResult:
+def usage(answer: Answer, counted: int | None, max_tokens: int) -> CheckResult:
     """`usage` against the engine's own tokenizer; where it has none, against what tokens can hold."""
     said = answer.completion_tokens or 0
     if said > max_tokens:
@@ -188,7 +188,7 @@ def counts_tokens(answer: Answer, counted: int | None, max_tokens: int) -> Check
     return CheckResult("usage", least <= said <= most, saw, "note")
 
 
-def calls_tool(answer: Answer, size: Size) -> CheckResult:
+def tool_call(answer: Answer, size: Size) -> CheckResult:
     level: Level = "note" if size in ("tiny", "small") else "gate"
     if not answer.tool_calls:
         if _CALL_AS_TEXT.search(answer.said):
@@ -207,12 +207,12 @@ def calls_tool(answer: Answer, size: Size) -> CheckResult:
     return CheckResult("tool call", "paris" in str(given["city"]).lower(), saw, level)
 
 
-def splits_thoughts(answer: Answer, was_short: bool) -> CheckResult:
+def reasoning_split(answer: Answer, was_short: bool) -> CheckResult:
     """Thoughts apart from the answer, and an end to them. `was_short`: it was given few tokens."""
     name = "reasoning split"
     if mark := _THINKING.search(answer.text):
         return CheckResult(name, False, f"{quote(mark[0])} is in the answer: the parser does not take it out")
-    if found := faults(answer.reasoning, was_cut=True) if answer.reasoning else ():
+    if found := find_faults(answer.reasoning, was_cut=True) if answer.reasoning else ():
         return CheckResult(name, False, f"in its thoughts, {found[0].kind}: {found[0].saw}")
     if not answer.text.strip():
         level: Level = "note" if was_short else "gate"
@@ -223,21 +223,21 @@ def splits_thoughts(answer: Answer, was_short: bool) -> CheckResult:
     return CheckResult(name, True, f"thoughts {quote(answer.reasoning, 30)}, answer {quote(answer.text, 30)}")
 
 
-def finds_needle(answer: Answer, needle: str, size: Size) -> CheckResult:
+def long_prompt(answer: Answer, needle: str, size: Size) -> CheckResult:
     """A long prompt takes other kernels than a short one; an able model reads one fact out of it."""
     level: Level = "gate" if size == "able" else "note"
     found = needle.lower() in _counted(answer).lower()
     tokens = f"{answer.prompt_tokens:,}" if answer.prompt_tokens else "an unknown number of"
     saw = f"in {tokens} tokens: {_shown(answer)}"
-    if not found and faults(answer.said, was_cut=answer.finish_reason == "length"):
+    if not found and find_faults(answer.said, was_cut=answer.finish_reason == "length"):
         return CheckResult("long prompt", False, f"garbage after a long prompt, {saw}")
     return CheckResult("long prompt", found, saw, level)
 
 
-def takes_settings(answer: Answer, settings: Mapping[str, object]) -> CheckResult:
+def request_settings(answer: Answer, settings: Mapping[str, object]) -> CheckResult:
     """The recipe's own request settings: the server takes them, and the answer is text."""
     shown = json.dumps(settings, ensure_ascii=False)
-    found = faults(answer.said, is_prose=True, was_cut=answer.finish_reason == "length")
+    found = find_faults(answer.said, is_prose=True, was_cut=answer.finish_reason == "length")
     if found:
         return CheckResult("recipe's settings", False, f"with {shown}, {found[0].kind}: {found[0].saw}")
     return CheckResult("recipe's settings", True, shown)

@@ -16,16 +16,16 @@ from firesteel.planner import Band
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import Expected
 
-ACCEPT_FLOOR = 0.05
+MIN_ACCEPTANCE = 0.05
 """A drafter that fits its model is right more often than that on any text: 0.24 to 0.40 with thinking off and
 on, 0.7 on code. One whose experts were left out of a quantization comes near zero while answers stay clean
 (https://github.com/jschmied/dgx-spark-setup-guide, seen 2026-11-15)."""
 MIN_DRAFTED = 50
-ABSURD = 5
+MAX_SLOWDOWN = 5
 """So many times below the least that was planned is another path, not a slow day."""
 
 
-def kernel_path(expect: Expected, log: str) -> list[CheckResult]:
+def kernels(expect: Expected, log: str) -> list[CheckResult]:
     """The kernels that the log names, against the flags that asked for them. Hybrids name several: one of
     them must be the one."""
     if expect.engine is None:
@@ -48,7 +48,7 @@ def kernel_path(expect: Expected, log: str) -> list[CheckResult]:
     return checks
 
 
-def late_kernels(before: str, after: str) -> CheckResult | None:
+def late_compilations(before: str, after: str) -> CheckResult | None:
     """Kernels compiled after warming: the warm-up missed a shape."""
     late = introspection.late_compilations(after) - introspection.late_compilations(before)
     if late <= 0:
@@ -76,7 +76,7 @@ def speculation(
         saw += f", {found.tokens_per_step:.2f} tokens a step"
     if found.drafted < MIN_DRAFTED:
         return CheckResult("speculation", True, f"{saw}; too few to tell", "note")
-    return CheckResult("speculation", found.rate >= ACCEPT_FLOOR, saw)
+    return CheckResult("speculation", found.rate >= MIN_ACCEPTANCE, saw)
 
 
 def _drafted(
@@ -92,7 +92,7 @@ def _drafted(
     return DraftCounters(0, sum(drafted or 0 for drafted, _ in told), sum(taken or 0 for _, taken in told))
 
 
-def pays(expect: Expected, measured: float | None) -> CheckResult | None:
+def speculation_speedup(expect: Expected, measured: float | None) -> CheckResult | None:
     """Drafting that comes out slower than the plan without it."""
     plain = expect.decode_tokens_per_s
     if expect.drafts is None or plain is None or measured is None or measured >= plain.expected:
@@ -101,7 +101,7 @@ def pays(expect: Expected, measured: float | None) -> CheckResult | None:
     return CheckResult("speculation pays", False, f"{saw}; try it without", "note")
 
 
-def cache(
+def kv_cache(
     expect: Expected, samples: tuple[PrometheusSample, ...], log_tokens: int | None
 ) -> CheckResult | None:
     """The engine's own figure, which wins over the plan's."""
@@ -120,19 +120,19 @@ def cache(
 
 def speed(expect: Expected, answers: Iterable[Answer]) -> CheckResult | None:
     """The fastest answer: whatever else the host does only slows one."""
-    measured = fastest(answers)
+    measured = fastest_decode(answers)
     band = _planned_speed(expect)
     if measured is None:
         return None
     if band is None:
         return CheckResult("speed", True, f"{measured:.1f} tok/s, nothing planned", "note")
     saw = f"{measured:.1f} tok/s, planned {band.low:.1f} to {band.high:.1f}"
-    if measured < band.low / ABSURD:
+    if measured < band.low / MAX_SLOWDOWN:
         return CheckResult("speed", False, saw, "note" if expect.is_cpu else "gate")
     return CheckResult("speed", band.low <= measured <= band.high, saw, "note")
 
 
-def fastest(answers: Iterable[Answer]) -> float | None:
+def fastest_decode(answers: Iterable[Answer]) -> float | None:
     return max((rate for each in answers if (rate := each.decode_tokens_per_s)), default=None)
 
 
@@ -140,7 +140,7 @@ def _planned_speed(expect: Expected) -> Band | None:
     return expect.drafted_tokens_per_s or expect.decode_tokens_per_s
 
 
-def corrupted(
+def nan_logits(
     before: tuple[PrometheusSample, ...], after: tuple[PrometheusSample, ...]
 ) -> CheckResult | None:
     """vLLM counts requests whose logits held NaN, where VLLM_COMPUTE_NANS_IN_LOGITS is set."""

@@ -24,7 +24,7 @@ from firesteel.planner import Band, Plan
 from firesteel.rules import Proposal
 
 Size = Literal["unknown", "tiny", "small", "able"]
-TINY, ABLE = 1_000_000_000, 4_000_000_000
+TINY_BELOW, ABLE_FROM = 1_000_000_000, 4_000_000_000
 """Below the first a model may miss any fact; from the second on it may miss none that a child knows."""
 _SAMPLING = frozenset(
     {
@@ -73,7 +73,7 @@ class Expected:
     def size(self) -> Size:
         if self.parameters is None:
             return "unknown"
-        return "tiny" if self.parameters < TINY else "small" if self.parameters < ABLE else "able"
+        return "tiny" if self.parameters < TINY_BELOW else "small" if self.parameters < ABLE_FROM else "able"
 
 
 def expected(proposal: Proposal) -> Expected:
@@ -128,10 +128,10 @@ def read_expected(plain: Mapping[str, object]) -> Expected:
 
 def _parameters(proposal: Proposal) -> int | None:
     known = proposal.model.parameters if proposal.model else None
-    return known or about_parameters(proposal.plan.weights)
+    return known or estimate_parameters(proposal.plan.weights)
 
 
-def about_parameters(weights: Weights) -> int | None:
+def estimate_parameters(weights: Weights) -> int | None:
     """From their bytes and formats, to a tenth or so: enough to tell small from large."""
     bits = [
         (size * 8, next((each for pattern, each in _BITS if re.search(pattern, form.lower())), 8.0))

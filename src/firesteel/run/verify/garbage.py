@@ -30,27 +30,27 @@ MAX_CHARS = 20_000
 """Enough of any answer to judge it; the end is what is looked at, where loops are."""
 LOOP_REPEATS = 4
 LOOP_MIN_CHARS = 24
-SIGN_SHARE = 0.5
+MAX_CHARACTER_SHARE = 0.5
 """Of all signs but spaces, that one sign may be. `e` is an eighth of English; a ruled table comes to 0.4."""
-WORD_SHARE = 0.35
+MAX_WORD_SHARE = 0.35
 """Of all words, that one word may be."""
-LINE_SHARE = 0.6
+MAX_REPEATED_LINE_SHARE = 0.6
 """Of all lines, that lines seen before may be."""
-PACKED_SHARE = 0.15
+MIN_COMPRESSED_SHARE = 0.15
 """Zlib packs an English answer to about 0.5, a table or a list to 0.3, and a loop to less than this."""
-FOREIGN_SHARE = 0.15
+MAX_FOREIGN_SHARE = 0.15
 """Of all letters, that another script's may be: a Greek letter in a formula, a name in its own spelling."""
 MAX_SCRIPTS = 3
 """Scripts with two letters or more in one answer. An answer about alphabets is asked for as `any`."""
-COMMON_SHARE = 0.2
+MIN_COMMON_SHARE = 0.2
 """Of the words of English prose, that are among its commonest: 0.4 to 0.6 in good answers."""
-LETTER_SHARE = 0.7
+MIN_LETTER_SHARE = 0.7
 """Of the signs of prose but spaces, that are letters: 0.9 and more in good answers."""
-ODD_SHARE = 0.1
+MAX_ODD_SHARE = 0.1
 """Of the words of prose, that no English word looks like."""
-GLUED_SHARE = 0.1
+MAX_GLUED_SHARE = 0.1
 """Of the words of prose, that a stop or a comma glues to the next without a space."""
-BLANK_LINES = 8
+MAX_BLANK_LINES = 8
 """In a row; prose and code have three at most."""
 
 _LEAKED = re.compile(
@@ -74,7 +74,7 @@ _ODD = re.compile(
 )
 _GLUED = re.compile(r"[a-z][.,;:!?\"“”()]+[a-zA-Z]")
 _AGAIN = re.compile(r"([^\W\d_]{2,8}?)\1{5,}")
-_BLANKS = re.compile(rf"(?:\n[ \t]*){{{BLANK_LINES + 1}}}")
+_BLANKS = re.compile(rf"(?:\n[ \t]*){{{MAX_BLANK_LINES + 1}}}")
 _RULE = re.compile(r"[\s|:=_*#~+.-]{3,}")
 """A line drawn under a title or between the rows of a table."""
 _BONES = frozenset(("the", "a", "an", "of", "to", "is"))
@@ -95,7 +95,7 @@ class TextFault:
     saw: str
 
 
-def faults(
+def find_faults(
     text: str, *, script: Script = "latin", is_prose: bool = False, was_cut: bool = False
 ) -> tuple[TextFault, ...]:
     """What is wrong with a text, or nothing.
@@ -130,17 +130,17 @@ def _special(text: str) -> TextFault | None:
 
 
 def _loop(text: str) -> TextFault | None:
-    unit = loop_in(text)
+    unit = find_loop(text)
     if unit is not None:
         return TextFault("loop", f"repeats {quote(unit)} to the end")
     if again := _AGAIN.search(text):
         return TextFault("loop", f"repeats {quote(again[1])} {len(again[0]) // len(again[1])} times")
     if _BLANKS.search(text):
-        return TextFault("loop", f"more than {BLANK_LINES} empty lines in a row")
+        return TextFault("loop", f"more than {MAX_BLANK_LINES} empty lines in a row")
     return _one_sign(text) or _one_word(text) or _same_lines(text) or _packed(text)
 
 
-def loop_in(text: str) -> str | None:
+def find_loop(text: str) -> str | None:
     """The unit that the end of the text repeats at least four times, or None.
 
     Short units need more repeats, so that "..." or "====" at the end of a list is no alarm. Numbers
@@ -163,7 +163,7 @@ def _one_sign(text: str) -> TextFault | None:
     if not signs:
         return None
     sign, times = signs.most_common(1)[0]
-    if signs.total() >= LOOP_MIN_CHARS and times > SIGN_SHARE * signs.total():
+    if signs.total() >= LOOP_MIN_CHARS and times > MAX_CHARACTER_SHARE * signs.total():
         return TextFault("loop", f"{times} of its {signs.total()} signs are {quote(sign)}")
     return None
 
@@ -173,7 +173,7 @@ def _one_word(text: str) -> TextFault | None:
     if words.total() < 20:
         return None
     word, times = words.most_common(1)[0]
-    if times > WORD_SHARE * words.total():
+    if times > MAX_WORD_SHARE * words.total():
         return TextFault("loop", f"{times} of its {words.total()} words are {quote(word)}")
     return None
 
@@ -181,7 +181,7 @@ def _one_word(text: str) -> TextFault | None:
 def _same_lines(text: str) -> TextFault | None:
     lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
     again = len(lines) - len(set(lines))
-    if len(lines) >= 10 and again > LINE_SHARE * len(lines):
+    if len(lines) >= 10 and again > MAX_REPEATED_LINE_SHARE * len(lines):
         return TextFault("loop", f"{again} of its {len(lines)} lines were there before")
     return None
 
@@ -192,7 +192,9 @@ def _packed(text: str) -> TextFault | None:
         return None
     share = len(zlib.compress(data, 9)) / len(data)
     return (
-        TextFault("loop", f"it says so little that it packs to {share:.0%}") if share < PACKED_SHARE else None
+        TextFault("loop", f"it says so little that it packs to {share:.0%}")
+        if share < MIN_COMPRESSED_SHARE
+        else None
     )
 
 
@@ -208,7 +210,7 @@ def _script(text: str, asked: Script) -> TextFault | None:
     if len(several) > MAX_SCRIPTS:
         return TextFault("script", f"letters of {len(several)} scripts: {', '.join(sorted(several))}")
     name, count = max(foreign.items(), key=lambda item: item[1], default=("", 0))
-    if count > FOREIGN_SHARE * total and total >= 10:
+    if count > MAX_FOREIGN_SHARE * total and total >= 10:
         return TextFault("script", f"{count} of its {total} letters are {name}, asked in {asked}")
     return None
 
@@ -223,20 +225,20 @@ def _soup(text: str) -> TextFault | None:
     words = _WORD.findall(text)
     signs = [sign for sign in text if not sign.isspace()]
     letters = sum(sign.isalpha() for sign in signs)
-    if len(signs) >= LOOP_MIN_CHARS and letters < LETTER_SHARE * len(signs):
+    if len(signs) >= LOOP_MIN_CHARS and letters < MIN_LETTER_SHARE * len(signs):
         return TextFault("soup", f"{letters} of its {len(signs)} signs are letters: {quote(text)}")
     if len(words) < 12:
         return None
     common = sum(word.lower() in _COMMON for word in words)
-    if common < COMMON_SHARE * len(words):
+    if common < MIN_COMMON_SHARE * len(words):
         return TextFault("soup", f"{common} of its {len(words)} words are common English ones: {quote(text)}")
     if len(words) >= 30 and sum(word.lower() in _BONES for word in words) < 3:
         return TextFault("soup", f"no sentence: {quote(text)}")
     glued = _GLUED.findall(text)
-    if len(glued) > max(2, GLUED_SHARE * len(words)):
+    if len(glued) > max(2, MAX_GLUED_SHARE * len(words)):
         return TextFault("soup", f"words run together: {quote(text)}")
     odd = [word for word in words if len(word) > 24 or _ODD.search(word)]
-    if len(odd) > max(2, ODD_SHARE * len(words)):
+    if len(odd) > max(2, MAX_ODD_SHARE * len(words)):
         return TextFault("soup", f"no English words: {quote(' '.join(odd))}")
     return None
 

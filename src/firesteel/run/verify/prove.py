@@ -26,7 +26,7 @@ from firesteel.run.service import MAX_TAIL_BYTES, Service, ServiceSpec, folder_o
 from firesteel.run.start.listen import key_in
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import expected, write_expected
-from firesteel.run.verify.verify import Proof, verify
+from firesteel.run.verify.verify import Verification, verify
 from firesteel.run.verify.warm_up import warm
 
 
@@ -38,11 +38,11 @@ async def prove(proposal: Proposal, home: Home, spec: ServiceSpec, start_s: floa
     await _need_key(spec)
     async for event in warm(spec, promised, key=key):
         yield event
-    proof = Proof(())
+    proof = Verification(())
     async for each in verify(spec.url, spec.model, promised, key=key, read_log=lambda: _log(folder)):
         if isinstance(each, str):
             yield PhaseProgress("verify", each)
-        elif isinstance(each, Proof):
+        elif isinstance(each, Verification):
             proof = each
     service = load(home, spec.name)
     if service is None or service.phase in ("stopping", "dead"):
@@ -75,14 +75,14 @@ def _log(folder: Path) -> str:
     return "\n".join(last_lines(folder / "engine.log", MAX_TAIL_BYTES))
 
 
-def _need_good(spec: ServiceSpec, proof: Proof) -> None:
+def _need_good(spec: ServiceSpec, proof: Verification) -> None:
     if not proof.is_good:
         raise FiresteelError(
             f"{spec.name} came up, {_trouble(proof)}; it was stopped", next=f"firesteel logs {spec.name}"
         )
 
 
-def _trouble(proof: Proof) -> str:
+def _trouble(proof: Verification) -> str:
     if proof.is_unanswered:
         last = proof.failed[-1]
         how = last.saw.removeprefix("the engine stopped answering: ")
@@ -98,7 +98,7 @@ def _came_to(checks: tuple[CheckResult, ...]) -> str:
     return f"{good}; not, and worth a look: {missed}" if missed else good
 
 
-def _report(proposal: Proposal, service: Service, proof: Proof, start_s: float) -> Report:
+def _report(proposal: Proposal, service: Service, proof: Verification, start_s: float) -> Report:
     launch, spec = proposal.plan.launch, service.spec
     taken = engines.reported_memory(launch.engine, _log(service.folder))
     engine = service.state.engine if service.state else None

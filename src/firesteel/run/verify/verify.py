@@ -67,7 +67,7 @@ class VerifyBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class Verification:
     checks: tuple[CheckResult, ...]
     texts: tuple[Answer, ...] = ()
     """Streamed answers of some length: the first speed measurements."""
@@ -113,7 +113,7 @@ class _Talk:
     def rate(self) -> float:
         """Tokens a second that it decodes, as far as is known by now."""
         planned = self.expect.decode_tokens_per_s
-        return engine_checks.fastest(self.answers) or (planned.low if planned else 30.0)
+        return engine_checks.fastest_decode(self.answers) or (planned.low if planned else 30.0)
 
     @property
     def thinks(self) -> bool:
@@ -162,7 +162,7 @@ async def verify(
     key: str | None = None,
     read_log: Callable[[], str] | None = None,
     budget: VerifyBudget | None = None,
-) -> AsyncIterator[str | CheckResult | Proof]:
+) -> AsyncIterator[str | CheckResult | Verification]:
     """`read_log`: the engine's log so far, where it is at hand."""
     budget, expect = budget or VerifyBudget(), expect or Expected()
     talk = _Talk(
@@ -174,7 +174,7 @@ async def verify(
         if isinstance(each, CheckResult):
             checks.append(each)
         yield each
-    yield Proof(tuple(checks), tuple(talk.texts))
+    yield Verification(tuple(checks), tuple(talk.texts))
 
 
 async def _walk(talk: _Talk, steps: list[_Step]) -> AsyncIterator[str | CheckResult]:
@@ -231,9 +231,9 @@ async def _sum(talk: _Talk) -> list[CheckResult]:
     talk.metrics = await _metrics(talk)
     talk.log = talk.read_log() if talk.read_log else ""
     answer = await talk.ask(SUM_PROMPT, 256 if talk.expect.reasoning_parser else 64)
-    found = [checks.speaks([answer])]
+    found = [checks.answered([answer])]
     if found[0].passed:
-        found.append(checks.knows_sum(answer, talk.expect.size))
+        found.append(checks.arithmetic(answer, talk.expect.size))
     return found
 
 
@@ -243,16 +243,17 @@ async def _text(talk: _Talk) -> list[CheckResult]:
     streamed = await talk.ask(TEXT_PROMPT, tokens)
     plain = await talk.ask_whole(TEXT_PROMPT, tokens)
     differ = (
-        checks.shared_chars(streamed.said, plain.said) < checks.LATE_CHARS and streamed.said != plain.said
+        checks.common_prefix_chars(streamed.said, plain.said) < checks.MIN_EQUAL_CHARS
+        and streamed.said != plain.said
     )
     again = await talk.ask(TEXT_PROMPT, tokens) if differ else None
     talk.texts += [streamed, *([again] if again else [])]
-    spoken = checks.speaks([streamed, plain, *talk.texts[1:]], "speaks at length")
+    spoken = checks.answered([streamed, plain, *talk.texts[1:]], "speaks at length")
     return [
         *([] if spoken.passed else [spoken]),
-        checks.is_text({TEXT_PROMPT: streamed, f"{TEXT_PROMPT} (plain)": plain}, is_prose=True),
-        checks.same_twice(streamed, again or plain),
-        checks.stream_is_whole(streamed, plain, again),
+        checks.no_garbage({TEXT_PROMPT: streamed, f"{TEXT_PROMPT} (plain)": plain}, is_prose=True),
+        checks.deterministic(streamed, again or plain),
+        checks.stream_matches_plain(streamed, plain, again),
     ]
 
 
@@ -265,7 +266,7 @@ async def _stop(talk: _Talk) -> list[CheckResult]:
     if stop is None:
         return [CheckResult("stop", True, "the answer has no word to stop at", "note")]
     answer = await talk.ask(TEXT_PROMPT, talk.text_tokens, {"stop": [stop]})
-    return [checks.keeps_stop(answer, stop)]
+    return [checks.stop_sequence(answer, stop)]
 
 
 def stop_word(text: str) -> str | None:
@@ -277,43 +278,43 @@ def stop_word(text: str) -> str | None:
 
 
 async def _few(talk: _Talk) -> list[CheckResult]:
-    return [checks.keeps_max_tokens(await talk.ask(TEXT_PROMPT, _FEW), _FEW)]
+    return [checks.max_tokens(await talk.ask(TEXT_PROMPT, _FEW), _FEW)]
 
 
 async def _usage(talk: _Talk) -> list[CheckResult]:
     answer = talk.texts[0]
     counted = await engine_client.count_tokens(talk.url, talk.model, answer.said, key=talk.key)
-    return [checks.counts_tokens(answer, counted, talk.text_tokens)]
+    return [checks.usage(answer, counted, talk.text_tokens)]
 
 
 async def _facts(talk: _Talk) -> list[CheckResult]:
     tokens = 160 if talk.thinks else 24
     answers = {asked: (await talk.ask(asked, tokens), known) for asked, known in FACTS.items()}
     plain = {asked: answer for asked, (answer, _) in answers.items()}
-    found = [checks.knows_facts(answers, talk.expect.size)]
-    garbage = checks.is_text(plain, name="facts are text")
+    found = [checks.facts(answers, talk.expect.size)]
+    garbage = checks.no_garbage(plain, name="facts are text")
     return found if garbage.passed else [*found, garbage]
 
 
 async def _think(talk: _Talk) -> list[CheckResult]:
     tokens = min(_MANY_THOUGHTS, max(384, round(40 * talk.rate)))
     answer = await talk.ask(THINK_PROMPT, tokens, dict(talk.expect.thinking_request))
-    found = [checks.splits_thoughts(answer, tokens < _MANY_THOUGHTS)]
+    found = [checks.reasoning_split(answer, tokens < _MANY_THOUGHTS)]
     if answer.text.strip():
-        found.append(checks.knows_facts({THINK_PROMPT: (answer, FACTS[THINK_PROMPT])}, talk.expect.size))
+        found.append(checks.facts({THINK_PROMPT: (answer, FACTS[THINK_PROMPT])}, talk.expect.size))
     return found
 
 
 async def _tool(talk: _Talk) -> list[CheckResult]:
     extra = {**talk.expect.tool_requests, "tools": [WEATHER_TOOL], "tool_choice": "auto"}
     answer = await talk.ask(TOOL_PROMPT, 512 if talk.thinks else 128, extra)
-    return [checks.calls_tool(answer, talk.expect.size)]
+    return [checks.tool_call(answer, talk.expect.size)]
 
 
 async def _settings(talk: _Talk) -> list[CheckResult]:
     settings = dict(talk.expect.requests)
     answer = await talk.ask(TEXT_PROMPT, talk.text_tokens, settings)
-    return [checks.takes_settings(answer, settings)]
+    return [checks.request_settings(answer, settings)]
 
 
 async def _needle(talk: _Talk) -> list[CheckResult]:
@@ -322,18 +323,18 @@ async def _needle(talk: _Talk) -> list[CheckResult]:
     planned = talk.expect.prefill_tokens_per_s
     limit_s = min(limits.prompt_s, 30.0 if planned else 10.0, max(0.0, talk.left_s - 5))
     context = talk.expect.context or 4 * warm_up.MIDDLE
-    large = warm_up.sizes(context)[-1]
+    large = warm_up.prompt_sizes(context)[-1]
     first = min(large, warm_up.MIDDLE)
     if talk.expect.is_cpu:
-        first = max(128, warm_up.affordable(first, talk.prefill_rate, limit_s))
+        first = max(128, warm_up.tokens_within(first, talk.prefill_rate, limit_s))
     if planned and planned.low * limit_s >= large:
         first = large
     answer, needle = await _hide(talk, first)
     rate = (answer.prompt_tokens or first) / max(answer.first_token_s, 1e-3)
-    more = warm_up.affordable(large, rate, limit_s)
+    more = warm_up.tokens_within(large, rate, limit_s)
     if more >= 2 * first:
         answer, needle = await _hide(talk, more)
-    return [checks.finds_needle(answer, needle, talk.expect.size)]
+    return [checks.long_prompt(answer, needle, talk.expect.size)]
 
 
 async def _hide(talk: _Talk, tokens: int) -> tuple[Answer, str]:
@@ -357,14 +358,14 @@ async def _engine(talk: _Talk) -> list[CheckResult]:
     expect, engine = talk.expect, talk.expect.engine
     told = engines.reported_memory(engine, log).kv_tokens if engine and log else None
     found = [
-        engine_checks.cache(expect, now, told),
+        engine_checks.kv_cache(expect, now, told),
         engine_checks.speculation(expect, talk.metrics, now, talk.answers),
-        engine_checks.pays(expect, engine_checks.fastest(talk.texts)),
-        engine_checks.corrupted(talk.metrics, now),
-        engine_checks.late_kernels(talk.log, log),
+        engine_checks.speculation_speedup(expect, engine_checks.fastest_decode(talk.texts)),
+        engine_checks.nan_logits(talk.metrics, now),
+        engine_checks.late_compilations(talk.log, log),
         engine_checks.speed(expect, talk.texts),
     ]
-    path = engine_checks.kernel_path(expect, log) if log else []
+    path = engine_checks.kernels(expect, log) if log else []
     return [*path, *(check for check in found if check)]
 
 

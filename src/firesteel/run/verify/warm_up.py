@@ -24,8 +24,8 @@ from firesteel.units import show_seconds
 SMALL, MIDDLE, LARGE = 32, 512, 26_000
 """Tokens. Seen 2026-11-15: warming with about 26,000 real tokens cured a stall and garbage at 20,000
 (https://github.com/jschmied/dgx-spark-setup-guide)."""
-ROUNDS = 4
-SAME, SLACK_S = 1.3, 0.1
+MAX_ROUNDS = 4
+SETTLED_RATIO, SETTLED_SLACK_S = 1.3, 0.1
 """No faster than this: the one before had no cost of its own."""
 _PATIENCE = 3
 """So many times longer than it should a prompt may be read before it is given up."""
@@ -46,7 +46,7 @@ class WarmUpLimits:
 
     prompt_s: float
     total_s: float
-    rounds: int = ROUNDS
+    rounds: int = MAX_ROUNDS
     compile_s: float = 180
     """What the first prompt of a size may take beyond its reading; silence for longer is a hang."""
 
@@ -60,20 +60,20 @@ class WarmUpLimits:
         return self.compile_s + _PATIENCE * reading_s
 
 
-def sizes(context: int | None) -> tuple[int, ...]:
+def prompt_sizes(context: int | None) -> tuple[int, ...]:
     """Tokens of prompt to send: three quarters of the context at most, so that an answer has room."""
     largest = min(LARGE, (context or 4 * MIDDLE) * 3 // 4)
     return (*(size for size in (SMALL, MIDDLE) if size * 2 <= largest), largest)
 
 
-def affordable(tokens: int, tokens_per_s: float | None, limit_s: float) -> int:
+def tokens_within(tokens: int, tokens_per_s: float | None, limit_s: float) -> int:
     """As many of the tokens as the limit allows, at that speed; all of them where no speed is known."""
     return tokens if tokens_per_s is None else min(tokens, int(tokens_per_s * limit_s))
 
 
 def has_settled(ttfts_s: list[float]) -> bool:
     """The last request was no faster than the one before, so that one had no first-time cost."""
-    return len(ttfts_s) > 1 and ttfts_s[-2] <= ttfts_s[-1] * SAME + SLACK_S
+    return len(ttfts_s) > 1 and ttfts_s[-2] <= ttfts_s[-1] * SETTLED_RATIO + SETTLED_SLACK_S
 
 
 async def warm(
@@ -89,8 +89,8 @@ async def warm(
     sender.tokens_per_word = await _tokens_per_word(server, key)
     rate = expect.prefill_tokens_per_s.low if expect.prefill_tokens_per_s else None
     done: list[str] = []
-    for wanted in sizes(expect.context):
-        tokens = affordable(wanted, rate, limits.prompt_s) if wanted > SMALL else wanted
+    for wanted in prompt_sizes(expect.context):
+        tokens = tokens_within(wanted, rate, limits.prompt_s) if wanted > SMALL else wanted
         if sender.largest and tokens < 1.2 * sender.largest:
             yield PhaseProgress("warm", _skipped(wanted, rate, limits))
             continue
