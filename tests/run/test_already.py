@@ -70,4 +70,4 @@ async def test_what_does_not_fit_names_what_runs(too_large: Proposal, tmp_path: 
                 pass
     finally:
         process.send(supervisor, signal.SIGTERM)
-    assert refused.value.next == "firesteel down smollm2, then the same again"
+    assert refused.value.next == "firesteel down smollm2, then repeat the command"

@@ -55,5 +55,5 @@ def test_up_enables_it_and_down_takes_it_back(
     unit = tmp_path / "units" / "firesteel-smollm2.service"
     assert f"firesteel up smollm2 --port {free_port} --boot" in unit.read_text()
     down = run_firesteel(engine_home.root, "down", env=env)
-    assert down.code == 0 and "no longer starts with the machine" in down.err
+    assert down.code == 0 and "no longer starts when the machine boots" in down.err
     assert "disable firesteel-smollm2.service" in record.read_text() and not unit.exists()

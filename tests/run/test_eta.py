@@ -28,7 +28,7 @@ PLANNED = tuple(
 SHARDS = StartProgress("weights", "loading weights", 9, 20, "shards")
 WEIGHTS = StartProgress("weights", "loading weights")
 COMPILE = StartProgress("compile", "compiling")
-AT_WEIGHTS = StartTracker("vllm").met(WEIGHTS, 30)
+AT_WEIGHTS = StartTracker("vllm").advance(WEIGHTS, 30)
 
 
 @pytest.mark.parametrize(
@@ -37,15 +37,15 @@ AT_WEIGHTS = StartTracker("vllm").met(WEIGHTS, 30)
         (StartTracker("vllm"), 0, 240),
         (StartTracker("vllm"), 10, 230),
         (AT_WEIGHTS, 30, 210),
-        (AT_WEIGHTS.met(SHARDS, 40), 120, 110 + 90),  # 9 of 20 took 90 s, so 11 take 110
-        (AT_WEIGHTS.met(COMPILE, 150), 160, 50 + 30),
-        (AT_WEIGHTS.met(COMPILE, 150), 250, 0 + 30),
+        (AT_WEIGHTS.advance(SHARDS, 40), 120, 110 + 90),  # 9 of 20 took 90 s, so 11 take 110
+        (AT_WEIGHTS.advance(COMPILE, 150), 160, 50 + 30),
+        (AT_WEIGHTS.advance(COMPILE, 150), 250, 0 + 30),
         (
-            StartTracker("vllm").met(StartProgress("kv", "setting up"), 200),
+            StartTracker("vllm").advance(StartProgress("kv", "setting up"), 200),
             201,
             30,
         ),  # nobody planned it: no time to speak of
-        (StartTracker("vllm").met(StartProgress("listening", "listening"), 240), 240, 0),
+        (StartTracker("vllm").advance(StartProgress("listening", "listening"), 240), 240, 0),
     ],
 )
 def test_what_is_left(way: StartTracker, now_s: float, expected: float) -> None:
@@ -56,13 +56,13 @@ def test_what_is_left(way: StartTracker, now_s: float, expected: float) -> None:
 
 
 def test_a_late_stage_promises_nothing() -> None:
-    late = AT_WEIGHTS.met(COMPILE, 150)
+    late = AT_WEIGHTS.advance(COMPILE, 150)
     assert time_left(late, PLANNED, (), 150 + 301) is None
     assert describe(late, PLANNED, (), 150 + 301) == "compiling, longer than planned: 5 min so far"
 
 
 def test_a_late_stage_that_counts_does() -> None:
-    late = AT_WEIGHTS.met(SHARDS, 40)
+    late = AT_WEIGHTS.advance(SHARDS, 40)
     assert describe(late, PLANNED, (), 30 + 900) == "loading weights, 9 of 20 shards, about 20 min left"
 
 
@@ -70,10 +70,10 @@ def test_a_late_stage_that_counts_does() -> None:
     ("way", "now_s", "says"),
     [
         (StartTracker("vllm"), 0, "starting, about 4 min left"),
-        (AT_WEIGHTS.met(SHARDS, 40), 60, "loading weights, 9 of 20 shards, about 2 min left"),
-        (StartTracker("vllm").met(StartProgress("listening", "listening"), 9), 9, "listening"),
+        (AT_WEIGHTS.advance(SHARDS, 40), 60, "loading weights, 9 of 20 shards, about 2 min left"),
+        (StartTracker("vllm").advance(StartProgress("listening", "listening"), 9), 9, "listening"),
         (
-            StartTracker("vllm").met(StartProgress("download", "downloading", 45, 100), 9),
+            StartTracker("vllm").advance(StartProgress("download", "downloading", 45, 100), 9),
             20,
             "downloading, 45 %, about 4 min left",
         ),
@@ -108,8 +108,8 @@ def test_what_a_first_start_left_behind_is_not_waited_for_again() -> None:
 
 
 def test_the_way_goes_forward_only() -> None:
-    graphs = AT_WEIGHTS.met(StartProgress("graphs", "capturing CUDA graphs"), 100)
-    assert graphs.met(WEIGHTS, 110) == graphs
+    graphs = AT_WEIGHTS.advance(StartProgress("graphs", "capturing CUDA graphs"), 100)
+    assert graphs.advance(WEIGHTS, 110) == graphs
     assert graphs.seconds(130) == {"process": 30, "weights": 70, "graphs": 30}
     assert sum(graphs.seconds(130).values()) == 130
 
@@ -122,7 +122,7 @@ def test_never_negative(met: list[tuple[StartProgress, float]], later_s: float) 
     way, now_s = StartTracker("vllm"), 0.0
     for mark, after_s in met:
         now_s += after_s
-        way = way.met(mark, now_s)
+        way = way.advance(mark, now_s)
     band = time_left(way, PLANNED, (), now_s + later_s)
     assert band is None or (0 <= band.low <= band.expected <= band.high)
     assert "-" not in describe(way, PLANNED, (), now_s + later_s)

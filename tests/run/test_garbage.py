@@ -38,7 +38,7 @@ def test_good_text_raises_no_alarm(sample: Sample) -> None:
 @pytest.mark.parametrize("sample", samples("bad"), ids=lambda sample: sample["name"])
 def test_bad_text_raises_the_alarm_it_should(sample: Sample) -> None:
     assert set(sample["kinds"]) <= {fault.kind for fault in look(sample)}
-    assert all(fault.saw for fault in look(sample))
+    assert all(fault.observed for fault in look(sample))
 
 
 def test_every_sample_says_where_it_comes_from() -> None:
@@ -79,7 +79,7 @@ def test_the_script_asked_for_is_the_one_expected() -> None:
 @given(st.text(max_size=400))
 def test_any_text_is_judged_and_quoted(text: str) -> None:
     for fault in find_faults(text, is_prose=True):
-        assert fault.saw.isprintable()
+        assert fault.observed.isprintable()
     assert quote(text).isprintable() and len(quote(text)) <= 64
 
 

@@ -107,12 +107,12 @@ def test_a_plan_that_ends_below_the_floor_hides_no_collapse() -> None:
     assert seen.stop is not None and seen.stop.kind == "rate" and left_gib(at) > 11
 
 
-def test_a_collapse_says_what_it_saw() -> None:
+def test_a_collapse_is_reported_with_its_figures() -> None:
     seen, _ = watch(evenly(29, 2.5, 9), GuardLimits(FLOOR))
     assert seen.stop is not None and seen.stop.is_urgent
     assert seen.stop.why == (
-        "the memory guard stopped it: 17.2 GiB were left on the host and 2.9 GiB went every second, "
-        "more than planned: 4.5 s to 4.0 GiB, where hosts stop"
+        "the memory guard stopped it: 17.2 GiB were left on the host, falling by 2.9 GiB a second, "
+        "more than planned: 4.5 s to 4.0 GiB, where hosts hang"
     )
 
 
@@ -142,7 +142,7 @@ def test_a_collapse_says_what_it_saw() -> None:
         [look(0, 60, kernel=IN_CGROUP), look(1, 60, kernel=XID)],
     ],
 )
-def test_calm_hosts_are_left_alone(samples: list[MemorySample]) -> None:
+def test_calm_hosts_are_not_stopped(samples: list[MemorySample]) -> None:
     seen, _ = watch(samples)
     assert seen.stop is None
 
@@ -158,7 +158,7 @@ def test_calm_hosts_are_left_alone(samples: list[MemorySample]) -> None:
         ([look(0, 30), look(1, 5.9)], "floor", "5.9 GiB were left"),
         # 22.5 GiB available and 2.5 free: https://github.com/vllm-project/vllm/issues/54200
         ([look(0, 22.5, free=2.5, kernel=NO_MEMORY)], "driver", "only 2.5 GiB are free"),
-        # 8.7 GiB free in crumbs: https://github.com/MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks/issues/23
+        # 8.7 GiB free in fragments: https://github.com/MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks/issues/23
         ([look(0, 20, free=8.7, blocks=0.05, kernel=NO_MEMORY)], "driver", "only 8.7 GiB are free"),
         (
             [look(0, 40, free=30, blocks=0.05, kernel=NO_MEMORY)],
@@ -177,7 +177,7 @@ def test_what_stops_an_engine(samples: list[MemorySample], kind: str, words: str
     assert words in seen.stop.why
 
 
-def test_an_urgent_stop_is_told_from_a_polite_one() -> None:
+def test_which_stops_are_urgent() -> None:
     slow, _ = watch([look(0, 9), look(1, 7.9), look(2, 7.8)])
     far_down, _ = watch([look(0, 9), look(1, 3.9)])
     assert slow.stop and not slow.stop.is_urgent
@@ -204,7 +204,7 @@ def test_more_lines_of_the_driver_may_be_allowed() -> None:
     assert many.stop is not None and "(3 times so far)" in many.stop.why
 
 
-def test_unknown_figures_stop_nothing_and_are_said_once() -> None:
+def test_unknown_figures_stop_nothing_and_are_noted_once() -> None:
     seen, _ = watch([MemorySample(at, None) for at in range(30)])
     assert seen.stop is None
     assert len(seen.notes) == 2
@@ -290,7 +290,7 @@ def test_a_planned_load_at_any_speed_is_no_collapse(speed_gib: float, plan_gib: 
 NEED = LaunchMemory(peak_bytes=90 * GIB, keep_free_bytes=16 * GIB, floor_bytes=FLOOR, is_unified=True)
 
 
-def test_a_calm_host_may_start_without_a_word() -> None:
+def test_a_start_on_a_calm_host_has_no_warnings() -> None:
     assert decide_start(look(0, 112, free=100), NEED, others=(), shm=Shm(60 * GIB, 60 * GIB)).warnings == ()
 
 
@@ -323,12 +323,12 @@ def test_a_start_that_is_refused(
 @pytest.mark.parametrize(
     ("sample", "others", "shm", "words"),
     [
-        (look(0, 100, free=95), (), None, "it will leave 10.0 GiB, and 16.0 GiB should stay free"),
+        (look(0, 100, free=95), (), None, "it will leave 10.0 GiB, but 16.0 GiB should stay free"),
         (
             look(0, 112, free=2),
             (),
             None,
-            "only 2.0 GiB are free, the rest of what is available is page cache",
+            "only 2.0 GiB are free, the rest of the available memory is page cache",
         ),
         (look(0, 112, blocks=0.2), (), None, "204.8 MiB are free in blocks of 2 MiB or more: echo 1"),
         (look(0, 112, swap_used=3), (), None, "3.0 GiB are in swap: sudo swapoff --all"),
@@ -336,10 +336,10 @@ def test_a_start_that_is_refused(
             look(0, 112),
             (GpuProcess(9, "ollama", 5 * GIB),),
             None,
-            "ollama (pid 9) uses the GPU too and holds 5.0 GiB",
+            "ollama (pid 9) also uses the GPU and holds 5.0 GiB",
         ),
-        (look(0, 112), (GpuProcess(9, "ollama"),), None, "ollama (pid 9) uses the GPU too: kill 9"),
-        (look(0, 112), (), Shm(60 * GIB, 40 * GIB), "20.0 GiB lie in /dev/shm"),
+        (look(0, 112), (GpuProcess(9, "ollama"),), None, "ollama (pid 9) also uses the GPU: kill 9"),
+        (look(0, 112), (), Shm(60 * GIB, 40 * GIB), "20.0 GiB of memory are used by /dev/shm"),
         (look(0, 112, kernel=None), (), None, "the kernel's log cannot be read"),
     ],
 )
@@ -351,22 +351,22 @@ def test_a_start_with_a_warning(
     assert len(start.warnings) == 1 and words in start.warnings[0]
 
 
-def test_small_shared_memory_and_huge_pages_are_told() -> None:
+def test_small_shared_memory_and_huge_pages_are_reported() -> None:
     need = LaunchMemory(0, 0, 0, shm_bytes=10 * GIB)
     sample = MemorySample(0, Meminfo(SPARK, SPARK, SPARK, huge_pages_bytes=8 * GIB), kernel=())
     pages, shm = decide_start(sample, need, shm=Shm(GIB, GIB)).warnings
-    assert "8.0 GiB are set aside as huge pages" in pages
+    assert "8.0 GiB are reserved as huge pages" in pages
     assert shm.endswith(f"sudo mount -o remount,size={10 * GIB} /dev/shm")
 
 
-def test_an_engine_in_a_gpus_own_memory_asks_nothing_of_the_host() -> None:
+def test_an_engine_in_gpu_memory_needs_no_host_memory() -> None:
     assert decide_start(look(0, 3, blocks=0), LaunchMemory(0, 16 * GIB, 0), others=()) == decide_start(
         look(0, 99), LaunchMemory(0, 0, 0)
     )
 
 
 @given(st.integers(0, SPARK), st.integers(0, SPARK), st.integers(0, 20 * GIB))
-def test_what_may_start_is_not_stopped_for_taking_what_it_said(available: int, peak: int, floor: int) -> None:
+def test_an_allowed_start_is_not_stopped_for_its_planned_peak(available: int, peak: int, floor: int) -> None:
     """The two ends of the guard agree: a start that it lets through ends above its own floor."""
     sample = MemorySample(0, Meminfo(SPARK, available, available), kernel=())
     if decide_start(sample, LaunchMemory(peak, 2 * floor, floor)).refusal:
@@ -393,7 +393,7 @@ def test_small_hosts_have_a_smaller_line_for_the_driver() -> None:
     assert calm.stop is None
 
 
-def test_a_supervisor_that_guards_stays_light() -> None:
+def test_the_guard_imports_little() -> None:
     """It lives as long as its model."""
     program = (
         "import sys, firesteel.run.supervise.guard, firesteel.run.supervise.restart; "

@@ -311,12 +311,12 @@ async def test_others_on_the_gpu_are_named_and_ours_are_not(
             write_spec(folder, ServiceSpec("one", "http://127.0.0.1:9", "one", ("x",)))
             write_state(folder, ServiceState(pid or process.this_process(), None, 0.0))
             programs.smi(f"{other.pid}, ollama, 5120 MiB\\n{ours.pid}, vllm, [N/A]\\n")
-            said = [words for words in await check(proposal, home) if "uses the GPU too" in words]
+            said = [words for words in await check(proposal, home) if "also uses the GPU" in words]
         finally:
             other.kill()
             ours.kill()
     assert said == [
-        f"ollama (pid {other.pid}) uses the GPU too and holds 5.0 GiB: kill {other.pid}, if it may go"
+        f"ollama (pid {other.pid}) also uses the GPU and holds 5.0 GiB: kill {other.pid}, if it is not needed"
     ]
 
 

@@ -42,9 +42,9 @@ def test_up_ps_logs_down(sim: Firesteel, free_port: int, tmp_path: Path) -> None
     assert again.code == 0 and again.json["already_running"]
     beside = sim("up", "gpt-oss-120b-vllm")
     assert beside.code == 4 and f"{MODEL} runs here" in beside.err
-    assert f"down {MODEL}, then the same again" in beside.err
+    assert f"down {MODEL}, then repeat the command" in beside.err
     down = sim("down", MODEL)
-    assert down.code == 0 and "are back" in down.err, down.err
+    assert down.code == 0 and "are free again" in down.err, down.err
     assert not holders(home / "sim") and port_is_free(free_port)
 
 

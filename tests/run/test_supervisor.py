@@ -209,7 +209,7 @@ async def test_a_supervisor_that_never_says_who_it_is_keeps_its_files(home: Home
     words = [sys.executable, "-c", program, str(folder / "supervisor.lock")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
-        with pytest.raises(FiresteelError, match="one does not go"):
+        with pytest.raises(FiresteelError, match="one does not stop"):
             async for _ in stop(now(home)):
                 pass
         assert now(home).phase == "starting"

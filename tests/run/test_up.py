@@ -43,7 +43,7 @@ def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
     again = up(engine_home, free_port, "--json")
     assert again.code == 0 and again.json["already_running"]
     other = up(engine_home, free_port, "--context", "1024")
-    assert other.code == 1 and "not as asked for now" in other.err and "firesteel down smollm2" in other.err
+    assert other.code == 1 and "with other settings" in other.err and "firesteel down smollm2" in other.err
     ran = run_firesteel(engine_home.root, "verify", "--json")
     assert ran.code == 0, ran.out + ran.err
     passed = {check["name"] for check in ran.json["checks"] if check["passed"]}
@@ -57,7 +57,7 @@ def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
     assert engine is not None and engine.engine is not None
     down = run_firesteel(engine_home.root, "down", "--json")
     # Other tests start engines meanwhile: the host may not have more memory than before.
-    assert down.code == 0 and re.search("MiB (are back|not seen to come back)", down.json["done"][0])
+    assert down.code == 0 and re.search("MiB are (free again|not free yet)", down.json["done"][0])
     assert not process.is_alive(engine.engine) and not process.is_alive(engine.supervisor)
     assert process.port_is_free(free_port)
     assert "listening on" in run_firesteel(engine_home.root, "logs", "smollm2", "-n", "20000").out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -28,8 +28,8 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.planner import Band
 from firesteel.run.service import ServiceSpec, all_services
 from firesteel.run.verify.checks import CheckResult
-from firesteel.run.verify.expected import Expected, as_plain, expected, read_expected
-from firesteel.run.verify.prove import _need_good
+from firesteel.run.verify.expected import Expected, expected, read_expected
+from firesteel.run.verify.prove import require_passed
 from firesteel.run.verify.verify import Verification, VerifyBudget, stop_word, verify
 
 PROMISED = Expected(
@@ -102,7 +102,7 @@ async def test_a_good_server_passes_all(promised: Expected, key: str | None) -> 
     thinks = promised.reasoning_parser is not None
     proof = await prove(Garbler(drafts=True, key=key, parses_thoughts=thinks), promised)
     assert failed(proof) == set() and proof.is_good
-    assert all(check.saw for check in proof.checks)
+    assert all(check.observed for check in proof.checks)
     if promised.engine:  # the only figure that a pretend engine has no right to
         assert {check.name for check in proof.checks if not check.passed} <= {"speed"}
 
@@ -137,7 +137,7 @@ async def test_no_more_is_asked_of_a_server_that_does_not_answer() -> None:
     start = time.monotonic()
     proof = await prove(Garbler("stalls"), PROMISED, VerifyBudget(60, 1))
     assert [check.name for check in proof.checks] == ["speaks"]
-    assert "stopped answering" in proof.checks[0].saw
+    assert "stopped answering" in proof.checks[0].observed
     assert time.monotonic() - start < 10
 
 
@@ -145,7 +145,7 @@ async def test_when_the_time_is_over_the_rest_is_named_and_not_asked() -> None:
     garbler = Garbler(drafts=True)
     proof = await prove(garbler, PROMISED, VerifyBudget(total_s=0))
     assert garbler.asked == [] and proof.is_good
-    left_out = [check for check in proof.checks if "the time for it was over" in check.saw]
+    left_out = [check for check in proof.checks if "the time limit was reached" in check.observed]
     assert len(left_out) >= 8 and all(check.level == "note" for check in left_out)
 
 
@@ -179,7 +179,7 @@ async def test_kernels_are_held_against_the_log() -> None:
             async for each in verify(url, MODEL, asked, read_log=lambda: log)
             if isinstance(each, CheckResult)
         }
-    assert found["moe-backend"].passed and "MARLIN" in found["moe-backend"].saw
+    assert found["moe-backend"].passed and "MARLIN" in found["moe-backend"].observed
     assert not found["attention-backend"].passed and found["attention-backend"].level == "note"
 
 
@@ -192,7 +192,7 @@ async def test_a_word_to_stop_at_is_taken_from_the_answer_and_not_from_the_thoug
     garbler = Garbler(drafts=True, parses_thoughts=False, thoughts=40)
     proof = await prove(garbler, THOUGHTLESS)
     stop = named(proof, "stop")
-    assert proof.is_good and stop.passed and stop.level == "gate" and "ended before" in stop.saw
+    assert proof.is_good and stop.passed and stop.level == "gate" and "ended before" in stop.observed
     (word,) = next(body["stop"] for body in garbler.asked if "stop" in body)
     assert word in COMPUTER and word not in MUSING
     ignores = await prove(Garbler("ignores stop", parses_thoughts=False, thoughts=40), THOUGHTLESS)
@@ -202,22 +202,22 @@ async def test_a_word_to_stop_at_is_taken_from_the_answer_and_not_from_the_thoug
 async def test_an_answer_of_thoughts_alone_has_no_word_to_stop_at() -> None:
     garbler = Garbler(parses_thoughts=False, thoughts=128)
     stop = named(await prove(garbler, replace(THOUGHTLESS, context=None)), "stop")
-    assert stop.passed and stop.level == "note" and "thoughts" in stop.saw
+    assert stop.passed and stop.level == "note" and "thoughts" in stop.observed
     assert not any("stop" in body for body in garbler.asked)
 
 
 async def test_what_is_shown_of_a_thinking_model_is_its_answer() -> None:
     proof = await prove(Garbler(drafts=True, parses_thoughts=False, thoughts=40), THOUGHTLESS)
-    assert named(proof, "2+2").saw == '"The answer is 4."'
-    assert named(proof, "speaks").saw == '"The answer is 4."'
-    assert "mango-" in named(proof, "long prompt").saw
+    assert named(proof, "2+2").observed == '"The answer is 4."'
+    assert named(proof, "speaks").observed == '"The answer is 4."'
+    assert "mango-" in named(proof, "long prompt").observed
 
 
 @pytest.mark.parametrize("answers", [0, 1, 2, 4])
 async def test_who_stops_answering_is_not_called_wrong(answers: int) -> None:
     proof = await prove(Garbler(drafts=True, answers=answers), PROMISED)
     assert not proof.is_good and proof.is_unanswered, proof.checks
-    assert proof.checks[-1].cause == "silent" and "stopped answering" in proof.checks[-1].saw
+    assert proof.checks[-1].cause == "silent" and "stopped answering" in proof.checks[-1].observed
 
 
 @pytest.mark.parametrize(
@@ -264,9 +264,9 @@ async def test_silence_refusal_and_a_wrong_answer_are_three_things(
 def test_up_says_truly_what_happened(checks: list[CheckResult], says: str) -> None:
     spec = ServiceSpec("one", "http://127.0.0.1:9", "one", ("x",))
     with pytest.raises(FiresteelError) as caught:
-        _need_good(spec, Verification(tuple(checks)))
+        require_passed(spec, Verification(tuple(checks)))
     assert caught.value.what.startswith(f"{spec.name} {says}")
-    _need_good(spec, Verification((CheckResult("facts", False, "2 of 3", "note"),)))
+    require_passed(spec, Verification((CheckResult("facts", False, "2 of 3", "note"),)))
 
 
 def test_a_word_to_stop_at_comes_first_where_it_was_found() -> None:
@@ -298,7 +298,7 @@ async def test_http_says_what_went_wrong_in_a_sentence() -> None:
 def test_what_is_expected_survives_its_file() -> None:
     for proposal in library.models("gb10"):
         made = expected(proposal)
-        assert read_expected(json.loads(json.dumps(as_plain(made)))) == made
+        assert read_expected(json.loads(json.dumps(asdict(made)))) == made
     assert read_expected({"parameters": "many"}) == Expected()
 
 

@@ -60,16 +60,18 @@ def test_two_and_two(text: str, size: Size, fails: bool) -> None:
 def test_the_answer_counts_and_is_shown_where_there_is_one() -> None:
     said = answer("It is 5.", reasoning="Two and two are 4.")
     wrong = checks.arithmetic(said, "able")
-    assert wrong.fails_launch and wrong.saw == '"It is 5."'
-    assert checks.arithmetic(answer("It is 4.", reasoning="Let me add them."), "able").saw == '"It is 4."'
+    assert wrong.fails_launch and wrong.observed == '"It is 5."'
+    assert (
+        checks.arithmetic(answer("It is 4.", reasoning="Let me add them."), "able").observed == '"It is 4."'
+    )
     only = checks.arithmetic(answer("", "length", reasoning="Two and two are 4."), "able")
-    assert only.passed and only.saw == 'in its thoughts: "Two and two are 4."'
+    assert only.passed and only.observed == 'in its thoughts: "Two and two are 4."'
     cut = checks.arithmetic(answer("The sum of", "length", reasoning="Two and two are 4."), "able")
-    assert cut.passed and cut.saw == 'in its thoughts: "Two and two are 4."'
+    assert cut.passed and cut.observed == 'in its thoughts: "Two and two are 4."'
     facts = checks.facts({"a": (answer("warm", reasoning="Hm, cold?"), "cold")}, "able")
-    assert facts.fails_launch and '"warm"' in facts.saw
+    assert facts.fails_launch and '"warm"' in facts.observed
     needle = checks.long_prompt(answer("mango-7", reasoning="I look for it."), "mango-7", "able")
-    assert needle.passed and needle.saw.endswith('tokens: "mango-7"')
+    assert needle.passed and needle.observed.endswith('tokens: "mango-7"')
 
 
 def test_a_broken_off_stream_is_no_wrong_answer() -> None:
@@ -82,7 +84,7 @@ def test_facts_one_slip_is_a_slip() -> None:
     right, wrong = (answer("cold"), "cold"), (answer("warm"), "cold")
     assert checks.facts({"a": right, "b": right, "c": wrong}, "able").passed
     two = checks.facts({"a": right, "b": wrong, "c": wrong}, "able")
-    assert two.fails_launch and "1 of 3 right" in two.saw and '"warm"' in two.saw
+    assert two.fails_launch and "1 of 3 right" in two.observed and '"warm"' in two.observed
     assert not checks.facts({"a": wrong, "b": wrong}, "tiny").fails_launch
     assert checks.facts({"a": wrong}, "able").fails_launch
 
@@ -90,12 +92,12 @@ def test_facts_one_slip_is_a_slip() -> None:
 def test_same_twice() -> None:
     assert checks.deterministic(answer("A computer is"), answer("A computer is")).passed
     differing = checks.deterministic(answer("A computer is"), answer("A compiler is"))
-    assert not differing.passed and "character 6" in differing.saw
+    assert not differing.passed and "character 6" in differing.observed
     assert not checks.deterministic(answer(""), answer("")).passed
     assert not checks.deterministic(answer("A computer"), answer("A computer is")).passed
     long = "A computer is a device. " * 9
     late = checks.deterministic(answer(long + "It hums."), answer(long + "It sings."))
-    assert late.passed and "equal for 219 characters, then not" in late.saw
+    assert late.passed and "equal for 219 characters, then not" in late.observed
     thoughts = checks.deterministic(answer("x", reasoning="one"), answer("x", reasoning="two"))
     assert not thoughts.passed
 
@@ -211,7 +213,7 @@ def test_speculation_is_judged_on_the_checks_own_requests() -> None:
     assert engine_checks.speculation(Expected(), (), (), ()) is None
     told = [answer("x", draft_tokens=90, accepted_tokens=2), answer("y")]
     llama = engine_checks.speculation(Expected(drafts="draft model"), (), (), told)
-    assert llama is not None and llama.fails_launch and "2 of 90" in llama.saw
+    assert llama is not None and llama.fails_launch and "2 of 90" in llama.observed
 
 
 @pytest.mark.parametrize(
@@ -245,7 +247,7 @@ def test_the_engines_own_cache_figure_is_told() -> None:
         off
         and not off.passed
         and not off.fails_launch
-        and "30,000 tokens, planned 40,000 to 41,000" in off.saw
+        and "30,000 tokens, planned 40,000 to 41,000" in off.observed
     )
     assert small and small.fails_launch
     assert engine_checks.kv_cache(planned, (), None) is None

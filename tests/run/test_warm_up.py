@@ -14,6 +14,7 @@ from tests.run.garbler import MODEL, Garbler, make_app
 from firesteel.errors import FiresteelError
 from firesteel.planner import Band
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
+from firesteel.run.service import ServiceSpec
 from firesteel.run.verify.expected import Expected
 from firesteel.run.verify.prompts import filler, with_needle
 from firesteel.run.verify.warm_up import (
@@ -35,8 +36,6 @@ class Lazy:
     """Compiles once a size (a power of four), and keeps whatever it has read."""
 
     compile_s: float = 0.3
-    url: str = ""
-    model: str = MODEL
     compiled: set[int] = field(default_factory=set)
     prompts: list[str] = field(default_factory=list)
 
@@ -55,10 +54,10 @@ async def run(
     expect: Expected,
     limits: WarmUpLimits | None = None,
     context_tokens: int = 10**6,
-    told: list[Event] | None = None,
+    seen: list[Event] | None = None,
 ) -> list[Event]:
-    """`told` has the events also when it raises."""
-    events = [] if told is None else told
+    """`seen` receives the events even if it raises."""
+    events = [] if seen is None else seen
 
     @web.middleware
     async def slow(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -73,9 +72,9 @@ async def run(
     runner = web.AppRunner(app, shutdown_timeout=0.2, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    lazy.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    spec = ServiceSpec(MODEL, f"http://127.0.0.1:{runner.addresses[0][1]}", MODEL, ())
     try:
-        async for event in warm(lazy, expect, limits=limits):
+        async for event in warm(spec, expect, limits=limits):
             events.append(event)
         return events
     finally:
@@ -119,30 +118,32 @@ async def test_what_would_take_too_long_is_left_out_and_said() -> None:
     slow = Expected(context=40_000, prefill_tokens_per_s=Band(100, 200, 300))
     events = await run(lazy, slow, WarmUpLimits(prompt_s=1, total_s=60))
     assert max(lengths(lazy)) < MIDDLE
-    # What was measured on the way says that more is possible after all, or it says that it was left out.
+    # What was measured on the way says that more is possible after all, or it says that it was skipped.
     assert (
-        any("left out" in event.text for event in events if isinstance(event, PhaseProgress))
+        any("skipped" in event.text for event in events if isinstance(event, PhaseProgress))
         or len(lazy.prompts) > 4
     )
 
 
-async def test_a_refused_length_is_left_out_and_said() -> None:
+async def test_a_refused_prompt_size_is_skipped() -> None:
     lazy = Lazy(compile_s=0)
     events = await run(lazy, FAST, context_tokens=5000)
-    assert any("refused (400)" in event.text for event in events if isinstance(event, PhaseProgress))
+    assert any(
+        "the engine refused" in event.text and "(400)" in event.text
+        for event in events
+        if isinstance(event, PhaseProgress)
+    )
     assert isinstance(events[-1], PhaseDone)
 
 
-async def test_an_engine_that_hangs_is_waited_for_as_long_as_was_said_and_no_longer() -> None:
+async def test_a_hung_engine_is_given_up_after_the_announced_time() -> None:
     lazy = Lazy(compile_s=30)
-    told: list[Event] = []
+    events: list[Event] = []
     start = time.monotonic()
-    with pytest.raises(
-        FiresteelError, match=r"took a prompt of about 32 tokens and said nothing for 1 s$"
-    ) as e:
-        await run(lazy, FAST, WarmUpLimits(60, 60, compile_s=1), told=told)
+    with pytest.raises(FiresteelError, match=r"did not answer a prompt of about 32 tokens within 1 s$") as e:
+        await run(lazy, FAST, WarmUpLimits(60, 60, compile_s=1), seen=events)
     assert time.monotonic() - start < 10 and e.value.next
-    assert isinstance(told[-1], PhaseProgress) and "waiting for it up to 1.0 s" in told[-1].text
+    assert isinstance(events[-1], PhaseProgress) and "waiting up to 1.0 s" in events[-1].text
 
 
 def test_a_wait_grows_with_the_prompt_and_shrinks_with_the_plan() -> None:
@@ -155,13 +156,13 @@ def test_a_wait_grows_with_the_prompt_and_shrinks_with_the_plan() -> None:
     assert gpu.wait_s(SMALL, 0) < 300
 
 
-async def test_tokens_are_said_to_be_of_text_or_with_the_template() -> None:
+async def test_events_say_whether_the_template_is_counted() -> None:
     events = await run(Lazy(compile_s=0), FAST)
     first, last = events[0], events[-1]
     assert isinstance(first, PhaseProgress) and first.text.startswith(
         "a prompt of about 32 tokens of text, first time"
     )
-    assert isinstance(last, PhaseDone) and last.text.endswith("(counted with the chat template's own)")
+    assert isinstance(last, PhaseDone) and last.text.endswith("(with the chat template's tokens)")
 
 
 async def test_time_is_bounded() -> None:
@@ -170,7 +171,7 @@ async def test_time_is_bounded() -> None:
     assert lazy.prompts == [] and isinstance(events[-1], PhaseDone)
 
 
-def test_sizes_leave_room_for_an_answer() -> None:
+def test_prompt_sizes_leave_space_for_an_answer() -> None:
     assert prompt_sizes(131_072) == (SMALL, MIDDLE, LARGE)
     assert prompt_sizes(4096) == (SMALL, MIDDLE, 3072)
     assert prompt_sizes(1024) == (SMALL, 768)

@@ -75,7 +75,7 @@ def command(name: str | None, url: str | None, model: str | None, as_json: bool)
 
 def _unanswered(proof: Verification, asked: _Asked) -> HostNotReady:
     last = proof.failed[-1]
-    what = f"{asked.name} could not be proved right or wrong ({last.name}: {last.saw})"
+    what = f"{asked.name} could not be proved right or wrong ({last.name}: {last.observed})"
     return HostNotReady(what, next="firesteel ps" if asked.read_log else f"curl -i {asked.url}/v1/models")
 
 

@@ -1,9 +1,9 @@
-"""Doings: carry a proposal through the doors, and say what happens as events.
+"""Operations on services: start, supervise, verify and stop models.
 
-`bring_up` plans nothing and `stop` decides nothing: both are handed values. What runs is known from files
-and locks under FIRESTEEL_HOME, never from memory, so any command finds the truth after any crash.
+They carry out proposals and report events; they never plan. What runs is read from files and locks under
+FIRESTEEL_HOME, never from memory, so every command finds the truth after any crash. DESIGN.md has the details.
 
-The door opens lazily: a supervisor lives as long as its model, and must not carry planner and client.
+Exports are loaded lazily: a supervisor lives as long as its model, and must not load the planner.
 """
 
 from typing import TYPE_CHECKING

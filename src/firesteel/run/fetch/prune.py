@@ -119,7 +119,8 @@ def _models(store: Store, running: Sequence[Service], named: Sequence[str]) -> I
             continue
         if _is_used(repository, running) or client.is_taken(store, repository):
             raise FiresteelError(
-                f"{repository} is in use", next="firesteel ps, then firesteel down NAME, then the same again"
+                f"{repository} is in use",
+                next="firesteel ps, then firesteel down NAME, then repeat the command",
             )
         yield UnusedFile("model", folder, _bytes(folder), "you named it")
 
