@@ -1,7 +1,7 @@
 """Operations on services: start, supervise, verify and stop models.
 
 They carry out proposals and report events; they never plan. What runs is read from files and locks under
-FIRESTEEL_HOME, never from memory, so every command finds the truth after any crash. DESIGN.md has the details.
+FIRESTEEL_HOME, never from memory, so every command finds the truth after any crash (see DESIGN.md).
 
 Exports are loaded lazily: a supervisor lives as long as its model, and must not load the planner.
 """
@@ -72,59 +72,20 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "down": ("stop",),
-        "start.listen": (
-            "LOOPBACK",
-            "listening",
-        ),
+        "start.listen": ("LOOPBACK", "listening"),
         "start.options": ("RunOptions",),
         "start.start": ("adopt_all",),
         "service_plans": ("plan_all",),
-        "events": (
-            "PhaseProgress",
-            "PhaseDone",
-            "Event",
-            "PlanReady",
-            "ServiceReady",
-        ),
-        "fetch.prune": (
-            "UnusedFile",
-            "find_unused",
-            "remove_unused",
-        ),
-        "fetch.pull": (
-            "pulled_gguf",
-            "pull_weights",
-            "pull_launch",
-        ),
-        "fetch.weights": (
-            "WeightsNeed",
-            "parse_name",
-            "weights_needed",
-        ),
-        "report": (
-            "Compared",
-            "Report",
-            "read_report",
-        ),
-        "service": (
-            "Service",
-            "ServiceSpec",
-            "all_services",
-            "death",
-            "last_lines",
-            "pick",
-        ),
+        "events": ("PhaseProgress", "PhaseDone", "Event", "PlanReady", "ServiceReady"),
+        "fetch.prune": ("UnusedFile", "find_unused", "remove_unused"),
+        "fetch.pull": ("pulled_gguf", "pull_weights", "pull_launch"),
+        "fetch.weights": ("WeightsNeed", "parse_name", "weights_needed"),
+        "report": ("Compared", "Report", "read_report"),
+        "service": ("Service", "ServiceSpec", "all_services", "death", "last_lines", "pick"),
         "start.steps": ("make_steps",),
         "up": ("bring_up",),
         "verify.checks": ("CheckResult",),
-        "verify.expected": (
-            "Expected",
-            "write_expected",
-            "stored_expected",
-        ),
-        "verify.verify": (
-            "VerifyBudget",
-            "Verification",
-        ),
+        "verify.expected": ("Expected", "write_expected", "stored_expected"),
+        "verify.verify": ("VerifyBudget", "Verification"),
     },
 )
