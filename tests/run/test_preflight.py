@@ -40,7 +40,7 @@ SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"
             125,
             'docker: Error response from daemon: could not select device driver "" '
             "with capabilities: [[gpu]]\n\nRun 'docker run --help' for more information\n",
-            "docker cannot hand a GPU to a container",
+            "docker cannot give a GPU to a container",
             "nvidia-ctk runtime configure",
         ),
         (
@@ -64,22 +64,27 @@ SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"
             "Auto-detected mode as 'legacy'\nnvidia-container-cli: requirement error: unsatisfied condition: "
             "cuda>=12.8, please update your driver to a newer version, or use an earlier cuda container: "
             "unknown\n",
-            "the NVIDIA driver is too old for this image, which wants cuda>=12.8",
+            "the NVIDIA driver is too old for this image, which needs cuda>=12.8",
             "full-upgrade",
         ),
         # https://github.com/NVIDIA/nvidia-container-toolkit/issues/115, seen 2026-11-15
         (
             255,
             "Failed to initialize NVML: Unknown Error\n",
-            "does not get at the GPU",
+            "cannot use the GPU",
             "systemctl restart docker",
         ),
-        (18, "Failed to initialize NVML: Driver/library version mismatch\n", "not yet loaded", "sudo reboot"),
+        (
+            18,
+            "Failed to initialize NVML: Driver/library version mismatch\n",
+            "the old one is still loaded",
+            "sudo reboot",
+        ),
         # https://github.com/NVIDIA/nvidia-docker/issues/1252, seen 2026-11-15
         (
             125,
             "stderr: nvidia-container-cli: initialization error: driver error: failed to process request",
-            "a container does not get at the GPU",
+            "a container cannot use the GPU",
             "systemctl restart docker",
         ),
         (
@@ -261,7 +266,7 @@ async def test_an_image_that_is_not_here_is_not_tried(
 
 async def test_a_container_without_gpu(proposal: Proposal, home: Home, programs: Programs) -> None:
     programs.docker(gpu="echo 'could not select device driver' >&2; exit 125")
-    with pytest.raises(HostNotReady, match="cannot hand a GPU") as refused:
+    with pytest.raises(HostNotReady, match="cannot give a GPU") as refused:
         await check(proposal, home)
     assert refused.value.exit_code == 5 and "nvidia-ctk" in refused.value.next
     programs.docker()
@@ -349,5 +354,5 @@ async def test_a_real_docker_without_gpus(
     plan = replace(
         proposal.plan, launch=replace(launch, container=replace(launch.container, image="empty:1"))
     )
-    with pytest.raises(HostNotReady, match="docker cannot hand a GPU to a container"):
+    with pytest.raises(HostNotReady, match="docker cannot give a GPU to a container"):
         await check(replace(proposal, plan=plan), home)

@@ -80,7 +80,7 @@ def _done(events: list[Event]) -> list[str]:
 async def test_only_what_is_needed_is_fetched_and_a_second_pull_asks_nobody(place: Place) -> None:
     first = await _events(place)
     assert place.hub.sent == {"config.json": 2, "model.safetensors": len(WEIGHTS)}
-    assert _done(first) == [f"{NAME}: 8.6 MiB in 2 files, read and right"]
+    assert _done(first) == [f"{NAME}: 8.6 MiB in 2 files, checked"]
     assert any(isinstance(event, PhaseProgress) and "/s, " in event.text for event in first)
     place.hub.forget()
     assert await _events(place) == []
@@ -155,7 +155,7 @@ async def test_reread_trusts_nobody(place: Place) -> None:
     os.utime(blob, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     assert await _events(place) == []
     again = [event async for event in pull_weights([WeightsNeed(NAME, "vllm")], place.home, reread=True)]
-    assert "model.safetensors was not, and was fetched again" in _done(again)[0]
+    assert "because it was damaged: model.safetensors" in _done(again)[0]
 
 
 async def test_update_finds_a_new_revision(place: Place) -> None:

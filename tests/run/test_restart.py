@@ -37,7 +37,7 @@ LONG = EngineExit("died", GOOD_RUN_S, -9, was_ready=True)
         ),
         ([EngineExit("told", 9, 0, was_ready=True)], GiveUp("it was told to stop")),
         ([EngineExit("died", 3, 2)], GiveUp("the engine refused its arguments (exit code 2)")),
-        ([EngineExit("died", 3, 127)], GiveUp("its program is not there (exit code 127)")),
+        ([EngineExit("died", 3, 127)], GiveUp("its program was not found (exit code 127)")),
         ([EngineExit("died", 3, 1, is_fatal=True)], GiveUp("a restart cannot help")),
         ([EngineExit("died", 600, 0, was_ready=True)], RestartAfter(10, 1, 3)),
     ],
