@@ -35,7 +35,7 @@ LONG = EngineExit("died", GOOD_RUN_S, -9, was_ready=True)
             [EngineExit("guard", 5000, -9, was_ready=True)],
             GiveUp("the memory guard stopped it, and would do so again"),
         ),
-        ([EngineExit("told", 9, 0, was_ready=True)], GiveUp("it was told to stop")),
+        ([EngineExit("requested", 9, 0, was_ready=True)], GiveUp("it was told to stop")),
         ([EngineExit("died", 3, 2)], GiveUp("the engine refused its arguments (exit code 2)")),
         ([EngineExit("died", 3, 127)], GiveUp("its program was not found (exit code 127)")),
         ([EngineExit("died", 3, 1, is_fatal=True)], GiveUp("a restart cannot help")),
@@ -48,7 +48,7 @@ def test_what_follows_an_end(ends: list[EngineExit], answer: RestartAfter | Give
 
 ends = st.builds(
     EngineExit,
-    st.sampled_from(["died", "stuck", "guard", "told"]),
+    st.sampled_from(["died", "stuck", "guard", "requested"]),
     st.floats(0, 1e6),
     st.one_of(st.none(), st.integers(-15, 255)),
     st.booleans(),
@@ -69,7 +69,7 @@ def test_without_a_long_good_run_starts_are_few_and_further_apart(history: list[
     assert len(waits) <= len(PAUSES_S) and waits == sorted(set(waits))
 
 
-@pytest.mark.parametrize("kind", ["guard", "told"])
+@pytest.mark.parametrize("kind", ["guard", "requested"])
 @given(st.lists(ends, max_size=5))
 def test_a_stop_on_purpose_stays_stopped(kind: ExitKind, before: list[EngineExit]) -> None:
     assert isinstance(decide([*before, EngineExit(kind, 10, was_ready=True)]), GiveUp)

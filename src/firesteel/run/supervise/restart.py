@@ -17,8 +17,8 @@ from typing import Literal
 
 from firesteel.units import show_seconds
 
-ExitKind = Literal["died", "stuck", "guard", "told"]
-"""died: by itself. stuck: killed after a hang. guard: stopped by the memory guard. told: stop requested."""
+ExitKind = Literal["died", "stuck", "guard", "requested"]
+"""died: by itself. stuck: killed after a hang. guard: stopped by the memory guard. requested: somebody stopped it."""
 
 PAUSES_S = (10.0, 60.0, 300.0)
 """Before the first, second and third restart; there is no fourth. Long enough for memory to be freed."""
@@ -72,7 +72,7 @@ def decide(exits: Sequence[EngineExit]) -> RestartAfter | GiveUp:
 
 
 def _final(last: EngineExit) -> str | None:
-    if last.kind == "told":
+    if last.kind == "requested":
         return "it was told to stop"
     if last.kind == "guard":
         return "the memory guard stopped it, and would do so again"

@@ -52,7 +52,7 @@ _VERIFY_S = 1800
 """Timeout of the verification after a restart."""
 _WRITE_TRIES = 5
 MAX_LOG_BYTES = 64 * 2**20
-TOLD = "it was told to stop"
+STOP_REQUESTED = "it was told to stop"
 
 
 class _StopRequested(Exception):
@@ -105,7 +105,7 @@ def _supervise(folder: Path, spec: ServiceSpec) -> int:
     except _StopRequested:  # before the first engine, during a pause, or while an engine was being started
         _handle_signals(signal.SIG_IGN)
         _stop_container(spec, spec.stop_grace_s)
-        _write_final_state(folder, replace(state, ended_at=now(), why=TOLD))
+        _write_final_state(folder, replace(state, ended_at=now(), why=STOP_REQUESTED))
         return 0
 
 
@@ -162,7 +162,7 @@ def _run_engine(
             reason = monitor.run()
         except _StopRequested:
             _handle_signals(signal.SIG_IGN)
-            reason = _StopReason("told", TOLD)
+            reason = _StopReason("requested", STOP_REQUESTED)
         finally:
             monitor.close()
         if reason:  # written before the stop, so that whoever sees the engine go can read why
