@@ -49,7 +49,7 @@ def serve(proposal: Proposal, home: Home) -> process.Pid:
     raise AssertionError("it is not ready")
 
 
-async def test_what_runs_is_up_already(too_large: Proposal, tmp_path: Path) -> None:
+async def test_a_running_service_is_reported(too_large: Proposal, tmp_path: Path) -> None:
     home = Home(tmp_path)
     supervisor = serve(too_large, home)
     try:
@@ -59,7 +59,9 @@ async def test_what_runs_is_up_already(too_large: Proposal, tmp_path: Path) -> N
     assert isinstance(last, ServiceReady) and last.already
 
 
-async def test_what_does_not_fit_names_what_runs(too_large: Proposal, tmp_path: Path) -> None:
+async def test_a_plan_that_does_not_fit_names_the_running_service(
+    too_large: Proposal, tmp_path: Path
+) -> None:
     home = Home(tmp_path)
     supervisor = serve(too_large, home)
     launch = replace(too_large.plan.launch, name="another")

@@ -16,7 +16,7 @@ from firesteel.run.supervise.boot import unit_path, unit_text
 RECORDER = '#!/bin/sh\necho "$(basename "$0") $*" >> "$RECORD"\n'
 
 
-def test_the_unit_types_the_same_again(tmp_path: Path) -> None:
+def test_the_unit_runs_the_same_command(tmp_path: Path) -> None:
     words = ("/usr/bin/python3", "-P", "-m", "firesteel", "up", "my model", "--port", "8000")
     text = unit_text("one", words, tmp_path / "50% home", is_root=True)
     assert 'ExecStart=/usr/bin/python3 -P -m firesteel up "my model" --port 8000' in text
@@ -26,7 +26,7 @@ def test_the_unit_types_the_same_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd's own checker")
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     words = (shutil.which("true") or "/bin/true", "up", "a b", "--port", "8000")
     unit = tmp_path / "firesteel-one.service"
     unit.write_text(unit_text("one", words, tmp_path, is_root=True))
@@ -38,7 +38,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-def test_up_enables_it_and_down_takes_it_back(
+def test_up_enables_the_unit_and_down_removes_it(
     engine_home: Home, free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs, record = tmp_path / "bin", tmp_path / "record"

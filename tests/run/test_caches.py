@@ -43,7 +43,7 @@ def mounts(found: Proposal) -> dict[str, Mount]:
 
 
 @pytest.mark.parametrize("name", ["qwen3.6-35b-a3b-nvfp4", "gpt-oss-120b-llamacpp"])
-def test_the_store_is_where_the_engine_looks_and_cannot_be_written(name: str) -> None:
+def test_the_store_is_mounted_read_only_where_the_engine_looks(name: str) -> None:
     found = staged(proposal(name), HOME, STORE)
     inside = found.env.get("LLAMA_CACHE") or f"{found.env['HF_HOME']}/hub"
     assert mounts(proposal(name))[inside] == Mount(STORE, STORE_INSIDE, read_only=True)
@@ -52,11 +52,11 @@ def test_the_store_is_where_the_engine_looks_and_cannot_be_written(name: str) ->
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
-def test_everything_compiled_lands_in_the_mount(engine: EngineName) -> None:
+def test_all_compile_caches_are_in_the_mount(engine: EngineName) -> None:
     assert all(where.startswith(COMPILED_INSIDE) for where in compiled_env(engine).values())
 
 
-def test_variables_are_ones_that_the_engines_read() -> None:
+def test_the_engines_read_these_variables() -> None:
     """Held against what was read out of the engines' own releases."""
     vllm = schema("vllm", "0.28.0")
     assert vllm is not None and "VLLM_CACHE_ROOT" in vllm.variables
@@ -80,14 +80,14 @@ def test_a_hostile_reference_is_a_plain_name() -> None:
     assert "/" not in cache_name("vllm", "../../x", "../../y", "../z")
 
 
-def test_what_the_recipe_says_stands() -> None:
+def test_settings_of_the_recipe_take_precedence() -> None:
     found = proposal("qwen3.6-35b-a3b-nvfp4")
     launch = replace(found.plan.launch, env={**found.plan.launch.env, "VLLM_CACHE_ROOT": "/mine"})
     mine = replace(found, plan=replace(found.plan, launch=launch))
     assert staged(mine, HOME, STORE).env["VLLM_CACHE_ROOT"] == "/mine"
 
 
-def test_packages_come_from_what_was_pulled() -> None:
+def test_packages_are_installed_from_the_pulled_wheels() -> None:
     found = staged(proposal("phi-4-multimodal-nvfp4"), HOME, STORE)
     assert found.env["PIP_NO_INDEX"] == "1" and found.env["PIP_FIND_LINKS"] == "/wheels"
     assert mounts(proposal("phi-4-multimodal-nvfp4"))["/wheels"].read_only
@@ -105,7 +105,7 @@ def test_a_checkpoint_on_disk_needs_no_store() -> None:
     assert "HF_HUB_OFFLINE" not in got.env
 
 
-def test_a_file_of_the_store_is_reached_through_the_whole_store() -> None:
+def test_a_file_of_the_store_is_read_through_the_store_mount() -> None:
     """In a snapshot there are links alone; the folder by itself would be full of links to nowhere."""
     found = proposal("gpt-oss-120b-llamacpp")
     snapshot = f"{STORE}/models--o--n/snapshots/{'c' * 40}"
@@ -119,12 +119,12 @@ def test_a_file_of_the_store_is_reached_through_the_whole_store() -> None:
     assert {mount.target for mount in got.container.mounts} == {STORE_INSIDE, COMPILED_INSIDE}
 
 
-def test_an_embedded_launch_is_left_alone() -> None:
+def test_an_embedded_launch_is_unchanged() -> None:
     found = proposal("smollm2")
     assert staged(found, HOME, STORE) is found.plan.launch
 
 
-def test_a_pinned_commit_is_said_to_the_engine() -> None:
+def test_a_pinned_commit_is_passed_to_the_engine() -> None:
     found = proposal("qwen3.6-35b-a3b-nvfp4")
     assert found.model is not None
     pinned = replace(found, model=replace(found.model, revision="a" * 40))
@@ -133,7 +133,7 @@ def test_a_pinned_commit_is_said_to_the_engine() -> None:
     assert "revision" not in staged(found, HOME, STORE).flags
 
 
-def test_stale_is_what_no_image_reads_on_this_driver() -> None:
+def test_folders_that_no_image_uses_with_this_driver_are_stale() -> None:
     images = [Image("vllm", "0.28.0", reference="v:0.28"), Image("llamacpp", "1", package="x==1")]
     current = cache_name("vllm", "0.28.0", "v:0.28", OLD)
     older_driver = cache_name("vllm", "0.28.0", "v:0.28", NEW)

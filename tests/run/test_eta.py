@@ -55,13 +55,13 @@ def test_what_is_left(way: StartTracker, now_s: float, expected: float) -> None:
     assert 0 <= band.low <= band.expected <= band.high
 
 
-def test_a_late_stage_promises_nothing() -> None:
+def test_a_late_stage_has_no_estimate() -> None:
     late = AT_WEIGHTS.advance(COMPILE, 150)
     assert time_left(late, PLANNED, (), 150 + 301) is None
     assert describe(late, PLANNED, (), 150 + 301) == "compiling, longer than planned: 5 min so far"
 
 
-def test_a_late_stage_that_counts_does() -> None:
+def test_a_late_stage_with_progress_has_an_estimate() -> None:
     late = AT_WEIGHTS.advance(SHARDS, 40)
     assert describe(late, PLANNED, (), 30 + 900) == "loading weights, 9 of 20 shards, about 20 min left"
 
@@ -79,17 +79,17 @@ def test_a_late_stage_that_counts_does() -> None:
         ),
     ],
 )
-def test_words(way: StartTracker, now_s: float, says: str) -> None:
+def test_describe(way: StartTracker, now_s: float, says: str) -> None:
     assert describe(way, PLANNED, (), now_s) == says
 
 
-def test_without_a_plan_only_what_is_known_is_said() -> None:
+def test_without_a_plan_only_the_elapsed_time_is_shown() -> None:
     assert time_left(AT_WEIGHTS, (), (), 40) is None
     assert describe(AT_WEIGHTS, (), (), 40) == "loading weights, 40 s so far"
     assert describe(StartTracker("vllm"), (), (), 1) == "starting"
 
 
-def test_an_earlier_start_is_worth_more_than_the_plan() -> None:
+def test_an_earlier_start_overrides_the_plan() -> None:
     before: list[Seconds] = [
         {"process": 20.0, "weights": 40.0, "compile": 50.0},
         {"process": 22.0, "weights": 44.0},
@@ -100,14 +100,14 @@ def test_an_earlier_start_is_worth_more_than_the_plan() -> None:
     assert band.high == 1.25 * (22 + 44 + 50)
 
 
-def test_what_a_first_start_left_behind_is_not_waited_for_again() -> None:
+def test_stages_that_only_the_first_start_has_take_no_time_again() -> None:
     first: Seconds = {"process": 20.0, "download": 900.0, "weights": 40.0, "compile": 50.0}
     band = time_left(StartTracker("vllm"), PLANNED, [first], 0)
     assert band is not None
     assert band.expected == 20 + 40 and band.high == 1.25 * (20 + 900 + 40 + 50)
 
 
-def test_the_way_goes_forward_only() -> None:
+def test_the_tracker_never_goes_back() -> None:
     graphs = AT_WEIGHTS.advance(StartProgress("graphs", "capturing CUDA graphs"), 100)
     assert graphs.advance(WEIGHTS, 110) == graphs
     assert graphs.seconds(130) == {"process": 30, "weights": 70, "graphs": 30}
@@ -128,7 +128,7 @@ def test_never_negative(met: list[tuple[StartProgress, float]], later_s: float) 
     assert "-" not in describe(way, PLANNED, (), now_s + later_s)
 
 
-def test_without_progress_the_rest_shrinks_as_time_goes() -> None:
+def test_the_estimate_shrinks_with_time() -> None:
     rest = [time_left(AT_WEIGHTS, PLANNED, (), 30 + s) for s in range(0, 600, 10)]
     expected = [band.expected for band in rest if band]
     assert len(expected) == 60 and expected == sorted(expected, reverse=True)
@@ -147,7 +147,7 @@ def test_the_last_five_starts_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[1]", '{"a": 1}', '[{"engine": "vllm"}]', json.dumps([{"seconds": []}])]
 )
-def test_a_broken_file_is_no_history(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_counts_as_empty(tmp_path: Path, text: str) -> None:
     home = Home(tmp_path)
     (tmp_path / "starts").mkdir()
     (tmp_path / "starts" / "m.json").write_text(text)

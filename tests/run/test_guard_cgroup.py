@@ -149,7 +149,7 @@ def guard(cgroup: Cgroup, eater: subprocess.Popen[bytes], proc: Path, limits: Gu
         (GuardLimits(FLOOR, expected_bytes=LIMIT - FLOOR, available_bytes=LIMIT), "floor"),
     ],
 )
-def test_the_guard_is_before_the_oom_killer(
+def test_the_guard_acts_before_the_oom_killer(
     cgroup: Cgroup, eat: list[subprocess.Popen[bytes]], tmp_path: Path, limits: GuardLimits, kind: str
 ) -> None:
     start(cgroup, eat, 5 * MIB, 0.08)
@@ -177,7 +177,7 @@ def test_without_the_guard_the_oom_killer_kills_it(
     log.close()
 
 
-def test_an_eater_that_takes_what_was_planned_is_left_alone(
+def test_a_process_within_its_plan_is_not_stopped(
     cgroup: Cgroup, eat: list[subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     """The same speed, foreseen: it ends by itself, with memory left."""

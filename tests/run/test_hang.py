@@ -56,32 +56,32 @@ def test_requests_without_progress_are_a_hang() -> None:
         minutes(BUSY, 0, 175) + minutes(Activity(1, 0, 3, pulse=(3, 20)), 180, 350),
     ],
 )
-def test_what_is_not_stuck(history: list[ActivityReading]) -> None:
+def test_these_are_not_hangs(history: list[ActivityReading]) -> None:
     assert stuck(history) is None
 
 
-def test_a_long_prompt_is_waited_for() -> None:
+def test_a_long_prompt_is_not_a_hang() -> None:
     assert stuck(minutes(BUSY, 0, 700), prefill_s=300) is None
     assert stuck(minutes(BUSY, 0, 800), prefill_s=300) is not None
 
 
-def test_requests_that_wait_and_none_that_runs_is_stuck_too() -> None:
+def test_waiting_requests_without_a_running_one_are_a_hang() -> None:
     waiting = Activity(0, 5, 900, pulse=(900,))
     assert "0 requests running and 5 waiting" in (stuck(minutes(waiting, 0, QUIET_S)) or "")
 
 
-def test_an_engine_that_stopped_answering_is_stuck() -> None:
+def test_an_engine_that_stopped_answering_hangs() -> None:
     history = minutes(IDLE, 0, 60) + minutes(None, 65, 65 + UNREACHABLE_S)
     assert stuck(history) == "the engine runs but has not answered for 2 min"
     assert stuck(history[:-1]) is None
 
 
-def test_a_silence_does_not_reset_what_was_quiet_before() -> None:
+def test_a_missing_answer_does_not_reset_the_idle_time() -> None:
     history = minutes(BUSY, 0, 100) + minutes(None, 105, 150) + minutes(BUSY, 155, QUIET_S)
     assert stuck(history) is not None
 
 
-def test_real_pages_of_an_engine_at_work_are_not_stuck_and_frozen_ones_are() -> None:
+def test_real_metrics_of_a_working_and_of_a_frozen_engine() -> None:
     """As build 11549 showed it: one request, the model called again and again, token counters still."""
     at_work = [
         LLAMACPP.replace("requests_processing 0", "requests_processing 1").replace(
@@ -96,7 +96,7 @@ def test_real_pages_of_an_engine_at_work_are_not_stuck_and_frozen_ones_are() -> 
 
 
 @given(st.lists(st.floats(0.1, QUIET_S / 2 - 1), min_size=1, max_size=100))
-def test_an_engine_that_moves_often_enough_is_never_stuck(gaps: list[float]) -> None:
+def test_an_engine_with_regular_progress_never_hangs(gaps: list[float]) -> None:
     now_s, history = 0.0, [ActivityReading(0.0, BUSY)]
     for number, gap in enumerate(gaps):
         now_s += gap

@@ -36,18 +36,18 @@ def test_who_reaches_an_address(address: str, wide: bool, url: str) -> None:
     assert reached_at(address, 8000) == url
 
 
-def test_a_name_is_no_address() -> None:
+def test_a_host_name_is_not_an_address() -> None:
     with pytest.raises(UsageError, match="no address to listen on"):
         listening(firesteel.plan("smollm2", host_name="gb10")[0], "spark.local")
 
 
-def test_a_container_is_published_there_and_told_its_key_by_name() -> None:
+def test_a_container_is_published_there_and_gets_its_key_by_name() -> None:
     wide = listening(firesteel.plan("gpt-oss-120b-vllm", host_name="gb10")[0], "0.0.0.0").plan.launch
     assert wide.container is not None and wide.container.publish == ("0.0.0.0:8000:8000",)
     assert wide.env["VLLM_API_KEY"] == "$VLLM_API_KEY"
 
 
-def test_code_beside_the_weights_needs_a_word() -> None:
+def test_remote_code_needs_consent() -> None:
     host = firesteel.host("gb10")
     proposal = firesteel.propose(Ask("phi-4-multimodal-nvfp4"), host)[0]
     with pytest.raises(Stopped, match="code that comes with its weights"):
@@ -56,7 +56,7 @@ def test_code_beside_the_weights_needs_a_word() -> None:
 
 
 @pytest.mark.real
-def test_bound_wider_it_asks_for_a_key(engine_home: Home, free_port: int) -> None:
+def test_a_service_that_others_can_reach_asks_for_a_key(engine_home: Home, free_port: int) -> None:
     token = "hf_" + "x" * 30
     ran = run_firesteel(
         engine_home.root, "up", "--port", str(free_port), "--listen", "0.0.0.0", env={"HF_TOKEN": token}

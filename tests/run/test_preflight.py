@@ -123,7 +123,7 @@ SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"
         ),
     ],
 )
-def test_what_docker_says(code: int, said: str, what: str, next_: str) -> None:
+def test_gpu_problems(code: int, said: str, what: str, next_: str) -> None:
     trouble = gpu_problem(code, said)
     assert trouble is not None
     assert what in trouble.what and next_ in trouble.next
@@ -143,7 +143,7 @@ def test_what_docker_says(code: int, said: str, what: str, next_: str) -> None:
         (127, "sh: 1: nvidia-smi: not found\n"),
     ],
 )
-def test_what_is_no_trouble(code: int, said: str) -> None:
+def test_no_gpu_problem(code: int, said: str) -> None:
     assert gpu_problem(code, said) is None
 
 

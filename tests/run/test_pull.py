@@ -77,7 +77,7 @@ def _done(events: list[Event]) -> list[str]:
     return [event.text for event in events if isinstance(event, PhaseDone)]
 
 
-async def test_only_what_is_needed_is_fetched_and_a_second_pull_asks_nobody(place: Place) -> None:
+async def test_only_needed_files_are_fetched_and_a_second_pull_sends_no_request(place: Place) -> None:
     first = await _events(place)
     assert place.hub.sent == {"config.json": 2, "model.safetensors": len(WEIGHTS)}
     assert _done(first) == [f"{NAME}: 8.6 MiB in 2 files, checked"]
@@ -87,7 +87,7 @@ async def test_only_what_is_needed_is_fetched_and_a_second_pull_asks_nobody(plac
     assert place.hub.log == []
 
 
-def test_kill_9_in_the_middle_then_only_the_rest(place: Place) -> None:
+def test_a_pull_after_kill_9_fetches_only_the_rest(place: Place) -> None:
     place.hub.repositories[NAME].trouble["model.safetensors"] = Trouble(bytes_per_s=6_000_000)
     words = [sys.executable, "-m", "firesteel", "pull", NAME]
     with subprocess.Popen(words, env={**os.environ, **place.env}, stderr=subprocess.DEVNULL) as child:
@@ -106,7 +106,7 @@ def test_kill_9_in_the_middle_then_only_the_rest(place: Place) -> None:
     assert place.snapshot("model.safetensors").read_bytes() == WEIGHTS
 
 
-def test_ctrl_c_ends_it_at_once_and_keeps_the_part(place: Place) -> None:
+def test_ctrl_c_ends_it_at_once_and_keeps_the_partial_file(place: Place) -> None:
     place.hub.repositories[NAME].trouble["model.safetensors"] = Trouble(bytes_per_s=2_000_000)
     words = [sys.executable, "-m", "firesteel", "pull", NAME]
     with subprocess.Popen(words, env={**os.environ, **place.env}, stderr=subprocess.PIPE) as child:
@@ -127,7 +127,7 @@ def _until(is_so: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("harm", ["shorter", "other bytes", "gone", "link gone"])
-async def test_a_harmed_file_is_fetched_again_and_no_other(place: Place, harm: str) -> None:
+async def test_only_a_damaged_file_is_fetched_again(place: Place, harm: str) -> None:
     await _events(place)
     place.hub.forget()
     blob = place.blob()
@@ -148,7 +148,7 @@ async def test_a_harmed_file_is_fetched_again_and_no_other(place: Place, harm: s
     assert await _events(place) == [] and place.hub.log == []
 
 
-async def test_reread_trusts_nobody(place: Place) -> None:
+async def test_reread_checks_all_files(place: Place) -> None:
     await _events(place)
     blob, stamp = place.blob(), place.blob().stat()
     blob.write_bytes(b"\0" * len(WEIGHTS))
@@ -179,9 +179,7 @@ async def test_a_pinned_revision(place: Place) -> None:
         await _events(place, WeightsNeed(NAME, "vllm", revision="d" * 40))
 
 
-async def test_what_older_tools_fetched_serves_without_network(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_files_of_other_tools_are_used_offline(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """No listing was kept then; the index says whether anything is missing."""
     folder = place.home.root / "huggingface/hub/models--org--model"
     snapshot = folder / "snapshots" / COMMIT
@@ -209,7 +207,7 @@ def test_two_pulls_at_once_fetch_once(place: Place) -> None:
     assert place.hub.sent["model.safetensors"] == len(WEIGHTS)
 
 
-async def test_a_full_disk_is_found_before_a_byte(place: Place) -> None:
+async def test_a_full_disk_is_found_before_the_fetch(place: Place) -> None:
     served = place.hub.repositories[NAME]
     served.files["model.safetensors"] = _Huge()
     with pytest.raises(HostNotReady, match=r"needs 8192\.0 TiB more"):
@@ -225,7 +223,7 @@ class _Huge(bytes):
 
 
 @pytest.mark.parametrize(("token", "says"), [("", "accept its licence at"), (TOKEN, "accept its licence at")])
-async def test_a_gated_model_says_what_to_do_and_never_the_token(
+async def test_a_gated_model_names_the_remedy_and_never_the_token(
     place: Place, monkeypatch: pytest.MonkeyPatch, token: str, says: str
 ) -> None:
     place.hub.repositories[NAME].gated = True
@@ -237,7 +235,7 @@ async def test_a_gated_model_says_what_to_do_and_never_the_token(
     assert not any(asked.at_store for asked in place.hub.log)
 
 
-def test_a_token_is_in_no_file_and_no_word(place: Place) -> None:
+def test_a_token_is_in_no_file_and_no_output(place: Place) -> None:
     place.hub.repositories[NAME].gated = True
     place.hub.repositories[NAME].readers = (TOKEN,)
     ran = place.pull(NAME, "--json", HF_TOKEN=TOKEN)
@@ -279,7 +277,7 @@ async def _staged(place: Place, name: str) -> list[str]:
     return _done([event async for event in pull_launch(_recipe(name), place.home)])
 
 
-async def test_image_weights_draft_and_then_nothing(place: Place, docker: Path) -> None:
+async def test_image_weights_and_drafter_are_fetched_once(place: Place, docker: Path) -> None:
     proposal = _recipe("qwen3.5-27b-dflash")
     assert proposal.model is not None
     for repository in (proposal.model.repository, "z-lab/Qwen3.5-27B-DFlash"):

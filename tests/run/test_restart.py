@@ -42,7 +42,7 @@ LONG = EngineExit("died", GOOD_RUN_S, -9, was_ready=True)
         ([EngineExit("died", 600, 0, was_ready=True)], RestartAfter(10, 1, 3)),
     ],
 )
-def test_what_follows_an_end(ends: list[EngineExit], answer: RestartAfter | GiveUp) -> None:
+def test_decide(ends: list[EngineExit], answer: RestartAfter | GiveUp) -> None:
     assert decide(ends) == answer
 
 
@@ -57,7 +57,7 @@ ends = st.builds(
 
 
 @given(st.lists(ends, min_size=1, max_size=40))
-def test_without_a_long_good_run_starts_are_few_and_further_apart(history: list[EngineExit]) -> None:
+def test_without_a_long_good_run_restarts_are_few_with_growing_pauses(history: list[EngineExit]) -> None:
     """However it goes: a loop of restarts cannot happen."""
     waits: list[float] = []
     for count in range(1, len(history) + 1):
@@ -71,5 +71,5 @@ def test_without_a_long_good_run_starts_are_few_and_further_apart(history: list[
 
 @pytest.mark.parametrize("kind", ["guard", "requested"])
 @given(st.lists(ends, max_size=5))
-def test_a_stop_on_purpose_stays_stopped(kind: ExitKind, before: list[EngineExit]) -> None:
+def test_a_requested_stop_is_final(kind: ExitKind, before: list[EngineExit]) -> None:
     assert isinstance(decide([*before, EngineExit(kind, 10, was_ready=True)]), GiveUp)

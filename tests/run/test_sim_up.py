@@ -54,7 +54,7 @@ def test_a_crash_while_it_starts(sim: Firesteel, free_port: int, tmp_path: Path)
     assert not holders(tmp_path / "home/sim") and port_is_free(free_port)
 
 
-def test_the_host_is_said_to_be_pretend(firesteel: Firesteel) -> None:
+def test_the_host_is_called_simulated(firesteel: Firesteel) -> None:
     planned = firesteel("--sim", "plan", "gpt-oss-20b", "--json")
     assert planned.code == 0, planned.err
     assert "pretend NVIDIA DGX Spark (GB10)" in planned.out

@@ -35,7 +35,7 @@ def test_the_embedded_engine_is_one_process() -> None:
     assert serve.undo is None
 
 
-def test_a_container_goes_when_it_stops_and_gets_the_token_by_name() -> None:
+def test_a_container_is_removed_when_it_stops_and_gets_the_token_by_name() -> None:
     pull, serve = make_steps(proposal("gpt-oss-120b-vllm"), HOME)
     assert pull.command.argv == ("firesteel", "pull", "gpt-oss-120b-vllm")
     words = serve.command.argv

@@ -87,7 +87,7 @@ def engine_of(service: Service) -> process.Pid:
     return service.state.engine
 
 
-def test_a_running_engine_is_starting_until_it_is_proved(home: Home, start: Callable[..., Service]) -> None:
+def test_a_running_engine_is_starting_until_it_is_verified(home: Home, start: Callable[..., Service]) -> None:
     service = start(SLEEPS)
     assert service.phase == "starting"
     (service.folder / "report.json").write_text("{}")
@@ -96,14 +96,14 @@ def test_a_running_engine_is_starting_until_it_is_proved(home: Home, start: Call
     assert now(home).phase == "ready"
 
 
-def test_kill_9_of_the_engine_is_seen(home: Home, start: Callable[..., Service]) -> None:
+def test_kill_9_of_the_engine_is_reported(home: Home, start: Callable[..., Service]) -> None:
     service = start(SLEEPS)
     process.send(engine_of(service), signal.SIGKILL)
     until(lambda: now(home).phase == "dead")
     assert death(now(home).state) == "the engine was killed by signal 9 (SIGKILL)"
 
 
-def test_kill_9_of_the_supervisor_takes_the_engine_along(home: Home, start: Callable[..., Service]) -> None:
+def test_kill_9_of_the_supervisor_kills_the_engine(home: Home, start: Callable[..., Service]) -> None:
     service = start(SLEEPS)
     assert service.state is not None
     process.send(service.state.supervisor, signal.SIGKILL)
@@ -148,7 +148,7 @@ def test_the_guard_stops_an_engine_below_the_floor(home: Home, start: Callable[.
     assert "the memory guard stopped it" in death(now(home).state)
 
 
-def test_the_guard_spares_a_model_that_serves_while_another_one_loads(
+def test_the_guard_does_not_stop_a_serving_model_while_another_one_loads(
     home: Home, start: Callable[..., Service]
 ) -> None:
     """Which then goes first: it is what takes the memory, and its own supervisor watches it."""
@@ -170,7 +170,7 @@ def test_the_guard_spares_a_model_that_serves_while_another_one_loads(
     assert found is not None and "floor" in death(found.state)
 
 
-def test_an_engine_that_is_not_there(home: Home, start: Callable[..., Service]) -> None:
+def test_a_missing_engine(home: Home, start: Callable[..., Service]) -> None:
     start(("/nowhere/engine",))
     until(lambda: now(home).phase == "dead")
     assert death(now(home).state) == "/nowhere/engine cannot be started: No such file or directory"
@@ -198,7 +198,7 @@ def test_a_pid_used_again_is_another_process() -> None:
     assert process.find(2**22 + os.getpid()) is None
 
 
-async def test_a_supervisor_that_never_says_who_it_is_keeps_its_files(home: Home) -> None:
+async def test_the_files_of_a_supervisor_without_a_pid_are_kept(home: Home) -> None:
     """`down` must not report a service gone, nor remove its files, while the supervisor's lock is held."""
     folder = home.services / "one"
     write_spec(folder, ServiceSpec("one", "http://127.0.0.1:9", "one", SLEEPS, stop_grace_s=0.1))
@@ -219,7 +219,7 @@ async def test_a_supervisor_that_never_says_who_it_is_keeps_its_files(home: Home
     assert load(home, "one") is None
 
 
-async def test_an_up_whose_supervisor_dies_at_once_does_not_wait(home: Home) -> None:
+async def test_up_does_not_wait_for_a_supervisor_that_dies_at_once(home: Home) -> None:
     spec = ServiceSpec("one", "http://127.0.0.1:9", "one", SLEEPS)
     plan = firesteel.plan("smollm2", host_name="gb10")[0].plan
     write_spec(home.services / "one", spec)
@@ -228,7 +228,7 @@ async def test_an_up_whose_supervisor_dies_at_once_does_not_wait(home: Home) -> 
             pass
 
 
-def test_looking_at_a_lock_keeps_nobody_out(tmp_path: Path) -> None:
+def test_is_locked_does_not_take_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     done = threading.Event()
 
@@ -247,7 +247,7 @@ def test_looking_at_a_lock_keeps_nobody_out(tmp_path: Path) -> None:
         looker.join()
 
 
-def test_a_log_that_grew_large_starts_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "MAX_LOG_BYTES", 10)
     log = tmp_path / "engine.log"
     with log.open("ab") as engine:
@@ -259,7 +259,7 @@ def test_a_log_that_grew_large_starts_anew(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "engine.log.1").read_bytes() == b"a first long line\n"
 
 
-def test_what_is_written_is_for_its_owner_alone(home: Home, start: Callable[..., Service]) -> None:
+def test_files_are_private(home: Home, start: Callable[..., Service]) -> None:
     service = start(SLEEPS)
     modes = {
         path.name: path.stat().st_mode & 0o077 for path in service.folder.iterdir() if path.suffix != ".lock"
@@ -278,9 +278,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Serve).serve_forever()
 """
 
 
-def test_a_proved_engine_that_dies_is_started_again_and_is_ready_only_when_proved(
-    home: Home, free_port: int
-) -> None:
+def test_a_verified_engine_is_restarted_and_ready_after_verification(home: Home, free_port: int) -> None:
     """Its `verify` fails: what serves is no engine. So it is ended, and says why, and is not tried again."""
     argv = (sys.executable, "-c", SERVES, str(free_port))
     folder = home.services / "one"
@@ -300,7 +298,7 @@ def test_a_proved_engine_that_dies_is_started_again_and_is_ready_only_when_prove
     assert "its answers were wrong after a restart" in death(now(home).state)
 
 
-def test_an_engine_that_keeps_dying_is_given_up(home: Home) -> None:
+def test_an_engine_that_keeps_dying_is_not_restarted_forever(home: Home) -> None:
     folder = home.services / "one"
     log = folder / "engine.log"
     argv = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(0.3)")
@@ -325,7 +323,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Serve).serve_forever()
 """
 
 
-def test_an_engine_that_works_and_gets_nowhere_is_ended(home: Home, free_port: int) -> None:
+def test_an_engine_without_progress_is_killed(home: Home, free_port: int) -> None:
     """`/health` says 200 all the time."""
     folder = home.services / "one"
     argv = (sys.executable, "-c", STUCK, str(free_port))
@@ -345,7 +343,7 @@ def test_an_engine_that_works_and_gets_nowhere_is_ended(home: Home, free_port: i
 @pytest.mark.parametrize(
     "damage", ["", "{", "[" * 100_000, '{"restarts": "many", "start": 7, "name": []}', "a folder"]
 )
-def test_damaged_files_hide_no_service(
+def test_a_service_with_damaged_files_is_listed(
     home: Home, start: Callable[..., Service], name: str, damage: str
 ) -> None:
     """A supervisor that lives is a service; and `down` ends it as long as it is known who keeps it."""
@@ -360,7 +358,7 @@ def test_damaged_files_hide_no_service(
     assert now(home).phase in ("starting", "ready")
 
 
-async def test_down_of_a_service_whose_spec_is_gone(home: Home, start: Callable[..., Service]) -> None:
+async def test_down_of_a_service_without_a_spec(home: Home, start: Callable[..., Service]) -> None:
     service = start(SLEEPS)
     (service.folder / "spec.json").write_text("{")
     async for _ in stop(now(home)):
@@ -368,16 +366,14 @@ async def test_down_of_a_service_whose_spec_is_gone(home: Home, start: Callable[
     assert not process.is_alive(engine_of(service)) and not is_locked(service.folder / "supervisor.lock")
 
 
-def test_a_log_that_somebody_removes_ends_nothing(home: Home, start: Callable[..., Service]) -> None:
+def test_a_removed_log_stops_nothing(home: Home, start: Callable[..., Service]) -> None:
     service = start(SLEEPS)
     service.log.unlink()
     time.sleep(2.5)  # two looks of the supervisor: what must not happen has no event
     assert now(home).phase == "starting" and process.is_alive(engine_of(service))
 
 
-async def test_a_supervisor_that_was_stopped_can_be_brought_down(
-    home: Home, start: Callable[..., Service]
-) -> None:
+async def test_down_of_a_supervisor_in_sigstop(home: Home, start: Callable[..., Service]) -> None:
     service = start(SLEEPS)
     assert service.state is not None
     process.send(service.state.supervisor, signal.SIGSTOP)
@@ -386,7 +382,7 @@ async def test_a_supervisor_that_was_stopped_can_be_brought_down(
     assert load(home, "one") is None and not process.is_alive(service.state.supervisor)
 
 
-def test_a_second_signal_changes_nothing(home: Home, start: Callable[..., Service]) -> None:
+def test_a_second_signal_is_ignored(home: Home, start: Callable[..., Service]) -> None:
     service = start(IGNORES_SIGTERM, grace_s=1)
     assert service.state is not None
     for _ in range(3):

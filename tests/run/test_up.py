@@ -63,7 +63,7 @@ def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
     assert "listening on" in run_firesteel(engine_home.root, "logs", "smollm2", "-n", "20000").out
 
 
-def test_what_was_planned_is_what_the_engine_takes(engine_home: Home, free_port: int) -> None:
+def test_the_engine_takes_the_planned_memory(engine_home: Home, free_port: int) -> None:
     report = up(engine_home, free_port, "--json", "--context", "1000", "--users", "3").json
     rows = {row["what"]: row for row in report["compared"]}
     assert rows["weights"]["measured"] == pytest.approx(rows["weights"]["planned"]["expected"], rel=1e-4)
@@ -104,7 +104,7 @@ def test_an_interrupted_up_leaves_nothing(engine_home: Home, free_port: int, num
     assert process.port_is_free(free_port)
 
 
-def test_up_goes_on_where_a_killed_up_stopped(engine_home: Home, free_port: int) -> None:
+def test_up_continues_after_a_killed_up(engine_home: Home, free_port: int) -> None:
     child = subprocess.Popen(
         [sys.executable, "-m", "firesteel", "up", "--port", str(free_port)],
         env={**os.environ, "FIRESTEEL_HOME": str(engine_home.root)},
@@ -126,7 +126,7 @@ def test_up_goes_on_where_a_killed_up_stopped(engine_home: Home, free_port: int)
     assert all_services(engine_home) == []
 
 
-def test_a_broken_model_file_is_told_with_its_reason(
+def test_a_damaged_model_file_is_reported_with_its_reason(
     engine_home: Home, free_port: int, tmp_path: Path
 ) -> None:
     whole = next(engine_home.weights.rglob("*.gguf")).read_bytes()

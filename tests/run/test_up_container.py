@@ -85,7 +85,7 @@ def containers(address: str) -> list[str]:
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.split("\n")[:-1]
 
 
-async def test_a_container_goes_the_whole_way(proposal: Proposal, docker: str, engine_home: Home) -> None:
+async def test_a_container_from_up_to_down(proposal: Proposal, docker: str, engine_home: Home) -> None:
     events = [event async for event in bring_up(proposal, engine_home)]
     ready = events[-1]
     assert isinstance(ready, ServiceReady) and ready.report.is_verified
@@ -157,7 +157,7 @@ async def test_docker_without_the_nvidia_toolkit(proposal: Proposal, engine_home
     assert all_services(engine_home) == []
 
 
-async def test_an_image_that_is_nowhere(proposal: Proposal, engine_home: Home) -> None:
+async def test_an_unknown_image(proposal: Proposal, engine_home: Home) -> None:
     launch = proposal.plan.launch
     assert launch.container is not None
     gone = replace(launch, container=replace(launch.container, image="127.0.0.1:1/none:1"))

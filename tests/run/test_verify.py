@@ -98,7 +98,7 @@ def failed(proof: Verification) -> set[str]:
 @pytest.mark.parametrize(
     "promised", [PROMISED, THOUGHTLESS, Expected()], ids=["all", "no thoughts", "nothing"]
 )
-async def test_a_good_server_passes_all(promised: Expected, key: str | None) -> None:
+async def test_a_good_server_passes_all_checks(promised: Expected, key: str | None) -> None:
     thinks = promised.reasoning_parser is not None
     proof = await prove(Garbler(drafts=True, key=key, parses_thoughts=thinks), promised)
     assert failed(proof) == set() and proof.is_good
@@ -112,7 +112,7 @@ def test_every_fault_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_each_fault_is_caught_by_what_should(fault: str) -> None:
+async def test_each_fault_fails_its_check(fault: str) -> None:
     knows_nothing = fault == "wrong facts"
     promised = THOUGHTLESS if knows_nothing else PROMISED
     if fault == "slow":
@@ -126,14 +126,14 @@ async def test_each_fault_is_caught_by_what_should(fault: str) -> None:
     assert failed(proof) == CAUGHT_BY[fault], proof.checks
 
 
-async def test_a_note_tells_and_does_not_fail() -> None:
+async def test_a_failed_note_does_not_fail_the_verification() -> None:
     small = replace(THOUGHTLESS, parameters=135_000_000)
     proof = await prove(Garbler("wrong facts", drafts=True, parses_thoughts=False), small)
     assert proof.is_good
     assert {"2+2", "facts"} <= {check.name for check in proof.checks if not check.passed}
 
 
-async def test_no_more_is_asked_of_a_server_that_does_not_answer() -> None:
+async def test_no_more_requests_to_a_server_that_does_not_answer() -> None:
     start = time.monotonic()
     proof = await prove(Garbler("stalls"), PROMISED, VerifyBudget(60, 1))
     assert [check.name for check in proof.checks] == ["speaks"]
@@ -141,7 +141,7 @@ async def test_no_more_is_asked_of_a_server_that_does_not_answer() -> None:
     assert time.monotonic() - start < 10
 
 
-async def test_when_the_time_is_over_the_rest_is_named_and_not_asked() -> None:
+async def test_checks_after_the_time_limit_are_skipped_and_named() -> None:
     garbler = Garbler(drafts=True)
     proof = await prove(garbler, PROMISED, VerifyBudget(total_s=0))
     assert garbler.asked == [] and proof.is_good
@@ -149,7 +149,7 @@ async def test_when_the_time_is_over_the_rest_is_named_and_not_asked() -> None:
     assert len(left_out) >= 8 and all(check.level == "note" for check in left_out)
 
 
-async def test_the_recipes_settings_are_sent_as_they_are() -> None:
+async def test_the_recipes_settings_are_sent() -> None:
     garbler = Garbler(drafts=True)
     await prove(garbler, replace(PROMISED, tool_requests={"temperature": 0.6}))
     assert any(body.get("top_k") == 20 and body["temperature"] == 0.7 for body in garbler.asked)
@@ -158,7 +158,7 @@ async def test_the_recipes_settings_are_sent_as_they_are() -> None:
     assert all(body["temperature"] == 0 for body in plain)
 
 
-async def test_the_long_prompt_is_long_and_another_each_time() -> None:
+async def test_the_long_prompt_is_long_and_different_each_time() -> None:
     garbler = Garbler(drafts=True)
     await prove(garbler, PROMISED)
     await prove(garbler, PROMISED)
@@ -167,7 +167,7 @@ async def test_the_long_prompt_is_long_and_another_each_time() -> None:
     assert all(0.9 < len(text.split()) / (8192 * 3 // 4) < 1.1 for text in long)
 
 
-async def test_kernels_are_held_against_the_log() -> None:
+async def test_kernels_are_compared_with_the_log() -> None:
     log = (
         "INFO [cuda.py:507] Using TRITON_ATTN attention backend out of potential backends: ['TRITON_ATTN'].\n"
         "INFO [nvfp4.py:242] Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['MARLIN'].\n"
@@ -187,7 +187,7 @@ def named(proof: Verification, name: str) -> CheckResult:
     return next(check for check in proof.checks if check.name == name)
 
 
-async def test_a_word_to_stop_at_is_taken_from_the_answer_and_not_from_the_thoughts() -> None:
+async def test_the_stop_word_comes_from_the_answer_not_from_the_thoughts() -> None:
     """Engines look for `stop` in the content alone (gpt-oss: "check" was in the thoughts)."""
     garbler = Garbler(drafts=True, parses_thoughts=False, thoughts=40)
     proof = await prove(garbler, THOUGHTLESS)
@@ -199,14 +199,14 @@ async def test_a_word_to_stop_at_is_taken_from_the_answer_and_not_from_the_thoug
     assert named(ignores, "stop").fails_launch
 
 
-async def test_an_answer_of_thoughts_alone_has_no_word_to_stop_at() -> None:
+async def test_an_answer_of_thoughts_has_no_stop_word() -> None:
     garbler = Garbler(parses_thoughts=False, thoughts=128)
     stop = named(await prove(garbler, replace(THOUGHTLESS, context=None)), "stop")
     assert stop.passed and stop.level == "note" and "thoughts" in stop.observed
     assert not any("stop" in body for body in garbler.asked)
 
 
-async def test_what_is_shown_of_a_thinking_model_is_its_answer() -> None:
+async def test_the_answer_of_a_thinking_model_is_shown() -> None:
     proof = await prove(Garbler(drafts=True, parses_thoughts=False, thoughts=40), THOUGHTLESS)
     assert named(proof, "2+2").observed == '"The answer is 4."'
     assert named(proof, "speaks").observed == '"The answer is 4."'
@@ -214,7 +214,7 @@ async def test_what_is_shown_of_a_thinking_model_is_its_answer() -> None:
 
 
 @pytest.mark.parametrize("answers", [0, 1, 2, 4])
-async def test_who_stops_answering_is_not_called_wrong(answers: int) -> None:
+async def test_a_server_that_stops_answering_is_not_called_wrong(answers: int) -> None:
     proof = await prove(Garbler(drafts=True, answers=answers), PROMISED)
     assert not proof.is_good and proof.is_unanswered, proof.checks
     assert proof.checks[-1].cause == "silent" and "stopped answering" in proof.checks[-1].observed
@@ -230,9 +230,7 @@ async def test_who_stops_answering_is_not_called_wrong(answers: int) -> None:
         ("soup", "wrong", False),
     ],
 )
-async def test_silence_refusal_and_a_wrong_answer_are_three_things(
-    fault: str, cause: str, unanswered: bool
-) -> None:
+async def test_causes_of_failure(fault: str, cause: str, unanswered: bool) -> None:
     proof = await prove(Garbler(fault, drafts=True), PROMISED, VerifyBudget(60, 1))
     assert {check.cause for check in proof.checks if check.fails_launch} == {cause}
     assert proof.is_unanswered is unanswered
@@ -261,7 +259,7 @@ async def test_silence_refusal_and_a_wrong_answer_are_three_things(
         ),
     ],
 )
-def test_up_says_truly_what_happened(checks: list[CheckResult], says: str) -> None:
+def test_up_names_the_cause_of_failure(checks: list[CheckResult], says: str) -> None:
     spec = ServiceSpec("one", "http://127.0.0.1:9", "one", ("x",))
     with pytest.raises(FiresteelError) as caught:
         require_passed(spec, Verification(tuple(checks)))
@@ -269,7 +267,7 @@ def test_up_says_truly_what_happened(checks: list[CheckResult], says: str) -> No
     require_passed(spec, Verification((CheckResult("facts", False, "2 of 3", "note"),)))
 
 
-def test_a_word_to_stop_at_comes_first_where_it_was_found() -> None:
+def test_the_stop_word_does_not_occur_earlier() -> None:
     text = "The machine runs. The machine that computes is a computer, and the machine is on."
     word = stop_word(text)
     assert word is not None and text.find(word) >= len(text) // 4
@@ -277,7 +275,7 @@ def test_a_word_to_stop_at_comes_first_where_it_was_found() -> None:
     assert stop_word("A computer is a thing") == "thing"  # never half a word
 
 
-async def test_http_says_what_went_wrong_in_a_sentence() -> None:
+async def test_http_errors_are_sentences() -> None:
     async with serving(Garbler(key=KEY)) as url:
         assert await is_healthy(url)
         with pytest.raises(FiresteelError, match="HTTP 401"):
@@ -295,7 +293,7 @@ async def test_http_says_what_went_wrong_in_a_sentence() -> None:
         await chat(url, MODEL, "What is 2+2?", max_tokens=8)
 
 
-def test_what_is_expected_survives_its_file() -> None:
+def test_expectations_survive_a_round_trip() -> None:
     for proposal in library.models("gb10"):
         made = expected(proposal)
         assert read_expected(json.loads(json.dumps(asdict(made)))) == made
@@ -335,7 +333,7 @@ async def test_any_endpoint_can_be_verified_from_the_command_line(tmp_path: Path
     assert gone.code == 5 and "does not answer" in gone.err
 
 
-async def test_the_exit_code_tells_silence_from_wrong_answers(tmp_path: Path) -> None:
+async def test_the_exit_code_distinguishes_silence_from_wrong_answers(tmp_path: Path) -> None:
     """Whoever restarts services must know which it was."""
     async with serving(Garbler(answers=3, parses_thoughts=False)) as url:
         killed = await command(url, home=tmp_path)
@@ -349,7 +347,7 @@ async def test_the_exit_code_tells_silence_from_wrong_answers(tmp_path: Path) ->
     assert wrong.code == 1 and "FAILED" in wrong.out
 
 
-async def test_what_a_model_says_is_shown_as_text(tmp_path: Path) -> None:
+async def test_model_output_is_printed_safely(tmp_path: Path) -> None:
     """Neither its terminal codes nor what looks like our own marks reach the screen."""
     async with serving(Garbler("escape codes", parses_thoughts=False)) as url:
         ran = await command(url, home=tmp_path)
@@ -368,7 +366,7 @@ async def test_what_a_model_says_is_shown_as_text(tmp_path: Path) -> None:
         "http://127.0.0.1:1/v1?model=x",
     ],
 )
-def test_what_is_no_address(url: str) -> None:
+def test_invalid_addresses(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         base_of(url)
     assert caught.value.next and "secret" not in caught.value.what
@@ -380,13 +378,15 @@ def test_addresses() -> None:
     assert base_of("https://host/api/v1") == "https://host/api"
 
 
-def test_words_that_make_no_sense(tmp_path: Path) -> None:
+def test_invalid_arguments(tmp_path: Path) -> None:
     ran = run_firesteel(tmp_path, "verify", "name", "--url", "http://127.0.0.1:1/v1")
     assert ran.code == 2 and "next:" in ran.err
 
 
 @pytest.mark.real
-def test_weights_that_are_nonsense_do_not_come_up(engine_home: Home, free_port: int, tmp_path: Path) -> None:
+def test_a_model_with_shuffled_weights_does_not_come_up(
+    engine_home: Home, free_port: int, tmp_path: Path
+) -> None:
     """`tests/run/test_up.py` shows that the whole ones do, and verifies them by name and by address."""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(shuffled(next(engine_home.weights.rglob("*.gguf"))))

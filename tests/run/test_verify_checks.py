@@ -39,7 +39,7 @@ def call(arguments: str, name: str = "get_weather", finish: str = "tool_calls") 
         (answer("4", is_whole=False), False),
     ],
 )
-def test_speaks(given: Answer, passes: bool) -> None:
+def test_answered(given: Answer, passes: bool) -> None:
     assert checks.answered([answer("fine"), given]).passed is passes
 
 
@@ -53,11 +53,11 @@ def test_speaks(given: Answer, passes: bool) -> None:
         ("The answer is 42.", "able", True),
     ],
 )
-def test_two_and_two(text: str, size: Size, fails: bool) -> None:
+def test_arithmetic(text: str, size: Size, fails: bool) -> None:
     assert checks.arithmetic(answer(text), size).fails_launch is fails
 
 
-def test_the_answer_counts_and_is_shown_where_there_is_one() -> None:
+def test_the_answer_counts_rather_than_the_thoughts() -> None:
     said = answer("It is 5.", reasoning="Two and two are 4.")
     wrong = checks.arithmetic(said, "able")
     assert wrong.fails_launch and wrong.observed == '"It is 5."'
@@ -74,13 +74,13 @@ def test_the_answer_counts_and_is_shown_where_there_is_one() -> None:
     assert needle.passed and needle.observed.endswith('tokens: "mango-7"')
 
 
-def test_a_broken_off_stream_is_no_wrong_answer() -> None:
+def test_an_incomplete_stream_is_not_a_wrong_answer() -> None:
     assert checks.answered([answer("A comp", None, is_whole=False)]).cause == "silent"
     assert checks.answered([answer("", None, is_whole=False)]).cause == "wrong"
     assert checks.answered([answer("")]).cause == "wrong"
 
 
-def test_facts_one_slip_is_a_slip() -> None:
+def test_one_wrong_fact_is_allowed() -> None:
     right, wrong = (answer("cold"), "cold"), (answer("warm"), "cold")
     assert checks.facts({"a": right, "b": right, "c": wrong}, "able").passed
     two = checks.facts({"a": right, "b": wrong, "c": wrong}, "able")
@@ -89,7 +89,7 @@ def test_facts_one_slip_is_a_slip() -> None:
     assert checks.facts({"a": wrong}, "able").fails_launch
 
 
-def test_same_twice() -> None:
+def test_deterministic() -> None:
     assert checks.deterministic(answer("A computer is"), answer("A computer is")).passed
     differing = checks.deterministic(answer("A computer is"), answer("A compiler is"))
     assert not differing.passed and "character 6" in differing.observed
@@ -102,7 +102,7 @@ def test_same_twice() -> None:
     assert not thoughts.passed
 
 
-def test_a_torn_stream_is_told_from_a_restless_engine() -> None:
+def test_a_broken_stream_is_distinguished_from_a_nondeterministic_engine() -> None:
     one, other = answer("A computer is"), answer("A compiler is")
     assert checks.stream_matches_plain(one, one, None).passed
     assert checks.stream_matches_plain(one, other, one).fails_launch
@@ -168,12 +168,12 @@ def test_tool_call(given: Answer, passes: bool, fails: bool) -> None:
     assert (check.passed, check.fails_launch) == (passes, fails)
 
 
-def test_a_small_model_may_not_call_but_may_not_call_in_text() -> None:
+def test_a_small_model_need_not_call_but_must_not_call_in_text() -> None:
     assert not checks.tool_call(answer("It is sunny."), "tiny").fails_launch
     assert checks.tool_call(answer("<tool_call>..."), "tiny").fails_launch
 
 
-def test_thoughts() -> None:
+def test_reasoning_split() -> None:
     good = answer("It is 204.", reasoning="Ten times 17 is 170.")
     assert checks.reasoning_split(good, False).passed
     assert checks.reasoning_split(answer("<think>Hm.</think>204"), False).fails_launch
@@ -185,7 +185,7 @@ def test_thoughts() -> None:
     assert not without.passed and without.level == "note"
 
 
-def test_a_needle_missed_is_one_thing_and_garbage_another() -> None:
+def test_a_missed_needle_is_a_note_and_garbage_is_not() -> None:
     assert checks.long_prompt(answer("It is Mango-7."), "mango-7", "able").passed
     assert checks.long_prompt(answer("I do not know."), "mango-7", "able").fails_launch
     assert not checks.long_prompt(answer("I do not know."), "mango-7", "tiny").fails_launch
@@ -203,7 +203,7 @@ def speculated(before: tuple[int, int, int], after: tuple[int, int, int]) -> Che
     return check
 
 
-def test_speculation_is_judged_on_the_checks_own_requests() -> None:
+def test_speculation_counts_only_the_requests_of_the_checks() -> None:
     assert speculated((0, 0, 0), (100, 300, 150)).passed
     assert speculated((0, 0, 0), (100, 300, 3)).fails_launch
     assert speculated((9000, 27000, 20000), (9100, 27300, 20003)).fails_launch  # a good past is no excuse
@@ -228,7 +228,7 @@ def test_speed(seconds: float, passes: bool, fails: bool) -> None:
     assert shared is not None and not shared.fails_launch
 
 
-def test_speculation_that_does_not_pay_is_a_note() -> None:
+def test_slow_speculation_is_a_note() -> None:
     planned = Expected(drafts="mtp", decode_tokens_per_s=Band(10, 12, 14))
     loses = engine_checks.speculation_speedup(planned, 9.0)
     assert loses is not None and not loses.passed and loses.level == "note"
@@ -239,7 +239,7 @@ def test_speculation_that_does_not_pay_is_a_note() -> None:
     )
 
 
-def test_the_engines_own_cache_figure_is_told() -> None:
+def test_the_kv_cache_size_of_the_engine_is_reported() -> None:
     planned = Expected(context=8192, kv_tokens=(40_000, 41_000))
     good, off, small = (engine_checks.kv_cache(planned, (), tokens) for tokens in (40_500, 30_000, 4_096))
     assert good and good.passed

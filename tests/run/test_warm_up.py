@@ -85,7 +85,7 @@ def lengths(lazy: Lazy) -> list[int]:
     return [len(prompt.split()) for prompt in lazy.prompts]
 
 
-async def test_each_size_is_sent_until_it_costs_nothing_new() -> None:
+async def test_each_size_is_repeated_until_it_gets_no_faster() -> None:
     lazy = Lazy()
     events = await run(lazy, FAST)
     # The first pays, the second does not, and the third shows that the second did not.
@@ -95,14 +95,14 @@ async def test_each_size_is_sent_until_it_costs_nothing_new() -> None:
     assert all(isinstance(event, PhaseProgress) for event in events[:-1])
 
 
-async def test_no_prompt_begins_as_another_did() -> None:
+async def test_no_two_prompts_begin_alike() -> None:
     lazy = Lazy(compile_s=0)
     await run(lazy, FAST)
     starts = [prompt[:40] for prompt in lazy.prompts]
     assert len(starts) == len(set(starts)) >= 6
 
 
-async def test_an_engine_that_never_settles_is_left_after_some_rounds() -> None:
+async def test_the_rounds_are_limited() -> None:
     class Slower(Lazy):
         async def before(self, request: web.Request) -> None:
             await Lazy.before(self, request)
@@ -113,7 +113,7 @@ async def test_an_engine_that_never_settles_is_left_after_some_rounds() -> None:
     assert len(lazy.prompts) <= 9
 
 
-async def test_what_would_take_too_long_is_left_out_and_said() -> None:
+async def test_sizes_that_would_take_too_long_are_skipped() -> None:
     lazy = Lazy(compile_s=0)
     slow = Expected(context=40_000, prefill_tokens_per_s=Band(100, 200, 300))
     events = await run(lazy, slow, WarmUpLimits(prompt_s=1, total_s=60))
@@ -146,7 +146,7 @@ async def test_a_hung_engine_is_given_up_after_the_announced_time() -> None:
     assert isinstance(events[-1], PhaseProgress) and "waiting up to 1.0 s" in events[-1].text
 
 
-def test_a_wait_grows_with_the_prompt_and_shrinks_with_the_plan() -> None:
+def test_the_timeout_grows_with_the_prompt_and_shrinks_with_the_speed() -> None:
     """A first prompt on a GPU may build kernels for three minutes; a CPU builds nothing."""
     gpu, cpu = WarmUpLimits.of(Expected()), WarmUpLimits.of(Expected(is_cpu=True))
     assert 180 <= gpu.wait_s(SMALL, 1500) < 200 and gpu.wait_s(SMALL, None) == 180
@@ -188,7 +188,7 @@ def test_settled() -> None:
     assert has_settled([0.5, 0.6])
 
 
-def test_a_needle_is_in_its_hay_once_and_the_hay_is_as_long_as_asked() -> None:
+def test_a_prompt_has_its_needle_once_and_the_requested_length() -> None:
     for words in (50, 500, 20_000):
         text = with_needle(words, 7, "mango-4821")
         assert text.count("mango-4821") == 1

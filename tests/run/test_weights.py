@@ -44,7 +44,7 @@ def test_the_same_weights_are_not_fetched_twice(beside: str, kept: str) -> None:
     assert chosen(f"{INDEX} {beside}", want()) == set(f"{INDEX} {kept}".split())
 
 
-def test_bin_files_where_there_is_nothing_else() -> None:
+def test_bin_files_if_there_are_no_others() -> None:
     found = chosen("config.json pytorch_model.bin optimizer.bin tf_model.h5", want())
     assert found == {"config.json", "pytorch_model.bin"}
 
@@ -101,18 +101,18 @@ def test_a_projector_of_the_nearest_width() -> None:
         (GGUFS, want(None), "has 4 GGUF models: Q3_K_M, Q4_K_M, Q4_K_XL, Q8_0"),
     ],
 )
-def test_what_is_not_there_is_said(names: str, meant: WeightsNeed, says: str) -> None:
+def test_missing_files_are_named(names: str, meant: WeightsNeed, says: str) -> None:
     with pytest.raises(FiresteelError, match=says) as caught:
         select_files(files(names), meant)
     assert caught.value.next
 
 
-def test_patterns_are_a_shells() -> None:
+def test_shell_patterns() -> None:
     assert chosen(GGUFS, WeightsNeed("o/n", patterns=("*Q8_0*",))) == {"n-Q8_0.gguf", "imatrix-Q8_0.gguf"}
 
 
 @pytest.mark.parametrize("name", ["nothing", "a/b/c", "a/b c", "", "/etc/passwd", "a/b:" * 1000])
-def test_a_name_that_is_none(name: str) -> None:
+def test_an_invalid_name(name: str) -> None:
     with pytest.raises(UsageError):
         select_files(files("x.gguf"), parse_name(name, ()))
 
@@ -121,7 +121,7 @@ def test_a_name_with_label_and_revision() -> None:
     assert parse_name("o/n:Q4_0@v2", ()) == WeightsNeed("o/n", None, "v2", "Q4_0")
 
 
-def test_every_recipe_says_what_it_wants() -> None:
+def test_every_recipe_has_its_needs() -> None:
     """A container's weights come from the Hub; of a recipe with a draft or a plugin that too."""
     spark = host_at_rest(hardware("gb10"))
     by_name = {each.name: each for each in propose(shipped(), spark, Ask())}

@@ -166,7 +166,7 @@ def _compare(
 
 
 def _stored_by_others(need: WeightsNeed, store: Store) -> StagedFiles | None:
-    """For when the Hub cannot be reached: what another program fetched, if no file of its index is missing."""
+    """What another program fetched, if the Hub cannot be reached and its index names no missing file."""
     listing = cache.unlisted(store, need.repository, need.revision)
     if listing is None or not cache.shards(store, listing) <= {file.path for file in listing.files}:
         return None

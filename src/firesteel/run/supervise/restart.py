@@ -18,7 +18,7 @@ from typing import Literal
 from firesteel.units import show_seconds
 
 ExitKind = Literal["died", "stuck", "guard", "requested"]
-"""died: by itself. stuck: killed after a hang. guard: stopped by the memory guard. requested: somebody stopped it."""
+"""died: by itself. stuck: killed after a hang. guard: stopped by the guard. requested: stopped by a user."""
 
 PAUSES_S = (10.0, 60.0, 300.0)
 """Before the first, second and third restart; there is no fourth. Long enough for memory to be freed."""
