@@ -17,24 +17,26 @@ RECORDER = '#!/bin/sh\necho "$(basename "$0") $*" >> "$RECORD"\n'
 
 
 def test_the_unit_runs_the_same_command(tmp_path: Path) -> None:
-    words = ("/usr/bin/python3", "-P", "-m", "firesteel", "up", "my model", "--port", "8000")
-    text = unit_text("one", words, tmp_path / "50% home", is_root=True)
+    argv = ("/usr/bin/python3", "-P", "-m", "firesteel", "up", "my model", "--port", "8000")
+    text = unit_text("one", argv, tmp_path / "50% home", is_root=True)
     assert 'ExecStart=/usr/bin/python3 -P -m firesteel up "my model" --port 8000' in text
     assert "50%% home" in text and "WantedBy=multi-user.target" in text
-    assert "WantedBy=default.target" in unit_text("one", words, tmp_path, is_root=False)
+    assert "WantedBy=default.target" in unit_text("one", argv, tmp_path, is_root=False)
     assert unit_path("one", is_root=False, user_home=tmp_path).is_relative_to(tmp_path)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd's own checker")
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
-    words = (shutil.which("true") or "/bin/true", "up", "a b", "--port", "8000")
+    argv = (shutil.which("true") or "/bin/true", "up", "a b", "--port", "8000")
     unit = tmp_path / "firesteel-one.service"
-    unit.write_text(unit_text("one", words, tmp_path, is_root=True))
+    unit.write_text(unit_text("one", argv, tmp_path, is_root=True))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
     )
-    said = [line for line in done.stderr.splitlines() if unit.name in line and "docker.service" not in line]
-    assert said == []
+    warnings = [
+        line for line in done.stderr.splitlines() if unit.name in line and "docker.service" not in line
+    ]
+    assert warnings == []
 
 
 @pytest.mark.real

@@ -36,19 +36,19 @@ def proposal(name: str, driver: str = OLD) -> Proposal:
     return propose(shipped(), spark, Ask(model=name))[0]
 
 
-def mounts(found: Proposal) -> dict[str, Mount]:
-    box = staged(found, HOME, STORE).container
-    assert box is not None
-    return {mount.target: mount for mount in box.mounts}
+def mounts(planned: Proposal) -> dict[str, Mount]:
+    container = staged(planned, HOME, STORE).container
+    assert container is not None
+    return {mount.target: mount for mount in container.mounts}
 
 
 @pytest.mark.parametrize("name", ["qwen3.6-35b-a3b-nvfp4", "gpt-oss-120b-llamacpp"])
 def test_the_store_is_mounted_read_only_where_the_engine_looks(name: str) -> None:
-    found = staged(proposal(name), HOME, STORE)
-    inside = found.env.get("LLAMA_CACHE") or f"{found.env['HF_HOME']}/hub"
+    planned = staged(proposal(name), HOME, STORE)
+    inside = planned.env.get("LLAMA_CACHE") or f"{planned.env['HF_HOME']}/hub"
     assert mounts(proposal(name))[inside] == Mount(STORE, STORE_INSIDE, read_only=True)
     assert len([target for target in mounts(proposal(name)) if target.startswith("/hub")]) == 1
-    assert offline_env(found.engine).items() <= found.env.items()
+    assert offline_env(planned.engine).items() <= planned.env.items()
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
@@ -81,25 +81,25 @@ def test_a_hostile_reference_is_a_plain_name() -> None:
 
 
 def test_settings_of_the_recipe_take_precedence() -> None:
-    found = proposal("qwen3.6-35b-a3b-nvfp4")
-    launch = replace(found.plan.launch, env={**found.plan.launch.env, "VLLM_CACHE_ROOT": "/mine"})
-    mine = replace(found, plan=replace(found.plan, launch=launch))
+    planned = proposal("qwen3.6-35b-a3b-nvfp4")
+    launch = replace(planned.plan.launch, env={**planned.plan.launch.env, "VLLM_CACHE_ROOT": "/mine"})
+    mine = replace(planned, plan=replace(planned.plan, launch=launch))
     assert staged(mine, HOME, STORE).env["VLLM_CACHE_ROOT"] == "/mine"
 
 
 def test_packages_are_installed_from_the_pulled_wheels() -> None:
-    found = staged(proposal("phi-4-multimodal-nvfp4"), HOME, STORE)
-    assert found.env["PIP_NO_INDEX"] == "1" and found.env["PIP_FIND_LINKS"] == "/wheels"
+    planned = staged(proposal("phi-4-multimodal-nvfp4"), HOME, STORE)
+    assert planned.env["PIP_NO_INDEX"] == "1" and planned.env["PIP_FIND_LINKS"] == "/wheels"
     assert mounts(proposal("phi-4-multimodal-nvfp4"))["/wheels"].read_only
 
 
 def test_a_checkpoint_on_disk_needs_no_store() -> None:
-    found = proposal("qwen3.6-35b-a3b-nvfp4")
-    box = found.plan.launch.container
-    assert box is not None
-    on_disk = replace(box, mounts=(Mount("/my/model", "/models/model", read_only=True),))
-    launch = replace(found.plan.launch, container=on_disk)
-    got = staged(replace(found, plan=replace(found.plan, launch=launch)), HOME, STORE)
+    planned = proposal("qwen3.6-35b-a3b-nvfp4")
+    container = planned.plan.launch.container
+    assert container is not None
+    on_disk = replace(container, mounts=(Mount("/my/model", "/models/model", read_only=True),))
+    launch = replace(planned.plan.launch, container=on_disk)
+    got = staged(replace(planned, plan=replace(planned.plan, launch=launch)), HOME, STORE)
     assert got.container is not None
     assert {mount.target for mount in got.container.mounts} == {"/models/model", COMPILED_INSIDE}
     assert "HF_HUB_OFFLINE" not in got.env
@@ -107,30 +107,30 @@ def test_a_checkpoint_on_disk_needs_no_store() -> None:
 
 def test_a_file_of_the_store_is_read_through_the_store_mount() -> None:
     """In a snapshot there are links alone; the folder by itself would be full of links to nowhere."""
-    found = proposal("gpt-oss-120b-llamacpp")
+    planned = proposal("gpt-oss-120b-llamacpp")
     snapshot = f"{STORE}/models--o--n/snapshots/{'c' * 40}"
-    image = shipped().images.named[found.recipe.image] if found.recipe else None
+    image = shipped().images.named[planned.recipe.image] if planned.recipe else None
     assert image is not None
-    bare = replace(found.plan.launch, model=f"{snapshot}/n-Q4_0.gguf", container=None)
+    bare = replace(planned.plan.launch, model=f"{snapshot}/n-Q4_0.gguf", container=None)
     launch = contain(bare, image)
-    got = staged(replace(found, model=None, plan=replace(found.plan, launch=launch)), HOME, STORE)
+    got = staged(replace(planned, model=None, plan=replace(planned.plan, launch=launch)), HOME, STORE)
     assert got.model == f"{STORE_INSIDE}/models--o--n/snapshots/{'c' * 40}/n-Q4_0.gguf"
     assert got.container is not None
     assert {mount.target for mount in got.container.mounts} == {STORE_INSIDE, COMPILED_INSIDE}
 
 
 def test_an_embedded_launch_is_unchanged() -> None:
-    found = proposal("smollm2")
-    assert staged(found, HOME, STORE) is found.plan.launch
+    planned = proposal("smollm2")
+    assert staged(planned, HOME, STORE) is planned.plan.launch
 
 
 def test_a_pinned_commit_is_passed_to_the_engine() -> None:
-    found = proposal("qwen3.6-35b-a3b-nvfp4")
-    assert found.model is not None
-    pinned = replace(found, model=replace(found.model, revision="a" * 40))
+    planned = proposal("qwen3.6-35b-a3b-nvfp4")
+    assert planned.model is not None
+    pinned = replace(planned, model=replace(planned.model, revision="a" * 40))
     assert staged(pinned, HOME, STORE).flags["revision"] == "a" * 40
     assert "--revision" in render.docker_argv(staged(pinned, HOME, STORE)).argv
-    assert "revision" not in staged(found, HOME, STORE).flags
+    assert "revision" not in staged(planned, HOME, STORE).flags
 
 
 def test_folders_that_no_image_uses_with_this_driver_are_stale() -> None:
@@ -138,7 +138,7 @@ def test_folders_that_no_image_uses_with_this_driver_are_stale() -> None:
     current = cache_name("vllm", "0.28.0", "v:0.28", OLD)
     older_driver = cache_name("vllm", "0.28.0", "v:0.28", NEW)
     older_image = cache_name("vllm", "0.24.0", "v:0.24", OLD)
-    found = [current, older_driver, older_image, "what-is-this"]
-    assert stale(found, images, OLD) == (older_driver, older_image, "what-is-this")
-    assert stale(found, images, None) == (older_image, "what-is-this")
-    assert stale(found, [], OLD) == tuple(found)
+    planned = [current, older_driver, older_image, "what-is-this"]
+    assert stale(planned, images, OLD) == (older_driver, older_image, "what-is-this")
+    assert stale(planned, images, None) == (older_image, "what-is-this")
+    assert stale(planned, [], OLD) == tuple(planned)

@@ -32,7 +32,7 @@ AT_WEIGHTS = StartTracker("vllm").advance(WEIGHTS, 30)
 
 
 @pytest.mark.parametrize(
-    ("way", "now_s", "expected"),
+    ("tracker", "now_s", "expected"),
     [
         (StartTracker("vllm"), 0, 240),
         (StartTracker("vllm"), 10, 230),
@@ -48,8 +48,8 @@ AT_WEIGHTS = StartTracker("vllm").advance(WEIGHTS, 30)
         (StartTracker("vllm").advance(StartProgress("listening", "listening"), 240), 240, 0),
     ],
 )
-def test_what_is_left(way: StartTracker, now_s: float, expected: float) -> None:
-    band = time_left(way, PLANNED, (), now_s)
+def test_what_is_left(tracker: StartTracker, now_s: float, expected: float) -> None:
+    band = time_left(tracker, PLANNED, (), now_s)
     assert band is not None
     assert band.expected == pytest.approx(expected)
     assert 0 <= band.low <= band.expected <= band.high
@@ -67,7 +67,7 @@ def test_a_late_stage_with_progress_has_an_estimate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "now_s", "says"),
+    ("tracker", "now_s", "text"),
     [
         (StartTracker("vllm"), 0, "starting, about 4 min left"),
         (AT_WEIGHTS.advance(SHARDS, 40), 60, "loading weights, 9 of 20 shards, about 2 min left"),
@@ -79,8 +79,8 @@ def test_a_late_stage_with_progress_has_an_estimate() -> None:
         ),
     ],
 )
-def test_describe(way: StartTracker, now_s: float, says: str) -> None:
-    assert describe(way, PLANNED, (), now_s) == says
+def test_describe(tracker: StartTracker, now_s: float, text: str) -> None:
+    assert describe(tracker, PLANNED, (), now_s) == text
 
 
 def test_without_a_plan_only_the_elapsed_time_is_shown() -> None:
@@ -119,13 +119,13 @@ def test_the_tracker_never_goes_back() -> None:
     st.floats(0, 2000),
 )
 def test_never_negative(met: list[tuple[StartProgress, float]], later_s: float) -> None:
-    way, now_s = StartTracker("vllm"), 0.0
+    tracker, now_s = StartTracker("vllm"), 0.0
     for mark, after_s in met:
         now_s += after_s
-        way = way.advance(mark, now_s)
-    band = time_left(way, PLANNED, (), now_s + later_s)
+        tracker = tracker.advance(mark, now_s)
+    band = time_left(tracker, PLANNED, (), now_s + later_s)
     assert band is None or (0 <= band.low <= band.expected <= band.high)
-    assert "-" not in describe(way, PLANNED, (), now_s + later_s)
+    assert "-" not in describe(tracker, PLANNED, (), now_s + later_s)
 
 
 def test_the_estimate_shrinks_with_time() -> None:
@@ -139,7 +139,7 @@ def test_the_last_five_starts_are_kept(tmp_path: Path) -> None:
     for n in range(7):
         record_start(home, "m", StartTimes("vllm", "0.32.0", {"weights": float(n)}))
     record_start(home, "m", StartTimes("vllm", "0.31.0", {"weights": 99.0}))
-    assert [each["weights"] for each in earlier_starts(home, "m", "vllm", "0.32.0")] == [3, 4, 5, 6]
+    assert [start["weights"] for start in earlier_starts(home, "m", "vllm", "0.32.0")] == [3, 4, 5, 6]
     assert earlier_starts(home, "m", "llamacpp", "0.32.0") == ()
     assert earlier_starts(home, "other", "vllm", "0.32.0") == ()
 

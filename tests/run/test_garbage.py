@@ -1,4 +1,4 @@
-"""The detectors, on what good and broken engines really said."""
+"""The detectors, on real answers of good and of broken engines."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_our_own_code_has_no_faults() -> None:
 
 def test_our_own_sentences_are_english() -> None:
     for path in sorted(ROOT.rglob("*.py"))[::3]:
-        words = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
-        prose = words.partition("\n    ")[0]  # what is set off below is code or a table
+        docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        prose = docstring.partition("\n    ")[0]  # what is set off below is code or a table
         if len(prose) > 200 and path.name != "garbage.py":
             assert find_faults(prose, is_prose=True, script="any") == (), path.name
 

@@ -47,7 +47,7 @@ def test_requests_without_progress_are_a_hang() -> None:
         ],
         # The requests went away.
         minutes(BUSY, 0, 170) + minutes(IDLE, 175, 900),
-        # It never told anything: no /metrics, or one of another program.
+        # No /metrics, or the one of another program.
         minutes(None, 0, 10_000),
         minutes(Activity(), 0, 10_000),
         # A short silence.

@@ -75,8 +75,8 @@ def test_a_service_that_others_can_reach_asks_for_a_key(engine_home: Home, free_
 
     assert service.state and service.state.engine
     shown = Path(f"/proc/{service.state.engine.number}/cmdline").read_text()
-    told = [ran.out, ran.err, shown, *(each.read_text() for each in service.folder.iterdir())]
-    assert not any(key in text or token in text for text in told)
+    texts = [ran.out, ran.err, shown, *(path.read_text() for path in service.folder.iterdir())]
+    assert not any(key in text or token in text for text in texts)
     assert process.is_alive(service.state.supervisor)
 
 

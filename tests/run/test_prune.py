@@ -62,11 +62,11 @@ def _find(home: Home, *named: str) -> dict[str, UnusedFile]:
     return {str(waste.path.name): waste for waste in find_unused(home, shipped(), _spark(), named)}
 
 
-def _runs(home: Home, *words: str) -> None:
+def _runs(home: Home, *argv: str) -> None:
     """As far as its files say: a service that is about to start."""
     folder = folder_of(home, "it")
     folder.mkdir(parents=True)
-    write_spec(folder, ServiceSpec("it", "http://127.0.0.1:1", "it", words))
+    write_spec(folder, ServiceSpec("it", "http://127.0.0.1:1", "it", argv))
 
 
 def test_an_empty_home(home: Home) -> None:
@@ -114,11 +114,11 @@ def test_partial_downloads_older_than_a_day(home: Home, folder: Path) -> None:
 
 
 def test_kernels_of_another_version_or_driver(home: Home) -> None:
-    way = propose(shipped(), _spark(), Ask(model="qwen3.6-35b-a3b-nvfp4"))[0]
-    box, launch = way.plan.launch.container, way.plan.launch
-    assert box is not None
-    current = cache_name(launch.engine, launch.version, box.image, DRIVER)
-    before = cache_name(launch.engine, launch.version, box.image, "570.1")
+    proposal = propose(shipped(), _spark(), Ask(model="qwen3.6-35b-a3b-nvfp4"))[0]
+    container, launch = proposal.plan.launch.container, proposal.plan.launch
+    assert container is not None
+    current = cache_name(launch.engine, launch.version, container.image, DRIVER)
+    before = cache_name(launch.engine, launch.version, container.image, "570.1")
     older = cache_name("vllm", "0.9.0", "vllm/vllm-openai:v0.9.0", DRIVER)
     for name in (current, before, older):
         _write(home.root / "compiled" / name / "vllm/kernel.so")

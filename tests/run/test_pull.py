@@ -1,4 +1,4 @@
-"""`pull` against a real Hub on loopback, killed and mended; docker is a pretend one that records."""
+"""`pull` from a Hub on loopback, with kills and damaged files; docker is a fake that records its calls."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ def test_ctrl_c_ends_it_at_once_and_keeps_the_partial_file(place: Place) -> None
     with subprocess.Popen(words, env={**os.environ, **place.env}, stderr=subprocess.PIPE) as child:
         _until(lambda: place.hub.sent.get("model.safetensors", 0) > 1_200_000)
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=30)
-    assert child.returncode == 130 and b"interrupted" in said and b"Traceback" not in said
+        _, errors = child.communicate(timeout=30)
+    assert child.returncode == 130 and b"interrupted" in errors and b"Traceback" not in errors
     parts = list(place.home.root.glob("huggingface/hub/*/blobs/*.firesteel.incomplete"))
     assert [0 < part.stat().st_size < len(WEIGHTS) for part in parts] == [True]
 
@@ -202,8 +202,8 @@ def test_two_pulls_at_once_fetch_once(place: Place) -> None:
     place.hub.repositories[NAME].trouble["model.safetensors"] = Trouble(bytes_per_s=12_000_000)
     words = [sys.executable, "-m", "firesteel", "pull", NAME]
     both = [subprocess.Popen(words, env={**os.environ, **place.env}, stderr=subprocess.PIPE) for _ in "12"]
-    said = [child.communicate(timeout=60)[1].decode() for child in both]
-    assert [child.returncode for child in both] == [0, 0], said
+    errors = [child.communicate(timeout=60)[1].decode() for child in both]
+    assert [child.returncode for child in both] == [0, 0], errors
     assert place.hub.sent["model.safetensors"] == len(WEIGHTS)
 
 
@@ -244,7 +244,7 @@ def test_a_token_is_in_no_file_and_no_output(place: Place) -> None:
     assert len(written) > 4 and not any(TOKEN.encode() in path.read_bytes() for path in written)
 
 
-# --- a whole launch, with a pretend docker ---
+# --- a whole launch, with a fake docker ---
 
 _DOCKER = """#!/bin/sh
 echo "$@" >> "$DOCKER_WORDS"
@@ -257,7 +257,7 @@ esac
 
 @pytest.fixture
 def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that the pretend docker writes its words to."""
+    """The file to which the fake docker writes its arguments."""
     words = tmp_path / "words"
     words.touch()
     program = tmp_path / "bin/docker"

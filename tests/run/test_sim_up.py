@@ -1,4 +1,4 @@
-"""The whole way on a pretend Spark, by the command: up, ps, logs, verify, down, and what a fault comes to."""
+"""Commands on a simulated Spark: up, ps, logs, verify, down, and a fault."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK = {"FIRESTEEL_SIM_SPEED": "100"}
 @pytest.fixture
 def sim(firesteel: Firesteel) -> Iterator[Firesteel]:
     """`firesteel --sim ...` in a home of its own; what runs there is stopped after."""
-    yield lambda *words, **more: firesteel("--sim", *words, env=QUICK, **more)
+    yield lambda *arguments, **more: firesteel("--sim", *arguments, env=QUICK, **more)
     firesteel("--sim", "down", "--all")
 
 

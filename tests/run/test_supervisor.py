@@ -206,8 +206,8 @@ async def test_the_files_of_a_supervisor_without_a_pid_are_kept(home: Home) -> N
         "import sys; from pathlib import Path; from firesteel.edge.files.home import lock; "
         "held = lock(Path(sys.argv[1])); held.__enter__(); print('held', flush=True); sys.stdin.read()"
     )
-    words = [sys.executable, "-c", program, str(folder / "supervisor.lock")]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+    argv = [sys.executable, "-c", program, str(folder / "supervisor.lock")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
         with pytest.raises(FiresteelError, match="one does not stop"):
             async for _ in stop(now(home)):
@@ -354,7 +354,7 @@ def test_a_service_with_damaged_files_is_listed(
         place.mkdir()
     else:
         place.write_text(damage)
-    assert [each.name for each in all_services(home)] == ["one"]
+    assert [service.name for service in all_services(home)] == ["one"]
     assert now(home).phase in ("starting", "ready")
 
 

@@ -1,4 +1,4 @@
-"""The whole path with the real engine: up, a real client, and every way in which it can go wrong."""
+"""The real engine from up to down, with a real client, and the ways in which a start can fail."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from firesteel.run.service import all_services
 pytestmark = pytest.mark.real
 
 
-def up(home: Home, port: int, *words: str) -> Ran:
-    return run_firesteel(home.root, "up", "--port", str(port), *words)
+def up(home: Home, port: int, *arguments: str) -> Ran:
+    return run_firesteel(home.root, "up", "--port", str(port), *arguments)
 
 
 def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
@@ -51,7 +51,7 @@ def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
     foreign = run_firesteel(engine_home.root, "verify", "--url", report["url"], "--json")
     assert foreign.code == 0 and foreign.json["name"] == "smollm2"
     listed = run_firesteel(engine_home.root, "ps", "--json").json["services"]
-    assert [(each["name"], each["phase"]) for each in listed] == [("smollm2", "ready")]
+    assert [(service["name"], service["phase"]) for service in listed] == [("smollm2", "ready")]
 
     engine = all_services(engine_home)[0].state
     assert engine is not None and engine.engine is not None
@@ -141,12 +141,12 @@ def test_a_damaged_model_file_is_reported_with_its_reason(
 
 
 def test_two_ups_at_once(engine_home: Home, free_port: int) -> None:
-    words = [sys.executable, "-m", "firesteel", "up", "--port", str(free_port), "--json"]
+    arguments = [sys.executable, "-m", "firesteel", "up", "--port", str(free_port), "--json"]
     env = {**os.environ, "FIRESTEEL_HOME": str(engine_home.root)}
     quiet = subprocess.DEVNULL
     with (
-        subprocess.Popen(words, env=env, stdout=quiet, stderr=quiet) as one,
-        subprocess.Popen(words, env=env, stdout=quiet, stderr=quiet) as two,
+        subprocess.Popen(arguments, env=env, stdout=quiet, stderr=quiet) as one,
+        subprocess.Popen(arguments, env=env, stdout=quiet, stderr=quiet) as two,
     ):
         codes = {one.wait(timeout=300), two.wait(timeout=300)}
     assert 0 in codes and codes <= {0, 1}

@@ -32,7 +32,7 @@ from firesteel.run.verify.expected import Expected, expected, read_expected
 from firesteel.run.verify.prove import require_passed
 from firesteel.run.verify.verify import Verification, VerifyBudget, stop_word, verify
 
-PROMISED = Expected(
+EXPECTED = Expected(
     engine="vllm",
     parameters=8_000_000_000,
     context=8192,
@@ -44,7 +44,7 @@ PROMISED = Expected(
     prefill_tokens_per_s=Band(1e5, 1e6, 1e7),
     kv_tokens=(40_000, 40_000),
 )
-THOUGHTLESS = replace(PROMISED, reasoning_parser=None)
+THOUGHTLESS = replace(EXPECTED, reasoning_parser=None)
 
 CAUGHT_BY: dict[str, set[str]] = {
     "loops": {"no garbage", "recipe's settings"},
@@ -82,29 +82,29 @@ CAUGHT_BY: dict[str, set[str]] = {
 }
 
 
-async def prove(garbler: Garbler, promised: Expected, budget: VerifyBudget | None = None) -> Verification:
+async def prove(garbler: Garbler, expectations: Expected, budget: VerifyBudget | None = None) -> Verification:
     async with serving(garbler) as url:
-        async for each in verify(url, MODEL, promised, key=garbler.key, budget=budget):
-            if isinstance(each, Verification):
-                return each
+        async for item in verify(url, MODEL, expectations, key=garbler.key, budget=budget):
+            if isinstance(item, Verification):
+                return item
     raise AssertionError("verify ends with the proof")
 
 
-def failed(proof: Verification) -> set[str]:
-    return {check.name for check in proof.checks if check.fails_launch}
+def failed(verification: Verification) -> set[str]:
+    return {check.name for check in verification.checks if check.fails_launch}
 
 
 @pytest.mark.parametrize("key", [None, KEY])
 @pytest.mark.parametrize(
-    "promised", [PROMISED, THOUGHTLESS, Expected()], ids=["all", "no thoughts", "nothing"]
+    "expectations", [EXPECTED, THOUGHTLESS, Expected()], ids=["all", "no thoughts", "nothing"]
 )
-async def test_a_good_server_passes_all_checks(promised: Expected, key: str | None) -> None:
-    thinks = promised.reasoning_parser is not None
-    proof = await prove(Garbler(drafts=True, key=key, parses_thoughts=thinks), promised)
-    assert failed(proof) == set() and proof.is_good
-    assert all(check.observed for check in proof.checks)
-    if promised.engine:  # the only figure that a pretend engine has no right to
-        assert {check.name for check in proof.checks if not check.passed} <= {"speed"}
+async def test_a_good_server_passes_all_checks(expectations: Expected, key: str | None) -> None:
+    thinks = expectations.reasoning_parser is not None
+    verification = await prove(Garbler(drafts=True, key=key, parses_thoughts=thinks), expectations)
+    assert failed(verification) == set() and verification.is_good
+    assert all(check.observed for check in verification.checks)
+    if expectations.engine:  # the only figure that a fake engine cannot have
+        assert {check.name for check in verification.checks if not check.passed} <= {"speed"}
 
 
 def test_every_fault_is_in_the_table() -> None:
@@ -114,44 +114,44 @@ def test_every_fault_is_in_the_table() -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_each_fault_fails_its_check(fault: str) -> None:
     knows_nothing = fault == "wrong facts"
-    promised = THOUGHTLESS if knows_nothing else PROMISED
+    expectations = THOUGHTLESS if knows_nothing else EXPECTED
     if fault == "slow":
-        promised = replace(promised, decode_tokens_per_s=Band(1000, 2000, 4000))
+        expectations = replace(expectations, decode_tokens_per_s=Band(1000, 2000, 4000))
     garbler = Garbler(
         fault, drafts=True, key=KEY if fault == "open to all" else None, parses_thoughts=not knows_nothing
     )
     slow = fault in ("stalls", "endless")
-    proof = await prove(garbler, promised, VerifyBudget(60, 1 if slow else 30))
-    assert not proof.is_good
-    assert failed(proof) == CAUGHT_BY[fault], proof.checks
+    verification = await prove(garbler, expectations, VerifyBudget(60, 1 if slow else 30))
+    assert not verification.is_good
+    assert failed(verification) == CAUGHT_BY[fault], verification.checks
 
 
 async def test_a_failed_note_does_not_fail_the_verification() -> None:
     small = replace(THOUGHTLESS, parameters=135_000_000)
-    proof = await prove(Garbler("wrong facts", drafts=True, parses_thoughts=False), small)
-    assert proof.is_good
-    assert {"2+2", "facts"} <= {check.name for check in proof.checks if not check.passed}
+    verification = await prove(Garbler("wrong facts", drafts=True, parses_thoughts=False), small)
+    assert verification.is_good
+    assert {"2+2", "facts"} <= {check.name for check in verification.checks if not check.passed}
 
 
 async def test_no_more_requests_to_a_server_that_does_not_answer() -> None:
     start = time.monotonic()
-    proof = await prove(Garbler("stalls"), PROMISED, VerifyBudget(60, 1))
-    assert [check.name for check in proof.checks] == ["speaks"]
-    assert "stopped answering" in proof.checks[0].observed
+    verification = await prove(Garbler("stalls"), EXPECTED, VerifyBudget(60, 1))
+    assert [check.name for check in verification.checks] == ["speaks"]
+    assert "stopped answering" in verification.checks[0].observed
     assert time.monotonic() - start < 10
 
 
 async def test_checks_after_the_time_limit_are_skipped_and_named() -> None:
     garbler = Garbler(drafts=True)
-    proof = await prove(garbler, PROMISED, VerifyBudget(total_s=0))
-    assert garbler.asked == [] and proof.is_good
-    left_out = [check for check in proof.checks if "the time limit was reached" in check.observed]
+    verification = await prove(garbler, EXPECTED, VerifyBudget(total_s=0))
+    assert garbler.asked == [] and verification.is_good
+    left_out = [check for check in verification.checks if "the time limit was reached" in check.observed]
     assert len(left_out) >= 8 and all(check.level == "note" for check in left_out)
 
 
 async def test_the_recipes_settings_are_sent() -> None:
     garbler = Garbler(drafts=True)
-    await prove(garbler, replace(PROMISED, tool_requests={"temperature": 0.6}))
+    await prove(garbler, replace(EXPECTED, tool_requests={"temperature": 0.6}))
     assert any(body.get("top_k") == 20 and body["temperature"] == 0.7 for body in garbler.asked)
     assert [body["temperature"] for body in garbler.asked if body.get("tools")] == [0.6]
     plain = [body for body in garbler.asked if "top_k" not in body and not body.get("tools")]
@@ -160,8 +160,8 @@ async def test_the_recipes_settings_are_sent() -> None:
 
 async def test_the_long_prompt_is_long_and_different_each_time() -> None:
     garbler = Garbler(drafts=True)
-    await prove(garbler, PROMISED)
-    await prove(garbler, PROMISED)
+    await prove(garbler, EXPECTED)
+    await prove(garbler, EXPECTED)
     long = [body["messages"][-1]["content"] for body in garbler.asked if "lighthouse" in str(body)]
     assert len(long) == 2 and long[0][:40] != long[1][:40]
     assert all(0.9 < len(text.split()) / (8192 * 3 // 4) < 1.1 for text in long)
@@ -172,27 +172,27 @@ async def test_kernels_are_compared_with_the_log() -> None:
         "INFO [cuda.py:507] Using TRITON_ATTN attention backend out of potential backends: ['TRITON_ATTN'].\n"
         "INFO [nvfp4.py:242] Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['MARLIN'].\n"
     )
-    asked = replace(PROMISED, kernels={"moe-backend": "marlin", "attention-backend": "flashinfer"})
+    asked = replace(EXPECTED, kernels={"moe-backend": "marlin", "attention-backend": "flashinfer"})
     async with serving(Garbler(drafts=True)) as url:
         found = {
-            each.name: each
-            async for each in verify(url, MODEL, asked, read_log=lambda: log)
-            if isinstance(each, CheckResult)
+            item.name: item
+            async for item in verify(url, MODEL, asked, read_log=lambda: log)
+            if isinstance(item, CheckResult)
         }
     assert found["moe-backend"].passed and "MARLIN" in found["moe-backend"].observed
     assert not found["attention-backend"].passed and found["attention-backend"].level == "note"
 
 
-def named(proof: Verification, name: str) -> CheckResult:
-    return next(check for check in proof.checks if check.name == name)
+def named(verification: Verification, name: str) -> CheckResult:
+    return next(check for check in verification.checks if check.name == name)
 
 
 async def test_the_stop_word_comes_from_the_answer_not_from_the_thoughts() -> None:
     """Engines look for `stop` in the content alone (gpt-oss: "check" was in the thoughts)."""
     garbler = Garbler(drafts=True, parses_thoughts=False, thoughts=40)
-    proof = await prove(garbler, THOUGHTLESS)
-    stop = named(proof, "stop")
-    assert proof.is_good and stop.passed and stop.level == "gate" and "ended before" in stop.observed
+    verification = await prove(garbler, THOUGHTLESS)
+    stop = named(verification, "stop")
+    assert verification.is_good and stop.passed and stop.level == "gate" and "ended before" in stop.observed
     (word,) = next(body["stop"] for body in garbler.asked if "stop" in body)
     assert word in COMPUTER and word not in MUSING
     ignores = await prove(Garbler("ignores stop", parses_thoughts=False, thoughts=40), THOUGHTLESS)
@@ -207,17 +207,19 @@ async def test_an_answer_of_thoughts_has_no_stop_word() -> None:
 
 
 async def test_the_answer_of_a_thinking_model_is_shown() -> None:
-    proof = await prove(Garbler(drafts=True, parses_thoughts=False, thoughts=40), THOUGHTLESS)
-    assert named(proof, "2+2").observed == '"The answer is 4."'
-    assert named(proof, "speaks").observed == '"The answer is 4."'
-    assert "mango-" in named(proof, "long prompt").observed
+    verification = await prove(Garbler(drafts=True, parses_thoughts=False, thoughts=40), THOUGHTLESS)
+    assert named(verification, "2+2").observed == '"The answer is 4."'
+    assert named(verification, "speaks").observed == '"The answer is 4."'
+    assert "mango-" in named(verification, "long prompt").observed
 
 
 @pytest.mark.parametrize("answers", [0, 1, 2, 4])
 async def test_a_server_that_stops_answering_is_not_called_wrong(answers: int) -> None:
-    proof = await prove(Garbler(drafts=True, answers=answers), PROMISED)
-    assert not proof.is_good and proof.is_unanswered, proof.checks
-    assert proof.checks[-1].cause == "silent" and "stopped answering" in proof.checks[-1].observed
+    verification = await prove(Garbler(drafts=True, answers=answers), EXPECTED)
+    assert not verification.is_good and verification.is_unanswered, verification.checks
+    assert (
+        verification.checks[-1].cause == "silent" and "stopped answering" in verification.checks[-1].observed
+    )
 
 
 @pytest.mark.parametrize(
@@ -231,9 +233,9 @@ async def test_a_server_that_stops_answering_is_not_called_wrong(answers: int) -
     ],
 )
 async def test_causes_of_failure(fault: str, cause: str, unanswered: bool) -> None:
-    proof = await prove(Garbler(fault, drafts=True), PROMISED, VerifyBudget(60, 1))
-    assert {check.cause for check in proof.checks if check.fails_launch} == {cause}
-    assert proof.is_unanswered is unanswered
+    verification = await prove(Garbler(fault, drafts=True), EXPECTED, VerifyBudget(60, 1))
+    assert {check.cause for check in verification.checks if check.fails_launch} == {cause}
+    assert verification.is_unanswered is unanswered
 
 
 @pytest.mark.parametrize(
@@ -310,11 +312,11 @@ def test_expectations_follow_the_recipe() -> None:
     assert oss.requests == {"temperature": 1.0, "top_p": 1.0} and oss.parameters and oss.parameters > 1e11
 
 
-async def command(url: str, *words: str, env: dict[str, str] | None = None, home: Path) -> Ran:
+async def command(url: str, *arguments: str, env: dict[str, str] | None = None, home: Path) -> Ran:
     """The program itself, beside the server that runs in this loop."""
     none = {"FIRESTEEL_API_KEY": "", "OPENAI_API_KEY": ""}
     return await asyncio.to_thread(
-        run_firesteel, home, "verify", "--url", url, *words, env={**none, **(env or {})}
+        run_firesteel, home, "verify", "--url", url, *arguments, env={**none, **(env or {})}
     )
 
 

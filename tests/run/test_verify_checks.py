@@ -58,8 +58,8 @@ def test_arithmetic(text: str, size: Size, fails: bool) -> None:
 
 
 def test_the_answer_counts_rather_than_the_thoughts() -> None:
-    said = answer("It is 5.", reasoning="Two and two are 4.")
-    wrong = checks.arithmetic(said, "able")
+    wrong_answer = answer("It is 5.", reasoning="Two and two are 4.")
+    wrong = checks.arithmetic(wrong_answer, "able")
     assert wrong.fails_launch and wrong.observed == '"It is 5."'
     assert (
         checks.arithmetic(answer("It is 4.", reasoning="Let me add them."), "able").observed == '"It is 4."'
@@ -139,12 +139,12 @@ def test_max_tokens(given: Answer, passes: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "counted", "passes"),
+    ("reported", "counted", "passes"),
     [(100, 100, True), (101, 100, True), (110, 100, True), (60, 100, False), (129, 100, False),
      (30, None, True), (1, None, False), (128, None, True)],
 )  # fmt: skip
-def test_usage(said: int, counted: int | None, passes: bool) -> None:
-    assert checks.usage(answer("word " * 40, "length", said), counted, 128).passed is passes
+def test_usage(reported: int, counted: int | None, passes: bool) -> None:
+    assert checks.usage(answer("word " * 40, "length", reported), counted, 128).passed is passes
 
 
 @pytest.mark.parametrize(
@@ -211,8 +211,8 @@ def test_speculation_counts_only_the_requests_of_the_checks() -> None:
     none = engine_checks.speculation(Expected(drafts="mtp"), (), (), ())
     assert none is not None and not none.passed and not none.fails_launch
     assert engine_checks.speculation(Expected(), (), (), ()) is None
-    told = [answer("x", draft_tokens=90, accepted_tokens=2), answer("y")]
-    llama = engine_checks.speculation(Expected(drafts="draft model"), (), (), told)
+    answers = [answer("x", draft_tokens=90, accepted_tokens=2), answer("y")]
+    llama = engine_checks.speculation(Expected(drafts="draft model"), (), (), answers)
     assert llama is not None and llama.fails_launch and "2 of 90" in llama.observed
 
 

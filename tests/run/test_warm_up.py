@@ -1,4 +1,4 @@
-"""Warming against a server whose first requests of each size are slow, as compiled kernels make them."""
+"""Warm-up of a server whose first request of each size is slow, as with compiled kernels."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_sizes_that_would_take_too_long_are_skipped() -> None:
     slow = Expected(context=40_000, prefill_tokens_per_s=Band(100, 200, 300))
     events = await run(lazy, slow, WarmUpLimits(prompt_s=1, total_s=60))
     assert max(lengths(lazy)) < MIDDLE
-    # What was measured on the way says that more is possible after all, or it says that it was skipped.
+    # The measured speed may allow more than the plan; otherwise an event says that it was skipped.
     assert (
         any("skipped" in event.text for event in events if isinstance(event, PhaseProgress))
         or len(lazy.prompts) > 4
