@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from firesteel.catalog import Catalog, Image
+from firesteel.catalog import Catalog
 from firesteel.edge.embedded import install
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import now
@@ -46,11 +46,23 @@ def find_unused(
     """`named`: repositories whose weights may be removed too."""
     store, running = find_store(home), all_services(home)
     images = list(catalog.images.named.values())
+    compiled, wheels = home.root / "compiled", home.root / "wheels"
+    kernels = stale(_names(compiled), images, driver(host))
+    pinned = {install.engine_folder(home, image.package).name for image in images if image.package}
+    engines = [name for name in _names(home.engines) if name not in pinned and not name.startswith(".")]
+    folders: tuple[tuple[Kind, Path, Sequence[str], str], ...] = (
+        ("compiled kernels", compiled, kernels, "no recipe uses it with this driver"),
+        ("packages", wheels, stale(_names(wheels), images, None), "no recipe installs them"),
+        ("engine", home.engines, engines, "the catalog does not use it"),
+    )
     return (
         *_partial_downloads(store),
-        *_compiled(home, images, host, running),
-        *_wheels(home, images, running),
-        *_engines(home, images, running),
+        *(
+            UnusedFile(kind, folder / name, _bytes(folder / name), why)
+            for kind, folder, names, why in folders
+            for name in names
+            if not _is_used(str(folder / name), running)
+        ),
         *_revisions(store, catalog, running, named),
         *_models(store, running, named),
     )
@@ -60,34 +72,8 @@ def _partial_downloads(store: Store) -> Iterator[UnusedFile]:
     """Our own can be resumed for a day; those of huggingface_hub never are."""
     for path in sorted(store.root.glob("models--*/blobs/*.incomplete")):
         if (age_s := _age_s(path)) > _DAY_S:
-            yield UnusedFile(
-                "part of a download", path, _bytes(path), f"untouched for {age_s / _DAY_S:.0f} days"
-            )
-
-
-def _compiled(
-    home: Home, images: Sequence[Image], host: Host, running: Sequence[Service]
-) -> Iterator[UnusedFile]:
-    folder = home.root / "compiled"
-    for name in stale(_names(folder), images, driver(host)):
-        if not _is_used(str(folder / name), running):
-            why = "no recipe uses it with this driver"
-            yield UnusedFile("compiled kernels", folder / name, _bytes(folder / name), why)
-
-
-def _wheels(home: Home, images: Sequence[Image], running: Sequence[Service]) -> Iterator[UnusedFile]:
-    folder = home.root / "wheels"
-    for name in stale(_names(folder), images, None):
-        if not _is_used(str(folder / name), running):
-            yield UnusedFile("packages", folder / name, _bytes(folder / name), "no recipe installs them")
-
-
-def _engines(home: Home, images: Sequence[Image], running: Sequence[Service]) -> Iterator[UnusedFile]:
-    pinned = {install.engine_folder(home, image.package).name for image in images if image.package}
-    for name in _names(home.engines):
-        path = home.engines / name
-        if not name.startswith(".") and name not in pinned and not _is_used(str(path), running):
-            yield UnusedFile("engine", path, _bytes(path), "the catalog does not use it")
+            why = f"untouched for {age_s / _DAY_S:.0f} days"
+            yield UnusedFile("part of a download", path, _bytes(path), why)
 
 
 def _revisions(
@@ -95,17 +81,15 @@ def _revisions(
 ) -> Iterator[UnusedFile]:
     """Commits that no branch points to any more. Without any branch nothing is known, and all are kept."""
     for folder in sorted(store.root.glob("models--*")):
-        repository = _repository(folder)
+        repository = folder.name.removeprefix("models--").replace("--", "/", 1)
         in_use = _pinned(catalog, repository) | {_text(path) for path in folder.glob("refs/**/*")}
         if repository in named or not any(folder.glob("refs/*")) or _is_used(repository, running):
             continue
         for snapshot in sorted(folder.glob("snapshots/*")):
             if snapshot.name not in in_use:
                 blobs = _own_blobs(folder, snapshot)
-                size = sum(_bytes(blob) for blob in blobs)
-                yield UnusedFile(
-                    "revision", snapshot, size, f"of {repository}; no branch points to it", blobs
-                )
+                size, why = sum(map(_bytes, blobs)), f"of {repository}; no branch points to it"
+                yield UnusedFile("revision", snapshot, size, why, blobs)
 
 
 def _pinned(catalog: Catalog, repository: str) -> set[str | None]:
@@ -144,26 +128,21 @@ def _remove(unused: UnusedFile) -> bool:
 
 
 def _own_blobs(folder: Path, snapshot: Path) -> tuple[Path, ...]:
-    others = {
-        path.resolve()
-        for other in folder.glob("snapshots/*")
-        if other != snapshot
-        for path in other.rglob("*")
-        if path.is_symlink()
-    }
-    own = {path.resolve() for path in snapshot.rglob("*") if path.is_symlink()}
-    inside = (folder / "blobs").resolve()
-    return tuple(sorted(path for path in own - others if path.parent == inside))
+    """The blobs that no other snapshot links to."""
+    others = (other for other in folder.glob("snapshots/*") if other != snapshot)
+    own = _linked(snapshot).difference(*map(_linked, others))
+    blobs = (folder / "blobs").resolve()
+    return tuple(sorted(path for path in own if path.parent == blobs))
+
+
+def _linked(snapshot: Path) -> set[Path]:
+    return {path.resolve() for path in snapshot.rglob("*") if path.is_symlink()}
 
 
 def _is_used(name: str, running: Sequence[Service]) -> bool:
     """Whether the command line of a service that is not dead contains this folder or repository."""
     alive = (service for service in running if service.phase != "dead")
     return any(name in argument for service in alive for argument in service.spec.start)
-
-
-def _repository(folder: Path) -> str:
-    return folder.name.removeprefix("models--").replace("--", "/", 1)
 
 
 def _names(folder: Path) -> list[str]:

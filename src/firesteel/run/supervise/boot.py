@@ -14,12 +14,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from firesteel.command import Command
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.host import process
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.launch import Step
 
 UNITS = "FIRESTEEL_UNITS"
 """Environment variable with another folder for units, for tests and for unusual systemd set-ups."""
@@ -61,29 +59,32 @@ async def enable(name: str, home: Home, again: str) -> None:
     argv = (sys.executable, "-P", "-m", *shlex.split(again))
     path = unit_path(name, is_root=is_root, user_home=Path.home())
     write_text(path, unit_text(name, argv, home.root, is_root=is_root))
-    await _run(enable_steps(name, getpass.getuser(), is_root=is_root))
+    await _run(*_systemctl(is_root), "daemon-reload")
+    await _run(*_systemctl(is_root), "enable", path.name)
+    if not is_root:  # otherwise the user's units start only when the user logs in
+        await _run("loginctl", "enable-linger", getpass.getuser())
 
 
 async def disable(name: str) -> None:
     is_root = os.geteuid() == 0
-    await _run(disable_steps(name, is_root=is_root))
-    unit_path(name, is_root=is_root, user_home=Path.home()).unlink(missing_ok=True)
+    path = unit_path(name, is_root=is_root, user_home=Path.home())
+    await _run(*_systemctl(is_root), "disable", path.name)
+    path.unlink(missing_ok=True)
 
 
-async def _run(steps: tuple[Step, ...]) -> None:
-    for step in steps:
-        code, output = await process.run(*step.command.argv)
-        if code:
-            raise FiresteelError(f"systemd refused the unit: {output.strip()[-300:]}", next=str(step.command))
+async def _run(*argv: str) -> None:
+    code, output = await process.run(*argv)
+    if code:
+        raise FiresteelError(f"systemd refused the unit: {output.strip()[-300:]}", next=shlex.join(argv))
 
 
-def unit_name(name: str) -> str:
-    return f"firesteel-{name}.service"
+def _systemctl(is_root: bool) -> tuple[str, ...]:
+    return ("systemctl",) if is_root else ("systemctl", "--user")
 
 
 def unit_path(name: str, *, is_root: bool, user_home: Path) -> Path:
     folder = Path("/etc/systemd/system") if is_root else user_home / ".config/systemd/user"
-    return Path(os.environ.get(UNITS) or folder) / unit_name(name)
+    return Path(os.environ.get(UNITS) or folder) / f"firesteel-{name}.service"
 
 
 def unit_text(name: str, argv: tuple[str, ...], home: Path, *, is_root: bool) -> str:
@@ -92,30 +93,6 @@ def unit_text(name: str, argv: tuple[str, ...], home: Path, *, is_root: bool) ->
     return _TEMPLATE.format(
         name=name, retries=_RETRIES, home=_escaped(str(home)), command=command, target=target
     )
-
-
-def enable_steps(name: str, user: str, *, is_root: bool) -> tuple[Step, ...]:
-    """To be run after the unit file was written."""
-    systemctl = _systemctl(is_root)
-    steps = [
-        Step(Command((*systemctl, "daemon-reload")), "make systemd read the unit"),
-        Step(
-            Command((*systemctl, "enable", unit_name(name))),
-            "start it when the machine boots",
-            undo=Command((*systemctl, "disable", unit_name(name))),
-        ),
-    ]
-    if not is_root:
-        steps.append(Step(Command(("loginctl", "enable-linger", user)), "start it before you log in"))
-    return tuple(steps)
-
-
-def disable_steps(name: str, *, is_root: bool) -> tuple[Step, ...]:
-    return (Step(Command((*_systemctl(is_root), "disable", unit_name(name))), "do not start it at boot"),)
-
-
-def _systemctl(is_root: bool) -> tuple[str, ...]:
-    return ("systemctl",) if is_root else ("systemctl", "--user")
 
 
 def _quoted(argument: str) -> str:

@@ -24,14 +24,14 @@ MAX_SLOWDOWN = 5
 """A speed so many times below the planned minimum means another code path, not a busy host."""
 
 
-def kernels(expect: Expected, log: str) -> list[CheckResult]:
+def kernels(expected: Expected, log: str) -> list[CheckResult]:
     """The kernels named in the log against the flags that selected them. Hybrid models log several kernels
     per flag: one of them has to match."""
-    if expect.engine is None:
+    if expected.engine is None:
         return []
-    logged_by_flag = introspection.kernels(expect.engine, log)
+    logged_by_flag = introspection.kernels(expected.engine, log)
     checks = []
-    for flag, asked in expect.kernels.items():
+    for flag, asked in expected.kernels.items():
         logged = logged_by_flag.pop(flag, None)
         matches, observed = True, f"{asked} was asked for; the log names none"
         if logged is not None:
@@ -56,7 +56,7 @@ def late_compilations(before: str, after: str) -> CheckResult | None:
 
 
 def speculation(
-    expect: Expected,
+    expected: Expected,
     before: tuple[PrometheusSample, ...],
     after: tuple[PrometheusSample, ...],
     answers: Iterable[Answer],
@@ -64,9 +64,9 @@ def speculation(
     """The acceptance rate of the drafter on the requests of these checks."""
     counters = _draft_counters(before, after, answers)
     if counters is None or not counters.drafted:
-        if expect.drafts is None:
+        if expected.drafts is None:
             return None
-        observed = f"{expect.drafts} was planned, but the engine drafted no token"
+        observed = f"{expected.drafts} was planned, but the engine drafted no token"
         return CheckResult("speculation", False, observed, "note")
     observed = f"{counters.accepted} of {counters.drafted} drafted tokens accepted, {counters.rate:.0%}"
     if counters.steps:
@@ -90,43 +90,43 @@ def _draft_counters(
     return DraftCounters(0, sum(answer.draft_tokens or 0 for answer in drafted), accepted)
 
 
-def speculation_speedup(expect: Expected, measured: float | None) -> CheckResult | None:
+def speculation_speedup(expected: Expected, measured: float | None) -> CheckResult | None:
     """Speculation that is slower than the plan without it."""
-    plain = expect.decode_tokens_per_s
-    if expect.drafts is None or plain is None or measured is None or measured >= plain.expected:
+    plain = expected.decode_tokens_per_s
+    if expected.drafts is None or plain is None or measured is None or measured >= plain.expected:
         return None
-    observed = f"{measured:.1f} tok/s with {expect.drafts}, {plain.expected:.1f} were planned without it"
+    observed = f"{measured:.1f} tok/s with {expected.drafts}, {plain.expected:.1f} were planned without it"
     return CheckResult("speculation pays", False, f"{observed}; try it without", "note")
 
 
 def kv_cache(
-    expect: Expected, samples: tuple[PrometheusSample, ...], log_tokens: int | None
+    expected: Expected, samples: tuple[PrometheusSample, ...], log_tokens: int | None
 ) -> CheckResult | None:
     """The size that the engine reports, against the plan and against one full request."""
     tokens = introspection.cache_tokens(samples) or log_tokens
     if tokens is None:
         return None
-    if expect.context and tokens < expect.context:
-        observed = f"{tokens:,} tokens, less than the {expect.context:,} that one request may use"
+    if expected.context and tokens < expected.context:
+        observed = f"{tokens:,} tokens, less than the {expected.context:,} that one request may use"
         return CheckResult("KV cache", False, observed)
-    if expect.kv_tokens is None:
+    if expected.kv_tokens is None:
         return CheckResult("KV cache", True, f"{tokens:,} tokens", "note")
-    low, high = expect.kv_tokens
+    low, high = expected.kv_tokens
     planned = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     return CheckResult("KV cache", low <= tokens <= high, f"{tokens:,} tokens, planned {planned}", "note")
 
 
-def speed(expect: Expected, answers: Iterable[Answer]) -> CheckResult | None:
+def speed(expected: Expected, answers: Iterable[Answer]) -> CheckResult | None:
     """The fastest answer counts: anything else that the host does only slows answers down."""
     measured = fastest_decode(answers)
-    band = expect.drafted_tokens_per_s or expect.decode_tokens_per_s
+    band = expected.drafted_tokens_per_s or expected.decode_tokens_per_s
     if measured is None:
         return None
     if band is None:
         return CheckResult("speed", True, f"{measured:.1f} tok/s, nothing planned", "note")
     observed = f"{measured:.1f} tok/s, planned {band.low:.1f} to {band.high:.1f}"
     if measured < band.low / MAX_SLOWDOWN:
-        return CheckResult("speed", False, observed, "note" if expect.is_cpu else "gate")
+        return CheckResult("speed", False, observed, "note" if expected.is_cpu else "gate")
     return CheckResult("speed", band.low <= measured <= band.high, observed, "note")
 
 

@@ -92,7 +92,7 @@ class _Session:
 
     url: str
     model: str
-    expect: Expected
+    expected: Expected
     key: str | None
     read_log: Callable[[], str] | None
     deadline: float
@@ -112,12 +112,12 @@ class _Session:
     @property
     def rate(self) -> float:
         """Decoded tokens per second: measured, else planned, else a guess."""
-        planned = self.expect.decode_tokens_per_s
+        planned = self.expected.decode_tokens_per_s
         return engine_checks.fastest_decode(self.answers) or (planned.low if planned else 30.0)
 
     @property
     def thinks(self) -> bool:
-        return self.expect.reasoning_parser is not None or any(answer.reasoning for answer in self.answers)
+        return self.expected.reasoning_parser is not None or any(answer.reasoning for answer in self.answers)
 
     async def ask(self, prompt: str, max_tokens: int, extra: dict[str, Any] | None = None) -> Answer:
         answer = await engine_client.chat(
@@ -157,16 +157,16 @@ class _Step:
 async def verify(
     url: str,
     model: str,
-    expect: Expected | None = None,
+    expected: Expected | None = None,
     *,
     key: str | None = None,
     read_log: Callable[[], str] | None = None,
     budget: VerifyBudget | None = None,
 ) -> AsyncIterator[str | CheckResult | Verification]:
     """`read_log` returns the engine's log so far, where that is available."""
-    budget, expect = budget or VerifyBudget(), expect or Expected()
+    budget, expected = budget or VerifyBudget(), expected or Expected()
     session = _Session(
-        url, model, expect, key, read_log, time.monotonic() + budget.total_s, budget.request_s,
+        url, model, expected, key, read_log, time.monotonic() + budget.total_s, budget.request_s,
         random.SystemRandom().randrange(10**6, 10**9),
     )  # fmt: skip
     results: list[CheckResult] = []
@@ -204,7 +204,7 @@ def _cause(error: FiresteelError) -> Cause:
 
 
 def _steps(session: _Session) -> list[_Step]:
-    expect = session.expect
+    expected = session.expected
     steps = [
         _Step("speaks", "asking what 2+2 is", _sum, is_first=True),
         _Step("no garbage", "asking for a paragraph, with and without streaming", _text, is_first=True),
@@ -212,13 +212,13 @@ def _steps(session: _Session) -> list[_Step]:
         _Step("max_tokens", f"asking for {_FEW} tokens of it", _few),
         _Step("usage", "counting its tokens", _usage),
     ]
-    if expect.reasoning_parser:
+    if expected.reasoning_parser:
         steps.append(_Step("reasoning split", "asking it to think", _think))
     else:
         steps.append(_Step("facts", "asking for facts", _facts))
-    if expect.tool_parser:
+    if expected.tool_parser:
         steps.append(_Step("tool call", "asking for a tool call", _tool))
-    if expect.requests:
+    if expected.requests:
         steps.append(_Step("recipe's settings", "asking with the recipe's own settings", _settings))
     steps.append(_Step("long prompt", "asking for one fact in a long prompt", _needle))
     if session.key:
@@ -230,10 +230,10 @@ def _steps(session: _Session) -> list[_Step]:
 async def _sum(session: _Session) -> list[CheckResult]:
     session.metrics = await _metrics(session)
     session.log = session.read_log() if session.read_log else ""
-    answer = await session.ask(SUM_PROMPT, 256 if session.expect.reasoning_parser else 64)
+    answer = await session.ask(SUM_PROMPT, 256 if session.expected.reasoning_parser else 64)
     results = [checks.answered([answer])]
     if results[0].passed:
-        results.append(checks.arithmetic(answer, session.expect.size))
+        results.append(checks.arithmetic(answer, session.expected.size))
     return results
 
 
@@ -287,7 +287,7 @@ async def _usage(session: _Session) -> list[CheckResult]:
 async def _facts(session: _Session) -> list[CheckResult]:
     tokens = 160 if session.thinks else 24
     answers = {prompt: (await session.ask(prompt, tokens), right) for prompt, right in FACTS.items()}
-    results = [checks.facts(answers, session.expect.size)]
+    results = [checks.facts(answers, session.expected.size)]
     by_prompt = {prompt: answer for prompt, (answer, _) in answers.items()}
     garbage = checks.no_garbage(by_prompt, name="facts are text")
     return results if garbage.passed else [*results, garbage]
@@ -295,34 +295,34 @@ async def _facts(session: _Session) -> list[CheckResult]:
 
 async def _think(session: _Session) -> list[CheckResult]:
     tokens = min(_MANY_THOUGHTS, max(384, round(40 * session.rate)))
-    answer = await session.ask(THINK_PROMPT, tokens, dict(session.expect.thinking_request))
+    answer = await session.ask(THINK_PROMPT, tokens, dict(session.expected.thinking_request))
     results = [checks.reasoning_split(answer, tokens < _MANY_THOUGHTS)]
     if answer.text.strip():
-        results.append(checks.facts({THINK_PROMPT: (answer, FACTS[THINK_PROMPT])}, session.expect.size))
+        results.append(checks.facts({THINK_PROMPT: (answer, FACTS[THINK_PROMPT])}, session.expected.size))
     return results
 
 
 async def _tool(session: _Session) -> list[CheckResult]:
-    extra = {**session.expect.tool_requests, "tools": [WEATHER_TOOL], "tool_choice": "auto"}
+    extra = {**session.expected.tool_requests, "tools": [WEATHER_TOOL], "tool_choice": "auto"}
     answer = await session.ask(TOOL_PROMPT, 512 if session.thinks else 128, extra)
-    return [checks.tool_call(answer, session.expect.size)]
+    return [checks.tool_call(answer, session.expected.size)]
 
 
 async def _settings(session: _Session) -> list[CheckResult]:
-    settings = dict(session.expect.requests)
+    settings = dict(session.expected.requests)
     answer = await session.ask(TEXT_PROMPT, session.text_tokens, settings)
     return [checks.request_settings(answer, settings)]
 
 
 async def _needle(session: _Session) -> list[CheckResult]:
     """First a prompt of a few hundred tokens, whose speed tells how long a prompt there is time for."""
-    limits = warm_up.WarmUpLimits.of(session.expect)
-    planned = session.expect.prefill_tokens_per_s
+    limits = warm_up.WarmUpLimits.of(session.expected)
+    planned = session.expected.prefill_tokens_per_s
     limit_s = min(limits.prompt_s, 30.0 if planned else 10.0, max(0.0, session.left_s - 5))
-    context = session.expect.context or 4 * warm_up.MIDDLE
+    context = session.expected.context or 4 * warm_up.MIDDLE
     large = warm_up.prompt_sizes(context)[-1]
     first = min(large, warm_up.MIDDLE)
-    if session.expect.is_cpu:
+    if session.expected.is_cpu:
         first = max(128, warm_up.tokens_within(first, session.prefill_rate, limit_s))
     if planned and planned.low * limit_s >= large:
         first = large
@@ -331,7 +331,7 @@ async def _needle(session: _Session) -> list[CheckResult]:
     more = warm_up.tokens_within(large, rate, limit_s)
     if more >= 2 * first:
         answer, needle = await _ask_with_needle(session, more)
-    return [checks.long_prompt(answer, needle, session.expect.size)]
+    return [checks.long_prompt(answer, needle, session.expected.size)]
 
 
 async def _ask_with_needle(session: _Session, tokens: int) -> tuple[Answer, str]:
@@ -352,17 +352,17 @@ async def _key(session: _Session) -> list[CheckResult]:
 
 async def _engine(session: _Session) -> list[CheckResult]:
     now, log = await _metrics(session), session.read_log() if session.read_log else ""
-    expect, engine = session.expect, session.expect.engine
+    expected, engine = session.expected, session.expected.engine
     logged_tokens = engines.reported_memory(engine, log).kv_tokens if engine and log else None
     results = [
-        engine_checks.kv_cache(expect, now, logged_tokens),
-        engine_checks.speculation(expect, session.metrics, now, session.answers),
-        engine_checks.speculation_speedup(expect, engine_checks.fastest_decode(session.texts)),
+        engine_checks.kv_cache(expected, now, logged_tokens),
+        engine_checks.speculation(expected, session.metrics, now, session.answers),
+        engine_checks.speculation_speedup(expected, engine_checks.fastest_decode(session.texts)),
         engine_checks.nan_logits(session.metrics, now),
         engine_checks.late_compilations(session.log, log),
-        engine_checks.speed(expect, session.texts),
+        engine_checks.speed(expected, session.texts),
     ]
-    kernels = engine_checks.kernels(expect, log) if log else []
+    kernels = engine_checks.kernels(expected, log) if log else []
     return [*kernels, *(result for result in results if result)]
 
 

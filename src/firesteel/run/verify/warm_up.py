@@ -44,8 +44,8 @@ class WarmUpLimits:
     """What the first prompt of a size may take in addition to being read; after that the engine hangs."""
 
     @classmethod
-    def of(cls, expect: Expected) -> WarmUpLimits:
-        return cls(0.75, 4, 2, 40) if expect.is_cpu else cls(60, 420)
+    def of(cls, expected: Expected) -> WarmUpLimits:
+        return cls(0.75, 4, 2, 40) if expected.is_cpu else cls(60, 420)
 
     def wait_s(self, tokens: int, tokens_per_s: float | None) -> float:
         """Timeout for the answer to a prompt, at the planned or measured prefill speed."""
@@ -71,18 +71,18 @@ def has_settled(ttfts_s: list[float]) -> bool:
 
 async def warm(
     spec: ServiceSpec,
-    expect: Expected | None = None,
+    expected: Expected | None = None,
     *,
     key: str | None = None,
     limits: WarmUpLimits | None = None,
 ) -> AsyncIterator[Event]:
-    expect = expect or Expected(is_cpu=True)
-    limits = limits or WarmUpLimits.of(expect)
+    expected = expected or Expected(is_cpu=True)
+    limits = limits or WarmUpLimits.of(expected)
     sender = _Sender(spec, key, limits, time.monotonic() + limits.total_s, time.time_ns() % 10**9)
     sender.tokens_per_word = await _tokens_per_word(spec, key)
-    rate = expect.prefill_tokens_per_s.low if expect.prefill_tokens_per_s else None
+    rate = expected.prefill_tokens_per_s.low if expected.prefill_tokens_per_s else None
     results: list[str] = []
-    for wanted in prompt_sizes(expect.context):
+    for wanted in prompt_sizes(expected.context):
         tokens = tokens_within(wanted, rate, limits.prompt_s) if wanted > SMALL else wanted
         if sender.largest and tokens < 1.2 * sender.largest:
             speed = f" at {rate:,.0f} tokens/s" if rate else ""
