@@ -123,6 +123,26 @@ def test_a_service_is_not_dead_while_its_engine_is_alive(home: Home) -> None:
     assert now(home).phase == "dead"
 
 
+def test_a_process_is_alive_while_one_of_its_threads_is() -> None:
+    """A killed engine with many threads: its main thread may end first, and the port is still taken."""
+    exit_number = {"x86_64": 60, "aarch64": 93}[os.uname().machine]  # ends the calling thread only
+    program = (
+        "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); "
+        f"ctypes.CDLL(None).syscall({exit_number}, 0)"
+    )
+    child = subprocess.Popen((sys.executable, "-c", program))
+    pid = process.find(child.pid)
+    assert pid is not None
+    status = Path(f"/proc/{child.pid}/stat")
+    try:
+        until(lambda: status.read_text().rpartition(")")[2].split()[0] == "Z")
+        assert child.poll() is None and process.is_alive(pid)
+    finally:
+        child.kill()
+        child.wait()
+    assert not process.is_alive(pid)
+
+
 def test_sigterm_to_the_supervisor_stops_both(home: Home, start: Callable[..., Service]) -> None:
     service = start(SLEEPS)
     assert service.state is not None
