@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -190,9 +191,13 @@ def _start(spec: ServiceSpec, log: int) -> subprocess.Popen[bytes]:
         argv = spec.attach
         os.write(log, said_since(spec.attach[-1], os.fstat(log).st_mtime))
     secrets = read_secrets(Path(spec.secrets)) if spec.secrets else {}
+    return _spawn(argv, {**spec.env, **secrets}, log)
+
+
+def _spawn(argv: tuple[str, ...], env: Mapping[str, str], log: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         argv,
-        env={**os.environ, **spec.env, **secrets},
+        env={**os.environ, **env},
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -293,14 +298,7 @@ class _EngineMonitor:
 def _start_verify(folder: Path) -> subprocess.Popen[bytes]:
     argv = ("timeout", str(_VERIFY_S), sys.executable, "-P", "-m", "firesteel", "verify", folder.name)
     with open(folder / "supervisor.log", "ab", opener=_private) as log:
-        return subprocess.Popen(
-            argv,
-            env={**os.environ, "FIRESTEEL_HOME": str(folder.parent.parent)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            preexec_fn=die_with_parent,
-        )
+        return _spawn(argv, {"FIRESTEEL_HOME": str(folder.parent.parent)}, log.fileno())
 
 
 def _api_key(spec: ServiceSpec) -> str | None:

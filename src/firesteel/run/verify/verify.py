@@ -26,7 +26,7 @@ from firesteel.errors import FiresteelError
 from firesteel.run.verify import checks, engine_checks, warm_up
 from firesteel.run.verify.checks import Cause, CheckResult
 from firesteel.run.verify.expected import Expected
-from firesteel.run.verify.prompts import TOKENS_PER_WORD, filler, with_needle
+from firesteel.run.verify.prompts import with_needle
 
 SUM_PROMPT = "What is 2+2?"
 TEXT_PROMPT = "Explain what a computer is."
@@ -260,9 +260,7 @@ async def _stop(session: _Session) -> list[CheckResult]:
         return [CheckResult("stop", True, observed, "note")]
     stop = stop_word(first.text)
     if stop is None:
-        return [
-            CheckResult("stop", True, "the answer has no word that could serve as a stop sequence", "note")
-        ]
+        return [CheckResult("stop", True, "the answer has no word to use as a stop sequence", "note")]
     answer = await session.ask(TEXT_PROMPT, session.text_tokens, {"stop": [stop]})
     return [checks.stop_sequence(answer, stop)]
 
@@ -337,9 +335,7 @@ async def _needle(session: _Session) -> list[CheckResult]:
 async def _ask_with_needle(session: _Session, tokens: int) -> tuple[Answer, str]:
     session.seed += 1
     needle = f"mango-{session.seed % 9000 + 1000}"
-    sample = filler(200, session.seed)
-    counted = await engine_client.count_tokens(session.url, session.model, sample, key=session.key)
-    per_word = counted / len(sample.split()) if counted else TOKENS_PER_WORD
+    per_word = await warm_up.tokens_per_word(session.url, session.model, session.key)
     prompt = with_needle(round(tokens / per_word), session.seed, needle)
     return await session.ask(prompt, 256 if session.thinks else 24), needle
 

@@ -79,7 +79,7 @@ async def warm(
     expected = expected or Expected(is_cpu=True)
     limits = limits or WarmUpLimits.of(expected)
     sender = _Sender(spec, key, limits, time.monotonic() + limits.total_s, time.time_ns() % 10**9)
-    sender.tokens_per_word = await _tokens_per_word(spec, key)
+    sender.tokens_per_word = await tokens_per_word(spec.url, spec.model, key)
     rate = expected.prefill_tokens_per_s.low if expected.prefill_tokens_per_s else None
     results: list[str] = []
     for wanted in prompt_sizes(expected.context):
@@ -157,8 +157,8 @@ class _Sender:
             ) from error
 
 
-async def _tokens_per_word(spec: ServiceSpec, key: str | None) -> float:
-    """As the engine's own tokenizer counts them."""
+async def tokens_per_word(url: str, model: str, key: str | None) -> float:
+    """Of `filler`, as the engine's own tokenizer counts them."""
     text = filler(200, 1)
-    counted = await engine_client.count_tokens(spec.url, spec.model, text, key=key)
+    counted = await engine_client.count_tokens(url, model, text, key=key)
     return counted / len(text.split()) if counted else TOKENS_PER_WORD
