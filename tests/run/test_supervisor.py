@@ -69,7 +69,7 @@ def start(home: Home) -> Iterator[Callable[..., Service]]:
         process.send(service.state.supervisor, signal.SIGKILL)
 
 
-def until(holds: Callable[[], bool], limit_s: float = 15) -> None:
+def until(holds: Callable[[], bool], limit_s: float = 120) -> None:
     deadline = time.monotonic() + limit_s
     while not holds():
         assert time.monotonic() < deadline, "waited too long"
@@ -171,7 +171,7 @@ def test_the_guard_stops_an_engine_below_the_floor(home: Home, start: Callable[.
 def test_the_guard_does_not_stop_a_serving_model_while_another_one_loads(
     home: Home, start: Callable[..., Service]
 ) -> None:
-    """Which then goes first: it is what takes the memory, and its own supervisor watches it."""
+    """The other one is stopped first: it takes the memory, and its own supervisor guards it."""
     left = meminfo().available_bytes
     loads = ServiceSpec("two", "http://127.0.0.1:9", "two", SLEEPS)
     write_spec(home.services / "two", loads)
@@ -179,7 +179,7 @@ def test_the_guard_does_not_stop_a_serving_model_while_another_one_loads(
     until(lambda: (found := load(home, "two")) is not None and found.phase == "starting")
     write_text(home.services / "one" / "report.json", '{"name": "one"}')
     start(SLEEPS, floor=left + left // 2)  # below the floor, well above half of it
-    time.sleep(4)  # four looks; two would do
+    time.sleep(4)  # four samples; two would be enough
     found = load(home, "one")
     assert found is not None and found.phase == "ready", found
     two = load(home, "two")
@@ -314,7 +314,7 @@ def test_a_verified_engine_is_restarted_and_ready_after_verification(home: Home,
     assert now(home).state is not None and "killed by signal 9 (SIGKILL); start 1 of 3" in death(
         now(home).state
     )
-    until(lambda: now(home).phase == "dead", limit_s=60)
+    until(lambda: now(home).phase == "dead")
     assert "its answers were wrong after a restart" in death(now(home).state)
 
 
@@ -325,7 +325,7 @@ def test_an_engine_that_keeps_dying_is_not_restarted_forever(home: Home) -> None
     write_spec(folder, ServiceSpec("one", "http://127.0.0.1:9", "one", argv, time_share=0.01))
     (folder / "report.json").write_text('{"name": "one"}')
     start_supervisor(folder)
-    until(lambda: not is_locked(folder / "supervisor.lock") and now(home).state is not None, limit_s=30)
+    until(lambda: not is_locked(folder / "supervisor.lock") and now(home).state is not None)
     assert now(home).phase == "dead"
     state = now(home).state
     assert state is not None and state.restarts == log.read_text().count("up") - 1 == 3
@@ -351,7 +351,7 @@ def test_an_engine_without_progress_is_killed(home: Home, free_port: int) -> Non
     start_supervisor(folder)
     until(lambda: (found := load(home, "one")) is not None and found.state is not None)
     (folder / "report.json").write_text('{"name": "one"}')
-    until(lambda: (state := now(home).state) is not None and state.restarts == 1, limit_s=30)
+    until(lambda: (state := now(home).state) is not None and state.restarts == 1)
     assert "the engine is stuck: 1 requests running" in death(now(home).state)
     service = now(home)
     assert service.state is not None
