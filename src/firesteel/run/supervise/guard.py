@@ -36,8 +36,8 @@ second; two samples and the end of a container take about five seconds. The five
 STEP_S = 0.9
 """A second, less the jitter of a loop that runs once a second."""
 DANGER_SHARE = 0.5
-"""Of the floor. On a GB10 the floor is about 8 GiB and the danger line about 4. Hosts hung with 7 and with
-6.1 GiB left (https://github.com/vllm-project/vllm/issues/46307,
+"""The danger line as a share of the floor. On a GB10 the floor is about 8 GiB and the danger line about 4.
+Hosts hung with 7 and with 6.1 GiB left (https://github.com/vllm-project/vllm/issues/46307,
 https://github.com/AEON-7/vllm-ultimate-dgx-spark/issues/9), others stay at 4.9 for days
 (https://github.com/NousResearch/hermes-agent/issues/90713); all seen 2026-11-15."""
 LOW_SHARE = 2.0

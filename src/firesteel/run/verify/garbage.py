@@ -31,25 +31,25 @@ MAX_CHARS = 20_000
 LOOP_REPEATS = 4
 LOOP_MIN_CHARS = 24
 MAX_CHARACTER_SHARE = 0.5
-"""Of one character among all but spaces. `e` is an eighth of English; a table with rules reaches 0.4."""
+"""One character may be at most half of all but spaces. `e` is an eighth of English; a table reaches 0.4."""
 MAX_WORD_SHARE = 0.35
-"""Of one word among all words."""
+"""One word may be at most this share of all words."""
 MAX_REPEATED_LINE_SHARE = 0.6
-"""Of repeated lines among all lines."""
+"""At most this share of the lines may repeat earlier lines."""
 MIN_COMPRESSED_SHARE = 0.15
 """zlib compresses an English answer to about 0.5, a table or a list to 0.3, and a loop to less than this."""
 MAX_FOREIGN_SHARE = 0.15
-"""Of letters of another script: a Greek letter in a formula, a name in its own spelling."""
+"""At most this share of the letters may be of another script: a Greek letter in a formula, a name."""
 MAX_SCRIPTS = 3
 """Scripts with two letters or more in one answer. A question about alphabets passes the script `any`."""
 MIN_COMMON_SHARE = 0.2
-"""Of the most common English words in prose: 0.4 to 0.6 in good answers."""
+"""At least this share of the words of prose is among the most common ones: 0.4 to 0.6 in good answers."""
 MIN_LETTER_SHARE = 0.7
-"""Of letters among all characters of prose but spaces: 0.9 and more in good answers."""
+"""At least this share of prose without spaces is letters: 0.9 and more in good answers."""
 MAX_ODD_SHARE = 0.1
-"""Of words in prose that do not look English."""
+"""At most this share of the words of prose may look unlike English."""
 MAX_GLUED_SHARE = 0.1
-"""Of words in prose that punctuation joins to the next word without a space."""
+"""At most this share of the words of prose may run into the next one, as in `end.Next`."""
 MAX_BLANK_LINES = 8
 """In a row; prose and code have three at most."""
 
