@@ -38,7 +38,7 @@ def test_the_journey(engine_home: Home, free_port: int) -> None:
         '"content":',
         "smollm2  ready",
         "kind: Deployment",
-        "smollm2 is gone",
+        "smollm2 has stopped",
     ):
         assert seen in done.stdout + done.stderr, seen
     assert all_services(engine_home) == []

@@ -69,7 +69,7 @@ def test_a_gguf_by_its_label(hub: hub_server.Hub, pull: Pull, tmp_path: Path) ->
     assert f"next: firesteel pull {GGUF}:Q4_K_M" in which.err
     ran = pull(f"{GGUF}:Q8_0")
     assert ran.code == 0, ran.err
-    assert ran.out == f"{GGUF}:Q8_0: 3.9 KiB in 1 files, read and right\n"
+    assert ran.out == f"{GGUF}:Q8_0: 3.9 KiB in 1 files, checked\n"
     place = tmp_path / f"huggingface/hub/models--org--some-GGUF/snapshots/{COMMIT}/some-Q8_0.gguf"
     assert f"next: firesteel up {place}" in ran.err and place.read_bytes() == FILES["some-Q8_0.gguf"]
     assert hub.sent == {"some-Q8_0.gguf": 4000}

@@ -9,7 +9,7 @@ import pytest
 
 from firesteel.edge.docker.containers import has_image, pull_image
 from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.run.start.preflight import gpu_trouble
+from firesteel.run.start.preflight import gpu_problem
 from firesteel.sim import SimFault, SimSpark, environment
 from tests.sim.spark import Spark, spark
 
@@ -30,7 +30,7 @@ async def test_a_full_disk_during_a_pull(tmp_path: Path, monkeypatch: pytest.Mon
         await pull_image(IMAGE)
     assert IMAGE in caught.value.what and caught.value.next == "docker system prune"
     assert not await has_image(IMAGE)
-    trouble = gpu_trouble(125, stderr)  # preflight gives the same explanation
+    trouble = gpu_problem(125, stderr)  # preflight gives the same explanation
     assert trouble is not None
     assert trouble.what in caught.value.what and trouble.next == caught.value.next
 

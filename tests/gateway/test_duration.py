@@ -12,7 +12,7 @@ from firesteel.gateway.loader.duration import LoadClock, LoadTime
 from firesteel.gateway.loader.process import LoadProgress, ProcessLoader
 from firesteel.gateway.service_config import RunningModel
 from firesteel.run import PhaseDone, PhaseProgress
-from firesteel.run.start.start_times import StartTimes, last_proved, remember
+from firesteel.run.start.start_times import StartTimes, last_verified, record_start
 
 KNOWN = LoadTime(launch_s=30, proof_s=20, whole_s=55)
 
@@ -49,7 +49,7 @@ def test_how_long_it_will_still_be(
 
 def test_what_was_fetched_is_no_part_of_a_load(tmp_path: Path) -> None:
     home, clock = Home(tmp_path), LoadClock(LoadTime(None), 100)
-    remember(home, "m", StartTimes("vllm", "0.32.0", {"weights": 30.0}))
+    record_start(home, "m", StartTimes("vllm", "0.32.0", {"weights": 30.0}))
     times: list[tuple[float, PhaseProgress | PhaseDone]] = [
         (102, PhaseProgress("pull", "a")),
         (700, PhaseProgress("pull", "b")),
@@ -58,11 +58,13 @@ def test_what_was_fetched_is_no_part_of_a_load(tmp_path: Path) -> None:
     for now_s, event in times:
         clock.left_s(event, now_s)
     assert clock.keep("m", home, 1055) == 57
-    kept = last_proved(home, "m", "vllm", "0.32.0")
+    kept = last_verified(home, "m", "vllm", "0.32.0")
     assert kept and (kept.proof_s, kept.whole_s, kept.seconds) == (15, 57, {"weights": 30})
-    remember(home, "m", StartTimes("vllm", "0.32.0", {"weights": 31.0}))
-    assert last_proved(home, "m", "vllm", "0.32.0") == kept, "a start that was not proved says nothing of it"
-    assert last_proved(home, "m", "vllm", "0.33.0") is None
+    record_start(home, "m", StartTimes("vllm", "0.32.0", {"weights": 31.0}))
+    assert last_verified(home, "m", "vllm", "0.32.0") == kept, (
+        "a start that was not proved says nothing of it"
+    )
+    assert last_verified(home, "m", "vllm", "0.33.0") is None
 
 
 @pytest.mark.real

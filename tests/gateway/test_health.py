@@ -102,7 +102,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
         for _ in range(400):
             found = load(home, "one")
             if found and found.phase == "ready" and found.state:
-                keepers.append(found.state.keeper)
+                keepers.append(found.state.supervisor)
                 return found
             time.sleep(0.05)
         raise AssertionError("it is not ready")
@@ -169,7 +169,7 @@ async def test_an_engine_that_dies_comes_back_by_itself_or_fails(
     assert any("coming back by itself" in words for _, words in it.front.notes)
     it.swap.tell(RequestArrived(1, "one"))
     assert not it.front.granted_ and not it.front.refused_, "who asks meanwhile waits"
-    process.send(service.state.keeper, signal.SIGTERM)
+    process.send(service.state.supervisor, signal.SIGTERM)
     await until(health, lambda: bool(it.front.refused_))
     assert "stopped by hand" in it.front.refused_[0].why
     assert it.calls == []

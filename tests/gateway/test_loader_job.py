@@ -274,8 +274,8 @@ def test_a_killed_loader_is_a_failed_load_at_once(
     with asyncio.Runner(loop_factory=new_loop) as runner:
         assert runner.run(asyncio.wait_for(follow(), 60)) < 2
     service = all_services(engine_home)[0]
-    assert service.state and is_alive(service.state.keeper)
-    held = [str(each.readlink()) for each in Path(f"/proc/{service.state.keeper.number}/fd").iterdir()]
+    assert service.state and is_alive(service.state.supervisor)
+    held = [str(each.readlink()) for each in Path(f"/proc/{service.state.supervisor.number}/fd").iterdir()]
     assert not [each for each in held if each.startswith(("socket:", "pipe:"))], held
 
 

@@ -35,7 +35,7 @@ def too_large() -> Proposal:
 
 
 def serve(proposal: Proposal, home: Home) -> process.Pid:
-    """A keeper of a process that stands in for the engine, with the report of a good start."""
+    """A supervisor of a process that stands in for the engine, with the report of a good start."""
     name = proposal.name
     write_spec(folder_of(home, name), replace(make_spec(proposal, home, RunOptions()), start=SLEEPS))
     start_supervisor(folder_of(home, name))
@@ -44,24 +44,26 @@ def serve(proposal: Proposal, home: Home) -> process.Pid:
     for _ in range(200):
         found = all_services(home)
         if found and found[0].phase == "ready" and found[0].state:
-            return found[0].state.keeper
+            return found[0].state.supervisor
         time.sleep(0.05)
     raise AssertionError("it is not ready")
 
 
-async def test_what_runs_is_up_already(too_large: Proposal, tmp_path: Path) -> None:
+async def test_a_running_service_is_reported(too_large: Proposal, tmp_path: Path) -> None:
     home = Home(tmp_path)
-    keeper = serve(too_large, home)
+    supervisor = serve(too_large, home)
     try:
         last = [event async for event in bring_up(too_large, home)][-1]
     finally:
-        process.send(keeper, signal.SIGTERM)
+        process.send(supervisor, signal.SIGTERM)
     assert isinstance(last, ServiceReady) and last.already
 
 
-async def test_what_does_not_fit_names_what_runs(too_large: Proposal, tmp_path: Path) -> None:
+async def test_a_plan_that_does_not_fit_names_the_running_service(
+    too_large: Proposal, tmp_path: Path
+) -> None:
     home = Home(tmp_path)
-    keeper = serve(too_large, home)
+    supervisor = serve(too_large, home)
     launch = replace(too_large.plan.launch, name="another")
     another = replace(too_large, plan=replace(too_large.plan, launch=launch))
     try:
@@ -69,5 +71,5 @@ async def test_what_does_not_fit_names_what_runs(too_large: Proposal, tmp_path: 
             async for _ in bring_up(another, home):
                 pass
     finally:
-        process.send(keeper, signal.SIGTERM)
-    assert refused.value.next == "firesteel down smollm2, then the same again"
+        process.send(supervisor, signal.SIGTERM)
+    assert refused.value.next == "firesteel down smollm2, then repeat the command"

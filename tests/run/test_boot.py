@@ -16,29 +16,31 @@ from firesteel.run.supervise.boot import unit_path, unit_text
 RECORDER = '#!/bin/sh\necho "$(basename "$0") $*" >> "$RECORD"\n'
 
 
-def test_the_unit_types_the_same_again(tmp_path: Path) -> None:
-    words = ("/usr/bin/python3", "-P", "-m", "firesteel", "up", "my model", "--port", "8000")
-    text = unit_text("one", words, tmp_path / "50% home", is_root=True)
+def test_the_unit_runs_the_same_command(tmp_path: Path) -> None:
+    argv = ("/usr/bin/python3", "-P", "-m", "firesteel", "up", "my model", "--port", "8000")
+    text = unit_text("one", argv, tmp_path / "50% home", is_root=True)
     assert 'ExecStart=/usr/bin/python3 -P -m firesteel up "my model" --port 8000' in text
     assert "50%% home" in text and "WantedBy=multi-user.target" in text
-    assert "WantedBy=default.target" in unit_text("one", words, tmp_path, is_root=False)
+    assert "WantedBy=default.target" in unit_text("one", argv, tmp_path, is_root=False)
     assert unit_path("one", is_root=False, user_home=tmp_path).is_relative_to(tmp_path)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd's own checker")
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    words = (shutil.which("true") or "/bin/true", "up", "a b", "--port", "8000")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    argv = (shutil.which("true") or "/bin/true", "up", "a b", "--port", "8000")
     unit = tmp_path / "firesteel-one.service"
-    unit.write_text(unit_text("one", words, tmp_path, is_root=True))
+    unit.write_text(unit_text("one", argv, tmp_path, is_root=True))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
     )
-    said = [line for line in done.stderr.splitlines() if unit.name in line and "docker.service" not in line]
-    assert said == []
+    warnings = [
+        line for line in done.stderr.splitlines() if unit.name in line and "docker.service" not in line
+    ]
+    assert warnings == []
 
 
 @pytest.mark.real
-def test_up_enables_it_and_down_takes_it_back(
+def test_up_enables_the_unit_and_down_removes_it(
     engine_home: Home, free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs, record = tmp_path / "bin", tmp_path / "record"
@@ -55,5 +57,5 @@ def test_up_enables_it_and_down_takes_it_back(
     unit = tmp_path / "units" / "firesteel-smollm2.service"
     assert f"firesteel up smollm2 --port {free_port} --boot" in unit.read_text()
     down = run_firesteel(engine_home.root, "down", env=env)
-    assert down.code == 0 and "no longer starts with the machine" in down.err
+    assert down.code == 0 and "no longer starts when the machine boots" in down.err
     assert "disable firesteel-smollm2.service" in record.read_text() and not unit.exists()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from firesteel.edge.files.home import Home
 from firesteel.engines import StartProgress
 from firesteel.planner import Band, StartPhase
-from firesteel.run.start.eta import Seconds, StartTracker, left, words
-from firesteel.run.start.start_times import StartTimes, earlier, remember
+from firesteel.run.start.eta import Seconds, StartTracker, describe, time_left
+from firesteel.run.start.start_times import StartTimes, earlier_starts, record_start
 
 PLANNED = tuple(
     StartPhase(name, Band(low, expected, high), first, "", "")
@@ -28,88 +28,88 @@ PLANNED = tuple(
 SHARDS = StartProgress("weights", "loading weights", 9, 20, "shards")
 WEIGHTS = StartProgress("weights", "loading weights")
 COMPILE = StartProgress("compile", "compiling")
-AT_WEIGHTS = StartTracker("vllm").met(WEIGHTS, 30)
+AT_WEIGHTS = StartTracker("vllm").advance(WEIGHTS, 30)
 
 
 @pytest.mark.parametrize(
-    ("way", "now_s", "expected"),
+    ("tracker", "now_s", "expected"),
     [
         (StartTracker("vllm"), 0, 240),
         (StartTracker("vllm"), 10, 230),
         (AT_WEIGHTS, 30, 210),
-        (AT_WEIGHTS.met(SHARDS, 40), 120, 110 + 90),  # 9 of 20 took 90 s, so 11 take 110
-        (AT_WEIGHTS.met(COMPILE, 150), 160, 50 + 30),
-        (AT_WEIGHTS.met(COMPILE, 150), 250, 0 + 30),
+        (AT_WEIGHTS.advance(SHARDS, 40), 120, 110 + 90),  # 9 of 20 took 90 s, so 11 take 110
+        (AT_WEIGHTS.advance(COMPILE, 150), 160, 50 + 30),
+        (AT_WEIGHTS.advance(COMPILE, 150), 250, 0 + 30),
         (
-            StartTracker("vllm").met(StartProgress("kv", "setting up"), 200),
+            StartTracker("vllm").advance(StartProgress("kv", "setting up"), 200),
             201,
             30,
         ),  # nobody planned it: no time to speak of
-        (StartTracker("vllm").met(StartProgress("listening", "listening"), 240), 240, 0),
+        (StartTracker("vllm").advance(StartProgress("listening", "listening"), 240), 240, 0),
     ],
 )
-def test_what_is_left(way: StartTracker, now_s: float, expected: float) -> None:
-    band = left(way, PLANNED, (), now_s)
+def test_what_is_left(tracker: StartTracker, now_s: float, expected: float) -> None:
+    band = time_left(tracker, PLANNED, (), now_s)
     assert band is not None
     assert band.expected == pytest.approx(expected)
     assert 0 <= band.low <= band.expected <= band.high
 
 
-def test_a_late_stage_promises_nothing() -> None:
-    late = AT_WEIGHTS.met(COMPILE, 150)
-    assert left(late, PLANNED, (), 150 + 301) is None
-    assert words(late, PLANNED, (), 150 + 301) == "compiling, longer than planned: 5 min so far"
+def test_a_late_stage_has_no_estimate() -> None:
+    late = AT_WEIGHTS.advance(COMPILE, 150)
+    assert time_left(late, PLANNED, (), 150 + 301) is None
+    assert describe(late, PLANNED, (), 150 + 301) == "compiling, longer than planned: 5 min so far"
 
 
-def test_a_late_stage_that_counts_does() -> None:
-    late = AT_WEIGHTS.met(SHARDS, 40)
-    assert words(late, PLANNED, (), 30 + 900) == "loading weights, 9 of 20 shards, about 20 min left"
+def test_a_late_stage_with_progress_has_an_estimate() -> None:
+    late = AT_WEIGHTS.advance(SHARDS, 40)
+    assert describe(late, PLANNED, (), 30 + 900) == "loading weights, 9 of 20 shards, about 20 min left"
 
 
 @pytest.mark.parametrize(
-    ("way", "now_s", "says"),
+    ("tracker", "now_s", "text"),
     [
         (StartTracker("vllm"), 0, "starting, about 4 min left"),
-        (AT_WEIGHTS.met(SHARDS, 40), 60, "loading weights, 9 of 20 shards, about 2 min left"),
-        (StartTracker("vllm").met(StartProgress("listening", "listening"), 9), 9, "listening"),
+        (AT_WEIGHTS.advance(SHARDS, 40), 60, "loading weights, 9 of 20 shards, about 2 min left"),
+        (StartTracker("vllm").advance(StartProgress("listening", "listening"), 9), 9, "listening"),
         (
-            StartTracker("vllm").met(StartProgress("download", "downloading", 45, 100), 9),
+            StartTracker("vllm").advance(StartProgress("download", "downloading", 45, 100), 9),
             20,
             "downloading, 45 %, about 4 min left",
         ),
     ],
 )
-def test_words(way: StartTracker, now_s: float, says: str) -> None:
-    assert words(way, PLANNED, (), now_s) == says
+def test_describe(tracker: StartTracker, now_s: float, text: str) -> None:
+    assert describe(tracker, PLANNED, (), now_s) == text
 
 
-def test_without_a_plan_only_what_is_known_is_said() -> None:
-    assert left(AT_WEIGHTS, (), (), 40) is None
-    assert words(AT_WEIGHTS, (), (), 40) == "loading weights, 40 s so far"
-    assert words(StartTracker("vllm"), (), (), 1) == "starting"
+def test_without_a_plan_only_the_elapsed_time_is_shown() -> None:
+    assert time_left(AT_WEIGHTS, (), (), 40) is None
+    assert describe(AT_WEIGHTS, (), (), 40) == "loading weights, 40 s so far"
+    assert describe(StartTracker("vllm"), (), (), 1) == "starting"
 
 
-def test_an_earlier_start_is_worth_more_than_the_plan() -> None:
+def test_an_earlier_start_overrides_the_plan() -> None:
     before: list[Seconds] = [
         {"process": 20.0, "weights": 40.0, "compile": 50.0},
         {"process": 22.0, "weights": 44.0},
     ]
-    band = left(StartTracker("vllm"), PLANNED, before, 0)
+    band = time_left(StartTracker("vllm"), PLANNED, before, 0)
     assert band is not None
     assert band.expected == 22 + 44 + 0  # the last had its compiled model from the cache
     assert band.high == 1.25 * (22 + 44 + 50)
 
 
-def test_what_a_first_start_left_behind_is_not_waited_for_again() -> None:
+def test_stages_that_only_the_first_start_has_take_no_time_again() -> None:
     first: Seconds = {"process": 20.0, "download": 900.0, "weights": 40.0, "compile": 50.0}
-    band = left(StartTracker("vllm"), PLANNED, [first], 0)
+    band = time_left(StartTracker("vllm"), PLANNED, [first], 0)
     assert band is not None
     assert band.expected == 20 + 40 and band.high == 1.25 * (20 + 900 + 40 + 50)
 
 
-def test_the_way_goes_forward_only() -> None:
-    graphs = AT_WEIGHTS.met(StartProgress("graphs", "capturing CUDA graphs"), 100)
-    assert graphs.met(WEIGHTS, 110) == graphs
+def test_the_tracker_never_goes_back() -> None:
+    graphs = AT_WEIGHTS.advance(StartProgress("graphs", "capturing CUDA graphs"), 100)
+    assert graphs.advance(WEIGHTS, 110) == graphs
     assert graphs.seconds(130) == {"process": 30, "weights": 70, "graphs": 30}
     assert sum(graphs.seconds(130).values()) == 130
 
@@ -119,17 +119,17 @@ def test_the_way_goes_forward_only() -> None:
     st.floats(0, 2000),
 )
 def test_never_negative(met: list[tuple[StartProgress, float]], later_s: float) -> None:
-    way, now_s = StartTracker("vllm"), 0.0
+    tracker, now_s = StartTracker("vllm"), 0.0
     for mark, after_s in met:
         now_s += after_s
-        way = way.met(mark, now_s)
-    band = left(way, PLANNED, (), now_s + later_s)
+        tracker = tracker.advance(mark, now_s)
+    band = time_left(tracker, PLANNED, (), now_s + later_s)
     assert band is None or (0 <= band.low <= band.expected <= band.high)
-    assert "-" not in words(way, PLANNED, (), now_s + later_s)
+    assert "-" not in describe(tracker, PLANNED, (), now_s + later_s)
 
 
-def test_without_progress_the_rest_shrinks_as_time_goes() -> None:
-    rest = [left(AT_WEIGHTS, PLANNED, (), 30 + s) for s in range(0, 600, 10)]
+def test_the_estimate_shrinks_with_time() -> None:
+    rest = [time_left(AT_WEIGHTS, PLANNED, (), 30 + s) for s in range(0, 600, 10)]
     expected = [band.expected for band in rest if band]
     assert len(expected) == 60 and expected == sorted(expected, reverse=True)
 
@@ -137,20 +137,20 @@ def test_without_progress_the_rest_shrinks_as_time_goes() -> None:
 def test_the_last_five_starts_are_kept(tmp_path: Path) -> None:
     home = Home(tmp_path)
     for n in range(7):
-        remember(home, "m", StartTimes("vllm", "0.32.0", {"weights": float(n)}))
-    remember(home, "m", StartTimes("vllm", "0.31.0", {"weights": 99.0}))
-    assert [each["weights"] for each in earlier(home, "m", "vllm", "0.32.0")] == [3, 4, 5, 6]
-    assert earlier(home, "m", "llamacpp", "0.32.0") == ()
-    assert earlier(home, "other", "vllm", "0.32.0") == ()
+        record_start(home, "m", StartTimes("vllm", "0.32.0", {"weights": float(n)}))
+    record_start(home, "m", StartTimes("vllm", "0.31.0", {"weights": 99.0}))
+    assert [start["weights"] for start in earlier_starts(home, "m", "vllm", "0.32.0")] == [3, 4, 5, 6]
+    assert earlier_starts(home, "m", "llamacpp", "0.32.0") == ()
+    assert earlier_starts(home, "other", "vllm", "0.32.0") == ()
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[1]", '{"a": 1}', '[{"engine": "vllm"}]', json.dumps([{"seconds": []}])]
 )
-def test_a_broken_file_is_no_history(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_counts_as_empty(tmp_path: Path, text: str) -> None:
     home = Home(tmp_path)
     (tmp_path / "starts").mkdir()
     (tmp_path / "starts" / "m.json").write_text(text)
-    assert earlier(home, "m", "vllm", None) == ()
-    remember(home, "m", StartTimes("vllm", None, {"weights": 1.0}))
-    assert earlier(home, "m", "vllm", None) == ({"weights": 1.0},)
+    assert earlier_starts(home, "m", "vllm", None) == ()
+    record_start(home, "m", StartTimes("vllm", None, {"weights": 1.0}))
+    assert earlier_starts(home, "m", "vllm", None) == ({"weights": 1.0},)

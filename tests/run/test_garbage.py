@@ -1,4 +1,4 @@
-"""The detectors, on what good and broken engines really said."""
+"""The detectors, on real answers of good and of broken engines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import firesteel
-from firesteel.run.verify.garbage import TextFault, faults, loop_in, quote
+from firesteel.run.verify.garbage import TextFault, find_faults, find_loop, quote
 
 SAMPLES = Path(__file__).parent / "samples"
 ROOT = Path(firesteel.__file__).parent
@@ -27,72 +27,74 @@ def samples(name: str) -> list[Sample]:
 
 def look(sample: Sample) -> tuple[TextFault, ...]:
     options = {key: sample[key] for key in ("script", "is_prose", "was_cut") if key in sample}
-    return faults(sample["text"], **options)
+    return find_faults(sample["text"], **options)
 
 
 @pytest.mark.parametrize("sample", samples("good"), ids=lambda sample: sample["name"])
-def test_good_text_raises_no_alarm(sample: Sample) -> None:
+def test_good_text_has_no_faults(sample: Sample) -> None:
     assert look(sample) == ()
 
 
 @pytest.mark.parametrize("sample", samples("bad"), ids=lambda sample: sample["name"])
-def test_bad_text_raises_the_alarm_it_should(sample: Sample) -> None:
+def test_bad_text_has_its_fault(sample: Sample) -> None:
     assert set(sample["kinds"]) <= {fault.kind for fault in look(sample)}
-    assert all(fault.saw for fault in look(sample))
+    assert all(fault.observed for fault in look(sample))
 
 
-def test_every_sample_says_where_it_comes_from() -> None:
+def test_every_sample_names_its_source() -> None:
     every = samples("good") + samples("bad")
     assert all(sample["source"] for sample in every)
     names = [sample["name"] for sample in every]
     assert len(names) == len(set(names))
 
 
-def test_our_own_code_is_no_garbage() -> None:
+def test_our_own_code_has_no_faults() -> None:
     """A corpus that the thresholds were not chosen on."""
     for path in sorted(ROOT.rglob("*.py"))[::3]:
-        found = {fault.kind for fault in faults(path.read_text("utf-8"))}
+        found = {fault.kind for fault in find_faults(path.read_text("utf-8"))}
         assert found <= {"special"}, path.name  # code about tokenizers names their tokens
 
 
 def test_our_own_sentences_are_english() -> None:
     for path in sorted(ROOT.rglob("*.py"))[::3]:
-        words = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
-        prose = words.partition("\n    ")[0]  # what is set off below is code or a table
+        docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        prose = docstring.partition("\n    ")[0]  # what is set off below is code or a table
         if len(prose) > 200 and path.name != "garbage.py":
-            assert faults(prose, is_prose=True, script="any") == (), path.name
+            assert find_faults(prose, is_prose=True, script="any") == (), path.name
 
 
-def test_a_cut_may_halve_a_character_and_nothing_else() -> None:
-    assert faults("It is 20 °C \ufffd", was_cut=True) == ()
-    assert faults("It is 20 °C \ufffd")[0].kind == "bytes"
-    assert faults("It \ufffd is 20 °C", was_cut=True)[0].kind == "bytes"
+def test_a_cut_text_may_end_within_a_character() -> None:
+    assert find_faults("It is 20 °C \ufffd", was_cut=True) == ()
+    assert find_faults("It is 20 °C \ufffd")[0].kind == "bytes"
+    assert find_faults("It \ufffd is 20 °C", was_cut=True)[0].kind == "bytes"
 
 
-def test_the_script_asked_for_is_the_one_expected() -> None:
+def test_the_expected_script_is_the_one_of_the_question() -> None:
     text = "北京是中华人民共和国的首都。它位于华北平原的北部。"
-    assert faults(text, script="cjk") == () == faults(text, script="any")
-    assert faults(text)[0].kind == "script"
-    assert faults("Beijing is the capital of China.", script="cjk")[0].kind == "script"
+    assert find_faults(text, script="cjk") == () == find_faults(text, script="any")
+    assert find_faults(text)[0].kind == "script"
+    assert find_faults("Beijing is the capital of China.", script="cjk")[0].kind == "script"
 
 
 @given(st.text(max_size=400))
-def test_any_text_is_judged_and_quoted(text: str) -> None:
-    for fault in faults(text, is_prose=True):
-        assert fault.saw.isprintable()
+def test_any_text_can_be_checked_and_quoted(text: str) -> None:
+    for fault in find_faults(text, is_prose=True):
+        assert fault.observed.isprintable()
     assert quote(text).isprintable() and len(quote(text)) <= 64
 
 
 @given(st.text(min_size=1, max_size=30).filter(lambda text: any(sign.isalpha() for sign in text)))
-def test_what_is_said_forty_times_is_a_loop(unit: str) -> None:
-    assert {"loop", "bytes", "special"} & {fault.kind for fault in faults(f"It begins well. {unit * 40}")}
+def test_forty_repetitions_are_a_loop(unit: str) -> None:
+    assert {"loop", "bytes", "special"} & {
+        fault.kind for fault in find_faults(f"It begins well. {unit * 40}")
+    }
 
 
-def test_a_long_answer_is_judged_quickly() -> None:
+def test_a_long_answer_is_checked_quickly() -> None:
     hostile = ("ab" * 50_000, "\n" * 200_000, "a b " * 50_000, "".join(chr(i) for i in range(32, 50_000)))
     start = time.perf_counter()
     for text in hostile:
-        assert faults(text, is_prose=True)
+        assert find_faults(text, is_prose=True)
     assert time.perf_counter() - start < 5
 
 
@@ -104,8 +106,8 @@ def test_a_long_answer_is_judged_quickly() -> None:
         "ok then " + "ha " * 30,
     ],
 )
-def test_a_loop_is_seen(text: str) -> None:
-    assert loop_in(text) is not None
+def test_loops_are_found(text: str) -> None:
+    assert find_loop(text) is not None
 
 
 @pytest.mark.parametrize(
@@ -113,5 +115,5 @@ def test_a_loop_is_seen(text: str) -> None:
     ["", "Wait...", "1. Red\n2. Blue\n3. Green\n4. Yellow\n", "He laughed: ha ha ha ha, and left.", "-" * 20,
      "1. 1\n2. 2\n3. 3\n4. 4\n5. 5\n6. 6\n7. 7\n8. 8\n9. 9\n10. 10"],
 )  # fmt: skip
-def test_fine_text_is_no_loop(text: str) -> None:
-    assert loop_in(text) is None
+def test_good_text_is_not_a_loop(text: str) -> None:
+    assert find_loop(text) is None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from firesteel.facts import GpuProcess, KernelEvent, Meminfo, MemorySample, Pressure, Shm
 from firesteel.facts.host.memory_sample import parse_kernel_log
-from firesteel.run.supervise.guard import GuardLimits, LaunchMemory, MemoryWatch, may_start, memory_is_back
+from firesteel.run.supervise.guard import GuardLimits, LaunchMemory, MemoryWatch, decide_start, memory_is_back
 from firesteel.units import GIB, MIB
 
 SPARK = round(121.69 * GIB)
@@ -62,12 +62,12 @@ def watch(
     samples: Iterable[MemorySample], limits: GuardLimits = PLAN
 ) -> tuple[MemoryWatch, MemorySample | None]:
     """What the guard thinks at the end, and the sample at which it stopped."""
-    seen = MemoryWatch(limits)
+    result = MemoryWatch(limits)
     for sample in samples:
-        seen = seen.after(sample)
-        if seen.stop:
-            return seen, sample
-    return seen, None
+        result = result.after(sample)
+        if result.stop:
+            return result, sample
+    return result, None
 
 
 def evenly(start: float, end: float, seconds: int) -> list[MemorySample]:
@@ -85,7 +85,7 @@ def left_gib(sample: MemorySample | None) -> float:
         # https://github.com/vllm-project/vllm/issues/54200: 29 to 2.5 GiB in 9 s, seen 2026-11-15
         ([look(at - 5, 29) for at in range(5)] + evenly(29, 2.5, 9), "rate", 14),
         # https://github.com/vllm-project/vllm/issues/46307: profiling goes on beyond a budget of 83 GiB to
-        # about 7 GiB left; how fast is not told. Slow and fast.
+        # about 7 GiB left; how fast is not known. Slow and fast.
         (evenly(29, 7, 60), "floor", 7.1),
         (evenly(29, 7, 4), "rate", 12),
         # https://github.com/AEON-7/vllm-ultimate-dgx-spark/issues/9: 124,258 of 124,546 MiB in the end
@@ -96,23 +96,23 @@ def left_gib(sample: MemorySample | None) -> float:
     ],
 )
 def test_recorded_collapses(samples: list[MemorySample], kind: str | None, at_least_gib: float) -> None:
-    seen, at = watch(samples)
-    assert (seen.stop.kind if seen.stop else None) == kind, seen.stop
+    result, at = watch(samples)
+    assert (result.stop.kind if result.stop else None) == kind, result.stop
     if kind:
         assert left_gib(at) >= at_least_gib
 
 
 def test_a_plan_that_ends_below_the_floor_hides_no_collapse() -> None:
-    seen, at = watch(evenly(29, 2.5, 9), GuardLimits(FLOOR, 111 * GIB, BEFORE))
-    assert seen.stop is not None and seen.stop.kind == "rate" and left_gib(at) > 11
+    result, at = watch(evenly(29, 2.5, 9), GuardLimits(FLOOR, 111 * GIB, BEFORE))
+    assert result.stop is not None and result.stop.kind == "rate" and left_gib(at) > 11
 
 
-def test_a_collapse_says_what_it_saw() -> None:
-    seen, _ = watch(evenly(29, 2.5, 9), GuardLimits(FLOOR))
-    assert seen.stop is not None and seen.stop.is_urgent
-    assert seen.stop.why == (
-        "the memory guard stopped it: 17.2 GiB were left on the host and 2.9 GiB went every second, "
-        "more than planned: 4.5 s to 4.0 GiB, where hosts stop"
+def test_a_collapse_is_reported_with_its_figures() -> None:
+    result, _ = watch(evenly(29, 2.5, 9), GuardLimits(FLOOR))
+    assert result.stop is not None and result.stop.is_urgent
+    assert result.stop.why == (
+        "the memory guard stopped it: 17.2 GiB were left on the host, falling by 2.9 GiB a second, "
+        "more than planned: 4.5 s to 4.0 GiB, where hosts hang"
     )
 
 
@@ -142,13 +142,13 @@ def test_a_collapse_says_what_it_saw() -> None:
         [look(0, 60, kernel=IN_CGROUP), look(1, 60, kernel=XID)],
     ],
 )
-def test_calm_hosts_are_left_alone(samples: list[MemorySample]) -> None:
-    seen, _ = watch(samples)
-    assert seen.stop is None
+def test_calm_hosts_are_not_stopped(samples: list[MemorySample]) -> None:
+    result, _ = watch(samples)
+    assert result.stop is None
 
 
 @pytest.mark.parametrize(
-    ("samples", "kind", "words"),
+    ("samples", "kind", "text"),
     [
         (
             [look(0, 30), look(1, 7), look(2, 7)],
@@ -158,7 +158,7 @@ def test_calm_hosts_are_left_alone(samples: list[MemorySample]) -> None:
         ([look(0, 30), look(1, 5.9)], "floor", "5.9 GiB were left"),
         # 22.5 GiB available and 2.5 free: https://github.com/vllm-project/vllm/issues/54200
         ([look(0, 22.5, free=2.5, kernel=NO_MEMORY)], "driver", "only 2.5 GiB are free"),
-        # 8.7 GiB free in crumbs: https://github.com/MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks/issues/23
+        # 8.7 GiB free in fragments: https://github.com/MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks/issues/23
         ([look(0, 20, free=8.7, blocks=0.05, kernel=NO_MEMORY)], "driver", "only 8.7 GiB are free"),
         (
             [look(0, 40, free=30, blocks=0.05, kernel=NO_MEMORY)],
@@ -171,13 +171,13 @@ def test_calm_hosts_are_left_alone(samples: list[MemorySample]) -> None:
         ([look(0, 12, kernel=OOM)], "oom", "global_oom"),
     ],
 )
-def test_what_stops_an_engine(samples: list[MemorySample], kind: str, words: str) -> None:
-    seen, _ = watch(samples)
-    assert seen.stop is not None and seen.stop.kind == kind
-    assert words in seen.stop.why
+def test_what_stops_an_engine(samples: list[MemorySample], kind: str, text: str) -> None:
+    result, _ = watch(samples)
+    assert result.stop is not None and result.stop.kind == kind
+    assert text in result.stop.why
 
 
-def test_an_urgent_stop_is_told_from_a_polite_one() -> None:
+def test_which_stops_are_urgent() -> None:
     slow, _ = watch([look(0, 9), look(1, 7.9), look(2, 7.8)])
     far_down, _ = watch([look(0, 9), look(1, 3.9)])
     assert slow.stop and not slow.stop.is_urgent
@@ -185,13 +185,13 @@ def test_an_urgent_stop_is_told_from_a_polite_one() -> None:
 
 
 def test_a_stop_stays() -> None:
-    seen, _ = watch([look(0, 30), look(1, 5)])
-    assert seen.after(look(2, 60)).stop == seen.stop is not None
+    result, _ = watch([look(0, 30), look(1, 5)])
+    assert result.after(look(2, 60)).stop == result.stop is not None
 
 
 def test_without_a_floor_nothing_stops_by_memory() -> None:
-    seen, _ = watch([look(at, max(0, 3 - at)) for at in range(6)], GuardLimits(0))
-    assert seen.stop is None
+    result, _ = watch([look(at, max(0, 3 - at)) for at in range(6)], GuardLimits(0))
+    assert result.stop is None
 
 
 def test_more_lines_of_the_driver_may_be_allowed() -> None:
@@ -204,22 +204,22 @@ def test_more_lines_of_the_driver_may_be_allowed() -> None:
     assert many.stop is not None and "(3 times so far)" in many.stop.why
 
 
-def test_unknown_figures_stop_nothing_and_are_said_once() -> None:
-    seen, _ = watch([MemorySample(at, None) for at in range(30)])
-    assert seen.stop is None
-    assert len(seen.notes) == 2
-    assert any("sudo usermod -aG adm $USER" in note for note in seen.notes)
+def test_unknown_figures_stop_nothing_and_are_noted_once() -> None:
+    result, _ = watch([MemorySample(at, None) for at in range(30)])
+    assert result.stop is None
+    assert len(result.notes) == 2
+    assert any("sudo usermod -aG adm $USER" in note for note in result.notes)
 
 
 def test_what_did_not_stop_it_is_noted_once() -> None:
-    seen, _ = watch([look(at, 60, kernel=NO_MEMORY + XID) for at in range(5)])
-    assert len(seen.notes) == 2
-    assert any("Xid (PCI:000f:01:00): 31" in note for note in seen.notes)
+    result, _ = watch([look(at, 60, kernel=NO_MEMORY + XID) for at in range(5)])
+    assert len(result.notes) == 2
+    assert any("Xid (PCI:000f:01:00): 31" in note for note in result.notes)
 
 
 def test_it_keeps_a_few_seconds_only() -> None:
-    seen, _ = watch([look(at, 60) for at in range(1000)])
-    assert len(seen.samples) < 20
+    result, _ = watch([look(at, 60) for at in range(1000)])
+    assert len(result.samples) < 20
 
 
 sizes = st.floats(0.5, 16).map(lambda gib: round(gib * GIB))
@@ -235,10 +235,10 @@ def test_any_collapse_slower_than_a_quarter_of_the_floor_a_second_stops_above_th
     """
     available = 8 * floor
     limits = GuardLimits(floor, plan, available)
-    seen, at = MemoryWatch(limits), 0
+    result, at = MemoryWatch(limits), 0
     while available >= limits.danger_bytes:
-        seen = seen.after(MemorySample(at, Meminfo(SPARK, available, available), kernel=()))
-        if seen.stop:
+        result = result.after(MemorySample(at, Meminfo(SPARK, available, available), kernel=()))
+        if result.stop:
             return
         # At least a little goes every second, or there is no collapse.
         available -= max(floor // 16, int(shares[at % len(shares)] * floor / 4))
@@ -248,13 +248,13 @@ def test_any_collapse_slower_than_a_quarter_of_the_floor_a_second_stops_above_th
 
 @given(st.floats(0.2, 40), st.floats(20, 110))
 def test_an_even_collapse_of_any_speed_stops_before_it(speed_gib: float, start_gib: float) -> None:
-    """Provided that it can be seen three times first."""
+    """Provided that there are three samples first."""
     seconds = (start_gib - DANGER / GIB) / speed_gib
     if seconds < 3:
         return
     falling = [look(at, start_gib - speed_gib * at) for at in range(int(seconds) + 1)]
-    seen, at = watch(falling, GuardLimits(FLOOR))
-    assert seen.stop is not None and left_gib(at) * GIB >= DANGER
+    result, at = watch(falling, GuardLimits(FLOOR))
+    assert result.stop is not None and left_gib(at) * GIB >= DANGER
 
 
 @given(
@@ -277,7 +277,7 @@ def test_a_calm_host_is_never_stopped(
 
 @given(st.floats(0.05, 20), st.integers(10, 60), st.sampled_from([0, 6, 20]))
 def test_a_planned_load_at_any_speed_is_no_collapse(speed_gib: float, plan_gib: int, doubt_gib: int) -> None:
-    """Also when the guard is told the high end of the plan, and that lies below the floor."""
+    """Also if the guard gets the high end of the plan, and that is below the floor."""
     limits = GuardLimits(FLOOR, (plan_gib + doubt_gib) * GIB, available_bytes=(plan_gib + 16) * GIB)
     samples, left, at = [], float(plan_gib), 0
     while left > 0 and at < 2000:
@@ -290,8 +290,8 @@ def test_a_planned_load_at_any_speed_is_no_collapse(speed_gib: float, plan_gib: 
 NEED = LaunchMemory(peak_bytes=90 * GIB, keep_free_bytes=16 * GIB, floor_bytes=FLOOR, is_unified=True)
 
 
-def test_a_calm_host_may_start_without_a_word() -> None:
-    assert may_start(look(0, 112, free=100), NEED, others=(), shm=Shm(60 * GIB, 60 * GIB)).warnings == ()
+def test_a_start_on_a_calm_host_has_no_warnings() -> None:
+    assert decide_start(look(0, 112, free=100), NEED, others=(), shm=Shm(60 * GIB, 60 * GIB)).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -315,20 +315,20 @@ def test_a_calm_host_may_start_without_a_word() -> None:
 def test_a_start_that_is_refused(
     sample: MemorySample, others: tuple[GpuProcess, ...], refusal: str, next_: str
 ) -> None:
-    start = may_start(sample, NEED, others)
+    start = decide_start(sample, NEED, others)
     assert start.refusal is not None and refusal in start.refusal
     assert start.next == next_
 
 
 @pytest.mark.parametrize(
-    ("sample", "others", "shm", "words"),
+    ("sample", "others", "shm", "text"),
     [
-        (look(0, 100, free=95), (), None, "it will leave 10.0 GiB, and 16.0 GiB should stay free"),
+        (look(0, 100, free=95), (), None, "it will leave 10.0 GiB, but 16.0 GiB should stay free"),
         (
             look(0, 112, free=2),
             (),
             None,
-            "only 2.0 GiB are free, the rest of what is available is page cache",
+            "only 2.0 GiB are free, the rest of the available memory is page cache",
         ),
         (look(0, 112, blocks=0.2), (), None, "204.8 MiB are free in blocks of 2 MiB or more: echo 1"),
         (look(0, 112, swap_used=3), (), None, "3.0 GiB are in swap: sudo swapoff --all"),
@@ -336,45 +336,45 @@ def test_a_start_that_is_refused(
             look(0, 112),
             (GpuProcess(9, "ollama", 5 * GIB),),
             None,
-            "ollama (pid 9) uses the GPU too and holds 5.0 GiB",
+            "ollama (pid 9) also uses the GPU and holds 5.0 GiB",
         ),
-        (look(0, 112), (GpuProcess(9, "ollama"),), None, "ollama (pid 9) uses the GPU too: kill 9"),
-        (look(0, 112), (), Shm(60 * GIB, 40 * GIB), "20.0 GiB lie in /dev/shm"),
+        (look(0, 112), (GpuProcess(9, "ollama"),), None, "ollama (pid 9) also uses the GPU: kill 9"),
+        (look(0, 112), (), Shm(60 * GIB, 40 * GIB), "20.0 GiB of memory are used by /dev/shm"),
         (look(0, 112, kernel=None), (), None, "the kernel's log cannot be read"),
     ],
 )
 def test_a_start_with_a_warning(
-    sample: MemorySample, others: tuple[GpuProcess, ...], shm: Shm | None, words: str
+    sample: MemorySample, others: tuple[GpuProcess, ...], shm: Shm | None, text: str
 ) -> None:
-    start = may_start(sample, NEED, others, shm)
+    start = decide_start(sample, NEED, others, shm)
     assert start.refusal is None
-    assert len(start.warnings) == 1 and words in start.warnings[0]
+    assert len(start.warnings) == 1 and text in start.warnings[0]
 
 
-def test_small_shared_memory_and_huge_pages_are_told() -> None:
+def test_small_shared_memory_and_huge_pages_are_reported() -> None:
     need = LaunchMemory(0, 0, 0, shm_bytes=10 * GIB)
     sample = MemorySample(0, Meminfo(SPARK, SPARK, SPARK, huge_pages_bytes=8 * GIB), kernel=())
-    pages, shm = may_start(sample, need, shm=Shm(GIB, GIB)).warnings
-    assert "8.0 GiB are set aside as huge pages" in pages
+    pages, shm = decide_start(sample, need, shm=Shm(GIB, GIB)).warnings
+    assert "8.0 GiB are reserved as huge pages" in pages
     assert shm.endswith(f"sudo mount -o remount,size={10 * GIB} /dev/shm")
 
 
-def test_an_engine_in_a_gpus_own_memory_asks_nothing_of_the_host() -> None:
-    assert may_start(look(0, 3, blocks=0), LaunchMemory(0, 16 * GIB, 0), others=()) == may_start(
+def test_an_engine_in_gpu_memory_needs_no_host_memory() -> None:
+    assert decide_start(look(0, 3, blocks=0), LaunchMemory(0, 16 * GIB, 0), others=()) == decide_start(
         look(0, 99), LaunchMemory(0, 0, 0)
     )
 
 
 @given(st.integers(0, SPARK), st.integers(0, SPARK), st.integers(0, 20 * GIB))
-def test_what_may_start_is_not_stopped_for_taking_what_it_said(available: int, peak: int, floor: int) -> None:
+def test_an_allowed_start_is_not_stopped_for_its_planned_peak(available: int, peak: int, floor: int) -> None:
     """The two ends of the guard agree: a start that it lets through ends above its own floor."""
     sample = MemorySample(0, Meminfo(SPARK, available, available), kernel=())
-    if may_start(sample, LaunchMemory(peak, 2 * floor, floor)).refusal:
+    if decide_start(sample, LaunchMemory(peak, 2 * floor, floor)).refusal:
         return
-    seen = MemoryWatch(GuardLimits(floor, peak, available))
+    result = MemoryWatch(GuardLimits(floor, peak, available))
     for at in range(1, 5):
-        seen = seen.after(MemorySample(at, Meminfo(SPARK, available - peak, available - peak), kernel=()))
-    assert seen.stop is None
+        result = result.after(MemorySample(at, Meminfo(SPARK, available - peak, available - peak), kernel=()))
+    assert result.stop is None
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_small_hosts_have_a_smaller_line_for_the_driver() -> None:
     assert calm.stop is None
 
 
-def test_a_keeper_that_guards_stays_light() -> None:
+def test_the_guard_imports_little() -> None:
     """It lives as long as its model."""
     program = (
         "import sys, firesteel.run.supervise.guard, firesteel.run.supervise.restart; "

@@ -120,8 +120,8 @@ class Seen:
 
 
 def guard(cgroup: Cgroup, eater: subprocess.Popen[bytes], proc: Path, limits: GuardLimits) -> Seen:
-    """As a keeper would, only quicker, because the cgroup is smaller: looks, and kills when told to."""
-    said: list[KernelEvent] = []
+    """Like a supervisor, but faster because the cgroup is smaller: sample, and kill on a stop."""
+    events: list[KernelEvent] = []
     log, watch, left = KernelLog(), MemoryWatch(limits), LIMIT
     deadline = time.monotonic() + GIVE_UP_S
     while eater.poll() is None and time.monotonic() < deadline:
@@ -129,16 +129,16 @@ def guard(cgroup: Cgroup, eater: subprocess.Popen[bytes], proc: Path, limits: Gu
         look = sample(log, proc)
         assert look.memory is not None
         left = look.memory.available_bytes
-        said += look.kernel or ()
+        events += look.kernel or ()
         watch = watch.after(look)
         if watch.stop:
             eater.kill()
             eater.wait()
             break
         time.sleep(1 / LOOKS_A_SECOND)
-    said += log.new_events() or ()
+    events += log.new_events() or ()
     log.close()
-    return Seen(watch, tuple(said), left)
+    return Seen(watch, tuple(events), left)
 
 
 @pytest.mark.parametrize(
@@ -149,16 +149,16 @@ def guard(cgroup: Cgroup, eater: subprocess.Popen[bytes], proc: Path, limits: Gu
         (GuardLimits(FLOOR, expected_bytes=LIMIT - FLOOR, available_bytes=LIMIT), "floor"),
     ],
 )
-def test_the_guard_is_before_the_oom_killer(
+def test_the_guard_acts_before_the_oom_killer(
     cgroup: Cgroup, eat: list[subprocess.Popen[bytes]], tmp_path: Path, limits: GuardLimits, kind: str
 ) -> None:
     start(cgroup, eat, 5 * MIB, 0.08)
-    seen = guard(cgroup, eat[0], tmp_path, limits)
-    assert seen.watch.stop is not None and seen.watch.stop.kind == kind, seen
-    assert seen.left_bytes > 0 and cgroup.oom_kills == 0
+    result = guard(cgroup, eat[0], tmp_path, limits)
+    assert result.watch.stop is not None and result.watch.stop.kind == kind, result
+    assert result.left_bytes > 0 and cgroup.oom_kills == 0
     cgroup.write_meminfo(tmp_path)
     after = sample(proc=tmp_path).memory
-    assert after is not None and after.available_bytes > seen.left_bytes + 50 * MIB, (
+    assert after is not None and after.available_bytes > result.left_bytes + 50 * MIB, (
         "memory did not come back"
     )
 
@@ -167,27 +167,27 @@ def test_without_the_guard_the_oom_killer_kills_it(
     cgroup: Cgroup, eat: list[subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     start(cgroup, eat, 20 * MIB, 0.05)
-    seen = guard(cgroup, eat[0], tmp_path, GuardLimits(floor_bytes=0))
-    assert seen.watch.stop is None
+    result = guard(cgroup, eat[0], tmp_path, GuardLimits(floor_bytes=0))
+    assert result.watch.stop is None
     assert eat[0].returncode == -signal.SIGKILL and cgroup.oom_kills == 1
-    # The kernel's own words, read as they came; another container's limit is no reason to stop.
+    # From the kernel's log; the limit of another container is no reason to stop.
     log = KernelLog()
     if log.new_events() is not None:
-        assert "oom-cgroup" in {event.kind for event in seen.kernel}
+        assert "oom-cgroup" in {event.kind for event in result.kernel}
     log.close()
 
 
-def test_an_eater_that_takes_what_was_planned_is_left_alone(
+def test_a_process_within_its_plan_is_not_stopped(
     cgroup: Cgroup, eat: list[subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     """The same speed, foreseen: it ends by itself, with memory left."""
     program = EATER.replace("while True", "while len(held) < 20")
-    words = [sys.executable, "-c", program, str(5 * MIB), "0.02"]
-    eater = subprocess.Popen(words, stdin=subprocess.PIPE)
+    argv = [sys.executable, "-c", program, str(5 * MIB), "0.02"]
+    eater = subprocess.Popen(argv, stdin=subprocess.PIPE)
     eat.append(eater)
     (cgroup.folder / "cgroup.procs").write_text(str(eater.pid))
     assert eater.stdin is not None
     eater.stdin.write(b"go\n")
     eater.stdin.flush()
-    seen = guard(cgroup, eater, tmp_path, GuardLimits(FLOOR, expected_bytes=120 * MIB))
-    assert seen.watch.stop is None and eater.returncode == 0
+    result = guard(cgroup, eater, tmp_path, GuardLimits(FLOOR, expected_bytes=120 * MIB))
+    assert result.watch.stop is None and eater.returncode == 0

@@ -41,13 +41,13 @@ def test_a_name_is_no_address() -> None:
         listening(firesteel.plan("smollm2", host_name="gb10")[0], "spark.local")
 
 
-def test_a_container_is_published_there_and_told_its_key_by_name() -> None:
+def test_a_container_is_published_there_and_gets_its_key_by_name() -> None:
     wide = listening(firesteel.plan("gpt-oss-120b-vllm", host_name="gb10")[0], "0.0.0.0").plan.launch
     assert wide.container is not None and wide.container.publish == ("0.0.0.0:8000:8000",)
     assert wide.env["VLLM_API_KEY"] == "$VLLM_API_KEY"
 
 
-def test_code_beside_the_weights_needs_a_word() -> None:
+def test_remote_code_needs_consent() -> None:
     host = firesteel.host("gb10")
     proposal = firesteel.propose(Ask("phi-4-multimodal-nvfp4"), host)[0]
     with pytest.raises(Stopped, match="code that comes with its weights"):
@@ -56,7 +56,7 @@ def test_code_beside_the_weights_needs_a_word() -> None:
 
 
 @pytest.mark.real
-def test_bound_wider_it_asks_for_a_key(engine_home: Home, free_port: int) -> None:
+def test_a_service_that_others_can_reach_asks_for_a_key(engine_home: Home, free_port: int) -> None:
     token = "hf_" + "x" * 30
     ran = run_firesteel(
         engine_home.root, "up", "--port", str(free_port), "--listen", "0.0.0.0", env={"HF_TOKEN": token}
@@ -75,9 +75,9 @@ def test_bound_wider_it_asks_for_a_key(engine_home: Home, free_port: int) -> Non
 
     assert service.state and service.state.engine
     shown = Path(f"/proc/{service.state.engine.number}/cmdline").read_text()
-    told = [ran.out, ran.err, shown, *(each.read_text() for each in service.folder.iterdir())]
-    assert not any(key in text or token in text for text in told)
-    assert process.is_alive(service.state.keeper)
+    texts = [ran.out, ran.err, shown, *(path.read_text() for path in service.folder.iterdir())]
+    assert not any(key in text or token in text for text in texts)
+    assert process.is_alive(service.state.supervisor)
 
 
 def _models(url: str, key: str | None) -> int:

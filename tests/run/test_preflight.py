@@ -1,4 +1,4 @@
-"""Preflight: what docker and the driver really say, and the way through it with pretend programs on PATH.
+"""Preflight: real messages of docker and the driver, and all checks with fake programs on PATH.
 
 The last test asks a real docker daemon, on a machine without a GPU.
 """
@@ -26,21 +26,21 @@ from firesteel.planner import Band, MemoryPart
 from firesteel.rules import Proposal, propose
 from firesteel.run.events import PhaseDone
 from firesteel.run.service import ServiceSpec, ServiceState, write_spec, write_state
-from firesteel.run.start.preflight import driver_trouble, gpu_trouble, preflight
+from firesteel.run.start.preflight import driver_problem, gpu_problem, preflight
 from firesteel.units import GIB, TIB
 
 SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "what", "next_"),
+    ("code", "output", "what", "next_"),
     [
         # dockerd 20.10.24, asked on a machine without the toolkit.
         (
             125,
             'docker: Error response from daemon: could not select device driver "" '
             "with capabilities: [[gpu]]\n\nRun 'docker run --help' for more information\n",
-            "docker cannot hand a GPU to a container",
+            "docker cannot give a GPU to a container",
             "nvidia-ctk runtime configure",
         ),
         (
@@ -64,22 +64,27 @@ SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"
             "Auto-detected mode as 'legacy'\nnvidia-container-cli: requirement error: unsatisfied condition: "
             "cuda>=12.8, please update your driver to a newer version, or use an earlier cuda container: "
             "unknown\n",
-            "the NVIDIA driver is too old for this image, which wants cuda>=12.8",
+            "the NVIDIA driver is too old for this image, which needs cuda>=12.8",
             "full-upgrade",
         ),
         # https://github.com/NVIDIA/nvidia-container-toolkit/issues/115, seen 2026-11-15
         (
             255,
             "Failed to initialize NVML: Unknown Error\n",
-            "does not get at the GPU",
+            "cannot use the GPU",
             "systemctl restart docker",
         ),
-        (18, "Failed to initialize NVML: Driver/library version mismatch\n", "not yet loaded", "sudo reboot"),
+        (
+            18,
+            "Failed to initialize NVML: Driver/library version mismatch\n",
+            "the old one is still loaded",
+            "sudo reboot",
+        ),
         # https://github.com/NVIDIA/nvidia-docker/issues/1252, seen 2026-11-15
         (
             125,
             "stderr: nvidia-container-cli: initialization error: driver error: failed to process request",
-            "a container does not get at the GPU",
+            "a container cannot use the GPU",
             "systemctl restart docker",
         ),
         (
@@ -118,14 +123,14 @@ SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"
         ),
     ],
 )
-def test_what_docker_says(code: int, said: str, what: str, next_: str) -> None:
-    trouble = gpu_trouble(code, said)
-    assert trouble is not None
-    assert what in trouble.what and next_ in trouble.next
+def test_gpu_problems(code: int, output: str, what: str, next_: str) -> None:
+    problem = gpu_problem(code, output)
+    assert problem is not None
+    assert what in problem.what and next_ in problem.next
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "output"),
     [
         (0, f"{SPARK_SAYS}\n"),
         # The image has no nvidia-smi: it cannot tell. dockerd 20.10.24, asked.
@@ -138,8 +143,8 @@ def test_what_docker_says(code: int, said: str, what: str, next_: str) -> None:
         (127, "sh: 1: nvidia-smi: not found\n"),
     ],
 )
-def test_what_is_no_trouble(code: int, said: str) -> None:
-    assert gpu_trouble(code, said) is None
+def test_no_gpu_problem(code: int, output: str) -> None:
+    assert gpu_problem(code, output) is None
 
 
 @pytest.mark.parametrize(
@@ -156,10 +161,10 @@ def test_what_is_no_trouble(code: int, said: str) -> None:
     ],
 )
 def test_the_driver_for_an_images_cuda(driver: str, cuda: str | None, is_old: bool) -> None:
-    trouble = driver_trouble([Gpu("NVIDIA GB10", driver, "12.1")], cuda)
-    assert (trouble is not None) is is_old
-    if trouble:
-        assert driver in trouble.what and "apt" in trouble.next
+    problem = driver_problem([Gpu("NVIDIA GB10", driver, "12.1")], cuda)
+    assert (problem is not None) is is_old
+    if problem:
+        assert driver in problem.what and "apt" in problem.next
 
 
 @pytest.fixture
@@ -173,7 +178,9 @@ def for_spark() -> Proposal:
     spark = replace(
         firesteel.host("gb10"), gpus=(Gpu("NVIDIA GB10", "580.95.05", "12.1"),), keep_free_bytes=0
     )
-    found = next(each for each in propose(shipped(), spark, Ask()) if each.plan.launch.engine == "vllm")
+    found = next(
+        planned for planned in propose(shipped(), spark, Ask()) if planned.plan.launch.engine == "vllm"
+    )
     return replace(found, plan=replace(found.plan, memory=replace(found.plan.memory, parts=())))
 
 
@@ -227,26 +234,26 @@ async def check(proposal: Proposal, home: Home) -> list[str]:
 
 
 async def test_a_host_that_is_ready(proposal: Proposal, home: Home, programs: Programs) -> None:
-    said = await check(proposal, home)
-    assert said[0] == f"a container sees {SPARK_SAYS}"
-    box = proposal.plan.launch.container
-    assert box is not None
+    output = await check(proposal, home)
+    assert output[0] == f"a container sees {SPARK_SAYS}"
+    container = proposal.plan.launch.container
+    assert container is not None
     (run,) = programs.runs()
-    assert "--rm" in run and "--gpus all" in run and f"--entrypoint nvidia-smi {box.image}" in run
+    assert "--rm" in run and "--gpus all" in run and f"--entrypoint nvidia-smi {container.image}" in run
 
 
 async def test_the_gpu_is_tried_once_a_boot(proposal: Proposal, home: Home, programs: Programs) -> None:
     await check(proposal, home)
     await check(proposal, home)
     assert len(programs.runs()) == 1
-    kept = home.root / "gpu_in_container.json"
-    kept.write_text(json.dumps({**json.loads(kept.read_text()), "boot": "another"}))
+    record = home.root / "gpu_in_container.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "boot": "another"}))
     await check(proposal, home)
     assert len(programs.runs()) == 2
     programs.docker(image="echo sha256:def")
     await check(proposal, home)
     assert len(programs.runs()) == 3, "another image under the same name"
-    kept.write_text("broken")
+    record.write_text("broken")
     await check(proposal, home)
     assert len(programs.runs()) == 4
 
@@ -261,7 +268,7 @@ async def test_an_image_that_is_not_here_is_not_tried(
 
 async def test_a_container_without_gpu(proposal: Proposal, home: Home, programs: Programs) -> None:
     programs.docker(gpu="echo 'could not select device driver' >&2; exit 125")
-    with pytest.raises(HostNotReady, match="cannot hand a GPU") as refused:
+    with pytest.raises(HostNotReady, match="cannot give a GPU") as refused:
         await check(proposal, home)
     assert refused.value.exit_code == 5 and "nvidia-ctk" in refused.value.next
     programs.docker()
@@ -311,12 +318,12 @@ async def test_others_on_the_gpu_are_named_and_ours_are_not(
             write_spec(folder, ServiceSpec("one", "http://127.0.0.1:9", "one", ("x",)))
             write_state(folder, ServiceState(pid or process.this_process(), None, 0.0))
             programs.smi(f"{other.pid}, ollama, 5120 MiB\\n{ours.pid}, vllm, [N/A]\\n")
-            said = [words for words in await check(proposal, home) if "uses the GPU too" in words]
+            output = [words for words in await check(proposal, home) if "also uses the GPU" in words]
         finally:
             other.kill()
             ours.kill()
-    assert said == [
-        f"ollama (pid {other.pid}) uses the GPU too and holds 5.0 GiB: kill {other.pid}, if it may go"
+    assert output == [
+        f"ollama (pid {other.pid}) also uses the GPU and holds 5.0 GiB: kill {other.pid}, if it is not needed"
     ]
 
 
@@ -349,5 +356,5 @@ async def test_a_real_docker_without_gpus(
     plan = replace(
         proposal.plan, launch=replace(launch, container=replace(launch.container, image="empty:1"))
     )
-    with pytest.raises(HostNotReady, match="docker cannot hand a GPU to a container"):
+    with pytest.raises(HostNotReady, match="docker cannot give a GPU to a container"):
         await check(replace(proposal, plan=plan), home)

@@ -17,7 +17,7 @@ from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.facts.host.host import Gpu, Host
 from firesteel.launch import Ask
 from firesteel.rules import propose
-from firesteel.run import UnusedFile, find_unused, remove
+from firesteel.run import UnusedFile, find_unused, remove_unused
 from firesteel.run.service import ServiceSpec, folder_of, write_spec
 from firesteel.run.start.caches import cache_name
 
@@ -62,32 +62,32 @@ def _find(home: Home, *named: str) -> dict[str, UnusedFile]:
     return {str(waste.path.name): waste for waste in find_unused(home, shipped(), _spark(), named)}
 
 
-def _runs(home: Home, *words: str) -> None:
+def _runs(home: Home, *argv: str) -> None:
     """As far as its files say: a service that is about to start."""
     folder = folder_of(home, "it")
     folder.mkdir(parents=True)
-    write_spec(folder, ServiceSpec("it", "http://127.0.0.1:1", "it", words))
+    write_spec(folder, ServiceSpec("it", "http://127.0.0.1:1", "it", argv))
 
 
 def test_an_empty_home(home: Home) -> None:
     assert _find(home) == {}
 
 
-def test_a_revision_that_main_left_goes_with_what_is_its_own(home: Home, folder: Path) -> None:
+def test_an_old_revision_is_removed_with_its_own_blobs(home: Home, folder: Path) -> None:
     found = _find(home)
     assert set(found) == {OLD} and found[OLD].kind == "revision" and found[OLD].bytes >= 10_000
-    assert remove(found.values()) == ()
+    assert remove_unused(found.values()) == ()
     assert sorted(path.name for path in (folder / "blobs").iterdir()) == ["new", "shared"]
     assert (folder / "snapshots" / NEW / "shared").read_text()
     assert not (folder / "snapshots" / OLD).exists() and _find(home) == {}
 
 
-def test_without_a_branch_nothing_says_which_is_meant(home: Home, folder: Path) -> None:
+def test_without_a_branch_all_revisions_are_kept(home: Home, folder: Path) -> None:
     (folder / "refs/main").unlink()
     assert _find(home) == {}
 
 
-def test_what_runs_stays(home: Home, folder: Path) -> None:
+def test_files_of_running_services_are_kept(home: Home, folder: Path) -> None:
     _runs(home, "docker", "run", "image", REPOSITORY)
     with lock(folder_of(home, "it") / "work.lock"):
         assert _find(home) == {}
@@ -96,29 +96,29 @@ def test_what_runs_stays(home: Home, folder: Path) -> None:
     assert set(_find(home)) == {OLD}
 
 
-def test_weights_go_when_named(home: Home, folder: Path) -> None:
+def test_weights_are_removed_only_if_named(home: Home, folder: Path) -> None:
     found = _find(home, REPOSITORY)
-    assert [waste.kind for waste in found.values()] == ["model"] and remove(found.values()) == ()
+    assert [waste.kind for waste in found.values()] == ["model"] and remove_unused(found.values()) == ()
     assert not folder.exists()
 
 
-def test_parts_older_than_a_day(home: Home, folder: Path) -> None:
+def test_partial_downloads_older_than_a_day(home: Home, folder: Path) -> None:
     fresh = _write(folder / "blobs/one.firesteel.incomplete")
     for name in ("two.firesteel.incomplete", "three.1234abcd.incomplete"):
         old = _write(folder / "blobs" / name)
         os.utime(old, (time.time() - 90_000,) * 2)
     (folder / "refs/main").unlink()
     assert set(_find(home)) == {"two.firesteel.incomplete", "three.1234abcd.incomplete"}
-    remove(_find(home).values())
+    remove_unused(_find(home).values())
     assert fresh.exists() and _find(home) == {}
 
 
 def test_kernels_of_another_version_or_driver(home: Home) -> None:
-    way = propose(shipped(), _spark(), Ask(model="qwen3.6-35b-a3b-nvfp4"))[0]
-    box, launch = way.plan.launch.container, way.plan.launch
-    assert box is not None
-    current = cache_name(launch.engine, launch.version, box.image, DRIVER)
-    before = cache_name(launch.engine, launch.version, box.image, "570.1")
+    proposal = propose(shipped(), _spark(), Ask(model="qwen3.6-35b-a3b-nvfp4"))[0]
+    container, launch = proposal.plan.launch.container, proposal.plan.launch
+    assert container is not None
+    current = cache_name(launch.engine, launch.version, container.image, DRIVER)
+    before = cache_name(launch.engine, launch.version, container.image, "570.1")
     older = cache_name("vllm", "0.9.0", "vllm/vllm-openai:v0.9.0", DRIVER)
     for name in (current, before, older):
         _write(home.root / "compiled" / name / "vllm/kernel.so")
@@ -128,7 +128,7 @@ def test_kernels_of_another_version_or_driver(home: Home) -> None:
         assert set(_find(home)) == {before}
 
 
-def test_engines_that_nothing_pins(home: Home) -> None:
+def test_engines_that_the_catalog_does_not_use(home: Home) -> None:
     pinned = next(image.package for image in shipped().images.named.values() if image.package)
     _write(install.engine_folder(home, pinned) / "complete")
     _write(home.engines / "xllamacpp-2024.1/complete")
@@ -136,7 +136,7 @@ def test_engines_that_nothing_pins(home: Home) -> None:
     assert set(_find(home)) == {"xllamacpp-2024.1"}
 
 
-def test_what_cannot_be_removed_is_given_back(tmp_path: Path) -> None:
+def test_files_that_cannot_be_removed_are_returned(tmp_path: Path) -> None:
     gone = UnusedFile("engine", tmp_path / "file/below", 1, "")
     _write(tmp_path / "file")
-    assert remove([gone]) == (gone,)
+    assert remove_unused([gone]) == (gone,)

@@ -1,4 +1,4 @@
-"""`pull` against a real Hub on loopback, killed and mended; docker is a pretend one that records."""
+"""`pull` from a Hub on loopback, with kills and damaged files; docker is a fake that records its calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.rules import Proposal, propose
-from firesteel.run import Event, PhaseDone, PhaseProgress, WeightsNeed, pull_weights, stage
+from firesteel.run import Event, PhaseDone, PhaseProgress, WeightsNeed, pull_launch, pull_weights
 
 NAME = "org/model"
 TOKEN = "hf_never_show_this_one"
@@ -77,17 +77,17 @@ def _done(events: list[Event]) -> list[str]:
     return [event.text for event in events if isinstance(event, PhaseDone)]
 
 
-async def test_only_what_is_needed_is_fetched_and_a_second_pull_asks_nobody(place: Place) -> None:
+async def test_only_needed_files_are_fetched_and_a_second_pull_sends_no_request(place: Place) -> None:
     first = await _events(place)
     assert place.hub.sent == {"config.json": 2, "model.safetensors": len(WEIGHTS)}
-    assert _done(first) == [f"{NAME}: 8.6 MiB in 2 files, read and right"]
+    assert _done(first) == [f"{NAME}: 8.6 MiB in 2 files, checked"]
     assert any(isinstance(event, PhaseProgress) and "/s, " in event.text for event in first)
     place.hub.forget()
     assert await _events(place) == []
     assert place.hub.log == []
 
 
-def test_kill_9_in_the_middle_then_only_the_rest(place: Place) -> None:
+def test_a_pull_after_kill_9_fetches_only_the_rest(place: Place) -> None:
     place.hub.repositories[NAME].trouble["model.safetensors"] = Trouble(bytes_per_s=6_000_000)
     words = [sys.executable, "-m", "firesteel", "pull", NAME]
     with subprocess.Popen(words, env={**os.environ, **place.env}, stderr=subprocess.DEVNULL) as child:
@@ -106,14 +106,14 @@ def test_kill_9_in_the_middle_then_only_the_rest(place: Place) -> None:
     assert place.snapshot("model.safetensors").read_bytes() == WEIGHTS
 
 
-def test_ctrl_c_ends_it_at_once_and_keeps_the_part(place: Place) -> None:
+def test_ctrl_c_ends_it_at_once_and_keeps_the_partial_file(place: Place) -> None:
     place.hub.repositories[NAME].trouble["model.safetensors"] = Trouble(bytes_per_s=2_000_000)
     words = [sys.executable, "-m", "firesteel", "pull", NAME]
     with subprocess.Popen(words, env={**os.environ, **place.env}, stderr=subprocess.PIPE) as child:
         _until(lambda: place.hub.sent.get("model.safetensors", 0) > 1_200_000)
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=30)
-    assert child.returncode == 130 and b"interrupted" in said and b"Traceback" not in said
+        _, errors = child.communicate(timeout=30)
+    assert child.returncode == 130 and b"interrupted" in errors and b"Traceback" not in errors
     parts = list(place.home.root.glob("huggingface/hub/*/blobs/*.firesteel.incomplete"))
     assert [0 < part.stat().st_size < len(WEIGHTS) for part in parts] == [True]
 
@@ -127,7 +127,7 @@ def _until(is_so: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("harm", ["shorter", "other bytes", "gone", "link gone"])
-async def test_a_harmed_file_is_fetched_again_and_no_other(place: Place, harm: str) -> None:
+async def test_only_a_damaged_file_is_fetched_again(place: Place, harm: str) -> None:
     await _events(place)
     place.hub.forget()
     blob = place.blob()
@@ -148,14 +148,14 @@ async def test_a_harmed_file_is_fetched_again_and_no_other(place: Place, harm: s
     assert await _events(place) == [] and place.hub.log == []
 
 
-async def test_reread_trusts_nobody(place: Place) -> None:
+async def test_reread_checks_all_files(place: Place) -> None:
     await _events(place)
     blob, stamp = place.blob(), place.blob().stat()
     blob.write_bytes(b"\0" * len(WEIGHTS))
     os.utime(blob, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     assert await _events(place) == []
     again = [event async for event in pull_weights([WeightsNeed(NAME, "vllm")], place.home, reread=True)]
-    assert "model.safetensors was not, and was fetched again" in _done(again)[0]
+    assert "because it was damaged: model.safetensors" in _done(again)[0]
 
 
 async def test_update_finds_a_new_revision(place: Place) -> None:
@@ -179,9 +179,7 @@ async def test_a_pinned_revision(place: Place) -> None:
         await _events(place, WeightsNeed(NAME, "vllm", revision="d" * 40))
 
 
-async def test_what_older_tools_fetched_serves_without_network(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_files_of_other_tools_are_used_offline(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """No listing was kept then; the index says whether anything is missing."""
     folder = place.home.root / "huggingface/hub/models--org--model"
     snapshot = folder / "snapshots" / COMMIT
@@ -204,12 +202,12 @@ def test_two_pulls_at_once_fetch_once(place: Place) -> None:
     place.hub.repositories[NAME].trouble["model.safetensors"] = Trouble(bytes_per_s=12_000_000)
     words = [sys.executable, "-m", "firesteel", "pull", NAME]
     both = [subprocess.Popen(words, env={**os.environ, **place.env}, stderr=subprocess.PIPE) for _ in "12"]
-    said = [child.communicate(timeout=60)[1].decode() for child in both]
-    assert [child.returncode for child in both] == [0, 0], said
+    errors = [child.communicate(timeout=60)[1].decode() for child in both]
+    assert [child.returncode for child in both] == [0, 0], errors
     assert place.hub.sent["model.safetensors"] == len(WEIGHTS)
 
 
-async def test_a_full_disk_is_found_before_a_byte(place: Place) -> None:
+async def test_a_full_disk_is_found_before_the_fetch(place: Place) -> None:
     served = place.hub.repositories[NAME]
     served.files["model.safetensors"] = _Huge()
     with pytest.raises(HostNotReady, match=r"needs 8192\.0 TiB more"):
@@ -225,7 +223,7 @@ class _Huge(bytes):
 
 
 @pytest.mark.parametrize(("token", "says"), [("", "accept its licence at"), (TOKEN, "accept its licence at")])
-async def test_a_gated_model_says_what_to_do_and_never_the_token(
+async def test_a_gated_model_names_the_remedy_and_never_the_token(
     place: Place, monkeypatch: pytest.MonkeyPatch, token: str, says: str
 ) -> None:
     place.hub.repositories[NAME].gated = True
@@ -237,7 +235,7 @@ async def test_a_gated_model_says_what_to_do_and_never_the_token(
     assert not any(asked.at_store for asked in place.hub.log)
 
 
-def test_a_token_is_in_no_file_and_no_word(place: Place) -> None:
+def test_a_token_is_in_no_file_and_no_output(place: Place) -> None:
     place.hub.repositories[NAME].gated = True
     place.hub.repositories[NAME].readers = (TOKEN,)
     ran = place.pull(NAME, "--json", HF_TOKEN=TOKEN)
@@ -246,7 +244,7 @@ def test_a_token_is_in_no_file_and_no_word(place: Place) -> None:
     assert len(written) > 4 and not any(TOKEN.encode() in path.read_bytes() for path in written)
 
 
-# --- a whole launch, with a pretend docker ---
+# --- a whole launch, with a fake docker ---
 
 _DOCKER = """#!/bin/sh
 echo "$@" >> "$DOCKER_WORDS"
@@ -259,7 +257,7 @@ esac
 
 @pytest.fixture
 def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that the pretend docker writes its words to."""
+    """The file to which the fake docker writes its arguments."""
     words = tmp_path / "words"
     words.touch()
     program = tmp_path / "bin/docker"
@@ -276,10 +274,10 @@ def _recipe(name: str) -> Proposal:
 
 
 async def _staged(place: Place, name: str) -> list[str]:
-    return _done([event async for event in stage(_recipe(name), place.home)])
+    return _done([event async for event in pull_launch(_recipe(name), place.home)])
 
 
-async def test_image_weights_draft_and_then_nothing(place: Place, docker: Path) -> None:
+async def test_image_weights_and_drafter_are_fetched_once(place: Place, docker: Path) -> None:
     proposal = _recipe("qwen3.5-27b-dflash")
     assert proposal.model is not None
     for repository in (proposal.model.repository, "z-lab/Qwen3.5-27B-DFlash"):

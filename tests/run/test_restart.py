@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from firesteel.run.supervise.restart import (
     GOOD_RUN_S,
-    WAITS_S,
-    EndKind,
+    PAUSES_S,
     EngineExit,
+    ExitKind,
     GiveUp,
     RestartAfter,
-    after,
+    decide,
 )
 
 SERVED = EngineExit("died", 600, -9, was_ready=True)
@@ -28,27 +28,27 @@ LONG = EngineExit("died", GOOD_RUN_S, -9, was_ready=True)
         ([SERVED] * 4, GiveUp("it ended 4 times, the last time after 10 min")),
         ([EngineExit("stuck", 900, -9, was_ready=True)], RestartAfter(10, 1, 3)),
         ([FAILED], RestartAfter(10, 1, 1)),
-        ([FAILED, FAILED], GiveUp("it never got ready in 2 starts")),
+        ([FAILED, FAILED], GiveUp("it was never ready in 2 starts")),
         ([SERVED, SERVED, SERVED, LONG], RestartAfter(10, 1, 3)),
         ([FAILED, LONG, SERVED], RestartAfter(60, 2, 3)),
         (
             [EngineExit("guard", 5000, -9, was_ready=True)],
-            GiveUp("the memory guard stopped it, and would again"),
+            GiveUp("the memory guard stopped it, and would do so again"),
         ),
-        ([EngineExit("told", 9, 0, was_ready=True)], GiveUp("it was told to stop")),
-        ([EngineExit("died", 3, 2)], GiveUp("the engine refused its words (exit code 2)")),
-        ([EngineExit("died", 3, 127)], GiveUp("its program is not there (exit code 127)")),
-        ([EngineExit("died", 3, 1, is_fatal=True)], GiveUp("its log names what no restart mends")),
+        ([EngineExit("requested", 9, 0, was_ready=True)], GiveUp("it was told to stop")),
+        ([EngineExit("died", 3, 2)], GiveUp("the engine refused its arguments (exit code 2)")),
+        ([EngineExit("died", 3, 127)], GiveUp("its program was not found (exit code 127)")),
+        ([EngineExit("died", 3, 1, is_fatal=True)], GiveUp("a restart cannot help")),
         ([EngineExit("died", 600, 0, was_ready=True)], RestartAfter(10, 1, 3)),
     ],
 )
-def test_what_follows_an_end(ends: list[EngineExit], answer: RestartAfter | GiveUp) -> None:
-    assert after(ends) == answer
+def test_decide(ends: list[EngineExit], answer: RestartAfter | GiveUp) -> None:
+    assert decide(ends) == answer
 
 
 ends = st.builds(
     EngineExit,
-    st.sampled_from(["died", "stuck", "guard", "told"]),
+    st.sampled_from(["died", "stuck", "guard", "requested"]),
     st.floats(0, 1e6),
     st.one_of(st.none(), st.integers(-15, 255)),
     st.booleans(),
@@ -57,19 +57,19 @@ ends = st.builds(
 
 
 @given(st.lists(ends, min_size=1, max_size=40))
-def test_without_a_long_good_run_starts_are_few_and_further_apart(history: list[EngineExit]) -> None:
+def test_without_a_long_good_run_restarts_are_few_with_growing_pauses(history: list[EngineExit]) -> None:
     """However it goes: a loop of restarts cannot happen."""
     waits: list[float] = []
     for count in range(1, len(history) + 1):
         if history[count - 1].was_ready and history[count - 1].ran_s >= GOOD_RUN_S:
             waits = []
-        answer = after(history[:count])
+        answer = decide(history[:count])
         if isinstance(answer, RestartAfter):
             waits.append(answer.seconds)
-    assert len(waits) <= len(WAITS_S) and waits == sorted(set(waits))
+    assert len(waits) <= len(PAUSES_S) and waits == sorted(set(waits))
 
 
-@pytest.mark.parametrize("kind", ["guard", "told"])
+@pytest.mark.parametrize("kind", ["guard", "requested"])
 @given(st.lists(ends, max_size=5))
-def test_a_stop_on_purpose_stays_stopped(kind: EndKind, before: list[EngineExit]) -> None:
-    assert isinstance(after([*before, EngineExit(kind, 10, was_ready=True)]), GiveUp)
+def test_a_requested_stop_is_final(kind: ExitKind, before: list[EngineExit]) -> None:
+    assert isinstance(decide([*before, EngineExit(kind, 10, was_ready=True)]), GiveUp)

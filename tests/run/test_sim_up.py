@@ -1,4 +1,4 @@
-"""The whole way on a pretend Spark, by the command: up, ps, logs, verify, down, and what a fault comes to."""
+"""Commands on a simulated Spark: up, ps, logs, verify, down, and a fault."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK = {"FIRESTEEL_SIM_SPEED": "100"}
 @pytest.fixture
 def sim(firesteel: Firesteel) -> Iterator[Firesteel]:
     """`firesteel --sim ...` in a home of its own; what runs there is stopped after."""
-    yield lambda *words, **more: firesteel("--sim", *words, env=QUICK, **more)
+    yield lambda *arguments, **more: firesteel("--sim", *arguments, env=QUICK, **more)
     firesteel("--sim", "down", "--all")
 
 
@@ -33,7 +33,7 @@ def test_up_ps_logs_down(sim: Firesteel, free_port: int, tmp_path: Path) -> None
     home = tmp_path / "home"
     assert not (home / "services").exists() and (home / "sim/home/services" / MODEL).is_dir()
     with urllib.request.urlopen(f"http://127.0.0.1:{free_port}/v1/models") as answer:
-        assert answer.headers["X-Firesteel-Simulated"] and json.loads(answer.read())["data"][0]["simulated"]
+        assert answer.headers["X-Firesteel-Pretend"] and json.loads(answer.read())["data"][0]["pretend"]
     (service,) = sim("ps", "--json").json["services"]
     assert (service["name"], service["phase"]) == (MODEL, "ready")
     assert "Available KV cache memory" in sim("logs", MODEL).out
@@ -42,9 +42,9 @@ def test_up_ps_logs_down(sim: Firesteel, free_port: int, tmp_path: Path) -> None
     assert again.code == 0 and again.json["already_running"]
     beside = sim("up", "gpt-oss-120b-vllm")
     assert beside.code == 4 and f"{MODEL} runs here" in beside.err
-    assert f"down {MODEL}, then the same again" in beside.err
+    assert f"down {MODEL}, then repeat the command" in beside.err
     down = sim("down", MODEL)
-    assert down.code == 0 and "are back" in down.err, down.err
+    assert down.code == 0 and "are free again" in down.err, down.err
     assert not held_bytes(home / "sim") and port_is_free(free_port)
 
 
@@ -54,9 +54,9 @@ def test_a_crash_while_it_starts(sim: Firesteel, free_port: int, tmp_path: Path)
     assert not held_bytes(tmp_path / "home/sim") and port_is_free(free_port)
 
 
-def test_the_host_is_said_to_be_pretend(firesteel: Firesteel) -> None:
+def test_the_host_is_called_simulated(firesteel: Firesteel) -> None:
     planned = firesteel("--sim", "plan", "gpt-oss-20b", "--json")
     assert planned.code == 0, planned.err
-    assert "simulated NVIDIA DGX Spark (GB10)" in planned.out
+    assert "pretend NVIDIA DGX Spark (GB10)" in planned.out
     unknown = firesteel("--sim", "nonsense", "ps")
-    assert unknown.code == 2 and "there is no scenario `nonsense`" in unknown.err
+    assert unknown.code == 2 and "no pretend Spark is called `nonsense`" in unknown.err

@@ -21,27 +21,27 @@ SPARK = firesteel.host("gb10")
 def proposal(name: str, **flags: FlagValue) -> Proposal:
     found = firesteel.propose(Ask(name), SPARK)[0]
     launch = found.plan.launch
-    told = {**launch.flags, **{flag.replace("_", "-"): value for flag, value in flags.items()}}
-    return replace(found, plan=replace(found.plan, launch=replace(launch, flags=told)))
+    all_flags = {**launch.flags, **{flag.replace("_", "-"): value for flag, value in flags.items()}}
+    return replace(found, plan=replace(found.plan, launch=replace(launch, flags=all_flags)))
 
 
 def test_the_embedded_engine_is_one_process() -> None:
     pull, serve = make_steps(proposal("smollm2"), HOME)
     assert pull.command.argv == ("firesteel", "pull", "smollm2")
-    words = serve.command.argv
-    assert words[0] == "/home/me/fs/engines/xllamacpp-2026.10.11549/bin/python" and words[1] == "-I"
-    assert words[words.index("--host") + 1] == "127.0.0.1"
-    assert words[words.index("--threads") + 1] == "19"
+    argv = serve.command.argv
+    assert argv[0] == "/home/me/fs/engines/xllamacpp-2026.10.11549/bin/python" and argv[1] == "-I"
+    assert argv[argv.index("--host") + 1] == "127.0.0.1"
+    assert argv[argv.index("--threads") + 1] == "19"
     assert serve.undo is None
 
 
-def test_a_container_goes_when_it_stops_and_gets_the_token_by_name() -> None:
+def test_a_container_is_removed_when_it_stops_and_gets_the_token_by_name() -> None:
     pull, serve = make_steps(proposal("gpt-oss-120b-vllm"), HOME)
     assert pull.command.argv == ("firesteel", "pull", "gpt-oss-120b-vllm")
-    words = serve.command.argv
-    assert "HF_HUB_OFFLINE=1" in words and words[words.index("--security-opt") + 1] == "no-new-privileges"
-    assert words[:2] == ("docker", "run") and "--rm" in words and "-d" not in words
-    assert words[words.index("HF_TOKEN") - 1] == "-e"
+    argv = serve.command.argv
+    assert "HF_HUB_OFFLINE=1" in argv and argv[argv.index("--security-opt") + 1] == "no-new-privileges"
+    assert argv[:2] == ("docker", "run") and "--rm" in argv and "-d" not in argv
+    assert argv[argv.index("HF_TOKEN") - 1] == "-e"
     assert serve.undo is not None and serve.undo.argv == ("docker", "stop", "firesteel-gpt-oss-120b-vllm")
 
 

@@ -1,4 +1,4 @@
-"""The whole path with the real engine: up, a real client, and every way in which it can go wrong."""
+"""The real engine from up to down, with a real client, and the ways in which a start can fail."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from firesteel.run.service import all_services
 pytestmark = pytest.mark.real
 
 
-def up(home: Home, port: int, *words: str) -> Ran:
-    return run_firesteel(home.root, "up", "--port", str(port), *words)
+def up(home: Home, port: int, *arguments: str) -> Ran:
+    return run_firesteel(home.root, "up", "--port", str(port), *arguments)
 
 
 def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
@@ -43,7 +43,7 @@ def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
     again = up(engine_home, free_port, "--json")
     assert again.code == 0 and again.json["already_running"]
     other = up(engine_home, free_port, "--context", "1024")
-    assert other.code == 1 and "not as asked for now" in other.err and "firesteel down smollm2" in other.err
+    assert other.code == 1 and "with other settings" in other.err and "firesteel down smollm2" in other.err
     ran = run_firesteel(engine_home.root, "verify", "--json")
     assert ran.code == 0, ran.out + ran.err
     passed = {check["name"] for check in ran.json["checks"] if check["passed"]}
@@ -51,19 +51,19 @@ def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
     foreign = run_firesteel(engine_home.root, "verify", "--url", report["url"], "--json")
     assert foreign.code == 0 and foreign.json["name"] == "smollm2"
     listed = run_firesteel(engine_home.root, "ps", "--json").json["services"]
-    assert [(each["name"], each["phase"]) for each in listed] == [("smollm2", "ready")]
+    assert [(service["name"], service["phase"]) for service in listed] == [("smollm2", "ready")]
 
     engine = all_services(engine_home)[0].state
     assert engine is not None and engine.engine is not None
     down = run_firesteel(engine_home.root, "down", "--json")
     # Other tests start engines meanwhile: the host may not have more memory than before.
-    assert down.code == 0 and re.search("MiB (are back|not seen to come back)", down.json["done"][0])
-    assert not process.is_alive(engine.engine) and not process.is_alive(engine.keeper)
+    assert down.code == 0 and re.search("MiB are (free again|not free yet)", down.json["done"][0])
+    assert not process.is_alive(engine.engine) and not process.is_alive(engine.supervisor)
     assert process.port_is_free(free_port)
     assert "listening on" in run_firesteel(engine_home.root, "logs", "smollm2", "-n", "20000").out
 
 
-def test_what_was_planned_is_what_the_engine_takes(engine_home: Home, free_port: int) -> None:
+def test_the_engine_takes_the_planned_memory(engine_home: Home, free_port: int) -> None:
     report = up(engine_home, free_port, "--json", "--context", "1000", "--users", "3").json
     rows = {row["what"]: row for row in report["compared"]}
     assert rows["weights"]["measured"] == pytest.approx(rows["weights"]["planned"]["expected"], rel=1e-4)
@@ -104,7 +104,7 @@ def test_an_interrupted_up_leaves_nothing(engine_home: Home, free_port: int, num
     assert process.port_is_free(free_port)
 
 
-def test_up_goes_on_where_a_killed_up_stopped(engine_home: Home, free_port: int) -> None:
+def test_up_continues_after_a_killed_up(engine_home: Home, free_port: int) -> None:
     child = subprocess.Popen(
         [sys.executable, "-m", "firesteel", "up", "--port", str(free_port)],
         env={**os.environ, "FIRESTEEL_HOME": str(engine_home.root)},
@@ -126,7 +126,7 @@ def test_up_goes_on_where_a_killed_up_stopped(engine_home: Home, free_port: int)
     assert all_services(engine_home) == []
 
 
-def test_a_broken_model_file_is_told_with_its_reason(
+def test_a_damaged_model_file_is_reported_with_its_reason(
     engine_home: Home, free_port: int, tmp_path: Path
 ) -> None:
     whole = next(engine_home.weights.rglob("*.gguf")).read_bytes()
@@ -141,12 +141,12 @@ def test_a_broken_model_file_is_told_with_its_reason(
 
 
 def test_two_ups_at_once(engine_home: Home, free_port: int) -> None:
-    words = [sys.executable, "-m", "firesteel", "up", "--port", str(free_port), "--json"]
+    arguments = [sys.executable, "-m", "firesteel", "up", "--port", str(free_port), "--json"]
     env = {**os.environ, "FIRESTEEL_HOME": str(engine_home.root)}
     quiet = subprocess.DEVNULL
     with (
-        subprocess.Popen(words, env=env, stdout=quiet, stderr=quiet) as one,
-        subprocess.Popen(words, env=env, stdout=quiet, stderr=quiet) as two,
+        subprocess.Popen(arguments, env=env, stdout=quiet, stderr=quiet) as one,
+        subprocess.Popen(arguments, env=env, stdout=quiet, stderr=quiet) as two,
     ):
         codes = {one.wait(timeout=300), two.wait(timeout=300)}
     assert 0 in codes and codes <= {0, 1}

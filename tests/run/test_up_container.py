@@ -1,4 +1,4 @@
-"""The container way, as on a Spark, with a real docker: a daemon of our own, an image made here.
+"""Containers as on a Spark, with a real docker: a daemon of our own, an image made here.
 
 The image holds no files but links; Python and the engine are this machine's, mounted read-only. What is
 left out is only the GPU.
@@ -37,8 +37,8 @@ IMAGE = "firesteel-test/llamacpp:1"
 def docker(docker_daemon: str) -> str:
     """The daemon's address, with the test image in it."""
     change = 'ENTRYPOINT ["/engine/bin/python", "-I", "/server.py"]'
-    words = ["docker", "-H", docker_daemon, "import", "-c", change, "-", IMAGE]
-    subprocess.run(words, input=_image(), check=True, capture_output=True)
+    argv = ["docker", "-H", docker_daemon, "import", "-c", change, "-", IMAGE]
+    subprocess.run(argv, input=_image(), check=True, capture_output=True)
     return docker_daemon
 
 
@@ -57,7 +57,7 @@ def proposal(docker: str, engine_home: Home, free_port: int, monkeypatch: pytest
     """The real model in the test image, on a host that says it has a GB10."""
     monkeypatch.setenv("DOCKER_HOST", docker)
     spark = replace(firesteel.host("gb10"), gpus=(Gpu("NVIDIA GB10", "580.95.05", "12.1"),))
-    # The keeper's guard looks at the real host, which is smaller than what a Spark keeps free.
+    # The supervisor's guard looks at the real host, which is smaller than what a Spark keeps free.
     spark = replace(spark, keep_free_bytes=0)
     weights = next(engine_home.weights.rglob("*.gguf"))
     image = Image("llamacpp", "11549", name="test", reference=IMAGE, entrypoint=("llama-server",), gpu=False)
@@ -73,19 +73,19 @@ def proposal(docker: str, engine_home: Home, free_port: int, monkeypatch: pytest
     ours = {"/usr": "/usr", sys.base_prefix: sys.base_prefix, str(engine.resolve()): "/engine"}
     mounts = [Mount(source, target, read_only=True) for source, target in ours.items()]
     mounts.append(Mount(str(install.SERVER), "/server.py", read_only=True))
-    box = replace(launch.container, mounts=(*launch.container.mounts, *mounts))
+    container = replace(launch.container, mounts=(*launch.container.mounts, *mounts))
     flags = {**launch.flags, "threads": "1", "log-verbosity": "4"}
     # Nor is this machine as fast as a Spark: no speed is promised.
-    plan = replace(found.plan, launch=replace(launch, container=box, flags=flags), speed=None)
+    plan = replace(found.plan, launch=replace(launch, container=container, flags=flags), speed=None)
     return replace(found, plan=plan)
 
 
 def containers(address: str) -> list[str]:
-    words = ["docker", "-H", address, "ps", "--all", "--format", "{{.Names}} {{.Labels}}"]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.split("\n")[:-1]
+    argv = ["docker", "-H", address, "ps", "--all", "--format", "{{.Names}} {{.Labels}}"]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split("\n")[:-1]
 
 
-async def test_a_container_goes_the_whole_way(proposal: Proposal, docker: str, engine_home: Home) -> None:
+async def test_a_container_from_up_to_down(proposal: Proposal, docker: str, engine_home: Home) -> None:
     events = [event async for event in bring_up(proposal, engine_home)]
     ready = events[-1]
     assert isinstance(ready, ServiceReady) and ready.report.is_verified
@@ -98,21 +98,21 @@ async def test_a_container_goes_the_whole_way(proposal: Proposal, docker: str, e
     assert containers(docker) == [] and all_services(engine_home) == []
 
 
-async def test_a_container_whose_keeper_was_killed_is_adopted(
+async def test_a_container_whose_supervisor_was_killed_is_adopted(
     proposal: Proposal, docker: str, engine_home: Home
 ) -> None:
     async for _ in bring_up(proposal, engine_home):
         pass
-    before = kill_keeper(engine_home)
+    before = kill_supervisor(engine_home)
     assert len(containers(docker)) == 1
     adopt_all(engine_home)
     after = all_services(engine_home)[0]
     assert after.phase == "ready" and after.state is not None
-    assert after.state.keeper != before.keeper and after.state.started_at == before.started_at
+    assert after.state.supervisor != before.supervisor and after.state.started_at == before.started_at
     again = [event async for event in bring_up(proposal, engine_home)][-1]
     assert isinstance(again, ServiceReady) and again.already
-    words = ["docker", "-H", docker, "kill", f"firesteel-{proposal.name}"]
-    subprocess.run(words, check=True, capture_output=True)
+    argv = ["docker", "-H", docker, "kill", f"firesteel-{proposal.name}"]
+    subprocess.run(argv, check=True, capture_output=True)
     for _ in range(100):
         state = all_services(engine_home)[0].state
         if state is not None and state.restarts:
@@ -124,26 +124,26 @@ async def test_a_container_whose_keeper_was_killed_is_adopted(
     assert containers(docker) == [] and all_services(engine_home) == []
 
 
-async def test_a_container_whose_keeper_was_killed_can_be_stopped(
+async def test_a_container_whose_supervisor_was_killed_can_be_stopped(
     proposal: Proposal, docker: str, engine_home: Home
 ) -> None:
     async for _ in bring_up(proposal, engine_home):
         pass
-    kill_keeper(engine_home)
+    kill_supervisor(engine_home)
     async for _ in stop(all_services(engine_home)[0]):
         pass
     assert containers(docker) == [] and all_services(engine_home) == []
 
 
-def kill_keeper(home: Home) -> ServiceState:
+def kill_supervisor(home: Home) -> ServiceState:
     state = all_services(home)[0].state
     assert state is not None
-    process.send(state.keeper, signal.SIGKILL)
+    process.send(state.supervisor, signal.SIGKILL)
     for _ in range(100):
         if all_services(home)[0].phase == "unkept":
             return state
         time.sleep(0.05)
-    raise AssertionError("the container is not seen to run on")
+    raise AssertionError("the container did not run on")
 
 
 async def test_docker_without_the_nvidia_toolkit(proposal: Proposal, engine_home: Home) -> None:
@@ -157,7 +157,7 @@ async def test_docker_without_the_nvidia_toolkit(proposal: Proposal, engine_home
     assert all_services(engine_home) == []
 
 
-async def test_an_image_that_is_nowhere(proposal: Proposal, engine_home: Home) -> None:
+async def test_an_unknown_image(proposal: Proposal, engine_home: Home) -> None:
     launch = proposal.plan.launch
     assert launch.container is not None
     gone = replace(launch, container=replace(launch.container, image="127.0.0.1:1/none:1"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -27,11 +27,11 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.planner import Band
 from firesteel.run.service import ServiceSpec, all_services
 from firesteel.run.verify.checks import CheckResult
-from firesteel.run.verify.expected import Expected, as_plain, expected, read_expected
-from firesteel.run.verify.prove import _need_good
-from firesteel.run.verify.verify import Proof, VerifyBudget, stop_word, verify
+from firesteel.run.verify.expected import Expected, expected, read_expected
+from firesteel.run.verify.prove import require_passed
+from firesteel.run.verify.verify import Verification, VerifyBudget, stop_word, verify
 
-PROMISED = Expected(
+EXPECTED = Expected(
     engine="vllm",
     parameters=8_000_000_000,
     context=8192,
@@ -43,7 +43,7 @@ PROMISED = Expected(
     prefill_tokens_per_s=Band(1e5, 1e6, 1e7),
     kv_tokens=(40_000, 40_000),
 )
-THOUGHTLESS = replace(PROMISED, reasoning_parser=None)
+THOUGHTLESS = replace(EXPECTED, reasoning_parser=None)
 
 CAUGHT_BY: dict[str, set[str]] = {
     "loops": {"no garbage", "recipe's settings"},
@@ -81,29 +81,29 @@ CAUGHT_BY: dict[str, set[str]] = {
 }
 
 
-async def prove(garbler: Garbler, promised: Expected, budget: VerifyBudget | None = None) -> Proof:
+async def prove(garbler: Garbler, expectations: Expected, budget: VerifyBudget | None = None) -> Verification:
     async with serving(garbler) as url:
-        async for each in verify(url, MODEL, promised, key=garbler.key, budget=budget):
-            if isinstance(each, Proof):
-                return each
+        async for item in verify(url, MODEL, expectations, key=garbler.key, budget=budget):
+            if isinstance(item, Verification):
+                return item
     raise AssertionError("verify ends with the proof")
 
 
-def failed(proof: Proof) -> set[str]:
-    return {check.name for check in proof.checks if check.fails_launch}
+def failed(verification: Verification) -> set[str]:
+    return {check.name for check in verification.checks if check.fails_launch}
 
 
 @pytest.mark.parametrize("key", [None, KEY])
 @pytest.mark.parametrize(
-    "promised", [PROMISED, THOUGHTLESS, Expected()], ids=["all", "no thoughts", "nothing"]
+    "expectations", [EXPECTED, THOUGHTLESS, Expected()], ids=["all", "no thoughts", "nothing"]
 )
-async def test_a_good_server_passes_all(promised: Expected, key: str | None) -> None:
-    thinks = promised.reasoning_parser is not None
-    proof = await prove(Garbler(drafts=True, key=key, parses_thoughts=thinks), promised)
-    assert failed(proof) == set() and proof.is_good
-    assert all(check.saw for check in proof.checks)
-    if promised.engine:  # the only figure that a pretend engine has no right to
-        assert {check.name for check in proof.checks if not check.passed} <= {"speed"}
+async def test_a_good_server_passes_all_checks(expectations: Expected, key: str | None) -> None:
+    thinks = expectations.reasoning_parser is not None
+    verification = await prove(Garbler(drafts=True, key=key, parses_thoughts=thinks), expectations)
+    assert failed(verification) == set() and verification.is_good
+    assert all(check.observed for check in verification.checks)
+    if expectations.engine:  # the only figure that a fake engine cannot have
+        assert {check.name for check in verification.checks if not check.passed} <= {"speed"}
 
 
 def test_every_fault_is_in_the_table() -> None:
@@ -111,112 +111,114 @@ def test_every_fault_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_each_fault_is_caught_by_what_should(fault: str) -> None:
+async def test_each_fault_fails_its_check(fault: str) -> None:
     knows_nothing = fault == "wrong facts"
-    promised = THOUGHTLESS if knows_nothing else PROMISED
+    expectations = THOUGHTLESS if knows_nothing else EXPECTED
     if fault == "slow":
-        promised = replace(promised, decode_tokens_per_s=Band(1000, 2000, 4000))
+        expectations = replace(expectations, decode_tokens_per_s=Band(1000, 2000, 4000))
     garbler = Garbler(
         fault, drafts=True, key=KEY if fault == "open to all" else None, parses_thoughts=not knows_nothing
     )
     slow = fault in ("stalls", "endless")
-    proof = await prove(garbler, promised, VerifyBudget(60, 1 if slow else 30))
-    assert not proof.is_good
-    assert failed(proof) == CAUGHT_BY[fault], proof.checks
+    verification = await prove(garbler, expectations, VerifyBudget(60, 1 if slow else 30))
+    assert not verification.is_good
+    assert failed(verification) == CAUGHT_BY[fault], verification.checks
 
 
-async def test_a_note_tells_and_does_not_fail() -> None:
+async def test_a_failed_note_does_not_fail_the_verification() -> None:
     small = replace(THOUGHTLESS, parameters=135_000_000)
-    proof = await prove(Garbler("wrong facts", drafts=True, parses_thoughts=False), small)
-    assert proof.is_good
-    assert {"2+2", "facts"} <= {check.name for check in proof.checks if not check.passed}
+    verification = await prove(Garbler("wrong facts", drafts=True, parses_thoughts=False), small)
+    assert verification.is_good
+    assert {"2+2", "facts"} <= {check.name for check in verification.checks if not check.passed}
 
 
-async def test_no_more_is_asked_of_a_server_that_does_not_answer() -> None:
+async def test_no_more_requests_to_a_server_that_does_not_answer() -> None:
     start = time.monotonic()
-    proof = await prove(Garbler("stalls"), PROMISED, VerifyBudget(60, 1))
-    assert [check.name for check in proof.checks] == ["speaks"]
-    assert "stopped answering" in proof.checks[0].saw
+    verification = await prove(Garbler("stalls"), EXPECTED, VerifyBudget(60, 1))
+    assert [check.name for check in verification.checks] == ["speaks"]
+    assert "stopped answering" in verification.checks[0].observed
     assert time.monotonic() - start < 10
 
 
-async def test_when_the_time_is_over_the_rest_is_named_and_not_asked() -> None:
+async def test_checks_after_the_time_limit_are_skipped_and_named() -> None:
     garbler = Garbler(drafts=True)
-    proof = await prove(garbler, PROMISED, VerifyBudget(total_s=0))
-    assert garbler.asked == [] and proof.is_good
-    left_out = [check for check in proof.checks if "the time for it was over" in check.saw]
+    verification = await prove(garbler, EXPECTED, VerifyBudget(total_s=0))
+    assert garbler.asked == [] and verification.is_good
+    left_out = [check for check in verification.checks if "the time limit was reached" in check.observed]
     assert len(left_out) >= 8 and all(check.level == "note" for check in left_out)
 
 
-async def test_the_recipes_settings_are_sent_as_they_are() -> None:
+async def test_the_recipes_settings_are_sent() -> None:
     garbler = Garbler(drafts=True)
-    await prove(garbler, replace(PROMISED, tool_requests={"temperature": 0.6}))
+    await prove(garbler, replace(EXPECTED, tool_requests={"temperature": 0.6}))
     assert any(body.get("top_k") == 20 and body["temperature"] == 0.7 for body in garbler.asked)
     assert [body["temperature"] for body in garbler.asked if body.get("tools")] == [0.6]
     plain = [body for body in garbler.asked if "top_k" not in body and not body.get("tools")]
     assert all(body["temperature"] == 0 for body in plain)
 
 
-async def test_the_long_prompt_is_long_and_another_each_time() -> None:
+async def test_the_long_prompt_is_long_and_different_each_time() -> None:
     garbler = Garbler(drafts=True)
-    await prove(garbler, PROMISED)
-    await prove(garbler, PROMISED)
+    await prove(garbler, EXPECTED)
+    await prove(garbler, EXPECTED)
     long = [body["messages"][-1]["content"] for body in garbler.asked if "lighthouse" in str(body)]
     assert len(long) == 2 and long[0][:40] != long[1][:40]
     assert all(0.9 < len(text.split()) / (8192 * 3 // 4) < 1.1 for text in long)
 
 
-async def test_kernels_are_held_against_the_log() -> None:
+async def test_kernels_are_compared_with_the_log() -> None:
     log = (
         "INFO [cuda.py:507] Using TRITON_ATTN attention backend out of potential backends: ['TRITON_ATTN'].\n"
         "INFO [nvfp4.py:242] Using 'MARLIN' NvFp4 MoE backend out of potential backends: ['MARLIN'].\n"
     )
-    asked = replace(PROMISED, kernels={"moe-backend": "marlin", "attention-backend": "flashinfer"})
+    asked = replace(EXPECTED, kernels={"moe-backend": "marlin", "attention-backend": "flashinfer"})
     async with serving(Garbler(drafts=True)) as url:
         found = {
-            each.name: each
-            async for each in verify(url, MODEL, asked, read_log=lambda: log)
-            if isinstance(each, CheckResult)
+            item.name: item
+            async for item in verify(url, MODEL, asked, read_log=lambda: log)
+            if isinstance(item, CheckResult)
         }
-    assert found["moe-backend"].passed and "MARLIN" in found["moe-backend"].saw
+    assert found["moe-backend"].passed and "MARLIN" in found["moe-backend"].observed
     assert not found["attention-backend"].passed and found["attention-backend"].level == "note"
 
 
-def named(proof: Proof, name: str) -> CheckResult:
-    return next(check for check in proof.checks if check.name == name)
+def named(verification: Verification, name: str) -> CheckResult:
+    return next(check for check in verification.checks if check.name == name)
 
 
-async def test_a_word_to_stop_at_is_taken_from_the_answer_and_not_from_the_thoughts() -> None:
+async def test_the_stop_word_comes_from_the_answer_not_from_the_thoughts() -> None:
     """Engines look for `stop` in the content alone (gpt-oss: "check" was in the thoughts)."""
     garbler = Garbler(drafts=True, parses_thoughts=False, thoughts=40)
-    proof = await prove(garbler, THOUGHTLESS)
-    stop = named(proof, "stop")
-    assert proof.is_good and stop.passed and stop.level == "gate" and "ended before" in stop.saw
+    verification = await prove(garbler, THOUGHTLESS)
+    stop = named(verification, "stop")
+    assert verification.is_good and stop.passed and stop.level == "gate" and "ended before" in stop.observed
     (word,) = next(body["stop"] for body in garbler.asked if "stop" in body)
     assert word in COMPUTER and word not in MUSING
     ignores = await prove(Garbler("ignores stop", parses_thoughts=False, thoughts=40), THOUGHTLESS)
     assert named(ignores, "stop").fails_launch
 
 
-async def test_an_answer_of_thoughts_alone_has_no_word_to_stop_at() -> None:
+async def test_an_answer_of_thoughts_has_no_stop_word() -> None:
     garbler = Garbler(parses_thoughts=False, thoughts=128)
     stop = named(await prove(garbler, replace(THOUGHTLESS, context=None)), "stop")
-    assert stop.passed and stop.level == "note" and "thoughts" in stop.saw
+    assert stop.passed and stop.level == "note" and "thoughts" in stop.observed
     assert not any("stop" in body for body in garbler.asked)
 
 
-async def test_what_is_shown_of_a_thinking_model_is_its_answer() -> None:
-    proof = await prove(Garbler(drafts=True, parses_thoughts=False, thoughts=40), THOUGHTLESS)
-    assert named(proof, "2+2").saw == '"The answer is 4."'
-    assert named(proof, "speaks").saw == '"The answer is 4."'
-    assert "mango-" in named(proof, "long prompt").saw
+async def test_the_answer_of_a_thinking_model_is_shown() -> None:
+    verification = await prove(Garbler(drafts=True, parses_thoughts=False, thoughts=40), THOUGHTLESS)
+    assert named(verification, "2+2").observed == '"The answer is 4."'
+    assert named(verification, "speaks").observed == '"The answer is 4."'
+    assert "mango-" in named(verification, "long prompt").observed
 
 
 @pytest.mark.parametrize("answers", [0, 1, 2, 4])
-async def test_who_stops_answering_is_not_called_wrong(answers: int) -> None:
-    proof = await prove(Garbler(drafts=True, answers=answers), PROMISED)
-    assert not proof.is_good and proof.is_unanswered, proof.checks
-    assert proof.checks[-1].cause == "silent" and "stopped answering" in proof.checks[-1].saw
+async def test_a_server_that_stops_answering_is_not_called_wrong(answers: int) -> None:
+    verification = await prove(Garbler(drafts=True, answers=answers), EXPECTED)
+    assert not verification.is_good and verification.is_unanswered, verification.checks
+    assert (
+        verification.checks[-1].cause == "silent" and "stopped answering" in verification.checks[-1].observed
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,12 +231,10 @@ async def test_who_stops_answering_is_not_called_wrong(answers: int) -> None:
         ("soup", "wrong", False),
     ],
 )
-async def test_silence_refusal_and_a_wrong_answer_are_three_things(
-    fault: str, cause: str, unanswered: bool
-) -> None:
-    proof = await prove(Garbler(fault, drafts=True), PROMISED, VerifyBudget(60, 1))
-    assert {check.cause for check in proof.checks if check.fails_launch} == {cause}
-    assert proof.is_unanswered is unanswered
+async def test_causes_of_failure(fault: str, cause: str, unanswered: bool) -> None:
+    verification = await prove(Garbler(fault, drafts=True), EXPECTED, VerifyBudget(60, 1))
+    assert {check.cause for check in verification.checks if check.fails_launch} == {cause}
+    assert verification.is_unanswered is unanswered
 
 
 @pytest.mark.parametrize(
@@ -260,15 +260,15 @@ async def test_silence_refusal_and_a_wrong_answer_are_three_things(
         ),
     ],
 )
-def test_up_says_truly_what_happened(checks: list[CheckResult], says: str) -> None:
+def test_up_names_the_cause_of_failure(checks: list[CheckResult], says: str) -> None:
     spec = ServiceSpec("one", "http://127.0.0.1:9", "one", ("x",))
     with pytest.raises(FiresteelError) as caught:
-        _need_good(spec, Proof(tuple(checks)))
+        require_passed(spec, Verification(tuple(checks)))
     assert caught.value.what.startswith(f"{spec.name} {says}")
-    _need_good(spec, Proof((CheckResult("facts", False, "2 of 3", "note"),)))
+    require_passed(spec, Verification((CheckResult("facts", False, "2 of 3", "note"),)))
 
 
-def test_a_word_to_stop_at_comes_first_where_it_was_found() -> None:
+def test_the_stop_word_does_not_occur_earlier() -> None:
     text = "The machine runs. The machine that computes is a computer, and the machine is on."
     word = stop_word(text)
     assert word is not None and text.find(word) >= len(text) // 4
@@ -276,7 +276,7 @@ def test_a_word_to_stop_at_comes_first_where_it_was_found() -> None:
     assert stop_word("A computer is a thing") == "thing"  # never half a word
 
 
-async def test_http_says_what_went_wrong_in_a_sentence() -> None:
+async def test_http_errors_are_sentences() -> None:
     async with serving(Garbler(key=KEY)) as url:
         assert await is_healthy(url)
         with pytest.raises(FiresteelError, match="HTTP 401"):
@@ -294,10 +294,10 @@ async def test_http_says_what_went_wrong_in_a_sentence() -> None:
         await chat(url, MODEL, "What is 2+2?", max_tokens=8)
 
 
-def test_what_is_expected_survives_its_file() -> None:
+def test_expectations_survive_a_round_trip() -> None:
     for proposal in library.models("gb10"):
         made = expected(proposal)
-        assert read_expected(json.loads(json.dumps(as_plain(made)))) == made
+        assert read_expected(json.loads(json.dumps(asdict(made)))) == made
     assert read_expected({"parameters": "many"}) == Expected()
 
 
@@ -311,11 +311,11 @@ def test_expectations_follow_the_recipe() -> None:
     assert oss.requests == {"temperature": 1.0, "top_p": 1.0} and oss.parameters and oss.parameters > 1e11
 
 
-async def command(url: str, *words: str, env: dict[str, str] | None = None, home: Path) -> Ran:
+async def command(url: str, *arguments: str, env: dict[str, str] | None = None, home: Path) -> Ran:
     """The program itself, beside the server that runs in this loop."""
     none = {"FIRESTEEL_API_KEY": "", "OPENAI_API_KEY": ""}
     return await asyncio.to_thread(
-        run_firesteel, home, "verify", "--url", url, *words, env={**none, **(env or {})}
+        run_firesteel, home, "verify", "--url", url, *arguments, env={**none, **(env or {})}
     )
 
 
@@ -334,7 +334,7 @@ async def test_any_endpoint_can_be_verified_from_the_command_line(tmp_path: Path
     assert gone.code == 5 and "does not answer" in gone.err
 
 
-async def test_the_exit_code_tells_silence_from_wrong_answers(tmp_path: Path) -> None:
+async def test_the_exit_code_distinguishes_silence_from_wrong_answers(tmp_path: Path) -> None:
     """Whoever restarts services must know which it was."""
     async with serving(Garbler(answers=3, parses_thoughts=False)) as url:
         killed = await command(url, home=tmp_path)
@@ -348,7 +348,7 @@ async def test_the_exit_code_tells_silence_from_wrong_answers(tmp_path: Path) ->
     assert wrong.code == 1 and "FAILED" in wrong.out
 
 
-async def test_what_a_model_says_is_shown_as_text(tmp_path: Path) -> None:
+async def test_model_output_is_printed_safely(tmp_path: Path) -> None:
     """Neither its terminal codes nor what looks like our own marks reach the screen."""
     async with serving(Garbler("escape codes", parses_thoughts=False)) as url:
         ran = await command(url, home=tmp_path)
@@ -367,7 +367,7 @@ async def test_what_a_model_says_is_shown_as_text(tmp_path: Path) -> None:
         "http://127.0.0.1:1/v1?model=x",
     ],
 )
-def test_what_is_no_address(url: str) -> None:
+def test_invalid_addresses(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         base_of(url)
     assert caught.value.next and "secret" not in caught.value.what
@@ -379,13 +379,15 @@ def test_addresses() -> None:
     assert base_of("https://host/api/v1") == "https://host/api"
 
 
-def test_words_that_make_no_sense(tmp_path: Path) -> None:
+def test_invalid_arguments(tmp_path: Path) -> None:
     ran = run_firesteel(tmp_path, "verify", "name", "--url", "http://127.0.0.1:1/v1")
     assert ran.code == 2 and "next:" in ran.err
 
 
 @pytest.mark.real
-def test_weights_that_are_nonsense_do_not_come_up(engine_home: Home, free_port: int, tmp_path: Path) -> None:
+def test_a_model_with_shuffled_weights_does_not_come_up(
+    engine_home: Home, free_port: int, tmp_path: Path
+) -> None:
     """`tests/run/test_up.py` shows that the whole ones do, and verifies them by name and by address."""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(shuffled(next(engine_home.weights.rglob("*.gguf"))))

@@ -1,4 +1,4 @@
-"""Warming against a server whose first requests of each size are slow, as compiled kernels make them."""
+"""Warm-up of a server whose first request of each size is slow, as with compiled kernels."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.run.garbler import MODEL, Garbler, make_app
 from firesteel.errors import FiresteelError
 from firesteel.planner import Band
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
+from firesteel.run.service import ServiceSpec
 from firesteel.run.verify.expected import Expected
 from firesteel.run.verify.prompts import filler, with_needle
 from firesteel.run.verify.warm_up import (
@@ -21,9 +22,9 @@ from firesteel.run.verify.warm_up import (
     MIDDLE,
     SMALL,
     WarmUpLimits,
-    affordable,
     has_settled,
-    sizes,
+    prompt_sizes,
+    tokens_within,
     warm,
 )
 
@@ -35,8 +36,6 @@ class Lazy:
     """Compiles once a size (a power of four), and keeps whatever it has read."""
 
     compile_s: float = 0.3
-    url: str = ""
-    model: str = MODEL
     compiled: set[int] = field(default_factory=set)
     prompts: list[str] = field(default_factory=list)
 
@@ -55,10 +54,10 @@ async def run(
     expect: Expected,
     limits: WarmUpLimits | None = None,
     context_tokens: int = 10**6,
-    told: list[Event] | None = None,
+    seen: list[Event] | None = None,
 ) -> list[Event]:
-    """`told` has the events also when it raises."""
-    events = [] if told is None else told
+    """`seen` receives the events even if it raises."""
+    events = [] if seen is None else seen
 
     @web.middleware
     async def slow(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -73,9 +72,9 @@ async def run(
     runner = web.AppRunner(app, shutdown_timeout=0.2, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    lazy.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    spec = ServiceSpec(MODEL, f"http://127.0.0.1:{runner.addresses[0][1]}", MODEL, ())
     try:
-        async for event in warm(lazy, expect, limits=limits):
+        async for event in warm(spec, expect, limits=limits):
             events.append(event)
         return events
     finally:
@@ -86,7 +85,7 @@ def lengths(lazy: Lazy) -> list[int]:
     return [len(prompt.split()) for prompt in lazy.prompts]
 
 
-async def test_each_size_is_sent_until_it_costs_nothing_new() -> None:
+async def test_each_size_is_repeated_until_it_gets_no_faster() -> None:
     lazy = Lazy()
     events = await run(lazy, FAST)
     # The first pays, the second does not, and the third shows that the second did not.
@@ -96,14 +95,14 @@ async def test_each_size_is_sent_until_it_costs_nothing_new() -> None:
     assert all(isinstance(event, PhaseProgress) for event in events[:-1])
 
 
-async def test_no_prompt_begins_as_another_did() -> None:
+async def test_no_two_prompts_begin_alike() -> None:
     lazy = Lazy(compile_s=0)
     await run(lazy, FAST)
     starts = [prompt[:40] for prompt in lazy.prompts]
     assert len(starts) == len(set(starts)) >= 6
 
 
-async def test_an_engine_that_never_settles_is_left_after_some_rounds() -> None:
+async def test_the_rounds_are_limited() -> None:
     class Slower(Lazy):
         async def before(self, request: web.Request) -> None:
             await Lazy.before(self, request)
@@ -114,38 +113,40 @@ async def test_an_engine_that_never_settles_is_left_after_some_rounds() -> None:
     assert len(lazy.prompts) <= 9
 
 
-async def test_what_would_take_too_long_is_left_out_and_said() -> None:
+async def test_sizes_that_would_take_too_long_are_skipped() -> None:
     lazy = Lazy(compile_s=0)
     slow = Expected(context=40_000, prefill_tokens_per_s=Band(100, 200, 300))
     events = await run(lazy, slow, WarmUpLimits(prompt_s=1, total_s=60))
     assert max(lengths(lazy)) < MIDDLE
-    # What was measured on the way says that more is possible after all, or it says that it was left out.
+    # The measured speed may allow more than the plan; otherwise an event says that it was skipped.
     assert (
-        any("left out" in event.text for event in events if isinstance(event, PhaseProgress))
+        any("skipped" in event.text for event in events if isinstance(event, PhaseProgress))
         or len(lazy.prompts) > 4
     )
 
 
-async def test_a_refused_length_is_left_out_and_said() -> None:
+async def test_a_refused_prompt_size_is_skipped() -> None:
     lazy = Lazy(compile_s=0)
     events = await run(lazy, FAST, context_tokens=5000)
-    assert any("refused (400)" in event.text for event in events if isinstance(event, PhaseProgress))
+    assert any(
+        "the engine refused" in event.text and "(400)" in event.text
+        for event in events
+        if isinstance(event, PhaseProgress)
+    )
     assert isinstance(events[-1], PhaseDone)
 
 
-async def test_an_engine_that_hangs_is_waited_for_as_long_as_was_said_and_no_longer() -> None:
+async def test_a_hung_engine_is_given_up_after_the_announced_time() -> None:
     lazy = Lazy(compile_s=30)
-    told: list[Event] = []
+    events: list[Event] = []
     start = time.monotonic()
-    with pytest.raises(
-        FiresteelError, match=r"took a prompt of about 32 tokens and said nothing for 1 s$"
-    ) as e:
-        await run(lazy, FAST, WarmUpLimits(60, 60, compile_s=1), told=told)
+    with pytest.raises(FiresteelError, match=r"did not answer a prompt of about 32 tokens within 1 s$") as e:
+        await run(lazy, FAST, WarmUpLimits(60, 60, compile_s=1), seen=events)
     assert time.monotonic() - start < 10 and e.value.next
-    assert isinstance(told[-1], PhaseProgress) and "waiting for it up to 1.0 s" in told[-1].text
+    assert isinstance(events[-1], PhaseProgress) and "waiting up to 1.0 s" in events[-1].text
 
 
-def test_a_wait_grows_with_the_prompt_and_shrinks_with_the_plan() -> None:
+def test_the_timeout_grows_with_the_prompt_and_shrinks_with_the_speed() -> None:
     """A first prompt on a GPU may build kernels for three minutes; a CPU builds nothing."""
     gpu, cpu = WarmUpLimits.of(Expected()), WarmUpLimits.of(Expected(is_cpu=True))
     assert 180 <= gpu.wait_s(SMALL, 1500) < 200 and gpu.wait_s(SMALL, None) == 180
@@ -155,13 +156,13 @@ def test_a_wait_grows_with_the_prompt_and_shrinks_with_the_plan() -> None:
     assert gpu.wait_s(SMALL, 0) < 300
 
 
-async def test_tokens_are_said_to_be_of_text_or_with_the_template() -> None:
+async def test_events_say_whether_the_template_is_counted() -> None:
     events = await run(Lazy(compile_s=0), FAST)
     first, last = events[0], events[-1]
     assert isinstance(first, PhaseProgress) and first.text.startswith(
         "a prompt of about 32 tokens of text, first time"
     )
-    assert isinstance(last, PhaseDone) and last.text.endswith("(counted with the chat template's own)")
+    assert isinstance(last, PhaseDone) and last.text.endswith("(with the chat template's tokens)")
 
 
 async def test_time_is_bounded() -> None:
@@ -170,13 +171,13 @@ async def test_time_is_bounded() -> None:
     assert lazy.prompts == [] and isinstance(events[-1], PhaseDone)
 
 
-def test_sizes_leave_room_for_an_answer() -> None:
-    assert sizes(131_072) == (SMALL, MIDDLE, LARGE)
-    assert sizes(4096) == (SMALL, MIDDLE, 3072)
-    assert sizes(1024) == (SMALL, 768)
-    assert sizes(64) == (48,)
-    assert sizes(None)[-1] < 2048
-    assert affordable(26_000, 250, 60) == 15_000 and affordable(26_000, None, 1) == 26_000
+def test_prompt_sizes_leave_space_for_an_answer() -> None:
+    assert prompt_sizes(131_072) == (SMALL, MIDDLE, LARGE)
+    assert prompt_sizes(4096) == (SMALL, MIDDLE, 3072)
+    assert prompt_sizes(1024) == (SMALL, 768)
+    assert prompt_sizes(64) == (48,)
+    assert prompt_sizes(None)[-1] < 2048
+    assert tokens_within(26_000, 250, 60) == 15_000 and tokens_within(26_000, None, 1) == 26_000
 
 
 def test_settled() -> None:
@@ -187,7 +188,7 @@ def test_settled() -> None:
     assert has_settled([0.5, 0.6])
 
 
-def test_a_needle_is_in_its_hay_once_and_the_hay_is_as_long_as_asked() -> None:
+def test_a_prompt_has_its_needle_once_and_the_requested_length() -> None:
     for words in (50, 500, 20_000):
         text = with_needle(words, 7, "mango-4821")
         assert text.count("mango-4821") == 1

@@ -21,12 +21,12 @@ from firesteel.run import (
     Event,
     PhaseDone,
     UnusedFile,
-    fetched_gguf,
     find_unused,
+    parse_name,
+    pull_launch,
     pull_weights,
-    read_name,
-    remove,
-    stage,
+    pulled_gguf,
+    remove_unused,
     weights_needed,
 )
 from firesteel.units import show_bytes
@@ -81,12 +81,12 @@ def _meant(
     """Of a catalog model all that it needs; of any other repository its files."""
     home = library.home()
     if patterns or (is_hub_id(model.partition(":")[0].partition("@")[0]) and not _is_known(model)):
-        want = read_name(model, patterns)
+        want = parse_name(model, patterns)
         return pull_weights([want], home, update=update, reread=reread), want.name
     best = library.plan(model)[0]
     if weights_only or update or reread:
         return pull_weights(weights_needed(best), home, update=update, reread=reread), best.name
-    return stage(best, home), best.name
+    return pull_launch(best, home), best.name
 
 
 def _is_known(model: str) -> bool:
@@ -97,7 +97,7 @@ def _is_known(model: str) -> bool:
 def _next(model: str, patterns: tuple[str, ...]) -> str:
     """A GGUF of no recipe is served by its path."""
     if is_hub_id(model.partition(":")[0].partition("@")[0]) and not _is_known(model):
-        path = fetched_gguf(read_name(model, patterns), library.home())
+        path = pulled_gguf(parse_name(model, patterns), library.home())
         if path is not None:
             return f"next: firesteel up {shlex.quote(str(path))}"
         return f"next: firesteel plan {model.partition('@')[0]}"
@@ -125,7 +125,7 @@ def _prune(model: str | None, yes: bool, as_json: bool) -> None:
     may = yes or (
         not as_json and bool(found) and sys.stdin.isatty() and click.confirm("remove these?", err=True)
     )
-    left = remove(found) if may else ()
+    left = remove_unused(found) if may else ()
     if as_json:
         rows = [
             WasteJson(kind=each.kind, path=str(each.path), bytes=each.bytes, why=each.why) for each in found
@@ -151,7 +151,7 @@ def _prune(model: str | None, yes: bool, as_json: bool) -> None:
 def _repositories(model: str) -> list[str]:
     if _is_known(model) or not is_hub_id(model.partition(":")[0]):
         return sorted({want.repository for way in library.plan(model) for want in weights_needed(way)})
-    return [read_name(model, ()).repository]
+    return [parse_name(model, ()).repository]
 
 
 def _show(found: tuple[UnusedFile, ...], total: int) -> None:

@@ -19,7 +19,7 @@ from firesteel.cli.output.proofs import proofs_view
 from firesteel.cli.output.show import err, out
 from firesteel.edge.http.engine_client import is_healthy, offered_models, status
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.run import Expected, Proof, Service, death, last_lines, pick, stored_expected
+from firesteel.run import Expected, Service, Verification, death, last_lines, pick, stored_expected
 from firesteel.run.verify.prove import key_of
 from firesteel.run.verify.verify import verify
 
@@ -73,16 +73,16 @@ def command(name: str | None, url: str | None, model: str | None, as_json: bool)
     return 0 if proof.is_good else 1
 
 
-def _unanswered(proof: Proof, asked: _Asked) -> HostNotReady:
+def _unanswered(proof: Verification, asked: _Asked) -> HostNotReady:
     last = proof.failed[-1]
-    what = f"{asked.name} could not be proved right or wrong ({last.name}: {last.saw})"
+    what = f"{asked.name} could not be proved right or wrong ({last.name}: {last.observed})"
     return HostNotReady(what, next="firesteel ps" if asked.read_log else f"curl -i {asked.url}/v1/models")
 
 
-async def _prove(name: str | None, url: str | None, model: str | None) -> tuple[Proof, _Asked]:
+async def _prove(name: str | None, url: str | None, model: str | None) -> tuple[Verification, _Asked]:
     asked = await _foreign(url, model, os.environ) if url else await _ours(_picked(name))
     async for each in verify(asked.url, asked.model, asked.expect, key=asked.key, read_log=asked.read_log):
-        if isinstance(each, Proof):
+        if isinstance(each, Verification):
             return each, asked
         if isinstance(each, str):
             err.print(f"verify  {each} ...", markup=False)

@@ -1,9 +1,9 @@
-"""Doings: carry a proposal through the doors, and say what happens as events.
+"""Operations on services: start, supervise, verify and stop models.
 
-`bring_up` plans nothing and `stop` decides nothing: both are handed values. What runs is known from files
-and locks under FIRESTEEL_HOME, never from memory, so any command finds the truth after any crash.
+They carry out proposals and report events; they never plan. What runs is read from files and locks under
+FIRESTEEL_HOME, never from memory, so every command finds the truth after any crash (see DESIGN.md).
 
-The door opens lazily: a keeper lives as long as its model, and must not carry planner and client.
+Exports are loaded lazily: a supervisor lives as long as its model, and must not load the planner.
 """
 
 from typing import TYPE_CHECKING
@@ -13,9 +13,9 @@ from firesteel.lazy import lazy_exports
 if TYPE_CHECKING:
     from firesteel.run.down import stop
     from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
-    from firesteel.run.fetch.prune import UnusedFile, find_unused, remove
-    from firesteel.run.fetch.pull import fetched_gguf, pull_weights, stage
-    from firesteel.run.fetch.weights import WeightsNeed, read_name, weights_needed
+    from firesteel.run.fetch.prune import UnusedFile, find_unused, remove_unused
+    from firesteel.run.fetch.pull import pull_launch, pull_weights, pulled_gguf
+    from firesteel.run.fetch.weights import WeightsNeed, parse_name, weights_needed
     from firesteel.run.report import Compared, Report, read_report
     from firesteel.run.service import Service, ServiceSpec, all_services, death, last_lines, pick
     from firesteel.run.service_plans import plan_all
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from firesteel.run.up import bring_up
     from firesteel.run.verify.checks import CheckResult
     from firesteel.run.verify.expected import Expected, stored_expected, write_expected
-    from firesteel.run.verify.verify import Proof, VerifyBudget
+    from firesteel.run.verify.verify import Verification, VerifyBudget
 
 __all__ = [
     "LOOPBACK",
@@ -37,31 +37,31 @@ __all__ = [
     "PhaseDone",
     "PhaseProgress",
     "PlanReady",
-    "Proof",
     "Report",
     "RunOptions",
     "Service",
     "ServiceReady",
     "ServiceSpec",
     "UnusedFile",
+    "Verification",
     "VerifyBudget",
     "WeightsNeed",
     "adopt_all",
     "all_services",
     "bring_up",
     "death",
-    "fetched_gguf",
     "find_unused",
     "last_lines",
     "listening",
     "make_steps",
+    "parse_name",
     "pick",
     "plan_all",
+    "pull_launch",
     "pull_weights",
-    "read_name",
+    "pulled_gguf",
     "read_report",
-    "remove",
-    "stage",
+    "remove_unused",
     "stop",
     "stored_expected",
     "weights_needed",
@@ -72,59 +72,20 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "down": ("stop",),
-        "start.listen": (
-            "LOOPBACK",
-            "listening",
-        ),
+        "start.listen": ("LOOPBACK", "listening"),
         "start.options": ("RunOptions",),
         "start.start": ("adopt_all",),
         "service_plans": ("plan_all",),
-        "events": (
-            "PhaseProgress",
-            "PhaseDone",
-            "Event",
-            "PlanReady",
-            "ServiceReady",
-        ),
-        "fetch.prune": (
-            "UnusedFile",
-            "find_unused",
-            "remove",
-        ),
-        "fetch.pull": (
-            "fetched_gguf",
-            "pull_weights",
-            "stage",
-        ),
-        "fetch.weights": (
-            "WeightsNeed",
-            "read_name",
-            "weights_needed",
-        ),
-        "report": (
-            "Compared",
-            "Report",
-            "read_report",
-        ),
-        "service": (
-            "Service",
-            "ServiceSpec",
-            "all_services",
-            "death",
-            "last_lines",
-            "pick",
-        ),
+        "events": ("PhaseProgress", "PhaseDone", "Event", "PlanReady", "ServiceReady"),
+        "fetch.prune": ("UnusedFile", "find_unused", "remove_unused"),
+        "fetch.pull": ("pulled_gguf", "pull_weights", "pull_launch"),
+        "fetch.weights": ("WeightsNeed", "parse_name", "weights_needed"),
+        "report": ("Compared", "Report", "read_report"),
+        "service": ("Service", "ServiceSpec", "all_services", "death", "last_lines", "pick"),
         "start.steps": ("make_steps",),
         "up": ("bring_up",),
         "verify.checks": ("CheckResult",),
-        "verify.expected": (
-            "Expected",
-            "write_expected",
-            "stored_expected",
-        ),
-        "verify.verify": (
-            "VerifyBudget",
-            "Proof",
-        ),
+        "verify.expected": ("Expected", "write_expected", "stored_expected"),
+        "verify.verify": ("VerifyBudget", "Verification"),
     },
 )

@@ -1,4 +1,4 @@
-"""What a doing says while it runs. Commands print events, a gateway can pass them on."""
+"""Events of an operation in progress. Commands print them, a gateway can pass them on."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ PhaseName = Literal["plan", "check", "pull", "launch", "warm", "verify", "stop",
 
 @dataclass(frozen=True, slots=True)
 class PhaseProgress:
-    """A phase, and what is happening in it; the next one replaces it on a screen."""
+    """Progress within a phase; on a screen it replaces the progress before it."""
 
     phase: PhaseName
     text: str
     eta_s: float | None = None
-    """How long the launch will still take, where that is known."""
+    """How long the launch will still take, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseDone:
-    """A phase that is over, and what it came to."""
+    """The result of a phase, or of a part of it."""
 
     phase: PhaseName
     text: str
@@ -38,7 +38,7 @@ class PlanReady:
 class ServiceReady:
     report: Report
     already: bool = False
-    """It was running before; nothing was started."""
+    """It was already running; nothing was started."""
 
 
 Event = PhaseProgress | PhaseDone | PlanReady | ServiceReady

@@ -1,12 +1,16 @@
-"""The report: what came up, what was proved, and what was planned beside what was measured."""
+"""The report of a start: what came up, which checks it passed, and planned against measured figures."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
+from firesteel.edge.files.home import write_text
 from firesteel.edge.http.answer import Answer
 from firesteel.engines import ReportedMemory
 from firesteel.planner import Band, Plan
@@ -24,7 +28,7 @@ class Compared:
 
     @property
     def is_within(self) -> bool:
-        """A counted figure may be off by what the engine's log rounds away."""
+        """An exact figure may differ by what the engine's log rounds off."""
         slack = 0.005 * self.planned.expected if self.planned.is_exact else 0
         return self.planned.low - slack <= self.measured <= self.planned.high + slack
 
@@ -45,34 +49,45 @@ class Report:
 
     @property
     def is_verified(self) -> bool:
-        """Notes tell, and fail nothing."""
+        """Failed notes do not count."""
         return not any(check.fails_launch for check in self.checks)
 
 
-def read_report(plain: Mapping[str, object]) -> Report:
-    """The inverse of `dataclasses.asdict`, for a report that was kept as JSON."""
-    return TypeAdapter(Report).validate_python(plain)
+def write_report(folder: Path, report: Report) -> None:
+    document = asdict(report)
+    for check in document["checks"]:
+        check["saw"] = check.pop("observed")  # the key on disk
+    write_text(folder / "report.json", json.dumps(document, indent=1))
+
+
+def read_report(document: Mapping[str, Any]) -> Report:
+    """From the content of `report.json`; raises ValueError when it is not a report."""
+    checks = document.get("checks")
+    if isinstance(checks, list):
+        renamed = [{"observed": check.get("saw"), **check} for check in checks if isinstance(check, dict)]
+        document = {**document, "checks": renamed}
+    return TypeAdapter(Report).validate_python(document)
 
 
 def compare(
-    plan: Plan, taken: ReportedMemory, memory_bytes: int | None, texts: Iterable[Answer]
+    plan: Plan, reported: ReportedMemory, memory_bytes: int | None, texts: Iterable[Answer]
 ) -> tuple[Compared, ...]:
-    """Every planned figure that something measured."""
+    """Every planned figure that was also measured."""
     parts = {part.name: part.bytes for part in plan.memory.parts}
     measured = {
-        "weights": taken.weights_bytes,
-        "KV cache": taken.kv_bytes,
-        "compute buffers": taken.compute_bytes,
+        "weights": reported.weights_bytes,
+        "KV cache": reported.kv_bytes,
+        "compute buffers": reported.compute_bytes,
     }
     rows = [
-        Compared(name, "bytes", parts[name], seen)
-        for name, seen in measured.items()
-        if seen is not None and name in parts
+        Compared(name, "bytes", parts[name], size)
+        for name, size in measured.items()
+        if size is not None and name in parts
     ]
     if memory_bytes is not None:
         rows.append(Compared("memory in all", "bytes", plan.memory.needed, memory_bytes))
     speeds = [text.decode_tokens_per_s for text in texts if text.decode_tokens_per_s]
     if plan.speed and speeds:
-        # The faster of the runs: whatever else the host does only slows them.
+        # The fastest answer: anything else that the host does only slows answers down.
         rows.append(Compared("decode", "tok/s", plan.speed.decode_tokens_per_s, max(speeds)))
     return tuple(rows)

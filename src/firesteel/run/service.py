@@ -1,11 +1,14 @@
 """A service: one model that was started, as the files of its folder tell.
 
-spec.json     what the keeper was told to start; no secret is in it
-state.json    what the keeper saw: written by the keeper alone
-report.json   what `up` proved; absent until it did
-keeper.lock   held by the keeper for as long as it lives
-work.lock     held by an `up` that is under way, and by whoever removes these files
-engine.log    the engine's own words
+spec.json        what the supervisor was told to start; no secret is in it
+state.json       what the supervisor saw: written by the supervisor alone
+report.json      what `up` proved; absent until it did
+supervisor.lock  held by the supervisor for as long as it lives
+work.lock        held by an `up` that is under way, and by whoever removes these files
+engine.log       the engine's own words
+
+Version 0.1.0 called the supervisor `keeper`, in state.json and in the name of its lock. A service that it
+started may still run, so both names are read.
 """
 
 from __future__ import annotations
@@ -24,14 +27,15 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import EngineName
 
 Phase = Literal["starting", "ready", "stopping", "unkept", "dead"]
-"""unkept: a container whose keeper was killed; it runs, and nobody guards it."""
+"""unkept: a container whose supervisor was killed; it runs, and nobody guards it."""
+SUPERVISOR_LOCK, KEEPER_LOCK = "supervisor.lock", "keeper.lock"
 MAX_TAIL_BYTES = 2**20
 _MAX_FILE_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
-    """What the keeper starts, and how it stops it."""
+    """What the supervisor starts, and how it stops it."""
 
     name: str
     url: str
@@ -43,7 +47,7 @@ class ServiceSpec:
     stop: tuple[str, ...] = ()
     """A command that stops the engine, a container then; empty: a signal does."""
     memory_floor_bytes: int = 0
-    """The keeper stops the engine when less than this is available on the host."""
+    """The supervisor stops the engine when less than this is available on the host."""
     stop_grace_s: float = 20
     """How long a polite stop may take before a certain one."""
     container_bytes: int = 0
@@ -71,7 +75,7 @@ class ServiceSpec:
 
 @dataclass(frozen=True, slots=True)
 class ServiceState:
-    keeper: Pid
+    supervisor: Pid
     engine: Pid | None
     started_at: float
     ended_at: float | None = None
@@ -80,10 +84,10 @@ class ServiceState:
     why: str | None = None
     """Why it ended, in words, when that is known."""
     is_stopping: bool = False
-    """Its keeper has found a reason to end it, `why`, and is at it."""
+    """Its supervisor has found a reason to end it, `why`, and is at it."""
     restarts: int = 0
     is_proved: bool = True
-    """False from a restart until the keeper has seen its answers proved again."""
+    """False from a restart until the supervisor has seen its answers proved again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +115,16 @@ def all_services(home: Home) -> list[Service]:
     return [service for service in found if service]
 
 
+def is_supervised(folder: Path) -> bool:
+    """Whether a supervisor, of this version or of 0.1.0, has this service."""
+    return is_locked(folder / SUPERVISOR_LOCK) or is_locked(folder / KEEPER_LOCK)
+
+
 def load(home: Home, name: str) -> Service | None:
-    """A keeper that lives is a service, whatever became of its files."""
+    """A supervisor that lives is a service, whatever became of its files."""
     folder = folder_of(home, name)
     spec = read_spec(folder)
-    if spec is None and not is_locked(folder / "keeper.lock"):
+    if spec is None and not is_supervised(folder):
         return None
     spec = spec or ServiceSpec(name, "", name, ())
     state = read_state(folder)
@@ -142,13 +151,16 @@ def _phase(
     folder: Path, spec: ServiceSpec, state: ServiceState | None, report: Mapping[str, object] | None
 ) -> Phase:
     """A held lock is the proof of life; files alone prove nothing."""
-    if not is_locked(folder / "keeper.lock"):
+    if not is_supervised(folder):
         if state is None:
             return "starting" if is_locked(folder / "work.lock") else "dead"
-        was_left = spec.stop and state.ended_at is None and is_container_running(spec.name)
-        return "unkept" if was_left else "dead"
-    if state is None or state.engine is None or not is_alive(state.keeper):
-        return "starting"  # a new keeper has not yet written who it is
+        if spec.stop and state.ended_at is None and is_container_running(spec.name):
+            return "unkept"
+        # When a supervisor is killed, the kernel first releases its lock and then kills the engine, which
+        # takes a while to die on a busy host. Until it has, its memory and its port are taken.
+        return "stopping" if state.engine and is_alive(state.engine) else "dead"
+    if state is None or state.engine is None or not is_alive(state.supervisor):
+        return "starting"  # a new supervisor has not yet written who it is
     if state.is_stopping or state.ended_at is not None or not is_alive(state.engine):
         return "stopping"
     return "ready" if report and state.is_proved else "starting"
@@ -161,7 +173,7 @@ def death(state: ServiceState | None) -> str:
     if state.why:
         return state.why
     if state.exit_code is None:
-        return "its keeper was killed, and the engine with it"
+        return "its supervisor was killed, and the engine with it"
     if state.exit_code < 0:
         number = -state.exit_code
         name = f" ({signal.Signals(number).name})" if number in set(signal.Signals) else ""
@@ -197,7 +209,9 @@ def read_spec(folder: Path) -> ServiceSpec | None:
 def read_state(folder: Path) -> ServiceState | None:
     found = _read(folder / "state.json")
     try:
-        pids = {name: _pid(found[name]) for name in ("keeper", "engine")} if found else {}
+        if found and "keeper" in found:
+            found = {**found, "supervisor": found["keeper"]}
+        pids = {name: _pid(found[name]) for name in ("supervisor", "engine")} if found else {}
         return ServiceState(**{**_known(ServiceState, found), **pids}) if found else None
     except (TypeError, KeyError):
         return None
@@ -231,7 +245,7 @@ def _is_a(name: str, value: object, default: object) -> bool:
         return isinstance(value, (int, float))
     if isinstance(value, tuple):
         return all(isinstance(each, str) for each in value)
-    return isinstance(value, (dict, str)) if name in ("env", "keeper") else isinstance(value, str)
+    return isinstance(value, (dict, str)) if name in ("env", "supervisor") else isinstance(value, str)
 
 
 def _pid(found: dict[str, int] | None) -> Pid | None:

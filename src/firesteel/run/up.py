@@ -1,7 +1,7 @@
 """`up`: plan, check, pull, launch, warm, verify, report, as a stream of events.
 
-Nothing is started before the plan fits, the rules agree, the port is free and the disk has room. From
-then on a failure or an interruption takes back what was started.
+Nothing is started unless the plan fits, the rules agree, the port is free and the disk has space. After that,
+a failure or an interruption stops what was started.
 """
 
 from __future__ import annotations
@@ -15,110 +15,110 @@ from firesteel.edge.host import process
 from firesteel.edge.host.memory import evict, meminfo
 from firesteel.errors import DoesNotFit, FiresteelError
 from firesteel.rules import Proposal, insist
-from firesteel.run.down import end, forget_files
+from firesteel.run.down import remove_files, stop_processes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
-from firesteel.run.fetch.pull import stage, staged_files
+from firesteel.run.fetch.pull import pull_launch, staged_files
 from firesteel.run.report import read_report
 from firesteel.run.service import Service, ServiceSpec, all_services, folder_of, load, write_spec
 from firesteel.run.start.listen import listening
 from firesteel.run.start.options import RunOptions, make_spec, need_trust, write_secrets_of
 from firesteel.run.start.preflight import preflight
-from firesteel.run.start.start import adopt_all, failed_start, start_supervisor, until_healthy
+from firesteel.run.start.start import adopt_all, start_failure, start_supervisor, wait_until_healthy
 from firesteel.run.supervise import boot
 from firesteel.run.verify.prove import prove
 from firesteel.units import show_bytes
 
-_PLAINLY = RunOptions()
+_DEFAULTS = RunOptions()
 _POLL_S = 0.05
-_NOTICES_S = 2
-"""A keeper sees within a second that its engine died, and writes down how."""
+_EXIT_NOTED_S = 2
+"""A supervisor notices the end of its engine within a second, and writes down how it ended."""
 
 
-async def bring_up(proposal: Proposal, home: Home, manner: RunOptions = _PLAINLY) -> AsyncIterator[Event]:
+async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAULTS) -> AsyncIterator[Event]:
     name = proposal.name
-    proposal = listening(proposal, manner.listen)
+    proposal = listening(proposal, options.listen)
     yield PlanReady(proposal)
     adopt_all(home)
-    spec, running = make_spec(proposal, home, manner), load(home, name)
-    if running and running.phase == "ready":  # before the plan is held against what it left of the memory
+    spec, running = make_spec(proposal, home, options), load(home, name)
+    if running and running.phase == "ready":  # before the plan is checked: its memory is in use
         yield _already(running, spec)
         return
-    if not (running and _was_left(running, spec)):
-        _insist(proposal, home)
-    need_trust(proposal, manner)
-    if manner.at_boot:
-        boot.need_systemd()
+    if not (running and _is_unverified(running, spec)):
+        _require_fit(proposal, home)
+    need_trust(proposal, options)
+    if options.at_boot:
+        boot.require_systemd()
     try:
         with lock(folder_of(home, name) / "work.lock"):
             async for event in _bring_up(proposal, home, spec):
                 yield event
     except Locked:
-        raise FiresteelError(f"another firesteel is at work on {name}", next="firesteel ps") from None
+        raise FiresteelError(f"another firesteel command is working on {name}", next="firesteel ps") from None
 
 
-def _insist(proposal: Proposal, home: Home) -> None:
-    """What does not fit may fit once another model is gone."""
+def _require_fit(proposal: Proposal, home: Home) -> None:
+    """Suggest stopping another model if the plan does not fit beside it."""
     try:
         insist(proposal)
     except DoesNotFit as error:
-        others = [each.name for each in all_services(home) if each.phase != "dead"]
+        others = [service.name for service in all_services(home) if service.phase != "dead"]
         if not others:
             raise
         what = f"{error.what}; {', '.join(others)} runs here"
-        raise DoesNotFit(what, next=f"firesteel down {others[0]}, then the same again") from None
+        raise DoesNotFit(what, next=f"firesteel down {others[0]}, then repeat the command") from None
 
 
 async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
-    """With the work lock held: go on with what runs, or start anew."""
+    """With the work lock held: continue with what runs, or start it."""
     running = load(home, proposal.name)
     if running and running.phase == "ready":
         yield _already(running, spec)
         return
-    if running and _was_left(running, spec):
-        async for event in _follow(proposal, home, running):
+    if running and _is_unverified(running, spec):
+        async for event in _continue(proposal, home, running):
             yield event
         return
     if running:
-        async for event in end(running):
+        async for event in stop_processes(running):
             yield event
-    forget_files(folder_of(home, proposal.name))
+    remove_files(folder_of(home, proposal.name))
     async for event in _launch(proposal, home, spec):
         yield event
 
 
 def _already(running: Service, wanted: ServiceSpec) -> ServiceReady:
-    """What runs is the answer only if it is what was asked for."""
+    """Report what runs, provided that it is what was asked for."""
     if not _is_same(running.spec, wanted) or running.report is None:
         raise FiresteelError(
-            f"{running.name} is up already on {running.spec.url}, and not as asked for now",
-            next=f"firesteel down {running.name}, then the same again",
+            f"{running.name} is already up on {running.spec.url}, with other settings",
+            next=f"firesteel down {running.name}, then {wanted.again}",
         )
     try:
         return ServiceReady(read_report(running.report), already=True)
     except ValueError:
         raise FiresteelError(
-            f"{running.name} is up, and the report of its start cannot be read",
+            f"{running.name} is up, but the report of its start cannot be read",
             next=f"firesteel verify {running.name}",
         ) from None
 
 
 def _is_same(one: ServiceSpec, other: ServiceSpec) -> bool:
-    """As asked for. What a plan makes of the memory that is left at the time is no difference."""
+    """Started with the same settings. The plan may differ, since it depends on the memory that is free."""
     return (one.launch, one.url, one.is_guarded_by_key) == (other.launch, other.url, other.is_guarded_by_key)
 
 
-def _was_left(running: Service, wanted: ServiceSpec) -> bool:
-    """Started as asked for by an `up` that did not live to prove it."""
+def _is_unverified(running: Service, wanted: ServiceSpec) -> bool:
+    """Started with the same settings by an `up` that ended before it was verified."""
     return running.phase == "starting" and running.state is not None and _is_same(running.spec, wanted)
 
 
-async def _follow(proposal: Proposal, home: Home, running: Service) -> AsyncIterator[Event]:
-    """Goes on where another `up` stopped."""
+async def _continue(proposal: Proposal, home: Home, running: Service) -> AsyncIterator[Event]:
+    """Continue where another `up` ended."""
     state = running.state
     assert state is not None
-    yield PhaseProgress("launch", "it was started before; going on from there")
-    async for event in _until_proved(
-        proposal, home, running.spec, lambda: not process.is_alive(state.keeper)
+    yield PhaseProgress("launch", "it was already started; continuing from there")
+    async for event in _until_verified(
+        proposal, home, running.spec, lambda: not process.is_alive(state.supervisor)
     ):
         yield event
 
@@ -126,68 +126,68 @@ async def _follow(proposal: Proposal, home: Home, running: Service) -> AsyncIter
 async def _launch(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
     async for event in preflight(proposal, home, spec.again):
         yield event
-    async for event in stage(proposal, home):
+    async for event in pull_launch(proposal, home):
         yield event
     if proposal.plan.launch.container:
-        async for event in _just_before(proposal, home, spec):
+        async for event in _final_preflight(proposal, home, spec):
             yield event
     folder = folder_of(home, spec.name)
     (folder / "engine.log").unlink(missing_ok=True)
     write_secrets_of(proposal, spec)
     write_spec(folder, replace(spec, available_bytes=meminfo().available_bytes))
     yield PhaseProgress("launch", "starting")
-    keeper = start_supervisor(folder)
-    async for event in _until_proved(proposal, home, spec, lambda: process.has_ended(keeper)):
+    supervisor = start_supervisor(folder)
+    async for event in _until_verified(proposal, home, spec, lambda: process.has_ended(supervisor)):
         yield event
     if spec.at_boot:
         await boot.enable(spec.name, home, spec.again)
-        yield PhaseDone("boot", f"{spec.name} starts with the machine")
+        yield PhaseDone("boot", f"{spec.name} starts when the machine boots")
 
 
-async def _just_before(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
-    """The image is here now, so a container can tell of the GPU; and CUDA takes page cache for used."""
+async def _final_preflight(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
+    """The image is here now, so the GPU can be tried in a container. And CUDA counts page cache as used."""
     async for event in preflight(proposal, home, spec.again):
         yield event
     if files := staged_files(proposal, home):
         dropped = await asyncio.to_thread(evict, files)
         if dropped.bytes:
-            yield PhaseDone("check", f"{show_bytes(dropped.bytes)} of weights left the page cache")
+            yield PhaseDone("check", f"{show_bytes(dropped.bytes)} of weights dropped from the page cache")
 
 
-async def _until_proved(
+async def _until_verified(
     proposal: Proposal, home: Home, spec: ServiceSpec, has_ended: Callable[[], bool]
 ) -> AsyncIterator[Event]:
     started = process.uptime()
     try:
-        async for event in until_healthy(home, spec, proposal.plan, has_ended):
+        async for event in wait_until_healthy(home, spec, proposal.plan, has_ended):
             yield event
         start_s = process.uptime() - started
         yield PhaseDone("launch", f"{spec.engine} answers after {start_s:.1f} s")
         async for event in prove(proposal, home, spec, start_s):
             yield event
     except BaseException as error:
-        # Ctrl-C, a crash of ours, a failed check: what was started goes again.
-        reason = await _deeper(home, spec, error)
-        await asyncio.shield(_take_back(home, spec))
+        # Ctrl-C, a failed check or a bug: stop what was started.
+        reason = await _root_cause(home, spec, error)
+        await asyncio.shield(_undo(home, spec))
         raise reason from None
 
 
-async def _deeper(home: Home, spec: ServiceSpec, error: BaseException) -> BaseException:
-    """An engine that stopped answering because it died: its death is the reason to tell."""
+async def _root_cause(home: Home, spec: ServiceSpec, error: BaseException) -> BaseException:
+    """If the engine stopped answering because it died, its death is the error to report."""
     if not isinstance(error, FiresteelError):
         return error
     began = process.uptime()
     while (service := load(home, spec.name)) and service.phase != "dead":
-        limit_s = 3 * spec.stop_grace_s if service.phase == "stopping" else _NOTICES_S
+        limit_s = 3 * spec.stop_grace_s if service.phase == "stopping" else _EXIT_NOTED_S
         if process.uptime() - began > limit_s:
             return error
         await asyncio.sleep(_POLL_S)
-    return failed_start(home, spec) if service else error
+    return start_failure(home, spec) if service else error
 
 
-async def _take_back(home: Home, spec: ServiceSpec) -> None:
+async def _undo(home: Home, spec: ServiceSpec) -> None:
     service = load(home, spec.name)
     if service:
-        async for _ in end(service):
+        async for _ in stop_processes(service):
             pass
-    forget_files(folder_of(home, spec.name))
+    remove_files(folder_of(home, spec.name))

@@ -255,7 +255,8 @@ def report_json(report: Report, already: bool) -> UpJson:
 
 def proofs_json(checks: Iterable[CheckResult]) -> list[ProofJson]:
     return [
-        ProofJson(name=check.name, passed=check.passed, saw=check.saw, level=check.level) for check in checks
+        ProofJson(name=check.name, passed=check.passed, saw=check.observed, level=check.level)
+        for check in checks
     ]
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def proofs_view(checks: Iterable[CheckResult]) -> Table:
     return table(
-        ("check", "", "saw"), [(Text(check.name), _word(check), Text(check.saw)) for check in checks]
+        ("check", "", "saw"), [(Text(check.name), _word(check), Text(check.observed)) for check in checks]
     )
 
 

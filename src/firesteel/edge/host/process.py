@@ -36,7 +36,9 @@ def find(number: int) -> Pid | None:
         return None
     # After the name, which is in parentheses and may contain any: state first, start time 20th (man 5 proc).
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else Pid(number, int(fields[19]))
+    # A main thread that has ended is a zombie while other threads still hold the memory and the ports.
+    is_dead = fields[0] in "ZX" and int(fields[17]) <= 1
+    return None if is_dead else Pid(number, int(fields[19]))
 
 
 def is_alive(pid: Pid) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from firesteel.edge.files.home import Home
 from firesteel.rules import Proposal
 from firesteel.run import PhaseDone, PhaseProgress
-from firesteel.run.start.start_times import earlier, last_proved, proved
+from firesteel.run.start.start_times import earlier_starts, last_verified, record_verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class LoadTime:
 
 def load_time(proposal: Proposal, home: Home) -> LoadTime:
     launch, speed = proposal.plan.launch, proposal.plan.speed
-    before = earlier(home, proposal.name, launch.engine, launch.version)
+    before = earlier_starts(home, proposal.name, launch.engine, launch.version)
     planned_s = speed.start_up.seconds.expected if speed and speed.start_up else None
     launch_s = sum(before[-1].values()) if before else planned_s
-    last = last_proved(home, proposal.name, launch.engine, launch.version)
+    last = last_verified(home, proposal.name, launch.engine, launch.version)
     return LoadTime(launch_s, last.proof_s, last.whole_s) if last else LoadTime(launch_s)
 
 
@@ -83,5 +83,5 @@ class LoadClock:
         """What it took is what the next one is said to take."""
         whole_s = now_s - self._began_s - self._fetched_s
         if self._answered_s is not None:
-            proved(home, name, now_s - self._answered_s, whole_s)
+            record_verified(home, name, now_s - self._answered_s, whole_s)
         return round(whole_s, 1)

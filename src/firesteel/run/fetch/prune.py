@@ -1,7 +1,7 @@
-"""`pull --prune`: what lies on the disk and nothing uses any more.
+"""`pull --prune`: find and remove files that nothing uses any more.
 
-Never what a recipe of the catalog or a running service uses; the weights of a model go only when it is
-named, and not while it runs. What would go is a value first: shown, asked about, then removed.
+Files that a recipe of the catalog or a running service uses are never removed; the weights of a model only if
+the user names it and it does not run. The list of files is a value: it is shown, confirmed, then removed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from firesteel.catalog import Catalog, Image
+from firesteel.catalog import Catalog
 from firesteel.edge.embedded import install
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import now
@@ -37,75 +37,59 @@ class UnusedFile:
     bytes: int
     why: str
     blobs: tuple[Path, ...] = ()
-    """Bytes that go with a revision, because no other has them."""
+    """Removed with a revision, because no other revision uses them."""
 
 
 def find_unused(
     home: Home, catalog: Catalog, host: Host, named: Sequence[str] = ()
 ) -> tuple[UnusedFile, ...]:
-    """`named`: repositories whose weights may go too."""
+    """`named`: repositories whose weights may be removed too."""
     store, running = find_store(home), all_services(home)
     images = list(catalog.images.named.values())
+    compiled, wheels = home.root / "compiled", home.root / "wheels"
+    kernels = stale(_names(compiled), images, driver(host))
+    pinned = {install.engine_folder(home, image.package).name for image in images if image.package}
+    engines = [name for name in _names(home.engines) if name not in pinned and not name.startswith(".")]
+    folders: tuple[tuple[Kind, Path, Sequence[str], str], ...] = (
+        ("compiled kernels", compiled, kernels, "no recipe uses it with this driver"),
+        ("packages", wheels, stale(_names(wheels), images, None), "no recipe installs them"),
+        ("engine", home.engines, engines, "the catalog does not use it"),
+    )
     return (
-        *_parts(store),
-        *_compiled(home, images, host, running),
-        *_wheels(home, images, running),
-        *_engines(home, images, running),
+        *_partial_downloads(store),
+        *(
+            UnusedFile(kind, folder / name, _bytes(folder / name), why)
+            for kind, folder, names, why in folders
+            for name in names
+            if not _is_used(str(folder / name), running)
+        ),
         *_revisions(store, catalog, running, named),
         *_models(store, running, named),
     )
 
 
-def _parts(store: Store) -> Iterator[UnusedFile]:
-    """Ours can be gone on with, for a day; huggingface_hub never goes on with its own."""
+def _partial_downloads(store: Store) -> Iterator[UnusedFile]:
+    """Our own can be resumed for a day; those of huggingface_hub never are."""
     for path in sorted(store.root.glob("models--*/blobs/*.incomplete")):
         if (age_s := _age_s(path)) > _DAY_S:
-            yield UnusedFile(
-                "part of a download", path, _bytes(path), f"untouched for {age_s / _DAY_S:.0f} days"
-            )
-
-
-def _compiled(
-    home: Home, images: Sequence[Image], host: Host, running: Sequence[Service]
-) -> Iterator[UnusedFile]:
-    folder = home.root / "compiled"
-    for name in stale(_names(folder), images, driver(host)):
-        if not _is_used(str(folder / name), running):
-            why = "no recipe's image reads it on this driver"
-            yield UnusedFile("compiled kernels", folder / name, _bytes(folder / name), why)
-
-
-def _wheels(home: Home, images: Sequence[Image], running: Sequence[Service]) -> Iterator[UnusedFile]:
-    folder = home.root / "wheels"
-    for name in stale(_names(folder), images, None):
-        if not _is_used(str(folder / name), running):
-            yield UnusedFile(
-                "packages", folder / name, _bytes(folder / name), "no recipe's image installs them"
-            )
-
-
-def _engines(home: Home, images: Sequence[Image], running: Sequence[Service]) -> Iterator[UnusedFile]:
-    pinned = {install.engine_folder(home, image.package).name for image in images if image.package}
-    for name in _names(home.engines):
-        path = home.engines / name
-        if not name.startswith(".") and name not in pinned and not _is_used(str(path), running):
-            yield UnusedFile("engine", path, _bytes(path), "no image of the catalog pins it")
+            why = f"untouched for {age_s / _DAY_S:.0f} days"
+            yield UnusedFile("part of a download", path, _bytes(path), why)
 
 
 def _revisions(
     store: Store, catalog: Catalog, running: Sequence[Service], named: Sequence[str]
 ) -> Iterator[UnusedFile]:
-    """Commits that a branch has left behind. Without any branch nothing says which one is meant: all stay."""
+    """Commits that no branch points to any more. Without any branch nothing is known, and all are kept."""
     for folder in sorted(store.root.glob("models--*")):
-        repository = _repository(folder)
-        meant = _pinned(catalog, repository) | {_text(path) for path in folder.glob("refs/**/*")}
+        repository = folder.name.removeprefix("models--").replace("--", "/", 1)
+        in_use = _pinned(catalog, repository) | {_text(path) for path in folder.glob("refs/**/*")}
         if repository in named or not any(folder.glob("refs/*")) or _is_used(repository, running):
             continue
         for snapshot in sorted(folder.glob("snapshots/*")):
-            if snapshot.name not in meant:
+            if snapshot.name not in in_use:
                 blobs = _own_blobs(folder, snapshot)
-                size = sum(_bytes(blob) for blob in blobs)
-                yield UnusedFile("revision", snapshot, size, f"of {repository}; no branch names it", blobs)
+                size, why = sum(map(_bytes, blobs)), f"of {repository}; no branch points to it"
+                yield UnusedFile("revision", snapshot, size, why, blobs)
 
 
 def _pinned(catalog: Catalog, repository: str) -> set[str | None]:
@@ -119,23 +103,24 @@ def _models(store: Store, running: Sequence[Service], named: Sequence[str]) -> I
             continue
         if _is_used(repository, running) or client.is_being_fetched(store, repository):
             raise FiresteelError(
-                f"{repository} is in use", next="firesteel ps, then firesteel down NAME, then the same again"
+                f"{repository} is in use",
+                next="firesteel ps, then firesteel down NAME, then repeat the command",
             )
         yield UnusedFile("model", folder, _bytes(folder), "you named it")
 
 
-def remove(found: Iterable[UnusedFile]) -> tuple[UnusedFile, ...]:
-    """Gives back what could not be removed: root's files, left by a container."""
-    return tuple(waste for waste in found if not _remove(waste))
+def remove_unused(files: Iterable[UnusedFile]) -> tuple[UnusedFile, ...]:
+    """Returns what could not be removed: files of root, left by a container."""
+    return tuple(unused for unused in files if not _remove(unused))
 
 
-def _remove(waste: UnusedFile) -> bool:
+def _remove(unused: UnusedFile) -> bool:
     try:
-        if waste.path.is_dir() and not waste.path.is_symlink():
-            shutil.rmtree(waste.path)
+        if unused.path.is_dir() and not unused.path.is_symlink():
+            shutil.rmtree(unused.path)
         else:
-            waste.path.unlink(missing_ok=True)
-        for blob in waste.blobs:
+            unused.path.unlink(missing_ok=True)
+        for blob in unused.blobs:
             blob.unlink(missing_ok=True)
     except OSError:
         return False
@@ -143,27 +128,21 @@ def _remove(waste: UnusedFile) -> bool:
 
 
 def _own_blobs(folder: Path, snapshot: Path) -> tuple[Path, ...]:
-    others = {
-        path.resolve()
-        for other in folder.glob("snapshots/*")
-        if other != snapshot
-        for path in other.rglob("*")
-        if path.is_symlink()
-    }
-    own = {path.resolve() for path in snapshot.rglob("*") if path.is_symlink()}
-    inside = (folder / "blobs").resolve()
-    return tuple(sorted(path for path in own - others if path.parent == inside))
+    """The blobs that no other snapshot links to."""
+    others = (other for other in folder.glob("snapshots/*") if other != snapshot)
+    own = _linked(snapshot).difference(*map(_linked, others))
+    blobs = (folder / "blobs").resolve()
+    return tuple(sorted(path for path in own if path.parent == blobs))
 
 
-def _is_used(word: str, running: Sequence[Service]) -> bool:
-    """By a service that is not dead: its command line has the folder or the repository in it."""
-    return any(
-        word in argument for service in running if service.phase != "dead" for argument in service.spec.start
-    )
+def _linked(snapshot: Path) -> set[Path]:
+    return {path.resolve() for path in snapshot.rglob("*") if path.is_symlink()}
 
 
-def _repository(folder: Path) -> str:
-    return folder.name.removeprefix("models--").replace("--", "/", 1)
+def _is_used(name: str, running: Sequence[Service]) -> bool:
+    """Whether the command line of a service that is not dead contains this folder or repository."""
+    alive = (service for service in running if service.phase != "dead")
+    return any(name in argument for service in alive for argument in service.spec.start)
 
 
 def _names(folder: Path) -> list[str]:
@@ -184,11 +163,11 @@ def _age_s(path: Path) -> float:
 
 
 def _bytes(path: Path) -> int:
-    """On the disk itself: a link counts nothing, and a file with holes what it takes."""
+    """Space on the disk: links take none, and sparse files only what is allocated."""
     total = 0
     with suppress(OSError):
-        found = path.lstat()
-        total = found.st_blocks * 512 if stat.S_ISREG(found.st_mode) else 0
+        status = path.lstat()
+        total = status.st_blocks * 512 if stat.S_ISREG(status.st_mode) else 0
     if path.is_dir() and not path.is_symlink():
         for base, _, names in os.walk(path):
             total += sum(_bytes(Path(base, name)) for name in names)

@@ -1,7 +1,7 @@
-"""`pull`: what a launch needs, fetched before it starts; what is there costs no request.
+"""`pull`: fetch what a launch needs before it starts. What is already here costs no request.
 
-Cheap questions come first. Whether the weights are there, listed, open to us and have room on the disk is
-settled before an image of 20 GB is fetched for them.
+Cheap checks come first: whether the weights exist, may be read and fit on the disk is known before an image
+of 20 GB is fetched for them.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from firesteel.launch import Launch
 from firesteel.launch_pipeline import WHEELS_INSIDE
 from firesteel.rules import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
-from firesteel.run.fetch.weights import WeightsNeed, needed, packages, weights_needed
+from firesteel.run.fetch.weights import WeightsNeed, packages, select_files, weights_needed
 from firesteel.run.start.caches import compiled_folder, driver, wheels_folder
 from firesteel.run.start.steps import engine_package, wheel_file
 from firesteel.units import show_bytes
 
 
-async def stage(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
+async def pull_launch(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
     """Image, packages and weights of a container; engine and weights of an embedded recipe."""
     launch = proposal.plan.launch
-    fetching = _pull_embedded(proposal, home)
-    if launch.container is not None:
-        fetching = _pull_container(proposal, launch, home)
-    async for event in fetching:
+    if launch.container is None:
+        events = _pull_embedded(proposal, home)
+    else:
+        events = _pull_container(proposal, launch, launch.container.image, home)
+    async for event in events:
         yield event
 
 
@@ -55,68 +56,64 @@ async def _pull_embedded(proposal: Proposal, home: Home) -> AsyncIterator[Event]
         yield PhaseDone("pull", Path(file.member).name)
 
 
-async def _pull_container(proposal: Proposal, launch: Launch, home: Home) -> AsyncIterator[Event]:
-    assert launch.container is not None
-    image, store = launch.container.image, find_store(home)
+async def _pull_container(proposal: Proposal, launch: Launch, image: str, home: Home) -> AsyncIterator[Event]:
+    store = find_store(home)
     await containers.require_docker()
-    # A pretend Spark holds no weights: its engines read none.
+    # The engines of a simulated Spark read no weights.
     staged = () if sim_folder() else await prepare(weights_needed(proposal), store)
     if not await containers.has_image(image):
         yield PhaseProgress("pull", image)
         await containers.pull_image(image)
         yield PhaseDone("pull", image)
-    async for event in _pull_packages(proposal, launch, home):
+    async for event in _pull_packages(proposal, launch, image, home):
         yield event
     if folder := compiled_folder(home, launch, driver(proposal.plan.host)):
-        cache.make_folder(Path(folder))  # docker would make it root's
-    async for event in _carry_out(staged, store):
+        cache.make_folder(Path(folder))  # docker would create it for root
+    async for event in _fetch(staged, store):
         yield event
 
 
 async def pull_weights(
-    found: Sequence[WeightsNeed], home: Home, *, update: bool = False, reread: bool = False
+    needs: Sequence[WeightsNeed], home: Home, *, update: bool = False, reread: bool = False
 ) -> AsyncIterator[Event]:
-    """Weights alone. `update` asks the Hub what is newest; `reread` trusts no earlier check."""
+    """Only weights. `update`: ask the Hub for the newest commit. `reread`: check all files again."""
     store = find_store(home)
-    staged = await prepare(found, store, update=update, reread=reread)
-    async for event in _carry_out(staged, store):
+    staged = await prepare(needs, store, update=update, reread=reread)
+    async for event in _fetch(staged, store):
         yield event
 
 
-def fetched_gguf(want: WeightsNeed, home: Home) -> Path | None:
-    """Where a GGUF lies that was pulled: what llama.cpp can be given as it is."""
-    store = find_store(home)
-    listing = cache.cached_listing(store, want.repository, want.revision)
-    files = needed(listing.files, want) if listing else ()
-    first = next((file for file in files if file.path.endswith(".gguf")), None)
-    return store.path(listing, first) if listing and first else None
+def pulled_gguf(need: WeightsNeed, home: Home) -> Path | None:
+    """The path of a pulled GGUF, for llama.cpp."""
+    return next((path for path in _stored_files(need, find_store(home)) if path.suffix == ".gguf"), None)
 
 
 def staged_files(proposal: Proposal, home: Home) -> tuple[Path, ...]:
-    """What of the store this launch will read."""
-    store, found = find_store(home), []
-    for want in weights_needed(proposal):
-        listing = cache.cached_listing(store, want.repository, want.revision)
-        files = needed(listing.files, want) if listing else ()
-        found += [store.path(listing, file) for file in files if listing]
-    return tuple(found)
+    """The files in the store that this launch will read."""
+    store = find_store(home)
+    return tuple(path for need in weights_needed(proposal) for path in _stored_files(need, store))
 
 
-# --- what is to be done ---
+def _stored_files(need: WeightsNeed, store: Store) -> list[Path]:
+    listing = cache.cached_listing(store, need.repository, need.revision)
+    return [store.path(listing, file) for file in select_files(listing.files, need)] if listing else []
+
+
+# --- what is missing ---
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFiles:
-    """A want, the files that it comes to, and what of them is not known to be there and right."""
+    """A need, its files, and those of them that are not known to be here and intact."""
 
-    want: WeightsNeed
+    need: WeightsNeed
     listing: Listing
     files: tuple[HubFile, ...]
     missing: tuple[HubFile, ...] = ()
     unread: tuple[HubFile, ...] = ()
-    """There, and as long as they should be."""
+    """Here with the right size, but not yet compared with their digests."""
     is_noted: bool = True
-    """Nothing new to write down."""
+    """The listing is stored already."""
 
     @property
     def is_done(self) -> bool:
@@ -124,124 +121,127 @@ class StagedFiles:
 
 
 async def prepare(
-    found: Sequence[WeightsNeed], store: Store, *, update: bool = False, reread: bool = False
+    needs: Sequence[WeightsNeed], store: Store, *, update: bool = False, reread: bool = False
 ) -> tuple[StagedFiles, ...]:
-    """Lists what is wanted and looks for it; raises what would stop a fetch before one begins."""
-    staged = [await _stage(want, store, update=update, reread=reread) for want in found]
-    lacking = [each for each in staged if each.missing]
-    for each in lacking:
-        cache.require_permission(store, each.want.repository)
-    for each in lacking:
-        await client.require_access(client.find_hub(), each.listing, each.missing[0])
-    if lacking:
-        more = sum(_more_bytes(each, store) for each in lacking)
-        cache.require_space(store, more, " and ".join(each.want.name for each in lacking))
+    """Find out what is missing; errors that would stop the fetch are raised before it begins."""
+    staged = [await _stage(need, store, update=update, reread=reread) for need in needs]
+    incomplete = [files for files in staged if files.missing]
+    for files in incomplete:
+        cache.require_permission(store, files.need.repository)
+    for files in incomplete:
+        await client.require_access(client.find_hub(), files.listing, files.missing[0])
+    if incomplete:
+        missing_bytes = sum(_missing_bytes(files, store) for files in incomplete)
+        cache.require_space(store, missing_bytes, " and ".join(files.need.name for files in incomplete))
     return tuple(staged)
 
 
-def _more_bytes(each: StagedFiles, store: Store) -> int:
-    blobs = {file.digest: file for file in each.missing}.values()
-    parts = (cache.partial_bytes(store, each.want.repository, file) for file in blobs)
-    return sum(file.bytes for file in blobs) - sum(parts)
+def _missing_bytes(files: StagedFiles, store: Store) -> int:
+    blobs = {file.digest: file for file in files.missing}.values()
+    partial = (cache.partial_bytes(store, files.need.repository, file) for file in blobs)
+    return sum(file.bytes for file in blobs) - sum(partial)
 
 
-async def _stage(want: WeightsNeed, store: Store, *, update: bool, reread: bool) -> StagedFiles:
-    listing = None if update else cache.cached_listing(store, want.repository, want.revision)
+async def _stage(need: WeightsNeed, store: Store, *, update: bool, reread: bool) -> StagedFiles:
+    listing = None if update else cache.cached_listing(store, need.repository, need.revision)
     if listing is not None:
-        return _look(want, listing, store, is_noted=True, reread=reread)
+        return _compare(need, listing, store, is_noted=True, reread=reread)
     try:
-        listing = await client.list_files(client.find_hub(), want.repository, want.revision)
+        listing = await client.list_files(client.find_hub(), need.repository, need.revision)
     except UsageError:
         raise
     except FiresteelError:
-        if update or (held := _held(want, store)) is None:
+        if update or (stored := _stored_by_others(need, store)) is None:
             raise
-        return held
-    return _look(want, listing, store, is_noted=False, reread=reread)
+        return stored
+    return _compare(need, listing, store, is_noted=False, reread=reread)
 
 
-def _look(want: WeightsNeed, listing: Listing, store: Store, *, is_noted: bool, reread: bool) -> StagedFiles:
-    files = needed(listing.files, want)
+def _compare(
+    need: WeightsNeed, listing: Listing, store: Store, *, is_noted: bool, reread: bool
+) -> StagedFiles:
+    files = select_files(listing.files, need)
     missing = tuple(file for file in files if not cache.is_present(store, listing, file))
-    there = tuple(file for file in files if file not in missing)
-    unread = tuple(file for file in there if reread or not cache.is_verified(store, listing, file))
-    return StagedFiles(want, listing, files, missing, unread, is_noted)
+    present = (file for file in files if file not in missing)
+    unread = tuple(file for file in present if reread or not cache.is_verified(store, listing, file))
+    return StagedFiles(need, listing, files, missing, unread, is_noted)
 
 
-def _held(want: WeightsNeed, store: Store) -> StagedFiles | None:
-    """Somebody else fetched it and the Hub cannot be asked: it will do if nothing it names is missing."""
-    listing = cache.snapshot_listing(store, want.repository, want.revision)
+def _stored_by_others(need: WeightsNeed, store: Store) -> StagedFiles | None:
+    """What another program fetched, if the Hub cannot be reached and its index names no missing file."""
+    listing = cache.snapshot_listing(store, need.repository, need.revision)
     if listing is None or not cache.shards(store, listing) <= {file.path for file in listing.files}:
         return None
     try:
-        return StagedFiles(want, listing, needed(listing.files, want))
+        return StagedFiles(need, listing, select_files(listing.files, need))
     except FiresteelError:
         return None
 
 
-# --- doing it ---
+# --- fetching ---
 
 
-async def _carry_out(staged: Sequence[StagedFiles], store: Store) -> AsyncIterator[Event]:
-    for each in staged:
-        if each.is_done:
+async def _fetch(staged: Sequence[StagedFiles], store: Store) -> AsyncIterator[Event]:
+    for files in staged:
+        if files.is_done:
             continue
-        if client.is_being_fetched(store, each.want.repository):
-            yield PhaseProgress("pull", f"another firesteel fetches {each.want.repository}; waiting for it")
-        async with client.exclusive(store, each.want.repository):
-            async for event in _complete(each, store):
+        repository = files.need.repository
+        if client.is_being_fetched(store, repository):
+            yield PhaseProgress("pull", f"waiting for another firesteel that fetches {repository}")
+        async with client.exclusive(store, repository):
+            async for event in _complete(files, store):
                 yield event
 
 
-async def _complete(each: StagedFiles, store: Store) -> AsyncIterator[Event]:
-    """Reads what is unread, fetches what is missing or wrong, and writes down that it is right."""
-    want, listing = each.want, each.listing
+async def _complete(staged: StagedFiles, store: Store) -> AsyncIterator[Event]:
+    """Check unread files, fetch missing and damaged ones, and record that all are intact."""
+    need, listing = staged.need, staged.listing
     wrong: tuple[HubFile, ...] = ()
-    if each.unread:
-        async for moved in client.verify_files(store, listing, each.unread):
-            if isinstance(moved, tuple):
-                wrong = moved
+    if staged.unread:
+        async for progress in client.verify_files(store, listing, staged.unread):
+            if isinstance(progress, tuple):
+                wrong = progress
             else:
-                yield PhaseProgress("pull", f"{want.name}: reading what is there, {moved}")
+                yield PhaseProgress("pull", f"{need.name}: checking the files that are here, {progress}")
     for file in wrong:
-        cache.require_permission(store, want.repository)
+        cache.require_permission(store, need.repository)
         cache.delete_file(store, listing, file)
-    lacking = tuple(file for file in each.files if not cache.is_present(store, listing, file))
-    if lacking:
-        async for progress in client.fetch(client.find_hub(), store, listing, lacking):
-            yield PhaseProgress("pull", f"{want.name}: {progress}")
-    cache.mark_verified(store, listing, (*lacking, *(file for file in each.unread if file not in wrong)))
-    cache.save_listing(store, listing, want.revision)
+    missing = tuple(file for file in staged.files if not cache.is_present(store, listing, file))
+    if missing:
+        async for transfer in client.fetch(client.find_hub(), store, listing, missing):
+            yield PhaseProgress("pull", f"{need.name}: {transfer}")
+    cache.mark_verified(store, listing, (*missing, *(file for file in staged.unread if file not in wrong)))
+    cache.save_listing(store, listing, need.revision)
     cache.ensure_reference(store, listing)
-    yield PhaseDone("pull", _came_to(each, lacking, wrong))
+    yield PhaseDone("pull", _summary(staged, missing, wrong))
 
 
-def _came_to(each: StagedFiles, fetched: Sequence[HubFile], wrong: Sequence[HubFile]) -> str:
-    size = show_bytes(sum(file.bytes for file in each.files))
-    words = f"{each.want.name}: {size} in {len(each.files)} files, read and right"
+def _summary(staged: StagedFiles, fetched: Sequence[HubFile], wrong: Sequence[HubFile]) -> str:
+    size = show_bytes(sum(file.bytes for file in staged.files))
+    text = f"{staged.need.name}: {size} in {len(staged.files)} files, checked"
     if wrong:
-        words += f"; {', '.join(file.path for file in wrong[:4])} was not, and was fetched again"
-    return words if fetched else f"{words}, all there before"
+        text += f"; fetched again because it was damaged: {', '.join(file.path for file in wrong[:4])}"
+    return text if fetched else f"{text}, nothing to fetch"
 
 
-async def _pull_packages(proposal: Proposal, launch: Launch, home: Home) -> AsyncIterator[Event]:
-    """Wheels for the Python in the image, by that Python: the container installs them with no network."""
+async def _pull_packages(proposal: Proposal, launch: Launch, image: str, home: Home) -> AsyncIterator[Event]:
+    """Download wheels with the image's own Python, so that the container can install them offline."""
     names, folder = packages(proposal), wheels_folder(home, launch)
-    if not names or folder is None or launch.container is None:
+    if not names or folder is None:
         return
     stamp = Path(folder) / "complete"
     if stamp.exists() and stamp.read_text().split("\n") == list(names):
         return
     yield PhaseProgress("pull", f"packages {', '.join(names)}")
     cache.make_folder(Path(folder))
-    words = (
+    argv = (
         "docker", "run", "--rm", "--user", f"{os.getuid()}:{os.getgid()}", "--env", "HOME=/tmp",
-        "--volume", f"{folder}:{WHEELS_INSIDE}", "--entrypoint", "python3", launch.container.image,
+        "--volume", f"{folder}:{WHEELS_INSIDE}", "--entrypoint", "python3", image,
         "-m", "pip", "download", "--no-cache-dir", "--dest", WHEELS_INSIDE, *names,
     )  # fmt: skip
-    code, said = await process.run(*words)
+    code, output = await process.run(*argv)
     if code:
-        last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "no output")
-        raise FiresteelError(f"pip could not fetch {', '.join(names)}: {last}", next=" ".join(words))
+        last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no output")
+        raise FiresteelError(f"pip could not fetch {', '.join(names)}: {last}", next=" ".join(argv))
     write_text(stamp, "\n".join(names))
     yield PhaseDone("pull", f"packages {', '.join(names)}")

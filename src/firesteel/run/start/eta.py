@@ -1,8 +1,8 @@
-"""How long a start still takes: the plan's phases, corrected by earlier starts and by how far it is.
+"""Estimate how long a start will still take: the planned phases, corrected by earlier starts and by progress.
 
-A stage that counts its own progress (shards, graphs) is worth more than any plan: its rest follows from its
-share. A stage that does not is given the time that it was planned to take, or took before. One that takes
-longer than the most that was planned makes no promise any more; it says so.
+For a stage that reports its own progress (shards, graphs) the rest is extrapolated from that. Any other stage
+is assumed to take the planned time, or the time that it took before. A stage that takes longer than the
+planned maximum has no estimate any more, and the text says that it is late.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from firesteel.planner.speed.startup import StartPhase
 from firesteel.units import show_seconds
 
 Seconds = Mapping[Stage, float]
-"""What each stage of a start took."""
+"""Duration of every stage of a start."""
 _STAGES: Mapping[str, Stage] = {
     "process": "process",
     "container and imports": "process",
@@ -27,80 +27,78 @@ _STAGES: Mapping[str, Stage] = {
     "kernels built on the spot": "warm",
     "warm-up": "warm",
 }
-"""The planner's phases among the stages that a log shows."""
-_TELLING_SHARE = 0.05
-"""Before this much is done, a stage's own pace says little."""
-_WORTH_SAYING_S = 5
+"""The planner's phases -> the stages that a log shows."""
+_MIN_SHARE = 0.05
+"""Below this progress, the pace of a stage predicts little."""
+_MIN_SHOWN_S = 5
 
 
 @dataclass(frozen=True, slots=True)
 class StartTracker:
-    """How far a start has come. Only forward: a drafter's weights after the graphs are still graphs."""
+    """Progress of a start. It never goes back: drafter weights loaded after the graphs count as `graphs`."""
 
     engine: EngineName
     stage: Stage = "process"
     since_s: float = 0
     """When the stage began, counted from the start."""
-    mark: StartProgress | None = None
+    progress: StartProgress | None = None
     took: tuple[tuple[Stage, float], ...] = ()
-    """The stages that are over."""
+    """The finished stages."""
 
-    def met(self, mark: StartProgress, at_s: float) -> StartTracker:
+    def advance(self, progress: StartProgress, now_s: float) -> StartTracker:
         order = stages(self.engine)
-        if order.index(mark.stage) < order.index(self.stage):
+        if order.index(progress.stage) < order.index(self.stage):
             return self
-        if mark.stage == self.stage:
-            return replace(self, mark=mark)
-        over = (self.stage, at_s - self.since_s)
-        return StartTracker(self.engine, mark.stage, at_s, mark, (*self.took, over))
+        if progress.stage == self.stage:
+            return replace(self, progress=progress)
+        finished = (self.stage, now_s - self.since_s)
+        return StartTracker(self.engine, progress.stage, now_s, progress, (*self.took, finished))
 
     def seconds(self, now_s: float) -> Seconds:
-        """By stage, the one under way included."""
+        """By stage, the current one included."""
         return dict((*self.took, (self.stage, now_s - self.since_s)))
 
 
-def left(
-    way: StartTracker, planned: Iterable[StartPhase], earlier: Sequence[Seconds], now_s: float
+def time_left(
+    tracker: StartTracker, planned: Iterable[StartPhase], earlier: Sequence[Seconds], now_s: float
 ) -> Band | None:
-    """Seconds until it listens; None when nothing tells, or when it is late."""
+    """Seconds until it listens; None if nothing is known, or if it is late."""
     bands = _bands(planned, earlier)
-    if way.stage == "listening":
+    if tracker.stage == "listening":
         return Band.exactly(0)
-    here = _rest(bands.get(way.stage), _share(way), now_s - way.since_s)
-    if not bands or here is None:
+    share = tracker.progress.share if tracker.progress else None
+    current = _stage_left(bands.get(tracker.stage), share, now_s - tracker.since_s)
+    if not bands or current is None:
         return None
-    order = stages(way.engine)
-    after = (bands[stage] for stage in order[order.index(way.stage) + 1 :] if stage in bands)
-    return sum(after, here)
+    order = stages(tracker.engine)
+    later = (bands[stage] for stage in order[order.index(tracker.stage) + 1 :] if stage in bands)
+    return sum(later, current)
 
 
-def words(way: StartTracker, planned: Iterable[StartPhase], earlier: Sequence[Seconds], now_s: float) -> str:
+def describe(
+    tracker: StartTracker, planned: Iterable[StartPhase], earlier: Sequence[Seconds], now_s: float
+) -> str:
     """`loading weights, 9 of 20 shards, about 2 min left`"""
     planned = tuple(planned)
-    head = str(way.mark) if way.mark else "starting"
-    rest = left(way, planned, earlier, now_s)
-    here_s = now_s - way.since_s
-    if rest is None and way.stage in _bands(planned, earlier):
-        return f"{head}, longer than planned: {show_seconds(here_s)} so far"
-    if rest is None:
-        return f"{head}, {show_seconds(now_s)} so far" if now_s >= _WORTH_SAYING_S else head
-    return f"{head}, about {show_seconds(rest.expected)} left" if rest.expected >= _WORTH_SAYING_S else head
+    head = str(tracker.progress) if tracker.progress else "starting"
+    left = time_left(tracker, planned, earlier, now_s)
+    if left is None and tracker.stage in _bands(planned, earlier):
+        return f"{head}, longer than planned: {show_seconds(now_s - tracker.since_s)} so far"
+    if left is None:
+        return f"{head}, {show_seconds(now_s)} so far" if now_s >= _MIN_SHOWN_S else head
+    return f"{head}, about {show_seconds(left.expected)} left" if left.expected >= _MIN_SHOWN_S else head
 
 
-def _share(way: StartTracker) -> float | None:
-    return way.mark.share if way.mark and way.mark.stage == way.stage else None
-
-
-def _rest(band: Band | None, share: float | None, here_s: float) -> Band | None:
-    """Of the stage under way; None when it is late. A stage that nobody planned takes no time to speak of."""
-    if share is not None and share >= _TELLING_SHARE:
-        rest = here_s * (1 - share) / share
-        return Band(rest * 0.7, rest, rest * 1.5)
+def _stage_left(band: Band | None, share: float | None, spent_s: float) -> Band | None:
+    """Of the current stage; None if it is late. A stage that is not in the plan is assumed to be short."""
+    if share is not None and share >= _MIN_SHARE:
+        left_s = spent_s * (1 - share) / share
+        return Band(left_s * 0.7, left_s, left_s * 1.5)
     if band is None:
         return Band.exactly(0)
-    if here_s > band.high:
+    if spent_s > band.high:
         return None
-    return Band(max(0, band.low - here_s), max(0, band.expected - here_s), band.high - here_s)
+    return Band(max(0, band.low - spent_s), max(0, band.expected - spent_s), band.high - spent_s)
 
 
 def _bands(planned: Iterable[StartPhase], earlier: Sequence[Seconds]) -> dict[Stage, Band]:
@@ -112,11 +110,11 @@ def _bands(planned: Iterable[StartPhase], earlier: Sequence[Seconds]) -> dict[St
             bands[stage] = bands.get(stage, Band.exactly(0)) + phase.seconds
             if phase.is_first_only:
                 first_only.add(stage)
-    return _as_before(earlier, first_only) if earlier else bands
+    return _bands_of_earlier(earlier, first_only) if earlier else bands
 
 
-def _as_before(earlier: Sequence[Seconds], first_only: set[Stage]) -> dict[Stage, Band]:
-    """The last start is the best guess, all of them the band; what was kept from it takes nothing again."""
+def _bands_of_earlier(earlier: Sequence[Seconds], first_only: set[Stage]) -> dict[Stage, Band]:
+    """The last start is the expected value, all of them give the band; what it cached takes no time again."""
     bands = {}
     for stage in dict.fromkeys(stage for seconds in earlier for stage in seconds):
         took = [seconds.get(stage, 0) for seconds in earlier]

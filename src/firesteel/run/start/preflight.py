@@ -1,10 +1,10 @@
-"""Is this host ready for this launch? Looked at before anything is fetched or started.
+"""Check that this host is ready for a launch, before anything is fetched or started.
 
     async for event in preflight(proposal, home, again): ...      HostNotReady (exit 5) with what to type
 
-Disk, port, docker, the driver for the image's CUDA, a GPU that a container sees, and what memory and the
-others on the GPU leave (`guard.may_start`). What is worth a word and no refusal is an event. The GPU is tried
-only with an image that is here already, and once a boot: call it again after the image was fetched.
+It checks the disk, the port, docker, the driver for the image's CUDA, whether a container sees the GPU, and
+the memory that other processes leave (`guard.decide_start`). Warnings are events. The GPU is tried only with
+an image that is already here, and once per boot: call it again after the image was fetched.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from firesteel.planner.memory.pool import pool
 from firesteel.rules import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import all_services
-from firesteel.run.supervise.guard import LaunchMemory, may_start
+from firesteel.run.supervise.guard import LaunchMemory, decide_start
 from firesteel.units import GIB
 
 _OWN_DISK_BYTES = GIB
-"""For logs and state. What weights and images need is asked where they are fetched."""
+"""For logs and state. The space for weights and images is checked where they are fetched."""
 _PORTS_TRIED = 100
 
 _DRIVERS = {11: 450, 12: 525, 13: 580}
@@ -56,16 +56,20 @@ class HostProblem:
     next: str
 
 
-_GPU_TROUBLES: tuple[tuple[str, str, str], ...] = (
-    (r"could not select device driver", "docker cannot hand a GPU to a container", _TOOLKIT),
-    (r"failed to discover GPU vendor from CDI", "docker cannot hand a GPU to a container", _TOOLKIT),
+_GPU_PROBLEMS: tuple[tuple[str, str, str], ...] = (
+    (r"could not select device driver", "docker cannot give a GPU to a container", _TOOLKIT),
+    (r"failed to discover GPU vendor from CDI", "docker cannot give a GPU to a container", _TOOLKIT),
     (r"[Uu]nknown (?:or invalid )?runtime.*nvidia", "docker does not know the nvidia runtime", _TOOLKIT),
     (
         r"unsatisfied condition: (cuda ?>= ?[\d.]+)",
-        "the NVIDIA driver is too old for this image, which wants {0}",
+        "the NVIDIA driver is too old for this image, which needs {0}",
         _UPGRADE,
     ),
-    (r"Driver/library version mismatch", "the NVIDIA driver was updated and not yet loaded", "sudo reboot"),
+    (
+        r"Driver/library version mismatch",
+        "the NVIDIA driver was updated, but the old one is still loaded",
+        "sudo reboot",
+    ),
     (
         r"nvml error: driver not loaded|couldn't communicate with the NVIDIA driver",
         "the NVIDIA driver is not loaded",
@@ -73,7 +77,7 @@ _GPU_TROUBLES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"Failed to initialize NVML|nvidia-container-cli: (?:initialization|device) error",
-        "a container does not get at the GPU",
+        "a container cannot use the GPU",
         "nvidia-smi, and if that works sudo systemctl restart docker",
     ),
     (r"No devices were found", "the NVIDIA driver finds no GPU", "sudo reboot"),
@@ -81,100 +85,98 @@ _GPU_TROUBLES: tuple[tuple[str, str, str], ...] = (
     (r"did not answer within", "the NVIDIA driver does not answer, so the host is in trouble", "sudo reboot"),
     DISK_FULL,
 )
-"""What docker or nvidia-smi say, what it means, and what to type. Tried in this order."""
-_NOT_TOLD = re.compile(
+"""What docker or nvidia-smi print, what it means, and what to type. Tried in this order."""
+_NO_NVIDIA_SMI = re.compile(
     r"executable file not found|nvidia-smi: (?:command )?not found|no such file or directory"
 )
-"""The image has no nvidia-smi, so it cannot tell."""
+"""The image has no nvidia-smi, so nothing is known."""
 
 
-def gpu_trouble(code: int, said: str) -> HostProblem | None:
-    """How `nvidia-smi` in a container ended -> what is wrong; None: nothing, or it cannot tell."""
-    if code == 0 and re.search(r"\S", said) and "No devices were found" not in said:
+def gpu_problem(code: int, output: str) -> HostProblem | None:
+    """What is wrong, by exit code and output of `nvidia-smi` in a container; None: nothing, or unknown."""
+    if code == 0 and re.search(r"\S", output) and "No devices were found" not in output:
         return None
-    for sign, what, hint in _GPU_TROUBLES:
-        if match := re.search(sign, said):
+    for pattern, what, hint in _GPU_PROBLEMS:
+        if match := re.search(pattern, output):
             return HostProblem(what.format(*match.groups()), hint)
-    if _NOT_TOLD.search(said):
+    if _NO_NVIDIA_SMI.search(output):
         return None
     return HostProblem(
-        f"a container does not see the GPU: {_words(said)}", "docker run --rm --gpus all IMAGE nvidia-smi"
+        f"a container does not see the GPU: {_last_line(output)}",
+        "docker run --rm --gpus all IMAGE nvidia-smi",
     )
 
 
-def _words(said: str) -> str:
-    """The line that says it: docker ends with a word on its help."""
-    lines = [line.strip() for line in said.splitlines() if line.strip() and "--help" not in line]
+def _last_line(output: str) -> str:
+    """The last line that is not docker's hint to its own help."""
+    lines = [line.strip() for line in output.splitlines() if line.strip() and "--help" not in line]
     return (lines[-1] if lines else "no output")[:300]
 
 
-def driver_trouble(gpus: Sequence[Gpu], cuda: str | None) -> HostProblem | None:
-    """None also when the CUDA of the image or the driver of the host is not known."""
+def driver_problem(gpus: Sequence[Gpu], cuda: str | None) -> HostProblem | None:
+    """None also if the CUDA version of the image or the driver of the host is not known."""
     major = re.match(r"\d+", cuda or "")
     floor = _DRIVERS.get(int(major[0])) if major else None
     for gpu in gpus:
         number = re.match(r"\d+", gpu.driver)
         if floor and number and int(number[0]) < floor:
-            what = (
-                f"the image has CUDA {cuda}, which needs driver {floor} or newer; this host has {gpu.driver}"
-            )
-            return HostProblem(what, _UPGRADE)
+            needs = f"the image has CUDA {cuda}, which needs driver {floor} or newer"
+            return HostProblem(f"{needs}; this host has {gpu.driver}", _UPGRADE)
     return None
 
 
 async def preflight(proposal: Proposal, home: Home, again: str = "") -> AsyncIterator[Event]:
-    """`again`: what the user typed, to be typed with another port."""
-    yield PhaseProgress("check", "looking at this host")
+    """`again`: the user's command, to be suggested with another port."""
+    yield PhaseProgress("check", "checking this host")
     launch = proposal.plan.launch
     require_disk_space(home.root, _OWN_DISK_BYTES, "firesteel's own log")
-    _need_port(launch.port, again or f"firesteel up {proposal.asked or proposal.name} --port {launch.port}")
+    _require_port(
+        launch.port, again or f"firesteel up {proposal.asked or proposal.name} --port {launch.port}"
+    )
     if launch.container is not None:
         await require_docker()
         cuda = proposal.image.cuda if proposal.image else None
-        _refuse(driver_trouble(proposal.plan.host.gpus, cuda) if launch.container.gpus else None)
-        async for event in _need_gpu(launch.container, home):
+        if launch.container.gpus and (problem := driver_problem(proposal.plan.host.gpus, cuda)):
+            raise HostNotReady(problem.what, next=problem.next)
+        async for event in _require_gpu(launch.container, home):
             yield event
-    async for event in _need_memory(proposal, home):
+    async for event in _require_memory(proposal, home):
         yield event
 
 
-def _refuse(trouble: HostProblem | None) -> None:
-    if trouble:
-        raise HostNotReady(trouble.what, next=trouble.next)
-
-
-def _need_port(port: int, again: str) -> None:
+def _require_port(port: int, again: str) -> None:
     if process.port_is_free(port):
         return
     owner = process.port_owner(port)
     by = f" by {owner}" if owner else ""
-    later = range(port + 1, min(port + _PORTS_TRIED, 65536))
-    another = next((each for each in later if process.port_is_free(each)), None)
+    others = range(port + 1, min(port + _PORTS_TRIED, 65536))
+    another = next((other for other in others if process.port_is_free(other)), None)
     hint = again.replace(f"--port {port}", f"--port {another}") if another else f"{again}, with a free --port"
     raise HostNotReady(f"port {port} is in use{by}", next=hint)
 
 
-async def _need_gpu(box: Container, home: Home) -> AsyncIterator[Event]:
-    image = await image_id(box.image) if box.gpus else None
+async def _require_gpu(container: Container, home: Home) -> AsyncIterator[Event]:
+    image = await image_id(container.image) if container.gpus else None
     boot = boot_id()
-    if box.gpus is None or image is None or has_seen_gpu(home, image, boot):
+    if container.gpus is None or image is None or has_seen_gpu(home, image, boot):
         return
-    yield PhaseProgress("check", "trying the GPU in a container")
-    code, said = await probe_gpu(box.image, box.gpus)
-    trouble = gpu_trouble(code, said)
-    if trouble:
-        raise HostNotReady(trouble.what, next=trouble.next.replace("IMAGE", box.image))
+    yield PhaseProgress("check", "checking that a container sees the GPU")
+    code, output = await probe_gpu(container.image, container.gpus)
+    if problem := gpu_problem(code, output):
+        raise HostNotReady(problem.what, next=problem.next.replace("IMAGE", container.image))
     remember_gpu(home, image, boot)
     if code == 0:
-        yield PhaseDone("check", f"a container sees {_words(said)}")
+        yield PhaseDone("check", f"a container sees {_last_line(output)}")
 
 
-async def _need_memory(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
-    box = proposal.plan.launch.container
-    users = await _others(home) if box and box.gpus else ()
+async def _require_memory(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
+    container = proposal.plan.launch.container
+    users = await _other_gpu_users(home) if container and container.gpus else ()
+    # A container has a /dev/shm of its own unless it shares the host's.
+    uses_host_shm = container is not None and container.ipc == "host"
     log = KernelLog()
     try:
-        start = may_start(sample(log), _need(proposal), users, shm() if _shares_memory(box) else None)
+        start = decide_start(sample(log), _memory(proposal), users, shm() if uses_host_shm else None)
     finally:
         log.close()
     if start.refusal:
@@ -183,24 +185,19 @@ async def _need_memory(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
         yield PhaseDone("check", warning)
 
 
-async def _others(home: Home) -> tuple[GpuProcess, ...] | None:
+async def _other_gpu_users(home: Home) -> tuple[GpuProcess, ...] | None:
     users = await asyncio.to_thread(gpu_processes)
-    return None if users is None else await foreign_gpu_processes(users, _own(home))
+    return None if users is None else await foreign_gpu_processes(users, _own_pids(home))
 
 
-def _need(proposal: Proposal) -> LaunchMemory:
+def _memory(proposal: Proposal) -> LaunchMemory:
     plan = proposal.plan
-    takes = round(plan.memory.needed.expected) if pool(plan.launch, plan.host).is_host_memory else 0
-    kept = plan.host.keep_free_bytes
-    return LaunchMemory(takes, kept, kept // 2, is_unified=plan.host.hardware == "gb10")
+    peak_bytes = round(plan.memory.needed.expected) if pool(plan.launch, plan.host).is_host_memory else 0
+    keep_free = plan.host.keep_free_bytes
+    return LaunchMemory(peak_bytes, keep_free, keep_free // 2, is_unified=plan.host.hardware == "gb10")
 
 
-def _shares_memory(box: Container | None) -> bool:
-    """Uses the host's `/dev/shm`; a container has one of its own unless told otherwise."""
-    return box is not None and box.ipc == "host"
-
-
-def _own(home: Home) -> frozenset[int]:
+def _own_pids(home: Home) -> frozenset[int]:
     states = (service.state for service in all_services(home))
-    pids = (pid for state in states if state for pid in (state.keeper, state.engine))
+    pids = (pid for state in states if state for pid in (state.supervisor, state.engine))
     return frozenset(pid.number for pid in pids if pid and process.is_alive(pid))

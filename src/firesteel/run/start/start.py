@@ -1,4 +1,4 @@
-"""Starting an engine under a keeper, and waiting until it answers or says why it will not."""
+"""Start a supervisor with its engine, and wait until the engine answers or has failed."""
 
 from __future__ import annotations
 
@@ -20,92 +20,91 @@ from firesteel.run.start import eta, start_times
 
 EMBEDDED_LIMIT_S = 600
 CONTAINER_LIMIT_S = 6 * 3600
-"""An engine in a container fetches its weights while it starts: 75 GB at 100 Mbit/s take 100 minutes."""
+"""An engine in a container may fetch its weights while it starts: 75 GB at 100 Mbit/s take 100 minutes."""
 _POLL_S = 0.1
 _ADOPT_S = 10
 MAX_LINES = 20_000
-_SAY_S = 5.0
-"""A wait shows at least so often that it is one."""
+_PROGRESS_S = 5.0
+"""A long wait reports its progress at least this often."""
 
 
 def start_supervisor(folder: Path) -> int:
-    """Its process number. Not from the current folder: what lies there is not ours to import."""
-    words = [sys.executable, "-P", "-m", "firesteel.run.supervise.supervisor", str(folder)]
-    return process.start_detached(words, folder / "keeper.log")
+    """Start it in the background and return its pid."""
+    # -P: modules in the current folder must not replace ours.
+    argv = [sys.executable, "-P", "-m", "firesteel.run.supervise.supervisor", str(folder)]
+    return process.start_detached(argv, folder / "supervisor.log")
 
 
 def adopt_all(home: Home) -> None:
-    """A keeper for every container that has lost its own: nothing runs unguarded for long."""
+    """Start a supervisor for every container that has lost its own, so that nothing stays unguarded."""
     for service in all_services(home):
         if service.phase != "unkept":
             continue
-        keeper, deadline = start_supervisor(service.folder), process.uptime() + _ADOPT_S
-        while process.uptime() < deadline and not process.has_ended(keeper):
-            found = load(home, service.name)
-            if found is None or (found.state and process.is_alive(found.state.keeper)):
+        supervisor, deadline = start_supervisor(service.folder), process.uptime() + _ADOPT_S
+        while process.uptime() < deadline and not process.has_ended(supervisor):
+            current = load(home, service.name)
+            if current is None or (current.state and process.is_alive(current.state.supervisor)):
                 break
             time.sleep(_POLL_S)
 
 
-async def until_healthy(
+async def wait_until_healthy(
     home: Home, spec: ServiceSpec, plan: Plan, has_ended: Callable[[], bool]
 ) -> AsyncIterator[Event]:
-    """Follows the engine's log; `has_ended` tells when its keeper is no more."""
+    """Report progress from the engine's log; `has_ended` says whether its supervisor has ended."""
     limit_s = CONTAINER_LIMIT_S if spec.stop else EMBEDDED_LIMIT_S
-    began, told = process.uptime(), StartReporter(home, spec, plan)
+    began, reporter = process.uptime(), StartReporter(home, spec, plan)
     while process.uptime() - began < limit_s:
-        keeper_ended = has_ended()
-        for words, left_s in told.news(process.uptime() - began):
-            yield PhaseProgress("launch", words, left_s)
-        if keeper_ended:
-            raise failed_start(home, spec)
+        supervisor_ended = has_ended()  # asked before the log is read, so that its last lines are not missed
+        for text, left_s in reporter.updates(process.uptime() - began):
+            yield PhaseProgress("launch", text, left_s)
+        if supervisor_ended:
+            raise start_failure(home, spec)
         service = load(home, spec.name)
         if service and service.state and await engine_client.is_healthy(spec.url):
-            told.remember(process.uptime() - began)
+            reporter.record(process.uptime() - began)
             return
         await asyncio.sleep(_POLL_S)
-    raise FiresteelError(
-        f"{spec.name} did not get ready within {limit_s} s", next=f"firesteel logs {spec.name}"
-    )
+    raise FiresteelError(f"{spec.name} was not ready within {limit_s} s", next=f"firesteel logs {spec.name}")
 
 
 class StartReporter:
-    """What the engine's log says of how far it is, with how long it will still take."""
+    """Follows the engine's log: how far the start is, and how long it will still take."""
 
     def __init__(self, home: Home, spec: ServiceSpec, plan: Plan) -> None:
         self._home, self._spec, self._version = home, spec, plan.launch.version
         self._log, self._read_bytes = folder_of(home, spec.name) / "engine.log", 0
         start_up = plan.speed.start_up if plan.speed else None
         self._planned = start_up.phases if start_up else ()
-        self._earlier = start_times.earlier(home, spec.name, spec.engine, self._version)
-        self._way = eta.StartTracker(spec.engine)
-        self._said_s = 0.0
+        self._earlier = start_times.earlier_starts(home, spec.name, spec.engine, self._version)
+        self._tracker = eta.StartTracker(spec.engine)
+        self._reported_s = 0.0
 
-    def news(self, now_s: float) -> Iterator[tuple[str, float | None]]:
-        """In words, and the seconds that are left."""
-        text, self._read_bytes = _news(self._log, self._read_bytes)
+    def updates(self, now_s: float) -> Iterator[tuple[str, float | None]]:
+        """Pairs of text and remaining seconds."""
+        text, self._read_bytes = _new_lines(self._log, self._read_bytes)
         for line in text.replace("\r", "\n").splitlines():
-            if found := engines.start_progress(self._spec.engine, line):
-                self._way = self._way.met(found, now_s)
-                yield self._words(now_s)
-        if now_s - self._said_s > _SAY_S:
-            yield self._words(now_s)
+            if progress := engines.start_progress(self._spec.engine, line):
+                self._tracker = self._tracker.advance(progress, now_s)
+                yield self._update(now_s)
+        if now_s - self._reported_s > _PROGRESS_S:
+            yield self._update(now_s)
 
-    def _words(self, now_s: float) -> tuple[str, float | None]:
-        self._said_s = now_s
-        left = eta.left(self._way, self._planned, self._earlier, now_s)
-        words = eta.words(self._way, self._planned, self._earlier, now_s)
-        return words, left.expected if left else None
+    def _update(self, now_s: float) -> tuple[str, float | None]:
+        self._reported_s = now_s
+        left = eta.time_left(self._tracker, self._planned, self._earlier, now_s)
+        text = eta.describe(self._tracker, self._planned, self._earlier, now_s)
+        return text, left.expected if left else None
 
-    def remember(self, now_s: float) -> None:
-        seconds = self._way.seconds(now_s)
-        start_times.remember(
+    def record(self, now_s: float) -> None:
+        seconds = self._tracker.seconds(now_s)
+        start_times.record_start(
             self._home, self._spec.name, start_times.StartTimes(self._spec.engine, self._version, seconds)
         )
 
 
-def _news(log: Path, start: int) -> tuple[str, int]:
-    """Whole lines that came since, and where to go on."""
+def _new_lines(log: Path, start: int) -> tuple[str, int]:
+    """The complete lines from byte `start` on, and where to continue."""
     try:
         with log.open("rb") as file:
             file.seek(start)
@@ -116,16 +115,16 @@ def _news(log: Path, start: int) -> tuple[str, int]:
     return whole.decode(errors="replace"), start + len(whole)
 
 
-def failed_start(home: Home, spec: ServiceSpec) -> FiresteelError:
-    """Why it did not start: what its keeper saw, and what its log means."""
+def start_failure(home: Home, spec: ServiceSpec) -> FiresteelError:
+    """Why it did not start, from its exit and a diagnosis of its log."""
     service = load(home, spec.name)
     lines = last_lines(service.log, MAX_LINES) if service and service.log.exists() else []
-    found = engines.diagnose("\n".join(lines), spec.engine)
+    diagnosis = engines.diagnose("\n".join(lines), spec.engine)
     what = f"{spec.name} did not start: {death(service.state if service else None)}"
-    look = f"firesteel logs {spec.name}"
-    if found.cause is None:
-        suspect = f" ({found.suspect[1]})" if found.suspect else ""
-        return FiresteelError(what + suspect, next=look)
-    kind = HostNotReady if found.cause.is_host else FiresteelError
-    hint = (found.cause.next or look).replace("MODEL", spec.name)
-    return kind(f"{what}. {found.cause.says} ({found.cause.text})", next=hint)
+    show_log = f"firesteel logs {spec.name}"
+    if diagnosis.cause is None:
+        suspect = f" ({diagnosis.suspect[1]})" if diagnosis.suspect else ""
+        return FiresteelError(what + suspect, next=show_log)
+    kind = HostNotReady if diagnosis.cause.is_host else FiresteelError
+    hint = (diagnosis.cause.next or show_log).replace("MODEL", spec.name)
+    return kind(f"{what}. {diagnosis.cause.says} ({diagnosis.cause.text})", next=hint)

@@ -1,6 +1,7 @@
-"""Earlier starts of a model: what each stage took, so that the next one can say how long it will be.
+"""Durations of a model's earlier starts, by stage, for the estimate of the next one.
 
-`starts/NAME.json` under FIRESTEEL_HOME, the last few. Only a guess hangs on it: what cannot be read is none.
+`starts/NAME.json` under FIRESTEEL_HOME holds the last few. Only an estimate depends on it, so a damaged file
+counts as empty.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from firesteel.edge.files.home import Home, write_text
 from firesteel.launch import EngineName
 from firesteel.run.start.eta import Seconds
 
-_KEPT = 5
+_MAX_STARTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +23,21 @@ class StartTimes:
     version: str | None
     seconds: Seconds
     proof_s: float | None = None
-    """From its first answer until it was warmed and proved; None: nobody looked at a clock."""
+    """From the first answer until it was warm and verified; None: not measured."""
     whole_s: float | None = None
-    """From the plan until it was proved, without what was fetched meanwhile."""
+    """From the plan until it was verified, downloads not counted."""
 
 
-def remember(home: Home, name: str, start: StartTimes) -> None:
-    _write(home, name, [*_read(home, name), start][-_KEPT:])
+def record_start(home: Home, name: str, start: StartTimes) -> None:
+    _write(home, name, [*_read(home, name), start][-_MAX_STARTS:])
 
 
-def _write(home: Home, name: str, known: list[StartTimes]) -> None:
-    write_text(home.root / "starts" / f"{name}.json", json.dumps([asdict(each) for each in known], indent=1))
+def _write(home: Home, name: str, starts: list[StartTimes]) -> None:
+    write_text(home.root / "starts" / f"{name}.json", json.dumps([asdict(s) for s in starts], indent=1))
 
 
-def earlier(home: Home, name: str, engine: EngineName, version: str | None) -> tuple[Seconds, ...]:
-    """Of the same engine and release, the newest last."""
+def earlier_starts(home: Home, name: str, engine: EngineName, version: str | None) -> tuple[Seconds, ...]:
+    """Of the same engine and version, the newest last."""
     return tuple(
         start.seconds
         for start in _read(home, name)
@@ -44,29 +45,29 @@ def earlier(home: Home, name: str, engine: EngineName, version: str | None) -> t
     )
 
 
-def proved(home: Home, name: str, proof_s: float, whole_s: float) -> None:
-    """The last start came to its end."""
-    if known := _read(home, name):
-        _write(home, name, [*known[:-1], replace(known[-1], proof_s=proof_s, whole_s=whole_s)])
+def record_verified(home: Home, name: str, proof_s: float, whole_s: float) -> None:
+    """Complete the entry of the last start."""
+    if starts := _read(home, name):
+        _write(home, name, [*starts[:-1], replace(starts[-1], proof_s=proof_s, whole_s=whole_s)])
 
 
-def last_proved(home: Home, name: str, engine: EngineName, version: str | None) -> StartTimes | None:
-    """Of the same engine and release, the newest of which the whole is known."""
-    like = (each for each in _read(home, name) if (each.engine, each.version) == (engine, version))
-    return next((each for each in reversed([*like]) if each.whole_s is not None), None)
+def last_verified(home: Home, name: str, engine: EngineName, version: str | None) -> StartTimes | None:
+    """The newest completed start of the same engine and version."""
+    for start in reversed(_read(home, name)):
+        if (start.engine, start.version) == (engine, version) and start.whole_s is not None:
+            return start
+    return None
 
 
 def _read(home: Home, name: str) -> list[StartTimes]:
     try:
-        found = json.loads((home.root / "starts" / f"{name}.json").read_text("utf-8"))
-        return [_start(each) for each in found]
+        entries = json.loads((home.root / "starts" / f"{name}.json").read_text("utf-8"))
+        return [_parse(entry) for entry in entries]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
 
 
-def _start(each: dict[str, Any]) -> StartTimes:
-    seconds = {key: float(took) for key, took in each["seconds"].items()}
-    ends = (each.get("proof_s"), each.get("whole_s"))
-    return StartTimes(
-        each["engine"], each["version"], seconds, *(None if s is None else float(s) for s in ends)
-    )
+def _parse(entry: dict[str, Any]) -> StartTimes:
+    seconds = {stage: float(took) for stage, took in entry["seconds"].items()}
+    totals = (None if (s := entry.get(key)) is None else float(s) for key in ("proof_s", "whole_s"))
+    return StartTimes(entry["engine"], entry["version"], seconds, *totals)

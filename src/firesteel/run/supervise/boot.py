@@ -1,8 +1,8 @@
-"""Back after a reboot: a systemd unit that types the same `up` again.
+"""Start a service again after a reboot: a systemd unit that runs the same `firesteel up`.
 
-The unit is done when `up` is (`oneshot`), and stays active while the keeper lives on in its control group;
-stopping the unit, as a shutdown does, sends the keeper its SIGTERM. Root gets a system unit, anybody else one
-of their own, which needs lingering to start before they log in.
+The unit is of type `oneshot`: it has started when `up` ends, and it stays active while the supervisor runs in
+its control group. Stopping the unit, as a shutdown does, sends SIGTERM to the supervisor. Root gets a system
+unit, any other user a unit of their own, which needs lingering to start before they log in.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ import shutil
 import sys
 from pathlib import Path
 
-from firesteel.command import Command
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.host import process
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.launch import Step
 
 UNITS = "FIRESTEEL_UNITS"
-"""A variable that puts units into another folder: a systemd that reads elsewhere, or a trial."""
+"""Environment variable with another folder for units, for tests and for unusual systemd set-ups."""
 _RETRIES = 5
 _TEMPLATE = """\
-# Made by `firesteel up {name} --boot`; `firesteel down {name}` takes it away.
+# Written by `firesteel up {name} --boot`; `firesteel down {name}` removes it.
 [Unit]
 Description=firesteel: {name}
 Wants=network-online.target
@@ -48,84 +46,62 @@ WantedBy={target}
 """
 
 
-def need_systemd() -> None:
+def require_systemd() -> None:
     if sim_folder():
-        raise HostNotReady("a pretend Spark does not boot", next="leave --boot out")
+        raise HostNotReady("a simulated Spark does not boot", next="leave --boot out")
     if shutil.which("systemctl") is None:
         raise HostNotReady("--boot needs systemd, and there is no systemctl here", next="leave --boot out")
 
 
 async def enable(name: str, home: Home, again: str) -> None:
-    """`again` is what a user would type: `firesteel up NAME ...`."""
+    """`again` is the user's command: `firesteel up NAME ...`."""
     is_root = os.geteuid() == 0
-    words = (sys.executable, "-P", "-m", *shlex.split(again))
+    argv = (sys.executable, "-P", "-m", *shlex.split(again))
     path = unit_path(name, is_root=is_root, user_home=Path.home())
-    write_text(path, unit_text(name, words, home.root, is_root=is_root))
-    await _carry_out(enable_steps(name, getpass.getuser(), is_root=is_root))
+    write_text(path, unit_text(name, argv, home.root, is_root=is_root))
+    await _run(*_systemctl(is_root), "daemon-reload")
+    await _run(*_systemctl(is_root), "enable", path.name)
+    if not is_root:  # otherwise the user's units start only when the user logs in
+        await _run("loginctl", "enable-linger", getpass.getuser())
 
 
 async def disable(name: str) -> None:
     is_root = os.geteuid() == 0
-    await _carry_out(disable_steps(name, is_root=is_root))
-    unit_path(name, is_root=is_root, user_home=Path.home()).unlink(missing_ok=True)
+    path = unit_path(name, is_root=is_root, user_home=Path.home())
+    await _run(*_systemctl(is_root), "disable", path.name)
+    path.unlink(missing_ok=True)
 
 
-async def _carry_out(steps: tuple[Step, ...]) -> None:
-    for step in steps:
-        code, said = await process.run(*step.command.argv)
-        if code:
-            raise FiresteelError(f"systemd does not take it: {said.strip()[-300:]}", next=str(step.command))
-
-
-def unit_name(name: str) -> str:
-    return f"firesteel-{name}.service"
-
-
-def unit_path(name: str, *, is_root: bool, user_home: Path) -> Path:
-    folder = Path("/etc/systemd/system") if is_root else user_home / ".config/systemd/user"
-    return Path(os.environ.get(UNITS) or folder) / unit_name(name)
-
-
-def unit_text(name: str, words: tuple[str, ...], home: Path, *, is_root: bool) -> str:
-    target = "multi-user.target" if is_root else "default.target"
-    command = " ".join(_quoted(word) for word in words)
-    return _TEMPLATE.format(
-        name=name, retries=_RETRIES, home=_escaped(str(home)), command=command, target=target
-    )
-
-
-def enable_steps(name: str, user: str, *, is_root: bool) -> tuple[Step, ...]:
-    """After the unit's file is there."""
-    systemctl = _systemctl(is_root)
-    steps = [
-        Step(Command((*systemctl, "daemon-reload")), "systemd reads the unit"),
-        Step(
-            Command((*systemctl, "enable", unit_name(name))),
-            "start it with the machine",
-            undo=Command((*systemctl, "disable", unit_name(name))),
-        ),
-    ]
-    if not is_root:
-        steps.append(
-            Step(Command(("loginctl", "enable-linger", user)), "so that it starts before you log in")
-        )
-    return tuple(steps)
-
-
-def disable_steps(name: str, *, is_root: bool) -> tuple[Step, ...]:
-    return (Step(Command((*_systemctl(is_root), "disable", unit_name(name))), "no longer at boot"),)
+async def _run(*argv: str) -> None:
+    code, output = await process.run(*argv)
+    if code:
+        raise FiresteelError(f"systemd refused the unit: {output.strip()[-300:]}", next=shlex.join(argv))
 
 
 def _systemctl(is_root: bool) -> tuple[str, ...]:
     return ("systemctl",) if is_root else ("systemctl", "--user")
 
 
-def _quoted(word: str) -> str:
-    return f'"{_escaped(word)}"' if any(each in word for each in " \t\"'\\;$%") else word
+def unit_path(name: str, *, is_root: bool, user_home: Path) -> Path:
+    folder = Path("/etc/systemd/system") if is_root else user_home / ".config/systemd/user"
+    return Path(os.environ.get(UNITS) or folder) / f"firesteel-{name}.service"
+
+
+def unit_text(name: str, argv: tuple[str, ...], home: Path, *, is_root: bool) -> str:
+    target = "multi-user.target" if is_root else "default.target"
+    command = " ".join(_quoted(argument) for argument in argv)
+    return _TEMPLATE.format(
+        name=name, retries=_RETRIES, home=_escaped(str(home)), command=command, target=target
+    )
+
+
+def _quoted(argument: str) -> str:
+    needs_quotes = any(character in argument for character in " \t\"'\\;$%")
+    return f'"{_escaped(argument)}"' if needs_quotes else argument
 
 
 def _escaped(text: str) -> str:
-    """systemd's own meanings: `%` begins a specifier, `$` a variable."""
-    for each, written in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
-        text = text.replace(each, written)
+    """For systemd, `%` begins a specifier and `$` a variable."""
+    for character, escaped in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
+        text = text.replace(character, escaped)
     return text

@@ -1,12 +1,12 @@
-"""Whether an engine that ended is started again, and when. Pure: how it ended before -> Wait or GiveUp.
+"""Decide whether and when an engine that has ended is restarted. Pure: past exits -> RestartAfter or GiveUp.
 
-    after(ends) -> Wait(seconds, ...) | GiveUp(reason)        `ends`: oldest first, the last one just now
+    decide(exits)      `exits`: oldest first, the last one just now
 
-A restart is for an engine that had been serving and fell over. Every failed start of a GB10 leaves a little
-memory behind that only a reboot brings back; after about 35 of them both hosts of a pair were lost
-(https://github.com/eugr/spark-vllm-docker/issues/257, seen 2026-11-15). So starts are few and further and
-further apart, and what will end the same way again is not tried again: a stop by the guard, a stop that
-somebody asked for, words that the engine does not understand, a program that is not there.
+Restarts are for engines that were serving and crashed. Every failed start on a GB10 leaks a little memory
+that only a reboot brings back; after about 35 of them both hosts of a pair were lost
+(https://github.com/eugr/spark-vllm-docker/issues/257, seen 2026-11-15). So restarts are few, with growing
+pauses, and there is none where the next start would end in the same way: after a stop by the guard, a
+requested stop, arguments that the engine does not understand, a missing program.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from typing import Literal
 
 from firesteel.units import show_seconds
 
-EndKind = Literal["died", "stuck", "guard", "told"]
-"""died: by itself. stuck: ended by the hang watch. guard: by the memory guard. told: somebody asked."""
+ExitKind = Literal["died", "stuck", "guard", "requested"]
+"""died: by itself. stuck: killed after a hang. guard: stopped by the guard. requested: stopped by a user."""
 
-WAITS_S = (10.0, 60.0, 300.0)
-"""Before the first, second and third start again; then it is given up. Long enough for memory to settle."""
-UNPROVEN_STARTS = 1
-"""Of an engine that never got ready, so many more: it may have met memory that was not back yet."""
+PAUSES_S = (10.0, 60.0, 300.0)
+"""Before the first, second and third restart; there is no fourth. Long enough for memory to be freed."""
+UNVERIFIED_STARTS = 1
+"""Restarts of an engine that was never ready: the memory of the last one may not have been free yet."""
 GOOD_RUN_S = 1800.0
-"""After half an hour of serving, earlier ends are forgotten: they had another cause."""
+"""After half an hour of serving, earlier exits no longer count: they had another cause."""
 _FINAL_CODES = {
-    2: "the engine refused its words (exit code 2)",
-    126: "its program may not be run (exit code 126)",
-    127: "its program is not there (exit code 127)",
+    2: "the engine refused its arguments (exit code 2)",
+    126: "its program is not executable (exit code 126)",
+    127: "its program was not found (exit code 127)",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class EngineExit:
-    kind: EndKind
+    kind: ExitKind
     ran_s: float
     exit_code: int | None = None
-    """As subprocess has it: negative for a signal."""
+    """As in `subprocess`: negative for a signal."""
     was_ready: bool = False
     is_fatal: bool = False
-    """Its log says what no restart mends: a flag it does not know, weights that are not there."""
+    """A restart cannot help: its answers are wrong, a flag is unknown, weights are missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartAfter:
     seconds: float
     number: int
-    """Of this start, since the last good run: 1, 2, 3."""
+    """Of this restart since the last good run: 1, 2, 3."""
     of: int
 
 
@@ -57,38 +57,35 @@ class GiveUp:
     reason: str
 
 
-def after(ends: Sequence[EngineExit]) -> RestartAfter | GiveUp:
-    last = ends[-1]
-    if reason := _final(last):
+def decide(exits: Sequence[EngineExit]) -> RestartAfter | GiveUp:
+    if reason := _final(exits[-1]):
         return GiveUp(reason)
-    recent = _since_good_run(ends)
-    allowed = len(WAITS_S) if any(end.was_ready for end in recent) else UNPROVEN_STARTS
-    if len(recent) > allowed:
-        return GiveUp(_too_often(recent))
-    return RestartAfter(WAITS_S[len(recent) - 1], len(recent), allowed)
+    recent = _since_good_run(exits)
+    was_ready = any(exit_.was_ready for exit_ in recent)
+    allowed = len(PAUSES_S) if was_ready else UNVERIFIED_STARTS
+    if len(recent) <= allowed:
+        return RestartAfter(PAUSES_S[len(recent) - 1], len(recent), allowed)
+    if was_ready:
+        ran = show_seconds(recent[-1].ran_s)
+        return GiveUp(f"it ended {len(recent)} times, the last time after {ran}")
+    return GiveUp(f"it was never ready in {len(recent)} starts")
 
 
-def _final(end: EngineExit) -> str | None:
-    if end.kind == "told":
+def _final(last: EngineExit) -> str | None:
+    if last.kind == "requested":
         return "it was told to stop"
-    if end.kind == "guard":
-        return "the memory guard stopped it, and would again"
-    if end.is_fatal:
-        return "its log names what no restart mends"
-    return _FINAL_CODES.get(end.exit_code or 0)
+    if last.kind == "guard":
+        return "the memory guard stopped it, and would do so again"
+    if last.is_fatal:
+        return "a restart cannot help"
+    return _FINAL_CODES.get(last.exit_code or 0)
 
 
-def _since_good_run(ends: Sequence[EngineExit]) -> list[EngineExit]:
-    """The ends that count: from the last long good run on, whose own end is the first of them."""
+def _since_good_run(exits: Sequence[EngineExit]) -> list[EngineExit]:
+    """The exits from the one that ended the last long good run on."""
     recent: list[EngineExit] = []
-    for end in reversed(ends):
-        recent.append(end)
-        if end.was_ready and end.ran_s >= GOOD_RUN_S:
+    for exit_ in reversed(exits):
+        recent.append(exit_)
+        if exit_.was_ready and exit_.ran_s >= GOOD_RUN_S:
             break
     return recent[::-1]
-
-
-def _too_often(recent: Sequence[EngineExit]) -> str:
-    if not any(end.was_ready for end in recent):
-        return f"it never got ready in {len(recent)} starts"
-    return f"it ended {len(recent)} times, the last time after {show_seconds(recent[-1].ran_s)}"

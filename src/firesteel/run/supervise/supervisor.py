@@ -1,11 +1,11 @@
-"""The keeper: one process a service, parent of the engine, owner of its log, its guard and its end.
+"""The supervisor: one process per service, parent of the engine, owner of its log and of its memory guard.
 
     python -m firesteel.run.supervise.supervisor FOLDER
 
-It holds `keeper.lock` for life, so whoever cannot take that lock knows that it lives. A child process is
-started so that the kernel kills it when the keeper goes; a container that outlived its keeper is watched by
-the next one. An engine that was proved and then dies or gets stuck is started again, a few times and ever
-later, and proved again. SIGTERM stops the engine, then the keeper.
+It holds `supervisor.lock` for life, so a held lock proves that it is alive. An engine that is a child process
+is killed by the kernel when the supervisor dies; a container that outlives its supervisor is adopted by the
+next one. An engine that was verified and then dies or hangs is restarted, a limited number of times and with
+growing pauses, and verified again. SIGTERM stops the engine, then the supervisor.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from firesteel.edge.docker.containers import is_container_running, logs_since
-from firesteel.edge.files.home import Home, Locked, lock
+from firesteel.edge.files.home import Home, Locked, is_locked, lock
 from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.memory import sample
@@ -31,6 +32,8 @@ from firesteel.edge.http.poll import HealthPoller
 from firesteel.engines.metrics import activity
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.run.service import (
+    KEEPER_LOCK,
+    SUPERVISOR_LOCK,
     ServiceSpec,
     ServiceState,
     all_services,
@@ -42,23 +45,23 @@ from firesteel.run.service import (
 from firesteel.run.supervise import guard, hang, restart
 
 _POLL_S = 0.1
-_LOOK_S = 1.0
-_URGENT_S = 1.0
-"""What is left of the grace when the guard says that the host has no time."""
-_ASK_S = 5.0
-_PROOF_S = 1800
-"""How long the proof after a restart may take."""
-_END_TRIES = 5
+_SAMPLE_S = 1.0
+_URGENT_GRACE_S = 1.0
+"""Replaces the usual grace when the guard finds that the host has no time left."""
+_REQUEST_S = 5.0
+_VERIFY_S = 1800
+"""Timeout of the verification after a restart."""
+_WRITE_TRIES = 5
 MAX_LOG_BYTES = 64 * 2**20
-TOLD = "it was told to stop"
+STOP_REQUESTED = "it was told to stop"
 
 
-class _Told(Exception):
+class _StopRequested(Exception):
     """SIGTERM or SIGINT came."""
 
 
 def _on_signal(number: int, frame: object) -> None:
-    raise _Told
+    raise _StopRequested
 
 
 def supervise(folder: Path) -> int:
@@ -66,129 +69,135 @@ def supervise(folder: Path) -> int:
     if spec is None:
         return 2
     try:
-        with lock(folder / "keeper.lock"):
-            return _keep(folder, spec)
+        with lock(folder / SUPERVISOR_LOCK):
+            # A supervisor of version 0.1.0 may still run this service.
+            return 0 if is_locked(folder / KEEPER_LOCK) else _supervise(folder, spec)
     except Locked:
-        return 0  # another keeper has this service
+        return 0  # another supervisor runs this service
 
 
 @dataclass(frozen=True, slots=True)
-class _Why:
-    """Why the keeper ends an engine that would go on."""
+class _StopReason:
+    """Why the supervisor stops an engine that would go on."""
 
-    kind: restart.EndKind
-    words: str
+    kind: restart.ExitKind
+    text: str
     is_urgent: bool = False
     is_fatal: bool = False
 
 
-def _keep(folder: Path, spec: ServiceSpec) -> int:
+def _supervise(folder: Path, spec: ServiceSpec) -> int:
     state = _first_state(folder, spec)
-    ends: tuple[restart.EngineExit, ...] = ()
+    exits: tuple[restart.EngineExit, ...] = ()
     try:
-        while True:  # bounded: `restart.after` gives up
-            _heed(_on_signal)
-            state, end = _live(folder, spec, state)
-            ends = (*ends, end)
-            if not (end.was_ready or state.restarts):
-                return 0  # it never got ready: `up` tells why
-            choice = restart.after(ends)
+        while True:  # bounded: `restart.decide` gives up
+            _handle_signals(_on_signal)
+            state, exit_ = _run_engine(folder, spec, state)
+            exits = (*exits, exit_)
+            if not (exit_.was_ready or state.restarts):
+                return 0  # it was never ready: `up` reports why
+            choice = restart.decide(exits)
             if isinstance(choice, restart.GiveUp):
-                return _give_up(folder, state, end, choice)
+                if exit_.kind in ("died", "stuck"):
+                    why = f"{death(state)}; not started again: {choice.reason}"
+                    _write_final_state(folder, replace(state, why=why))
+                return 0
             state = _pause(folder, spec, state, choice)
-    except _Told:  # before an engine, between two, or while one was being started
-        _heed(signal.SIG_IGN)
+    except _StopRequested:  # before the first engine, during a pause, or while an engine was being started
+        _handle_signals(signal.SIG_IGN)
         _stop_container(spec, spec.stop_grace_s)
-        _note_end(folder, replace(state, ended_at=now(), why=TOLD))
+        _write_final_state(folder, replace(state, ended_at=now(), why=STOP_REQUESTED))
         return 0
 
 
-def _heed(handler: Any) -> None:
+def _handle_signals(handler: Any) -> None:
     signal.signal(signal.SIGTERM, handler)
     signal.signal(signal.SIGINT, handler)
 
 
-def _note(folder: Path, state: ServiceState) -> bool:
-    """A disk that is full is no reason to leave an engine alone."""
+def _write_state(folder: Path, state: ServiceState) -> bool:
+    """Whether it was written. A full disk is no reason to abandon the engine."""
     try:
         write_state(folder, state)
     except (HostNotReady, OSError) as error:
-        print(f"its state is not written: {error}", flush=True)
+        print(f"state.json could not be written: {error}", flush=True)
         return False
     return True
 
 
-def _note_end(folder: Path, state: ServiceState) -> None:
-    for _ in range(_END_TRIES):
-        if _note(folder, state):
+def _write_final_state(folder: Path, state: ServiceState) -> None:
+    for _ in range(_WRITE_TRIES):
+        if _write_state(folder, state):
             return
-        time.sleep(_LOOK_S)
-
-
-def _give_up(folder: Path, state: ServiceState, end: restart.EngineExit, choice: restart.GiveUp) -> int:
-    if end.kind in ("died", "stuck"):
-        _note_end(folder, replace(state, why=f"{death(state)}; not started again: {choice.reason}"))
-    return 0
+        time.sleep(_SAMPLE_S)
 
 
 def _pause(folder: Path, spec: ServiceSpec, state: ServiceState, wait: restart.RestartAfter) -> ServiceState:
     seconds = wait.seconds * spec.time_share
     why = f"{death(state)}; start {wait.number} of {wait.of} follows {seconds:.0f} s later"
-    again = replace(state, engine=None, ended_at=None, exit_code=None, why=why, is_stopping=False)
-    again = replace(again, restarts=state.restarts + 1, is_proved=False)
-    _note(folder, again)
-    _heed(_on_signal)
+    paused = replace(
+        state, engine=None, ended_at=None, exit_code=None, why=why, is_stopping=False,
+        restarts=state.restarts + 1, is_proved=False,
+    )  # fmt: skip
+    _write_state(folder, paused)
+    _handle_signals(_on_signal)
     time.sleep(seconds)
-    return again
+    return paused
 
 
-def _live(folder: Path, spec: ServiceSpec, state: ServiceState) -> tuple[ServiceState, restart.EngineExit]:
-    """One life of the engine, from its start to its end, with what it was like."""
+def _run_engine(
+    folder: Path, spec: ServiceSpec, state: ServiceState
+) -> tuple[ServiceState, restart.EngineExit]:
+    """One run of the engine, from its start to its end."""
     began = uptime()
-    with open(folder / "engine.log", "ab", opener=_only_mine) as log:
+    with open(folder / "engine.log", "ab", opener=_private) as log:
         try:
             engine = _start(spec, log.fileno())
         except OSError as error:
-            unstarted = f"{spec.start[0]} cannot be started: {error.strerror}"
-            state = replace(state, ended_at=now(), exit_code=127, why=unstarted)
-            _note_end(folder, state)
+            why = f"{spec.start[0]} cannot be started: {error.strerror}"
+            state = replace(state, ended_at=now(), exit_code=127, why=why)
+            _write_final_state(folder, state)
             return state, restart.EngineExit("died", 0, 127)
-        state = replace(state, engine=find(engine.pid))
-        watcher = _Watcher(folder, spec, state, engine)
+        monitor = _EngineMonitor(folder, spec, replace(state, engine=find(engine.pid)), engine)
         try:
-            why = watcher.until_over()
-        except _Told:
-            _heed(signal.SIG_IGN)
-            why = _Why("told", TOLD)
+            reason = monitor.run()
+        except _StopRequested:
+            _handle_signals(signal.SIG_IGN)
+            reason = _StopReason("requested", STOP_REQUESTED)
         finally:
-            watcher.close()
-        if why:  # said before it is done: whoever sees it go shall know the reason
-            _note(folder, replace(watcher.state, why=why.words, is_stopping=True))
-        code = _stop(engine, spec, _URGENT_S if why and why.is_urgent else spec.stop_grace_s)
-    state = replace(watcher.state, ended_at=now(), exit_code=code, why=why.words if why else None)
-    _note_end(folder, state)
+            monitor.close()
+        if reason:  # written before the stop, so that whoever sees the engine go can read why
+            _write_state(folder, replace(monitor.state, why=reason.text, is_stopping=True))
+        grace_s = _URGENT_GRACE_S if reason and reason.is_urgent else spec.stop_grace_s
+        code = _stop(engine, spec, grace_s)
+    state = replace(monitor.state, ended_at=now(), exit_code=code, why=reason.text if reason else None)
+    _write_final_state(folder, state)
     was_ready = state.is_proved and (folder / "report.json").exists()
-    kind, is_fatal = (why.kind, why.is_fatal) if why else ("died", False)
+    kind, is_fatal = (reason.kind, reason.is_fatal) if reason else ("died", False)
     return state, restart.EngineExit(kind, uptime() - began, code, was_ready, is_fatal)
 
 
 def _first_state(folder: Path, spec: ServiceSpec) -> ServiceState:
-    """Of a container that runs already, what was known of it stays known."""
+    """The state of an adopted container continues, with its start time and its restarts."""
     before = read_state(folder)
     if before and before.ended_at is None and spec.attach and is_container_running(spec.name):
-        return replace(before, keeper=this_process(), engine=None)
+        return replace(before, supervisor=this_process(), engine=None)
     return ServiceState(this_process(), None, now())
 
 
 def _start(spec: ServiceSpec, log: int) -> subprocess.Popen[bytes]:
-    words = spec.start
+    argv = spec.start
     if spec.attach and is_container_running(spec.name):
-        words = spec.attach
+        argv = spec.attach
         os.write(log, logs_since(spec.attach[-1], os.fstat(log).st_mtime))
     secrets = read_secrets(Path(spec.secrets)) if spec.secrets else {}
+    return _spawn(argv, {**spec.env, **secrets}, log)
+
+
+def _spawn(argv: tuple[str, ...], env: Mapping[str, str], log: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        words,
-        env={**os.environ, **spec.env, **secrets},
+        argv,
+        env={**os.environ, **env},
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -196,8 +205,8 @@ def _start(spec: ServiceSpec, log: int) -> subprocess.Popen[bytes]:
     )
 
 
-class _Watcher:
-    """Looks once a second at the host and at the engine; after a restart, has it proved."""
+class _EngineMonitor:
+    """Samples the host and the engine once a second; after a restart, has the engine verified."""
 
     def __init__(
         self, folder: Path, spec: ServiceSpec, state: ServiceState, engine: subprocess.Popen[bytes]
@@ -206,108 +215,102 @@ class _Watcher:
         limits = guard.GuardLimits(spec.memory_floor_bytes, spec.expected_bytes, spec.available_bytes or None)
         self._guard = guard.MemoryWatch(limits)
         self._kernel = KernelLog()
-        self._quiet = hang.IdleTime()
-        self._poll = HealthPoller(spec.url, _key(spec), _ASK_S * spec.time_share)
+        self._idle = hang.IdleTime()
+        self._poll = HealthPoller(spec.url, _api_key(spec), _REQUEST_S * spec.time_share)
         self._poll.start()
-        self._proof: subprocess.Popen[bytes] | None = None
-        self._proofs = 0
-        self._is_noted = False
+        self._verify: subprocess.Popen[bytes] | None = None
+        self._verify_failures = 0
+        self._is_written = False
 
     def close(self) -> None:
         self._kernel.close()
         self._poll.stop()
-        if self._proof and self._proof.poll() is None:
-            self._proof.kill()
-            self._proof.wait()
+        if self._verify and self._verify.poll() is None:
+            self._verify.kill()
+            self._verify.wait()
 
-    def until_over(self) -> _Why | None:
-        """Until the engine ends (None) or must be ended."""
+    def run(self) -> _StopReason | None:
+        """Until the engine ends (None) or has to be stopped."""
         while True:
-            self._is_noted = self._is_noted or _note(self.folder, self.state)
+            self._is_written = self._is_written or _write_state(self.folder, self.state)
             with suppress(subprocess.TimeoutExpired):
-                self.engine.wait(timeout=_LOOK_S)
-                return self._last_look()
+                self.engine.wait(timeout=_SAMPLE_S)
+                return self._kernel_kill()
             bound_log(self.folder / "engine.log")
-            if why := self._look():
-                return why
+            if reason := self._check():
+                return reason
 
-    def _last_look(self) -> _Why | None:
-        """Of an engine that was killed: by the kernel, for want of memory?"""
+    def _kernel_kill(self) -> _StopReason | None:
+        """Whether an engine that ended was killed by the kernel because memory ran out."""
         if self.engine.returncode not in (-signal.SIGKILL, 128 + signal.SIGKILL):
             return None
         stop = self._guard.after(sample(self._kernel)).stop
-        return _Why("guard", stop.why) if stop and stop.kind == "oom" else None
+        return _StopReason("guard", stop.why) if stop and stop.kind == "oom" else None
 
-    def _look(self) -> _Why | None:
-        said = len(self._guard.notes)
+    def _check(self) -> _StopReason | None:
+        printed = len(self._guard.notes)
         self._guard = self._guard.after(sample(self._kernel))
-        if self._guard.stop and self._another_loads():
-            self._guard = self._guard.spared()
-        for note in self._guard.notes[said:]:
+        was_verified = (self.folder / "report.json").exists()
+        if self._guard.stop and was_verified and self._another_loads():
+            self._guard = self._guard.while_another_loads()
+        for note in self._guard.notes[printed:]:
             print(f"guard: {note}", flush=True)
         if stop := self._guard.stop:
-            return _Why("guard", stop.why, stop.is_urgent)
-        if (self.folder / "report.json").exists() and (stuck := self._stuck()):
-            return _Why("stuck", stuck)
-        return None if self.state.is_proved else self._prove()
+            return _StopReason("guard", stop.why, stop.is_urgent)
+        # Only a verified engine can hang: while it starts it may be silent for long.
+        if was_verified and (why := self._hang()):
+            return _StopReason("stuck", why)
+        return None if self.state.is_proved else self._check_verification()
 
     def _another_loads(self) -> bool:
-        if not (self.folder / "report.json").exists():
-            return False
         services = all_services(Home(self.folder.parent.parent))
-        return any(each.phase == "starting" and each.name != self.spec.name for each in services)
+        return any(other.phase == "starting" and other.name != self.spec.name for other in services)
 
-    def _stuck(self) -> str | None:
-        """Only of an engine that was proved: while it starts it may be silent for long."""
-        seen = self._poll.metrics
-        share = self.spec.time_share
-        if seen is None or seen[0] / share <= self._quiet.now_s:
+    def _hang(self) -> str | None:
+        metrics, share = self._poll.metrics, self.spec.time_share
+        if metrics is None or metrics[0] / share <= self._idle.now_s:
             return None
-        told = activity(self.spec.engine, seen[1]) if seen[1] is not None else None
-        self._quiet = self._quiet.after(hang.ActivityReading(seen[0] / share, told))
-        return self._quiet.reason(self.spec.prefill_s)
+        at_s, text = metrics
+        current = activity(self.spec.engine, text) if text is not None else None
+        self._idle = self._idle.after(hang.ActivityReading(at_s / share, current))
+        return self._idle.reason(self.spec.prefill_s)
 
-    def _prove(self) -> _Why | None:
-        """`firesteel verify` says whether the answers are right again."""
-        if self._proof is None:
+    def _check_verification(self) -> _StopReason | None:
+        """Run `firesteel verify` once the engine answers, and act on its result."""
+        if self._verify is None:
             if self._poll.is_healthy:
-                self._proof = _start_proof(self.folder)
+                self._verify = _start_verify(self.folder)
             return None
-        code = self._proof.poll()
+        code = self._verify.poll()
         if code is None:
             return None
         if code == FiresteelError.exit_code:
-            return _Why("died", "its answers were wrong after a restart; see keeper.log", is_fatal=True)
-        if code:  # it could not be carried out: killed, out of time, no answer
-            self._proof, self._proofs = None, self._proofs + 1
-            return _Why("stuck", "it could not be proved after a restart") if self._proofs > 2 else None
-        self.state, self._is_noted = replace(self.state, is_proved=True, why=None), False
+            why = "its answers were wrong after a restart; see supervisor.log"
+            return _StopReason("died", why, is_fatal=True)
+        if code:  # no result: it was killed, ran out of time or got no answer
+            self._verify, self._verify_failures = None, self._verify_failures + 1
+            why = "it could not be verified after a restart"
+            return _StopReason("stuck", why) if self._verify_failures > 2 else None
+        self.state, self._is_written = replace(self.state, is_proved=True, why=None), False
         return None
 
 
-def _start_proof(folder: Path) -> subprocess.Popen[bytes]:
-    words = ("timeout", str(_PROOF_S), sys.executable, "-P", "-m", "firesteel", "verify", folder.name)
-    with open(folder / "keeper.log", "ab", opener=_only_mine) as log:
-        return subprocess.Popen(
-            words,
-            env={**os.environ, "FIRESTEEL_HOME": str(folder.parent.parent)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            preexec_fn=die_with_parent,
-        )
+def _start_verify(folder: Path) -> subprocess.Popen[bytes]:
+    argv = ("timeout", str(_VERIFY_S), sys.executable, "-P", "-m", "firesteel", "verify", folder.name)
+    with open(folder / "supervisor.log", "ab", opener=_private) as log:
+        return _spawn(argv, {"FIRESTEEL_HOME": str(folder.parent.parent)}, log.fileno())
 
 
-def _key(spec: ServiceSpec) -> str | None:
-    """Some engines show their metrics only to whoever has it."""
-    found = read_secrets(Path(spec.secrets)) if spec.is_guarded_by_key else {}
-    return next((value for name, value in found.items() if name.endswith("_API_KEY")), None)
+def _api_key(spec: ServiceSpec) -> str | None:
+    """Some engines require it for their metrics."""
+    secrets = read_secrets(Path(spec.secrets)) if spec.is_guarded_by_key else {}
+    return next((value for name, value in secrets.items() if name.endswith("_API_KEY")), None)
 
 
 def bound_log(log: Path) -> None:
-    """A log that has grown large starts anew, and one older part is kept; the engine appends.
+    """Rotate a log that has grown too large, keeping one older part; the engine appends to the same file.
 
-    One that somebody removed, or a full disk, is no reason to end.
+    A log that somebody removed, or a full disk, is no reason to stop.
     """
     with suppress(OSError):
         if log.stat().st_size > MAX_LOG_BYTES:
@@ -315,13 +318,13 @@ def bound_log(log: Path) -> None:
             os.truncate(log, 0)
 
 
-def _only_mine(path: str, flags: int) -> int:
+def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
 def _stop(engine: subprocess.Popen[bytes], spec: ServiceSpec, grace_s: float) -> int:
-    """Politely, then for certain. Signals that come meanwhile change nothing any more."""
-    _heed(signal.SIG_IGN)
+    """Gracefully, then by SIGKILL. Further signals to the supervisor are ignored."""
+    _handle_signals(signal.SIG_IGN)
     if engine.poll() is None:
         if spec.stop:
             _stop_container(spec, grace_s)
@@ -338,9 +341,9 @@ def _stop(engine: subprocess.Popen[bytes], spec: ServiceSpec, grace_s: float) ->
 def _stop_container(spec: ServiceSpec, grace_s: float) -> None:
     if not spec.stop:
         return
-    words = (*spec.stop[:2], f"--time={round(grace_s)}", *spec.stop[2:])
+    argv = (*spec.stop[:2], f"--time={round(grace_s)}", *spec.stop[2:])
     with suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(words, timeout=3 * spec.stop_grace_s, check=False, capture_output=True)
+        subprocess.run(argv, timeout=3 * spec.stop_grace_s, check=False, capture_output=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Judging what a server answered: each check says its name, whether it passed, and what it saw.
+"""Checks of what a server answered: each returns its name, whether it passed, and what was observed.
 
-Pure; `verify` does the asking. A check at the level `gate` fails the launch when it fails. One at the level
-`note` only tells: a model of 135 million parameters may miss 12*17, it may not fail to speak.
+Pure; `verify` sends the requests. A failed check of level `gate` fails the launch. One of level `note` is
+only reported: a model of 135 million parameters may get 12*17 wrong, but it has to answer.
 """
 
 from __future__ import annotations
@@ -14,45 +14,46 @@ from typing import Literal
 
 from firesteel.edge.http.answer import Answer
 from firesteel.run.verify.expected import Size
-from firesteel.run.verify.garbage import Script, faults, quote
+from firesteel.run.verify.garbage import Script, find_faults, quote
 
 Level = Literal["gate", "note"]
 Cause = Literal["wrong", "refused", "silent"]
-"""Why a check failed: the answer is wrong; the engine said no (HTTP 400, 500); or nobody answered at all."""
-LATE_CHARS = 200
+"""Why a check failed: a wrong answer, an HTTP error from the engine (400, 500), or no answer at all."""
+MIN_EQUAL_CHARS = 200
+"""Answers that differ only after so many characters count as equal."""
 _THINKING = re.compile(r"</?(?:think|thinking|thought|reasoning)>|<\|channel\|?>|\[/?THINK\]", re.IGNORECASE)
 _CALL_AS_TEXT = re.compile(
     r"<\|?tool_call|<function=|<\|python_start\|>|\[TOOL_CALLS\]|call:\w+\{"
     r"|\{\s*\"(?:name|type|function)\"\s*:\s*\"|\bget_weather\s*\("
 )
 _SPARE_TOKENS, _SPARE_SHARE = 4, 0.1
-"""An engine counts tokens that make no text: the end of the answer, marks around thoughts."""
+"""Engines count tokens that make no text: the end of the answer, the marks around thoughts."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     name: str
     passed: bool
-    saw: str
+    observed: str
     level: Level = "gate"
     cause: Cause = "wrong"
-    """Of a check that failed."""
+    """Only for a failed check."""
 
     @property
     def fails_launch(self) -> bool:
         return not self.passed and self.level == "gate"
 
 
-def speaks(answers: Sequence[Answer], name: str = "speaks") -> CheckResult:
-    """It says something, ends properly, and the engine counted its tokens."""
-    wrong = next((words for answer in answers if (words := _not_spoken(answer))), None)
-    # A page of HTML with status 200 has no end either, and is no engine that fell silent.
+def answered(answers: Sequence[Answer], name: str = "speaks") -> CheckResult:
+    """It is not empty, it ended properly, and the engine counted its tokens."""
+    problem = next((problem for answer in answers if (problem := _problem(answer))), None)
+    # A page of HTML with status 200 has no end either, but it is a wrong answer, not a silent engine.
     broke_off = any(answer.full_text and not answer.is_whole for answer in answers)
     cause: Cause = "silent" if broke_off else "wrong"
-    return CheckResult(name, wrong is None, wrong or _shown(answers[0]), cause=cause)
+    return CheckResult(name, problem is None, problem or _excerpt(answers[0]), cause=cause)
 
 
-def _not_spoken(answer: Answer) -> str | None:
+def _problem(answer: Answer) -> str | None:
     if not answer.full_text.strip() and not answer.tool_calls:
         return "an empty answer"
     if not answer.is_whole:
@@ -64,101 +65,100 @@ def _not_spoken(answer: Answer) -> str | None:
     return None
 
 
-def is_text(
+def no_garbage(
     answers: Mapping[str, Answer],
     *,
     script: Script = "latin",
     name: str = "no garbage",
     is_prose: bool = False,
 ) -> CheckResult:
-    """No loop, no leaked token, no broken bytes, no other script, no soup; thoughts are looked at too."""
-    for asked, answer in answers.items():
+    """No loop, leaked token, broken bytes, foreign script or word soup, in thoughts as in the answer."""
+    for prompt, answer in answers.items():
         was_cut = answer.finish_reason == "length"
-        found = faults(answer.full_text, script=script, is_prose=is_prose, was_cut=was_cut)
-        if found:
-            saw = "; ".join(f"{fault.kind}: {fault.saw}" for fault in found)
-            return CheckResult(name, False, f"{asked}: {saw}")
-    shown = next((quote(answer.full_text) for answer in answers.values()), "nothing was asked")
-    return CheckResult(name, True, shown)
+        faults = find_faults(answer.full_text, script=script, is_prose=is_prose, was_cut=was_cut)
+        if faults:
+            observed = "; ".join(f"{fault.kind}: {fault.observed}" for fault in faults)
+            return CheckResult(name, False, f"{prompt}: {observed}")
+    excerpt = next((quote(answer.full_text) for answer in answers.values()), "nothing was asked")
+    return CheckResult(name, True, excerpt)
 
 
 def _has_answered(answer: Answer) -> bool:
-    """The answer counts, not the thoughts before it; these only where `max_tokens` cut it short."""
+    """Whether there is a complete answer after the thoughts, or `max_tokens` cut it short."""
     return bool(answer.text.strip()) and (answer.finish_reason != "length" or not answer.reasoning)
 
 
-def _counted(answer: Answer) -> str:
+def _relevant_text(answer: Answer) -> str:
     return answer.text if _has_answered(answer) else answer.full_text
 
 
-def _shown(answer: Answer) -> str:
+def _excerpt(answer: Answer) -> str:
     if _has_answered(answer) or not answer.reasoning:
         return quote(answer.text)
     return f"in its thoughts: {quote(answer.reasoning)}"
 
 
-def says(answer: Answer, *patterns: str) -> bool:
-    return any(re.search(pattern, _counted(answer), re.IGNORECASE) for pattern in patterns)
+def matches(answer: Answer, *patterns: str) -> bool:
+    return any(re.search(pattern, _relevant_text(answer), re.IGNORECASE) for pattern in patterns)
 
 
-def knows_sum(answer: Answer, size: Size) -> CheckResult:
+def arithmetic(answer: Answer, size: Size) -> CheckResult:
     level: Level = "note" if size == "tiny" else "gate"
-    return CheckResult("2+2", says(answer, r"\b(?:4|four)\b"), _shown(answer), level)
+    return CheckResult("2+2", matches(answer, r"\b(?:4|four)\b"), _excerpt(answer), level)
 
 
-def knows_facts(answers: Mapping[str, tuple[Answer, str]], size: Size) -> CheckResult:
-    """What a child knows. One slip is a slip; an able model that misses more is broken."""
-    missed = {asked: answer for asked, (answer, known) in answers.items() if not says(answer, known)}
-    right = len(answers) - len(missed)
+def facts(answers: Mapping[str, tuple[Answer, str]], size: Size) -> CheckResult:
+    """Things a child knows, as patterns. One wrong answer is allowed; an able model with more is broken."""
+    missed = {prompt: answer for prompt, (answer, right) in answers.items() if not matches(answer, right)}
     level: Level = "gate" if size == "able" else "note"
-    saw = f"{right} of {len(answers)} right"
+    observed = f"{len(answers) - len(missed)} of {len(answers)} right"
     if missed:
-        saw += "; " + "; ".join(f"{asked} {_shown(answer)}" for asked, answer in missed.items())
-    return CheckResult("facts", len(missed) <= (1 if len(answers) > 1 else 0), saw, level)
+        observed += "; " + "; ".join(f"{prompt} {_excerpt(answer)}" for prompt, answer in missed.items())
+    return CheckResult("facts", len(missed) <= (1 if len(answers) > 1 else 0), observed, level)
 
 
-def same_twice(first: Answer, second: Answer) -> CheckResult:
-    """Equal, or equal for long: batching and speculation may tip a close call late in an answer, a broken
-    kernel or cache differs at once."""
-    shared = shared_chars(first.full_text, second.full_text)
+def deterministic(first: Answer, second: Answer) -> CheckResult:
+    """Two answers at temperature 0 are equal, or start equal: batching and speculation may change a close
+    choice late in an answer, while a broken kernel or cache shows at once."""
+    shared = common_prefix_chars(first.full_text, second.full_text)
     if first.full_text and first.full_text == second.full_text:
         return CheckResult("same twice", True, f"{first.completion_tokens} tokens at temperature 0, equal")
-    if shared >= LATE_CHARS:
+    if shared >= MIN_EQUAL_CHARS:
         return CheckResult("same twice", True, f"temperature 0, equal for {shared} characters, then not")
     return CheckResult(
         "same twice", False, f"temperature 0, differs at character {shared}: {quote(second.full_text)}"
     )
 
 
-def shared_chars(one: str, other: str) -> int:
+def common_prefix_chars(one: str, other: str) -> int:
     pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
+    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
-def stream_is_whole(streamed: Answer, plain: Answer, again: Answer | None) -> CheckResult:
-    """The same words as a stream and at once. `again` is a second stream, asked where they were not the same:
-    without it, an engine that never says the same twice would look like one whose stream is torn."""
+def stream_matches_plain(streamed: Answer, plain: Answer, again: Answer | None) -> CheckResult:
+    """The same text with and without streaming. `again` is a second stream, requested when they differ: it
+    tells a broken stream from an engine that never answers the same twice."""
     name = "stream equals plain"
-    shared = shared_chars(streamed.full_text, plain.full_text)
-    if streamed.full_text == plain.full_text or shared >= LATE_CHARS:
+    shared = common_prefix_chars(streamed.full_text, plain.full_text)
+    if streamed.full_text == plain.full_text or shared >= MIN_EQUAL_CHARS:
         return CheckResult(name, True, f"equal for {shared} characters")
     if again is None or again.full_text != streamed.full_text:
-        return CheckResult(name, True, "cannot be told: it does not say the same twice", "note")
-    ours, theirs = quote(streamed.full_text[shared:]), quote(plain.full_text[shared:])
-    return CheckResult(name, False, f"differs at character {shared}: streamed {ours}, plain {theirs}")
+        return CheckResult(name, True, "unknown: the engine does not answer the same twice", "note")
+    rest = f"streamed {quote(streamed.full_text[shared:])}, plain {quote(plain.full_text[shared:])}"
+    return CheckResult(name, False, f"differs at character {shared}: {rest}")
 
 
-def keeps_stop(answer: Answer, stop: str) -> CheckResult:
-    """`stop` was taken from the answer to the same question, so it would have come. Engines look for it in
-    the content; in the thoughts before it the word may stand."""
+def stop_sequence(answer: Answer, stop: str) -> CheckResult:
+    """`stop` comes from an earlier answer to the same question, so it should come again. Engines look for it
+    in the content only; thoughts may contain it."""
     if stop in answer.text:
-        return CheckResult("stop", False, f"{quote(stop)} was to end the answer and is in it")
+        return CheckResult("stop", False, f"the answer contains {quote(stop)}, which should have ended it")
     if answer.finish_reason == "stop":
         return CheckResult("stop", True, f"ended before {quote(stop)}")
     return CheckResult("stop", True, f"{quote(stop)} did not come this time", "note")
 
 
-def keeps_max_tokens(answer: Answer, limit: int) -> CheckResult:
+def max_tokens(answer: Answer, limit: int) -> CheckResult:
     count = answer.completion_tokens
     if count is None:
         return CheckResult("max_tokens", False, "the engine did not count its tokens (`usage`)")
@@ -174,21 +174,21 @@ def keeps_max_tokens(answer: Answer, limit: int) -> CheckResult:
     return CheckResult("max_tokens", ended, f"{count} tokens, finish_reason {answer.finish_reason}")
 
 
-def counts_tokens(answer: Answer, counted: int | None, max_tokens: int) -> CheckResult:
-    """`usage` against the engine's own tokenizer; where it has none, against what tokens can hold."""
-    said = answer.completion_tokens or 0
-    if said > max_tokens:
-        return CheckResult("usage", False, f"says {said} tokens where {max_tokens} were allowed")
+def usage(answer: Answer, counted: int | None, max_tokens: int) -> CheckResult:
+    """`usage` against the engine's own tokenizer (`counted`); without one, against what tokens can hold."""
+    reported = answer.completion_tokens or 0
+    if reported > max_tokens:
+        return CheckResult("usage", False, f"reports {reported} tokens where {max_tokens} were allowed")
     if counted is not None:
         spare = _SPARE_TOKENS + _SPARE_SHARE * counted + (16 if answer.reasoning else 0)
-        fits = abs(said - counted) <= spare
-        return CheckResult("usage", fits, f"says {said} tokens, its tokenizer makes {counted}")
+        agrees = abs(reported - counted) <= spare
+        return CheckResult("usage", agrees, f"reports {reported} tokens, its tokenizer counts {counted}")
     least, most = len(answer.full_text) / 16, len(answer.full_text.encode("utf-8", "replace")) + 16
-    saw = f"says {said} tokens for {len(answer.full_text)} characters"
-    return CheckResult("usage", least <= said <= most, saw, "note")
+    observed = f"reports {reported} tokens for {len(answer.full_text)} characters"
+    return CheckResult("usage", least <= reported <= most, observed, "note")
 
 
-def calls_tool(answer: Answer, size: Size) -> CheckResult:
+def tool_call(answer: Answer, size: Size) -> CheckResult:
     level: Level = "note" if size in ("tiny", "small") else "gate"
     if not answer.tool_calls:
         if _CALL_AS_TEXT.search(answer.full_text):
@@ -196,48 +196,50 @@ def calls_tool(answer: Answer, size: Size) -> CheckResult:
         return CheckResult("tool call", False, f"no call: {quote(answer.full_text)}", level)
     call = answer.tool_calls[0]
     try:
-        given = json.loads(call.arguments)
+        arguments = json.loads(call.arguments)
     except (ValueError, RecursionError):
         return CheckResult("tool call", False, f"arguments are not JSON: {quote(call.arguments)}")
-    saw = f"{quote(call.name)} {quote(call.arguments)}"
-    if call.name != "get_weather" or not isinstance(given, dict) or "city" not in given:
-        return CheckResult("tool call", False, saw)
+    observed = f"{quote(call.name)} {quote(call.arguments)}"
+    if call.name != "get_weather" or not isinstance(arguments, dict) or "city" not in arguments:
+        return CheckResult("tool call", False, observed)
     if answer.finish_reason != "tool_calls":
-        return CheckResult("tool call", True, f"{saw}, but finish_reason {answer.finish_reason}", "note")
-    return CheckResult("tool call", "paris" in str(given["city"]).lower(), saw, level)
+        return CheckResult("tool call", True, f"{observed}, but finish_reason {answer.finish_reason}", "note")
+    return CheckResult("tool call", "paris" in str(arguments["city"]).lower(), observed, level)
 
 
-def splits_thoughts(answer: Answer, was_short: bool) -> CheckResult:
-    """Thoughts apart from the answer, and an end to them. `was_short`: it was given few tokens."""
+def reasoning_split(answer: Answer, was_short: bool) -> CheckResult:
+    """Thoughts are separate from the answer, and they end. `was_short`: `max_tokens` was small."""
     name = "reasoning split"
     if mark := _THINKING.search(answer.text):
-        return CheckResult(name, False, f"{quote(mark[0])} is in the answer: the parser does not take it out")
-    if found := faults(answer.reasoning, was_cut=True) if answer.reasoning else ():
-        return CheckResult(name, False, f"in its thoughts, {found[0].kind}: {found[0].saw}")
+        return CheckResult(
+            name, False, f"{quote(mark[0])} is in the answer: the reasoning parser did not remove it"
+        )
+    if faults := find_faults(answer.reasoning, was_cut=True) if answer.reasoning else ():
+        return CheckResult(name, False, f"in its thoughts, {faults[0].kind}: {faults[0].observed}")
     if not answer.text.strip():
         level: Level = "note" if was_short else "gate"
-        saw = f"{answer.completion_tokens} tokens of thoughts and no answer: {quote(answer.reasoning)}"
-        return CheckResult(name, False, saw, level)
+        observed = f"{answer.completion_tokens} tokens of thoughts and no answer: {quote(answer.reasoning)}"
+        return CheckResult(name, False, observed, level)
     if not answer.reasoning.strip():
-        return CheckResult(name, False, f"no thoughts apart from the answer {quote(answer.text)}", "note")
+        return CheckResult(name, False, f"no separate thoughts, answer {quote(answer.text)}", "note")
     return CheckResult(name, True, f"thoughts {quote(answer.reasoning, 30)}, answer {quote(answer.text, 30)}")
 
 
-def finds_needle(answer: Answer, needle: str, size: Size) -> CheckResult:
-    """A long prompt takes other kernels than a short one; an able model reads one fact out of it."""
+def long_prompt(answer: Answer, needle: str, size: Size) -> CheckResult:
+    """A long prompt uses other kernels than a short one; an able model finds one fact in it."""
     level: Level = "gate" if size == "able" else "note"
-    found = needle.lower() in _counted(answer).lower()
+    found = needle.lower() in _relevant_text(answer).lower()
     tokens = f"{answer.prompt_tokens:,}" if answer.prompt_tokens else "an unknown number of"
-    saw = f"in {tokens} tokens: {_shown(answer)}"
-    if not found and faults(answer.full_text, was_cut=answer.finish_reason == "length"):
-        return CheckResult("long prompt", False, f"garbage after a long prompt, {saw}")
-    return CheckResult("long prompt", found, saw, level)
+    observed = f"in {tokens} tokens: {_excerpt(answer)}"
+    if not found and find_faults(answer.full_text, was_cut=answer.finish_reason == "length"):
+        return CheckResult("long prompt", False, f"garbage after a long prompt, {observed}")
+    return CheckResult("long prompt", found, observed, level)
 
 
-def takes_settings(answer: Answer, settings: Mapping[str, object]) -> CheckResult:
-    """The recipe's own request settings: the server takes them, and the answer is text."""
-    shown = json.dumps(settings, ensure_ascii=False)
-    found = faults(answer.full_text, is_prose=True, was_cut=answer.finish_reason == "length")
-    if found:
-        return CheckResult("recipe's settings", False, f"with {shown}, {found[0].kind}: {found[0].saw}")
-    return CheckResult("recipe's settings", True, shown)
+def request_settings(answer: Answer, settings: Mapping[str, object]) -> CheckResult:
+    """The server accepts the recipe's own request settings, and the answer is text."""
+    name, shown = "recipe's settings", json.dumps(settings, ensure_ascii=False)
+    faults = find_faults(answer.full_text, is_prose=True, was_cut=answer.finish_reason == "length")
+    if faults:
+        return CheckResult(name, False, f"with {shown}, {faults[0].kind}: {faults[0].observed}")
+    return CheckResult(name, True, shown)

@@ -1,8 +1,8 @@
-"""Judging what an engine tells of itself, against what was planned: kernels, speculation, cache, speed.
+"""Checks of what an engine reports about itself against the plan: kernels, speculation, KV cache, speed.
 
-Pure, as `judge` is. Here a plan and a machine are held against each other, so most checks only tell; those
-that fail a launch are the ones after which nobody would want it: a drafter that guesses nothing right, a
-speed that is a fifth of the least that was planned.
+Pure, like `checks`. A difference between plan and machine is usually only reported. What fails a launch is
+what nobody would want to serve: a drafter whose tokens are never accepted, a speed of a fifth of the planned
+minimum.
 """
 
 from __future__ import annotations
@@ -13,140 +13,134 @@ from firesteel.edge.http.answer import Answer
 from firesteel.engines import introspection
 from firesteel.engines.introspection import DraftCounters
 from firesteel.engines.prometheus import PrometheusSample
-from firesteel.planner import Band
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import Expected
 
-ACCEPT_FLOOR = 0.05
-"""A drafter that fits its model is right more often than that on any text: 0.24 to 0.40 with thinking off and
-on, 0.7 on code. One whose experts were left out of a quantization comes near zero while answers stay clean
+MIN_ACCEPTANCE = 0.05
+"""A drafter that matches its model has a higher acceptance rate on any text: 0.24 to 0.40 with thinking off
+and on, 0.7 on code. One whose experts were left out of a quantization is near zero while answers stay correct
 (https://github.com/jschmied/dgx-spark-setup-guide, seen 2026-11-15)."""
 MIN_DRAFTED = 50
-ABSURD = 5
-"""So many times below the least that was planned is another path, not a slow day."""
+MAX_SLOWDOWN = 5
+"""A speed so many times below the planned minimum means another code path, not a busy host."""
 
 
-def kernel_path(expect: Expected, log: str) -> list[CheckResult]:
-    """The kernels that the log names, against the flags that asked for them. Hybrids name several: one of
-    them must be the one."""
-    if expect.engine is None:
+def kernels(expected: Expected, log: str) -> list[CheckResult]:
+    """The kernels named in the log against the flags that selected them. Hybrid models log several kernels
+    per flag: one of them has to match."""
+    if expected.engine is None:
         return []
-    named = introspection.logged_kernels(expect.engine, log)
+    logged_by_flag = introspection.logged_kernels(expected.engine, log)
     checks = []
-    for flag, asked in expect.kernels.items():
-        logged = named.get(flag)
-        if logged is None:
-            checks.append(CheckResult(flag, True, f"{asked} was asked for; the log does not say", "note"))
-            continue
-        is_so = any(introspection.is_same_kernel(asked, each) for each in logged)
-        checks.append(
-            CheckResult(flag, is_so, f"asked for {asked}, the log says {', '.join(logged)}", "note")
-        )
-    free = [f"{flag} {', '.join(names)}" for flag, names in named.items() if flag not in expect.kernels]
-    if free:
-        checks.append(CheckResult("kernels", True, "; ".join(free), "note"))
+    for flag, asked in expected.kernels.items():
+        logged = logged_by_flag.pop(flag, None)
+        matches, observed = True, f"{asked} was asked for; the log names none"
+        if logged is not None:
+            matches = any(introspection.is_same_kernel(asked, kernel) for kernel in logged)
+            observed = f"asked for {asked}, the log names {', '.join(logged)}"
+        checks.append(CheckResult(flag, matches, observed, "note"))
+    others = [f"{flag} {', '.join(names)}" for flag, names in logged_by_flag.items()]
+    if others:
+        checks.append(CheckResult("kernels", True, "; ".join(others), "note"))
     checks += [
-        CheckResult("slow path", False, words, "note") for words in introspection.slow_path_warnings(log)
+        CheckResult("slow path", False, alarm, "note") for alarm in introspection.slow_path_warnings(log)
     ]
     return checks
 
 
-def late_kernels(before: str, after: str) -> CheckResult | None:
-    """Kernels compiled after warming: the warm-up missed a shape."""
+def late_compilations(before: str, after: str) -> CheckResult | None:
+    """Kernels compiled after the warm-up, which missed a shape."""
     late = introspection.late_compilations(after) - introspection.late_compilations(before)
     if late <= 0:
         return None
     return CheckResult(
-        "warm", False, f"{late} kernels were compiled while the checks ran, after warming", "note"
+        "warm", False, f"{late} kernels were compiled after the warm-up, while the checks ran", "note"
     )
 
 
 def speculation(
-    expect: Expected,
+    expected: Expected,
     before: tuple[PrometheusSample, ...],
     after: tuple[PrometheusSample, ...],
     answers: Iterable[Answer],
 ) -> CheckResult | None:
-    """What its drafter came to on the checks' own requests."""
-    found = _drafted(before, after, answers)
-    if found is None or not found.drafted:
-        if expect.drafts is None:
+    """The acceptance rate of the drafter on the requests of these checks."""
+    counters = _draft_counters(before, after, answers)
+    if counters is None or not counters.drafted:
+        if expected.drafts is None:
             return None
-        saw = f"{expect.drafts} was planned, and the engine counted no drafted token"
-        return CheckResult("speculation", False, saw, "note")
-    saw = f"{found.accepted} of {found.drafted} drafted tokens accepted, {found.rate:.0%}"
-    if found.steps:
-        saw += f", {found.tokens_per_step:.2f} tokens a step"
-    if found.drafted < MIN_DRAFTED:
-        return CheckResult("speculation", True, f"{saw}; too few to tell", "note")
-    return CheckResult("speculation", found.rate >= ACCEPT_FLOOR, saw)
+        observed = f"{expected.drafts} was planned, but the engine drafted no token"
+        return CheckResult("speculation", False, observed, "note")
+    observed = f"{counters.accepted} of {counters.drafted} drafted tokens accepted, {counters.rate:.0%}"
+    if counters.steps:
+        observed += f", {counters.tokens_per_step:.2f} tokens a step"
+    if counters.drafted < MIN_DRAFTED:
+        return CheckResult("speculation", True, f"{observed}; too few to tell", "note")
+    return CheckResult("speculation", counters.rate >= MIN_ACCEPTANCE, observed)
 
 
-def _drafted(
+def _draft_counters(
     before: tuple[PrometheusSample, ...], after: tuple[PrometheusSample, ...], answers: Iterable[Answer]
 ) -> DraftCounters | None:
-    """From the counters where there are some, else from what llama.cpp tells with each answer."""
+    """From the metrics where they exist, else from the figures that llama.cpp sends with each answer."""
     then, now = introspection.draft_counters(before), introspection.draft_counters(after)
     if then and now and now.drafted > then.drafted:
         return now.since(then)
-    told = [(each.draft_tokens, each.accepted_tokens) for each in answers if each.draft_tokens]
-    if not told:
+    drafted = [answer for answer in answers if answer.draft_tokens]
+    if not drafted:
         return now
-    return DraftCounters(0, sum(drafted or 0 for drafted, _ in told), sum(taken or 0 for _, taken in told))
+    accepted = sum(answer.accepted_tokens or 0 for answer in drafted)
+    return DraftCounters(0, sum(answer.draft_tokens or 0 for answer in drafted), accepted)
 
 
-def pays(expect: Expected, measured: float | None) -> CheckResult | None:
-    """Drafting that comes out slower than the plan without it."""
-    plain = expect.decode_tokens_per_s
-    if expect.drafts is None or plain is None or measured is None or measured >= plain.expected:
+def speculation_speedup(expected: Expected, measured: float | None) -> CheckResult | None:
+    """Speculation that is slower than the plan without it."""
+    plain = expected.decode_tokens_per_s
+    if expected.drafts is None or plain is None or measured is None or measured >= plain.expected:
         return None
-    saw = f"{measured:.1f} tok/s with {expect.drafts}, {plain.expected:.1f} were planned without"
-    return CheckResult("speculation pays", False, f"{saw}; try it without", "note")
+    observed = f"{measured:.1f} tok/s with {expected.drafts}, {plain.expected:.1f} were planned without it"
+    return CheckResult("speculation pays", False, f"{observed}; try it without", "note")
 
 
-def cache(
-    expect: Expected, samples: tuple[PrometheusSample, ...], log_tokens: int | None
+def kv_cache(
+    expected: Expected, samples: tuple[PrometheusSample, ...], log_tokens: int | None
 ) -> CheckResult | None:
-    """The engine's own figure, which wins over the plan's."""
-    told = introspection.kv_cache_tokens(samples) or log_tokens
-    if told is None:
+    """The size that the engine reports, against the plan and against one full request."""
+    tokens = introspection.kv_cache_tokens(samples) or log_tokens
+    if tokens is None:
         return None
-    if expect.context and told < expect.context:
-        saw = f"the engine has {told:,} tokens, less than one request of {expect.context:,} may use"
-        return CheckResult("KV cache", False, saw)
-    if expect.kv_tokens is None:
-        return CheckResult("KV cache", True, f"{told:,} tokens", "note")
-    low, high = expect.kv_tokens
+    if expected.context and tokens < expected.context:
+        observed = f"{tokens:,} tokens, less than the {expected.context:,} that one request may use"
+        return CheckResult("KV cache", False, observed)
+    if expected.kv_tokens is None:
+        return CheckResult("KV cache", True, f"{tokens:,} tokens", "note")
+    low, high = expected.kv_tokens
     planned = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-    return CheckResult("KV cache", low <= told <= high, f"{told:,} tokens, planned {planned}", "note")
+    return CheckResult("KV cache", low <= tokens <= high, f"{tokens:,} tokens, planned {planned}", "note")
 
 
-def speed(expect: Expected, answers: Iterable[Answer]) -> CheckResult | None:
-    """The fastest answer: whatever else the host does only slows one."""
-    measured = fastest(answers)
-    band = _planned_speed(expect)
+def speed(expected: Expected, answers: Iterable[Answer]) -> CheckResult | None:
+    """The fastest answer counts: anything else that the host does only slows answers down."""
+    measured = fastest_decode(answers)
+    band = expected.drafted_tokens_per_s or expected.decode_tokens_per_s
     if measured is None:
         return None
     if band is None:
         return CheckResult("speed", True, f"{measured:.1f} tok/s, nothing planned", "note")
-    saw = f"{measured:.1f} tok/s, planned {band.low:.1f} to {band.high:.1f}"
-    if measured < band.low / ABSURD:
-        return CheckResult("speed", False, saw, "note" if expect.is_cpu else "gate")
-    return CheckResult("speed", band.low <= measured <= band.high, saw, "note")
+    observed = f"{measured:.1f} tok/s, planned {band.low:.1f} to {band.high:.1f}"
+    if measured < band.low / MAX_SLOWDOWN:
+        return CheckResult("speed", False, observed, "note" if expected.is_cpu else "gate")
+    return CheckResult("speed", band.low <= measured <= band.high, observed, "note")
 
 
-def fastest(answers: Iterable[Answer]) -> float | None:
-    return max((rate for each in answers if (rate := each.decode_tokens_per_s)), default=None)
+def fastest_decode(answers: Iterable[Answer]) -> float | None:
+    return max((rate for answer in answers if (rate := answer.decode_tokens_per_s)), default=None)
 
 
-def _planned_speed(expect: Expected) -> Band | None:
-    return expect.drafted_tokens_per_s or expect.decode_tokens_per_s
-
-
-def corrupted(
+def nan_logits(
     before: tuple[PrometheusSample, ...], after: tuple[PrometheusSample, ...]
 ) -> CheckResult | None:
-    """vLLM counts requests whose logits held NaN, where VLLM_COMPUTE_NANS_IN_LOGITS is set."""
+    """vLLM counts requests with NaN in their logits when VLLM_COMPUTE_NANS_IN_LOGITS is set."""
     name = "vllm:corrupted_requests"
     then, now = introspection.metric_total(before, name), introspection.metric_total(after, name)
     if now is None:

@@ -1,7 +1,8 @@
-"""What a launch promised, as far as a running server can be held to it: made from a proposal, purely.
+"""What a plan expects of the running server, as far as a client can check it. Derived from a proposal. Pure.
 
-`up` makes it and keeps it beside the service as `expect.json`, so that `verify` asks the same of a service
-that has run for a week. Of a server that firesteel did not start nothing is known, and `Expect()` says so.
+`up` stores it as `expect.json` in the service's folder, so that `verify` can check a service that has run for
+a week against the same expectations. `Expected()` expects nothing: it is for servers that firesteel did not
+start.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from firesteel.planner import Band, Plan
 from firesteel.rules import Proposal
 
 Size = Literal["unknown", "tiny", "small", "able"]
-TINY, ABLE = 1_000_000_000, 4_000_000_000
-"""Below the first a model may miss any fact; from the second on it may miss none that a child knows."""
+TINY_BELOW, ABLE_FROM = 1_000_000_000, 4_000_000_000
+"""Parameters. A tiny model may get any fact wrong; an able one must know what a child knows."""
 _SAMPLING = frozenset(
     {
         "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
@@ -40,7 +41,7 @@ _BITS = (
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """None and empty: nobody promised that, or nobody knows."""
+    """None or empty: not expected, or not known."""
 
     engine: EngineName | None = None
     version: str | None = None
@@ -51,46 +52,46 @@ class Expected:
     tool_parser: str | None = None
     reasoning_parser: str | None = None
     requests: Mapping[str, Any] = field(default_factory=dict)
-    """What the model's makers advise to send with each request, as a body carries it."""
+    """Request settings that the model's makers recommend, as in a request body."""
     tool_requests: Mapping[str, Any] = field(default_factory=dict)
-    """The same for requests with tools."""
+    """The same, for requests with tools."""
     thinking_request: Mapping[str, Any] = field(default_factory=dict)
-    """What makes it think, where it does not by itself."""
+    """Request settings that turn thinking on, where it is off by default."""
     kernels: Mapping[str, str] = field(default_factory=dict)
-    """Flags that choose kernels: `moe-backend` -> `marlin`."""
+    """Flags that select kernels: `moe-backend` -> `marlin`."""
     drafts: str | None = None
-    """How it speculates: `mtp`, `dflash`; None: it does not."""
+    """Speculation method: `mtp`, `dflash`; None: no speculation."""
     decode_tokens_per_s: Band | None = None
     drafted_tokens_per_s: Band | None = None
-    """On prose, with its drafter."""
+    """With its drafter, on prose."""
     prefill_tokens_per_s: Band | None = None
     kv_tokens: tuple[int, int] | None = None
-    """The fewest and the most that the engine should say its cache holds."""
+    """The smallest and the largest KV cache size that the engine should report."""
     is_cpu: bool = False
-    """Nothing is compiled on first use, and other programs share the cores."""
+    """Nothing is compiled at first use, and other programs share the cores."""
 
     @property
     def size(self) -> Size:
         if self.parameters is None:
             return "unknown"
-        return "tiny" if self.parameters < TINY else "small" if self.parameters < ABLE else "able"
+        return "tiny" if self.parameters < TINY_BELOW else "small" if self.parameters < ABLE_FROM else "able"
 
 
 def expected(proposal: Proposal) -> Expected:
     plan = proposal.plan
     launch, speed = plan.launch, plan.speed
-    said = proposal.recipe.requests if proposal.recipe else {}
-    prose = next((each for each in speed.drafted if each.text == "prose"), None) if speed else None
+    requests = proposal.recipe.requests if proposal.recipe else {}
+    prose = next((drafted for drafted in speed.drafted if drafted.text == "prose"), None) if speed else None
     return Expected(
         engine=launch.engine,
         version=launch.version,
         parameters=_parameters(proposal),
         context=plan.cache.context,
-        tool_parser=_parser(launch, "tool-call-parser") or ("asked for" if "for_tools" in said else None),
+        tool_parser=_parser(launch, "tool-call-parser") or ("asked for" if "for_tools" in requests else None),
         reasoning_parser=_parser(launch, "reasoning-parser"),
-        requests=_body(said),
-        tool_requests=_body(said) | _body(_map(said.get("for_tools"))),
-        thinking_request=_thinking(_map(said.get("per_request"))),
+        requests=_body(requests),
+        tool_requests=_body(requests) | _body(_map(requests.get("for_tools"))),
+        thinking_request=_thinking(_map(requests.get("per_request"))),
         kernels=_kernels(launch),
         drafts=_drafts(plan),
         decode_tokens_per_s=speed.decode_tokens_per_s if speed else None,
@@ -101,16 +102,12 @@ def expected(proposal: Proposal) -> Expected:
     )
 
 
-def as_plain(expected: Expected) -> dict[str, Any]:
-    return asdict(expected)
-
-
 def write_expected(folder: Path, expected: Expected) -> None:
-    write_text(folder / "expect.json", json.dumps(as_plain(expected), indent=1))
+    write_text(folder / "expect.json", json.dumps(asdict(expected), indent=1))
 
 
 def stored_expected(folder: Path) -> Expected:
-    """What was promised when it was started; nothing, where no such file is."""
+    """The expectations of the start; none if the file is missing or damaged."""
     try:
         plain = json.loads((folder / "expect.json").read_text("utf-8"))
     except (OSError, ValueError):
@@ -119,7 +116,7 @@ def stored_expected(folder: Path) -> Expected:
 
 
 def read_expected(plain: Mapping[str, object]) -> Expected:
-    """The inverse of `as_plain`; what cannot be read promises nothing."""
+    """The inverse of `dataclasses.asdict`; what cannot be read expects nothing."""
     try:
         return TypeAdapter(Expected).validate_python(plain)
     except ValidationError:
@@ -127,18 +124,18 @@ def read_expected(plain: Mapping[str, object]) -> Expected:
 
 
 def _parameters(proposal: Proposal) -> int | None:
-    known = proposal.model.parameters if proposal.model else None
-    return known or about_parameters(proposal.plan.weights)
+    counted = proposal.model.parameters if proposal.model else None
+    return counted or estimate_parameters(proposal.plan.weights)
 
 
-def about_parameters(weights: Weights) -> int | None:
-    """From their bytes and formats, to a tenth or so: enough to tell small from large."""
-    bits = [
-        (size * 8, next((each for pattern, each in _BITS if re.search(pattern, form.lower())), 8.0))
-        for (role, form), size in weights.bytes_by_format.items()
-        if role not in (Role.TOWER, Role.DRAFTER)
-    ]
-    return round(sum(size / each for size, each in bits)) or None
+def estimate_parameters(weights: Weights) -> int | None:
+    """From the bytes in each format, to about 10 %: enough to tell small models from large ones."""
+    count = 0.0
+    for (role, format_name), size in weights.bytes_by_format.items():
+        if role not in (Role.TOWER, Role.DRAFTER):
+            matches = (bits for pattern, bits in _BITS if re.search(pattern, format_name.lower()))
+            count += size * 8 / next(matches, 8.0)
+    return round(count) or None
 
 
 def _parser(launch: Launch, flag: str) -> str | None:
@@ -146,13 +143,14 @@ def _parser(launch: Launch, flag: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _body(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a recipe's `requests` a request's body takes; the rest is for people."""
-    return {key: value for key, value in said.items() if key in _SAMPLING} | _map(said.get("per_request"))
+def _body(requests: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a recipe's `requests` that goes into a request body; the rest is documentation."""
+    sampling = {key: value for key, value in requests.items() if key in _SAMPLING}
+    return sampling | _map(requests.get("per_request"))
 
 
 def _thinking(per_request: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe that switches thoughts off for each request still has a model that thinks without that."""
+    """A recipe that turns thinking off in every request has a model that thinks by default."""
     template = _map(per_request.get("chat_template_kwargs"))
     return {} if template.get("enable_thinking") is False else dict(per_request)
 
@@ -179,5 +177,5 @@ def _drafts(plan: Plan) -> str | None:
 
 
 def _kv_tokens(plan: Plan) -> tuple[int, int] | None:
-    tokens = [each.tokens for each in plan.printed if not each.refused]
+    tokens = [report.tokens for report in plan.printed if not report.refused]
     return (min(tokens), max(tokens)) if tokens else None

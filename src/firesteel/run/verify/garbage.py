@@ -1,17 +1,17 @@
-"""Is this text, or what a broken engine makes instead? Pure: text in, faults out.
+"""Tell text from what a broken engine produces instead. Pure: text in, faults out.
 
-A wrong kernel, a bad quantization or a torn cache does not raise: it answers with HTTP 200. What comes
-then is one of few things, and each has a mark that no good answer bears:
+A wrong kernel, a bad quantization or a corrupt cache raises no error: the engine answers with HTTP 200. The
+garbage is of a few kinds, each with a feature that good answers do not have:
 
     empty       nothing at all
-    bytes       U+FFFD, control characters, halves of surrogate pairs: tokens that make no text
-    special     `<|im_end|>`, `<0x0A>`, `Ġ`: the tokenizer's own words where the model's should be
-    loop        the same again to the end, or one sign or word that is most of the text
-    script      letters of another writing system than the question's
-    soup        letters and no words: pieces of words glued together, or none that English is made of
+    bytes       U+FFFD, control characters, lone surrogates: tokens that make no text
+    special     `<|im_end|>`, `<0x0A>`, `Ġ`: the tokenizer's own symbols in the text
+    loop        the same text repeated to the end, or one character or word that is most of the text
+    script      letters of a writing system other than the question's
+    soup        letters without words: pieces glued together, or words that are not English
 
-What text cannot show, a fluent wrong answer, is for questions whose answer is known (`judge`). Thresholds
-were set on the samples in `tests/run/samples`: all good ones pass, code, JSON, tables and Chinese among them.
+A fluent wrong answer is found by questions with known answers instead (`checks`). The thresholds were set on
+the samples in `tests/run/samples`: all good ones pass, code, JSON, tables and Chinese among them.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ Kind = Literal["empty", "bytes", "special", "loop", "script", "soup"]
 Script = Literal["latin", "cjk", "cyrillic", "arabic", "any"]
 
 MAX_CHARS = 20_000
-"""Enough of any answer to judge it; the end is what is looked at, where loops are."""
+"""Enough of any answer. The end is examined, because that is where loops are."""
 LOOP_REPEATS = 4
 LOOP_MIN_CHARS = 24
-SIGN_SHARE = 0.5
-"""Of all signs but spaces, that one sign may be. `e` is an eighth of English; a ruled table comes to 0.4."""
-WORD_SHARE = 0.35
-"""Of all words, that one word may be."""
-LINE_SHARE = 0.6
-"""Of all lines, that lines seen before may be."""
-PACKED_SHARE = 0.15
-"""Zlib packs an English answer to about 0.5, a table or a list to 0.3, and a loop to less than this."""
-FOREIGN_SHARE = 0.15
-"""Of all letters, that another script's may be: a Greek letter in a formula, a name in its own spelling."""
+MAX_CHARACTER_SHARE = 0.5
+"""One character may be at most half of all but spaces. `e` is an eighth of English; a table reaches 0.4."""
+MAX_WORD_SHARE = 0.35
+"""One word may be at most this share of all words."""
+MAX_REPEATED_LINE_SHARE = 0.6
+"""At most this share of the lines may repeat earlier lines."""
+MIN_COMPRESSED_SHARE = 0.15
+"""zlib compresses an English answer to about 0.5, a table or a list to 0.3, and a loop to less than this."""
+MAX_FOREIGN_SHARE = 0.15
+"""At most this share of the letters may be of another script: a Greek letter in a formula, a name."""
 MAX_SCRIPTS = 3
-"""Scripts with two letters or more in one answer. An answer about alphabets is asked for as `any`."""
-COMMON_SHARE = 0.2
-"""Of the words of English prose, that are among its commonest: 0.4 to 0.6 in good answers."""
-LETTER_SHARE = 0.7
-"""Of the signs of prose but spaces, that are letters: 0.9 and more in good answers."""
-ODD_SHARE = 0.1
-"""Of the words of prose, that no English word looks like."""
-GLUED_SHARE = 0.1
-"""Of the words of prose, that a stop or a comma glues to the next without a space."""
-BLANK_LINES = 8
+"""Scripts with two letters or more in one answer. A question about alphabets passes the script `any`."""
+MIN_COMMON_SHARE = 0.2
+"""At least this share of the words of prose is among the most common ones: 0.4 to 0.6 in good answers."""
+MIN_LETTER_SHARE = 0.7
+"""At least this share of prose without spaces is letters: 0.9 and more in good answers."""
+MAX_ODD_SHARE = 0.1
+"""At most this share of the words of prose may look unlike English."""
+MAX_GLUED_SHARE = 0.1
+"""At most this share of the words of prose may run into the next one, as in `end.Next`."""
+MAX_BLANK_LINES = 8
 """In a row; prose and code have three at most."""
 
 _LEAKED = re.compile(
@@ -73,12 +73,12 @@ _ODD = re.compile(
     r"[a-z]{2,}[A-Z]{2,}[a-z]|[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{6,}|[aeiouAEIOU]{5,}|(\w{2,5})\1\1"
 )
 _GLUED = re.compile(r"[a-z][.,;:!?\"“”()]+[a-zA-Z]")
-_AGAIN = re.compile(r"([^\W\d_]{2,8}?)\1{5,}")
-_BLANKS = re.compile(rf"(?:\n[ \t]*){{{BLANK_LINES + 1}}}")
+_REPEATED = re.compile(r"([^\W\d_]{2,8}?)\1{5,}")
+_BLANKS = re.compile(rf"(?:\n[ \t]*){{{MAX_BLANK_LINES + 1}}}")
 _RULE = re.compile(r"[\s|:=_*#~+.-]{3,}")
 """A line drawn under a title or between the rows of a table."""
-_BONES = frozenset(("the", "a", "an", "of", "to", "is"))
-"""No thirty words of English prose go without three of these."""
+_FUNCTION_WORDS = frozenset(("the", "a", "an", "of", "to", "is"))
+"""Thirty words of English prose contain at least three of these."""
 _RANGES: tuple[tuple[int, int, str], ...] = (
     (0x0370, 0x03FF, "greek"), (0x0400, 0x052F, "cyrillic"), (0x0530, 0x058F, "armenian"),
     (0x0590, 0x05FF, "hebrew"), (0x0600, 0x077F, "arabic"), (0x0900, 0x0DFF, "indic"),
@@ -86,66 +86,67 @@ _RANGES: tuple[tuple[int, int, str], ...] = (
     (0x1100, 0x11FF, "cjk"), (0x1780, 0x17FF, "khmer"), (0x3040, 0x30FF, "cjk"), (0x3130, 0x318F, "cjk"),
     (0x3400, 0x9FFF, "cjk"), (0xAC00, 0xD7AF, "cjk"), (0xF900, 0xFAFF, "cjk"), (0x20000, 0x323AF, "cjk"),
 )  # fmt: skip
-"""Chinese, Japanese and Korean stand together: an answer in one of them may quote another."""
+"""Chinese, Japanese and Korean count as one: an answer in one of them may quote another."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextFault:
     kind: Kind
-    saw: str
+    observed: str
 
 
-def faults(
+def find_faults(
     text: str, *, script: Script = "latin", is_prose: bool = False, was_cut: bool = False
 ) -> tuple[TextFault, ...]:
-    """What is wrong with a text, or nothing.
+    """What is wrong with a text; empty if nothing is.
 
-    `script`: what the question was written in. `is_prose`: English sentences were asked for, not code or a
-    table. `was_cut`: it ended at a number of tokens, which may halve its last character.
+    `script`: the script of the question. `is_prose`: the question asks for English sentences, not for code or
+    a table. `was_cut`: `max_tokens` ended the text, perhaps within its last character.
     """
     text = text[-MAX_CHARS:]
     if not text.strip():
         return (TextFault("empty", "no text at all"),)
-    looks = [_bytes(text, was_cut), _special(text), _loop(text), _script(text, script)]
+    faults = [_bytes(text, was_cut), _special(text), _loop(text), _script(text, script)]
     if is_prose:
-        looks.append(_soup(text))
-    return tuple(fault for fault in looks if fault)
+        faults.append(_soup(text))
+    return tuple(fault for fault in faults if fault)
 
 
 def _bytes(text: str, was_cut: bool) -> TextFault | None:
     whole = text.rstrip("\ufffd") if was_cut else text
-    for at, sign in enumerate(whole):
-        if sign == "\ufffd":
+    for index, character in enumerate(whole):
+        if character == "\ufffd":
+            context = quote(whole[max(0, index - 20) : index + 20])
+            return TextFault("bytes", f"invalid UTF-8 at character {index}: {context}")
+        if unicodedata.category(character) in ("Cc", "Cs", "Co", "Cn") and character not in _ALLOWED_CONTROLS:
             return TextFault(
-                "bytes", f"no UTF-8 at character {at}: {quote(whole[max(0, at - 20) : at + 20])}"
+                "bytes", f"U+{ord(character):04X}, which text never contains, at character {index}"
             )
-        if unicodedata.category(sign) in ("Cc", "Cs", "Co", "Cn") and sign not in _ALLOWED_CONTROLS:
-            return TextFault("bytes", f"U+{ord(sign):04X}, which no text has, at character {at}")
     return None
 
 
 def _special(text: str) -> TextFault | None:
-    found = _LEAKED.search(text)
-    return TextFault("special", f"a token of the tokenizer's own: {quote(found[0])}") if found else None
+    leaked = _LEAKED.search(text)
+    return TextFault("special", f"a special token: {quote(leaked[0])}") if leaked else None
 
 
 def _loop(text: str) -> TextFault | None:
-    unit = loop_in(text)
+    unit = find_loop(text)
     if unit is not None:
         return TextFault("loop", f"repeats {quote(unit)} to the end")
-    if again := _AGAIN.search(text):
-        return TextFault("loop", f"repeats {quote(again[1])} {len(again[0]) // len(again[1])} times")
+    if match := _REPEATED.search(text):
+        return TextFault("loop", f"repeats {quote(match[1])} {len(match[0]) // len(match[1])} times")
     if _BLANKS.search(text):
-        return TextFault("loop", f"more than {BLANK_LINES} empty lines in a row")
-    return _one_sign(text) or _one_word(text) or _same_lines(text) or _packed(text)
+        return TextFault("loop", f"more than {MAX_BLANK_LINES} empty lines in a row")
+    return _one_character(text) or _one_word(text) or _same_lines(text) or _compressible(text)
 
 
-def loop_in(text: str) -> str | None:
+def find_loop(text: str) -> str | None:
     """The unit that the end of the text repeats at least four times, or None.
 
-    Short units need more repeats, so that "..." or "====" at the end of a list is no alarm. Numbers
-    count as equal: a list that says the same thing under 1., 2., 3. is a loop too, and so do runs of spaces.
-    A list of numbers alone is none.
+    Short units need more repeats, so that "..." or "====" at the end of a list is not a loop. All numbers
+    count as equal, so a list with the same sentence under 1., 2., 3. is a loop; so do all runs of spaces. A
+    list of nothing but numbers is not a loop.
     """
     flat = re.sub(r"\s+", " ", re.sub(r"[0-9]+", "0", text[-MAX_CHARS:])).rstrip()
     longest = min(len(flat) // LOOP_REPEATS, 600)
@@ -157,14 +158,14 @@ def loop_in(text: str) -> str | None:
     return None
 
 
-def _one_sign(text: str) -> TextFault | None:
+def _one_character(text: str) -> TextFault | None:
     lines = [line for line in text.splitlines() if not _RULE.fullmatch(line)]
-    signs = Counter(sign for line in lines for sign in line if not sign.isspace())
-    if not signs:
+    characters = Counter(character for line in lines for character in line if not character.isspace())
+    if not characters:
         return None
-    sign, times = signs.most_common(1)[0]
-    if signs.total() >= LOOP_MIN_CHARS and times > SIGN_SHARE * signs.total():
-        return TextFault("loop", f"{times} of its {signs.total()} signs are {quote(sign)}")
+    character, times = characters.most_common(1)[0]
+    if characters.total() >= LOOP_MIN_CHARS and times > MAX_CHARACTER_SHARE * characters.total():
+        return TextFault("loop", f"{times} of its {characters.total()} characters are {quote(character)}")
     return None
 
 
@@ -173,33 +174,33 @@ def _one_word(text: str) -> TextFault | None:
     if words.total() < 20:
         return None
     word, times = words.most_common(1)[0]
-    if times > WORD_SHARE * words.total():
+    if times > MAX_WORD_SHARE * words.total():
         return TextFault("loop", f"{times} of its {words.total()} words are {quote(word)}")
     return None
 
 
 def _same_lines(text: str) -> TextFault | None:
     lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
-    again = len(lines) - len(set(lines))
-    if len(lines) >= 10 and again > LINE_SHARE * len(lines):
-        return TextFault("loop", f"{again} of its {len(lines)} lines were there before")
+    repeated = len(lines) - len(set(lines))
+    if len(lines) >= 10 and repeated > MAX_REPEATED_LINE_SHARE * len(lines):
+        return TextFault("loop", f"{repeated} of its {len(lines)} lines repeat an earlier one")
     return None
 
 
-def _packed(text: str) -> TextFault | None:
+def _compressible(text: str) -> TextFault | None:
     data = text.encode("utf-8", "replace")
     if len(data) < 300:
         return None
     share = len(zlib.compress(data, 9)) / len(data)
-    return (
-        TextFault("loop", f"it says so little that it packs to {share:.0%}") if share < PACKED_SHARE else None
-    )
+    if share >= MIN_COMPRESSED_SHARE:
+        return None
+    return TextFault("loop", f"so repetitive that it compresses to {share:.0%}")
 
 
 def _script(text: str, asked: Script) -> TextFault | None:
     if asked == "any":
         return None
-    scripts = Counter(script_of(sign) for sign in text if sign.isalpha())
+    scripts = Counter(script_of(character) for character in text if character.isalpha())
     total = scripts.total()
     foreign = {name: count for name, count in scripts.items() if name not in (asked, "latin")}
     if asked != "latin" and total >= 20 and not scripts[asked]:
@@ -208,7 +209,7 @@ def _script(text: str, asked: Script) -> TextFault | None:
     if len(several) > MAX_SCRIPTS:
         return TextFault("script", f"letters of {len(several)} scripts: {', '.join(sorted(several))}")
     name, count = max(foreign.items(), key=lambda item: item[1], default=("", 0))
-    if count > FOREIGN_SHARE * total and total >= 10:
+    if count > MAX_FOREIGN_SHARE * total and total >= 10:
         return TextFault("script", f"{count} of its {total} letters are {name}, asked in {asked}")
     return None
 
@@ -221,28 +222,30 @@ def script_of(letter: str) -> str:
 def _soup(text: str) -> TextFault | None:
     """English prose only: code has other words, and other languages have other common ones."""
     words = _WORD.findall(text)
-    signs = [sign for sign in text if not sign.isspace()]
-    letters = sum(sign.isalpha() for sign in signs)
-    if len(signs) >= LOOP_MIN_CHARS and letters < LETTER_SHARE * len(signs):
-        return TextFault("soup", f"{letters} of its {len(signs)} signs are letters: {quote(text)}")
+    characters = [character for character in text if not character.isspace()]
+    letters = sum(character.isalpha() for character in characters)
+    if len(characters) >= LOOP_MIN_CHARS and letters < MIN_LETTER_SHARE * len(characters):
+        return TextFault("soup", f"{letters} of its {len(characters)} characters are letters: {quote(text)}")
     if len(words) < 12:
         return None
     common = sum(word.lower() in _COMMON for word in words)
-    if common < COMMON_SHARE * len(words):
+    if common < MIN_COMMON_SHARE * len(words):
         return TextFault("soup", f"{common} of its {len(words)} words are common English ones: {quote(text)}")
-    if len(words) >= 30 and sum(word.lower() in _BONES for word in words) < 3:
-        return TextFault("soup", f"no sentence: {quote(text)}")
+    if len(words) >= 30 and sum(word.lower() in _FUNCTION_WORDS for word in words) < 3:
+        return TextFault("soup", f"no English sentence: {quote(text)}")
     glued = _GLUED.findall(text)
-    if len(glued) > max(2, GLUED_SHARE * len(words)):
+    if len(glued) > max(2, MAX_GLUED_SHARE * len(words)):
         return TextFault("soup", f"words run together: {quote(text)}")
     odd = [word for word in words if len(word) > 24 or _ODD.search(word)]
-    if len(odd) > max(2, ODD_SHARE * len(words)):
+    if len(odd) > max(2, MAX_ODD_SHARE * len(words)):
         return TextFault("soup", f"no English words: {quote(' '.join(odd))}")
     return None
 
 
 def quote(text: str, limit: int = 60) -> str:
-    """A text in one short line that any terminal can show: what cannot be printed is spelled out."""
+    """The text as one short line that is safe to print: unprintable characters are escaped."""
     flat = " ".join(text[: 4 * limit].split())
-    shown = "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in flat)
+    shown = "".join(
+        character if character.isprintable() else f"\\u{ord(character):04x}" for character in flat
+    )
     return f'"{shown[:limit]}{"…" if len(shown) > limit else ""}"'

@@ -1,11 +1,11 @@
-"""Proof that what came up is right: questions whose answers a broken engine gets wrong.
+"""Verify a running server with questions that a broken engine answers wrongly.
 
-HTTP 200 proves nothing; a wrong kernel answers fast and fluently in nonsense. So the server is asked, as
-users will ask it, and `judge` says of each answer whether it is right, at the level that this launch
-promised (`Expect`). Each step says what it does, then its checks; the last thing is the `Proof`.
+HTTP 200 proves nothing: with a wrong kernel an engine answers fluently, in nonsense. So the server gets the
+requests that users will send, and `checks` compares every answer with what the plan expects (`Expected`).
+Every step yields its progress, then its results; the last item is the `Verification`.
 
-    async for each in verify("http://127.0.0.1:8000", "smollm2", expect):
-        ...  # str: what is happening; Check: one result; Proof: all of them, and the end
+    async for item in verify("http://127.0.0.1:8000", "smollm2", expected):
+        ...  # str: progress; CheckResult: one result; Verification: all results, at the end
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from firesteel.errors import FiresteelError
 from firesteel.run.verify import checks, engine_checks, warm_up
 from firesteel.run.verify.checks import Cause, CheckResult
 from firesteel.run.verify.expected import Expected
-from firesteel.run.verify.prompts import TOKENS_PER_WORD, filler, with_needle
+from firesteel.run.verify.prompts import with_needle
 
 SUM_PROMPT = "What is 2+2?"
 TEXT_PROMPT = "Explain what a computer is."
@@ -52,25 +52,25 @@ WEATHER_TOOL = {
 _FEW = 4
 _MANY_THOUGHTS = 2048
 _BUSY = frozenset({429, 502, 503, 504})
-"""Too many ask, or nobody is behind the door: no word from the model."""
+"""Overloaded, or a proxy without an engine behind it: the model did not answer."""
 _WORD = re.compile(r"\b[A-Za-z]{5,}")
 _TEXT_S = 4
-"""So long an answer is enough to be judged."""
+"""Seconds of decoding that give enough text to check."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyBudget:
-    """How long the whole may take, and one answer. A model of 120 billion parameters needs a minute."""
+    """Time limits for everything and for one answer. A model of 120 billion parameters needs a minute."""
 
     total_s: float = 120
     request_s: float = 90
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class Verification:
     checks: tuple[CheckResult, ...]
     texts: tuple[Answer, ...] = ()
-    """Streamed answers of some length: the first speed measurements."""
+    """The longer streamed answers, which are also the first speed measurements."""
 
     @property
     def is_good(self) -> bool:
@@ -82,24 +82,24 @@ class Proof:
 
     @property
     def is_unanswered(self) -> bool:
-        """It proves nothing: no answer was wrong, there was none."""
+        """No answer was wrong, but some never came: this proves nothing."""
         return bool(self.failed) and all(check.cause == "silent" for check in self.failed)
 
 
 @dataclass(slots=True)
-class _Talk:
-    """One server, and what it has said so far."""
+class _Session:
+    """The server under test and its answers so far."""
 
     url: str
     model: str
-    expect: Expected
+    expected: Expected
     key: str | None
     read_log: Callable[[], str] | None
     deadline: float
     request_s: float
     seed: int
     text_tokens: int = 128
-    """Of the answer that is read closely."""
+    """`max_tokens` of the longer answers."""
     texts: list[Answer] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     metrics: tuple[PrometheusSample, ...] = ()
@@ -111,13 +111,13 @@ class _Talk:
 
     @property
     def rate(self) -> float:
-        """Tokens a second that it decodes, as far as is known by now."""
-        planned = self.expect.decode_tokens_per_s
-        return engine_checks.fastest(self.answers) or (planned.low if planned else 30.0)
+        """Decoded tokens per second: measured, else planned, else a guess."""
+        planned = self.expected.decode_tokens_per_s
+        return engine_checks.fastest_decode(self.answers) or (planned.low if planned else 30.0)
 
     @property
     def thinks(self) -> bool:
-        return self.expect.reasoning_parser is not None or any(each.reasoning for each in self.answers)
+        return self.expected.reasoning_parser is not None or any(answer.reasoning for answer in self.answers)
 
     async def ask(self, prompt: str, max_tokens: int, extra: dict[str, Any] | None = None) -> Answer:
         answer = await engine_client.chat(
@@ -129,9 +129,8 @@ class _Talk:
 
     async def ask_whole(self, prompt: str, max_tokens: int) -> Answer:
         return await engine_client.chat(
-            self.url, self.model, prompt,
-            max_tokens=max_tokens, stream=False, timeout_s=self._timeout_s, key=self.key,
-        )  # fmt: skip
+            self.url, self.model, prompt, max_tokens=max_tokens, timeout_s=self._timeout_s, key=self.key
+        )
 
     @property
     def _timeout_s(self) -> float:
@@ -139,7 +138,7 @@ class _Talk:
 
     @property
     def prefill_rate(self) -> float | None:
-        """Tokens a second that it reads, by the prompt that it can have had in no cache: the first."""
+        """Prompt tokens per second of the first prompt, which no prefix cache can have held."""
         first = self.answers[0]
         return (first.prompt_tokens or 0) / first.first_token_s if first.first_token_s > 0 else None
 
@@ -147,228 +146,221 @@ class _Talk:
 @dataclass(frozen=True, slots=True)
 class _Step:
     name: str
-    words: str
-    take: Callable[[_Talk], Awaitable[list[CheckResult]]]
+    progress: str
+    run: Callable[[_Session], Awaitable[list[CheckResult]]]
     is_first: bool = False
-    """Nothing after it makes sense when it cannot be asked."""
+    """If it cannot be carried out, the steps after it make no sense."""
     is_free: bool = False
-    """It asks the model nothing, so it is taken however late it is."""
+    """It sends no prompt, so it runs even when the time is up."""
 
 
 async def verify(
     url: str,
     model: str,
-    expect: Expected | None = None,
+    expected: Expected | None = None,
     *,
     key: str | None = None,
     read_log: Callable[[], str] | None = None,
     budget: VerifyBudget | None = None,
-) -> AsyncIterator[str | CheckResult | Proof]:
-    """`read_log`: the engine's log so far, where it is at hand."""
-    budget, expect = budget or VerifyBudget(), expect or Expected()
-    talk = _Talk(
-        url, model, expect, key, read_log, time.monotonic() + budget.total_s, budget.request_s,
+) -> AsyncIterator[str | CheckResult | Verification]:
+    """`read_log` returns the engine's log so far, where that is available."""
+    budget, expected = budget or VerifyBudget(), expected or Expected()
+    session = _Session(
+        url, model, expected, key, read_log, time.monotonic() + budget.total_s, budget.request_s,
         random.SystemRandom().randrange(10**6, 10**9),
     )  # fmt: skip
-    checks: list[CheckResult] = []
-    async for each in _walk(talk, _steps(talk)):
-        if isinstance(each, CheckResult):
-            checks.append(each)
-        yield each
-    yield Proof(tuple(checks), tuple(talk.texts))
+    results: list[CheckResult] = []
+    async for item in _run(session, _steps(session)):
+        if isinstance(item, CheckResult):
+            results.append(item)
+        yield item
+    yield Verification(tuple(results), tuple(session.texts))
 
 
-async def _walk(talk: _Talk, steps: list[_Step]) -> AsyncIterator[str | CheckResult]:
+async def _run(session: _Session, steps: list[_Step]) -> AsyncIterator[str | CheckResult]:
     for step in steps:
-        if talk.left_s <= 0 and not step.is_free:
-            yield CheckResult(step.name, True, "not asked: the time for it was over", "note")
+        if session.left_s <= 0 and not step.is_free:
+            yield CheckResult(step.name, True, "skipped: the time limit was reached", "note")
             continue
-        yield step.words
+        yield step.progress
         try:
-            found = await step.take(talk)
+            results = await step.run(session)
         except FiresteelError as error:
             yield CheckResult(step.name, False, error.what, cause=_cause(error))
             if step.is_first or not isinstance(error, engine_client.EngineRefused):
-                return  # whoever asks a server on that does not answer only waits
+                return  # every further request would only wait for its timeout
             continue
-        for check in found:
-            yield check
+        for result in results:
+            yield result
 
 
 def _cause(error: FiresteelError) -> Cause:
     if isinstance(error, engine_client.EngineRefused):
         return "silent" if error.status in _BUSY else "refused"
-    # `http` keeps what broke as the cause; an answer that is no JSON is one of the last three.
-    broke = error.__cause__
-    is_answer = broke is None or isinstance(broke, (ValueError, TypeError, AttributeError))
-    return "wrong" if is_answer else "silent"
+    # `engine_client` chains what went wrong: these three come from an answer that is not JSON as expected.
+    cause = error.__cause__
+    has_answered = cause is None or isinstance(cause, (ValueError, TypeError, AttributeError))
+    return "wrong" if has_answered else "silent"
 
 
-def _steps(talk: _Talk) -> list[_Step]:
-    expect = talk.expect
+def _steps(session: _Session) -> list[_Step]:
+    expected = session.expected
     steps = [
         _Step("speaks", "asking what 2+2 is", _sum, is_first=True),
-        _Step("no garbage", "asking for a paragraph, as a stream and at once", _text, is_first=True),
-        _Step("stop", "asking for it with a word to stop at", _stop),
+        _Step("no garbage", "asking for a paragraph, with and without streaming", _text, is_first=True),
+        _Step("stop", "asking for it with a stop sequence", _stop),
         _Step("max_tokens", f"asking for {_FEW} tokens of it", _few),
         _Step("usage", "counting its tokens", _usage),
     ]
-    if expect.reasoning_parser:
+    if expected.reasoning_parser:
         steps.append(_Step("reasoning split", "asking it to think", _think))
     else:
         steps.append(_Step("facts", "asking for facts", _facts))
-    if expect.tool_parser:
+    if expected.tool_parser:
         steps.append(_Step("tool call", "asking for a tool call", _tool))
-    if expect.requests:
+    if expected.requests:
         steps.append(_Step("recipe's settings", "asking with the recipe's own settings", _settings))
     steps.append(_Step("long prompt", "asking for one fact in a long prompt", _needle))
-    if talk.key:
+    if session.key:
         steps.append(_Step("key", "asking without the key", _key, is_free=True))
-    steps.append(_Step("engine", "reading what the engine tells of itself", _engine, is_free=True))
+    steps.append(_Step("engine", "reading the engine's log and metrics", _engine, is_free=True))
     return steps
 
 
-async def _sum(talk: _Talk) -> list[CheckResult]:
-    talk.metrics = await _metrics(talk)
-    talk.log = talk.read_log() if talk.read_log else ""
-    answer = await talk.ask(SUM_PROMPT, 256 if talk.expect.reasoning_parser else 64)
-    found = [checks.speaks([answer])]
-    if found[0].passed:
-        found.append(checks.knows_sum(answer, talk.expect.size))
-    return found
+async def _sum(session: _Session) -> list[CheckResult]:
+    session.metrics = await _metrics(session)
+    session.log = session.read_log() if session.read_log else ""
+    answer = await session.ask(SUM_PROMPT, 256 if session.expected.reasoning_parser else 64)
+    results = [checks.answered([answer])]
+    if results[0].passed:
+        results.append(checks.arithmetic(answer, session.expected.size))
+    return results
 
 
-async def _text(talk: _Talk) -> list[CheckResult]:
-    """A stream and a plain answer to the same question: equal, they prove two things at once."""
-    tokens = talk.text_tokens = min(128, max(64, round(_TEXT_S * talk.rate)))
-    streamed = await talk.ask(TEXT_PROMPT, tokens)
-    plain = await talk.ask_whole(TEXT_PROMPT, tokens)
-    differ = (
-        checks.shared_chars(streamed.full_text, plain.full_text) < checks.LATE_CHARS
-        and streamed.full_text != plain.full_text
-    )
-    again = await talk.ask(TEXT_PROMPT, tokens) if differ else None
-    talk.texts += [streamed, *([again] if again else [])]
-    spoken = checks.speaks([streamed, plain, *talk.texts[1:]], "speaks at length")
+async def _text(session: _Session) -> list[CheckResult]:
+    """The same question with and without streaming: equal answers pass two checks at once."""
+    tokens = session.text_tokens = min(128, max(64, round(_TEXT_S * session.rate)))
+    streamed = await session.ask(TEXT_PROMPT, tokens)
+    plain = await session.ask_whole(TEXT_PROMPT, tokens)
+    again = None if checks.deterministic(streamed, plain).passed else await session.ask(TEXT_PROMPT, tokens)
+    session.texts += [streamed, *([again] if again else [])]
+    answered = checks.answered([streamed, plain, *session.texts[1:]], "speaks at length")
     return [
-        *([] if spoken.passed else [spoken]),
-        checks.is_text({TEXT_PROMPT: streamed, f"{TEXT_PROMPT} (plain)": plain}, is_prose=True),
-        checks.same_twice(streamed, again or plain),
-        checks.stream_is_whole(streamed, plain, again),
+        *([] if answered.passed else [answered]),
+        checks.no_garbage({TEXT_PROMPT: streamed, f"{TEXT_PROMPT} (plain)": plain}, is_prose=True),
+        checks.deterministic(streamed, again or plain),
+        checks.stream_matches_plain(streamed, plain, again),
     ]
 
 
-async def _stop(talk: _Talk) -> list[CheckResult]:
-    first = talk.texts[0]
+async def _stop(session: _Session) -> list[CheckResult]:
+    first = session.texts[0]
     if first.reasoning and not first.text.strip():
-        saw = f"{first.completion_tokens} tokens of thoughts, and no answer in which to stop"
-        return [CheckResult("stop", True, saw, "note")]
+        observed = f"{first.completion_tokens} tokens of thoughts and no answer that could stop"
+        return [CheckResult("stop", True, observed, "note")]
     stop = stop_word(first.text)
     if stop is None:
-        return [CheckResult("stop", True, "the answer has no word to stop at", "note")]
-    answer = await talk.ask(TEXT_PROMPT, talk.text_tokens, {"stop": [stop]})
-    return [checks.keeps_stop(answer, stop)]
+        return [CheckResult("stop", True, "the answer has no word to use as a stop sequence", "note")]
+    answer = await session.ask(TEXT_PROMPT, session.text_tokens, {"stop": [stop]})
+    return [checks.stop_sequence(answer, stop)]
 
 
 def stop_word(text: str) -> str | None:
-    """A word that comes first about a quarter in: far enough to be reached, near enough to cut much."""
-    for found in _WORD.finditer(text, len(text) // 4):
-        if text.find(found[0]) >= len(text) // 4:
-            return found[0]
-    return None
+    """A word that first occurs about a quarter into the text, so that stopping there cuts much of it."""
+    quarter = len(text) // 4
+    words = (match[0] for match in _WORD.finditer(text, quarter))
+    return next((word for word in words if text.find(word) >= quarter), None)
 
 
-async def _few(talk: _Talk) -> list[CheckResult]:
-    return [checks.keeps_max_tokens(await talk.ask(TEXT_PROMPT, _FEW), _FEW)]
+async def _few(session: _Session) -> list[CheckResult]:
+    return [checks.max_tokens(await session.ask(TEXT_PROMPT, _FEW), _FEW)]
 
 
-async def _usage(talk: _Talk) -> list[CheckResult]:
-    answer = talk.texts[0]
-    counted = await engine_client.count_tokens(talk.url, talk.model, answer.full_text, key=talk.key)
-    return [checks.counts_tokens(answer, counted, talk.text_tokens)]
+async def _usage(session: _Session) -> list[CheckResult]:
+    answer = session.texts[0]
+    counted = await engine_client.count_tokens(session.url, session.model, answer.full_text, key=session.key)
+    return [checks.usage(answer, counted, session.text_tokens)]
 
 
-async def _facts(talk: _Talk) -> list[CheckResult]:
-    tokens = 160 if talk.thinks else 24
-    answers = {asked: (await talk.ask(asked, tokens), known) for asked, known in FACTS.items()}
-    plain = {asked: answer for asked, (answer, _) in answers.items()}
-    found = [checks.knows_facts(answers, talk.expect.size)]
-    garbage = checks.is_text(plain, name="facts are text")
-    return found if garbage.passed else [*found, garbage]
+async def _facts(session: _Session) -> list[CheckResult]:
+    tokens = 160 if session.thinks else 24
+    answers = {prompt: (await session.ask(prompt, tokens), right) for prompt, right in FACTS.items()}
+    results = [checks.facts(answers, session.expected.size)]
+    by_prompt = {prompt: answer for prompt, (answer, _) in answers.items()}
+    garbage = checks.no_garbage(by_prompt, name="facts are text")
+    return results if garbage.passed else [*results, garbage]
 
 
-async def _think(talk: _Talk) -> list[CheckResult]:
-    tokens = min(_MANY_THOUGHTS, max(384, round(40 * talk.rate)))
-    answer = await talk.ask(THINK_PROMPT, tokens, dict(talk.expect.thinking_request))
-    found = [checks.splits_thoughts(answer, tokens < _MANY_THOUGHTS)]
+async def _think(session: _Session) -> list[CheckResult]:
+    tokens = min(_MANY_THOUGHTS, max(384, round(40 * session.rate)))
+    answer = await session.ask(THINK_PROMPT, tokens, dict(session.expected.thinking_request))
+    results = [checks.reasoning_split(answer, tokens < _MANY_THOUGHTS)]
     if answer.text.strip():
-        found.append(checks.knows_facts({THINK_PROMPT: (answer, FACTS[THINK_PROMPT])}, talk.expect.size))
-    return found
+        results.append(checks.facts({THINK_PROMPT: (answer, FACTS[THINK_PROMPT])}, session.expected.size))
+    return results
 
 
-async def _tool(talk: _Talk) -> list[CheckResult]:
-    extra = {**talk.expect.tool_requests, "tools": [WEATHER_TOOL], "tool_choice": "auto"}
-    answer = await talk.ask(TOOL_PROMPT, 512 if talk.thinks else 128, extra)
-    return [checks.calls_tool(answer, talk.expect.size)]
+async def _tool(session: _Session) -> list[CheckResult]:
+    extra = {**session.expected.tool_requests, "tools": [WEATHER_TOOL], "tool_choice": "auto"}
+    answer = await session.ask(TOOL_PROMPT, 512 if session.thinks else 128, extra)
+    return [checks.tool_call(answer, session.expected.size)]
 
 
-async def _settings(talk: _Talk) -> list[CheckResult]:
-    settings = dict(talk.expect.requests)
-    answer = await talk.ask(TEXT_PROMPT, talk.text_tokens, settings)
-    return [checks.takes_settings(answer, settings)]
+async def _settings(session: _Session) -> list[CheckResult]:
+    settings = dict(session.expected.requests)
+    answer = await session.ask(TEXT_PROMPT, session.text_tokens, settings)
+    return [checks.request_settings(answer, settings)]
 
 
-async def _needle(talk: _Talk) -> list[CheckResult]:
-    """A prompt of some hundred tokens first, which tells how many more there is time for."""
-    limits = warm_up.WarmUpLimits.of(talk.expect)
-    planned = talk.expect.prefill_tokens_per_s
-    limit_s = min(limits.prompt_s, 30.0 if planned else 10.0, max(0.0, talk.left_s - 5))
-    context = talk.expect.context or 4 * warm_up.MIDDLE
-    large = warm_up.sizes(context)[-1]
+async def _needle(session: _Session) -> list[CheckResult]:
+    """First a prompt of a few hundred tokens, whose speed tells how long a prompt there is time for."""
+    limits = warm_up.WarmUpLimits.of(session.expected)
+    planned = session.expected.prefill_tokens_per_s
+    limit_s = min(limits.prompt_s, 30.0 if planned else 10.0, max(0.0, session.left_s - 5))
+    context = session.expected.context or 4 * warm_up.MIDDLE
+    large = warm_up.prompt_sizes(context)[-1]
     first = min(large, warm_up.MIDDLE)
-    if talk.expect.is_cpu:
-        first = max(128, warm_up.affordable(first, talk.prefill_rate, limit_s))
+    if session.expected.is_cpu:
+        first = max(128, warm_up.tokens_within(first, session.prefill_rate, limit_s))
     if planned and planned.low * limit_s >= large:
         first = large
-    answer, needle = await _hide(talk, first)
+    answer, needle = await _ask_with_needle(session, first)
     rate = (answer.prompt_tokens or first) / max(answer.first_token_s, 1e-3)
-    more = warm_up.affordable(large, rate, limit_s)
+    more = warm_up.tokens_within(large, rate, limit_s)
     if more >= 2 * first:
-        answer, needle = await _hide(talk, more)
-    return [checks.finds_needle(answer, needle, talk.expect.size)]
+        answer, needle = await _ask_with_needle(session, more)
+    return [checks.long_prompt(answer, needle, session.expected.size)]
 
 
-async def _hide(talk: _Talk, tokens: int) -> tuple[Answer, str]:
-    talk.seed += 1
-    needle = f"mango-{talk.seed % 9000 + 1000}"
-    sample = filler(200, talk.seed)
-    counted = await engine_client.count_tokens(talk.url, talk.model, sample, key=talk.key)
-    per_word = counted / len(sample.split()) if counted else TOKENS_PER_WORD
-    prompt = with_needle(round(tokens / per_word), talk.seed, needle)
-    return await talk.ask(prompt, 256 if talk.thinks else 24), needle
+async def _ask_with_needle(session: _Session, tokens: int) -> tuple[Answer, str]:
+    session.seed += 1
+    needle = f"mango-{session.seed % 9000 + 1000}"
+    per_word = await warm_up.tokens_per_word(session.url, session.model, session.key)
+    prompt = with_needle(round(tokens / per_word), session.seed, needle)
+    return await session.ask(prompt, 256 if session.thinks else 24), needle
 
 
-async def _key(talk: _Talk) -> list[CheckResult]:
-    status = await engine_client.status(f"{talk.url}/v1/models", timeout_s=10)
-    saw = f"without the key: {f'HTTP {status}' if status else 'no answer'}"
-    return [CheckResult("key", status in (401, 403), saw, cause="wrong" if status else "silent")]
+async def _key(session: _Session) -> list[CheckResult]:
+    status = await engine_client.status(f"{session.url}/v1/models", timeout_s=10)
+    observed = f"without the key: {f'HTTP {status}' if status else 'no answer'}"
+    return [CheckResult("key", status in (401, 403), observed, cause="wrong" if status else "silent")]
 
 
-async def _engine(talk: _Talk) -> list[CheckResult]:
-    now, log = await _metrics(talk), talk.read_log() if talk.read_log else ""
-    expect, engine = talk.expect, talk.expect.engine
-    told = engines.reported_memory(engine, log).kv_tokens if engine and log else None
-    found = [
-        engine_checks.cache(expect, now, told),
-        engine_checks.speculation(expect, talk.metrics, now, talk.answers),
-        engine_checks.pays(expect, engine_checks.fastest(talk.texts)),
-        engine_checks.corrupted(talk.metrics, now),
-        engine_checks.late_kernels(talk.log, log),
-        engine_checks.speed(expect, talk.texts),
+async def _engine(session: _Session) -> list[CheckResult]:
+    now, log = await _metrics(session), session.read_log() if session.read_log else ""
+    expected, engine = session.expected, session.expected.engine
+    logged_tokens = engines.reported_memory(engine, log).kv_tokens if engine and log else None
+    results = [
+        engine_checks.kv_cache(expected, now, logged_tokens),
+        engine_checks.speculation(expected, session.metrics, now, session.answers),
+        engine_checks.speculation_speedup(expected, engine_checks.fastest_decode(session.texts)),
+        engine_checks.nan_logits(session.metrics, now),
+        engine_checks.late_compilations(session.log, log),
+        engine_checks.speed(expected, session.texts),
     ]
-    path = engine_checks.kernel_path(expect, log) if log else []
-    return [*path, *(check for check in found if check)]
+    kernels = engine_checks.kernels(expected, log) if log else []
+    return [*kernels, *(result for result in results if result)]
 
 
-async def _metrics(talk: _Talk) -> tuple[PrometheusSample, ...]:
-    return tuple(prometheus.parse(await engine_client.metrics(talk.url, key=talk.key) or ""))
+async def _metrics(session: _Session) -> tuple[PrometheusSample, ...]:
+    return tuple(prometheus.parse(await engine_client.metrics(session.url, key=session.key) or ""))
