@@ -186,9 +186,9 @@ def downsample(points: Sequence[DataPoint], limit: int = 240) -> tuple[DataPoint
     if len(points) <= limit:
         return tuple(points)
     size = ceil(2 * len(points) / limit)
-    kept: list[DataPoint] = []
+    sampled: list[DataPoint] = []
     for start in range(0, len(points), size):
         stretch = points[start : start + size]
         extremes = {min(stretch, key=lambda point: point.y), max(stretch, key=lambda point: point.y)}
-        kept += sorted(extremes, key=lambda point: point.x)
-    return tuple(kept)
+        sampled += sorted(extremes, key=lambda point: point.x)
+    return tuple(sampled)
