@@ -8,7 +8,6 @@ import pytest
 
 from firesteel.render.charts import (
     Axis,
-    DataBand,
     DataPoint,
     LinePlot,
     Row,
@@ -53,7 +52,8 @@ def test_a_row_without_an_interval_has_no_whiskers() -> None:
 
 def test_the_table_has_every_series_and_the_drawing_the_first_six() -> None:
     series = tuple(Series(f"s{n}", (DataPoint(1, n + 1, (n, n + 2)), DataPoint(2, 2))) for n in range(8))
-    plot = LinePlot("t", Axis("users"), Axis("tok/s"), series, (DataBand("planned", ((1, 2, 3, 4),)),))
+    planned = Series("planned", (DataPoint(1, 3, (2, 4)),), "band")
+    plot = LinePlot("t", Axis("users"), Axis("tok/s"), (*series, planned))
     head, rows = plot.table()
     assert head == ("series", "users", "tok/s")
     assert rows[0] == ("s0", "1", "1 (0 to 2)") and rows[-1] == ("planned", "1", "3 (2 to 4)")
@@ -63,7 +63,7 @@ def test_the_table_has_every_series_and_the_drawing_the_first_six() -> None:
 
 def test_reported_series_are_always_drawn_and_hollow() -> None:
     own = tuple(Series(f"s{n}", (DataPoint(1, 1), DataPoint(2, 2))) for n in range(7))
-    plot = LinePlot("t", Axis("x"), Axis("y"), (*own, Series("others", (DataPoint(1, 3),), is_reported=True)))
+    plot = LinePlot("t", Axis("x"), Axis("y"), (*own, Series("others", (DataPoint(1, 3),), "hollow")))
     circles = ElementTree.fromstring(plot.svg("c")).iter(f"{SVG}circle")
     assert plot.undrawn == 1
     assert sum(circle.attrib["fill"] == "none" for circle in circles) == 2  # the point and the legend

@@ -75,7 +75,9 @@ class LaunchReader:
         for command in (variables.expand(command, known, self.file) for command in commands):
             self._check_limit()
             count = len(self.launches)
-            if command.words and _is_lost_flag(command.words[0]) and last is not None:
+            # No command begins with a dash: this is the rest of one that ended too early.
+            is_lost_flag = command.texts[:1] != ("-",) and "".join(command.texts[:1]).startswith("-")
+            if is_lost_flag and last is not None:
                 self._add_flaw(last, "lost", command.words[0])
             else:
                 self._read_command(command, depth)
@@ -270,11 +272,6 @@ def _replaces_engine(container: Container) -> bool:
 def _sparks(nodes: object) -> int:
     """A node is one Spark; a value that is not a small number is ignored."""
     return int(nodes) if isinstance(nodes, str) and re.fullmatch("[1-9][0-9]?", nodes) else 1
-
-
-def _is_lost_flag(word: Word) -> bool:
-    """No command begins with a dash: this is the rest of one that ended too early."""
-    return word.text.startswith("-") and len(word.text) > 1
 
 
 def _exports(command: ShellCommand) -> dict[str, Words]:

@@ -88,8 +88,8 @@ def swap_script(launches: Sequence[tuple[Launch, LaunchFacts]], cluster: Cluster
 
 _SWAP = """\
 #!/bin/sh
-# Changes which model answers behind the Service `{service}`: ./swap.sh NAME, one of {names}
-# The memory holds one of them, so the others go first and their pods are waited for.
+# Switches the model behind the Service `{service}`: ./swap.sh NAME, one of {names}
+# Only one of them fits into memory, so the others are stopped first, until their pods are gone.
 set -eu
 wanted=${{1:?one of {names}}}
 case "$wanted" in {bars}) ;; *) echo "no such model: $wanted; there are {names}" >&2; exit 2 ;; esac

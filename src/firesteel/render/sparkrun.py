@@ -3,7 +3,7 @@
 The recipe has the whole command as a template, so that it does not depend on the flags that sparkrun knows:
 `{model}`, `{port}`, `{host}` and, on several Sparks, `{tensor_parallel}` are placeholders, all other braces
 are doubled. sparkrun itself mounts the Hub's cache at `/cache/huggingface`, clears the image's entrypoint,
-uses the host's network and sets the addresses of the nodes. On the host's network everybody can reach an open
+uses the host's network and sets the addresses of the nodes. On the host's network anyone can reach an open
 port, so the engine listens on 127.0.0.1 unless the launch publishes its port on another address.
 Seen in sparkrun 0.4.2 (`core/recipe.py`, `utils/text.py`, `runtimes`), 2026-11-15.
 """

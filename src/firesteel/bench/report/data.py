@@ -42,7 +42,7 @@ def section(
     note: str = "",
     table: tuple[tuple[str, ...], Sequence[tuple[str, ...]]] | None = None,
 ) -> ChartSection:
-    """`table`: where it says more than the chart's own."""
+    """`table` replaces the table of the chart, where it has more to show."""
     undrawn = f"{chart.undrawn} more are only in the table." if chart.undrawn else ""
     note = " ".join(sentence for sentence in (note, undrawn) if sentence)
     return ChartSection(chart.title, chart.svg(name), *(table or chart.table()), note=note)
@@ -78,7 +78,7 @@ def has_no_gpu(run: BenchRun) -> bool:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """A number of a size that something measured can have: a stored plan may hold anything."""
+    """A number of a size that something measured can have: a stored plan may contain anything."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MAX_VALUE
 
 

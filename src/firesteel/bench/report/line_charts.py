@@ -11,7 +11,7 @@ from firesteel.bench.report.data import ChartSection, ReportData, parse_band, se
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
 from firesteel.planner import Band
 from firesteel.planner.speed.published import PublishedRun
-from firesteel.render.charts import Axis, DataBand, DataPoint, LinePlot, Series
+from firesteel.render.charts import Axis, DataPoint, LinePlot, Series
 
 _PLANNED_DEPTH = 1024
 _LOG_FROM_TOKENS, _LOG_FROM_MS = 6, 10
@@ -65,13 +65,12 @@ def time_to_first_token(data: ReportData, name: str) -> ChartSection:
     if not series:
         return ChartSection(title, missing=_NEEDS_DEPTHS)
     band, length = parse_band(data.plan.get("ttft_ms")), data.plan.get("prompt_tokens")
-    bands: tuple[DataBand, ...] = ()
-    if band and isinstance(length, int) and 0 < length < 1e9:
-        bands = (DataBand("planned, 1 user", (_band_row(length, band),)),)
     points = [point for group in series for point in group.points]
     x = _axis("tokens of the prompt", [point.x for point in points], _LOG_FROM_TOKENS)
     y = _axis("mean ms to the first token", [point.y for point in points], _LOG_FROM_MS)
-    return section(LinePlot(title, replace(x, base=2), y, series, bands), name)
+    if band and isinstance(length, int) and 0 < length < 1e9:
+        series = (*series, Series("planned, 1 user", (_planned_point(length, band),), "band"))
+    return section(LinePlot(title, replace(x, base=2), y, series), name)
 
 
 def decode_by_depth(data: ReportData, name: str) -> ChartSection:
@@ -86,30 +85,23 @@ def decode_by_depth(data: ReportData, name: str) -> ChartSection:
         lambda point: f"measured: {point.text}, {formatting.users(point)}",
         keep_single_user=True,
     )
-    has_single_user = any(point.users == 1 for point, _, _ in measured)
-    bands = tuple(_planned_decode(data)) if has_single_user else ()
+    title = "Decode speed against depth"
+    if any(point.users == 1 for point, _, _ in measured):
+        series = (*series, *_planned_decode(data))
     if data.published and series:
         points = tuple(
             DataPoint(max(1, row.middle_depth), row.decode_tps or 0.0, source=_describe(row))
             for row in data.published
         )
-        series = (*series, Series("reported by others, 1 user", points, is_reported=True))
+        series = (*series, Series("reported by others, 1 user", points, "hollow"))
     depths = [point.x for group in series for point in group.points]
-    depths += [row[0] for band in bands for row in band.rows]
-    title = "Decode speed against depth"
-    if not series or len(set(depths)) < 2:
+    if len(set(depths)) < 2:
         return ChartSection(title, missing=_NEEDS_DEPTHS)
     x = _axis("tokens before the generated one", depths, _LOG_FROM_TOKENS)
-    plot = LinePlot(title, replace(x, base=2), Axis("tok/s of each user"), series, bands)
-    note = (
-        "Depth is counted to the middle of the answer."
-        + (" The band is what the plan allows." if bands else "")
-        + (
-            " Hollow markers are figures that others published, without an interval."
-            if data.published
-            else ""
-        )
-    )
+    plot = LinePlot(title, replace(x, base=2), Axis("tok/s of each user"), series)
+    note = "Depth is counted to the middle of the answer. A band is what the plan allows."
+    if data.published:
+        note += " Hollow markers are figures that others published, without an interval."
     return section(plot, name, note)
 
 
@@ -117,12 +109,13 @@ def _describe(row: PublishedRun) -> str:
     return ", ".join(filter(None, (row.engine, row.version, row.path, f"KV {row.kv_dtype or '?'}")))
 
 
-def _planned_decode(data: ReportData) -> Iterator[DataBand]:
+def _planned_decode(data: ReportData) -> Iterator[Series]:
     """For one user: the measured depths and one beyond; with a draft model a band for each kind of text."""
     if data.plan.get("drafts"):
         for row in data.plan_comparisons():
             if row.measure == "decode" and row.point.users == 1:
-                yield DataBand(f"planned, {row.point.text}", (_band_row(_PLANNED_DEPTH, row.planned),))
+                point = _planned_point(_PLANNED_DEPTH, row.planned)
+                yield Series(f"planned, {row.point.text}", (point,), "band")
         return
     bands = {_PLANNED_DEPTH: parse_band(data.plan.get("decode_tps"))}
     at_depth = data.plan.get("at_depth")
@@ -130,10 +123,11 @@ def _planned_decode(data: ReportData) -> Iterator[DataBand]:
         match entry:
             case [int() as depth, band] if 0 < depth < 1e9:
                 bands[depth] = parse_band(band)
-    rows = [_band_row(depth, planned) for depth, planned in sorted(bands.items()) if planned]
+    points = [_planned_point(depth, planned) for depth, planned in sorted(bands.items()) if planned]
     deepest = max((_middle_depth(figures.point) for figures in _closed_loop(data.run)), default=0.0)
-    if rows:
-        yield DataBand("planned, 1 user", tuple(rows[: max(2, 1 + sum(row[0] <= deepest for row in rows))]))
+    if points:
+        count = max(2, 1 + sum(point.x <= deepest for point in points))
+        yield Series("planned, 1 user", tuple(points[:count]), "band")
 
 
 def _closed_loop(run: BenchRun) -> Iterator[PointFigures]:
@@ -170,8 +164,8 @@ def _text_and_users(point: Point) -> Hashable:
     return point.text, point.users
 
 
-def _band_row(x: float, band: Band) -> tuple[float, float, float, float]:
-    return x, band.low, band.expected, band.high
+def _planned_point(x: float, band: Band) -> DataPoint:
+    return DataPoint(x, band.expected, (band.low, band.high))
 
 
 def _middle_depth(point: Point) -> float:

@@ -48,7 +48,7 @@ def _charts(over_time: object) -> Iterator[ChartSection]:
         points = [DataPoint(t, value / divisor) for t, value in pairs if is_number(t) and is_number(value)]
         if len(points) < 2:
             continue
-        series = Series("", downsample(sorted(points, key=lambda point: point.x)), has_markers=False)
+        series = Series("", downsample(sorted(points, key=lambda point: point.x)), "line")
         plot = LinePlot(
             title, Axis("seconds of the run"), Axis(unit), (series,),
             height=190, is_tight=True, from_zero=key != "temperature_c",

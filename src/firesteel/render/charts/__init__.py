@@ -4,7 +4,7 @@ Both kinds also give their figures as a table, for readers who do not see the dr
 give the same text. It knows nothing of plans and runs, and does not choose what is worth a chart.
 """
 
-from firesteel.render.charts.line_plot import DataBand, DataPoint, LinePlot, Series, downsample
+from firesteel.render.charts.line_plot import DataPoint, LinePlot, Series, downsample
 from firesteel.render.charts.row_chart import Row, RowChart, draw_panels, histogram
 from firesteel.render.charts.scale import Axis
 from firesteel.render.charts.svg import BAD_COLOUR, COLOURS, LegendEntry, escape_text
@@ -13,7 +13,6 @@ __all__ = [
     "BAD_COLOUR",
     "COLOURS",
     "Axis",
-    "DataBand",
     "DataPoint",
     "LegendEntry",
     "LinePlot",

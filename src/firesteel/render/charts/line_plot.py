@@ -1,4 +1,4 @@
-"""A chart with two axes: series of points joined by lines, and bands of planned values behind them."""
+"""A chart with two axes: series of points joined by lines, bands of planned values, and reported points."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
+from typing import Literal
 
 from firesteel.render.charts import svg
 from firesteel.render.charts.scale import Axis, Scale, fit_scale, format_number
-from firesteel.render.charts.svg import COLOURS, LEFT, LETTER_WIDTH, RIGHT, WIDTH, LegendEntry
+from firesteel.render.charts.svg import COLOURS, LEFT, LETTER_WIDTH, RIGHT, WIDTH
 
 _TOP, _BOTTOM = 18, 46
 _MAX_SERIES = len(COLOURS)
@@ -30,16 +31,9 @@ class DataPoint:
 class Series:
     name: str
     points: tuple[DataPoint, ...]
-    is_reported: bool = False
-    has_markers: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class DataBand:
-    """Planned values: (x, low, expected, high), sorted by x."""
-
-    name: str
-    rows: tuple[tuple[float, float, float, float], ...]
+    """Sorted by x where they are joined."""
+    kind: Literal["marker", "line", "band", "hollow"] = "marker"
+    """Measured points with or without markers, a planned band, or points that others reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +42,7 @@ class LinePlot:
     x: Axis
     y: Axis
     series: tuple[Series, ...]
-    """The first six of our own and all reported ones are drawn; the table has all."""
-    bands: tuple[DataBand, ...] = ()
+    """Of measured series the first six are drawn; the table has all."""
     height: int = 340
     from_zero: bool = True
     is_tight: bool = False
@@ -57,8 +50,9 @@ class LinePlot:
 
     @property
     def _drawn(self) -> list[Series]:
-        own = [series for series in self.series if not series.is_reported]
-        return [*own[:_MAX_SERIES], *(series for series in self.series if series.is_reported)]
+        """Measured series first, since their index chooses colour and marker."""
+        others = [series for series in self.series if series.kind in ("band", "hollow")]
+        return [*(series for series in self.series if series not in others)][:_MAX_SERIES] + others
 
     @property
     def undrawn(self) -> int:
@@ -71,10 +65,6 @@ class LinePlot:
             for point in series.points:
                 name = ", ".join(filter(None, (series.name, point.label, point.source)))
                 rows.append((name, format_number(point.x), _with_interval(point.y, point.interval)))
-        for band in self.bands:
-            rows += [
-                (band.name, format_number(x), _with_interval(y, (low, high))) for x, low, y, high in band.rows
-            ]
         return ("series", self.x.label, self.y.label), rows
 
     def svg(self, name: str) -> str:
@@ -83,12 +73,14 @@ class LinePlot:
         bottom = self.height - _BOTTOM
         x, y = self._scales(drawn, bottom)
         parts = [*_axes(x, y, bottom)]
-        for band in self.bands:
-            parts += _draw_band(band, x, y)
-        for index, series in enumerate(drawn):
+        # Bands come first: they lie behind everything else.
+        for index, series in sorted(enumerate(drawn), key=lambda pair: pair[1].kind != "band"):
             parts += _draw_series(index, series, x, y)
         parts += _labels(drawn, x, y, bottom)
-        legend, legend_height = svg.legend(list(self._legend(drawn)), self.height)
+        entries = {
+            series.name: (series.kind, n, series.name) for n, series in enumerate(drawn) if series.name
+        }
+        legend, legend_height = svg.legend([*entries.values()], self.height)
         ends = (
             f"{series.name or self.title}: {format_number(first.y)} at {format_number(first.x)}, "
             f"{format_number(last.y)} at {format_number(last.x)}"
@@ -100,24 +92,12 @@ class LinePlot:
 
     def _scales(self, drawn: Sequence[Series], bottom: float) -> tuple[Scale, Scale]:
         points = [point for series in drawn for point in series.points]
-        band_rows = [row for band in self.bands for row in band.rows]
-        xs = [*(point.x for point in points), *(row[0] for row in band_rows)]
+        xs = [point.x for point in points]
         ys = [value for point in points for value in (point.y, *(point.interval or ()))]
-        ys += [value for row in band_rows for value in row[1:]]
         x = fit_scale(self.x, xs, LEFT, WIDTH - RIGHT)
         if self.is_tight and max(xs) > min(xs):
             x = Scale(self.x, min(xs), max(xs), x.start, x.end)
         return x, fit_scale(self.y, ys, bottom, _TOP, self.from_zero)
-
-    def _legend(self, drawn: Sequence[Series]) -> Iterator[LegendEntry]:
-        for index, series in enumerate(drawn):
-            if series.name:
-                yield (
-                    "hollow" if series.is_reported else "marker" if series.has_markers else "line",
-                    index,
-                    series.name,
-                )
-        yield from (("band", 0, name) for name in dict.fromkeys(band.name for band in self.bands))
 
 
 def _with_interval(value: float, interval: tuple[float, float] | None) -> str:
@@ -139,22 +119,24 @@ def _axes(x: Scale, y: Scale, bottom: float) -> Iterator[str]:
     yield svg.text(14, middle, y.axis.title, "middle", f' transform="rotate(-90 14 {middle:.1f})"')
 
 
-def _draw_band(band: DataBand, x: Scale, y: Scale) -> Iterator[str]:
-    rows = [(x.pixel(at), y.pixel(low), y.pixel(mid), y.pixel(high)) for at, low, mid, high in band.rows]
-    if len(rows) == 1:  # a single value has no width of its own
-        at, low, mid, high = rows[0]
-        rows = [(at - 9, low, mid, high), (at + 9, low, mid, high)]
-    upper = " ".join(f"{at:.1f},{high:.1f}" for at, _, _, high in rows)
-    lower = " ".join(f"{at:.1f},{low:.1f}" for at, low, _, _ in reversed(rows))
-    middle = " ".join(f"{at:.1f},{mid:.1f}" for at, _, mid, _ in rows)
+def _draw_band(points: Sequence[DataPoint], x: Scale, y: Scale) -> Iterator[str]:
+    rows = [(x.pixel(p.x), y.pixel(p.y), *map(y.pixel, p.interval or (p.y, p.y))) for p in points]
+    if len(rows) == 1:  # a single value has no width
+        rows = [(rows[0][0] - 9, *rows[0][1:]), (rows[0][0] + 9, *rows[0][1:])]
+    upper = " ".join(f"{row[0]:.1f},{row[3]:.1f}" for row in rows)
+    lower = " ".join(f"{row[0]:.1f},{row[2]:.1f}" for row in reversed(rows))
+    middle = " ".join(f"{row[0]:.1f},{row[1]:.1f}" for row in rows)
     yield f'<polygon points="{upper} {lower}" {svg.BAND_STYLE}/>'
     yield f'<polyline points="{middle}" fill="none" {svg.EXPECTED_STYLE}/>'
 
 
 def _draw_series(index: int, series: Series, x: Scale, y: Scale) -> Iterator[str]:
+    if series.kind == "band":
+        yield from _draw_band(series.points, x, y)
+        return
     colour = COLOURS[index % len(COLOURS)]
     pixels = [(x.pixel(point.x), y.pixel(point.y)) for point in series.points]
-    if series.is_reported:
+    if series.kind == "hollow":
         yield from (svg.hollow_marker(*pixel) for pixel in pixels)
         return
     if len(pixels) > 1:
@@ -165,7 +147,7 @@ def _draw_series(index: int, series: Series, x: Scale, y: Scale) -> Iterator[str
             low, high = map(y.pixel, point.interval)
             caps = f"M{px - 4:.1f} {low:.1f}h8M{px - 4:.1f} {high:.1f}h8"
             yield f'<path d="M{px:.1f} {low:.1f}V{high:.1f}{caps}" stroke="currentColor" fill="none"/>'
-        if series.has_markers:
+        if series.kind == "marker":
             yield svg.marker(index, px, py, colour)
 
 
@@ -174,11 +156,11 @@ def _labels(drawn: Sequence[Series], x: Scale, y: Scale, bottom: float) -> Itera
     is left out, since the table has it."""
     taken: list[_Box] = []
     labelled = []
-    for series in drawn:
+    for series in (series for series in drawn if series.kind != "band"):
         pixels = [(x.pixel(point.x), y.pixel(point.y)) for point in series.points]
         labelled += [(px, py, p.label) for p, (px, py) in zip(series.points, pixels, strict=True) if p.label]
         taken += [(px - 6, py - 6, px + 6, py + 6) for px, py in pixels]
-        for (x1, y1), (x2, y2) in pairwise(pixels) if not series.is_reported else ():
+        for (x1, y1), (x2, y2) in pairwise(pixels) if series.kind != "hollow" else ():
             steps = ceil(max(abs(x2 - x1), abs(y2 - y1)) / 6)
             on_line = [(x1 + (x2 - x1) * n / steps, y1 + (y2 - y1) * n / steps) for n in range(1, steps)]
             taken += [(px - 2, py - 2, px + 2, py + 2) for px, py in on_line]
@@ -204,9 +186,9 @@ def downsample(points: Sequence[DataPoint], limit: int = 240) -> tuple[DataPoint
     if len(points) <= limit:
         return tuple(points)
     size = ceil(2 * len(points) / limit)
-    kept: list[DataPoint] = []
+    sampled: list[DataPoint] = []
     for start in range(0, len(points), size):
         stretch = points[start : start + size]
         extremes = {min(stretch, key=lambda point: point.y), max(stretch, key=lambda point: point.y)}
-        kept += sorted(extremes, key=lambda point: point.x)
-    return tuple(kept)
+        sampled += sorted(extremes, key=lambda point: point.x)
+    return tuple(sampled)

@@ -17,7 +17,7 @@ _MAX_ROWS = 12
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Everything but the name and the label, which says the figure in text, is optional."""
+    """A name and a label with the figure as text; everything else is optional."""
 
     name: str
     label: str
