@@ -78,6 +78,6 @@ def test_lines(head: str, about: str, flag: Flag | None, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "text", ["", "error while loading shared libraries: libcuda.so.1", "--model M\n--port N\n"]
 )
-def test_what_is_no_help_fails_loudly(text: str) -> None:
+def test_text_that_is_not_help_fails_loudly(text: str) -> None:
     with pytest.raises(FiresteelError, match=r"was not found in the sources of llama\.cpp 1"):
         help_text.learn("1", text)

@@ -319,7 +319,7 @@ NO_FLASH: dict[str, FlagValue] = {"flash-attn": "off"}
         (deepseek2, 4096, 2, {"cache-type-k": "q8_0", "cache-type-v": "q8_0"}),
     ],
 )
-def test_bytes_and_cells_are_the_real_engines_own(
+def test_bytes_and_cells_equal_those_of_the_real_engine(
     pulled: Home,
     tmp_path: Path,
     write: Callable[[Path], None],
@@ -370,7 +370,7 @@ def test_without_flash_attention_every_head_has_its_scores(context: int, users: 
     assert buffers.band[0] < mib * MIB < buffers.band[2]
 
 
-def test_sizes_that_nobody_told_make_a_wider_band() -> None:
+def test_unknown_sizes_make_a_wider_band() -> None:
     unknown = Architecture("llama", SMOLLM2.layers, 576, 49152, 8192)
     low, _, high = compute_buffers({}, unknown, 4096, 1).band
     told = compute_buffers({}, SMOLLM2, 4096, 1).band

@@ -88,7 +88,7 @@ def test_words_that_mean_nothing(word: str) -> None:
     assert resolve_flag(VLLM, word) is None
 
 
-def test_llamacpp_takes_whole_words_only() -> None:
+def test_llamacpp_takes_no_abbreviations() -> None:
     assert isinstance(resolve_flag(LLAMACPP, "--ctx_size"), ResolvedFlag)
     assert isinstance(resolve_flag(LLAMACPP, "-c"), ResolvedFlag)
     assert resolve_flag(LLAMACPP, "--ctx") is None

@@ -45,7 +45,7 @@ HAS_TOWERS = ("Qwen3.5", "gemma-4")
 
 
 @pytest.mark.parametrize(("release", "case"), PAIRS, ids=lambda it: it if isinstance(it, str) else it["name"])
-def test_bytes_and_tokens_are_sglangs_own(release: str, case: dict[str, Any]) -> None:
+def test_bytes_and_tokens_equal_those_of_sglang(release: str, case: dict[str, Any]) -> None:
     said = RECORDED[release][case["name"]]
     config = json.loads((CONFIGS / f"{case['config']}.json").read_text())
     flags: dict[str, FlagValue] = {
@@ -65,7 +65,7 @@ def test_bytes_and_tokens_are_sglangs_own(release: str, case: dict[str, Any]) ->
     assert made.tokens(made.bytes_for(1000)) >= 1000 or made.state_bytes
 
 
-def test_two_releases_were_asked_ten_times_each() -> None:
+def test_two_releases_have_ten_cases_each() -> None:
     assert all(sum(release == each for each, _ in PAIRS) >= 10 for release in RECORDED)
 
 
@@ -107,7 +107,7 @@ def pool(*layers: Layer, family: str = "test", **flags: FlagValue) -> SglangPool
         (pool(FULL, DELTA), 2048),
     ],
 )
-def test_bytes_a_token(made: SglangPool, cell: float) -> None:
+def test_bytes_per_token(made: SglangPool, cell: float) -> None:
     assert made.cell_bytes == cell
 
 
@@ -128,7 +128,7 @@ def test_states_take_their_share_first() -> None:
     assert pool(FULL, DELTA).tokens(STATE) == 0
 
 
-def test_cached_prefixes_take_three_states_a_request() -> None:
+def test_cached_prefixes_take_three_states_per_request() -> None:
     assert pool(FULL, DELTA).state_bytes_for(4) == (3 * 4 + 1) * STATE
     assert pool(FULL, DELTA, disable_radix_cache=True).state_bytes_for(4) == (4 + 1) * STATE
     assert pool(FULL).state_bytes_for(4) == 0
@@ -173,7 +173,7 @@ def test_a_pool_for_so_many_tokens_holds_them(layers: list[Layer], tokens: int) 
     assert made.tokens(made.bytes_for(tokens)) >= tokens
 
 
-def test_the_door() -> None:
+def test_the_cache_of_a_launch() -> None:
     launch = Launch("x", "x", "sglang", "0.5.23", {})
     cache = engines.size_kv_cache(launch, Architecture("test", (FULL, DELTA), 2048, 1000, 2**20), 4096, 2)
     assert cache.bytes == 2048 * 4096 * 2 + 7 * STATE

@@ -231,7 +231,7 @@ def test_variables(read: Schema) -> None:
         ("demo/envs.py", "the dict `environment_variables`"),
     ],
 )
-def test_what_moved_out_of_sight_is_named(path: str, missing: str) -> None:
+def test_missing_parts_are_named(path: str, missing: str) -> None:
     files = {name: text for name, text in FILES.items() if name != path}
     with pytest.raises(FiresteelError, match=missing):
         learn_vllm.learn("1.0", files)
@@ -259,7 +259,7 @@ def test_the_check_names_flags_without_values() -> None:
         self_check.self_check(schema, "vLLM", required=(), flags=0, variables=0, named=("port",))
 
 
-def test_only_python_sources_are_wanted() -> None:
+def test_only_python_sources_are_relevant() -> None:
     assert learn_vllm.is_relevant("vllm/envs.py")
     assert not learn_vllm.is_relevant("vllm/model_executor/models/qwen3.py")
     assert not learn_vllm.is_relevant("vllm/_C.abi3.so")

@@ -26,7 +26,7 @@ def test_fields_follow_each_other() -> None:
     assert (here.take(3), here.position) == (b"end", 7 + 11 + 4 + 3)
 
 
-def test_strings_are_stepped_over() -> None:
+def test_strings_are_skipped() -> None:
     here = cursor(text("a" * 1000) * 700 + b"end")
     here.skip_strings(700)
     assert here.take(3) == b"end"
@@ -49,7 +49,7 @@ def test_the_end_is_the_end(read: object) -> None:
         read(cursor(struct.pack("<Q", 1)))
 
 
-def test_there_is_a_most_that_is_read() -> None:
+def test_what_is_read_is_limited() -> None:
     here = cursor(bytes(100), max_bytes=50)
     here.skip(50)
     with pytest.raises(BadHeader, match="header of over 50 bytes"):

@@ -155,7 +155,7 @@ def test_shapes_have_the_outermost_dimension_first() -> None:
     assert read(gguf_file((), [tensor("a", [64, 3], Q4_0, 0)], 6 * 18)).tensors[0].shape == (3, 64)
 
 
-def test_roles_are_set_and_mtp_layers_told_by_the_metadata() -> None:
+def test_roles_are_set_and_mtp_layers_recognized_by_the_metadata() -> None:
     keys = [
         key("general.architecture", STRING, text("qwen35moe")),
         key("qwen35moe.block_count", U32, struct.pack("<I", 3)),
@@ -349,7 +349,7 @@ def test_parts_join() -> None:
     assert header.metadata["split.tensors.count"] == 2
 
 
-def test_a_file_that_is_no_part_stands_alone() -> None:
+def test_a_file_that_is_not_split_is_read_alone() -> None:
     assert [t.name for t in joined({"x.gguf": gguf_file((), [ONE], 18)}, "x.gguf").tensors] == ["a"]
 
 

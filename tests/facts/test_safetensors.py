@@ -90,7 +90,7 @@ def test_tensors_come_in_the_order_of_their_data() -> None:
     assert [tensor.name for tensor in read(safetensors_file(header, 6))] == ["a", "empty", "b"]
 
 
-def test_roles_are_set_and_mtp_layers_told_by_the_count() -> None:
+def test_roles_are_set_and_mtp_layers_recognized_by_the_count() -> None:
     name = "model.layers.61.mlp.experts.0.up_proj.weight"
     data = safetensors_file({name: info("U8", [1], 0, 1)}, 1)
     assert [tensor.role for tensor in read(data) + read(data, 61)] == [Role.ROUTED_EXPERTS, Role.DRAFTER]
