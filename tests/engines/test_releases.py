@@ -193,7 +193,7 @@ def test_unknown_keys_were_ignored_before_configs_became_strict() -> None:
     ],
 )
 def test_the_nearest_known_release(asked: str, found: list[str]) -> None:
-    assert [each.version for each in nearest_schemas("vllm", asked)] == found
+    assert [schema.version for schema in nearest_schemas("vllm", asked)] == found
 
 
 def test_the_nearest_is_stated_as_such() -> None:

@@ -164,7 +164,7 @@ FILES = {
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Schema:
-    """The demo release; its size is let through, as it has a flag of each shape only."""
+    """The demo release, without the check of its size: it has one flag of each shape only."""
     monkeypatch.setattr(learn_vllm, "self_check", lambda schema, *_, **__: schema)
     return learn_vllm.learn("1.0", FILES)
 
@@ -247,10 +247,10 @@ def test_a_moved_file_is_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_small_schema_fails_the_check() -> None:
     with pytest.raises(FiresteelError) as caught:
         learn_vllm.learn("1.0", FILES)
-    said = caught.value.what
-    assert "`--max-model-len`" in said
-    assert "at least 150 were expected" in said
-    assert "vLLM 1.0" in said
+    message = caught.value.what
+    assert "`--max-model-len`" in message
+    assert "at least 150 were expected" in message
+    assert "vLLM 1.0" in message
 
 
 def test_the_check_names_flags_without_values() -> None:

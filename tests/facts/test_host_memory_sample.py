@@ -95,7 +95,7 @@ def test_stalls(text: str, seen: StallCounters | None) -> None:
             ["oom-cgroup"] * 2,
         ),
         ("6,1,2,-;docker0: port 1(veth6f131f0) entered disabled state\n", []),
-        # Words of a program in its own log are no words of the driver's.
+        # A program that mentions the message in its own log is not the driver.
         ("6,1,2,-;python3 says NV_ERR_NO_MEMORY\n", []),
         ("", []),
     ],
