@@ -41,7 +41,7 @@ def test_a_line_is_known(row: CauseRow, line: str) -> None:
 
 
 @pytest.mark.parametrize(("row", "line"), MISSES)
-def test_a_line_is_not_taken_for_it(row: CauseRow, line: str) -> None:
+def test_a_line_of_another_kind_is_not_matched(row: CauseRow, line: str) -> None:
     assert row.id not in ids(diagnose(line))
 
 
@@ -150,7 +150,7 @@ def test_of_two_roots_the_earlier_is_the_answer() -> None:
     assert ids(diagnose(f"{taken}\n{full}")) == ["some-port-in-use", "disk-full"]
 
 
-def test_what_only_follows_is_never_the_answer() -> None:
+def test_a_consequence_is_never_the_cause() -> None:
     diagnosis = diagnose("RuntimeError: Engine core initialization failed. See root cause above.", "vllm")
     assert diagnosis.state == "failed" and diagnosis.cause is None and diagnosis.follows
 

@@ -1,4 +1,4 @@
-"""The door: a launch written as words and read back is the same launch."""
+"""A launch that is written as arguments and parsed again is the same launch."""
 
 from __future__ import annotations
 

@@ -30,12 +30,12 @@ FACTS = ("takes", "aliases", "negatives", "variables", "deprecated")
 def test_what_the_real_program_prints_is_what_its_sources_say(pulled: Home) -> None:
     python = next(pulled.engines.glob("*/bin/python"))
     text = subprocess.run([python, "-c", PRINT], check=True, capture_output=True, text=True).stdout
-    said, known = help_text.learn("11549", text), find_schema("llamacpp", "11549")
+    schema, known = help_text.learn("11549", text), find_schema("llamacpp", "11549")
     assert known is not None and known.is_exact
-    assert said.variables.keys() == known.variables.keys()
-    told = {name: [getattr(flag, fact) for fact in FACTS] for name, flag in said.flags.items()}
-    assert told == {name: [getattr(flag, fact) for fact in FACTS] for name, flag in known.flags.items()}
-    assert said.names("cache-type-k") == known.names("cache-type-k")
+    assert schema.variables.keys() == known.variables.keys()
+    parsed = {name: [getattr(flag, fact) for fact in FACTS] for name, flag in schema.flags.items()}
+    assert parsed == {name: [getattr(flag, fact) for fact in FACTS] for name, flag in known.flags.items()}
+    assert schema.names("cache-type-k") == known.names("cache-type-k")
 
 
 BOOL = Value("bool")
@@ -78,6 +78,6 @@ def test_lines(head: str, about: str, flag: Flag | None, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "text", ["", "error while loading shared libraries: libcuda.so.1", "--model M\n--port N\n"]
 )
-def test_what_is_no_help_fails_loudly(text: str) -> None:
+def test_text_that_is_not_help_fails_loudly(text: str) -> None:
     with pytest.raises(FiresteelError, match=r"was not found in the sources of llama\.cpp 1"):
         help_text.learn("1", text)

@@ -30,13 +30,13 @@ def shape(*layers: Layer, drafters: int = 0) -> Architecture:
 
 def held(
     engine: EngineName,
-    what: Architecture,
+    architecture: Architecture,
     context: int,
     users: int = 1,
     flags: dict[str, FlagValue] | None = None,
     version: str | None = None,
 ) -> engines.KvCache:
-    return engines.size_kv_cache(Launch("x", "x", engine, version, flags or {}), what, context, users)
+    return engines.size_kv_cache(Launch("x", "x", engine, version, flags or {}), architecture, context, users)
 
 
 LAYERS: list[Layer] = [DELTA, DELTA, DELTA, FULL]
@@ -119,14 +119,14 @@ def test_vllm_windows_hold_the_batches_in_flight(
 def test_vllm_state_is_as_wide_as_the_family_has_it(
     model_type: str, flags: dict[str, FlagValue], block: int
 ) -> None:
-    what = replace(shape(*LAYERS * 12), model_type=model_type)
-    assert held("vllm", what, 131072, flags=flags).block_bytes == block * 2048 * 12
+    architecture = replace(shape(*LAYERS * 12), model_type=model_type)
+    assert held("vllm", architecture, 131072, flags=flags).block_bytes == block * 2048 * 12
 
 
 def test_vllm_pads_the_smaller_kind_when_both_are_near() -> None:
     """gpt-oss-20b with an EAGLE layer: 12 sliding and 13 full layers make two groups of 13."""
-    what = shape(*[SlidingAttention(8, 64, 64, 128)] * 12, *[FullAttention(8, 64, 64)] * 13)
-    assert held("vllm", what, 16).bytes == (1 + 2) * 16 * 2048 * 13
+    architecture = shape(*[SlidingAttention(8, 64, 64, 128)] * 12, *[FullAttention(8, 64, 64)] * 13)
+    assert held("vllm", architecture, 16).bytes == (1 + 2) * 16 * 2048 * 13
 
 
 def test_a_model_without_attention_still_has_states() -> None:
@@ -204,8 +204,8 @@ layer = st.one_of(
 def test_more_context_or_users_never_need_less(
     engine: EngineName, layers: list[Layer], context: int, more: int, users: int
 ) -> None:
-    what = shape(*layers)
-    small = held(engine, what, context, users)
-    assert small.bytes <= held(engine, what, context + more, users).bytes
-    assert small.bytes <= held(engine, what, context, users + 1).bytes
+    architecture = shape(*layers)
+    small = held(engine, architecture, context, users)
+    assert small.bytes <= held(engine, architecture, context + more, users).bytes
+    assert small.bytes <= held(engine, architecture, context, users + 1).bytes
     assert small.bytes >= 0 and small.state_bytes <= max(small.bytes, small.state_bytes)

@@ -76,7 +76,7 @@ versions = st.sampled_from(
 
 
 def pool_of(layers: list[Layer], version: str, context: int, **flags: FlagValue) -> VllmPool:
-    """Refused models are no matter here."""
+    """Models that vLLM refuses do not matter here."""
     try:
         return vllm_pool(
             vllm_launch(version, **flags), Architecture("test", tuple(layers), 1, 1, 2**20), context

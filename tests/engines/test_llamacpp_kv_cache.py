@@ -248,10 +248,10 @@ class Printed:
     compute_mib: float
 
 
-def printed_until(last: str, words: list[str]) -> str:
+def printed_until(last: str, argv: list[str]) -> str:
     """What a program prints up to a line; then it is stopped. Left to end by itself it sometimes hangs."""
     started = subprocess.Popen(
-        words,
+        argv,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -278,12 +278,12 @@ def load(home: Home, path: Path, context: int, users: int, flags: Mapping[str, F
     more = [str(flags.get(flag, usual)) for flag, usual in USUAL.items()]
     total = context if unified == "yes" else context * users
     flash = "DISABLED" if flags.get("flash-attn") == "off" else "AUTO"
-    words = [str(python), "-I", "-c", LOAD, str(path), str(total), str(users), unified, *more, flash]
-    said = printed_until(LOADED, words)
-    caches, states = KV_LINE.findall(said), STATE_LINE.findall(said)
-    assert caches, said[-2000:]
+    argv = [str(python), "-I", "-c", LOAD, str(path), str(total), str(users), unified, *more, flash]
+    output = printed_until(LOADED, argv)
+    caches, states = KV_LINE.findall(output), STATE_LINE.findall(output)
+    assert caches, output[-2000:]
     sizes = [float(mib) for mib, *_ in caches] + [float(mib) for mib in states]
-    compute = sum(float(mib) for mib in COMPUTE_LINE.findall(said))
+    compute = sum(float(mib) for mib in COMPUTE_LINE.findall(output))
     return Printed(
         sum(sizes), len(sizes), {int(many) * int(streams) for _, many, _, streams in caches}, compute
     )
@@ -319,7 +319,7 @@ NO_FLASH: dict[str, FlagValue] = {"flash-attn": "off"}
         (deepseek2, 4096, 2, {"cache-type-k": "q8_0", "cache-type-v": "q8_0"}),
     ],
 )
-def test_bytes_and_cells_are_the_real_engines_own(
+def test_bytes_and_cells_equal_those_of_the_real_engine(
     pulled: Home,
     tmp_path: Path,
     write: Callable[[Path], None],
@@ -370,11 +370,11 @@ def test_without_flash_attention_every_head_has_its_scores(context: int, users: 
     assert buffers.band[0] < mib * MIB < buffers.band[2]
 
 
-def test_sizes_that_nobody_told_make_a_wider_band() -> None:
+def test_unknown_sizes_make_a_wider_band() -> None:
     unknown = Architecture("llama", SMOLLM2.layers, 576, 49152, 8192)
     low, _, high = compute_buffers({}, unknown, 4096, 1).band
-    told = compute_buffers({}, SMOLLM2, 4096, 1).band
-    assert low < told[0] < told[2] < high and low < 18.64 * MIB < high
+    known = compute_buffers({}, SMOLLM2, 4096, 1).band
+    assert low < known[0] < known[2] < high and low < 18.64 * MIB < high
 
 
 def shape(*layers: Layer) -> Architecture:
@@ -425,17 +425,17 @@ def test_more_context_or_users_never_take_less(
     context: int, more: int, users: int, unified: bool, whole: bool
 ) -> None:
     flags: dict[str, FlagValue] = {"kv-unified": unified, "swa-full": whole}
-    what = shape(FULL, SLIDING, LinearAttention(1000, 64, 4), LatentAttention(512, 64))
-    few = count_cells(flags, what, context, users)
-    assert few.total_bytes <= count_cells(flags, what, context + more, users).total_bytes
-    assert few.total_bytes <= count_cells(flags, what, context, users + 1).total_bytes
+    architecture = shape(FULL, SLIDING, LinearAttention(1000, 64, 4), LatentAttention(512, 64))
+    few = count_cells(flags, architecture, context, users)
+    assert few.total_bytes <= count_cells(flags, architecture, context + more, users).total_bytes
+    assert few.total_bytes <= count_cells(flags, architecture, context, users + 1).total_bytes
     assert few.bytes_per_cell >= Fraction(0) and few.checkpoint_bytes <= few.total_bytes
 
 
 @given(st.integers(1, 10**6), st.integers(1, 64))
 def test_sharing_cells_never_takes_more_than_keeping_them_apart(context: int, users: int) -> None:
-    what = shape(FULL, SLIDING)
+    architecture = shape(FULL, SLIDING)
     assert (
-        count_cells(UNIFIED, what, context, users).total_bytes
-        <= count_cells({}, what, context * users, users).total_bytes
+        count_cells(UNIFIED, architecture, context, users).total_bytes
+        <= count_cells({}, architecture, context * users, users).total_bytes
     )

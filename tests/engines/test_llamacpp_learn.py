@@ -101,6 +101,6 @@ def test_moved_sources_fail_loudly() -> None:
         learn_llamacpp.learn("1", FILES)
 
 
-def test_vendored_sources_are_wanted() -> None:
+def test_vendored_sources_are_relevant() -> None:
     assert learn_llamacpp.is_relevant("thirdparty/llama.cpp/common/arg.cpp")
     assert not learn_llamacpp.is_relevant("thirdparty/llama.cpp/common/log.cpp")

@@ -78,7 +78,7 @@ def known(version: str) -> Schema:
         ("SpeculativeConfig.kv_cache_dtype", "0.26.0", None),
     ],
 )
-def test_when_a_vllm_symbol_lived(symbol: str, first: str, last: str | None) -> None:
+def test_the_releases_that_have_a_vllm_symbol(symbol: str, first: str, last: str | None) -> None:
     assert release_ranges("vllm", symbol) == ((first, last),)
 
 
@@ -126,7 +126,7 @@ def test_when_a_vllm_value_lived(symbol: str, value: str, first: str, last: str 
         ("--reasoning-parser", "nano_v3"),
     ],
 )
-def test_what_never_lived(symbol: str, value: str | None) -> None:
+def test_a_symbol_that_never_existed(symbol: str, value: str | None) -> None:
     assert release_ranges("vllm", symbol, value) == ()
 
 
@@ -193,7 +193,7 @@ def test_unknown_keys_were_ignored_before_configs_became_strict() -> None:
     ],
 )
 def test_the_nearest_known_release(asked: str, found: list[str]) -> None:
-    assert [each.version for each in nearest_schemas("vllm", asked)] == found
+    assert [schema.version for schema in nearest_schemas("vllm", asked)] == found
 
 
 def test_the_nearest_is_stated_as_such() -> None:

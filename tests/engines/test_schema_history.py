@@ -42,11 +42,11 @@ def history() -> EngineHistory:
 
 
 @pytest.mark.parametrize("one", RELEASES, ids=lambda one: one.version)
-def test_a_release_comes_out_as_it_went_in(one: Schema) -> None:
+def test_a_release_survives_a_round_trip(one: Schema) -> None:
     assert schema_at(load_history(dump_history(history())), one.version) == one
 
 
-def test_ages() -> None:
+def test_merged_ranges() -> None:
     read = history()
     assert merge_ranges(read, read.flags["--old"].ranges) == (("0.9.0", "0.10.0"), ("0.12.0", None))
     assert merge_ranges(read, read.flags["--dtype"].values["fp8"]) == (("0.10.0", None),)
@@ -54,7 +54,7 @@ def test_ages() -> None:
     assert len(read.keys["Spec"].ranges) == 3
 
 
-def test_a_line_a_symbol() -> None:
+def test_one_line_per_symbol() -> None:
     lines = dump_history(history()).splitlines()
     assert sum(line.startswith('"--') for line in lines) == 4
     assert '"--old":{"is":[["0.9.0","0.10.0"],["0.12.0"]]},' in lines
@@ -73,7 +73,7 @@ def test_order() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"engine":"vllm","versions":[],"flags":{"--x":1}}'])
-def test_a_damaged_file_is_a_sentence(text: str) -> None:
+def test_a_damaged_file_has_a_readable_error(text: str) -> None:
     with pytest.raises(FiresteelError, match=r"mine\.json is not what firesteel wrote"):
         load_history(text, "mine.json")
 

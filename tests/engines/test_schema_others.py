@@ -67,7 +67,7 @@ def test_flash_attention_came_to_take_a_value(build: str, takes: str) -> None:
     ],
 )
 def test_builds_between_changes_are_known_exactly(build: str, found: list[tuple[str, str]]) -> None:
-    assert [(each.version, each.asked) for each in nearest_schemas("llamacpp", build)] == found
+    assert [(schema.version, schema.asked) for schema in nearest_schemas("llamacpp", build)] == found
 
 
 def test_llamacpp_switches_and_variables() -> None:
@@ -80,5 +80,8 @@ def test_llamacpp_switches_and_variables() -> None:
 
 
 def test_sglang_posts_are_releases_of_their_own() -> None:
-    assert [each.version for each in nearest_schemas("sglang", "0.5.15.post1")] == ["0.5.15.post1"]
-    assert [each.version for each in nearest_schemas("sglang", "0.5.15.post9")] == ["0.5.15.post1", "0.5.16"]
+    assert [schema.version for schema in nearest_schemas("sglang", "0.5.15.post1")] == ["0.5.15.post1"]
+    assert [schema.version for schema in nearest_schemas("sglang", "0.5.15.post9")] == [
+        "0.5.15.post1",
+        "0.5.16",
+    ]

@@ -42,7 +42,7 @@ LLAMACPP = Schema("llamacpp", "9000", {"ctx-size": Flag("ctx-size", Value("int")
 
 
 @pytest.mark.parametrize(
-    ("word", "name", "negative", "keys", "abbreviated"),
+    ("argument", "name", "negative", "keys", "abbreviated"),
     [
         ("--host", "host", False, (), False),
         ("--kv_cache_dtype", "kv-cache-dtype", False, (), False),
@@ -65,10 +65,10 @@ LLAMACPP = Schema("llamacpp", "9000", {"ctx-size": Flag("ctx-size", Value("int")
         ("-cc.mode", "compilation-config", False, ("mode",), False),
     ],
 )
-def test_words_that_mean_a_flag(
-    word: str, name: str, negative: bool, keys: tuple[str, ...], abbreviated: bool
+def test_arguments_that_mean_a_flag(
+    argument: str, name: str, negative: bool, keys: tuple[str, ...], abbreviated: bool
 ) -> None:
-    found = resolve_flag(VLLM, word)
+    found = resolve_flag(VLLM, argument)
     assert isinstance(found, ResolvedFlag)
     assert (found.flag.name, found.negative, found.keys, found.abbreviated) == (
         name,
@@ -83,12 +83,12 @@ def test_an_abbreviation_that_fits_two_flags() -> None:
     assert isinstance(resolve_flag(VLLM, "--h"), AmbiguousFlag)
 
 
-@pytest.mark.parametrize("word", ["--swap-space", "--host-name", "--", "-", "-z", "--no-host"])
-def test_words_that_mean_nothing(word: str) -> None:
-    assert resolve_flag(VLLM, word) is None
+@pytest.mark.parametrize("argument", ["--swap-space", "--host-name", "--", "-", "-z", "--no-host"])
+def test_words_that_mean_nothing(argument: str) -> None:
+    assert resolve_flag(VLLM, argument) is None
 
 
-def test_llamacpp_takes_whole_words_only() -> None:
+def test_llamacpp_takes_no_abbreviations() -> None:
     assert isinstance(resolve_flag(LLAMACPP, "--ctx_size"), ResolvedFlag)
     assert isinstance(resolve_flag(LLAMACPP, "-c"), ResolvedFlag)
     assert resolve_flag(LLAMACPP, "--ctx") is None
@@ -113,17 +113,17 @@ def twin(schema: Schema) -> argparse.ArgumentParser:
     return parser
 
 
-def reached(parser: argparse.ArgumentParser, word: str) -> str | None:
+def reached(parser: argparse.ArgumentParser, argument: str) -> str | None:
     """What argparse makes of one word: a flag, `ambiguous`, or None."""
     try:
-        found, _ = parser.parse_known_args([word])
+        found, _ = parser.parse_known_args([argument])
     except SystemExit:
         return "ambiguous"
     return next((value for value in vars(found).values() if value), None)
 
 
-def ours(schema: Schema, word: str) -> str | None:
-    found = resolve_flag(schema, word)
+def ours(schema: Schema, argument: str) -> str | None:
+    found = resolve_flag(schema, argument)
     if isinstance(found, AmbiguousFlag):
         return "ambiguous"
     return f"{found.flag.name} {found.negative}" if found else None
@@ -133,11 +133,13 @@ def ours(schema: Schema, word: str) -> str | None:
 def test_abbreviations_as_argparse_has_them(engine: EngineName, capsys: pytest.CaptureFixture[str]) -> None:
     known = newest_schema(engine)
     parser = twin(known)
-    spellings = [each for flag in known.flags.values() for each in (*flag.spellings, *flag.negatives)]
-    words = {each[: max(4, len(each) - cut)] for each in spellings[::5] for cut in (0, 1, 4, 9)}
+    spellings = [spelling for flag in known.flags.values() for spelling in (*flag.spellings, *flag.negatives)]
+    arguments = {
+        spelling[: max(4, len(spelling) - cut)] for spelling in spellings[::5] for cut in (0, 1, 4, 9)
+    }
     differ = {
-        word: (ours(known, word), reached(parser, word))
-        for word in words
-        if word.startswith("--") and ours(known, word) != reached(parser, word)
+        argument: (ours(known, argument), reached(parser, argument))
+        for argument in arguments
+        if argument.startswith("--") and ours(known, argument) != reached(parser, argument)
     }
     assert differ == {}

@@ -45,28 +45,28 @@ HAS_TOWERS = ("Qwen3.5", "gemma-4")
 
 
 @pytest.mark.parametrize(("release", "case"), PAIRS, ids=lambda it: it if isinstance(it, str) else it["name"])
-def test_bytes_and_tokens_are_sglangs_own(release: str, case: dict[str, Any]) -> None:
-    said = RECORDED[release][case["name"]]
+def test_bytes_and_tokens_equal_those_of_sglang(release: str, case: dict[str, Any]) -> None:
+    recorded = RECORDED[release][case["name"]]
     config = json.loads((CONFIGS / f"{case['config']}.json").read_text())
     flags: dict[str, FlagValue] = {
         name: value if isinstance(value, bool) else str(value) for name, value in case["flags"].items()
     }
-    made = sglang_pool(flags, architecture_of_config(config), release)
+    sized = sglang_pool(flags, architecture_of_config(config), release)
     before, after = int(case["before_gib"] * GIB), int(case["after_gib"] * GIB)
     fraction = case["flags"].get("mem-fraction-static", 0.85)
     has_towers = any(name in case["config"] for name in HAS_TOWERS)
-    rest = made.rest_bytes(before, after, fraction, has_towers)
-    found = {"cell_bytes": made.cell_bytes, "tokens": made.tokens(rest)}
-    if made.state_bytes:
-        found |= {"states": made.states(rest), "state_bytes": made.state_bytes}
+    rest = sized.rest_bytes(before, after, fraction, has_towers)
+    found = {"cell_bytes": sized.cell_bytes, "tokens": sized.tokens(rest)}
+    if sized.state_bytes:
+        found |= {"states": sized.states(rest), "state_bytes": sized.state_bytes}
     else:
         found["rest_bytes"] = rest
-    assert found == {key: said[key] for key in found}
-    assert made.tokens(made.bytes_for(1000)) >= 1000 or made.state_bytes
+    assert found == {key: recorded[key] for key in found}
+    assert sized.tokens(sized.bytes_for(1000)) >= 1000 or sized.state_bytes
 
 
-def test_two_releases_were_asked_ten_times_each() -> None:
-    assert all(sum(release == each for each, _ in PAIRS) >= 10 for release in RECORDED)
+def test_two_releases_have_ten_cases_each() -> None:
+    assert all(sum(release == known for known, _ in PAIRS) >= 10 for release in RECORDED)
 
 
 def test_a_release_between_takes_the_larger_of_each() -> None:
@@ -90,7 +90,7 @@ def pool(*layers: Layer, family: str = "test", **flags: FlagValue) -> SglangPool
 
 
 @pytest.mark.parametrize(
-    ("made", "cell"),
+    ("sized", "cell"),
     [
         (pool(FULL, FULL), 2 * 2048),
         (pool(FULL, FULL, kv_cache_dtype="fp8_e4m3"), 2 * 1024),
@@ -107,8 +107,8 @@ def pool(*layers: Layer, family: str = "test", **flags: FlagValue) -> SglangPool
         (pool(FULL, DELTA), 2048),
     ],
 )
-def test_bytes_a_token(made: SglangPool, cell: float) -> None:
-    assert made.cell_bytes == cell
+def test_bytes_per_token(sized: SglangPool, cell: float) -> None:
+    assert sized.cell_bytes == cell
 
 
 def test_the_fraction_counts_weights_and_pool_together() -> None:
@@ -128,7 +128,7 @@ def test_states_take_their_share_first() -> None:
     assert pool(FULL, DELTA).tokens(STATE) == 0
 
 
-def test_cached_prefixes_take_three_states_a_request() -> None:
+def test_cached_prefixes_take_three_states_per_request() -> None:
     assert pool(FULL, DELTA).state_bytes_for(4) == (3 * 4 + 1) * STATE
     assert pool(FULL, DELTA, disable_radix_cache=True).state_bytes_for(4) == (4 + 1) * STATE
     assert pool(FULL).state_bytes_for(4) == 0
@@ -162,18 +162,18 @@ def test_more_bytes_never_give_fewer_tokens_but_by_a_state(
     layers: list[Layer], page: int, some: int, more: int
 ) -> None:
     """One more state can cost tokens: its bytes are not all new."""
-    made = pool(*layers, family="gpt_oss", page_size=str(page))
-    lost = made.state_bytes / made.cell_bytes + page + 1 if made.cell_bytes else 0
-    assert made.tokens(some) <= made.tokens(some + more) + lost
+    sized = pool(*layers, family="gpt_oss", page_size=str(page))
+    lost = sized.state_bytes / sized.cell_bytes + page + 1 if sized.cell_bytes else 0
+    assert sized.tokens(some) <= sized.tokens(some + more) + lost
 
 
 @given(st.lists(st.sampled_from([FULL, SLIDING]), min_size=1, max_size=12), st.integers(1, 10**6))
 def test_a_pool_for_so_many_tokens_holds_them(layers: list[Layer], tokens: int) -> None:
-    made = pool(*layers, family="gpt_oss")
-    assert made.tokens(made.bytes_for(tokens)) >= tokens
+    sized = pool(*layers, family="gpt_oss")
+    assert sized.tokens(sized.bytes_for(tokens)) >= tokens
 
 
-def test_the_door() -> None:
+def test_the_cache_of_a_launch() -> None:
     launch = Launch("x", "x", "sglang", "0.5.23", {})
     cache = engines.size_kv_cache(launch, Architecture("test", (FULL, DELTA), 2048, 1000, 2**20), 4096, 2)
     assert cache.bytes == 2048 * 4096 * 2 + 7 * STATE

@@ -73,7 +73,7 @@ def recorded(case: Any) -> list[list[object]]:
 
 
 @pytest.mark.parametrize(("version", "case"), list(answers()))
-def test_figures_are_vllms_own(version: str, case: Any) -> None:
+def test_figures_equal_those_of_vllm(version: str, case: Any) -> None:
     if why := NOT_YET.get(case["name"]):
         pytest.xfail(why)
     launch, architecture = asked(case["name"], version)
@@ -183,7 +183,7 @@ GLM_MTP: Asked = ("zai-org/GLM-5.2", 131072, 40, MTP)
         (GLM_MTP, "0.32.0", 3502592, 7173308416, 784768, "5.99"),
     ],
 )
-def test_more_of_vllms_own_figures(
+def test_more_figures_of_vllm(
     asked: Asked,
     version: str,
     block_bytes: int,
@@ -287,7 +287,7 @@ def test_a_release_beyond_those_read_is_like_the_nearest(version: str, like: str
         (vllm_launch("0.32.0", kv_transfer_config={"kv_connector": "x"}), "connector"),
     ],
 )
-def test_what_makes_figures_doubtful_is_said(launch: Launch, why: str) -> None:
+def test_reasons_to_doubt_the_figures(launch: Launch, why: str) -> None:
     assert why in vllm_pool(launch, QWEN, 4096).unsure
 
 

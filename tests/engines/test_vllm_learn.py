@@ -164,7 +164,7 @@ FILES = {
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Schema:
-    """The demo release; its size is let through, as it has a flag of each shape only."""
+    """The demo release, without the check of its size: it has one flag of each shape only."""
     monkeypatch.setattr(learn_vllm, "self_check", lambda schema, *_, **__: schema)
     return learn_vllm.learn("1.0", FILES)
 
@@ -231,7 +231,7 @@ def test_variables(read: Schema) -> None:
         ("demo/envs.py", "the dict `environment_variables`"),
     ],
 )
-def test_what_moved_out_of_sight_is_named(path: str, missing: str) -> None:
+def test_missing_parts_are_named(path: str, missing: str) -> None:
     files = {name: text for name, text in FILES.items() if name != path}
     with pytest.raises(FiresteelError, match=missing):
         learn_vllm.learn("1.0", files)
@@ -247,10 +247,10 @@ def test_a_moved_file_is_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_small_schema_fails_the_check() -> None:
     with pytest.raises(FiresteelError) as caught:
         learn_vllm.learn("1.0", FILES)
-    said = caught.value.what
-    assert "`--max-model-len`" in said
-    assert "at least 150 were expected" in said
-    assert "vLLM 1.0" in said
+    message = caught.value.what
+    assert "`--max-model-len`" in message
+    assert "at least 150 were expected" in message
+    assert "vLLM 1.0" in message
 
 
 def test_the_check_names_flags_without_values() -> None:
@@ -259,7 +259,7 @@ def test_the_check_names_flags_without_values() -> None:
         self_check.self_check(schema, "vLLM", required=(), flags=0, variables=0, named=("port",))
 
 
-def test_only_python_sources_are_wanted() -> None:
+def test_only_python_sources_are_relevant() -> None:
     assert learn_vllm.is_relevant("vllm/envs.py")
     assert not learn_vllm.is_relevant("vllm/model_executor/models/qwen3.py")
     assert not learn_vllm.is_relevant("vllm/_C.abi3.so")

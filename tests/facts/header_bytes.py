@@ -23,8 +23,8 @@ def info(dtype: str, shape: Sequence[object], start: int, end: int) -> dict[str,
     return {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
 
 
-def text(words: str | bytes) -> bytes:
-    raw = words.encode() if isinstance(words, str) else words
+def text(content: str | bytes) -> bytes:
+    raw = content.encode() if isinstance(content, str) else content
     return struct.pack("<Q", len(raw)) + raw
 
 

@@ -220,7 +220,7 @@ MAMBA = {
 }
 
 
-def test_latent_attention_keeps_one_vector_a_token() -> None:
+def test_latent_attention_keeps_one_vector_per_token() -> None:
     found = of("deepseek-ai--DeepSeek-V3")
     assert found.layers == (LatentAttention(kv_lora_rank=512, qk_rope_head_dim=64),) * 61
     assert found.drafters == found.layers[:1]
@@ -544,6 +544,6 @@ def test_a_changed_config_is_read_or_refused(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(("held", "named"), [([], "list"), ("llama", "str"), (7, "int"), (None, "NoneType")])
-def test_a_config_that_is_no_object_is_refused_in_words(held: object, named: str) -> None:
+def test_a_config_that_is_not_an_object_is_refused(held: object, named: str) -> None:
     with pytest.raises(UnknownArchitecture, match=f"holds a {named}"):
         architecture_of_config(held)

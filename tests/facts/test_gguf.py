@@ -21,7 +21,7 @@ from .header_bytes import BigSource, array, gguf_file, key, refusal, tensor, tex
 U8, U32, F32, BOOL, STRING, ARRAY, U64 = 0, 4, 6, 7, 8, 9, 10
 Q4_0 = 2
 
-words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+short_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NUMBERS: Mapping[str, st.SearchStrategy[object]] = {
     "UINT8": st.integers(0, 2**8 - 1),
     "INT8": st.integers(-(2**7), 2**7 - 1),
@@ -37,7 +37,7 @@ NUMBERS: Mapping[str, st.SearchStrategy[object]] = {
 }
 scalars = st.sampled_from(sorted(NUMBERS)).flatmap(lambda kind: st.tuples(st.just(kind), NUMBERS[kind]))
 arrays = st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=5) | st.lists(
-    words, min_size=1, max_size=5
+    short_text, min_size=1, max_size=5
 )
 
 
@@ -99,9 +99,9 @@ def assert_read_as_the_reference_does(path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.dictionaries(words.map(lambda name: f"x.{name}"), scalars | words | arrays, max_size=6),
+    st.dictionaries(short_text.map(lambda name: f"x.{name}"), scalars | short_text | arrays, max_size=6),
     st.dictionaries(
-        words.filter(lambda name: len(name.encode()) < 64),
+        short_text.filter(lambda name: len(name.encode()) < 64),
         st.tuples(
             st.sampled_from([kind for kind, *_ in GGML_TYPES.values() if kind != "Q2_0"]),
             st.tuples(st.integers(1, 3), st.just(256)) | st.just((256,)) | st.just((0, 256)),
@@ -155,7 +155,7 @@ def test_shapes_have_the_outermost_dimension_first() -> None:
     assert read(gguf_file((), [tensor("a", [64, 3], Q4_0, 0)], 6 * 18)).tensors[0].shape == (3, 64)
 
 
-def test_roles_are_set_and_mtp_layers_told_by_the_metadata() -> None:
+def test_roles_are_set_and_mtp_layers_recognized_by_the_metadata() -> None:
     keys = [
         key("general.architecture", STRING, text("qwen35moe")),
         key("qwen35moe.block_count", U32, struct.pack("<I", 3)),
@@ -305,8 +305,8 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("line", HOSTILE)
 def test_hostile_headers_take_little_memory(line: str) -> None:
     source = BigSource("x.gguf", HOSTILE[line](), 2**40)
-    said, peak_bytes = refusal(lambda: read_header(source))
-    assert line in said
+    message, peak_bytes = refusal(lambda: read_header(source))
+    assert line in message
     assert peak_bytes < 100_000_000
 
 
@@ -349,7 +349,7 @@ def test_parts_join() -> None:
     assert header.metadata["split.tensors.count"] == 2
 
 
-def test_a_file_that_is_no_part_stands_alone() -> None:
+def test_a_file_that_is_not_split_is_read_alone() -> None:
     assert [t.name for t in joined({"x.gguf": gguf_file((), [ONE], 18)}, "x.gguf").tensors] == ["a"]
 
 

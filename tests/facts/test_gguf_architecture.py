@@ -64,7 +64,7 @@ def test_plain_attention() -> None:
     assert (found.experts, found.drafter_layers) == (0, 0)
 
 
-def test_every_figure_can_be_said() -> None:
+def test_every_value_can_be_in_the_file() -> None:
     found = of(
         "qwen3moe",
         attention__key_length=128,
@@ -192,7 +192,7 @@ def test_indexers(name: str, others: dict[str, MetadataValue], layers: str) -> N
 
 
 @pytest.mark.parametrize("name", ["nemotron_h", "nemotron_h_moe"])
-def test_blocks_are_told_by_what_they_do_not_have(name: str) -> None:
+def test_blocks_are_recognized_by_what_they_lack(name: str) -> None:
     lists: dict[str, MetadataValue] = {
         "attention__head_count_kv": (0, 0, 2, 0, 0, 2),
         "attention__head_count": (0, 0, 8, 0, 0, 8),

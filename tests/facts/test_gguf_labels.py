@@ -38,9 +38,9 @@ def test_every_label_is_what_the_quantizer_makes(name: str) -> None:
     # the recorded gpt-oss is one whose experts came in 16 bits; published ones come in MXFP4
     model = replace(sizes(name), model_type="") if "gpt-oss" in name else sizes(name)
     assert RECORDED[name].keys() == BASE_TYPES.keys()
-    for label, said in RECORDED[name].items():
-        for key, sizes_said in said.items():
-            real = {kind: size for kind, size in sizes_said.items() if kind != "F32"}
+    for label, recorded in RECORDED[name].items():
+        for key, recorded_sizes in recorded.items():
+            real = {kind: size for kind, size in recorded_sizes.items() if kind != "F32"}
             assert by_type(model, label, key == "bytes_with_imatrix") == real, (label, key)
 
 

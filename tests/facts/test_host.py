@@ -38,7 +38,7 @@ def test_meminfo_of_the_page_cache_swap_and_huge_pages() -> None:
     assert parse_meminfo(reserved).huge_pages_bytes == 8 * GIB
 
 
-def test_meminfo_that_says_little() -> None:
+def test_meminfo_with_few_fields() -> None:
     memory = parse_meminfo("MemTotal: 8 kB\nMemFree: 2 kB\nMemAvailable: 4 kB\nHugePages_Total: 3\n")
     assert memory == Meminfo(8192, 4096, 2048)
     assert memory.swap_used_bytes is None
@@ -82,16 +82,14 @@ def test_only_a_gb10_is_a_gb10() -> None:
         (512 * GIB, None, 4 * GIB),
     ],
 )
-def test_what_stays_free(total: int, ceiling: int | None, kept: int) -> None:
+def test_memory_to_keep_free(total: int, ceiling: int | None, kept: int) -> None:
     assert keep_free_bytes(total, ceiling) == kept
 
 
 @given(
     st.integers(GIB, 2048 * GIB), st.one_of(st.none(), st.integers(1, 256 * GIB)), st.integers(0, 2048 * GIB)
 )
-def test_something_stays_free_and_no_room_is_invented(
-    total: int, ceiling: int | None, available: int
-) -> None:
+def test_some_memory_stays_free(total: int, ceiling: int | None, available: int) -> None:
     kept = keep_free_bytes(total, ceiling)
     assert 0 < kept < total
     host = Host("local", "a machine", None, 1, total, min(available, total), kept, None, "measured")

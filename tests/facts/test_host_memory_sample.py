@@ -95,7 +95,7 @@ def test_stalls(text: str, seen: StallCounters | None) -> None:
             ["oom-cgroup"] * 2,
         ),
         ("6,1,2,-;docker0: port 1(veth6f131f0) entered disabled state\n", []),
-        # Words of a program in its own log are no words of the driver's.
+        # A program that mentions the message in its own log is not the driver.
         ("6,1,2,-;python3 says NV_ERR_NO_MEMORY\n", []),
         ("", []),
     ],
@@ -104,7 +104,7 @@ def test_the_kernels_log(text: str, kinds: list[str]) -> None:
     assert [event.kind for event in parse_kernel_log(text)] == kinds
 
 
-def test_an_event_has_the_kernels_words_without_their_head_and_not_without_end() -> None:
+def test_an_event_has_the_message_without_prefix_and_limited() -> None:
     (event,) = parse_kernel_log(f"3,1359,81033194223,-;{NO_MEMORY}\n")
     assert event.text == NO_MEMORY
     (long,) = parse_kernel_log(NO_MEMORY + "x" * 100_000)

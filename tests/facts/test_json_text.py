@@ -59,7 +59,7 @@ def test_any_object_in_any_pieces_reads_as_json_does(
         (' \n{ "a" \t: 1 } \r\n', 1),
     ],
 )
-def test_numbers_that_are_not_whole_are_nothing(written: str, value: object) -> None:
+def test_numbers_that_are_not_integers_are_none(written: str, value: object) -> None:
     assert members(written) == {"a": value}
 
 

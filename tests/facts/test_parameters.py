@@ -263,7 +263,7 @@ def test_parts_of_a_hybrid_with_experts() -> None:
     assert parts["recurrence"] > parts["attention"]
 
 
-def test_a_tied_head_is_no_second_table() -> None:
+def test_a_tied_head_is_not_counted_twice() -> None:
     found = of("Qwen--Qwen3-0.6B")
     assert found.tied_head
     assert Role.HEAD not in found.by_role
@@ -275,7 +275,7 @@ def test_looking_up_a_row_for_each_layer_reads_no_table() -> None:
     assert found.total - found.active == 262_144 * 35 * 256
 
 
-def test_what_the_config_does_not_size_is_said() -> None:
+def test_parts_that_the_config_does_not_size_are_listed() -> None:
     assert of("moonshotai--Kimi-K3").unknown == ("the size of the tower in `vision_config`",)
     assert of("MiniMaxAI--MiniMax-M3").unknown == ("the size of its MTP layers",)
     assert "attention_other_setting" in of("stepfun-ai--Step-3.7-Flash").unknown[0]
@@ -302,7 +302,7 @@ _LEAVES = ("bias", "sinks", "sink", "A_log", "tid2eid", "scale", "scalar", "_fn"
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("*.json")))
-def test_roles_are_those_that_the_names_tell(name: str) -> None:
+def test_roles_follow_from_names(name: str) -> None:
     """What is assumed before the download goes where the checkpoint's own names will put it."""
     layers = len(architecture_of_config(load_config(name)).layers)
     for group in of(name).groups:

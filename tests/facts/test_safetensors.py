@@ -90,7 +90,7 @@ def test_tensors_come_in_the_order_of_their_data() -> None:
     assert [tensor.name for tensor in read(safetensors_file(header, 6))] == ["a", "empty", "b"]
 
 
-def test_roles_are_set_and_mtp_layers_told_by_the_count() -> None:
+def test_roles_are_set_and_mtp_layers_recognized_by_the_count() -> None:
     name = "model.layers.61.mlp.experts.0.up_proj.weight"
     data = safetensors_file({name: info("U8", [1], 0, 1)}, 1)
     assert [tensor.role for tensor in read(data) + read(data, 61)] == [Role.ROUTED_EXPERTS, Role.DRAFTER]
@@ -100,8 +100,11 @@ A, B = info("U8", [2], 0, 2), info("U8", [2], 2, 4)
 BIG = 2**63
 
 
-def raw_shape(words: bytes) -> bytes:
-    return b'{"a":{"dtype":"U8","shape":[%s],"data_offsets":[0,%d]}}' % (words, 0 if b"-0" in words else 2)
+def raw_shape(numbers: bytes) -> bytes:
+    return b'{"a":{"dtype":"U8","shape":[%s],"data_offsets":[0,%d]}}' % (
+        numbers,
+        0 if b"-0" in numbers else 2,
+    )
 
 
 REFUSED = {
@@ -263,8 +266,8 @@ HOSTILE: dict[str, Callable[[], Iterable[str]]] = {
 @pytest.mark.parametrize("line", HOSTILE)
 def test_hostile_headers_take_little_memory(line: str) -> None:
     source = hostile(HOSTILE[line]())
-    said, peak_bytes = refusal(lambda: read_header(source))
-    assert line in said
+    message, peak_bytes = refusal(lambda: read_header(source))
+    assert line in message
     assert peak_bytes < 100_000_000
 
 

@@ -26,18 +26,13 @@ if TYPE_CHECKING:
         size_flags,
     )
     from firesteel.engines.flags import ParsedCommandLine, compact_json
-    from firesteel.engines.kv_cache import (
-        KvCache,
-        ReportedKv,
-        reported_kv,
-        requested_kv_cache_bytes,
-        size_kv_cache,
-        speculative_tokens,
-    )
+    from firesteel.engines.kv_cache import KvCache, reported_kv, requested_kv_cache_bytes, size_kv_cache
     from firesteel.engines.logs.data import Stage
     from firesteel.engines.logs.diagnosis import Cause, Diagnosis, diagnose
     from firesteel.engines.logs.memory import ReportedMemory, reported_memory
     from firesteel.engines.logs.progress import StartProgress, stages, start_progress
+    from firesteel.engines.vllm.kv_cache import ReportedKv
+    from firesteel.engines.vllm.kv_settings import speculative_tokens
 
 __all__ = [
     "Cause",
@@ -78,13 +73,12 @@ __getattr__ = lazy_exports(
             "listen_address", "parse_argv", "program", "served_capacity", "size_flags",
         ),
         "flags": ("ParsedCommandLine", "compact_json"),
-        "kv_cache": (
-            "KvCache", "ReportedKv", "reported_kv", "requested_kv_cache_bytes", "size_kv_cache",
-            "speculative_tokens",
-        ),
+        "kv_cache": ("KvCache", "reported_kv", "requested_kv_cache_bytes", "size_kv_cache"),
         "logs.data": ("Stage",),
         "logs.diagnosis": ("Cause", "Diagnosis", "diagnose"),
         "logs.memory": ("ReportedMemory", "reported_memory"),
         "logs.progress": ("StartProgress", "stages", "start_progress"),
+        "vllm.kv_cache": ("ReportedKv",),
+        "vllm.kv_settings": ("speculative_tokens",),
     },
 )  # fmt: skip

@@ -23,6 +23,12 @@ from firesteel.launch import FlagValue
 _NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\Z")
 _PORT = re.compile(r"[0-9]{1,5}\Z")
 _MAX_KEY_DEPTH = 20
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([kKmMgGtT]?)")
+_UNITS = {
+    "": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
+    "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
+}  # fmt: skip
+"""vLLM reads lower-case units as decimal and upper-case units as binary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,12 @@ def name_set(text: str) -> frozenset[str]:
 def positive_int(value: FlagValue | None) -> int | None:
     """A whole number above zero, or None: for engines 0 and -1 mean that they choose themselves."""
     return int(value) or None if isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value) else None
+
+
+def parse_size(value: FlagValue | None) -> int | None:
+    """`65536`, `128k` (128,000), `128K` (131,072); None for `auto`, `-1`, 0 and what is not a number."""
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    return int(float(match[1]) * _UNITS[match[2]]) or None if match else None
 
 
 def format_flag(grammar: Grammar, name: str, value: FlagValue) -> tuple[str, ...]:

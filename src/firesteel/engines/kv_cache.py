@@ -10,20 +10,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil
+from typing import TYPE_CHECKING
 
+from firesteel.engines.flags import parse_size
 from firesteel.engines.kv_dtypes import text_flag
-from firesteel.engines.llamacpp.kv_cache import compute_buffers, count_cells
-from firesteel.engines.sglang.kv_cache import sglang_pool
-from firesteel.engines.vllm.command_line import parse_size
-from firesteel.engines.vllm.kv_cache import ReportedKv, VllmPool, vllm_pool, vllm_pools
-from firesteel.engines.vllm.kv_settings import speculative_tokens
-from firesteel.engines.vllm.kv_specs import drafter_layers, state_bytes, token_bytes
-from firesteel.facts import Architecture
-from firesteel.facts.model.architecture import LinearAttention, Mamba2
+from firesteel.facts.model.architecture import Architecture, LinearAttention, Mamba2
 from firesteel.launch import Launch
 from firesteel.units import MIB
 
-__all__ = ["KvCache", "ReportedKv", "reported_kv", "size_kv_cache", "speculative_tokens"]
+if TYPE_CHECKING:
+    from firesteel.engines.vllm.kv_cache import ReportedKv, VllmPool
+
+# The arithmetic of an engine is imported where it is used: a plan deals with one engine.
 
 _VLLM_SLACK = 1.02
 """vLLM keeps one block empty, and an attention backend may want blocks of more than 16 tokens."""
@@ -78,6 +76,8 @@ def reported_kv(
     """
     if launch.engine != "vllm":
         return ()
+    from firesteel.engines.vllm.kv_cache import vllm_pools
+
     auto = launch.flags.get("max-model-len") in ("-1", "auto")
     reports = [pool.reported(pool_bytes, auto=auto) for pool in vllm_pools(launch, architecture, context)]
     fewest = min(reports, key=lambda report: report.tokens)
@@ -86,6 +86,9 @@ def reported_kv(
 
 
 def _size_vllm(launch: Launch, architecture: Architecture, context: int, users: int) -> KvCache:
+    from firesteel.engines.vllm.kv_cache import vllm_pool
+    from firesteel.engines.vllm.kv_specs import drafter_layers, state_bytes, token_bytes
+
     pool = vllm_pool(launch, architecture, context)
     settings = pool.settings
     growth = sum(
@@ -110,6 +113,8 @@ def _size_vllm(launch: Launch, architecture: Architecture, context: int, users: 
 
 
 def _size_llamacpp(launch: Launch, architecture: Architecture, context: int, users: int) -> KvCache:
+    from firesteel.engines.llamacpp.kv_cache import compute_buffers, count_cells
+
     cells = count_cells(launch.flags, architecture, context, users)
     return KvCache(
         cells.total_bytes,
@@ -124,6 +129,8 @@ def _size_llamacpp(launch: Launch, architecture: Architecture, context: int, use
 
 
 def _size_sglang(launch: Launch, architecture: Architecture, context: int, users: int) -> KvCache:
+    from firesteel.engines.sglang.kv_cache import sglang_pool
+
     pool = sglang_pool(launch.flags, architecture, launch.version)
     states = pool.state_bytes_for(users)
     return KvCache(

@@ -51,15 +51,15 @@ def parse(text: str, names: Collection[str] | None = None) -> Iterator[Prometheu
     lines = text[:MAX_CHARS].split("\n")  # not splitlines(): it sees line ends where Prometheus sees none
     if len(text) > MAX_CHARS:
         lines.pop()  # cut in the middle
-    found = 0
+    count = 0
     for line in lines:
         if names is not None and ((name := _NAME.match(line)) is None or name[0] not in names):
             continue
         sample = parse_sample(line.removesuffix("\r"))
         if sample:
             yield sample
-            found += 1
-            if found == MAX_SAMPLES:
+            count += 1
+            if count == MAX_SAMPLES:
                 return
 
 

@@ -24,8 +24,8 @@ from math import ceil
 from firesteel.engines.flags import positive_int
 from firesteel.engines.kv_dtypes import LLAMACPP_DTYPES, bytes_per_value, text_flag
 from firesteel.errors import UsageError
-from firesteel.facts import Architecture
 from firesteel.facts.model.architecture import (
+    Architecture,
     ChunkedAttention,
     CompressedAttention,
     FullAttention,

@@ -22,8 +22,8 @@ from firesteel.engines.flags import positive_int
 from firesteel.engines.kv_dtypes import SGLANG_DTYPES, STATE_DTYPES, bytes_per_value, text_flag
 from firesteel.engines.vllm.kv_settings import parse_release
 from firesteel.errors import UsageError
-from firesteel.facts import Architecture
 from firesteel.facts.model.architecture import (
+    Architecture,
     ChunkedAttention,
     CompressedAttention,
     FullAttention,

@@ -113,9 +113,9 @@ def _field_flag(tree: SourceTree, path: str, name: str, parts: list[ast.expr]) -
 def _draft_flag(hint: TypeHint, has_parser: bool) -> DraftFlag:
     """In the order of SGLang's own tests."""
     plain = hint.plain - {"None"}
-    words = tuple(str(value) for value in hint.literals)
+    values = tuple(str(value) for value in hint.literals)
     if plain == {"Literal"}:
-        return DraftFlag(values=words, open=False)
+        return DraftFlag(values=values, open=False)
     if plain == {"list"} and not has_parser:
         return DraftFlag("int" if hint.item == "int" else "float" if hint.item == "float" else "str", "many")
     if plain == {"bool"}:

@@ -9,10 +9,9 @@ Seen in `vllm/utils/argparse_utils.py` and `vllm/engine/arg_utils.py`, 0.11 to 0
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-from firesteel.engines.flags import Grammar
+from firesteel.engines.flags import Grammar, parse_size
 from firesteel.engines.schema.arity import flag_arity
 from firesteel.launch import FlagValue
 
@@ -37,13 +36,6 @@ GRAMMAR = Grammar(
     },
 )
 
-_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([kKmMgGtT]?)")
-_UNITS = {
-    "": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
-    "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
-}  # fmt: skip
-"""vLLM reads lower-case units as decimal and upper-case units as binary."""
-
 
 def model_arguments(model: str) -> tuple[str, ...]:
     return (f"--model={model}",) if model.startswith("-") else (model,)
@@ -55,9 +47,3 @@ def size_flags(context: int, users: int) -> dict[str, FlagValue]:
 
 def served_capacity(flags: Mapping[str, FlagValue]) -> tuple[int | None, int | None]:
     return parse_size(flags.get("max-model-len")), parse_size(flags.get("max-num-seqs"))
-
-
-def parse_size(value: FlagValue | None) -> int | None:
-    """`65536`, `128k` (128,000), `128K` (131,072); None for `auto`, `-1`, 0 and what is not a number."""
-    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    return int(float(match[1]) * _UNITS[match[2]]) or None if match else None

@@ -17,7 +17,7 @@ from firesteel.engines.vllm.kv_groups import KvGroup, block_bytes, group_layers
 from firesteel.engines.vllm.kv_settings import KvSettings, candidate_releases, read_settings
 from firesteel.engines.vllm.kv_specs import KvSpec, layer_specs
 from firesteel.errors import UsageError
-from firesteel.facts import Architecture
+from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import Launch
 from firesteel.units import GIB
 

@@ -9,7 +9,7 @@ rarest kind: ten full layers and thirty recurrent ones make four groups of ten. 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -53,9 +53,19 @@ class KvGroup:
         return max(spec.blocks(settings, length) for spec in set(self.specs))
 
     @property
+    def page_sizes(self) -> Counter[int]:
+        """Bytes of a page -> how many layers have it."""
+        return Counter(spec.page_bytes for spec in self.specs)
+
+    @property
     def repeats(self) -> int:
         """Layers with the most common page size."""
-        return Counter(spec.page_bytes for spec in self.specs).most_common(1)[0][1]
+        return max(self.page_sizes.values())
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether every page size has equally many layers."""
+        return len(set(self.page_sizes.values())) == 1
 
 
 def group_layers(settings: KvSettings, specs: Sequence[KvSpec]) -> tuple[KvGroup, ...]:
@@ -73,7 +83,7 @@ def group_layers(settings: KvSettings, specs: Sequence[KvSpec]) -> tuple[KvGroup
     if (
         settings.release >= (0, 29)
         and settings.layout in _OUTERMOST
-        and len({s.page_bytes for s in specs}) > 1
+        and len({spec.page_bytes for spec in specs}) > 1
     ):
         return _group_packed(specs, settings.release)
     return _group_by_equal_page(specs, settings.release)
@@ -84,8 +94,8 @@ def block_bytes(settings: KvSettings, groups: Sequence[KvGroup]) -> int:
     if settings.release < (0, 27) and len(groups) > 1 and all(group.is_mixed for group in groups):
         slots: Counter[int] = Counter()
         for group in groups:
-            slots |= Counter(spec.page_bytes for spec in group.specs)
-        return sum(page_bytes * many for page_bytes, many in slots.items())
+            slots |= group.page_sizes
+        return sum(page_bytes * count for page_bytes, count in slots.items())
     return max((group.total_page_bytes for group in groups), default=0)
 
 
@@ -102,10 +112,9 @@ def _need_same_tokens(specs: Sequence[KvSpec]) -> bool:
 
 
 def _token_needs(spec: KvSpec) -> tuple[str, int, int, int]:
-    kind = "full" if spec.kind == "mla" else spec.kind
-    is_full = kind == "full"
-    states = spec.variant[0] if spec.kind == "mamba" else 0
-    return kind, spec.block_size, 0 if is_full else spec.window, states
+    if spec.kind in ("full", "mla"):
+        return "full", spec.block_size, 0, 0
+    return spec.kind, spec.block_size, spec.window, spec.variant[0] if spec.kind == "mamba" else 0
 
 
 def _promote_windows(specs: Sequence[KvSpec], release: Release) -> Sequence[KvSpec]:
@@ -132,13 +141,15 @@ def _group_by_equal_page(specs: Sequence[KvSpec], release: Release) -> tuple[KvG
     page_bytes = max(spec.page_bytes for spec in specs)
     if release >= (0, 27) and any(not _can_resize(spec, page_bytes, release) for spec in specs):
         return _promote_all(specs)
-    buckets = _buckets([_resize_page(spec, page_bytes, release) for spec in specs])
+    buckets = _group_by([_resize_page(spec, page_bytes, release) for spec in specs], lambda spec: spec)
     smallest, largest = min(map(len, buckets)), max(map(len, buckets))
     limit = 1.5 if release >= (0, 18) else 1.25
     size = largest if release >= (0, 12) and largest < limit * smallest else smallest
-    return tuple(
-        KvGroup(part) for bucket in buckets for part in _split_bucket(bucket, ceil(len(bucket) / size))
-    )
+    groups = []
+    for bucket in buckets:
+        parts = ceil(len(bucket) / size)
+        groups += [KvGroup(tuple(bucket[part::parts])) for part in range(parts)]
+    return tuple(groups)
 
 
 def _promote_all(specs: Sequence[KvSpec]) -> tuple[KvGroup, ...]:
@@ -166,24 +177,17 @@ def _can_resize(spec: KvSpec, page_bytes: int, release: Release) -> bool:
     return not page_bytes % spec.page_bytes or (release >= (0, 24) and spec.kind != "mla")
 
 
-def _buckets(specs: Sequence[KvSpec]) -> list[list[KvSpec]]:
-    """Layers by kind, in the order of the first of each."""
-    groups: dict[KvSpec, list[KvSpec]] = {}
+def _group_by(specs: Iterable[KvSpec], key: Callable[[KvSpec], Hashable]) -> list[list[KvSpec]]:
+    """Layers with equal keys, in the order of the first of each."""
+    groups: dict[Hashable, list[KvSpec]] = {}
     for spec in specs:
-        groups.setdefault(spec, []).append(spec)
+        groups.setdefault(key(spec), []).append(spec)
     return list(groups.values())
 
 
-def _split_bucket(bucket: Sequence[KvSpec], parts: int) -> list[tuple[KvSpec, ...]]:
-    return [tuple(bucket[part::parts]) for part in range(parts)]
-
-
 def _group_by_token_needs(specs: Sequence[KvSpec]) -> list[KvGroup]:
-    """Layers that need the same tokens, in the order of the first of each."""
-    groups: dict[tuple[str, int, int, int], list[KvSpec]] = {}
-    for spec in specs:
-        groups.setdefault(_token_needs(spec), []).append(spec)
-    return [KvGroup(tuple(bucket), is_mixed=True) for bucket in groups.values()]
+    """Layers that need the same tokens."""
+    return [KvGroup(tuple(group), is_mixed=True) for group in _group_by(specs, _token_needs)]
 
 
 def _group_deepseek_v4(specs: Sequence[KvSpec], release: Release) -> tuple[KvGroup, ...]:
@@ -211,10 +215,8 @@ def _split_group(group: KvGroup, parts: int) -> list[KvGroup]:
     """Every part gets its share of each page size."""
     if parts == 1:
         return [group]
-    by_page: dict[int, list[KvSpec]] = {}
-    for spec in group.specs:
-        by_page.setdefault(spec.page_bytes, []).append(spec)
-    repeats = list(zip(*by_page.values(), strict=False))
+    by_page = _group_by(group.specs, lambda spec: spec.page_bytes)
+    repeats = list(zip(*by_page, strict=False))
     return [
         KvGroup(tuple(spec for repeat in repeats[part::parts] for spec in repeat), is_mixed=True)
         for part in range(parts)
@@ -224,44 +226,31 @@ def _split_group(group: KvGroup, parts: int) -> list[KvGroup]:
 def _group_packed(specs: Sequence[KvSpec], release: Release) -> tuple[KvGroup, ...]:
     """Blocks outermost: pages keep their size, and a block is as large as the largest group."""
     buckets = _group_by_token_needs(specs)
-    floor = max((b.repeats for b in buckets if _is_balanced(b) and len(_pages(b)) > 1), default=0)
-    balanced = [bucket.repeats for bucket in buckets if _is_balanced(bucket)]
-    size = _least_padding(balanced, floor) if floor else None
+    balanced = [bucket for bucket in buckets if bucket.is_balanced]
+    floor = max((bucket.repeats for bucket in balanced if len(bucket.page_sizes) > 1), default=0)
+    size = _least_padding([bucket.repeats for bucket in balanced], floor) if floor else None
 
     def parts(bucket: KvGroup) -> int:
-        return ceil(bucket.repeats / size) if size and _is_balanced(bucket) else 1
+        return ceil(bucket.repeats / size) if size and bucket.is_balanced else 1
 
     def is_state(bucket: KvGroup) -> bool:
         slides = bucket.kind in ("sliding", "sliding_mla") and size is None and release >= (0, 30)
         return bucket.kind == "mamba" or slides
 
-    anchor = max(_widest_bytes(b, b.layers if is_state(b) else parts(b)) for b in buckets)
-    return tuple(
-        cut
-        for bucket in buckets
-        for cut in _split_group(bucket, _part_count(bucket, parts, is_state, anchor))
-    )
+    # States are spread so that none of their groups needs a larger block than the other layers do.
+    anchor = max(_part_bytes(b, b.layers if is_state(b) else parts(b)) for b in buckets)
+    groups: list[KvGroup] = []
+    for bucket in buckets:
+        count = parts(bucket)
+        if is_state(bucket):
+            count = max(count, ceil(bucket.layers / max(anchor // bucket.specs[0].page_bytes, 1)))
+        groups += _split_group(bucket, count)
+    return tuple(groups)
 
 
-def _part_count(
-    bucket: KvGroup, parts: Callable[[KvGroup], int], is_state: Callable[[KvGroup], bool], anchor: int
-) -> int:
-    if not is_state(bucket):
-        return parts(bucket)
-    fit = max(anchor // bucket.specs[0].page_bytes, 1)
-    return max(parts(bucket), ceil(bucket.layers / fit))
-
-
-def _pages(bucket: KvGroup) -> Counter[int]:
-    return Counter(spec.page_bytes for spec in bucket.specs)
-
-
-def _is_balanced(bucket: KvGroup) -> bool:
-    return len(set(_pages(bucket).values())) == 1
-
-
-def _widest_bytes(bucket: KvGroup, parts: int) -> int:
-    return sum(ceil(many / parts) * page_bytes for page_bytes, many in _pages(bucket).items())
+def _part_bytes(bucket: KvGroup, parts: int) -> int:
+    """Bytes of the largest part."""
+    return sum(ceil(count / parts) * page_bytes for page_bytes, count in bucket.page_sizes.items())
 
 
 def _least_padding(values: Sequence[int], smallest: int) -> int:

@@ -13,11 +13,11 @@ from typing import Literal
 
 from packaging.version import InvalidVersion, Version
 
-from firesteel.engines.flags import expand_shortcuts, positive_int
+from firesteel.engines.engine import expand_shortcuts
+from firesteel.engines.flags import positive_int
 from firesteel.engines.kv_dtypes import STATE_DTYPES, VLLM_DTYPES, bytes_per_value, text_flag
-from firesteel.engines.vllm import command_line as vllm
-from firesteel.facts import Architecture
 from firesteel.facts.model.architecture import (
+    Architecture,
     ChunkedAttention,
     CompressedAttention,
     LatentAttention,
@@ -91,7 +91,7 @@ class KvSettings:
 
 def read_settings(launch: Launch, architecture: Architecture, release: Release | None = None) -> KvSettings:
     """`release` is for what another release would do with the same launch."""
-    flags = expand_shortcuts(vllm.GRAMMAR, launch.flags)
+    flags = expand_shortcuts(launch)
     release = release or parse_release(launch.version) or NEWEST
     tokens = speculative_tokens(flags)
     has_drafter = bool(tokens) and _draft_method(flags) in _BUILT_IN_DRAFTERS

@@ -16,8 +16,8 @@ from typing import Literal
 
 from firesteel.engines.vllm.kv_settings import SLIDING_DRAFTER_FAMILIES, KvSettings, is_hybrid
 from firesteel.errors import UsageError
-from firesteel.facts import Architecture
 from firesteel.facts.model.architecture import (
+    Architecture,
     ChunkedAttention,
     CompressedAttention,
     FullAttention,

@@ -80,7 +80,7 @@ def learn(version: str, files: Mapping[str, str]) -> Schema:
 def _conversion(tree: SourceTree) -> _Conversion:
     path = _class(tree, "EngineArgs").path
     sets = [_strings_in(node) for node in ast.walk(tree.module(path)) if isinstance(node, ast.Set)]
-    sizes = {word for words in sets if "max_num_batched_tokens" in words for word in words}
+    sizes = {name for names in sets if "max_num_batched_tokens" in names for name in names}
     return _Conversion(frozenset(sizes | {"max_model_len"}), '["nargs"] = "?"' in tree.files[path])
 
 
@@ -169,7 +169,7 @@ def _default(node: ast.expr | None) -> str | int | float | bool | None:
 def _draft_flag(name: str, hint: TypeHint, conversion: _Conversion) -> DraftFlag:
     """In the order of vLLM's own tests: the first type that applies decides."""
     plain = hint.plain
-    words = tuple(str(value) for value in hint.literals) or hint.names
+    values = tuple(str(value) for value in hint.literals) or hint.names
     if hint.config:
         return DraftFlag("json", config="" if "dict" in plain else hint.config)
     if conversion.bare_strings and plain == {"bool", "str", "None"}:
@@ -180,18 +180,18 @@ def _draft_flag(name: str, hint: TypeHint, conversion: _Conversion) -> DraftFlag
         kind: Kind = "int" if all(isinstance(value, int) for value in hint.literals) else "str"
         is_open = "str" in plain
         return DraftFlag(
-            kind, values=(*words, "None") if "None" in plain and not is_open else words, open=is_open
+            kind, values=(*values, "None") if "None" in plain and not is_open else values, open=is_open
         )
     if plain & {"list", "tuple", "set"}:
         kind = "int" if hint.item == "int" else "float" if hint.item == "float" else "str"
-        return DraftFlag(kind, "many", words, open=not words)
+        return DraftFlag(kind, "many", values, open=not values)
     if "int" in plain:
         return DraftFlag("size" if name in conversion.sizes else "int")
     if "float" in plain:
         return DraftFlag("float")
     if "dict" in plain:
         return DraftFlag("str" if "str" in plain else "json")
-    return DraftFlag(values=words)
+    return DraftFlag(values=values)
 
 
 def _apply_validator(definition: Definition, name: str, draft: DraftFlag) -> None:
