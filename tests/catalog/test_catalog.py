@@ -198,7 +198,7 @@ def test_launch_takes_what_was_asked() -> None:
     assert engines.served_capacity(made) == engines.ServedCapacity(8192, 3)
 
 
-def test_an_image_that_starts_nothing_is_told_the_program() -> None:
+def test_an_image_without_entrypoint_gets_the_program() -> None:
     recipe = RECIPE.replace("vllm-openai-0.24", "ngc")
     image = "images:\n  ngc: {reference: 'nvcr.io/nvidia/vllm:26.10-py3'}\n"
     made = start("mine", catalog=overlay(CATALOG, [("images.yaml", image), ("recipes/mine.yaml", recipe)]))

@@ -113,7 +113,7 @@ AEON = "sha256:c15e2c4b767c611fc739046129d550d0c347c906a3c9020888acc981f55f137d"
 
 
 @pytest.mark.parametrize("named", ["ghcr.io/aeon-7/aeon-vllm-ultimate:latest", "mirror.example:5000/any"])
-def test_a_known_digest_decides_whatever_the_tag_says(named: str) -> None:
+def test_a_known_digest_overrides_the_tag(named: str) -> None:
     image = identify(f"{named}@{AEON}", IMAGES)
     assert image is not None
     assert (image.version, image.floating, image.reference) == ("0.25.1", False, f"{named}@{AEON}")
@@ -211,7 +211,7 @@ def test_two_lines_name_an_image_that_a_tag_row_knows() -> None:
     assert mine.named.keys() == {*IMAGES.named, "mine"}
 
 
-def test_a_digest_pins_and_what_the_file_says_wins() -> None:
+def test_a_digest_pins_and_the_file_overrides() -> None:
     text = f"""\
 images:
   mine:

@@ -247,7 +247,7 @@ def test_what_a_config_leaves_out_is_added() -> None:
     assert sum(more.bytes_by_format.values()) == more.total_bytes
 
 
-def test_an_assumption_is_reported_in_its_own_words() -> None:
+def test_an_assumption_is_the_source_of_the_weights() -> None:
     weights = small("sources:", "assumes: as its sibling has it\nsources:").weights
     assert (weights.provenance, weights.source) == ("reported", "as its sibling has it")
 

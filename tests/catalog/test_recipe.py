@@ -162,7 +162,7 @@ def test_shipped_recipes_fit_a_spark_and_break_no_rule(name: str) -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
-def test_who_is_said_to_have_run_it(recipe: Recipe) -> None:
+def test_a_reported_recipe_has_a_source(recipe: Recipe) -> None:
     """A page about the model alone is no report; and what nobody ran on this many Sparks is untried."""
     if recipe.status != "untried":
         assert any(not source.url.startswith("https://huggingface.co/") for source in recipe.sources)

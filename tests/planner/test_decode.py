@@ -109,8 +109,8 @@ def test_one_token_covers_its_own_experts() -> None:
 
 def milliseconds(users: int, depth: int, independence: float = 1.0) -> float:
     read = step_reads("vllm", MIXTURE, WEIGHTS, False, depth, "fp8")
-    sheet = constants().engines["vllm"]
-    costs = {**sheet.decode.costs, **sheet.crowd.costs}
+    fits = constants().engines["vllm"]
+    costs = {**fits.decode.costs, **fits.crowd.costs}
     return step_ms("vllm", terms(read, BANDWIDTH, users, independence), costs)[1]
 
 
@@ -126,10 +126,10 @@ def test_users_who_share_experts_step_faster(users: int) -> None:
 
 
 def test_no_step_is_faster_than_the_bandwidth() -> None:
-    for engine, sheet in constants().engines.items():
+    for engine, fits in constants().engines.items():
         read = step_reads(engine, MIXTURE, WEIGHTS, False, 4096, "fp8")
         bound = 1000 * read.bytes() / BANDWIDTH
-        assert step_ms(engine, terms(read, BANDWIDTH), sheet.decode.costs)[0] >= bound
+        assert step_ms(engine, terms(read, BANDWIDTH), fits.decode.costs)[0] >= bound
 
 
 def test_short_rows_cost_one_user_and_not_several() -> None:

@@ -59,14 +59,14 @@ def speed(of: Launch, kv: KvCache | None = None, pool: MemoryPool = SPARK) -> Sp
 
 def measured_speed(run: published.PublishedRun, flags: Mapping[str, FlagValue] | None = None) -> Speed:
     """A plan of the very checkpoint that was measured."""
-    sheet = models().shapes[run.shape]
+    model = models().shapes[run.shape]
     by_role: dict[Role, int] = {}
-    for (role, _), size in sheet.stored(run.layout).items():
+    for (role, _), size in model.stored(run.layout).items():
         by_role[role] = by_role.get(role, 0) + round(size)
     engine: EngineName = "llamacpp" if run.engine == "llamacpp" else "vllm"
     found = predict_speed(
         launch(run.checkpoint, engine, flags, run.version.split(" ")[0].removeprefix("b")),
-        sheet.architecture(run.shape),
+        model.architecture(run.shape),
         Weights(by_role, "derived", "shapes"),
         cache(dtype=run.kv_dtype or "auto"),
         SPARK,

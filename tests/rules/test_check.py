@@ -1,4 +1,4 @@
-"""Findings: their order, their places, their words."""
+"""Findings: their order, position and text."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_moving_tag_warns_at_most() -> None:
     assert (moving.level, moving.scope) == ("warn", "vLLM >=0.18.0, if this tag is as new as vLLM 0.32.0")
 
 
-def test_an_unknown_version_is_told_of_what_holds_by_now() -> None:
+def test_an_unknown_version_gets_notes_on_current_rules() -> None:
     (note,) = findings("docker run my/vllm:1 org/m --gpu-memory-utilization 0.5 --swap-space 4")
     assert (note.rule, note.level, note.scope) == ("vllm-swap-space-gone", "note", "vLLM >=0.18.0")
     assert note.says.startswith("if vLLM >= 0.18.0: `--swap-space` was removed in vLLM 0.18.0")
@@ -113,7 +113,7 @@ def test_rules_about_a_machine_need_the_machine() -> None:
     assert findings(line, hardware=None) == []
 
 
-def test_a_launch_that_nobody_wrote_has_no_place() -> None:
+def test_a_launch_without_a_text_has_no_position() -> None:
     launch = Launch("m", "org/m", "vllm", flags={"gpu-memory-utilization": "0.95"})
     (finding,) = check(launch, hardware="gb10")
     assert finding.spot is None and finding.saw == "--gpu-memory-utilization 0.95"
@@ -158,7 +158,7 @@ def test_any_launch_can_be_checked(launch: Launch) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         "--dtype $DTYPE", "--dtype <dtype>", "--kv-cache-dtype ${X:?}",
         "--gpu-memory-utilization '{{ .Values.x }}'",
@@ -166,15 +166,15 @@ def test_any_launch_can_be_checked(launch: Launch) -> None:
         "--$FLAG 1", "--<flag> 1", "--dtype ...", '--speculative-config \'{"$K": 1, "method": "mtp"}\'',
     ],
 )  # fmt: skip
-def test_what_is_yet_to_be_filled_in_stops_nothing(words: str) -> None:
-    line = f"docker run --gpus all vllm/vllm-openai:v0.24.0 m/n {words}"
+def test_placeholders_stop_nothing(arguments: str) -> None:
+    line = f"docker run --gpus all vllm/vllm-openai:v0.24.0 m/n {arguments}"
     assert [each.rule for each in findings(line) if each.level == "stop"] == []
     assert [each.rule for each in findings("llama-server -m x -fa $FA") if each.level == "stop"] == []
 
 
-@pytest.mark.parametrize("words", ["-tp 8", "-tp 2 -pp 2"])
-def test_a_launch_for_another_machine_is_not_stopped_by_this_ones_rules(words: str) -> None:
-    line = f"docker run --gpus all vllm/vllm-openai:v0.28.0 m/n --gpu-memory-utilization 0.95 {words}"
+@pytest.mark.parametrize("arguments", ["-tp 8", "-tp 2 -pp 2"])
+def test_a_launch_for_another_machine_is_not_stopped(arguments: str) -> None:
+    line = f"docker run --gpus all vllm/vllm-openai:v0.28.0 m/n --gpu-memory-utilization 0.95 {arguments}"
     (found,) = [each for each in findings(line) if each.rule == "utilization-over-0.90"]
     assert found.level == "warn"
 

@@ -166,5 +166,7 @@ def test_parsers(
         ("vllm", {}, []),
     ],
 )
-def test_words(engine: EngineName, flags: Mapping[str, FlagValue], expected: list[str]) -> None:
+def test_flags_of_another_engine(
+    engine: EngineName, flags: Mapping[str, FlagValue], expected: list[str]
+) -> None:
     assert [match.value for match in flags_of_another_engine(context(flags, engine=engine))] == expected

@@ -64,6 +64,6 @@ def test_versions_as_people_write_them(text: str, expected: tuple[str, str]) -> 
     assert engine_version(text) == expected
 
 
-def test_what_is_no_version() -> None:
+def test_text_that_is_not_a_version() -> None:
     with pytest.raises(UsageError, match="`banana` is not an engine version"):
         engine_version("banana")

@@ -174,7 +174,7 @@ def test_also_and_unless() -> None:
     assert holds({"flag": "a"}, vllm(None, flags={"a": "1"}), more={"unless": [{"version": "<0.8.3"}]})
 
 
-def test_what_was_seen() -> None:
+def test_matches_show_the_text() -> None:
     launch = vllm(
         flags={"a": "1", "c": {"k": 5}},
         env={"A_1": "x", "A_2": "$A_2", "B": ""},
@@ -192,5 +192,5 @@ def test_what_was_seen() -> None:
     assert holds(config, short) == ["--spec-method mtp"]
 
 
-def test_an_image_that_is_told_by_its_environment_lacks_no_flag() -> None:
+def test_an_image_configured_by_variables_lacks_no_flag() -> None:
     assert not holds({"absent": "x"}, Launch("m", "", "vllm"))

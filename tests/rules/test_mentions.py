@@ -38,7 +38,7 @@ def test_dead_names_are_notes(text: str, expected: dict[str, str]) -> None:
     assert notes(text) == expected
 
 
-def test_a_name_is_told_once_a_line() -> None:
+def test_a_name_is_reported_once_per_line() -> None:
     name, rule = "VLLM_FP8_MOE_BACKEND", "vllm-env-never-existed"
     text = f"a\n\nSet `{name}` and `{name}`.\n`{name}`\n"
     assert told(text) == [(name, 3, rule), (name, 4, rule)]

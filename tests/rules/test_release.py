@@ -17,25 +17,25 @@ from firesteel.engines.schema.releases import find_schema, known_versions
 from firesteel.engines.schema.symbols import Flag, Value
 from firesteel.rules import check
 
-RUN = "docker run --gpus all {env} {image} openai/gpt-oss-20b --gpu-memory-utilization 0.8 {words}"
+RUN = "docker run --gpus all {env} {image} openai/gpt-oss-20b --gpu-memory-utilization 0.8 {arguments}"
 V24 = "vllm/vllm-openai:v0.24.0"
 
 
-def rules(words: str, image: str = V24, env: str = "") -> dict[str, str]:
-    line = RUN.format(image=image, words=words, env=env)
+def rules(arguments: str, image: str = V24, env: str = "") -> dict[str, str]:
+    line = RUN.format(image=image, arguments=arguments, env=env)
     return {finding.rule: finding.says for finding in firesteel.check(line)}
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "says"),
     [
         ("--max-num-queued-reqs 9", "first in 0.29.0"),
         ("--moe-bakend marlin", "did you mean `--moe-backend`?"),
         ("--zzz 1", "no release since 0.10.1 had it"),
     ],
 )
-def test_a_flag_that_the_release_has_not(words: str, says: str) -> None:
-    assert says in rules(words)["flag-unknown"]
+def test_an_unknown_flag_of_a_known_release(arguments: str, says: str) -> None:
+    assert says in rules(arguments)["flag-unknown"]
 
 
 def test_values_and_keys_that_the_release_refuses() -> None:
@@ -67,7 +67,7 @@ def test_a_tag_that_moves_is_judged_as_the_newest_and_warns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("arguments", "why"),
     [
         ("--max-num-seqs abc", "it takes a whole number"),
         ("--max-num-seqs 1e3", "it takes a whole number"),
@@ -77,22 +77,22 @@ def test_a_tag_that_moves_is_judged_as_the_newest_and_warns() -> None:
         ("--speculative-config '{method:mtp}'", "this is not JSON"),
     ],
 )
-def test_values_of_another_kind(words: str, why: str) -> None:
-    assert why in rules(words)["value-refused"]
+def test_values_of_another_kind(arguments: str, why: str) -> None:
+    assert why in rules(arguments)["value-refused"]
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     ["--max-num-seqs $N", "--max-num-seqs {n}", "--port 8000", "--max-model-len 32k", "--max-model-len auto",
      "--speculative-config $SPEC", "--speculative-config {spec}", "--seed -1"],
 )  # fmt: skip
-def test_values_that_may_be_right(words: str) -> None:
-    assert "value-refused" not in rules(words)
+def test_values_that_may_be_valid(arguments: str) -> None:
+    assert "value-refused" not in rules(arguments)
 
 
-@pytest.mark.parametrize("words", ["--gpu-memory-util 0.8", "-tp 1", "--no-enable-prefix-caching", "-O3"])
-def test_spellings_that_the_parser_takes(words: str) -> None:
-    assert "flag-unknown" not in rules(words)
+@pytest.mark.parametrize("arguments", ["--gpu-memory-util 0.8", "-tp 1", "--no-enable-prefix-caching", "-O3"])
+def test_spellings_that_the_parser_accepts(arguments: str) -> None:
+    assert "flag-unknown" not in rules(arguments)
 
 
 def own_build(version: str, *without: str) -> Images:
@@ -105,8 +105,8 @@ def own_build(version: str, *without: str) -> Images:
     return with_learned(shipped().images, [seen])
 
 
-def own_findings(images: Images, words: str) -> dict[str, str]:
-    line = RUN.format(image="me/mine:1 vllm serve", words=words, env="")
+def own_findings(images: Images, arguments: str) -> dict[str, str]:
+    line = RUN.format(image="me/mine:1 vllm serve", arguments=arguments, env="")
     launch = reads.read(line, "line", images)[0].launch
     assert launch.container is not None and launch.version is not None
     return {each.rule: each.says for each in check(launch, hardware="gb10", images=images)}

@@ -58,7 +58,7 @@ def test_mistakes_have_file_and_line(text: str, says: str) -> None:
     assert bad.value.next.startswith(("correct a.yaml", "shorten a.yaml"))
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     with pytest.raises(InvalidFile) as bad:
         load("a.yaml", "port: x\nnope: 1\n", Thing)
     assert len(bad.value.what.splitlines()) == 3
