@@ -60,12 +60,12 @@ def test_one_that_comes_back_has_read_nothing() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    replicas = Replicas(2, memory=100)
+    replicas = Replicas(2, max_prefixes=100)
     for prefix in range(1, 10_001):
         replicas.pick(prefix, [0, 0], [True, True])
-    assert len(replicas._knows) == 100
-    assert sum(replicas._known) == 100
-    assert min(replicas._known) >= 49
+    assert len(replicas._by_prefix) == 100
+    assert sum(replicas._prefix_counts) == 100
+    assert min(replicas._prefix_counts) >= 49
 
 
 LOADS = st.integers(1, 5).flatmap(
@@ -86,7 +86,7 @@ LOADS = st.integers(1, 5).flatmap(
 def test_whoever_is_chosen_is_up_and_near_the_least(
     asked: list[tuple[int, list[int], list[bool], bool]],
 ) -> None:
-    replicas = Replicas(len(asked[0][1]), memory=4)
+    replicas = Replicas(len(asked[0][1]), max_prefixes=4)
     for prefix, busy, is_up, is_forgotten in asked:
         index = replicas.pick(prefix, busy, is_up)
         assert (index is None) == (not any(is_up))
@@ -96,8 +96,8 @@ def test_whoever_is_chosen_is_up_and_near_the_least(
         assert busy[index] <= min(load for load, up in zip(busy, is_up, strict=True) if up) + SLACK
         if is_forgotten:
             replicas.forget(index)
-        known = Counter(one for knowing in replicas._knows.values() for one in knowing)
-        assert replicas._known == [known[one] for one in range(len(busy))]
+        known = Counter(one for knowing in replicas._by_prefix.values() for one in knowing)
+        assert replicas._prefix_counts == [known[one] for one in range(len(busy))]
 
 
 # -- what it is good for: agents at work, and engines that keep some of what they read --

@@ -10,7 +10,7 @@ import pytest_asyncio
 import uvloop
 
 from firesteel.gateway.http.limits import HttpLimits
-from tests.gateway.http.kit import House, PretendDesk, open_house
+from tests.gateway.http.kit import FakeDispatcher, House, open_house
 
 Open = Callable[..., "asyncio.Future[House]"]
 
@@ -24,5 +24,5 @@ def pytest_asyncio_loop_factories(
 @pytest_asyncio.fixture
 async def house() -> AsyncIterator[House]:
     """A server with an engine behind it."""
-    async with open_house(PretendDesk(), HttpLimits(sweep_s=0.05)) as house:
+    async with open_house(FakeDispatcher(), HttpLimits(sweep_s=0.05)) as house:
         yield house

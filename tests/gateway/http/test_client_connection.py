@@ -8,22 +8,34 @@ import json
 import pytest
 
 from firesteel.gateway.http.limits import HttpLimits
-from firesteel.gateway.interfaces import Endpoint, GatewayResponse, Identity, Refusal
-from tests.gateway.http.kit import STREAM, House, Line, PretendDesk, chunked, event, open_house, request
+from firesteel.gateway.interfaces import Caller, Endpoint, GatewayResponse, Rejection
+from tests.gateway.http.kit import (
+    STREAM,
+    EngineConnection,
+    FakeDispatcher,
+    House,
+    chunked,
+    event,
+    open_house,
+    request,
+)
 
 
 async def test_request_goes_through(house: House) -> None:
     client = await house.client()
     got = await client.ask(b'{"model":"m","n":1}', b"X-Mine: 1", b"Authorization: Bearer k")
     assert (got.status, got.body) == (200, b'{"model":"m","n":1}')
-    heard = house.engine.heard[0]
-    assert heard.head.startswith(b"POST /v1/chat/completions HTTP/1.1\r\nHost: engine:1\r\n")
-    assert heard.value(b"x-mine") == b"1"
-    assert heard.value(b"authorization") is None
-    assert house.desk.tokens == [b"k"]
-    end = house.desk.ends[0]
+    received = house.engine.received[0]
+    assert received.head.startswith(b"POST /v1/chat/completions HTTP/1.1\r\nHost: engine:1\r\n")
+    assert received.value(b"x-mine") == b"1"
+    assert received.value(b"authorization") is None
+    assert house.dispatcher.tokens == [b"k"]
+    end = house.dispatcher.outcomes[0]
     assert (end.how, end.status, end.bytes_in, end.bytes_out) == ("whole", 200, 19, 19)
-    assert (house.desk.asked[0].model, house.desk.asked[0].path) == ("m", b"/v1/chat/completions")
+    assert (house.dispatcher.submitted[0].model, house.dispatcher.submitted[0].path) == (
+        "m",
+        b"/v1/chat/completions",
+    )
 
 
 async def test_many_requests_over_one_connection_each(house: House) -> None:
@@ -32,7 +44,7 @@ async def test_many_requests_over_one_connection_each(house: House) -> None:
         body = b'{"model":"m","x":"%b"}' % (b"y" * 10**number)
         assert (await client.ask(body)).body == body
     assert house.engine.connections == 1
-    assert len(house.desk.ends) == 5
+    assert len(house.dispatcher.outcomes) == 5
 
 
 async def test_pipelined_requests_are_answered_in_order(house: House) -> None:
@@ -67,21 +79,21 @@ async def test_chunked_request_is_sent_with_its_length(house: House) -> None:
     await client.send(head + body + request(b'{"model":"m","n":2}'))
     assert (await client.get()).body == b'{"model":"m"}'
     assert (await client.get()).body == b'{"model":"m","n":2}'
-    assert house.engine.heard[0].value(b"transfer-encoding") is None
-    assert house.engine.heard[0].value(b"content-length") == b"13"
+    assert house.engine.received[0].value(b"transfer-encoding") is None
+    assert house.engine.received[0].value(b"content-length") == b"13"
 
 
 async def test_served_name_is_put_into_the_body(house: House) -> None:
-    seat = house.desk.seat
-    assert seat is not None
-    house.desk.seat = Endpoint(
-        "m", seat.address, served_name=b"org/Model", path=b"/sub", headers=b"X-Engine: 1\r\n"
+    endpoint = house.dispatcher.endpoint
+    assert endpoint is not None
+    house.dispatcher.endpoint = Endpoint(
+        "m", endpoint.address, served_name=b"org/Model", path=b"/sub", headers=b"X-Engine: 1\r\n"
     )
     client = await house.client()
     got = await client.ask(b'{"messages": [{"model": "x"}], "model": "m", "n": 1}')
     assert got.body == b'{"messages": [{"model": "x"}], "model": "org/Model", "n": 1}'
-    assert house.engine.heard[0].head.startswith(b"POST /sub/v1/chat/completions ")
-    assert house.engine.heard[0].value(b"x-engine") == b"1"
+    assert house.engine.received[0].head.startswith(b"POST /sub/v1/chat/completions ")
+    assert house.engine.received[0].value(b"x-engine") == b"1"
 
 
 async def test_expect_is_answered_once_admitted(house: House) -> None:
@@ -91,34 +103,34 @@ async def test_expect_is_answered_once_admitted(house: House) -> None:
     assert (await client.head()).raw == b"HTTP/1.1 100 Continue\r\n\r\n"
     await client.send(raw[-13:])
     assert (await client.get()).body == b'{"model":"m"}'
-    assert house.engine.heard[0].value(b"expect") is None
+    assert house.engine.received[0].value(b"expect") is None
 
 
 async def test_expect_is_not_answered_for_a_stranger(house: House) -> None:
-    house.desk.keys = {}
+    house.dispatcher.keys = {}
     client = await house.client()
     await client.send(request(b"x" * 1000, b"Expect: 100-continue")[:-1000])
     got = await client.get()
     assert (got.status, got.value(b"www-authenticate")) == (401, b"Bearer")
     assert got.value(b"connection") == b"close"
     assert await client.is_closed()
-    assert not house.desk.asked
+    assert not house.dispatcher.submitted
 
 
 async def test_stranger_with_a_small_body_keeps_its_connection(house: House) -> None:
-    house.desk.keys = {b"good": Identity("good")}
+    house.dispatcher.keys = {b"good": Caller("good")}
     client = await house.client()
     assert (await client.ask(b'{"model":"m"}', b"Authorization: Bearer bad")).status == 401
     assert (await client.ask(b'{"model":"m"}', b"Authorization: Bearer good")).status == 200
 
 
 async def test_refusal_arrives_although_the_body_is_still_coming(house: House) -> None:
-    house.desk.keys = {}
+    house.dispatcher.keys = {}
     client = await house.client()
     sending = asyncio.create_task(client.send(request(b"x" * 5_000_000)))
     assert (await client.get()).status == 401
     await sending
-    assert house.desk.tokens == [None]
+    assert house.dispatcher.tokens == [None]
 
 
 TOO_MUCH = {
@@ -185,7 +197,9 @@ async def test_unknown_path_and_method(house: House) -> None:
 
 
 async def test_replies_of_our_own(house: House) -> None:
-    house.desk.owned[b"/v1/models"] = GatewayResponse(200, b'{"data":[]}', headers=((b"X-A", b"b"),))
+    house.dispatcher.local_targets[b"/v1/models"] = GatewayResponse(
+        200, b'{"data":[]}', headers=((b"X-A", b"b"),)
+    )
     client = await house.client()
     await client.send(b"GET /v1/models HTTP/1.1\r\nHost: h\r\n\r\n" * 50)
     for _ in range(50):
@@ -198,9 +212,9 @@ async def test_replies_of_our_own(house: House) -> None:
 
 
 async def test_own_seat_is_told_who_asks(house: House) -> None:
-    assert house.desk.seat is not None
-    house.desk.owned[b"/firesteel/state"] = house.desk.seat
-    house.desk.keys = {b"k": Identity("Jo\r\nX: y", is_admin=True)}
+    assert house.dispatcher.endpoint is not None
+    house.dispatcher.local_targets[b"/firesteel/state"] = house.dispatcher.endpoint
+    house.dispatcher.keys = {b"k": Caller("Jo\r\nX: y", is_admin=True)}
     client = await house.client()
     got = await client.ask(
         b"",
@@ -209,22 +223,22 @@ async def test_own_seat_is_told_who_asks(house: House) -> None:
         b"x-firesteel-admin: 0",
         path=b"/firesteel/state",
     )
-    heard = house.engine.heard[0]
+    received = house.engine.received[0]
     assert got.status == 200
-    assert (heard.value(b"x-firesteel-who"), heard.value(b"x-firesteel-admin")) == (b"Jo__X:_y", b"1")
-    assert (heard.value(b"x-firesteel-host"), heard.value(b"host")) == (b"gateway", b"engine:1")
-    assert heard.value(b"authorization") is None
-    assert not house.desk.ends
+    assert (received.value(b"x-firesteel-who"), received.value(b"x-firesteel-admin")) == (b"Jo__X:_y", b"1")
+    assert (received.value(b"x-firesteel-host"), received.value(b"host")) == (b"gateway", b"engine:1")
+    assert received.value(b"authorization") is None
+    assert not house.dispatcher.outcomes
 
 
 async def test_refused_by_the_desk(house: House) -> None:
-    house.desk.refusal = Refusal(503, "queue_full", "Too many wait.", retry_after_s=2.5)
+    house.dispatcher.rejection = Rejection(503, "queue_full", "Too many wait.", retry_after_s=2.5)
     client = await house.client()
     got = await client.ask()
     assert (got.status, got.value(b"retry-after")) == (503, b"3")
-    end = house.desk.ends[0]
+    end = house.dispatcher.outcomes[0]
     assert (end.how, end.status, end.why) == ("refused", 503, "Too many wait.")
-    house.desk.refusal = None
+    house.dispatcher.rejection = None
     assert (await client.ask()).status == 200
 
 
@@ -264,27 +278,27 @@ async def test_prefix_is_the_conversations(house: House) -> None:
     client = await house.client()
     for text in (b"one", b"one", b"two"):
         await client.ask(b'{"model":"m","messages":[{"role":"user","content":"%b"}]}' % text)
-    first, again, other = house.desk.prefixes
+    first, again, other = house.dispatcher.prefixes
     assert first == again != other
     assert first
 
 
 @pytest.mark.parametrize("keeps", [True, False])
 async def test_body_is_kept_for_a_log_of_prompts(keeps: bool) -> None:
-    async with open_house(PretendDesk(), HttpLimits(keeps_bodies=keeps)) as house:
+    async with open_house(FakeDispatcher(), HttpLimits(keeps_bodies=keeps)) as house:
         client = await house.client()
         await client.ask(b'{"model":"m","x":1}')
-        assert house.desk.bodies == ([b'{"model":"m","x":1}'] if keeps else [b""])
+        assert house.dispatcher.bodies == ([b'{"model":"m","x":1}'] if keeps else [b""])
 
 
 async def test_only_a_stream_has_a_first_token(house: House) -> None:
     client = await house.client()
     await client.ask(b'{"model":"m"}')
-    assert house.desk.tally.firsts == []
+    assert house.dispatcher.recorder.firsts == []
 
 
 async def test_a_stranger_learns_that_we_are_here(house: House) -> None:
-    house.desk.keys = {}
+    house.dispatcher.keys = {}
     client = await house.client()
     await client.send(b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n")
     assert (await client.get()).status == 200
@@ -301,13 +315,13 @@ async def test_a_stranger_learns_that_we_are_here(house: House) -> None:
     ],
 )
 async def test_without_keys_a_page_from_elsewhere_is_refused(house: House, lines: bytes) -> None:
-    house.desk.keys = {None: Identity()}
+    house.dispatcher.keys = {None: Caller()}
     client = await house.client()
     body = b'{"model":"m"}'
     head = b"POST /v1/chat/completions HTTP/1.1\r\n%b\r\nContent-Length: %d\r\n\r\n" % (lines, len(body))
     await client.send(head + body)
     assert (await client.get()).status == 403
-    assert house.desk.asked == []
+    assert house.dispatcher.submitted == []
 
 
 async def test_a_compressed_body_is_refused(house: House) -> None:
@@ -322,7 +336,7 @@ async def test_the_query_names_a_model_where_the_body_does_not(house: House) -> 
     await client.send(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
     got = await client.get()
     assert (got.status, got.body) == (200, body)
-    assert house.desk.asked[0].model == "m"
+    assert house.dispatcher.submitted[0].model == "m"
 
 
 async def test_a_wrong_method_is_told_the_right_one(house: House) -> None:
@@ -334,31 +348,31 @@ async def test_a_wrong_method_is_told_the_right_one(house: House) -> None:
 
 async def test_a_flood_of_pipelined_requests_is_let_in_slowly(house: House) -> None:
     """What is answered at once must not let in more than is answered."""
-    house.desk.owned[b"/v1/models"] = GatewayResponse(200, b"x" * 100)
+    house.dispatcher.local_targets[b"/v1/models"] = GatewayResponse(200, b"x" * 100)
     client = await house.client()
     one = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
     many = 100_000
     sending = asyncio.create_task(client.send(one * many))
     for _ in range(200):
         assert (await client.get()).body == b"x" * 100
-    held = max(len(each._seen) for each in house.server._clients)
+    held = max(len(each._buffer) for each in house.server._clients)
     assert held < 640 * 1024
     sending.cancel()
 
 
 async def test_a_revoked_key_ends_what_it_has_under_way(house: House) -> None:
-    async def stall(line: Line) -> None:
-        await line.hear()
-        await line.say(STREAM + event("a"))
-        await line.closed()
+    async def stall(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(STREAM + event("a"))
+        await connection.closed()
 
     house.engine.script = stall
     client = await house.client()
     await client.send(request(b'{"model":"m","stream":true}'))
     await client.head()
     await client.chunk()
-    house.desk.asked[0].stop(Refusal(401, "invalid_api_key", "this key was revoked."))
+    house.dispatcher.submitted[0].stop(Rejection(401, "invalid_api_key", "this key was revoked."))
     said = await client.chunks()
     assert b"revoked" in said and b"[DONE]" not in said
-    await house.desk.until(lambda: house.desk.ends)
-    assert house.desk.ends[0].how == "refused"
+    await house.dispatcher.until(lambda: house.dispatcher.outcomes)
+    assert house.dispatcher.outcomes[0].how == "refused"

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.gateway.http.limits import HttpLimits
-from tests.gateway.http.kit import Engine, PretendDesk, chunked, open_house, request
+from tests.gateway.http.kit import Engine, FakeDispatcher, chunked, open_house, request
 from tests.gateway.http.test_framing import BAD
 from tests.gateway.http.test_head import ACCEPTED, REFUSED
 
@@ -61,7 +61,7 @@ async def nginx(home: Path, port: int) -> AsyncIterator[str]:
 
 async def heard_through(sock: str, engine: Engine, raw: bytes) -> HEARD:
     """What reaches the engine of these bytes; a peer that waits for more is given up on."""
-    engine.heard.clear()
+    engine.received.clear()
     reader, writer = await asyncio.open_unix_connection(sock)
     try:
         writer.write(raw + LAST)
@@ -71,7 +71,7 @@ async def heard_through(sock: str, engine: Engine, raw: bytes) -> HEARD:
         pass
     finally:
         writer.transport.abort()
-    return [(each.head.split(b"\r\n")[0], each.body) for each in engine.heard]
+    return [(each.head.split(b"\r\n")[0], each.body) for each in engine.received]
 
 
 def pieces(seed: int) -> bytes:
@@ -110,7 +110,7 @@ def cases() -> list[bytes]:
 
 async def test_engine_hears_no_more_from_us_than_from_nginx(tmp_path: Path) -> None:
     async with (
-        open_house(PretendDesk(), HttpLimits()) as house,
+        open_house(FakeDispatcher(), HttpLimits()) as house,
         nginx(tmp_path, house.engine.port) as theirs,
     ):
         ours = str(tmp_path / "ours.sock")

@@ -8,14 +8,14 @@ import json
 import pytest
 
 from firesteel.gateway.http.limits import HttpLimits
-from firesteel.gateway.interfaces import Endpoint, Refusal, WaitStatus
+from firesteel.gateway.interfaces import Endpoint, Rejection, WaitStatus
 from tests.gateway.http.kit import (
     DONE,
     STREAM,
     STREAMING,
+    EngineConnection,
+    FakeDispatcher,
     House,
-    Line,
-    PretendDesk,
     Script,
     answer,
     chunked,
@@ -28,11 +28,11 @@ from tests.gateway.http.kit import (
 def says(*parts: bytes, closes: bool = False) -> Script:
     """Hears a request, says these, one write each, and then hears the next or closes."""
 
-    async def script(line: Line) -> None:
+    async def script(connection: EngineConnection) -> None:
         while True:
-            await line.hear()
+            await connection.receive()
             for part in parts:
-                await line.say(part)
+                await connection.send(part)
                 await asyncio.sleep(0.005)
             if closes:
                 return
@@ -61,7 +61,7 @@ async def test_cut_anywhere(house: House, cut: int) -> None:
     house.engine.script = says(raw[:cut], raw[cut:])
     client = await house.client()
     assert (await client.ask()).body == b"onetwo"
-    assert house.desk.ends[0].how == "whole"
+    assert house.dispatcher.outcomes[0].how == "whole"
 
 
 async def test_chunks_for_http_10_are_taken_apart(house: House) -> None:
@@ -81,7 +81,7 @@ async def test_until_close_becomes_chunked(house: House) -> None:
     for _ in range(2):
         got = await client.ask()
         assert (got.value(b"transfer-encoding"), got.body) == (b"chunked", b"onetwo")
-    assert [end.how for end in house.desk.ends] == ["whole", "whole"]
+    assert [end.how for end in house.dispatcher.outcomes] == ["whole", "whole"]
 
 
 async def test_until_close_for_http_10(house: House) -> None:
@@ -105,15 +105,15 @@ async def test_no_body(house: House, status: bytes) -> None:
 
 
 async def test_head_has_no_body(house: House) -> None:
-    assert house.desk.seat is not None
-    house.desk.owned[b"/x"] = house.desk.seat
+    assert house.dispatcher.endpoint is not None
+    house.dispatcher.local_targets[b"/x"] = house.dispatcher.endpoint
     house.engine.script = says(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")
     client = await house.client()
     for _ in range(2):
         await client.send(b"HEAD /x HTTP/1.1\r\nHost: h\r\n\r\n")
         got = await client.get(is_head=True)
         assert got.value(b"content-length") == b"500"
-    assert house.engine.heard[0].value(b"content-length") is None
+    assert house.engine.received[0].value(b"content-length") is None
     assert house.engine.connections == 1
 
 
@@ -158,7 +158,7 @@ async def test_what_is_no_answer_is_502(house: House, raw: bytes) -> None:
     client = await house.client()
     got = await client.ask()
     assert (got.status, json.loads(got.body)["error"]["src"]) == (502, "engine:m")
-    assert house.desk.ends[0].how == "broke"
+    assert house.dispatcher.outcomes[0].how == "broke"
     house.engine.script = says(answer(b"fine"))
     assert (await client.ask()).body == b"fine"
 
@@ -184,12 +184,12 @@ async def test_bytes_after_the_last_chunk_are_never_passed_on(house: House) -> N
 async def test_bytes_that_nobody_asked_for_close_the_connection(house: House) -> None:
     gone = asyncio.Event()
 
-    async def script(line: Line) -> None:
-        await line.hear()
-        await line.say(answer(b"one"))
+    async def script(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(answer(b"one"))
         await asyncio.sleep(0.02)
-        await line.say(answer(b"evil"))
-        await line.closed()
+        await connection.send(answer(b"evil"))
+        await connection.closed()
         gone.set()
 
     house.engine.script = script
@@ -209,51 +209,51 @@ async def test_connection_close_of_an_engine_is_obeyed(house: House) -> None:
 
 
 async def test_nobody_listens(house: House) -> None:
-    house.desk.seat = Endpoint("m", ("127.0.0.1", 1))
+    house.dispatcher.endpoint = Endpoint("m", ("127.0.0.1", 1))
     client = await house.client()
     got = await client.ask()
     assert (got.status, json.loads(got.body)["error"]["src"]) == (502, "engine:m")
-    assert [end.how for end in house.desk.ends] == ["broke"]
+    assert [end.how for end in house.dispatcher.outcomes] == ["broke"]
 
 
 async def test_a_used_connection_that_closes_is_tried_once_more(house: House) -> None:
     """As when the engine's idle time ends in the moment in which we ask."""
 
-    async def script(line: Line) -> None:
-        await line.hear()
-        await line.say(answer(b"first"))
-        await line.hear()
-        line.reset()
+    async def script(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(answer(b"first"))
+        await connection.receive()
+        connection.reset()
 
     house.engine.script = script
     client = await house.client()
     assert (await client.ask()).body == b"first"
     assert (await client.ask()).body == b"first"
     assert house.engine.connections == 2
-    assert len(house.engine.heard) == 3
+    assert len(house.engine.received) == 3
 
 
 async def test_nothing_else_is_sent_twice(house: House) -> None:
     """A new connection, or one over which something came back."""
 
-    async def deaf(line: Line) -> None:
-        await line.hear()
+    async def deaf(connection: EngineConnection) -> None:
+        await connection.receive()
 
     house.engine.script = deaf
     client = await house.client()
     assert (await client.ask()).status == 502
-    assert len(house.engine.heard) == 1
+    assert len(house.engine.received) == 1
 
-    async def half(line: Line) -> None:
-        await line.hear()
-        await line.say(answer(b"first"))
-        await line.hear()
-        await line.say(b"HTTP/1.1 2")
+    async def half(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(answer(b"first"))
+        await connection.receive()
+        await connection.send(b"HTTP/1.1 2")
 
     house.engine.script = half
     assert (await client.ask()).status == 200
     assert (await client.ask()).status == 502
-    assert len(house.engine.heard) == 3
+    assert len(house.engine.received) == 3
 
 
 async def test_stream(house: House) -> None:
@@ -262,16 +262,16 @@ async def test_stream(house: House) -> None:
     got = await client.ask(STREAMING)
     assert got.body == b"".join(piece.split(b"\r\n")[1] for piece in (event("a"), event("b"), DONE))
     assert got.value(b"x-accel-buffering") == b"no"
-    end = house.desk.ends[0]
+    end = house.dispatcher.outcomes[0]
     assert (end.how, end.is_stream) == ("whole", True)
-    assert len(house.desk.tally.gaps) == 2
+    assert len(house.dispatcher.recorder.gaps) == 2
 
 
 async def test_head_of_a_stream_does_not_wait_for_its_first_event(house: House) -> None:
-    async def thinks(line: Line) -> None:
-        await line.hear()
-        await line.say(STREAM)
-        await line.closed()
+    async def thinks(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(STREAM)
+        await connection.closed()
 
     house.engine.script = thinks
     client = await house.client()
@@ -284,7 +284,7 @@ async def test_usage_is_read_from_the_tail(house: House) -> None:
     house.engine.script = says(STREAM, *(event(str(n)) for n in range(99)), chunked(usage), DONE)
     client = await house.client()
     await client.ask(STREAMING)
-    found = house.desk.ends[0].usage
+    found = house.dispatcher.outcomes[0].usage
     assert found is not None
     assert (found.prompt_tokens, found.completion_tokens) == (7, 9)
 
@@ -304,7 +304,7 @@ async def test_engine_dies_in_a_stream(house: House, cut: int, path: bytes) -> N
     assert b"[DONE]" not in got.body
     error = json.loads(events[-1].split(b"data: ")[1])
     assert error["error"]["message"]
-    assert house.desk.ends[0].how == "broke"
+    assert house.dispatcher.outcomes[0].how == "broke"
     house.engine.script = says(answer(b"fine"))
     assert (await client.ask()).body == b"fine"
 
@@ -316,7 +316,7 @@ async def test_engine_dies_in_a_body(house: House) -> None:
         await client.send(request())
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await client.get()
-        assert house.desk.ends.pop().how == "broke"
+        assert house.dispatcher.outcomes.pop().how == "broke"
 
 
 async def test_stream_with_an_encoding_is_cut_off(house: House) -> None:
@@ -334,49 +334,49 @@ QUICK = HttpLimits(hold_after_s=0.02, comment_every_s=0.02, sweep_s=0.05)
 
 
 async def test_a_stream_that_waits_is_told(house: House) -> None:
-    async with open_house(PretendDesk(), QUICK) as quick:
-        quick.desk.holds = True
+    async with open_house(FakeDispatcher(), QUICK) as quick:
+        quick.dispatcher.holds_requests = True
         quick.engine.script = says(STREAM + event("a"), DONE)
         client = await quick.client()
         await client.send(request(STREAMING))
         head = await client.head()
         assert (head.status, head.value(b"content-type")) == (200, b"text/event-stream; charset=utf-8")
         assert (await client.chunk()).startswith(b":")
-        quick.desk.waiting[0].told(WaitStatus("loading m: weights 43 %", eta_s=12.0))
+        quick.dispatcher.waiting[0].update_wait_status(WaitStatus("loading m: weights 43 %", eta_s=12.0))
         while b"weights 43 %" not in (comment := await client.chunk()):
             assert comment.startswith(b":")
         assert (await client.chunk()).startswith(b":")
-        quick.desk.grant(quick.desk.waiting[0])
+        quick.dispatcher.grant(quick.dispatcher.waiting[0])
         body = await client.chunks()
         assert b"[DONE]" in body
         assert event("a").split(b"\r\n")[1] in body
-        assert quick.desk.ends[0].how == "whole"
-        quick.desk.holds = False
+        assert quick.dispatcher.outcomes[0].how == "whole"
+        quick.dispatcher.holds_requests = False
         assert (await client.ask()).status == 200
 
 
 @pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/v1/messages", b"/v1/responses"])
 async def test_refused_after_the_head(house: House, path: bytes) -> None:
-    async with open_house(PretendDesk(), QUICK) as quick:
-        quick.desk.holds = True
+    async with open_house(FakeDispatcher(), QUICK) as quick:
+        quick.dispatcher.holds_requests = True
         client = await quick.client()
         await client.send(request(STREAMING, path=path))
         await client.head()
-        quick.desk.waiting[0].refused(Refusal(503, "load_failed", "It did not fit."))
+        quick.dispatcher.waiting[0].rejected(Rejection(503, "load_failed", "It did not fit."))
         body = await client.chunks()
         assert b"It did not fit." in body
         assert b"[DONE]" not in body
-        assert [(end.how, end.why) for end in quick.desk.ends] == [("refused", "It did not fit.")]
+        assert [(end.how, end.why) for end in quick.dispatcher.outcomes] == [("refused", "It did not fit.")]
 
 
 async def test_engine_refuses_after_the_head(house: House) -> None:
-    async with open_house(PretendDesk(), QUICK) as quick:
-        quick.desk.holds = True
+    async with open_house(FakeDispatcher(), QUICK) as quick:
+        quick.dispatcher.holds_requests = True
         quick.engine.script = says(answer(b'{"error":"too long"}', status=b"400 Bad Request"))
         client = await quick.client()
         await client.send(request(STREAMING))
         await client.head()
-        quick.desk.grant(quick.desk.waiting[0])
+        quick.dispatcher.grant(quick.dispatcher.waiting[0])
         body = await client.chunks()
         assert b"HTTP 400" in body
         assert b"too long" in body
@@ -384,25 +384,25 @@ async def test_engine_refuses_after_the_head(house: House) -> None:
 
 
 async def test_engine_dies_behind_our_head(house: House) -> None:
-    async with open_house(PretendDesk(), QUICK) as quick:
-        quick.desk.holds = True
+    async with open_house(FakeDispatcher(), QUICK) as quick:
+        quick.dispatcher.holds_requests = True
         quick.engine.script = says(STREAM + event("a") + CUT[:9], closes=True)
         client = await quick.client()
         await client.send(request(STREAMING))
         await client.head()
-        quick.desk.grant(quick.desk.waiting[0])
+        quick.dispatcher.grant(quick.dispatcher.waiting[0])
         body = await client.chunks()
         assert b"half" not in body
         assert json.loads(body.split(b"data: ")[-1])["error"]
-        assert quick.desk.ends[0].how == "broke"
+        assert quick.dispatcher.outcomes[0].how == "broke"
 
 
 async def test_what_is_no_stream_waits_in_silence(house: House) -> None:
-    async with open_house(PretendDesk(), QUICK) as quick:
-        quick.desk.holds = True
+    async with open_house(FakeDispatcher(), QUICK) as quick:
+        quick.dispatcher.holds_requests = True
         client = await quick.client()
         await client.send(request())
-        await quick.desk.until(lambda: quick.desk.waiting)
+        await quick.dispatcher.until(lambda: quick.dispatcher.waiting)
         await asyncio.sleep(0.1)
-        quick.desk.waiting[0].refused(Refusal(503, "load_failed", "It did not fit."))
+        quick.dispatcher.waiting[0].rejected(Rejection(503, "load_failed", "It did not fit."))
         assert (await client.get()).status == 503

@@ -42,7 +42,7 @@ from firesteel.edge.host.machine import local_host
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import Host
-from firesteel.gateway.discovery import identity, outside_identity, up_of
+from firesteel.gateway.discovery import identity, outside_identity, running_model
 from firesteel.gateway.loader.duration import LoadClock, load_time
 from firesteel.gateway.service_config import ModelConfig, Reason, ServiceConfig
 from firesteel.launch import Ask
@@ -272,7 +272,7 @@ def _up(name: str, home: Home) -> Any:
     service = _service(name, home)
     if service is None:
         raise FiresteelError(f"{name} came up and is gone again", next=f"firesteel logs {name}")
-    return up_of(home, service)
+    return running_model(home, service)
 
 
 async def _after_others(job: Job, home: Home) -> None:
