@@ -248,7 +248,7 @@ def test_one_name_once(path: Path) -> None:
     with pytest.raises(UsageError, match="already") as rejected:
         add_key(path, "a")
     assert rejected.value.next == "firesteel key revoke a"
-    with pytest.raises(UsageError, match="there is a"):
+    with pytest.raises(UsageError, match="known keys: a"):
         revoke_key(path, "b")
 
 

@@ -52,13 +52,6 @@ def test_a_dead_one_is_not_chosen() -> None:
     assert replicas.pick(7, [0, 0], [False, False]) is None
 
 
-def test_one_that_comes_back_has_read_nothing() -> None:
-    replicas = Replicas(2)
-    assert replicas.pick(7, [0, 1], [True, True]) == 0
-    replicas.forget(0)
-    assert replicas.pick(7, [1, 0], [True, True]) == 1
-
-
 def test_memory_is_bounded() -> None:
     replicas = Replicas(2, max_prefixes=100)
     for prefix in range(1, 10_001):
@@ -74,7 +67,6 @@ LOADS = st.integers(1, 5).flatmap(
             st.integers(0, 9),
             st.lists(st.integers(0, 9), min_size=count, max_size=count),
             st.lists(st.booleans(), min_size=count, max_size=count),
-            st.booleans(),
         ),
         min_size=1,
         max_size=30,
@@ -84,18 +76,16 @@ LOADS = st.integers(1, 5).flatmap(
 
 @given(LOADS)
 def test_whoever_is_chosen_is_up_and_near_the_least(
-    asked: list[tuple[int, list[int], list[bool], bool]],
+    asked: list[tuple[int, list[int], list[bool]]],
 ) -> None:
     replicas = Replicas(len(asked[0][1]), max_prefixes=4)
-    for prefix, busy, is_up, is_forgotten in asked:
+    for prefix, busy, is_up in asked:
         index = replicas.pick(prefix, busy, is_up)
         assert (index is None) == (not any(is_up))
         if index is None:
             continue
         assert is_up[index]
         assert busy[index] <= min(load for load, up in zip(busy, is_up, strict=True) if up) + SLACK
-        if is_forgotten:
-            replicas.forget(index)
         known = Counter(one for knowing in replicas._by_prefix.values() for one in knowing)
         assert replicas._prefix_counts == [known[one] for one in range(len(busy))]
 

@@ -225,8 +225,10 @@ class Executor:
                     self._jobs.start_load(name, self._by_name.get(name), self._scheduler.waiting(name))
                 case UnloadModel(name):
                     statuses = self._scheduler.snapshot(uptime())
-                    wanted = [other.name for other in statuses if other.waiting and other.phase == "off"]
-                    self._jobs.start_unload(name, wanted)
+                    waiting_models = [
+                        other.name for other in statuses if other.waiting and other.phase == "off"
+                    ]
+                    self._jobs.start_unload(name, waiting_models)
         except Exception as error:
             context = {"message": f"the gateway could not carry out {effect}", "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)

@@ -89,9 +89,9 @@ class ModelJobs:
         self._loading.add(name)
         self._start(name, self._load(name, model, waiting))
 
-    def start_unload(self, name: str, wanted: Iterable[str]) -> None:
-        """`wanted`: the models that wait for its memory."""
-        self._start(name, self._unload(name, " and ".join(wanted)))
+    def start_unload(self, name: str, waiting_models: Iterable[str]) -> None:
+        """`waiting_models`: the models that wait for its memory."""
+        self._start(name, self._unload(name, " and ".join(waiting_models)))
 
     async def close(self, *, keep: bool) -> None:
         """Cancel loads, and finish unloads. Stop what this gateway started, unless `keep`."""
@@ -189,9 +189,11 @@ class ModelJobs:
 
     # --- unloading ---
 
-    async def _unload(self, name: str, wanted: str) -> None:
+    async def _unload(self, name: str, waiting_models: str) -> None:
         began_s = uptime()
-        self._listener.noted(name, f"{name} is unloading" + (f" to make room for {wanted}" if wanted else ""))
+        self._listener.noted(
+            name, f"{name} is unloading" + (f" to make room for {waiting_models}" if waiting_models else "")
+        )
         try:
             if not await self._was_replaced(name):
                 await self._stop(name)
@@ -207,7 +209,7 @@ class ModelJobs:
 
     async def _stop(self, name: str) -> None:
         """Stop the processes and wait for their memory. If that fails three times, give up: the scheduler is
-        told that the model is unloaded, and the next health check finds it running."""
+        informed that the model is unloaded, and the next health check finds it running."""
         for attempt in range(_STOP_ATTEMPTS):
             try:
                 release = await self._stop_processes(name)

@@ -42,12 +42,6 @@ class Replicas:
             self._remember(prefix, chosen)
         return chosen
 
-    def forget(self, index: int) -> None:
-        """A replica went down: what comes back in its place has an empty cache."""
-        for knowing in self._by_prefix.values():
-            knowing.discard(index)
-        self._prefix_counts[index] = 0
-
     def _least_busy(self, candidates: Iterable[int], busy: Sequence[int]) -> int:
         return min(candidates, key=lambda index: (busy[index], self._prefix_counts[index], index))
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from firesteel.gateway.admin.prometheus import Labels, MetricFamily, MetricSample
+from firesteel.gateway.admin.prometheus import Kind, Labels, MetricFamily, MetricSample
 from firesteel.gateway.http.routes import ROUTES
 from firesteel.gateway.interfaces import RequestOutcome
 
@@ -172,58 +172,45 @@ class Meter:
 
     def families(self, gauges: GatewayGauges) -> Iterator[MetricFamily]:
         yield from self._request_families()
-        yield from self._token_families()
-        yield from self._time_families()
+        yield from self._latency_families()
         yield from self._load_families()
         yield from _gauge_families(gauges)
 
     def _request_families(self) -> Iterator[MetricFamily]:
-        yield MetricFamily(
-            "firesteel_requests_total",
+        yield _family(
+            "requests_total",
             "counter",
             "Finished requests: whole, left by the client, broken by the engine, refused by the gateway.",
             (
-                MetricSample(
-                    "", (*_labels(owner), ("route", route), ("how", how), ("status", str(status))), count
-                )
+                ((*_labels(owner), ("route", route), ("how", how), ("status", str(status))), count)
                 for owner, counters in list(self._counters.items())
                 for (route, how, status), count in list(counters.requests.items())
             ),
         )
-        yield MetricFamily(
-            "firesteel_turned_away_total",
-            "counter",
-            "Requests rejected before their model was known.",
-            [MetricSample("", (("kind", kind),), count) for kind, count in self._rejected_early.items()],
+        early = [((("kind", kind),), count) for kind, count in self._rejected_early.items()]
+        yield _family(
+            "turned_away_total", "counter", "Requests rejected before their model was known.", early
         )
-
-    def _token_families(self) -> Iterator[MetricFamily]:
         for name in ("prompt", "completion", "cached"):
-            yield MetricFamily(
-                f"firesteel_{name}_tokens_total",
-                "counter",
-                f"{name.capitalize()} tokens as the engines counted them in `usage`.",
-                [
-                    MetricSample("", _labels(owner), getattr(counters, f"{name}_tokens"))
-                    for owner, counters in self._counters.items()
-                ],
-            )
+            tokens = [(_labels(o), getattr(c, f"{name}_tokens")) for o, c in self._counters.items()]
+            help = f"{name.capitalize()} tokens as the engines counted them in `usage`."
+            yield _family(f"{name}_tokens_total", "counter", help, tokens)
 
-    def _time_families(self) -> Iterator[MetricFamily]:
-        about = {
-            "firsts": (
+    def _latency_families(self) -> Iterator[MetricFamily]:
+        for attribute, name, help in (
+            (
+                "firsts",
                 "time_to_first_token",
-                "From the request's head to the first byte of the answer's body.",
+                "From the request's head to the first byte of the response's body.",
             ),
-            "gaps": ("inter_token", "Between two chunks of a stream; most engines send each token as one."),
-            "totals": ("request", "From the request's head to the last byte, of answers that came whole."),
-            "waits": ("wait", "From the request's head until an engine was available, including loads."),
-        }
-        for key, (name, help) in about.items():
+            ("gaps", "inter_token", "Between two chunks of a stream; most engines send each token as one."),
+            ("totals", "request", "From the request's head to the last byte, for complete responses."),
+            ("waits", "wait", "From the request's head until an engine was available, including loads."),
+        ):
             samples = (
                 sample
                 for owner, counters in list(self._counters.items())
-                for sample in _samples(_labels(owner), getattr(counters, key))
+                for sample in _histogram_samples(_labels(owner), getattr(counters, attribute))
             )
             yield MetricFamily(f"firesteel_{name}_seconds", "histogram", help, samples)
 
@@ -231,70 +218,49 @@ class Meter:
         loads = [
             sample
             for model, histogram in self._loads.items()
-            for sample in _samples((("model", model),), histogram)
+            for sample in _histogram_samples((("model", model),), histogram)
         ]
         yield MetricFamily("firesteel_load_seconds", "histogram", "Successful loads.", loads)
-        yield MetricFamily(
-            "firesteel_unloads_total",
-            "counter",
-            "Models that were unloaded, with their memory freed.",
-            [MetricSample("", (("model", model),), count) for model, count in self._unloads.items()],
-        )
-        yield MetricFamily(
-            "firesteel_load_failures_total",
-            "counter",
-            "Loads that failed, by reason.",
-            [
-                MetricSample("", (("model", model), ("reason", reason)), count)
-                for model, reasons in self._failures.items()
-                for reason, count in reasons.items()
-            ],
-        )
+        unloads = [((("model", model),), count) for model, count in self._unloads.items()]
+        yield _family("unloads_total", "counter", "Unloaded models, with their memory freed.", unloads)
+        failures = [
+            ((("model", model), ("reason", reason)), count)
+            for model, reasons in self._failures.items()
+            for reason, count in reasons.items()
+        ]
+        yield _family("load_failures_total", "counter", "Failed loads, by reason.", failures)
 
 
 def _gauge_families(gauges: GatewayGauges) -> Iterator[MetricFamily]:
-    yield _gauge("firesteel_model_busy", "Requests that the model serves gauges.", gauges, "busy")
-    yield _gauge("firesteel_model_waiting", "Requests that wait for the model.", gauges, "waiting")
-    yield _gauge(
-        "firesteel_model_bytes", "Memory that the model holds, measured or planned.", gauges, "bytes"
-    )
-    yield MetricFamily(
-        "firesteel_model_phase",
-        "gauge",
-        "1 for the current phase of the model.",
-        [
-            MetricSample("", (("model", name), ("phase", phase)), int(model.phase == phase))
-            for name, model in gauges.models.items()
-            for phase in PHASES
-        ],
-    )
-    waiting = sum(model.waiting for model in gauges.models.values())
-    yield MetricFamily(
-        "firesteel_queue_length",
-        "gauge",
-        "Requests that wait, for all models.",
-        [MetricSample("", (), waiting)],
-    )
-    for name, help, value in (
-        ("memory_ceiling_bytes", "Memory that all models together may hold.", gauges.ceiling_bytes),
-        ("memory_available_bytes", "Memory available on the host.", gauges.available_bytes),
+    models = gauges.models.items()
+    for attribute, help in (
+        ("busy", "Requests that the model is serving."),
+        ("waiting", "Requests that wait for the model."),
+        ("bytes", "Memory that the model holds, measured or planned."),
     ):
-        yield MetricFamily(
-            f"firesteel_{name}", "gauge", help, [] if value is None else [MetricSample("", (), value)]
-        )
-    for name, help, value in (
-        ("request_log_rows_total", "Rows written to the request log.", gauges.log_rows),
-        ("request_log_dropped_total", "Rows that the request log dropped.", gauges.log_dropped),
-    ):
-        yield MetricFamily(f"firesteel_{name}", "counter", help, [MetricSample("", (), value)])
-
-
-def _gauge(name: str, help: str, gauges: GatewayGauges, field: str) -> MetricFamily:
-    samples = [
-        MetricSample("", (("model", model),), getattr(values, field))
-        for model, values in gauges.models.items()
+        values = [((("model", name),), getattr(model, attribute)) for name, model in models]
+        yield _family(f"model_{attribute}", "gauge", help, values)
+    phases = [
+        ((("model", name), ("phase", phase)), int(model.phase == phase))
+        for name, model in models
+        for phase in PHASES
     ]
-    return MetricFamily(name, "gauge", help, samples)
+    yield _family("model_phase", "gauge", "1 for the current phase of the model.", phases)
+    waiting = sum(model.waiting for _, model in models)
+    yield _family("queue_length", "gauge", "Requests that wait, for all models.", [((), waiting)])
+    single: tuple[tuple[str, Kind, str, int | None], ...] = (
+        ("memory_ceiling_bytes", "gauge", "Memory that all models may hold.", gauges.ceiling_bytes),
+        ("memory_available_bytes", "gauge", "Memory available on the host.", gauges.available_bytes),
+        ("request_log_rows_total", "counter", "Rows written to the request log.", gauges.log_rows),
+        ("request_log_dropped_total", "counter", "Rows that the request log dropped.", gauges.log_dropped),
+    )
+    for name, kind, help, value in single:
+        yield _family(name, kind, help, [] if value is None else [((), value)])
+
+
+def _family(name: str, kind: Kind, help: str, values: Iterable[tuple[Labels, float]]) -> MetricFamily:
+    samples = (MetricSample("", labels, value) for labels, value in values)
+    return MetricFamily(f"firesteel_{name}", kind, help, samples)
 
 
 def _labels(model_and_key: tuple[str, str]) -> Labels:
@@ -302,7 +268,7 @@ def _labels(model_and_key: tuple[str, str]) -> Labels:
     return ("model", model), ("key", key)
 
 
-def _samples(labels: Labels, histogram: Histogram) -> Iterator[MetricSample]:
+def _histogram_samples(labels: Labels, histogram: Histogram) -> Iterator[MetricSample]:
     """Cumulative, as Prometheus requires; copied first, because chunks are counted meanwhile."""
     counts, total = list(histogram.counts), histogram.total
     so_far = 0

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from math import inf
 from time import monotonic
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from firesteel.gateway.http.body import ModelField, find_model
 from firesteel.gateway.http.chunks import ChunkParser
-from firesteel.gateway.http.connections import ConnectionOwner
 from firesteel.gateway.http.exchange import Exchange
 from firesteel.gateway.http.forward import CLOSE, KEEP_ALIVE
 from firesteel.gateway.http.head import END, CachedHead, ProtocolError, RequestHead, read_request
@@ -22,6 +21,9 @@ from firesteel.gateway.http.responses import CONTINUE, rejection_response, respo
 from firesteel.gateway.http.routes import Route, find_route, query_model
 from firesteel.gateway.interfaces import ApiFamily, Caller, Endpoint, GatewayResponse, Rejection
 from firesteel.gateway.origin import is_plain_host, reject_foreign_page
+
+if TYPE_CHECKING:
+    from firesteel.gateway.http.server import HttpServer
 
 _MAX_AHEAD = 64 * 1024
 """Bytes of pipelined requests to buffer while a response is under way; then reading is paused."""
@@ -36,7 +38,7 @@ class ClientConnection(asyncio.Protocol):
         "deadline", "dispatcher", "limits", "pool", "transport",
     )  # fmt: skip
 
-    def __init__(self, server: ConnectionOwner[ClientConnection]) -> None:
+    def __init__(self, server: HttpServer) -> None:
         self._server = server
         self.dispatcher, self.pool, self.limits = server.dispatcher, server.pool, server.limits
         self._state = _AT_HEAD
@@ -125,12 +127,14 @@ class ClientConnection(asyncio.Protocol):
         return exchange is not None
 
     def abort(self) -> None:
+        """Close at once, so that an incomplete response cannot be taken for complete."""
         self._drop_exchange()
         self.transport.abort()
 
     # -- called by the exchange --
 
     def is_write_paused(self) -> bool:
+        """Whether the client is too slow at the moment."""
         return self._is_write_paused
 
     def keeps_alive(self) -> bool:
@@ -146,6 +150,7 @@ class ClientConnection(asyncio.Protocol):
         self.done(keep=keep)
 
     def done(self, *, keep: bool) -> None:
+        """The whole response is written; `keep`: the connection may be used again."""
         self._exchange = None
         if not keep or self._server.is_draining:
             self.transport.close()

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from firesteel.gateway.http.body import ModelField, prompt_prefix, replace_model, wants_stream
 from firesteel.gateway.http.chunks import LAST_CHUNK, encode_chunk
-from firesteel.gateway.http.connections import ResponseWriter
 from firesteel.gateway.http.error_format import error_event, wait_comment
 from firesteel.gateway.http.forward import (
     connection_header,
@@ -39,6 +39,9 @@ from firesteel.gateway.interfaces import (
     Usage,
     WaitStatus,
 )
+
+if TYPE_CHECKING:
+    from firesteel.gateway.http.client_connection import ClientConnection
 
 _TAIL_BYTES = 4096
 _TAIL_PIECES = 32
@@ -74,7 +77,7 @@ class Exchange:
     _keeps_alive = True
     _is_submitted = _has_head = _adds_framing = _is_direct = _is_stream = _is_over = _has_retried = False
 
-    def __init__(self, client: ResponseWriter, head: RequestHead, caller: Caller, began: float) -> None:
+    def __init__(self, client: ClientConnection, head: RequestHead, caller: Caller, began: float) -> None:
         self.path = head.path
         self.caller = caller
         self._client = client

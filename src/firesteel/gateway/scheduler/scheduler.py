@@ -117,31 +117,20 @@ class Scheduler:
                 self._changed(event, now_s, out)
             case MemoryReading():
                 self._memory.read(event.available_bytes - event.keep_free_bytes, self._states.values())
-            case ModelLoaded() | LoadFailed() | ModelUnloaded() | ModelCrashed() | LoadRequested():
-                state = self._states.get(event.model)
-                if state is not None:
-                    self._apply_to_model(state, event, now_s, out)
             case RequestAbandoned() | RequestFinished() | TimePassed():
                 pass
-
-    def _apply_to_model(
-        self,
-        state: ModelState,
-        event: ModelLoaded | LoadFailed | ModelUnloaded | ModelCrashed | LoadRequested,
-        now_s: float,
-        out: list[Effect],
-    ) -> None:
-        match event:
-            case ModelLoaded():
-                self._loaded(state, event.bytes, now_s, out)
-            case LoadFailed():
-                self._failed(state, event.why, now_s, out)
-            case ModelUnloaded():
-                self._unloaded(state, now_s, out)
-            case ModelCrashed():
-                self._crashed(state, event, now_s, out)
-            case LoadRequested():
-                self._load_requested(state, event.is_loaded, now_s)
+            case _ if state := self._states.get(event.model):
+                match event:
+                    case ModelLoaded():
+                        self._loaded(state, event.bytes, now_s, out)
+                    case LoadFailed():
+                        self._failed(state, event.why, now_s, out)
+                    case ModelUnloaded():
+                        self._unloaded(state, now_s, out)
+                    case ModelCrashed():
+                        self._crashed(state, event, now_s, out)
+                    case LoadRequested():
+                        self._load_requested(state, event.is_loaded, now_s)
 
     def _arrived(self, event: RequestArrived, now_s: float, out: list[Effect]) -> None:
         state = self._states.get(event.model)
@@ -236,10 +225,11 @@ class Scheduler:
         self.limits = event.limits
         before, self._states = self._states, {}
         for model in event.models:
-            state = before.pop(model.name, None)
-            self._states[model.name] = (
-                self._update_config(state, model, now_s) if state else new_model_state(model, now_s)
-            )
+            state = before.pop(model.name) if model.name in before else new_model_state(model, now_s)
+            self._states[model.name] = state
+            if state.is_outside and not model.is_outside:
+                self._requests.release(state)
+            state.update_config(model, now_s)
         for name, state in before.items():
             self._requests.reject(state, "unknown", f"`{name}` is no longer in the service file", None, out)
             state.is_removed, state.requested_s = True, None
@@ -247,12 +237,6 @@ class Scheduler:
                 self._requests.release(state)
             else:
                 self._states[name] = state
-
-    def _update_config(self, state: ModelState, model: ScheduledModel, now_s: float) -> ModelState:
-        if state.is_outside and not model.is_outside:
-            self._requests.release(state)
-        state.update_config(model, now_s)
-        return state
 
     # -- decisions --
 
