@@ -1,4 +1,4 @@
-"""Carrying out what the schedule says: over children that misbehave, and over the real engine."""
+"""The executor over loaders that misbehave, and over the real engine."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ if job == "load":
 else:
     print(json.dumps({"gone": {"available_bytes": 0, "held_bytes": 0}}))
 """
-"""Says what the real one says, and starts nothing."""
+"""Prints the messages of the real loader, and starts nothing."""
 
 
 @dataclass
 class Recorder:
-    """A front that writes down what it is told."""
+    """A listener that records its calls."""
 
     granted_: list[tuple[Hashable, str]] = field(default_factory=list)
     rejected_: list[RejectRequest] = field(default_factory=list)
@@ -166,7 +166,7 @@ async def test_a_ready_model_is_granted_before_tell_returns(tmp_path: Path) -> N
         ("import os; os.kill(os.getpid(), 9)", "exit code -9"),
     ],
 )
-async def test_a_load_that_fails_is_told_once_and_does_not_loop(
+async def test_a_load_that_fails_is_reported_once_and_does_not_loop(
     behaviour: str, expected: str, tmp_path: Path
 ) -> None:
     it = bench(tmp_path)
@@ -196,7 +196,7 @@ async def test_a_stop_that_fails_is_tried_again_and_ends(tmp_path: Path) -> None
     await it.executor.close(keep=True)
 
 
-async def test_a_mistake_at_the_front_costs_one_request(tmp_path: Path) -> None:
+async def test_a_mistake_in_the_listener_costs_one_request(tmp_path: Path) -> None:
     it = bench(tmp_path)
     seen: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, what: seen.append(what["message"]))
@@ -219,7 +219,7 @@ async def test_what_cannot_be_served_says_why(tmp_path: Path) -> None:
     await it.executor.close(keep=True)
 
 
-async def test_what_is_preloaded_and_pinned_needs_nobody(tmp_path: Path) -> None:
+async def test_what_is_preloaded_and_pinned_needs_no_request(tmp_path: Path) -> None:
     small = {"bytes": MIB}
     models = (model_config("one", preload=True, **small), model_config("two", pinned=True, **small))
     it = bench(tmp_path, replace(CONFIG, models=models, ceiling_bytes=1000 * MIB))

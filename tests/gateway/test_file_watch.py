@@ -103,7 +103,7 @@ async def test_another_file_in_its_place_is_a_change(path: Path) -> None:
     assert loader.texts == [path.read_text()]
 
 
-async def test_a_file_that_goes_is_told_and_one_that_comes_back_is_read(path: Path) -> None:
+async def test_a_file_that_disappears_is_reported_and_one_that_comes_back_is_read(path: Path) -> None:
     loader = Recorded()
     it, seen = watch(path, loader)
     path.unlink()

@@ -73,12 +73,12 @@ def test_what_a_look_means(believed: str, seen: ServiceObservation, event: objec
     assert judge("m", believed, seen).event == event
 
 
-def test_what_needs_no_event_may_need_words() -> None:
+def test_what_needs_no_event_may_need_a_note() -> None:
     assert "differs from the file" in judge("m", "off", OTHER).note
     assert judge("m", "ready", OURS) == Verdict()
 
 
-def test_what_comes_back_and_what_an_earlier_gateway_left_have_their_own_words() -> None:
+def test_what_comes_back_and_what_an_earlier_gateway_left_have_their_own_notes() -> None:
     assert judge("m", "loading", OURS).note == "m answers again"
     assert judge("m", "off", OURS).note == "it was started outside the gateway"
     earlier = "m was already running, started by an earlier gateway"
@@ -92,7 +92,7 @@ URL = "http://127.0.0.1:1"
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
     """Keepers of a process that stands in for an engine; ended after."""
-    home, keepers = Home(tmp_path / "home"), []
+    home, supervisors = Home(tmp_path / "home"), []
 
     def start(launch: str) -> Service:
         folder = folder_of(home, "one")
@@ -102,13 +102,13 @@ def serve(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
         for _ in range(400):
             found = load(home, "one")
             if found and found.phase == "ready" and found.state:
-                keepers.append(found.state.keeper)
+                supervisors.append(found.state.keeper)
                 return found
             time.sleep(0.05)
         raise AssertionError("it is not ready")
 
     yield start
-    for keeper in keepers:
+    for keeper in supervisors:
         process.send(keeper, signal.SIGTERM)
 
 
@@ -145,7 +145,7 @@ async def test_what_runs_already_is_found(serve: Callable[[str], Service], tmp_p
         ("otherwise", "it was started outside the gateway"),
     ],
 )
-async def test_a_killed_gateway_knows_its_own(
+async def test_a_restarted_gateway_recognizes_its_models(
     launch: str, text: str, serve: Callable[[str], Service], tmp_path: Path
 ) -> None:
     OwnServices(Home(tmp_path / "home")).add("one", identity(launch, URL, False))
@@ -156,7 +156,7 @@ async def test_a_killed_gateway_knows_its_own(
     await it.executor.close(keep=True)
 
 
-async def test_an_engine_that_dies_comes_back_by_itself_or_fails(
+async def test_an_engine_that_dies_restarts_by_itself_or_fails(
     serve: Callable[[str], Service], tmp_path: Path
 ) -> None:
     service = serve("as the file says")

@@ -190,7 +190,7 @@ DAMAGE += [
 
 
 @pytest.mark.parametrize("text", DAMAGE, ids=range(len(DAMAGE)))
-def test_a_file_that_is_no_list_of_keys_is_an_error_and_no_open_door(path: Path, text: str) -> None:
+def test_a_file_that_is_no_list_of_keys_is_an_error_and_admits_nobody(path: Path, text: str) -> None:
     token = token_of(path, "laptop")
     ring = KeyRing.read(path)
     path.write_text(text)
@@ -217,7 +217,7 @@ def test_a_row_with_only_what_must_be(path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o660, 0o602, 0o666])
-def test_a_file_that_others_may_write_is_refused(path: Path, mode: int) -> None:
+def test_a_file_that_others_may_write_is_rejected(path: Path, mode: int) -> None:
     token_of(path, "laptop")
     path.chmod(mode)
     with pytest.raises(FiresteelError, match="other users can write") as rejected:

@@ -97,15 +97,15 @@ def test_whoever_is_chosen_is_up_and_near_the_least(
 class Engine:
     """Keeps the last conversations it read, up to a number of tokens."""
 
-    room: int
-    kept: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    cache_tokens: int
+    cached: OrderedDict[int, int] = field(default_factory=OrderedDict)
 
     def read(self, session: int, tokens: int) -> int:
         """How many of the tokens it need not compute."""
-        had = min(self.kept.pop(session, 0), tokens)
-        self.kept[session] = tokens
-        while sum(self.kept.values()) > self.room:
-            self.kept.popitem(last=False)
+        had = min(self.cached.pop(session, 0), tokens)
+        self.cached[session] = tokens
+        while sum(self.cached.values()) > self.cache_tokens:
+            self.cached.popitem(last=False)
         return had
 
 
@@ -130,7 +130,7 @@ def agents_at_work(seed: int, agents: int = 12, steps: int = 3000) -> list[tuple
 
 
 def share_not_computed(policy: str, seed: int, count: int = 3) -> float:
-    engines = [Engine(room=200_000) for _ in range(count)]
+    engines = [Engine(cache_tokens=200_000) for _ in range(count)]
     replicas = Replicas(count)
     ends: list[list[int]] = [[] for _ in range(count)]
     had = total = 0

@@ -78,14 +78,14 @@ def test_who_came_at_the_same_time_came_one_after_the_other() -> None:
     assert play.gone("a") == ["load b"]
 
 
-def test_an_unknown_model_is_refused_and_the_desk_says_which_there_are() -> None:
+def test_an_unknown_model_is_rejected_and_the_dispatcher_says_which_there_are() -> None:
     play = Play(A, B)
     assert play.ask(1, "zebra") == ["reject 1 unknown"]
     assert play.rejected[1].why == "there is no model `zebra` here"
     assert play.rejected[1].retry_after_s is None
 
 
-def test_a_full_queue_is_refused_with_a_time() -> None:
+def test_a_full_queue_is_rejected_with_a_time() -> None:
     play = Play(ScheduledModel("a", 60, load_s=300.0), queue=2)
     play.ask(1, "a")
     play.after(100).ask(2, "a")
@@ -323,7 +323,7 @@ def test_two_models_that_each_need_the_other_out_take_turns() -> None:
 # -- what can never be --
 
 
-def test_too_large_is_refused_at_once_with_figures() -> None:
+def test_too_large_is_rejected_at_once_with_figures() -> None:
     play = Play(ScheduledModel("huge", 101))
     assert play.ask(1, "huge") == ["reject 1 too large"]
     assert "101 B" in play.rejected[1].why
@@ -337,7 +337,7 @@ def test_too_large_beside_what_is_pinned() -> None:
     assert "`kept`" in play.rejected[1].why
 
 
-def test_an_enemy_of_what_is_pinned_is_refused_at_once() -> None:
+def test_a_conflict_with_a_pinned_model_is_rejected_at_once() -> None:
     play = Play(
         ScheduledModel("kept", 10, pinned=True), SMALL, never_together=(frozenset({"kept", "small"}),)
     )
@@ -406,7 +406,7 @@ def test_a_new_group_parts_those_who_run() -> None:
 # -- loads that fail, models that crash --
 
 
-def test_a_failed_load_fails_its_waiters_with_the_reason() -> None:
+def test_a_failed_load_fails_its_waiting_requests_with_the_reason() -> None:
     play = Play(A)
     play.ask(1, "a")
     play.ask(2, "a")
@@ -487,7 +487,7 @@ def test_who_crashes_again_and_again_is_given_a_pause() -> None:
     assert play.after(5).ask(3, "a") == ["load a"]
 
 
-def test_one_that_comes_back_by_itself_is_not_loaded_by_us() -> None:
+def test_one_that_restarts_by_itself_is_not_loaded_by_us() -> None:
     play = Play(A).up("a")
     assert play.crashed("a", is_returning=True) == []
     assert play.scheduler.phase("a") == "loading"
@@ -600,7 +600,7 @@ def test_what_is_outside_is_always_there_and_never_ours() -> None:
     assert play.ask(2, "a") == ["reject 2 too large"]
 
 
-def test_what_is_outside_and_down_is_refused_until_it_answers() -> None:
+def test_an_outside_model_that_is_down_is_rejected_until_it_answers() -> None:
     play = Play(ScheduledModel("url", 50, is_outside=True))
     assert play.crashed("url") == []
     assert play.ask(1, "url") == ["reject 1 failed"]
@@ -696,7 +696,7 @@ def test_anything_else_changes_in_place() -> None:
     assert play.after(100).tick() == ["unload a"]
 
 
-def test_a_removed_model_refuses_its_waiters_and_goes_when_idle() -> None:
+def test_a_removed_model_rejects_its_waiting_requests_and_goes_when_idle() -> None:
     play = Play(A, B, C).up("a")
     play.ask(1, "a")
     play.ask(2, "b")
@@ -739,7 +739,7 @@ def test_a_repaired_model_is_tried_at_once() -> None:
     assert play.ask(2, "a") == ["load a"]
 
 
-def test_a_lower_ceiling_refuses_those_it_shuts_out() -> None:
+def test_a_lower_ceiling_rejects_requests_that_no_longer_fit() -> None:
     play = Play(C, A).up("c")
     play.ask(1, "c")
     play.ask(2, "a")

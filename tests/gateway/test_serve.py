@@ -1,4 +1,4 @@
-"""The gateway as a whole, over a server at a URL: what it says, and how it goes."""
+"""The whole gateway over an outside server: its events, and its shutdown."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def running(folder: Path, engine: str) -> AsyncIterator[Running]:
 
 @dataclass
 class Engine:
-    """Pretend: answers a request once it is let, and is well."""
+    """A fake engine that is healthy and answers a request when allowed to."""
 
     began: asyncio.Event = field(default_factory=asyncio.Event)
     may: asyncio.Event = field(default_factory=asyncio.Event)
@@ -138,5 +138,5 @@ async def test_requests_that_are_cut_are_counted(tmp_path: Path, monkeypatch: py
         ("", "`listen` is another now", "`listen` is another now"),
     ],
 )
-def test_who_looks_on_sees_which_model(model: str, words: str, events: str) -> None:
+def test_an_event_names_its_model(model: str, words: str, events: str) -> None:
     assert with_model_name(model, words) == events

@@ -71,7 +71,7 @@ BACK = "coming back by itself: its engine ended"
         (view("one", note="it was stopped by hand"), None, WaitStatus("waiting for one")),
     ],
 )
-def test_who_waits_is_told_for_what(
+def test_a_waiting_request_gets_the_reason(
     model: ModelView, loading: ModelView | None, wait_status: WaitStatus
 ) -> None:
     assert wait_status_of(model, loading) == wait_status

@@ -1,8 +1,8 @@
-"""Random walks through everything that can happen to the schedule, with an account of its own beside it.
+"""Random walks through everything that can happen to the scheduler, checked by an independent model of it.
 
-A `World` plays the driver: it answers every `Load` and `Unload`, finishes requests, crashes, reloads, reads
-the memory. It keeps its own books from what it told and what it was told, and never looks into the
-schedule. The invariants are questions about those books.
+A `World` plays the driver: it answers every `LoadModel` and `UnloadModel`, finishes requests, crashes models,
+changes the service file and reads the memory. It keeps its own records of events and effects and never looks
+into the scheduler. The invariants are checked against these records.
 
     walk(random.Random(7)).counts
 """
@@ -387,7 +387,7 @@ class World:
             strays += [ModelLoaded(name, 7), LoadFailed(name, "late"), ModelCrashed(name, "late", True)]
         if entry is not None and entry.phase == "off" and entry.is_ours:
             strays += [ModelUnloaded(name), LoadFailed(name, "late"), ModelCrashed(name, "late")]
-            strays += [ModelCrashed(name, "its keeper is at it", True)]
+            strays += [ModelCrashed(name, "its supervisor restarts it", True)]
         if entry is not None and entry.phase == "ready":
             strays += [ModelUnloaded(name), ModelLoaded(name, None), LoadFailed(name, "late")]
         self.handle(self.rnd.choice(strays))
@@ -557,7 +557,7 @@ def the_stale_serve_nobody_new(world: World, effect: Effect) -> None:
 
 
 def full_means_full(world: World, effect: Effect) -> None:
-    """Who left takes up no room in the queue."""
+    """A request that left does not count in the queue."""
     if isinstance(effect, RejectRequest) and effect.kind == "full":
         others = len(world.waiting) - 1
         if others < world.limits.queue:

@@ -344,8 +344,8 @@ STREAMING = b'{"model":"m","stream":true}'
 
 
 @dataclass
-class House:
-    """A server, its desk, its engine, and the clients that a test opened."""
+class RunningGateway:
+    """A server with its dispatcher, its engine, and the clients that a test opened."""
 
     server: HttpServer
     dispatcher: FakeDispatcher
@@ -360,16 +360,16 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(dispatcher: FakeDispatcher, limits: HttpLimits) -> AsyncIterator[House]:
+async def run_gateway(dispatcher: FakeDispatcher, limits: HttpLimits) -> AsyncIterator[RunningGateway]:
     engine = Engine()
     await engine.start()
     dispatcher.endpoint = Endpoint("m", ("127.0.0.1", engine.port), authority=b"engine:1")
     server = HttpServer(dispatcher, limits)
-    house = House(server, dispatcher, engine, await server.start("127.0.0.1", 0))
+    gateway = RunningGateway(server, dispatcher, engine, await server.start("127.0.0.1", 0))
     try:
-        yield house
+        yield gateway
     finally:
-        for client in house.clients:
+        for client in gateway.clients:
             client.close()
         await server.drain(0.0)
         await engine.stop()

@@ -334,7 +334,7 @@ def test_a_form_names_its_model(content_type: bytes, body: bytes) -> None:
 
 
 @pytest.mark.parametrize(("content_type", "body", "kind"), BAD_FORMS, ids=range(len(BAD_FORMS)))
-def test_an_odd_form_is_refused(content_type: bytes, body: bytes, kind: str) -> None:
+def test_an_odd_form_is_rejected(content_type: bytes, body: bytes, kind: str) -> None:
     found = find_model(body, content_type)
     assert isinstance(found, Rejection)
     assert (found.status, found.kind) == (400, kind)
@@ -365,7 +365,7 @@ def test_an_odd_form_is_refused(content_type: bytes, body: bytes, kind: str) -> 
         (b'{"model":"a","x":1,"mod\\u0065l":"b"}', "ambiguous_body"),
     ],
 )
-def test_an_odd_body_is_refused(body: bytes, kind: str) -> None:
+def test_an_odd_body_is_rejected(body: bytes, kind: str) -> None:
     found = find_model(body, JSON)
     assert isinstance(found, Rejection)
     assert (found.status, found.kind) == (400, kind)

@@ -17,12 +17,12 @@ from tests.gateway.http.kit import (
     STREAMING,
     EngineConnection,
     FakeDispatcher,
-    House,
     Person,
+    RunningGateway,
     answer,
     event,
-    open_house,
     request,
+    run_gateway,
 )
 
 
@@ -64,12 +64,12 @@ class Watch:
 @pytest.mark.parametrize("how", ["fin", "rst"])
 @pytest.mark.parametrize("phase", ["before headers", "stalled", "dripping"])
 async def test_closed_within_5_ms(
-    house: House, phase: str, how: str, record_property: Callable[[str, object], None]
+    gateway: RunningGateway, phase: str, how: str, record_property: Callable[[str, object], None]
 ) -> None:
     took_ms: list[float] = []
     for _ in range(5):  # the machine may be busy with something else in one of them
-        watch = house.engine.script = Watch(phase)
-        client = await house.client()
+        watch = gateway.engine.script = Watch(phase)
+        client = await gateway.client()
         await client.send(request(STREAMING))
         await watch.is_under_way.wait()
         if phase != "before headers":
@@ -78,27 +78,27 @@ async def test_closed_within_5_ms(
         left_at = monotonic()
         leave(client, how)
         took_ms.append((await asyncio.wait_for(watch.closed_at, 5) - left_at) * 1000)
-    await house.dispatcher.until(lambda: len(house.dispatcher.outcomes) == 5)
+    await gateway.dispatcher.until(lambda: len(gateway.dispatcher.outcomes) == 5)
     record_property("ms", took_ms)
     assert min(took_ms) <= 5, took_ms
-    assert {end.how for end in house.dispatcher.outcomes} == {"left"}
+    assert {outcome.how for outcome in gateway.dispatcher.outcomes} == {"left"}
 
 
-async def test_leaving_while_it_waits(house: House) -> None:
-    house.dispatcher.holds_requests = True
-    client = await house.client()
+async def test_leaving_while_it_waits(gateway: RunningGateway) -> None:
+    gateway.dispatcher.holds_requests = True
+    client = await gateway.client()
     await client.send(request())
-    await house.dispatcher.until(lambda: house.dispatcher.waiting)
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.waiting)
     leave(client, "fin")
-    await house.dispatcher.until(lambda: house.dispatcher.abandoned)
-    assert house.dispatcher.abandoned == house.dispatcher.waiting
-    assert not house.dispatcher.outcomes
-    assert not house.engine.connections
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.abandoned)
+    assert gateway.dispatcher.abandoned == gateway.dispatcher.waiting
+    assert not gateway.dispatcher.outcomes
+    assert not gateway.engine.connections
 
 
-async def test_leaving_while_it_is_told(house: House) -> None:
+async def test_leaving_during_a_comment(gateway: RunningGateway) -> None:
     limits = HttpLimits(hold_after_s=0.01, comment_every_s=0.01)
-    async with open_house(FakeDispatcher(), limits) as quick:
+    async with run_gateway(FakeDispatcher(), limits) as quick:
         quick.dispatcher.holds_requests = True
         client = await quick.client()
         await client.send(request(STREAMING))
@@ -108,21 +108,21 @@ async def test_leaving_while_it_is_told(house: House) -> None:
         assert not quick.dispatcher.outcomes
 
 
-async def test_half_close_is_leaving(house: House) -> None:
+async def test_half_close_is_leaving(gateway: RunningGateway) -> None:
     """As nginx has it: a client that closes its half has gone."""
-    watch = house.engine.script = Watch("stalled")
-    client = await house.client()
+    watch = gateway.engine.script = Watch("stalled")
+    client = await gateway.client()
     await client.send(request(STREAMING))
     await client.head()
     client.writer.write_eof()
     await asyncio.wait_for(watch.closed_at, 5)
-    await house.dispatcher.until(lambda: house.dispatcher.outcomes)
-    assert house.dispatcher.outcomes[0].how == "left"
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.outcomes)
+    assert gateway.dispatcher.outcomes[0].how == "left"
 
 
-async def test_drain_reads_to_the_end_for_nobody(house: House) -> None:
-    assert house.dispatcher.endpoint is not None
-    house.dispatcher.endpoint = Endpoint("m", house.dispatcher.endpoint.address, policy="drain")
+async def test_drain_reads_to_the_end_and_discards_it(gateway: RunningGateway) -> None:
+    assert gateway.dispatcher.endpoint is not None
+    gateway.dispatcher.endpoint = Endpoint("m", gateway.dispatcher.endpoint.address, policy="drain")
     goes_on, is_closed = asyncio.Event(), asyncio.Event()
 
     async def script(connection: EngineConnection) -> None:
@@ -136,24 +136,24 @@ async def test_drain_reads_to_the_end_for_nobody(house: House) -> None:
         await connection.send(answer(b"over the same connection"))
         is_closed.set()
 
-    house.engine.script = script
-    client = await house.client()
+    gateway.engine.script = script
+    client = await gateway.client()
     await client.send(request(STREAMING))
     await client.head()
     leave(client, "rst")
     for _ in range(10):
         await asyncio.sleep(0.005)
-    assert not house.dispatcher.outcomes
+    assert not gateway.dispatcher.outcomes
     goes_on.set()
-    await house.dispatcher.until(lambda: house.dispatcher.outcomes)
-    end = house.dispatcher.outcomes[0]
-    assert end.how == "left"
-    assert end.bytes_out > 2_000_000
-    other = await house.client()
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.outcomes)
+    outcome = gateway.dispatcher.outcomes[0]
+    assert outcome.how == "left"
+    assert outcome.bytes_out > 2_000_000
+    other = await gateway.client()
     assert (await other.ask()).body == b"over the same connection"
 
 
-async def test_leaving_while_it_connects(house: House) -> None:
+async def test_leaving_while_it_connects(gateway: RunningGateway) -> None:
     """A socket whose queue is full answers nobody."""
     full = socket.socket()
     full.bind(("127.0.0.1", 0))
@@ -162,32 +162,32 @@ async def test_leaving_while_it_connects(house: House) -> None:
     for link in waiting:
         link.setblocking(False)
         link.connect_ex(full.getsockname())
-    house.dispatcher.endpoint = Endpoint("m", full.getsockname())
-    client = await house.client()
+    gateway.dispatcher.endpoint = Endpoint("m", full.getsockname())
+    client = await gateway.client()
     await client.send(request())
-    await house.dispatcher.until(lambda: house.dispatcher.submitted)
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.submitted)
     leave(client, "fin")
-    await house.dispatcher.until(lambda: house.dispatcher.outcomes)
-    assert house.dispatcher.outcomes[0].how == "left"
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.outcomes)
+    assert gateway.dispatcher.outcomes[0].how == "left"
     for link in (full, *waiting):
         link.close()
 
 
-async def test_leaving_in_a_body_asks_nobody(house: House) -> None:
-    client = await house.client()
+async def test_leaving_in_a_body_submits_nothing(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     await client.send(request(b'{"model":"m"}')[:-5])
     for _ in range(5):
         await asyncio.sleep(0.005)
     leave(client, "fin")
-    other = await house.client()
+    other = await gateway.client()
     assert (await other.ask()).status == 200
-    assert len(house.dispatcher.submitted) == 1
+    assert len(gateway.dispatcher.submitted) == 1
 
 
-async def test_drain_goes_on_for_a_client_that_took_nothing(house: House) -> None:
+async def test_drain_goes_on_for_a_client_that_took_nothing(gateway: RunningGateway) -> None:
     """Its engine was told to wait; now nobody is waited for."""
-    assert house.dispatcher.endpoint is not None
-    house.dispatcher.endpoint = Endpoint("m", house.dispatcher.endpoint.address, policy="drain")
+    assert gateway.dispatcher.endpoint is not None
+    gateway.dispatcher.endpoint = Endpoint("m", gateway.dispatcher.endpoint.address, policy="drain")
     is_stuck = asyncio.Event()
 
     async def pour(connection: EngineConnection) -> None:
@@ -204,12 +204,12 @@ async def test_drain_goes_on_for_a_client_that_took_nothing(house: House) -> Non
         await connection.send(b"0\r\n\r\n")
         await connection.closed()
 
-    house.engine.script = pour
-    client = await house.client()
+    gateway.engine.script = pour
+    client = await gateway.client()
     client.deafen()
     await client.send(request(STREAMING))
     await asyncio.wait_for(is_stuck.wait(), 10)
     leave(client, "rst")
-    await house.dispatcher.until(lambda: house.dispatcher.outcomes)
-    assert house.dispatcher.outcomes[0].how == "left"
-    assert house.dispatcher.outcomes[0].bytes_out > 40 * 2**20
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.outcomes)
+    assert gateway.dispatcher.outcomes[0].how == "left"
+    assert gateway.dispatcher.outcomes[0].bytes_out > 40 * 2**20

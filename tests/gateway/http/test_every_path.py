@@ -9,7 +9,7 @@ import random
 import pytest
 
 from firesteel.gateway.http.routes import ROUTES
-from tests.gateway.http.kit import EngineConnection, House, Person, answer, chunked, request
+from tests.gateway.http.kit import EngineConnection, Person, RunningGateway, answer, chunked, request
 
 _FORM = b"----form%d"
 
@@ -52,19 +52,19 @@ async def _asked(person: Person, path: bytes, body: bytes, kind: bytes) -> list[
 
 
 @pytest.mark.parametrize("path", sorted(ROUTES), ids=lambda path: path.decode())
-async def test_bodies_are_the_same_with_us_between(house: House, path: bytes) -> None:
-    house.engine.script = _scripted
+async def test_bodies_are_the_same_with_us_between(gateway: RunningGateway, path: bytes) -> None:
+    gateway.engine.script = _scripted
     kind = "multipart" if ROUTES[path].body == "multipart" else "json"
     body, content_type = _body(path, kind, len(path))
-    direct = Person(*await asyncio.open_connection("127.0.0.1", house.engine.port))
-    through = await house.client()
+    direct = Person(*await asyncio.open_connection("127.0.0.1", gateway.engine.port))
+    through = await gateway.client()
     try:
         assert await _asked(through, path, body, content_type) == await _asked(
             direct, path, body, content_type
         )
     finally:
         direct.close()
-    received = house.engine.received
+    received = gateway.engine.received
     assert len(received) == 6
     assert {each.body for each in received} == {body}
     assert {each.head.split(b" ")[1] for each in received} == {path}
