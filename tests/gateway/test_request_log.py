@@ -209,7 +209,7 @@ def test_damage_in_the_middle_of_the_day(path: Path) -> None:
     log = RequestLog(path, report=reports.append)
     log.add(time.time(), "", "after", "chat", WHOLE)
     log.close()
-    assert [row["model"] for row in rows(path)] == ["after"] and "begun" in reports[-1]
+    assert [row["model"] for row in rows(path)] == ["after"] and "a new one was created" in reports[-1]
 
 
 def test_the_file_of_a_later_release_is_set_aside(path: Path) -> None:
@@ -299,11 +299,11 @@ WRITER = """
 import sys, time
 from pathlib import Path
 from firesteel.gateway.admin.request_log import RequestLog
-from firesteel.gateway.interfaces import End
+from firesteel.gateway.interfaces import RequestOutcome
 log = RequestLog(Path(sys.argv[1]))
 print("on", flush=True)
 for at in range(10**9):
-    log.note(time.time(), "", "coder", "chat", End("whole", 200, bytes_in=at))
+    log.add(time.time(), "", "coder", "chat", RequestOutcome("whole", 200, bytes_in=at))
     if at % 50 == 0:
         print(at, log.written, flush=True)
         time.sleep(0.002)

@@ -41,7 +41,7 @@ def test_a_key_sees_its_own_models() -> None:
         (view("one"), 40, b"40"),
         (view("one", "loading", WaitStatus("proving one: asks", 6.5)), 7, b"7"),
         (view("one", "loading", WaitStatus("proving one: later than planned")), None, b"5"),
-        (view("one", "loading", note="coming back by itself"), None, b"5"),
+        (view("one", "loading", note="restarting by itself"), None, b"5"),
     ],
 )
 def test_how_long_a_model_will_be_is_said_by_its_load(
@@ -53,7 +53,7 @@ def test_how_long_a_model_will_be_is_said_by_its_load(
 
 
 OWN = WaitStatus("loading one: weights", 9.0)
-BACK = "coming back by itself: its engine ended"
+BACK = "restarting by itself: its engine ended"
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,11 @@ BACK = "coming back by itself: its engine ended"
         (view("one", "loading", OWN), view("one", "loading", OWN), OWN),
         (view("one", "loading", note=BACK), view("one", "loading", note=BACK), WaitStatus(f"one: {BACK}")),
         (view("one"), None, WaitStatus("waiting for one")),
-        (view("one"), view("two", "loading"), WaitStatus("one: behind the load of two")),
+        (view("one"), view("two", "loading"), WaitStatus("one: waiting until two is loaded")),
         (
             view("one"),
             view("two", "loading", WaitStatus("loading two: weights", 25.0)),
-            WaitStatus("one: behind the load of two, about 65 s", 65.0),
+            WaitStatus("one: waiting until two is loaded, about 65 s", 65.0),
         ),
         (view("one", note="it was stopped by hand"), None, WaitStatus("waiting for one")),
     ],

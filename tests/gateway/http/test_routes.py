@@ -40,7 +40,7 @@ def test_all_are_posted(path: bytes) -> None:
         rejection = find_route(method, path)
         assert isinstance(rejection, Rejection)
         assert (rejection.status, rejection.kind) == (405, "method_not_allowed")
-        assert "Send POST" in rejection.why
+        assert "Use POST" in rejection.why
 
 
 @pytest.mark.parametrize("path", sorted(ROUTES))
@@ -77,7 +77,7 @@ def test_families_and_bodies() -> None:
     assert known(b"/v1/images/edits") == ("openai", "either", True, "image")
 
 
-def test_what_is_only_for_an_engines_keeper_is_no_route() -> None:
+def test_administrative_paths_are_no_routes() -> None:
     paths = (
         b"/slots /props /sleep /wake_up /metrics /v1/load_lora_adapter /collective_rpc /update_weights /tools"
     )
