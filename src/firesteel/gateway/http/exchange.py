@@ -17,8 +17,8 @@ from firesteel.gateway.http.body import ModelField, prompt_prefix, replace_model
 from firesteel.gateway.http.chunks import LAST_CHUNK, encode_chunk
 from firesteel.gateway.http.error_format import error_event, wait_comment
 from firesteel.gateway.http.forward import (
+    caller_headers,
     connection_header,
-    identity_headers,
     request_parts,
     response_head,
     without_encoding,
@@ -105,7 +105,7 @@ class Exchange:
     def forward_to(self, endpoint: Endpoint, body: bytes) -> None:
         """Send it to an endpoint of the gateway itself, with the caller's name."""
         self.body = body
-        self._extra_headers = identity_headers(self.caller, self._head.host)
+        self._extra_headers = caller_headers(self.caller, self._head.host)
         self.granted(endpoint, None)
 
     @property

@@ -69,7 +69,7 @@ def connection_header(*, is_11: bool, keeps: bool) -> bytes:
     return KEEP_ALIVE if keeps else b""
 
 
-def identity_headers(caller: Caller, host: bytes) -> bytes:
+def caller_headers(caller: Caller, host: bytes) -> bytes:
     """Headers for the admin API: the caller, and the host that it used. Removed from client requests."""
     name = "".join(char if "!" <= char <= "~" else "_" for char in caller.name).encode("ascii")
     lines = b"X-Firesteel-Who: %b\r\nX-Firesteel-Admin: %d\r\nX-Firesteel-Host: %b\r\n"
