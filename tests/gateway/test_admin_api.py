@@ -160,7 +160,7 @@ SAID_WRONGLY: list[list[tuple[str, str]]] = [
 
 
 @pytest.mark.parametrize("lines", SAID_WRONGLY, ids=range(len(SAID_WRONGLY)))
-async def test_whoever_is_not_said_once_is_nobody(
+async def test_a_caller_must_be_named_exactly_once(
     client: aiohttp.ClientSession, dispatcher: FakeDispatcher, lines: list[tuple[str, str]]
 ) -> None:
     async with client.post("/api/models/small/load", headers=lines) as answer:
@@ -274,7 +274,7 @@ async def test_requests(client: aiohttp.ClientSession, dispatcher: FakeDispatche
     assert [row["bytes_in"] for row in more["requests"]] == [2, 1, 0]
 
 
-async def test_a_log_that_cannot_be_read_is_said_so(
+async def test_an_unreadable_log_is_reported(
     client: aiohttp.ClientSession, dispatcher: FakeDispatcher
 ) -> None:
     dispatcher.home.root.mkdir()

@@ -119,7 +119,7 @@ class Bench:
 
 
 def bench(folder: Path, config: ServiceConfig = CONFIG) -> Bench:
-    script = folder / "pretend_loader.py"
+    script = folder / "fake_loader.py"
     script.write_text(FAKE_LOADER)
     loader = ProcessLoader((sys.executable, str(script)), lambda load_s: LoaderTimeouts(20, 20))
     listener = Recorder()
@@ -315,7 +315,7 @@ async def _running(home: Home, seen: set[tuple[str, ...]]) -> None:
         await asyncio.sleep(0.1)
 
 
-async def test_a_load_says_what_it_took_and_forgets_what_was_said_before(tmp_path: Path) -> None:
+async def test_a_load_reports_its_duration_and_clears_the_note(tmp_path: Path) -> None:
     it = bench(tmp_path)
     up = {"up": {"url": "http://127.0.0.1:1", "bytes": 5, "load_s": 12.5}}
     it.behave("load one", f"print({json.dumps(json.dumps(up))}); time.sleep(0.2); sys.exit()")

@@ -44,7 +44,7 @@ def test_a_key_says_who_it_is(path: Path) -> None:
     assert KeyRing.read(path).authenticate(token) == Caller("laptop", False, frozenset({"coder"}), 7)
 
 
-def test_the_token_is_nowhere_in_the_file_and_nobody_else_reads_it(path: Path) -> None:
+def test_the_token_is_not_in_the_file_and_only_the_owner_reads_it(path: Path) -> None:
     token = token_of(path, "laptop")
     assert token.startswith(b"fs-") and len(token) == 46, "256 random bits"
     text = path.read_bytes()

@@ -99,7 +99,7 @@ def test_names_that_somebody_made_up_take_no_room(monkeypatch: pytest.MonkeyPatc
     assert len({each.labels["key"] for each in samples(meter) if "key" in each.labels}) == 51
 
 
-def test_swaps() -> None:
+def test_evicts_and_loads() -> None:
     meter = Meter(["coder"])
     meter.loaded("coder", 100.0)
     meter.unloaded("coder")

@@ -32,7 +32,7 @@ from firesteel.gateway.origin import is_plain_host, reject_foreign_page
         ("", False),
     ],
 )
-def test_names_that_nobody_else_can_point_here(host: str, is_plain: bool) -> None:
+def test_names_that_cannot_be_rebound(host: str, is_plain: bool) -> None:
     assert is_plain_host(host) == is_plain
     for method in ("GET", "POST"):
         refusal = reject_foreign_page(method, host, None, None, has_keys=False)

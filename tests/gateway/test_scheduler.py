@@ -133,7 +133,7 @@ def test_the_bytes_of_what_is_unloading_count_until_it_is_gone() -> None:
     assert play.scheduler.used_bytes() == 60  # b, from the start of its load
 
 
-def test_what_fits_beside_evicts_nobody() -> None:
+def test_a_model_that_fits_evicts_nothing() -> None:
     play = Play(A, C).up("a")
     assert play.ask(1, "c") == ["load c"]
 
@@ -217,7 +217,7 @@ def test_what_was_just_loaded_is_kept_for_its_dwell() -> None:
     assert play.tick_when_due() == ["unload a"]
 
 
-def test_what_nobody_has_asked_for_since_does_not_dwell() -> None:
+def test_an_idle_model_has_no_dwell() -> None:
     play = Play(A, B, idle_grace_s=10.0)
     play.ask(1, "a")
     play.loaded("a")
@@ -465,7 +465,7 @@ def test_what_a_crash_left_is_cleared_up_before_it_is_loaded_again() -> None:
     assert play.loaded("a") == ["grant 2"]
 
 
-def test_a_crash_fails_nobody_who_waits() -> None:
+def test_a_crash_rejects_no_waiting_request() -> None:
     play = Play(A).up("a")
     play.ask(1, "a")
     play.unload("a")

@@ -103,7 +103,7 @@ async def test_whoever_listens_to_events_does_not_hold_up_the_end(tmp_path: Path
     assert it.texts("drained") == ["all active requests finished"]
 
 
-async def test_a_request_under_way_is_finished_and_then_it_is_said(tmp_path: Path) -> None:
+async def test_an_active_request_is_finished_before_drained_is_reported(tmp_path: Path) -> None:
     async with an_engine() as (engine, url), running(tmp_path, url) as it, aiohttp.ClientSession() as client:
         asked = asyncio.ensure_future(client.post(f"{it.url}/v1/chat/completions", json=ASK))
         await asyncio.wait_for(engine.began.wait(), 10)

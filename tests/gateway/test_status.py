@@ -44,9 +44,7 @@ def test_a_key_sees_its_own_models() -> None:
         (view("one", "loading", note="restarting by itself"), None, b"5"),
     ],
 )
-def test_how_long_a_model_will_be_is_said_by_its_load(
-    model: ModelView, eta_s: int | None, again: bytes
-) -> None:
+def test_the_load_reports_the_time_left(model: ModelView, eta_s: int | None, again: bytes) -> None:
     response = model_health(model)
     assert (response.status, content(response).get("eta_s")) == (503, eta_s)
     assert dict(response.headers)[b"Retry-After"] == again

@@ -211,7 +211,7 @@ async def test_replies_of_our_own(gateway: RunningGateway) -> None:
     assert (await client.ask(b"a body", path=b"/v1/models")).status == 200
 
 
-async def test_own_seat_is_told_who_asks(gateway: RunningGateway) -> None:
+async def test_a_local_endpoint_gets_the_caller(gateway: RunningGateway) -> None:
     assert gateway.dispatcher.endpoint is not None
     gateway.dispatcher.local_targets[b"/firesteel/state"] = gateway.dispatcher.endpoint
     gateway.dispatcher.keys = {b"k": Caller("Jo\r\nX: y", is_admin=True)}
@@ -339,7 +339,7 @@ async def test_the_query_names_a_model_where_the_body_does_not(gateway: RunningG
     assert gateway.dispatcher.submitted[0].model == "m"
 
 
-async def test_a_wrong_method_is_told_the_right_one(gateway: RunningGateway) -> None:
+async def test_a_wrong_method_gets_the_allowed_one(gateway: RunningGateway) -> None:
     client = await gateway.client()
     await client.send(b"GET /v1/completions HTTP/1.1\r\nHost: h\r\n\r\n")
     got = await client.get()

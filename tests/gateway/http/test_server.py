@@ -188,7 +188,7 @@ async def test_drain_cuts_what_takes_too_long(gateway: RunningGateway) -> None:
     assert len(gateway.dispatcher.abandoned) == 1
 
 
-async def test_a_broken_stream_is_told_to_a_client_of_http_1_0(gateway: RunningGateway) -> None:
+async def test_a_broken_stream_is_reported_to_an_http_1_0_client(gateway: RunningGateway) -> None:
     async def dies(connection: EngineConnection) -> None:
         await connection.receive()
         await connection.send(STREAM + event("a"))

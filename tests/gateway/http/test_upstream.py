@@ -1,4 +1,4 @@
-"""Answers of every shape, from a pretend engine that says exactly these bytes."""
+"""Answers of every shape, from a fake engine that says exactly these bytes."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ async def test_bytes_after_the_last_chunk_are_never_passed_on(gateway: RunningGa
     assert gateway.engine.connections == 2
 
 
-async def test_bytes_that_nobody_asked_for_close_the_connection(gateway: RunningGateway) -> None:
+async def test_unexpected_bytes_close_the_connection(gateway: RunningGateway) -> None:
     gone = asyncio.Event()
 
     async def script(connection: EngineConnection) -> None:
@@ -208,7 +208,7 @@ async def test_connection_close_of_an_engine_is_obeyed(gateway: RunningGateway) 
     assert gateway.engine.connections == 2
 
 
-async def test_nobody_listens(gateway: RunningGateway) -> None:
+async def test_no_subscriber(gateway: RunningGateway) -> None:
     gateway.dispatcher.endpoint = Endpoint("m", ("127.0.0.1", 1))
     client = await gateway.client()
     got = await client.ask()
@@ -333,7 +333,7 @@ async def test_stream_with_an_encoding_is_cut_off(gateway: RunningGateway) -> No
 QUICK = HttpLimits(hold_after_s=0.02, comment_every_s=0.02, sweep_s=0.05)
 
 
-async def test_a_stream_that_waits_is_told(gateway: RunningGateway) -> None:
+async def test_a_waiting_stream_gets_comments(gateway: RunningGateway) -> None:
     async with run_gateway(FakeDispatcher(), QUICK) as quick:
         quick.dispatcher.holds_requests = True
         quick.engine.script = says(STREAM + event("a"), DONE)
