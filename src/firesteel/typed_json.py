@@ -22,10 +22,12 @@ class InvalidValue(ValueError):
 
 
 def from_json(kind: type[T], value: object, *, ignore_unknown: bool = True) -> T:
-    """`value`, as `json.loads` gives it, as a `kind`. Keys of a newer release are ignored by default."""
-    if not is_dataclass(kind):
-        raise TypeError(f"{kind!r} is not a dataclass")
-    return _dataclass(kind, value, kind.__name__, ignore_unknown)  # type: ignore[no-any-return]  # built from `kind`
+    """`value`, as `json.loads` gives it, as a `kind`: a dataclass, or a list or dict of such.
+
+    Keys of a newer release are ignored by default.
+    """
+    converted: T = _convert(kind, value, getattr(kind, "__name__", str(kind)), ignore_unknown)
+    return converted
 
 
 @cache

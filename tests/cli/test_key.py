@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from firesteel.cli.output.documents import KeyAddedJson, KeyRevokedJson, KeysJson
-from firesteel.gateway.interfaces import Identity, Refusal
+from firesteel.gateway.interfaces import Caller, Rejection
 from firesteel.gateway.keys import KeyRing
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
@@ -30,7 +30,7 @@ def test_added_listed_revoked(firesteel: Firesteel, home: Path) -> None:
     assert ran.code == 0 and ran.out.startswith("fs-") and ran.out.count("\n") == 1
     assert "only time" in ran.err and ran.out.strip() not in ran.err
     token = ran.out.strip().encode()
-    assert KeyRing.read(home / "keys.json").who(token) == Identity(
+    assert KeyRing.read(home / "keys.json").authenticate(token) == Caller(
         "laptop", False, frozenset({"coder", "small"})
     )
 
@@ -41,7 +41,7 @@ def test_added_listed_revoked(firesteel: Firesteel, home: Path) -> None:
     gone = firesteel("key", "revoke", "laptop")
     assert (gone.code, gone.out) == (0, "") and "revoked" in gone.err
     assert "firesteel key add NAME" in firesteel("key", "list").out
-    assert isinstance(KeyRing.read(home / "keys.json").who(b"x"), Identity), (
+    assert isinstance(KeyRing.read(home / "keys.json").authenticate(b"x"), Caller), (
         "a gateway that starts now has no keys"
     )
 
@@ -50,8 +50,8 @@ def test_as_json(firesteel: Firesteel, home: Path) -> None:
     words = ("--admin", "--tokens-rate", "5000/h", "--priority", "-3", "--json")
     added = firesteel("key", "add", "boss", *words).json
     jsonschema.validate(added, KeyAddedJson.model_json_schema())
-    who = KeyRing.read(home / "keys.json").who(added["token"].encode())
-    assert who == Identity("boss", True, None, -3)
+    who = KeyRing.read(home / "keys.json").authenticate(added["token"].encode())
+    assert who == Caller("boss", True, None, -3)
     assert added["key"]["tokens"] == "5000/h" and added["key"]["models"] is None
     listed = firesteel("--json", "key", "list").json
     jsonschema.validate(listed, KeysJson.model_json_schema())
@@ -65,10 +65,10 @@ def test_as_json(firesteel: Firesteel, home: Path) -> None:
     ("words", "said"),
     [
         (("add",), "Missing argument"),
-        (("add", "a/b"), "is no name"),
-        (("add", "a", "--rate", "often"), "is no rate"),
+        (("add", "a/b"), "is not a valid name"),
+        (("add", "a", "--rate", "often"), "is not a rate"),
         (("add", "a", "--priority", "1000"), "not in the range"),
-        (("add", "a", "--model", "../x"), "is no name"),
+        (("add", "a", "--model", "../x"), "is not a valid name"),
         (("revoke", "nobody"), "no key called"),
         (("lose",), "No such command"),
     ],
@@ -89,4 +89,4 @@ def test_twice_the_same_name(firesteel: Firesteel, home: Path) -> None:
     ran = firesteel("key", "add", "a")
     assert ran.code == 2 and "next: firesteel key revoke a" in ran.err and ran.out == ""
     ring = KeyRing.read(home / "keys.json")
-    assert ring.who(first) == Identity("a") and isinstance(ring.who(b"fs-x"), Refusal)
+    assert ring.authenticate(first) == Caller("a") and isinstance(ring.authenticate(b"fs-x"), Rejection)

@@ -1,4 +1,4 @@
-"""A schedule and a clock, with short words for both: `play.ask(1, "a") == ["load a"]`."""
+"""A scheduler with a clock, driven in short calls: `play.ask(1, "a") == ["load a"]`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from firesteel.gateway.scheduler.events import (
     ModelCrashed,
     ModelLoaded,
     ModelUnloaded,
-    RefuseRequest,
+    RejectRequest,
     RequestAbandoned,
     RequestArrived,
     RequestFinished,
@@ -32,7 +32,7 @@ CEILING = 100
 
 
 class Play:
-    """Bytes are small numbers, and the ceiling is 100, unless told."""
+    """Sizes are small numbers; the ceiling is 100 bytes by default."""
 
     def __init__(self, *models: ScheduledModel, **limits: Any) -> None:
         self.now_s = 0.0
@@ -40,76 +40,78 @@ class Play:
             **{"ceiling_bytes": CEILING, "min_dwell_s": 60.0, "max_wait_s": 120.0, **limits}
         )
         self.models = models
-        self.schedule = Scheduler(models, self.limits, self.now_s)
-        self.refused: dict[object, RefuseRequest] = {}
-        self.first = self.tell(TimePassed())
+        self.scheduler = Scheduler(models, self.limits, self.now_s)
+        self.rejected: dict[object, RejectRequest] = {}
+        self.first = self.handle(TimePassed())
 
     def after(self, seconds: float) -> Play:
         self.now_s += seconds
         return self
 
-    def tell(self, event: SchedulerEvent) -> list[str]:
-        effects = self.schedule.tell(event, self.now_s)
-        self.refused.update({each.request: each for each in effects if isinstance(each, RefuseRequest)})
-        return [_word(each) for each in effects]
+    def handle(self, event: SchedulerEvent) -> list[str]:
+        effects = self.scheduler.handle(event, self.now_s)
+        self.rejected.update(
+            {effect.request: effect for effect in effects if isinstance(effect, RejectRequest)}
+        )
+        return [_text(effect) for effect in effects]
 
     def ask(self, request: int, model: str, priority: int = 0) -> list[str]:
-        return self.tell(RequestArrived(request, model, priority))
+        return self.handle(RequestArrived(request, model, priority))
 
     def leave(self, request: int) -> list[str]:
-        return self.tell(RequestAbandoned(request))
+        return self.handle(RequestAbandoned(request))
 
     def finish(self, request: int) -> list[str]:
-        return self.tell(RequestFinished(request))
+        return self.handle(RequestFinished(request))
 
     def loaded(self, model: str, measured: int | None = None) -> list[str]:
-        return self.tell(ModelLoaded(model, measured))
+        return self.handle(ModelLoaded(model, measured))
 
     def failed(self, model: str, why: str = "no memory") -> list[str]:
-        return self.tell(LoadFailed(model, why))
+        return self.handle(LoadFailed(model, why))
 
     def gone(self, model: str) -> list[str]:
-        return self.tell(ModelUnloaded(model))
+        return self.handle(ModelUnloaded(model))
 
     def crashed(self, model: str, *, is_returning: bool = False) -> list[str]:
-        return self.tell(ModelCrashed(model, "it died", is_returning))
+        return self.handle(ModelCrashed(model, "it died", is_returning))
 
-    def want(self, model: str) -> list[str]:
-        return self.tell(LoadRequested(model, True))
+    def load(self, model: str) -> list[str]:
+        return self.handle(LoadRequested(model, True))
 
-    def unwant(self, model: str) -> list[str]:
-        return self.tell(LoadRequested(model, False))
+    def unload(self, model: str) -> list[str]:
+        return self.handle(LoadRequested(model, False))
 
     def memory(self, available: int, keep: int = 0) -> list[str]:
-        return self.tell(MemoryReading(available, keep))
+        return self.handle(MemoryReading(available, keep))
 
     def change(self, *models: ScheduledModel, **limits: Any) -> list[str]:
         self.limits = replace(self.limits, **limits)
-        return self.tell(ConfigChanged(models, self.limits))
+        return self.handle(ConfigChanged(models, self.limits))
 
     def tick(self) -> list[str]:
-        return self.tell(TimePassed())
+        return self.handle(TimePassed())
 
     def tick_when_due(self) -> list[str]:
-        due_s = self.schedule.next_tick_s(self.now_s)
+        due_s = self.scheduler.next_tick_s(self.now_s)
         assert due_s is not None
         self.now_s = due_s
         return self.tick()
 
     def up(self, *names: str) -> Play:
-        """These are loaded, and have dwelt."""
+        """Load these, and wait until their minimum dwell is over."""
         for name in names:
-            assert self.want(name) == [f"load {name}"]
+            assert self.load(name) == [f"load {name}"]
             assert self.loaded(name) == []
         return self.after(self.limits.min_dwell_s)
 
 
-def _word(effect: Effect) -> str:
+def _text(effect: Effect) -> str:
     match effect:
         case GrantRequest():
             return f"grant {effect.request}"
-        case RefuseRequest():
-            return f"refuse {effect.request} {effect.kind}"
+        case RejectRequest():
+            return f"reject {effect.request} {effect.kind}"
         case LoadModel():
             return f"load {effect.model}"
         case UnloadModel():

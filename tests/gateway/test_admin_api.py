@@ -1,4 +1,4 @@
-"""The control side, asked over its own socket by a real client; the desk behind it is pretend and records."""
+"""The admin API over its own socket, with a real client and a recording dispatcher."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from prometheus_client.parser import text_string_to_metric_families
 import firesteel
 from firesteel.edge.files.home import Home
 from firesteel.gateway.admin import api
-from firesteel.gateway.admin.api import ADMIN, HOST, WHO, GatewayState, LogTail, ModelStateJson, start
+from firesteel.gateway.admin.api import ADMIN, HOST, WHO, start
+from firesteel.gateway.admin.log_tail import LogTail
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelGauges
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog, log_path
-from firesteel.gateway.admin.subscribers import Event, Subscribers
-from firesteel.gateway.interfaces import Refusal, RequestOutcome
+from firesteel.gateway.admin.state import GatewayState, ModelStateJson
+from firesteel.gateway.admin.subscribers import Subscribers
+from firesteel.gateway.interfaces import Rejection, RequestOutcome
 from firesteel.gateway.keys import unknown_model
 from firesteel.run.service import folder_of
 
@@ -36,13 +38,13 @@ OPEN = {WHO: "", ADMIN: "1", HOST: "127.0.0.1:8080"}
 ROUTES = ["/api/state", "/api/models/coder/logs", "/api/events", "/api/requests", "/metrics"]
 
 
-class PretendDesk:
-    """Two models; what was wanted is kept, and told to listeners as the real one would."""
+class FakeDispatcher:
+    """Two models; records load requests, and publishes events like the real one."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
-        self.listeners = Subscribers(max_events=8)
-        self.wanted: list[tuple[str, bool]] = []
+        self.subscribers = Subscribers(max_events=8)
+        self.requested: list[tuple[str, bool]] = []
         self.phases = {"coder": "ready", "small": "off"}
         self.meter = Meter(self.phases)
         self.pages: Callable[[], Awaitable[Mapping[str, str]]] = self._pages
@@ -51,28 +53,23 @@ class PretendDesk:
         models = [
             ModelStateJson(
                 name=name, phase=phase, busy=0, waiting=0, planned_bytes=1000, measured_bytes=None,
-                since=None, ttl_s=None, pinned=False, why=None, url=None,
+                since=None, ttl_s=None, pinned=False, why=None, url=None, context=None, engine=None,
+                doing=None, eta_s=None, note=None,
             )
             for name, phase in self.phases.items()
         ]  # fmt: skip
         memory = {"ceiling_bytes": 2000, "loaded_bytes": 1000, "available_bytes": None}
         return GatewayState(models=models, memory=memory, waiting=0)  # type: ignore[typeddict-item]
 
-    def want(self, model: str, is_loaded: bool) -> Refusal | None:
+    def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         if model not in self.phases:
             return unknown_model(model)
         if not is_loaded and self.phases[model] == "off":
-            return Refusal(409, "not_loaded", f"{model} is not loaded.")
-        self.wanted.append((model, is_loaded))
+            return Rejection(409, "not_loaded", f"{model} is not loaded.")
+        self.requested.append((model, is_loaded))
         self.phases[model] = "loading" if is_loaded else "unloading"
-        self.listeners.tell({"event": "model", "name": model, "phase": self.phases[model]})
+        self.subscribers.publish({"event": "model", "name": model, "phase": self.phases[model]})
         return None
-
-    def subscribe(self) -> asyncio.Queue[Event]:
-        return self.listeners.subscribe()
-
-    def unsubscribe(self, queue: asyncio.Queue[Event]) -> None:
-        self.listeners.unsubscribe(queue)
 
     def metrics(self) -> Iterable[MetricFamily]:
         return self.meter.families(GatewayGauges({"coder": ModelGauges("ready")}))
@@ -80,19 +77,19 @@ class PretendDesk:
     async def _pages(self) -> Mapping[str, str]:
         return {"coder": "# TYPE vllm:x gauge\nvllm:x 5\n"}
 
-    def engine_metrics(self) -> Awaitable[Mapping[str, str]]:
-        return self.pages()
+    async def engine_metrics(self) -> Mapping[str, str]:
+        return await self.pages()
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> PretendDesk:
-    return PretendDesk(Home(tmp_path / "home"))
+def dispatcher(tmp_path: Path) -> FakeDispatcher:
+    return FakeDispatcher(Home(tmp_path / "home"))
 
 
 @asynccontextmanager
-async def served(desk: PretendDesk) -> AsyncIterator[tuple[web.AppRunner, aiohttp.ClientSession]]:
+async def served(dispatcher: FakeDispatcher) -> AsyncIterator[tuple[web.AppRunner, aiohttp.ClientSession]]:
     with tempfile.TemporaryDirectory(prefix="fs") as short:  # a socket's path has 107 letters at most
-        runner = await start(desk, Path(short) / "s" / "control.sock")
+        runner = await start(dispatcher, Path(short) / "s" / "control.sock")
         connector = aiohttp.UnixConnector(str(Path(short) / "s" / "control.sock"))
         async with aiohttp.ClientSession("http://control", connector=connector) as client:
             yield runner, client
@@ -100,8 +97,8 @@ async def served(desk: PretendDesk) -> AsyncIterator[tuple[web.AppRunner, aiohtt
 
 
 @pytest.fixture
-async def client(desk: PretendDesk) -> AsyncIterator[aiohttp.ClientSession]:
-    async with served(desk) as (_, session):
+async def client(dispatcher: FakeDispatcher) -> AsyncIterator[aiohttp.ClientSession]:
+    async with served(dispatcher) as (_, session):
         yield session
 
 
@@ -136,15 +133,17 @@ async def until(holds: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("path", ROUTES)
 async def test_an_inference_key_opens_nothing(client: aiohttp.ClientSession, path: str) -> None:
-    status, said = await ask(client, path, GUEST)
-    assert (status, said["error"]["code"]) == (403, "permission_denied")
+    status, content = await ask(client, path, GUEST)
+    assert (status, content["error"]["code"]) == (403, "permission_denied")
 
 
-async def test_an_inference_key_changes_nothing(client: aiohttp.ClientSession, desk: PretendDesk) -> None:
+async def test_an_inference_key_changes_nothing(
+    client: aiohttp.ClientSession, dispatcher: FakeDispatcher
+) -> None:
     for what in ("load", "unload"):
         status, _ = await ask(client, f"/api/models/coder/{what}", GUEST, "POST")
         assert status == 403
-    assert desk.wanted == []
+    assert dispatcher.requested == []
 
 
 SAID_WRONGLY: list[list[tuple[str, str]]] = [
@@ -161,12 +160,12 @@ SAID_WRONGLY: list[list[tuple[str, str]]] = [
 
 
 @pytest.mark.parametrize("lines", SAID_WRONGLY, ids=range(len(SAID_WRONGLY)))
-async def test_whoever_is_not_said_once_is_nobody(
-    client: aiohttp.ClientSession, desk: PretendDesk, lines: list[tuple[str, str]]
+async def test_a_caller_must_be_named_exactly_once(
+    client: aiohttp.ClientSession, dispatcher: FakeDispatcher, lines: list[tuple[str, str]]
 ) -> None:
     async with client.post("/api/models/small/load", headers=lines) as answer:
         assert answer.status == 403
-    assert desk.wanted == []
+    assert dispatcher.requested == []
 
 
 async def test_without_keys_this_machine_may(client: aiohttp.ClientSession) -> None:
@@ -174,18 +173,20 @@ async def test_without_keys_this_machine_may(client: aiohttp.ClientSession) -> N
     assert (await ask(client, "/api/models/small/load", OPEN, "POST"))[0] == 202
 
 
-async def test_a_page_of_another_site_may_not(client: aiohttp.ClientSession, desk: PretendDesk) -> None:
+async def test_a_page_of_another_site_may_not(
+    client: aiohttp.ClientSession, dispatcher: FakeDispatcher
+) -> None:
     """As browsers send it: across origins with `Origin`; under a rebound name with that name as `Host`."""
     for who in (OPEN, BOSS):
-        status, said = await ask(
+        status, content = await ask(
             client, "/api/models/small/load", {**who, "Origin": "https://evil.example"}, "POST"
         )
-        assert (status, said["error"]["code"]) == (403, "origin_not_allowed")
+        assert (status, content["error"]["code"]) == (403, "origin_not_allowed")
     rebound = {**OPEN, HOST: "evil.example:8080", "Origin": "http://evil.example:8080"}
     for method, path in (("POST", "/api/models/small/load"), ("GET", "/api/state"), ("GET", "/metrics")):
-        status, said = await ask(client, path, rebound, method)
-        assert (status, said["error"]["code"]) == (403, "host_not_allowed")
-    assert desk.wanted == []
+        status, content = await ask(client, path, rebound, method)
+        assert (status, content["error"]["code"]) == (403, "host_not_allowed")
+    assert dispatcher.requested == []
     own = {**OPEN, "Origin": "http://127.0.0.1:8080"}
     assert (await ask(client, "/api/models/small/load", own, "POST"))[0] == 202
 
@@ -194,8 +195,8 @@ async def test_whether_we_are_here_is_for_anyone(client: aiohttp.ClientSession) 
     assert (await ask(client, "/api/health", {}))[1]["status"] == "ok"
 
 
-async def test_the_socket_is_its_owners_alone(desk: PretendDesk) -> None:
-    async with served(desk) as (runner, _):
+async def test_the_socket_is_its_owners_alone(dispatcher: FakeDispatcher) -> None:
+    async with served(dispatcher) as (runner, _):
         path = Path(str(runner.addresses[0]))
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -214,14 +215,14 @@ async def test_state(client: aiohttp.ClientSession) -> None:
     assert {model["name"]: model["phase"] for model in found["models"]} == {"coder": "ready", "small": "off"}
 
 
-async def test_load_and_unload(client: aiohttp.ClientSession, desk: PretendDesk) -> None:
+async def test_load_and_unload(client: aiohttp.ClientSession, dispatcher: FakeDispatcher) -> None:
     status, found = await ask(client, "/api/models/small/load", method="POST")
     assert (status, found["name"], found["phase"]) == (202, "small", "loading")
     assert (await ask(client, "/api/models/coder/unload", method="POST"))[0] == 202
-    assert desk.wanted == [("small", True), ("coder", False)]
-    desk.phases["small"] = "off"
-    status, said = await ask(client, "/api/models/small/unload", method="POST")
-    assert (status, said["error"]["code"]) == (409, "not_loaded")
+    assert dispatcher.requested == [("small", True), ("coder", False)]
+    dispatcher.phases["small"] = "off"
+    status, content = await ask(client, "/api/models/small/unload", method="POST")
+    assert (status, content["error"]["code"]) == (409, "not_loaded")
 
 
 @pytest.mark.parametrize(
@@ -253,19 +254,19 @@ async def test_errors_wear_the_envelope(
 
 
 async def test_a_fault_of_our_own_is_an_envelope_too(
-    client: aiohttp.ClientSession, desk: PretendDesk, caplog: pytest.LogCaptureFixture
+    client: aiohttp.ClientSession, dispatcher: FakeDispatcher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    del desk.phases
-    status, said = await ask(client, "/api/state")
-    assert (status, said["error"]["code"]) == (500, "internal_error")
-    assert "phases" not in said["error"]["message"] and "phases" in caplog.text
+    del dispatcher.phases
+    status, content = await ask(client, "/api/state")
+    assert (status, content["error"]["code"]) == (500, "internal_error")
+    assert "phases" not in content["error"]["message"] and "phases" in caplog.text
 
 
-async def test_requests(client: aiohttp.ClientSession, desk: PretendDesk) -> None:
+async def test_requests(client: aiohttp.ClientSession, dispatcher: FakeDispatcher) -> None:
     assert await ask(client, "/api/requests") == (200, {"requests": []})
-    log = RequestLog(log_path(desk.home))
+    log = RequestLog(log_path(dispatcher.home))
     for at in range(5):
-        log.note(time.time(), "laptop", "coder", "chat", RequestOutcome("whole", 200, bytes_in=at))
+        log.add(time.time(), "laptop", "coder", "chat", RequestOutcome("whole", 200, bytes_in=at))
     log.close()
     _, found = await ask(client, "/api/requests?limit=2")
     assert [row["bytes_in"] for row in found["requests"]] == [4, 3]
@@ -273,15 +274,17 @@ async def test_requests(client: aiohttp.ClientSession, desk: PretendDesk) -> Non
     assert [row["bytes_in"] for row in more["requests"]] == [2, 1, 0]
 
 
-async def test_a_log_that_cannot_be_read_is_said_so(client: aiohttp.ClientSession, desk: PretendDesk) -> None:
-    desk.home.root.mkdir()
-    log_path(desk.home).write_bytes(b"no database" * 1000)
-    status, said = await ask(client, "/api/requests")
-    assert (status, said["error"]["code"]) == (503, "log_unreadable")
+async def test_an_unreadable_log_is_reported(
+    client: aiohttp.ClientSession, dispatcher: FakeDispatcher
+) -> None:
+    dispatcher.home.root.mkdir()
+    log_path(dispatcher.home).write_bytes(b"no database" * 1000)
+    status, content = await ask(client, "/api/requests")
+    assert (status, content["error"]["code"]) == (503, "log_unreadable")
 
 
-async def test_metrics(client: aiohttp.ClientSession, desk: PretendDesk) -> None:
-    desk.meter.tally("coder", "laptop").first(0.2)
+async def test_metrics(client: aiohttp.ClientSession, dispatcher: FakeDispatcher) -> None:
+    dispatcher.meter.counters("coder", "laptop").first(0.2)
     async with client.get("/metrics", headers=BOSS) as answer:
         assert answer.status == 200
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -292,9 +295,9 @@ async def test_metrics(client: aiohttp.ClientSession, desk: PretendDesk) -> None
 
 @pytest.mark.parametrize("trouble", ["hangs", "breaks"])
 async def test_engines_that_do_not_answer_cost_only_their_own_figures(
-    client: aiohttp.ClientSession, desk: PretendDesk, monkeypatch: pytest.MonkeyPatch, trouble: str
+    client: aiohttp.ClientSession, dispatcher: FakeDispatcher, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    monkeypatch.setattr(api, "_ENGINES_S", 0.05)
+    monkeypatch.setattr(api, "_ENGINE_PAGES_S", 0.05)
 
     async def pages() -> Mapping[str, str]:
         if trouble == "breaks":
@@ -302,21 +305,21 @@ async def test_engines_that_do_not_answer_cost_only_their_own_figures(
         await asyncio.Event().wait()
         return {}
 
-    desk.pages = pages
+    dispatcher.pages = pages
     async with client.get("/metrics", headers=BOSS) as answer:
         text = await answer.text()
     assert "firesteel_queue_length 0" in text and "vllm" not in text
 
 
 async def test_a_large_page_leaves_the_loop_to_others(
-    client: aiohttp.ClientSession, desk: PretendDesk
+    client: aiohttp.ClientSession, dispatcher: FakeDispatcher
 ) -> None:
     """Turns of the loop are counted, not milliseconds."""
 
     async def pages() -> Mapping[str, str]:
         return {"coder": "".join(f"x{at} 1\n" for at in range(6400))}
 
-    desk.pages, turns, is_done = pages, 0, False
+    dispatcher.pages, turns, is_done = pages, 0, False
 
     async def others() -> None:
         nonlocal turns
@@ -335,7 +338,7 @@ async def test_a_large_page_leaves_the_loop_to_others(
 # What happens
 
 
-async def test_events(client: aiohttp.ClientSession, desk: PretendDesk) -> None:
+async def test_events(client: aiohttp.ClientSession, dispatcher: FakeDispatcher) -> None:
     async with asyncio.timeout(20), client.get("/api/events", headers=BOSS) as answer:
         assert answer.content_type == "text/event-stream"
         heard = events(answer)
@@ -344,7 +347,7 @@ async def test_events(client: aiohttp.ClientSession, desk: PretendDesk) -> None:
         await ask(client, "/api/models/small/load", method="POST")
         kind, data = await anext(heard)
         assert (kind, json.loads(data)) == ("model", {"event": "model", "name": "small", "phase": "loading"})
-    await until(lambda: len(desk.listeners) == 0)
+    await until(lambda: len(dispatcher.subscribers) == 0)
 
 
 async def test_a_quiet_stream_shows_that_it_lives(
@@ -356,10 +359,10 @@ async def test_a_quiet_stream_shows_that_it_lives(
         assert [(await anext(heard))[0] for _ in range(3)] == ["state", ":", ":"]
 
 
-async def test_a_listener_that_does_not_read_loses_only_its_own(desk: PretendDesk) -> None:
-    slow, quick = desk.subscribe(), desk.subscribe()
+async def test_a_listener_that_does_not_read_loses_only_its_own(dispatcher: FakeDispatcher) -> None:
+    slow, quick = dispatcher.subscribers.subscribe(), dispatcher.subscribers.subscribe()
     for at in range(100):
-        desk.listeners.tell({"event": "model", "at": at})
+        dispatcher.subscribers.publish({"event": "model", "at": at})
         assert (await quick.get())["at"] == at
     assert slow.qsize() <= 8
     kept = [slow.get_nowait() for _ in range(slow.qsize())]
@@ -367,47 +370,47 @@ async def test_a_listener_that_does_not_read_loses_only_its_own(desk: PretendDes
 
 
 async def test_listeners_are_counted(
-    client: aiohttp.ClientSession, desk: PretendDesk, monkeypatch: pytest.MonkeyPatch
+    client: aiohttp.ClientSession, dispatcher: FakeDispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api, "MAX_STREAMS", 2)
     async with client.get("/api/events", headers=BOSS), client.get("/api/events", headers=BOSS):
-        status, said = await ask(client, "/api/events")
-        assert (status, said["error"]["code"]) == (503, "too_many_listeners")
-    await until(lambda: len(desk.listeners) == 0)
+        status, content = await ask(client, "/api/events")
+        assert (status, content["error"]["code"]) == (503, "too_many_listeners")
+    await until(lambda: len(dispatcher.subscribers) == 0)
     async with client.get("/api/events", headers=BOSS) as answer:
         assert answer.status == 200
 
 
-async def test_the_end_ends_streams_too(desk: PretendDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "_GOODBYE_S", 60)
-    async with served(desk) as (runner, session), session.get("/api/events", headers=BOSS) as answer:
+async def test_the_end_ends_streams_too(dispatcher: FakeDispatcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "_SHUTDOWN_S", 60)
+    async with served(dispatcher) as (runner, session), session.get("/api/events", headers=BOSS) as answer:
         heard = events(answer)
         await anext(heard)
         async with asyncio.timeout(20):
             await runner.cleanup()
-        assert len(desk.listeners) == 0
+        assert len(dispatcher.subscribers) == 0
 
 
 @pytest.mark.parametrize("path", ["/api/events", "/api/models/coder/logs?follow=1"])
-async def test_a_drain_ends_streams_as_whole_answers(desk: PretendDesk, path: str) -> None:
-    log = folder_of(desk.home, "coder") / "engine.log"
+async def test_a_drain_ends_streams_as_whole_answers(dispatcher: FakeDispatcher, path: str) -> None:
+    log = folder_of(dispatcher.home, "coder") / "engine.log"
     log.parent.mkdir(parents=True)
     log.write_text("one\n")
-    async with served(desk) as (runner, session), session.get(path, headers=BOSS) as answer:
+    async with served(dispatcher) as (runner, session), session.get(path, headers=BOSS) as answer:
         await anext(events(answer))
-        api.end_streams(runner)
+        api.end_streams(runner.app)
         async with asyncio.timeout(10):
             await answer.content.read()  # one that broke off would raise
-        status, said = await ask(session, path)
-        assert (status, said["error"]["code"]) == (503, "draining")
+        status, content = await ask(session, path)
+        assert (status, content["error"]["code"]) == (503, "draining")
 
 
 # What engines print
 
 
 @pytest.fixture
-def log(desk: PretendDesk) -> Path:
-    path = folder_of(desk.home, "coder") / "engine.log"
+def log(dispatcher: FakeDispatcher) -> Path:
+    path = folder_of(dispatcher.home, "coder") / "engine.log"
     path.parent.mkdir(parents=True)
     path.write_text("".join(f"line {at}\n" for at in range(500)))
     return path
@@ -420,7 +423,7 @@ async def test_the_end_of_a_log(client: aiohttp.ClientSession, log: Path) -> Non
 
 
 async def test_a_log_that_is_followed(
-    client: aiohttp.ClientSession, desk: PretendDesk, log: Path, monkeypatch: pytest.MonkeyPatch
+    client: aiohttp.ClientSession, dispatcher: FakeDispatcher, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api, "_FOLLOW_S", 0.01)
     address = "/api/models/coder/logs?lines=2&follow=1"

@@ -10,9 +10,9 @@ import pytest
 
 _FAULTS = """
 import resource, sys
-from firesteel.gateway import heap
+from firesteel.gateway import allocator
 def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-if sys.argv[1] == "held": heap.hold_pages()
+if sys.argv[1] == "held": allocator.retain_free_memory()
 for _ in range(20): bytes(bytearray(400_000))
 before = faults()
 for _ in range(100): bytes(bytearray(400_000))
@@ -31,10 +31,10 @@ def test_long_prompts_do_not_ask_for_their_pages_anew() -> None:
 
 
 def test_what_is_frozen_is_not_looked_at_again() -> None:
-    from firesteel.gateway.allocator import freeze
+    from firesteel.gateway.allocator import freeze_startup_objects
 
     try:
-        freeze()
+        freeze_startup_objects()
         assert gc.get_freeze_count() > 0
         assert len(gc.get_objects()) < 1000
     finally:

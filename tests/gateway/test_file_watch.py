@@ -43,9 +43,9 @@ class Seen:
     troubles: list[Reason] = field(default_factory=list)
 
 
-def watch(path: Path, hands: Recorded | ProcessLoader) -> tuple[ServiceFileWatch, Seen]:
+def watch(path: Path, loader: Recorded | ProcessLoader) -> tuple[ServiceFileWatch, Seen]:
     seen = Seen()
-    return ServiceFileWatch(str(path), hands, seen.changes.append, seen.troubles.append), seen
+    return ServiceFileWatch(str(path), loader, seen.changes.append, seen.troubles.append), seen
 
 
 @pytest.fixture
@@ -56,42 +56,42 @@ def path(tmp_path: Path) -> Path:
 
 
 async def test_a_file_that_stays_is_not_read(path: Path) -> None:
-    hands = Recorded()
-    it, _ = watch(path, hands)
+    loader = Recorded()
+    it, _ = watch(path, loader)
     for _ in range(3):
-        await it.look()
-    assert not hands.texts
+        await it.check()
+    assert not loader.texts
 
 
 async def test_a_change_is_read_once_when_two_looks_agree(path: Path) -> None:
-    hands = Recorded()
-    it, seen = watch(path, hands)
+    loader = Recorded()
+    it, seen = watch(path, loader)
     path.write_text("half")
-    assert not await it.look()
+    assert not await it.check()
     path.write_text("whole thing")
-    assert not await it.look(), "it is still being written"
-    assert await it.look()
-    assert not await it.look()
-    assert hands.texts == ["whole thing"] and len(seen.changes) == 1 and it.problem is None
+    assert not await it.check(), "it is still being written"
+    assert await it.check()
+    assert not await it.check()
+    assert loader.texts == ["whole thing"] and len(seen.changes) == 1 and it.problem is None
 
 
 async def test_mistakes_change_nothing_until_they_are_mended(path: Path) -> None:
     it, seen = watch(path, Recorded())
     path.write_text("wrong")
     for _ in range(4):
-        await it.look()
+        await it.check()
     assert not seen.changes and len(seen.troubles) == 1
     assert it.problem == Reason("f:1: wrong", "correct it")
     path.write_text(GOOD + "\n")
     for _ in range(2):
-        await it.look()
+        await it.check()
     assert len(seen.changes) == 1 and it.problem is None
 
 
 async def test_another_file_in_its_place_is_a_change(path: Path) -> None:
     """As editors and Kubernetes do it; with the size and the time of the old one."""
-    hands = Recorded()
-    it, _ = watch(path, hands)
+    loader = Recorded()
+    it, _ = watch(path, loader)
     about = path.stat()
     other = path.with_name("other")
     other.write_text(GOOD.replace("2048", "4096"))
@@ -99,31 +99,31 @@ async def test_another_file_in_its_place_is_a_change(path: Path) -> None:
     other.replace(path)
     assert path.stat().st_size == about.st_size and path.stat().st_mtime_ns == about.st_mtime_ns
     for _ in range(2):
-        await it.look()
-    assert hands.texts == [path.read_text()]
+        await it.check()
+    assert loader.texts == [path.read_text()]
 
 
-async def test_a_file_that_goes_is_told_and_one_that_comes_back_is_read(path: Path) -> None:
-    hands = Recorded()
-    it, seen = watch(path, hands)
+async def test_a_file_that_disappears_is_reported_and_one_that_comes_back_is_read(path: Path) -> None:
+    loader = Recorded()
+    it, seen = watch(path, loader)
     path.unlink()
     for _ in range(4):
-        await it.look()
-    assert len(seen.troubles) == 1 and "is gone" in seen.troubles[0].what and not hands.texts
+        await it.check()
+    assert len(seen.troubles) == 1 and "is missing" in seen.troubles[0].what and not loader.texts
     path.write_text(GOOD)
     for _ in range(2):
-        await it.look()
+        await it.check()
     assert len(seen.changes) == 1 and it.problem is None
 
 
 async def test_a_change_between_the_first_reading_and_the_first_look(path: Path) -> None:
-    hands = Recorded()
+    loader = Recorded()
     before = file_version(str(path))
     path.write_text("something longer than before " + GOOD)
-    it = ServiceFileWatch(str(path), hands, lambda reading: None, lambda why: None, before)
+    it = ServiceFileWatch(str(path), loader, lambda config: None, lambda why: None, before)
     for _ in range(2):
-        await it.look()
-    assert len(hands.texts) == 1
+        await it.check()
+    assert len(loader.texts) == 1
 
 
 async def test_the_real_reader_has_the_lines_of_mistakes(

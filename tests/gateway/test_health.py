@@ -32,7 +32,7 @@ from firesteel.run.service import Service, ServiceSpec, folder_of, load, write_s
 from firesteel.run.start.start import start_supervisor
 from firesteel.units import MIB
 from tests.conftest import run_firesteel
-from tests.gateway.test_executor import READING, Bench, bench
+from tests.gateway.test_executor import CONFIG, Bench, bench
 
 OURS = ServiceObservation("ready", is_ours=True, url="http://127.0.0.1:1")
 OTHER = ServiceObservation("ready", url="http://127.0.0.1:2")
@@ -54,7 +54,7 @@ GONE = ServiceObservation(None)
         ("ready", OTHER, ModelUnloaded("m")),
         (
             "ready",
-            replace(OURS, phase="stopping", was_told=True),
+            replace(OURS, phase="stopping", was_stop_requested=True),
             ModelCrashed("m", "it was stopped by hand"),
         ),
         ("ready", replace(OURS, phase="stopping", why="stuck"), ModelCrashed("m", "stuck", True)),
@@ -73,15 +73,15 @@ def test_what_a_look_means(believed: str, seen: ServiceObservation, event: objec
     assert judge("m", believed, seen).event == event
 
 
-def test_what_needs_no_event_may_need_words() -> None:
-    assert "not as the file says" in judge("m", "off", OTHER).note
+def test_what_needs_no_event_may_need_a_note() -> None:
+    assert "differs from the file" in judge("m", "off", OTHER).note
     assert judge("m", "ready", OURS) == Verdict()
 
 
-def test_what_comes_back_and_what_an_earlier_gateway_left_have_their_own_words() -> None:
+def test_what_comes_back_and_what_an_earlier_gateway_left_have_their_own_notes() -> None:
     assert judge("m", "loading", OURS).note == "m answers again"
     assert judge("m", "off", OURS).note == "it was started outside the gateway"
-    earlier = "m was running already, started by an earlier gateway"
+    earlier = "m was already running, started by an earlier gateway"
     assert judge("m", "off", OURS, is_mine=True).note == earlier
 
 
@@ -92,7 +92,7 @@ URL = "http://127.0.0.1:1"
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
     """Keepers of a process that stands in for an engine; ended after."""
-    home, keepers = Home(tmp_path / "home"), []
+    home, supervisors = Home(tmp_path / "home"), []
 
     def start(launch: str) -> Service:
         folder = folder_of(home, "one")
@@ -102,91 +102,91 @@ def serve(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
         for _ in range(400):
             found = load(home, "one")
             if found and found.phase == "ready" and found.state:
-                keepers.append(found.state.supervisor)
+                supervisors.append(found.state.supervisor)
                 return found
             time.sleep(0.05)
         raise AssertionError("it is not ready")
 
     yield start
-    for keeper in keepers:
+    for keeper in supervisors:
         process.send(keeper, signal.SIGTERM)
 
 
 def watched(tmp_path: Path, launch: str = "as the file says") -> tuple[Bench, Health]:
-    one = replace(READING.models[0], identity=identity(launch, URL, False))
-    it = bench(tmp_path, replace(READING, models=(one, READING.models[1])))
-    return it, Health(it.swap, ProcessLoader(), Home(tmp_path / "home"))
+    one = replace(CONFIG.models[0], identity=identity(launch, URL, False))
+    it = bench(tmp_path, replace(CONFIG, models=(one, CONFIG.models[1])))
+    return it, Health(it.executor, ProcessLoader(), Home(tmp_path / "home"))
 
 
 async def until(health: Health, is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(90):
         while not is_so():
-            await health.look_around()
+            await health.check_services()
             await asyncio.sleep(0.05)
 
 
 async def test_what_runs_already_is_found(serve: Callable[[str], Service], tmp_path: Path) -> None:
     serve("as the file says")
     it, health = watched(tmp_path)
-    await health.look_around()
-    assert it.swap.phase("one") == "ready"
-    up = it.swap.up("one")
+    await health.check_services()
+    assert it.executor.phase("one") == "ready"
+    up = it.executor.running("one")
     assert up and (up.url, up.bytes, up.bytes_are) == (URL, 70 * MIB, "planned")
-    it.swap.tell(RequestArrived(1, "one"))
-    assert it.front.granted_ == [(1, "one")]
-    await it.swap.close(keep=False)
+    it.executor.handle(RequestArrived(1, "one"))
+    assert it.listener.granted_ == [(1, "one")]
+    await it.executor.close(keep=False)
     assert it.calls == [], "who did not start it does not stop it"
 
 
 @pytest.mark.parametrize(
-    ("launch", "words"),
+    ("launch", "text"),
     [
-        ("as the file says", "one was running already, started by an earlier gateway"),
+        ("as the file says", "one was already running, started by an earlier gateway"),
         ("otherwise", "it was started outside the gateway"),
     ],
 )
-async def test_a_killed_gateway_knows_its_own(
-    launch: str, words: str, serve: Callable[[str], Service], tmp_path: Path
+async def test_a_restarted_gateway_recognizes_its_models(
+    launch: str, text: str, serve: Callable[[str], Service], tmp_path: Path
 ) -> None:
     OwnServices(Home(tmp_path / "home")).add("one", identity(launch, URL, False))
     serve("as the file says")
     it, health = watched(tmp_path)
-    await health.look_around()
-    assert it.front.notes == [("one", words)]
-    await it.swap.close(keep=True)
+    await health.check_services()
+    assert it.listener.notes == [("one", text)]
+    await it.executor.close(keep=True)
 
 
-async def test_an_engine_that_dies_comes_back_by_itself_or_fails(
+async def test_an_engine_that_dies_restarts_by_itself_or_fails(
     serve: Callable[[str], Service], tmp_path: Path
 ) -> None:
     service = serve("as the file says")
     it, health = watched(tmp_path)
-    await health.look_around()
+    await health.check_services()
     assert service.state and service.state.engine
     process.send(service.state.engine, signal.SIGKILL)
-    await until(health, lambda: it.swap.phase("one") == "loading")
-    assert it.swap.up("one") is None
-    assert any("coming back by itself" in words for _, words in it.front.notes)
-    it.swap.tell(RequestArrived(1, "one"))
-    assert not it.front.granted_ and not it.front.refused_, "who asks meanwhile waits"
+    await until(health, lambda: it.executor.phase("one") == "loading")
+    assert it.executor.running("one") is None
+    assert any("restarting by itself" in text for _, text in it.listener.notes)
+    it.executor.handle(RequestArrived(1, "one"))
+    assert not it.listener.granted_ and not it.listener.rejected_, "who asks meanwhile waits"
     process.send(service.state.supervisor, signal.SIGTERM)
-    await until(health, lambda: bool(it.front.refused_))
-    assert "stopped by hand" in it.front.refused_[0].why
+    await until(health, lambda: bool(it.listener.rejected_))
+    assert "stopped by hand" in it.listener.rejected_[0].why
     assert it.calls == []
-    await it.swap.close(keep=False)
+    await it.executor.close(keep=False)
 
 
 async def test_down_typed_by_hand_is_respected(serve: Callable[[str], Service], tmp_path: Path) -> None:
     serve("as the file says")
     it, health = watched(tmp_path)
-    await health.look_around()
+    await health.check_services()
     down = await asyncio.to_thread(run_firesteel, tmp_path / "home", "down", "one")
     assert down.code == 0, down.err
-    await until(health, lambda: it.swap.phase("one") == "off")
+    await until(health, lambda: it.executor.phase("one") == "off")
     for _ in range(3):
-        await health.look_around()
+        await health.check_services()
     assert "load one" not in it.calls, "nobody asked for it"
-    await it.swap.close(keep=False)
+    await it.executor.close(keep=False)
 
 
 async def test_another_under_the_name_is_shown_and_stopped_before_ours_is_loaded(
@@ -194,14 +194,14 @@ async def test_another_under_the_name_is_shown_and_stopped_before_ours_is_loaded
 ) -> None:
     service = serve("otherwise")
     it, health = watched(tmp_path)
-    await health.look_around()
-    assert it.swap.phase("one") == "off"
-    assert "not as the file says" in it.swap.shown()[0].note
+    await health.check_services()
+    assert it.executor.phase("one") == "off"
+    assert "differs from the file" in it.executor.views()[0].note
     assert service.phase == "ready" and it.calls == [], "left alone until its place is needed"
-    it.swap.tell(RequestArrived(1, "one"))
-    await it.front.until(lambda: it.front.granted_)
+    it.executor.handle(RequestArrived(1, "one"))
+    await it.listener.until(lambda: it.listener.granted_)
     assert it.calls == ["unload one", "load one"]
-    await it.swap.close(keep=True)
+    await it.executor.close(keep=True)
 
 
 async def test_a_child_that_breaks_leaves_nothing_half(
@@ -211,10 +211,10 @@ async def test_a_child_that_breaks_leaves_nothing_half(
     serve("as the file says")
     it, _ = watched(tmp_path)
     it.behave("load one", "sys.exit(1)")
-    it.swap.tell(RequestArrived(1, "one"))
-    await it.front.until(lambda: it.front.refused_)
+    it.executor.handle(RequestArrived(1, "one"))
+    await it.listener.until(lambda: it.listener.rejected_)
     assert it.calls == ["load one", "unload one"]
-    await it.swap.close(keep=True)
+    await it.executor.close(keep=True)
 
 
 async def test_what_somebody_put_in_our_place_is_not_ours_to_stop(
@@ -222,23 +222,23 @@ async def test_what_somebody_put_in_our_place_is_not_ours_to_stop(
 ) -> None:
     service = serve("as the file says")
     it, health = watched(tmp_path)
-    await health.look_around()
+    await health.check_services()
     write_spec(service.folder, replace(service.spec, launch="otherwise"))
-    it.swap.tell(LoadRequested("one", False))
-    await it.front.until(lambda: it.swap.phase("one") == "off")
+    it.executor.handle(LoadRequested("one", False))
+    await it.listener.until(lambda: it.executor.phase("one") == "off")
     assert it.calls == []
-    await it.swap.close(keep=True)
+    await it.executor.close(keep=True)
 
 
 async def test_a_look_from_before_a_load_counts_for_nothing(tmp_path: Path) -> None:
     it, health = watched(tmp_path)
-    looking = asyncio.ensure_future(health.look_around())
+    looking = asyncio.ensure_future(health.check_services())
     await asyncio.sleep(0)  # it has asked, and has no answer yet
-    it.swap.tell(RequestArrived(1, "one"))
+    it.executor.handle(RequestArrived(1, "one"))
     await looking
-    await it.front.until(lambda: it.front.granted_ or it.front.refused_)
-    assert it.front.granted_ == [(1, "one")]
-    await it.swap.close(keep=True)
+    await it.listener.until(lambda: it.listener.granted_ or it.listener.rejected_)
+    assert it.listener.granted_ == [(1, "one")]
+    await it.executor.close(keep=True)
 
 
 async def test_what_a_start_took_is_read_without_the_planner(
@@ -314,39 +314,39 @@ async def test_who_answers(statuses: dict[str, str], is_good: bool) -> None:
 
 
 def outside(*urls: str) -> ServiceConfig:
-    return replace(READING, models=(ModelConfig("far", "1", urls, 0, is_outside=True),))
+    return replace(CONFIG, models=(ModelConfig("far", "1", urls, 0, is_outside=True),))
 
 
 async def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
     def ask(it: Bench, request: Any) -> str:
-        it.swap.tell(RequestArrived(request, "far"))
-        return "granted" if (request, "far") in it.front.granted_ else it.front.refused_[-1].why
+        it.executor.handle(RequestArrived(request, "far"))
+        return "granted" if (request, "far") in it.listener.granted_ else it.listener.rejected_[-1].why
 
     async with Server({"/health": OK}) as first, Server({"/health": OK}) as second:
         it = bench(tmp_path, outside(first.url, second.url))
-        health = Health(it.swap, ProcessLoader(), Home(tmp_path / "home"))
-        await health.ask_around()
-        assert ask(it, 1) == "granted" and health.answers("far") == (True, True)
+        health = Health(it.executor, ProcessLoader(), Home(tmp_path / "home"))
+        await health.check_outside()
+        assert ask(it, 1) == "granted" and health.replica_health("far") == (True, True)
         first.statuses.clear()
-        await health.ask_around()
-        assert health.answers("far") == (True, True), "one miss is none"
-        await health.ask_around()
-        assert health.answers("far") == (False, True) and ask(it, 2) == "granted"
+        await health.check_outside()
+        assert health.replica_health("far") == (True, True), "one miss is none"
+        await health.check_outside()
+        assert health.replica_health("far") == (False, True) and ask(it, 2) == "granted"
         second.statuses.clear()
         for _ in range(2):
-            await health.ask_around()
-        assert "does not answer" in ask(it, 3) and first.url in it.front.refused_[-1].why
+            await health.check_outside()
+        assert "does not answer" in ask(it, 3) and first.url in it.listener.rejected_[-1].why
         second.statuses["/health"] = OK
-        await health.ask_around()
-        assert ask(it, 4) == "granted" and health.answers("far") == (False, True)
-    await it.swap.close(keep=True)
+        await health.check_outside()
+        assert ask(it, 4) == "granted" and health.replica_health("far") == (False, True)
+    await it.executor.close(keep=True)
 
 
 async def test_a_server_that_was_never_there(tmp_path: Path, free_port: int) -> None:
     it = bench(tmp_path, outside(f"http://127.0.0.1:{free_port}"))
-    health = Health(it.swap, ProcessLoader(), Home(tmp_path / "home"))
+    health = Health(it.executor, ProcessLoader(), Home(tmp_path / "home"))
     await health.start()
-    it.swap.tell(RequestArrived(1, "far"))
-    assert "does not answer" in it.front.refused_[0].why
+    it.executor.handle(RequestArrived(1, "far"))
+    assert "does not answer" in it.listener.rejected_[0].why
     await health.close()
-    await it.swap.close(keep=True)
+    await it.executor.close(keep=True)

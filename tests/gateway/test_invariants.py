@@ -1,4 +1,5 @@
-"""Each invariant of `gateway/DESIGN.md` by its name, over random walks; and bugs sown in, each to be found.
+"""Each invariant of `gateway/DESIGN.md` by its name, over random walks; and mutations of the
+scheduler that the walks must find.
 
 `scripts/explore-schedule` takes the same walks a hundred thousand times.
 """
@@ -71,10 +72,11 @@ def test_walks_go_everywhere(walked: Walked) -> None:
 
 
 _SEEN = (
-    "Load", "Grant", "Crashed", "Failed", "Left", "Changed", "Memory", "Wanted",
+    "LoadModel", "GrantRequest", "ModelCrashed", "LoadFailed", "RequestAbandoned", "ConfigChanged",
+    "MemoryReading", "LoadRequested",
     "unloaded: for another", "unloaded: idle too long", "unloaded: by name", "unloaded: the file changed",
-    "unloaded: after a crash", "refused: unknown", "refused: full", "refused: too large", "refused: no room",
-    "refused: failed",
+    "unloaded: after a crash", "rejected: unknown", "rejected: full", "rejected: too large",
+    "rejected: no memory", "rejected: failed",
 )  # fmt: skip
 
 
@@ -85,182 +87,193 @@ def test_walks_that_hypothesis_chooses(rnd: random.Random) -> None:
     walk(rnd, steps=25)
 
 
-# -- bugs sown in --
+# -- mutations --
 
 Edit = tuple[str, str, str]
 """File, what stands there, what is put in its place."""
 
 
 @dataclass(frozen=True)
-class Bug:
+class Mutation:
     name: str
     found_by: frozenset[str]
-    """One of these sees it first."""
+    """The invariants that may catch it."""
     edits: tuple[Edit, ...]
 
 
-LOADS = "\ndef _loads(place):\n    return place.phase == 'loading' and not place.is_returning\n\n"
-WISHES = "            place.wanted_s = now_s\n"
-KEEPS_IT = "            self._where[request] = place\n"
+IS_LOADING = "\ndef _is_loading(state):\n    return state.phase == 'loading' and not state.is_returning\n\n"
+REQUESTS_IT = "            state.requested_s = now_s\n"
+KEEPS_IT = "            self._states[request] = state\n"
 
 
-def bug(name: str, found_by: str, *edits: Edit) -> Bug:
-    return Bug(name, frozenset(found_by.split()), edits)
+def mutation(name: str, found_by: str, *edits: Edit) -> Mutation:
+    return Mutation(name, frozenset(found_by.split()), edits)
 
 
-BUGS = (
-    bug(
-        "evicts the busy",
+MUTATIONS = (
+    mutation(
+        "evicts a busy model",
         "busy_is_never_unloaded",
-        ("schedule", "if other.is_idle:", "if other.phase == 'ready':"),
+        ("scheduler", "if other.is_idle:", "if other.phase == 'ready':"),
     ),
-    bug(
-        "forgets the bytes of what is unloading",
+    mutation(
+        "forgets the bytes of an unloading model",
         "never_over_the_ceiling",
-        ("room", "in places if place.holds)", "in places if place.holds and place.phase != 'unloading')"),
+        (
+            "capacity",
+            "in states if state.holds_memory)",
+            "in states if state.holds_memory and state.phase != 'unloading')",
+        ),
     ),
-    bug(
-        "forgets the bytes of what is outside",
+    mutation(
+        "forgets the bytes of an outside model",
         "never_over_the_ceiling",
-        ("place", "return self.is_outside or self.phase != ", "return self.phase != "),
+        ("model_state", "return self.is_outside or self.phase != ", "return self.phase != "),
     ),
-    bug(
-        "grants the departed",
+    mutation(
+        "grants a request that left",
         "nothing_lost_nothing_doubled",
-        ("requests", "if request in place.waiting:", "if place.waiting.get(request):"),
-        ("requests", "            del place.waiting[request]\n            self.waiting -= 1\n", KEEPS_IT),
+        ("requests", "if request in state.waiting:", "if state.waiting.get(request):"),
+        ("requests", "            del state.waiting[request]\n            self.waiting -= 1\n", KEEPS_IT),
     ),
-    bug(
+    mutation(
         "loads two at once",
         "one_load_at_a_time",
-        ("schedule", 'if any(place.phase == "loading" ', 'if any(place.phase == "never" '),
+        ("scheduler", 'if any(state.phase == "loading" ', 'if any(state.phase == "never" '),
     ),
-    bug(
-        "loads beside one that is coming back",
+    mutation(
+        "loads beside a model that restarts",
         "one_load_at_a_time",
-        ("schedule", 'if any(place.phase == "loading" for', "if any(_loads(place) for"),
-        ("schedule", "\nclass Schedule:", LOADS + "\nclass Schedule:"),
+        ("scheduler", 'if any(state.phase == "loading" for', "if any(_is_loading(state) for"),
+        ("scheduler", "\nclass Scheduler:", IS_LOADING + "\nclass Scheduler:"),
     ),
-    bug(
-        "drops the waiters of a load that failed",
+    mutation(
+        "drops the waiting requests of a failed load",
         "nothing_lost_nothing_doubled",
-        ("requests", "            out.append(Refuse(request, kind, why, retry_after_s))\n", ""),
+        ("requests", "            out.append(RejectRequest(request, kind, why, retry_after_s))\n", ""),
     ),
-    bug(
-        "drops the waiters of one that crashed",
+    mutation(
+        "drops the waiting requests of a crashed model",
         "nothing_lost_nothing_doubled",
-        ("requests", "place.busy.clear()", "place.busy.clear(), place.waiting.clear()"),
+        ("requests", "state.busy.clear()", "state.busy.clear(), state.waiting.clear()"),
     ),
-    bug(
+    mutation(
         "ignores never_together",
         "never_together_never_meet",
-        ("room", "one.name in group and other.name in group", "one is other"),
+        ("capacity", "one.name in group and other.name in group", "one is other"),
     ),
-    bug(
+    mutation(
         "ignores max_wait",
         "bounded_wait no_hang",
-        ("schedule", "return overdue_s is not None and now_s >= overdue_s", "return False"),
+        ("scheduler", "return overdue_s is not None and now_s >= overdue_s", "return False"),
     ),
-    bug(
-        "serves the young before the overdue",
+    mutation(
+        "serves new requests before overdue ones",
         "bounded_wait no_hang",
-        ("schedule", "-priority, first_s, place", "-priority, -first_s, place"),
+        ("scheduler", "-priority, since_s, state", "-priority, -since_s, state"),
     ),
-    bug(
-        "lets newcomers in where one is owed room",
+    mutation(
+        "serves new requests in the way of an overdue model",
         "no_hang",
-        ("schedule", " and place not in self._way", ""),
+        ("scheduler", " and state not in self._blocking", ""),
     ),
-    bug(
-        "never tells those for whom there is no room",
+    mutation(
+        "never rejects requests for which there is no memory",
         "no_hang",
-        ("schedule", "            self._refuse_overdue(place, why, now_s, out)\n", ""),
+        ("scheduler", "            self._reject_overdue(state, why, now_s, out)\n", ""),
     ),
-    bug(
-        "loses the dwell",
+    mutation(
+        "ignores the minimum dwell",
         "dwell_is_kept",
-        ("room", "return is_free and self.now_s >= place.dwells_until_s(self.limits)", "return is_free"),
+        (
+            "capacity",
+            "return is_unused and self.now_s >= state.dwell_ends_s(self.limits)",
+            "return is_unused",
+        ),
     ),
-    bug(
-        "evicts the pinned",
+    mutation(
+        "evicts a pinned model",
         "pinned_stay",
-        ("room", "    return place.is_outside or place.is_pinned\n", "    return place.is_outside\n"),
+        ("capacity", "    return state.is_outside or state.is_pinned\n", "    return state.is_outside\n"),
     ),
-    bug(
-        "lets the pinned expire",
+    mutation(
+        "lets a pinned model expire",
         "pinned_stay",
-        ("place", "not self.is_idle or self.is_pinned or", "not self.is_idle or"),
+        ("model_state", "not self.is_idle or self.is_pinned or", "not self.is_idle or"),
     ),
-    bug(
-        "loads for one who left",
+    mutation(
+        "loads for a request that left",
         "no_load_for_the_departed",
-        ("schedule", "            self._requests.wait(", WISHES + "            self._requests.wait("),
+        (
+            "scheduler",
+            "            self._requests.enqueue(",
+            REQUESTS_IT + "            self._requests.enqueue(",
+        ),
     ),
-    bug(
+    mutation(
         "tries a failed load again at once",
         "a_failed_load_waits",
-        ("place", "self.retry_s = now_s + _pause_s(self.fails)\n", "self.retry_s = now_s\n"),
+        ("model_state", "self.retry_s = now_s + _pause_s(self.fails)\n", "self.retry_s = now_s\n"),
     ),
-    bug(
-        "counts the departed as waiting",
+    mutation(
+        "counts a request that left as waiting",
         "full_means_full",
-        ("requests", "            self.waiting -= 1\n            return place", "            return place"),
+        ("requests", "            self.waiting -= 1\n            return state", "            return state"),
     ),
-    bug(
-        "serves from what the file no longer says",
+    mutation(
+        "serves from a stale model",
         "the_stale_serve_nobody_new",
-        ("schedule", 'place.phase == "ready" and not place.is_leaving and', 'place.phase == "ready" and'),
+        ("scheduler", 'state.phase == "ready" and not state.is_leaving and', 'state.phase == "ready" and'),
     ),
-    bug(
-        "does not look at the host's memory",
+    mutation(
+        "ignores the memory readings",
         "room_is_left_to_strangers",
-        ("room", "return ceiling if self.host_bytes is None else", "return ceiling if True else"),
+        ("capacity", "return ceiling if self.budget_bytes is None else", "return ceiling if True else"),
     ),
-    bug(
-        "counts twice what came back during a reading",
+    mutation(
+        "counts freed memory twice",
         "room_is_left_to_strangers",
-        ("host", "            self._latest -= place.held_bytes\n", ""),
+        ("memory_budget", "            self._latest -= state.held_bytes\n", ""),
     ),
-    bug(
-        "forgets to ask for a tick when an idle one expires",
+    mutation(
+        "sets no timer for an idle model that expires",
         "no_polling_needed",
-        ("schedule", "        times += [each.expires_s() for each in self._places.values()]\n", ""),
+        ("scheduler", "        times += [state.expires_s() for state in states]\n", ""),
     ),
-    bug(
-        "forgets to ask for a tick when a wait becomes too long",
+    mutation(
+        "sets no timer for an overdue request",
         "no_polling_needed no_hang",
-        ("schedule", "times = [self._overdue_s(each.waits_since_s)", "times = [self._overdue_s(None)"),
+        ("scheduler", "times = [self._overdue_s(state.waits_since_s)", "times = [self._overdue_s(None)"),
     ),
 )
 MOST_WALKS = 1000
 
 
-@pytest.mark.parametrize("sown", BUGS, ids=lambda each: each.name.replace(" ", "_"))
-def test_finds_a_bug(sown: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
-    make = _with_edits(sown.edits, monkeypatch)
+@pytest.mark.parametrize("mutant", MUTATIONS, ids=lambda mutation: mutation.name.replace(" ", "_"))
+def test_a_walk_finds(mutant: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = _with_edits(mutant.edits, monkeypatch)
     for seed in range(MOST_WALKS):
         try:
             walk(random.Random(seed), make=make)
         except Broken as error:
-            assert error.invariant in sown.found_by, f"seed {seed}: {error}"
+            assert error.invariant in mutant.found_by, f"seed {seed}: {error}"
             return
-    pytest.fail(f"{MOST_WALKS} walks did not find: {sown.name}")
+    pytest.fail(f"{MOST_WALKS} walks did not find: {mutant.name}")
 
 
 def _with_edits(edits: tuple[Edit, ...], monkeypatch: pytest.MonkeyPatch) -> type[Scheduler]:
-    """The schedule's own source with these edits, as modules of another package; its words stay the same."""
-    folder, package = Path(scheduler.__file__).parent, "sown"
+    """The scheduler's own source with these edits, in a package of its own that shares the events."""
+    folder, package = Path(scheduler.__file__).parent, "mutated"
     monkeypatch.setitem(sys.modules, package, ModuleType(package))
-    monkeypatch.setitem(sys.modules, f"{package}.schedule_words", events)
-    made = ModuleType(package)
-    for name in ("place", "requests", "room", "host", "admission", "schedule"):
-        source = (folder / f"{name}.py").read_text()
+    monkeypatch.setitem(sys.modules, f"{package}.events", events)
+    module = ModuleType(package)
+    for name in ("model_state", "requests", "capacity", "memory_budget", "admission", "scheduler"):
+        source = (folder / f"{name}.py").read_text().replace("firesteel.gateway.scheduler.", f"{package}.")
         for _, old, new in (edit for edit in edits if edit[0] == name):
             assert source.count(old) == 1, f"{name}.py has `{old}` {source.count(old)} times"
             source = source.replace(old, new)
-        made = ModuleType(f"{package}.{name}")
-        made.__package__ = package
-        monkeypatch.setitem(sys.modules, made.__name__, made)
-        exec(compile(source, f"{name}.py, edited", "exec"), made.__dict__)
-    edited: type[Scheduler] = made.__dict__["Schedule"]
-    return edited
+        module = ModuleType(f"{package}.{name}")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        exec(compile(source, f"{name}.py, edited", "exec"), module.__dict__)
+    mutated: type[Scheduler] = module.__dict__["Scheduler"]
+    return mutated

@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.gateway.interfaces import Identity, Refusal
+from firesteel.gateway.interfaces import Caller, Rejection
 from firesteel.gateway.keys import (
     KeyRing,
     add_key,
-    insist_keys,
+    check_admin,
+    check_model_access,
     is_loopback,
-    may_ask,
-    may_control,
     read_keys,
+    require_keys,
     revoke_key,
 )
 from firesteel.gateway.rate_limits import KeyLimits, RateLimit
@@ -41,10 +41,10 @@ def token_of(path: Path, name: str, **more: object) -> bytes:
 
 def test_a_key_says_who_it_is(path: Path) -> None:
     token = token_of(path, "laptop", models=("coder",), priority=7)
-    assert KeyRing.read(path).who(token) == Identity("laptop", False, frozenset({"coder"}), 7)
+    assert KeyRing.read(path).authenticate(token) == Caller("laptop", False, frozenset({"coder"}), 7)
 
 
-def test_the_token_is_nowhere_in_the_file_and_nobody_else_reads_it(path: Path) -> None:
+def test_the_token_is_not_in_the_file_and_only_the_owner_reads_it(path: Path) -> None:
     token = token_of(path, "laptop")
     assert token.startswith(b"fs-") and len(token) == 46, "256 random bits"
     text = path.read_bytes()
@@ -57,8 +57,8 @@ def test_the_token_is_nowhere_in_the_file_and_nobody_else_reads_it(path: Path) -
 @pytest.mark.parametrize("token", [None, b"", b"fs-", b"fs-" + b"A" * 43, b"x" * 100_000, b"\xff\x00"])
 def test_a_wrong_key_is_401(path: Path, token: bytes | None) -> None:
     token_of(path, "laptop")
-    refusal = KeyRing.read(path).who(token)
-    assert isinstance(refusal, Refusal) and (refusal.status, refusal.kind) == (401, "invalid_api_key")
+    rejection = KeyRing.read(path).authenticate(token)
+    assert isinstance(rejection, Rejection) and (rejection.status, rejection.kind) == (401, "invalid_api_key")
 
 
 def test_every_change_of_a_token_is_another_token(path: Path) -> None:
@@ -66,13 +66,15 @@ def test_every_change_of_a_token_is_another_token(path: Path) -> None:
     ring = KeyRing.read(path)
     near = [token[:at] + bytes([token[at] ^ 1]) + token[at + 1 :] for at in range(len(token))]
     near += [token[:-1], token + b"A", token + b"\0", token + b" " * 600, token.swapcase(), token[3:]]
-    assert not any(isinstance(ring.who(each), Identity) for each in near)
-    assert isinstance(ring.who(token), Identity)
+    assert not any(isinstance(ring.authenticate(each), Caller) for each in near)
+    assert isinstance(ring.authenticate(token), Caller)
 
 
 def test_without_keys_this_machine_may_do_all(path: Path) -> None:
     ring = KeyRing.read(path)
-    assert ring.who(None) == Identity(is_admin=True) and ring.who(b"whatever") == Identity(is_admin=True)
+    assert ring.authenticate(None) == Caller(is_admin=True) and ring.authenticate(b"whatever") == Caller(
+        is_admin=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,29 +100,29 @@ def test_without_keys_this_machine_may_do_all(path: Path) -> None:
 def test_beyond_loopback_only_with_keys(path: Path, listen: str, is_ours: bool) -> None:
     assert is_loopback(listen) == is_ours
     if not is_ours:
-        with pytest.raises(FiresteelError, match="no keys") as refused:
-            insist_keys(listen, KeyRing.read(path))
-        assert refused.value.next == "firesteel key add NAME"
+        with pytest.raises(FiresteelError, match="no keys") as rejected:
+            require_keys(listen, KeyRing.read(path))
+        assert rejected.value.next == "firesteel key add NAME"
     else:
-        insist_keys(listen, KeyRing.read(path))
+        require_keys(listen, KeyRing.read(path))
     token_of(path, "laptop")
-    insist_keys(listen, KeyRing.read(path))
+    require_keys(listen, KeyRing.read(path))
 
 
 def test_an_inference_key_never_opens_admin(path: Path) -> None:
     plain, admin = token_of(path, "plain"), token_of(path, "boss", scope="admin")
     ring = KeyRing.read(path)
-    low, high = ring.who(plain), ring.who(admin)
-    assert isinstance(low, Identity) and isinstance(high, Identity)
-    refusal = may_control(low)
-    assert refusal is not None and (refusal.status, refusal.kind) == (403, "permission_denied")
-    assert may_control(high) is None
+    low, high = ring.authenticate(plain), ring.authenticate(admin)
+    assert isinstance(low, Caller) and isinstance(high, Caller)
+    rejection = check_admin(low)
+    assert rejection is not None and (rejection.status, rejection.kind) == (403, "permission_denied")
+    assert check_admin(high) is None
 
 
 def test_a_model_that_is_not_for_the_key_is_not_there(path: Path) -> None:
-    who = Identity("a", models=frozenset({"small"}))
-    assert may_ask(who, "small") is None and may_ask(Identity(), "anything") is None
-    forbidden, unknown = may_ask(who, "coder"), may_ask(who, "no-such")
+    who = Caller("a", models=frozenset({"small"}))
+    assert check_model_access(who, "small") is None and check_model_access(Caller(), "anything") is None
+    forbidden, unknown = check_model_access(who, "coder"), check_model_access(who, "no-such")
     assert forbidden is not None and unknown is not None
     assert (forbidden.status, forbidden.kind) == (unknown.status, unknown.kind) == (404, "unknown_model")
     assert forbidden.why.replace("coder", "no-such") == unknown.why
@@ -131,11 +133,11 @@ def test_a_change_is_seen_while_it_runs(path: Path) -> None:
     assert ring.refresh() is None and ring.is_open
     token = token_of(path, "laptop")
     assert ring.refresh() == "keys: added laptop"
-    assert ring.who(token) == Identity("laptop") and isinstance(ring.who(None), Refusal)
+    assert ring.authenticate(token) == Caller("laptop") and isinstance(ring.authenticate(None), Rejection)
     assert ring.refresh() is None, "once for a change"
     revoke_key(path, "laptop")
     assert ring.refresh() == "keys: revoked laptop"
-    assert isinstance(ring.who(token), Refusal)
+    assert isinstance(ring.authenticate(token), Rejection)
 
 
 @pytest.mark.parametrize("how", ["revoked", "removed", "emptied"])
@@ -149,7 +151,7 @@ def test_a_gateway_that_has_seen_keys_never_opens(path: Path, how: str) -> None:
     else:
         path.write_text("")
     assert ring.refresh() is not None
-    assert isinstance(ring.who(None), Refusal) and not ring.is_open
+    assert isinstance(ring.authenticate(None), Rejection) and not ring.is_open
 
 
 DAMAGE = [
@@ -188,15 +190,15 @@ DAMAGE += [
 
 
 @pytest.mark.parametrize("text", DAMAGE, ids=range(len(DAMAGE)))
-def test_a_file_that_is_no_list_of_keys_is_an_error_and_no_open_door(path: Path, text: str) -> None:
+def test_a_file_that_is_no_list_of_keys_is_an_error_and_admits_nobody(path: Path, text: str) -> None:
     token = token_of(path, "laptop")
     ring = KeyRing.read(path)
     path.write_text(text)
-    with pytest.raises(FiresteelError, match="is not a list of keys"):
+    with pytest.raises(FiresteelError, match="is not a valid list of keys"):
         KeyRing.read(path)
     said = ring.refresh()
-    assert said is not None and said.endswith("the keys stay as they were")
-    assert ring.who(token) == Identity("laptop") and isinstance(ring.who(b"fs-no"), Refusal)
+    assert said is not None and said.endswith("the keys are unchanged")
+    assert ring.authenticate(token) == Caller("laptop") and isinstance(ring.authenticate(b"fs-no"), Rejection)
     with pytest.raises(FiresteelError):
         add_key(path, "other")
     assert path.read_text() == text, "nothing is written over it"
@@ -211,16 +213,16 @@ def test_a_row_with_only_what_must_be(path: Path) -> None:
     path.parent.mkdir()
     path.write_text(row())
     path.chmod(0o600)
-    assert read_keys(path)["a"].who == Identity("a")
+    assert read_keys(path)["a"].caller == Caller("a")
 
 
 @pytest.mark.parametrize("mode", [0o660, 0o602, 0o666])
-def test_a_file_that_others_may_write_is_refused(path: Path, mode: int) -> None:
+def test_a_file_that_others_may_write_is_rejected(path: Path, mode: int) -> None:
     token_of(path, "laptop")
     path.chmod(mode)
-    with pytest.raises(FiresteelError, match="may write") as refused:
+    with pytest.raises(FiresteelError, match="other users can write") as rejected:
         KeyRing.read(path)
-    assert refused.value.next.startswith("chmod 600 ")
+    assert rejected.value.next.startswith("chmod 600 ")
 
 
 def test_limits_come_back(path: Path) -> None:
@@ -234,19 +236,19 @@ def test_limits_come_back(path: Path) -> None:
     "name", ["", "a b", "a/b", "-a", ".a", "a" * 64, "ä", "a\n", "a\r\nX-Firesteel-Admin: 1"]
 )
 def test_names_that_are_none(path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="is no name"):
+    with pytest.raises(UsageError, match="is not a valid name"):
         add_key(path, name)
-    with pytest.raises(UsageError, match="is no name"):
+    with pytest.raises(UsageError, match="is not a valid name"):
         add_key(path, "good", models=(name,))
     assert not path.exists()
 
 
 def test_one_name_once(path: Path) -> None:
     add_key(path, "a")
-    with pytest.raises(UsageError, match="already") as refused:
+    with pytest.raises(UsageError, match="already") as rejected:
         add_key(path, "a")
-    assert refused.value.next == "firesteel key revoke a"
-    with pytest.raises(UsageError, match="there is a"):
+    assert rejected.value.next == "firesteel key revoke a"
+    with pytest.raises(UsageError, match="known keys: a"):
         revoke_key(path, "b")
 
 
@@ -260,7 +262,7 @@ def test_many_at_once_all_get_theirs(path: Path) -> None:
     assert [other.wait(60) for other in others] == [0, 0]
     ring = KeyRing.read(path)
     assert len(ring.keys) == 22
-    assert {ring.who(token) for token in tokens} == {Identity(f"t{at}") for at in range(12)}
+    assert {ring.authenticate(token) for token in tokens} == {Caller(f"t{at}") for at in range(12)}
 
 
 def test_an_older_time_is_a_change_too(path: Path) -> None:
@@ -271,12 +273,12 @@ def test_an_older_time_is_a_change_too(path: Path) -> None:
     ring = KeyRing.read(path)
     path.write_text(kept)
     os.utime(path, (1, 1))
-    assert ring.refresh() is not None and ring.who(token) == Identity("old")
+    assert ring.refresh() is not None and ring.authenticate(token) == Caller("old")
 
 
 @given(st.binary(max_size=600))
 def test_no_bytes_are_a_key(token: bytes) -> None:
     ring = KeyRing(Path("nowhere"), {}, None)
-    assert isinstance(ring.who(token), Identity), "open"
-    ring._was_closed = True
-    assert isinstance(ring.who(token), Refusal), "shut"
+    assert isinstance(ring.authenticate(token), Caller), "open"
+    ring._has_had_keys = True
+    assert isinstance(ring.authenticate(token), Rejection), "shut"

@@ -84,14 +84,14 @@ async def test_a_file_comes_to_models_with_their_bytes(
 
 
 @pytest.mark.parametrize(
-    ("job", "given", "says"),
+    ("job", "given", "expected"),
     [("read", "service.yaml", "service.yaml:2: "), ("load", '{"name": 1}', "no job")],
 )
-def test_what_fails_is_a_line_with_a_reason(job: str, given: str, says: str, tmp_path: Path) -> None:
+def test_what_fails_is_a_line_with_a_reason(job: str, given: str, expected: str, tmp_path: Path) -> None:
     (tmp_path / "service.yaml").write_text("models:\n  a: {recipe: x, colour: red}\n")
     ended, lines = ran(tmp_path, job, str(tmp_path / given) if job == "read" else given)
     assert ended == 2
-    assert says in lines[-1]["failed"]["what"]
+    assert expected in lines[-1]["failed"]["what"]
     assert lines[-1]["failed"]["next"]
 
 
@@ -155,42 +155,44 @@ MODEL = ModelConfig("one", "1", ("http://127.0.0.1:1",), ask={"name": "one"})
 
 
 @pytest.mark.parametrize(
-    ("text", "says", "is_sudden"),
+    ("text", "expected", "is_sudden"),
     [
-        ("print('hello')", "never says", True),
-        ("print('[]')", "never says", True),
-        ("print('{}')", "never says", True),
-        ("print('[' * 100000)", "never says", True),
-        ("print('x' * 5_000_000)", "never says", True),
-        ("print('{\"doing\": 5}')", "never says", True),
-        ('print(\'{"up": {"bytes": 5}}\')', "never says", True),
+        ("print('hello')", "invalid message", True),
+        ("print('[]')", "invalid message", True),
+        ("print('{}')", "invalid message", True),
+        ("print('[' * 100000)", "invalid message", True),
+        ("print('x' * 5_000_000)", "invalid message", True),
+        ("print('{\"doing\": 5}')", "invalid message", True),
+        ('print(\'{"up": {"bytes": 5}}\')', "invalid message", True),
         ("pass", "without a result (exit code 0)", True),
         ("import sys; sys.exit('it broke')", "(exit code 1): it broke", True),
         ("import os; os.kill(os.getpid(), 9)", "(exit code -9)", True),
-        ("import time; time.sleep(600)", "said nothing (0.3 s)", True),
+        ("import time; time.sleep(600)", "was silent for too long (0.3 s)", True),
         (
             "import time\nwhile True:\n print('{\"doing\": {}}', flush=True)\n time.sleep(0.05)",
-            "not done after all the time that it has",
+            "exceeded its total time",
             True,
         ),
-        ('print(\'{"failed": {"what": "no room", "next": "wait"}}\')', "no room. To try: wait", False),
+        ('print(\'{"failed": {"what": "no room", "next": "wait"}}\')', "no room. Try: wait", False),
     ],
 )
 async def test_whatever_a_child_does_the_load_ends(
-    text: str, says: str, is_sudden: bool, tmp_path: Path
+    text: str, expected: str, is_sudden: bool, tmp_path: Path
 ) -> None:
     limits = (
-        LoaderTimeouts(0.3, 600) if "nothing" in says else LoaderTimeouts(30, 0.6 if "time" in says else 60)
+        LoaderTimeouts(0.3, 600)
+        if "silent" in expected
+        else LoaderTimeouts(30, 0.6 if "time" in expected else 60)
     )
-    hands = ProcessLoader(script(tmp_path, text), lambda load_s: limits)
+    loader = ProcessLoader(script(tmp_path, text), lambda load_s: limits)
     with pytest.raises(LoaderFailed) as failed:
-        await _all(hands.load(MODEL))
-    assert says in str(failed.value.why)
+        await _all(loader.load(MODEL))
+    assert expected in str(failed.value.why)
     assert failed.value.is_sudden is is_sudden
 
 
-async def _all(said: AsyncIterator[Any]) -> list[Any]:
-    return [each async for each in said]
+async def _all(messages: AsyncIterator[Any]) -> list[Any]:
+    return [each async for each in messages]
 
 
 async def test_a_download_takes_the_time_that_it_takes(tmp_path: Path) -> None:
@@ -200,20 +202,20 @@ async def test_a_download_takes_the_time_that_it_takes(tmp_path: Path) -> None:
         '    print(\'{"doing": {"phase": "pull"}}\', flush=True); time.sleep(0.1)\n'
         'print(\'{"up": {"url": "http://127.0.0.1:1", "bytes": 5}}\')'
     )
-    hands = ProcessLoader(script(tmp_path, text), lambda load_s: LoaderTimeouts(30, 0.8))
+    loader = ProcessLoader(script(tmp_path, text), lambda load_s: LoaderTimeouts(30, 0.8))
     started = time.monotonic()
-    assert (await _all(hands.load(MODEL)))[-1].bytes == 5
+    assert (await _all(loader.load(MODEL)))[-1].bytes == 5
     assert time.monotonic() - started > 0.8
 
 
 def test_children_are_followed_on_uvloop_too(tmp_path: Path) -> None:
     uvloop = pytest.importorskip("uvloop")
-    hands = ProcessLoader(script(tmp_path, "import sys; sys.exit('it broke')"))
+    loader = ProcessLoader(script(tmp_path, "import sys; sys.exit('it broke')"))
     with (
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         pytest.raises(LoaderFailed, match="exit code 1"),
     ):
-        runner.run(_all(hands.load(MODEL)))
+        runner.run(_all(loader.load(MODEL)))
 
 
 def loops() -> list[Any]:
@@ -236,13 +238,13 @@ def test_a_killed_child_is_not_waited_for_while_something_holds_its_pipes(
         'print(\'{"doing": {"phase": "launch", "words": "%d"}}\' % held.pid, flush=True)\n'
         "os.kill(os.getpid(), 9)"
     )
-    said: list[Any] = []
+    messages: list[Any] = []
 
     async def follow() -> float:
         began = time.monotonic()
         with pytest.raises(LoaderFailed, match="exit code -9"):
             async for each in ProcessLoader(script(tmp_path, text)).load(MODEL):
-                said.append(each)
+                messages.append(each)
                 began = time.monotonic()
         return time.monotonic() - began
 
@@ -250,7 +252,7 @@ def test_a_killed_child_is_not_waited_for_while_something_holds_its_pipes(
         with asyncio.Runner(loop_factory=new_loop) as runner:
             assert runner.run(asyncio.wait_for(follow(), 10)) < 2
     finally:
-        os.kill(int(said[0].words), signal.SIGKILL)
+        os.kill(int(messages[0].text), signal.SIGKILL)
 
 
 @pytest.mark.real
@@ -265,8 +267,8 @@ def test_a_killed_loader_is_a_failed_load_at_once(
 
     async def follow() -> float:
         with pytest.raises(LoaderFailed, match="exit code -9"):
-            async for said in ProcessLoader().load(model):
-                if isinstance(said, LoadProgress) and said.phase == "warm" and not killed:
+            async for messages in ProcessLoader().load(model):
+                if isinstance(messages, LoadProgress) and messages.phase == "warm" and not killed:
                     killed.append(time.monotonic())
                     os.kill(_the_loader(), signal.SIGKILL)
         return time.monotonic() - killed[0]
@@ -302,11 +304,11 @@ async def test_a_cancelled_load_waits_until_its_child_has_taken_back(tmp_path: P
         "print('{\"doing\": {}}', flush=True)\n"
         "time.sleep(60)"
     )
-    hands = ProcessLoader(script(tmp_path, text))
+    loader = ProcessLoader(script(tmp_path, text))
     began = asyncio.Event()
 
     async def follow() -> None:
-        async for _ in hands.load(MODEL):
+        async for _ in loader.load(MODEL):
             began.set()
 
     task = asyncio.ensure_future(follow())

@@ -70,13 +70,13 @@ async def test_the_driver_waits_until_a_rise_is_over() -> None:
     assert len(read) > CALM_S / 0.05 / 2
 
 
-async def test_a_pretend_spark_is_read_through_the_same_door(tmp_path: Path) -> None:
+async def test_a_simulated_spark_is_read_the_same_way(tmp_path: Path) -> None:
     folder = tmp_path / "spark"
     create_spark(folder, SimSpark())
     code = (
         "import asyncio, json\n"
-        "from firesteel.gateway.loader.memory_release import Freed, settled\n"
-        "print(json.dumps(asyncio.run(settled(Freed()))))"
+        "from firesteel.gateway.loader.memory_release import ExpectedRelease, wait_until_released\n"
+        "print(json.dumps(asyncio.run(wait_until_released(ExpectedRelease()))))"
     )
     run = asyncio.to_thread(
         subprocess.run,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterator
 
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from firesteel.gateway.admin.meter import GatewayGauges, Histogram, Meter, ModelGauges, route_of
-from firesteel.gateway.admin.prometheus import page
+from firesteel.gateway.admin.meter import GatewayGauges, Histogram, Meter, ModelGauges, route_kind
+from firesteel.gateway.admin.prometheus import render
 from firesteel.gateway.http.routes import ROUTES
 from firesteel.gateway.interfaces import RequestOutcome, Usage
 
@@ -23,7 +24,7 @@ NOTHING = GatewayGauges()
 
 
 def samples(meter: Meter, now: GatewayGauges = NOTHING) -> Iterator[Sample]:
-    for family in text_string_to_metric_families(page(meter.families(now)).decode()):
+    for family in text_string_to_metric_families(asyncio.run(render(meter.families(now))).decode()):
         yield from family.samples
 
 
@@ -35,9 +36,9 @@ def value(meter: Meter, name: str, now: GatewayGauges = NOTHING, /, **labels: st
 
 def test_a_request_is_counted_by_model_key_route_and_end() -> None:
     meter = Meter(["coder"])
-    meter.tally("coder", "laptop").finish("chat", WHOLE)
-    meter.tally("coder", "laptop").finish("chat", WHOLE)
-    meter.tally("coder", "laptop").finish("chat", RequestOutcome("broke", 502))
+    meter.counters("coder", "laptop").finish("chat", WHOLE)
+    meter.counters("coder", "laptop").finish("chat", WHOLE)
+    meter.counters("coder", "laptop").finish("chat", RequestOutcome("broke", 502))
     whose = {"model": "coder", "key": "laptop"}
     counted = {"route": "chat", "how": "whole", "status": "200", **whose}
     assert value(meter, "firesteel_requests_total", **counted) == 2
@@ -51,11 +52,11 @@ def test_a_request_is_counted_by_model_key_route_and_end() -> None:
 
 def test_chunks() -> None:
     meter = Meter(["coder"])
-    tally = meter.tally("coder", "")
-    assert tally is meter.tally("coder", ""), "made once"
-    tally.first(0.15)
+    counters = meter.counters("coder", "")
+    assert counters is meter.counters("coder", ""), "made once"
+    counters.first(0.15)
     for gap in (0.01, 0.0101, 0.5, 1000.0):
-        tally.gap(gap)
+        counters.gap(gap)
     whose = {"model": "coder", "key": ""}
     assert value(meter, "firesteel_time_to_first_token_seconds_bucket", le="0.2", **whose) == 1
     assert value(meter, "firesteel_time_to_first_token_seconds_bucket", le="0.1", **whose) == 0
@@ -73,7 +74,7 @@ def test_a_histogram_counts_what_is_at_most_each_bound(values: list[float]) -> N
     histogram = Histogram(bounds)
     for each in values:
         histogram.add(each)
-    so_far = [sum(histogram.counts[: at + 1]) for at in range(len(bounds))]
+    so_far = [sum(histogram.counts[: index + 1]) for index in range(len(bounds))]
     assert so_far == [sum(each <= bound for each in values) for bound in bounds]
     assert sum(histogram.counts) == len(values) and math.isclose(histogram.total, sum(values))
 
@@ -81,24 +82,24 @@ def test_a_histogram_counts_what_is_at_most_each_bound(values: list[float]) -> N
 def test_names_that_somebody_made_up_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     meter = Meter(["coder"])
     before = sum(1 for _ in samples(meter))
-    for at in range(1000):
-        meter.tally(f"made-up-{at}", "laptop").finish("chat", RequestOutcome("refused", 404))
-        meter.turned_away(f"kind-{at}")
-        meter.load_failed(f"made-up-{at}", f"reason-{at}")
-        meter.unloaded(f"made-up-{at}")
-        meter.loaded(f"made-up-{at}", 1.0)
-        meter.tally("coder", "laptop").finish(f"route-{at}", RequestOutcome("whole", at))
+    for index in range(1000):
+        meter.counters(f"made-up-{index}", "laptop").finish("chat", RequestOutcome("refused", 404))
+        meter.rejected_early(f"kind-{index}")
+        meter.load_failed(f"made-up-{index}", f"reason-{index}")
+        meter.unloaded(f"made-up-{index}")
+        meter.loaded(f"made-up-{index}", 1.0)
+        meter.counters("coder", "laptop").finish(f"route-{index}", RequestOutcome("whole", index))
     assert sum(1 for _ in samples(meter)) < before + 600
     unknown = {"model": "unknown", "key": "laptop", "route": "chat", "how": "refused", "status": "404"}
     assert value(meter, "firesteel_requests_total", **unknown) == 1000
     assert sum(each.value for each in samples(meter) if each.name == "firesteel_turned_away_total") == 1000
     monkeypatch.setattr("firesteel.gateway.admin.meter.MAX_KEYS", 50)
-    for at in range(200):
-        meter.tally("coder", f"key-{at}").first(1)
+    for index in range(200):
+        meter.counters("coder", f"key-{index}").first(1)
     assert len({each.labels["key"] for each in samples(meter) if "key" in each.labels}) == 51
 
 
-def test_swaps() -> None:
+def test_evicts_and_loads() -> None:
     meter = Meter(["coder"])
     meter.loaded("coder", 100.0)
     meter.unloaded("coder")
@@ -125,27 +126,27 @@ def test_what_is_so_now() -> None:
 
 def test_models_that_come_later_are_known() -> None:
     meter = Meter(["coder"])
-    meter.tally("small", "a").first(1)
-    meter.know(["small"])
-    meter.tally("small", "a").first(1)
+    meter.counters("small", "a").first(1)
+    meter.add_models(["small"])
+    meter.counters("small", "a").first(1)
     name = "firesteel_time_to_first_token_seconds_count"
     assert value(meter, name, model="unknown", key="a") == value(meter, name, model="small", key="a") == 1
 
 
-def test_routes_are_the_planes_own() -> None:
-    assert all(route_of(path) == route.kind for path, route in ROUTES.items())
-    assert route_of(b"/v1/made-up") == "other"
+def test_routes_have_the_kinds_of_the_http_server() -> None:
+    assert all(route_kind(path) == route.kind for path, route in ROUTES.items())
+    assert route_kind(b"/v1/made-up") == "other"
 
 
 def test_a_page_that_is_written_while_it_counts_is_whole() -> None:
-    """Steps of a page and requests take turns on the loop."""
-    meter = Meter([f"m{at}" for at in range(40)])
-    for at in range(20):
-        meter.tally(f"m{at}", "a").finish("chat", WHOLE)
+    """Rendering a page and counting requests alternate on the loop."""
+    meter = Meter([f"m{index}" for index in range(40)])
+    for index in range(20):
+        meter.counters(f"m{index}", "a").finish("chat", WHOLE)
     lines: list[str] = []
-    for at, family in enumerate(meter.families(GatewayGauges())):
+    for index, family in enumerate(meter.families(GatewayGauges())):
         for sample in family.samples:
-            meter.tally(f"m{20 + at % 20}", "a").finish("chat", WHOLE)
-            meter.tally("m1", "a").finish(f"route{len(lines)}", WHOLE)
+            meter.counters(f"m{20 + index % 20}", "a").finish("chat", WHOLE)
+            meter.counters("m1", "a").finish(f"route{len(lines)}", WHOLE)
             lines.append(f"{family.name}{sample.suffix}")
     assert lines.count("firesteel_request_seconds_count") >= 20

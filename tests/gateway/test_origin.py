@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.gateway.origin import is_plain_host, refuse_page
+from firesteel.gateway.origin import is_plain_host, reject_foreign_page
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ from firesteel.gateway.origin import is_plain_host, refuse_page
         ("", False),
     ],
 )
-def test_names_that_nobody_else_can_point_here(host: str, is_plain: bool) -> None:
+def test_names_that_cannot_be_rebound(host: str, is_plain: bool) -> None:
     assert is_plain_host(host) == is_plain
     for method in ("GET", "POST"):
-        refusal = refuse_page(method, host, None, None, has_keys=False)
+        refusal = reject_foreign_page(method, host, None, None, has_keys=False)
         assert (refusal is None) == is_plain
-        assert refuse_page(method, host, None, None, has_keys=True) is None
+        assert reject_foreign_page(method, host, None, None, has_keys=True) is None
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,12 @@ def test_names_that_nobody_else_can_point_here(host: str, is_plain: bool) -> Non
 def test_only_a_page_of_our_own_changes_anything(origin: str | None, host: str, is_ours: bool) -> None:
     for has_keys in (True, False) if is_plain_host(host) else (True,):
         for method in ("POST", "PUT", "DELETE", "PATCH"):
-            refusal = refuse_page(method, host, origin, None, has_keys=has_keys)
+            refusal = reject_foreign_page(method, host, origin, None, has_keys=has_keys)
             assert (refusal is None) == is_ours
-        assert refuse_page("GET", host, origin, None, has_keys=has_keys) is None
+        assert reject_foreign_page("GET", host, origin, None, has_keys=has_keys) is None
 
 
 def test_a_browser_that_says_cross_site_is_believed() -> None:
-    refusal = refuse_page("POST", "127.0.0.1", None, "cross-site", has_keys=True)
+    refusal = reject_foreign_page("POST", "127.0.0.1", None, "cross-site", has_keys=True)
     assert refusal is not None and (refusal.status, refusal.kind) == (403, "origin_not_allowed")
-    assert refuse_page("POST", "127.0.0.1", None, "same-origin", has_keys=True) is None
+    assert reject_foreign_page("POST", "127.0.0.1", None, "same-origin", has_keys=True) is None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import Counter as Count
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import prometheus_client
@@ -14,7 +16,16 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from firesteel.gateway.admin import prometheus
-from firesteel.gateway.admin.prometheus import MetricFamily, MetricSample, merge, page
+from firesteel.gateway.admin.prometheus import MetricFamily, MetricSample
+
+
+def page(families: Iterable[MetricFamily]) -> bytes:
+    return asyncio.run(prometheus.render(families))
+
+
+def merge(own: bytes, engines: Mapping[str, str]) -> bytes:
+    return asyncio.run(prometheus.merge(own, engines))
+
 
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -209,7 +220,7 @@ def test_a_page_without_end_is_cut(monkeypatch: pytest.MonkeyPatch, most: int) -
     monkeypatch.setattr(prometheus, "MAX_ENGINE_CHARS", most)
     endless = "".join(f'x{{n="{at}"}} {at}\n' for at in range(10_000))
     merged = merge(b"", {"a": endless})
-    assert len(merged) < 40_000 and b"after its limit" in merged
+    assert len(merged) < 40_000 and b"beyond its limit" in merged
     values = sound(merged)
     assert list(values.values()) == list(range(len(values))), "no half line is a number"
 
@@ -219,7 +230,7 @@ def test_samples_without_end_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prometheus, "MAX_SAMPLES", 120)
     many = "".join(f"x{at} 1\n" for at in range(1000))
     merged = merge(b"", {"a": many, "b": many, "c": many})
-    assert len(sound(merged)) == 120 and merged.count(b"after its limit") == 3
+    assert len(sound(merged)) == 120 and merged.count(b"beyond its limit") == 3
 
 
 @pytest.mark.parametrize(

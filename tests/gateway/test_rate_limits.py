@@ -25,7 +25,7 @@ def test_a_rate_is_read_and_written_alike(text: str, rate: RateLimit) -> None:
 
 @pytest.mark.parametrize("text", ["", "60", "0/m", "-1/m", "6/w", "1e9/m", "٣/m", "9" * 40 + "/m", "60/m "])
 def test_no_rate(text: str) -> None:
-    with pytest.raises(UsageError, match="is no rate"):
+    with pytest.raises(UsageError, match="is not a rate"):
         parse_rate_limit(text)
 
 
@@ -97,7 +97,7 @@ def test_never_more_than_a_burst_and_the_rate(count: int, seconds: int, steps: l
 
 
 @given(st.integers(1, 10), st.lists(st.floats(0, 5, allow_nan=False), max_size=60))
-def test_whoever_comes_when_told_to_is_served(count: int, steps: list[float]) -> None:
+def test_a_retry_at_the_suggested_time_is_served(count: int, steps: list[float]) -> None:
     rates = RateLimiter({"a": KeyLimits(RateLimit(count, 60))}, now=0)
     now = 0.0
     for step in steps:

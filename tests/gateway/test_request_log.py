@@ -47,17 +47,17 @@ def rows(path: Path, sql: str = "SELECT * FROM requests ORDER BY id") -> list[di
 
 
 def until(holds: Callable[[], bool], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
+    outcome = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, "it never came"
+        assert time.monotonic() < outcome, "it never came"
         time.sleep(0.005)
 
 
 def test_a_row_says_what_happened(path: Path) -> None:
     log = RequestLog(path)
     now = time.time()
-    log.note(now, "laptop", "coder", "chat", WHOLE, replica=2)
-    log.note(now + 1, "", "coder", "chat", RequestOutcome("refused", 503, waited_s=3.0))
+    log.add(now, "laptop", "coder", "chat", WHOLE, replica=2)
+    log.add(now + 1, "", "coder", "chat", RequestOutcome("refused", 503, waited_s=3.0))
     log.close()
     first, second = rows(path)
     assert first == {
@@ -73,7 +73,7 @@ def test_a_row_says_what_happened(path: Path) -> None:
 def test_rows_come_by_themselves_and_the_thread_sleeps_between(path: Path) -> None:
     log = RequestLog(path)
     for at in range(3):
-        log.note(time.time(), "", "coder", "chat", WHOLE)
+        log.add(time.time(), "", "coder", "chat", WHOLE)
         until(lambda at=at: log.written == at + 1)  # type: ignore[misc]
         until(lambda: log._is_asleep)
     log.close()
@@ -84,7 +84,7 @@ def test_many_rows_in_few_transactions_and_in_order(path: Path) -> None:
     log = RequestLog(path)
     began = time.time()
     for at in range(5000):
-        log.note(began, "", "coder", "chat", RequestOutcome("whole", bytes_in=at))
+        log.add(began, "", "coder", "chat", RequestOutcome("whole", bytes_in=at))
     log.close()
     assert [row["bytes_in"] for row in rows(path)] == list(range(5000))
 
@@ -106,7 +106,7 @@ def test_readers_see_whole_rows_while_it_writes(path: Path) -> None:
     for reader in readers:
         reader.start()
     for _ in range(3000):
-        log.note(time.time(), "", "coder", "chat", WHOLE)
+        log.add(time.time(), "", "coder", "chat", WHOLE)
     until(lambda: log.written == 3000)
     until(lambda: seen[0] == 1000 or bool(failed))
     done.set()
@@ -118,9 +118,9 @@ def test_readers_see_whole_rows_while_it_writes(path: Path) -> None:
 
 def test_no_prompt_unless_it_is_handed_in_and_then_cut(path: Path) -> None:
     log = RequestLog(path)
-    log.note(time.time(), "", "coder", "chat", WHOLE)
-    log.note(time.time(), "", "small", "chat", WHOLE, prompt=b"x" * (MAX_PROMPT_BYTES + 1))
-    log.note(time.time(), "", "other", "chat", WHOLE, prompt=b"\xff\x00")
+    log.add(time.time(), "", "coder", "chat", WHOLE)
+    log.add(time.time(), "", "small", "chat", WHOLE, prompt=b"x" * (MAX_PROMPT_BYTES + 1))
+    log.add(time.time(), "", "other", "chat", WHOLE, prompt=b"\xff\x00")
     log.close()
     kept = rows(path, "SELECT model, body FROM prompts JOIN requests ON request = id ORDER BY model")
     assert [(row["model"], row["body"]) for row in kept] == [
@@ -134,47 +134,47 @@ def test_a_full_queue_drops_and_tells_and_never_waits(path: Path, monkeypatch: p
     monkeypatch.setattr(request_log, "MAX_WAITING", 100)
     path.parent.mkdir()
     path.mkdir()  # a folder in its place: nothing can be written
-    said: list[str] = []
-    log = RequestLog(path, say=said.append)
-    log.note(time.time(), "", "coder", "chat", WHOLE)
-    until(lambda: any("cannot be written" in words or "takes no rows" in words for words in said))
+    reports: list[str] = []
+    log = RequestLog(path, report=reports.append)
+    log.add(time.time(), "", "coder", "chat", WHOLE)
+    until(lambda: any("cannot be written" in words or "takes no rows" in words for words in reports))
     for _ in range(1000):
-        log.note(time.time(), "", "coder", "chat", WHOLE)
+        log.add(time.time(), "", "coder", "chat", WHOLE)
     assert log.dropped >= 800
     log.close()
     assert log.dropped == 1001 and log.written == 0
-    assert any("were dropped" in words for words in said)
+    assert any("were dropped" in words for words in reports)
 
 
 def test_a_disk_that_comes_back_gets_what_waited(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_log, "_RETRY_S", 0.05)
     path.parent.mkdir()
     path.mkdir()
-    said: list[str] = []
-    log = RequestLog(path, say=said.append)
-    log.note(time.time(), "", "coder", "chat", WHOLE)
-    until(lambda: bool(said))
+    reports: list[str] = []
+    log = RequestLog(path, report=reports.append)
+    log.add(time.time(), "", "coder", "chat", WHOLE)
+    until(lambda: bool(reports))
     path.rmdir()
     until(lambda: log.written == 1)
     log.close()
-    assert len(rows(path)) == 1 and len(said) == 1, "said once, not at every try"
+    assert len(rows(path)) == 1 and len(reports) == 1, "said once, not at every try"
 
 
 def test_one_that_holds_the_file_only_delays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_log, "_BUSY_S", 0.05)
     monkeypatch.setattr(request_log, "_RETRY_S", 0.05)
-    said: list[str] = []
-    log = RequestLog(path, say=said.append)
-    log.note(time.time(), "", "coder", "chat", WHOLE)
+    reports: list[str] = []
+    log = RequestLog(path, report=reports.append)
+    log.add(time.time(), "", "coder", "chat", WHOLE)
     until(lambda: log.written == 1)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        log.note(time.time(), "", "coder", "chat", WHOLE)
-        until(lambda: bool(said))
+        log.add(time.time(), "", "coder", "chat", WHOLE)
+        until(lambda: bool(reports))
         other.execute("ROLLBACK")
     until(lambda: log.written == 2)
     log.close()
-    assert len(rows(path)) == 2 and log.dropped == 0 and "locked" in said[0]
+    assert len(rows(path)) == 2 and log.dropped == 0 and "locked" in reports[0]
 
 
 @pytest.mark.parametrize(
@@ -185,57 +185,57 @@ def test_one_that_holds_the_file_only_delays(path: Path, monkeypatch: pytest.Mon
 def test_a_damaged_file_is_set_aside(path: Path, damage: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(damage)
-    said: list[str] = []
-    log = RequestLog(path, say=said.append)
-    log.note(time.time(), "", "coder", "chat", WHOLE)
+    reports: list[str] = []
+    log = RequestLog(path, report=reports.append)
+    log.add(time.time(), "", "coder", "chat", WHOLE)
     log.close()
     assert len(rows(path)) == 1 and log.dropped == 0
     aside = list(path.parent.glob("requests.damaged-*.db"))
     assert len(aside) == 1 and aside[0].read_bytes() == damage
-    assert len(said) == 1 and aside[0].name in said[0]
+    assert len(reports) == 1 and aside[0].name in reports[0]
 
 
 def test_damage_in_the_middle_of_the_day(path: Path) -> None:
     """The pages of the file are overwritten under a log that has it open."""
-    said: list[str] = []
-    log = RequestLog(path, say=said.append)
+    reports: list[str] = []
+    log = RequestLog(path, report=reports.append)
     for at in range(2000):
-        log.note(time.time(), "", f"model-{at}", "chat", WHOLE)
+        log.add(time.time(), "", f"model-{at}", "chat", WHOLE)
     log.close()
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(os.urandom(size - 4096))
-    log = RequestLog(path, say=said.append)
-    log.note(time.time(), "", "after", "chat", WHOLE)
+    log = RequestLog(path, report=reports.append)
+    log.add(time.time(), "", "after", "chat", WHOLE)
     log.close()
-    assert [row["model"] for row in rows(path)] == ["after"] and "begun" in said[-1]
+    assert [row["model"] for row in rows(path)] == ["after"] and "a new one was created" in reports[-1]
 
 
 def test_the_file_of_a_later_release_is_set_aside(path: Path) -> None:
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA user_version = 99")
-    said: list[str] = []
-    log = RequestLog(path, say=said.append)
-    log.note(time.time(), "", "coder", "chat", WHOLE)
+    reports: list[str] = []
+    log = RequestLog(path, report=reports.append)
+    log.add(time.time(), "", "coder", "chat", WHOLE)
     log.close()
-    assert len(rows(path)) == 1 and "version 99" in said[0]
+    assert len(rows(path)) == 1 and "version 99" in reports[0]
 
 
 def test_a_file_that_is_taken_away_is_begun_again(path: Path) -> None:
     log = RequestLog(path)
-    log.note(time.time(), "", "lost", "chat", WHOLE)
+    log.add(time.time(), "", "lost", "chat", WHOLE)
     until(lambda: log.written == 1)
     for each in path.parent.glob("requests.db*"):
         each.unlink()
-    log.note(time.time(), "", "kept", "chat", WHOLE)
+    log.add(time.time(), "", "kept", "chat", WHOLE)
     log.close()
     assert [row["model"] for row in rows(path)] == ["kept"]
 
 
 @pytest.mark.parametrize(
-    ("end", "is_kept"),
+    ("outcome", "is_kept"),
     [
         (RequestOutcome("whole", 200, Usage(2**80, -(2**80), 2**63)), True),
         (RequestOutcome("whole", 200, why="\ud800" * 10_000), True),
@@ -244,12 +244,12 @@ def test_a_file_that_is_taken_away_is_begun_again(path: Path) -> None:
     ],
 )
 def test_a_row_that_no_table_takes_does_not_end_the_log(
-    path: Path, end: RequestOutcome, is_kept: bool
+    path: Path, outcome: RequestOutcome, is_kept: bool
 ) -> None:
     log = RequestLog(path)
-    log.note(time.time(), "", "half a pair \udfff", "chat", end)
+    log.add(time.time(), "", "half a pair \udfff", "chat", outcome)
     until(lambda: log.written + log.dropped == 1)
-    log.note(time.time(), "", "good", "chat", WHOLE)
+    log.add(time.time(), "", "good", "chat", WHOLE)
     log.close()
     assert rows(path)[-1]["model"] == "good" and len(rows(path)) == 1 + is_kept
     assert (log.written, log.dropped) == (1 + is_kept, 1 - is_kept)
@@ -259,7 +259,7 @@ def test_old_rows_go(path: Path) -> None:
     log = RequestLog(path, keep_days=2)
     now = time.time()
     for days in (9, 3, 1, 0):
-        log.note(now - days * 86400, "", f"{days} days", "chat", WHOLE, prompt=b"p")
+        log.add(now - days * 86400, "", f"{days} days", "chat", WHOLE, prompt=b"p")
     log.close()
     assert [row["model"] for row in rows(path)] == ["1 days", "0 days"]
     assert len(rows(path, "SELECT * FROM prompts")) == 2, "and their prompts"
@@ -270,7 +270,7 @@ def test_rows_beyond_their_number_go(path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(request_log, "_PRUNE_ROWS", 7)
     log = RequestLog(path, keep_rows=10)
     for at in range(100):
-        log.note(time.time(), "", str(at), "chat", WHOLE)
+        log.add(time.time(), "", str(at), "chat", WHOLE)
     log.close()
     assert [row["model"] for row in rows(path)] == [str(at) for at in range(90, 100)]
 
@@ -279,7 +279,7 @@ def test_recent(path: Path) -> None:
     assert recent(path, 10) == []
     log = RequestLog(path)
     for at in range(30):
-        log.note(time.time(), "", str(at), "chat", WHOLE)
+        log.add(time.time(), "", str(at), "chat", WHOLE)
     log.close()
     found = recent(path, 10)
     assert [row["model"] for row in found] == [str(at) for at in range(29, 19, -1)]
@@ -290,7 +290,7 @@ def test_recent(path: Path) -> None:
 def test_a_path_with_signs_that_mean_something_in_an_address(tmp_path: Path) -> None:
     path = tmp_path / "a?mode=rwc&x#% b" / "requests.db"
     log = RequestLog(path)
-    log.note(time.time(), "", "coder", "chat", WHOLE)
+    log.add(time.time(), "", "coder", "chat", WHOLE)
     log.close()
     assert len(recent(path, 5)) == 1
 
@@ -299,11 +299,11 @@ WRITER = """
 import sys, time
 from pathlib import Path
 from firesteel.gateway.admin.request_log import RequestLog
-from firesteel.gateway.interfaces import End
+from firesteel.gateway.interfaces import RequestOutcome
 log = RequestLog(Path(sys.argv[1]))
 print("on", flush=True)
 for at in range(10**9):
-    log.note(time.time(), "", "coder", "chat", End("whole", 200, bytes_in=at))
+    log.add(time.time(), "", "coder", "chat", RequestOutcome("whole", 200, bytes_in=at))
     if at % 50 == 0:
         print(at, log.written, flush=True)
         time.sleep(0.002)
@@ -318,17 +318,17 @@ def test_kill_nine_loses_the_last_batch_at_most(path: Path) -> None:
     while written < 1500:
         noted, written = map(int, writer.stdout.readline().split())
     writer.send_signal(signal.SIGKILL)
-    told = [line.split() for line in writer.stdout.read().splitlines()]
+    reports = [line.split() for line in writer.stdout.read().splitlines()]
     assert writer.wait(20) == -signal.SIGKILL
     writer.stdout.close()
     noted, written = next(
-        ((int(a), int(b)) for a, b in reversed([t for t in told if len(t) == 2])), (noted, written)
+        ((int(a), int(b)) for a, b in reversed([t for t in reports if len(t) == 2])), (noted, written)
     )
     found = [row["bytes_in"] for row in rows(path)]
     assert found == list(range(len(found))), "no hole, no row twice"
     assert len(found) >= written and noted >= written >= 1500
     log = RequestLog(path)
-    log.note(time.time(), "", "after", "chat", WHOLE)
+    log.add(time.time(), "", "after", "chat", WHOLE)
     log.close()
     after = rows(path)
     assert len(after) == len(found) + 1 and after[-1]["model"] == "after"

@@ -81,22 +81,22 @@ def test_llama_swap_281_edits_in_quick_succession_load_one_instance() -> None:
     Each edit of the file preloaded the model once more.
     """
     play = Play(A)
-    assert play.want("a") == ["load a"]
+    assert play.load("a") == ["load a"]
     for edit in range(5):
         assert play.change(ScheduledModel("a", 60, ttl_s=100.0 + edit)) == []
-        assert play.want("a") == []
+        assert play.load("a") == []
     assert play.loaded("a") == []
-    assert play.want("a") == []
+    assert play.load("a") == []
 
 
 def test_llama_swap_281_edits_of_what_is_started_replace_it_one_by_one() -> None:
     """https://github.com/mostlygeek/llama-swap/issues/281: the old one is gone before the new one comes."""
     play = Play(A)
-    play.want("a")
+    play.load("a")
     for edit in range(3):
         assert play.change(ScheduledModel("a", 60, identity=f"edit {edit}")) == []
     assert play.loaded("a") == ["unload a"]
-    assert play.want("a") == []
+    assert play.load("a") == []
     assert play.gone("a") == ["load a"]
 
 
@@ -109,9 +109,9 @@ def test_llama_swap_38_timed_out_waiting_to_stop() -> None:
     play.ask(1, "b")
     assert play.ask(2, "embed") == []
     play.after(119).tick()
-    assert play.after(200).tick() == ["refuse 1 no room", "load embed"]
-    assert "`a` has been stopping" in play.refused[1].why
-    assert play.refused[1].retry_after_s is not None
+    assert play.after(200).tick() == ["reject 1 no memory", "load embed"]
+    assert "`a` has been stopping" in play.rejected[1].why
+    assert play.rejected[1].retry_after_s is not None
     assert play.loaded("embed") == ["grant 2"]
     assert play.gone("a") == []
     assert play.ask(3, "b") == ["load b"]
@@ -125,11 +125,11 @@ def test_llama_swap_558_stuck_in_starting() -> None:
     play = Play(A)
     play.ask(1, "a")
     assert play.after(3000).loaded("a") == ["grant 1"]
-    assert play.schedule.phase("a") == "ready"
+    assert play.scheduler.phase("a") == "ready"
     play = Play(A)
     play.ask(1, "a")
-    assert play.after(3000).failed("a", "it did not answer in 50 min") == ["refuse 1 failed"]
-    assert play.schedule.phase("a") == "off"
+    assert play.after(3000).failed("a", "it did not answer in 50 min") == ["reject 1 failed"]
+    assert play.scheduler.phase("a") == "off"
 
 
 def test_llama_swap_19_two_models_at_once_ping_pong() -> None:
@@ -154,7 +154,7 @@ def test_ollama_14364_stuck_stopping_with_active_connections() -> None:
     play = Play(A, B).up("a")
     for request in range(8):
         play.ask(request, "a")
-    play.unwant("a")
+    play.unload("a")
     for request in range(8, 16):
         assert play.ask(request, "a") == []
     for request in range(7):
@@ -170,17 +170,17 @@ def test_ollama_7779_nobody_waits_for_ever_behind_one_that_is_stopping() -> None
     It stayed in `Stopping...`, and the application waited.
     """
     play = Play(A).up("a")
-    assert play.unwant("a") == ["unload a"]
+    assert play.unload("a") == ["unload a"]
     play.ask(1, "a")
     assert play.after(120).tick() == []
-    assert play.after(180).tick() == ["refuse 1 no room"]
-    assert "`a` has been stopping for 5 min" in play.refused[1].why
+    assert play.after(180).tick() == ["reject 1 no memory"]
+    assert "`a` has been stopping for 5 min" in play.rejected[1].why
 
 
 def test_ollama_8969_another_model_can_be_used_while_one_does_not_stop() -> None:
     """https://github.com/ollama/ollama/issues/8969: it did not stop, and no other model could be used."""
     play = Play(A, EMBED).up("a")
-    assert play.unwant("a") == ["unload a"]
+    assert play.unload("a") == ["unload a"]
     assert play.after(1000).ask(1, "embed") == ["load embed"]
 
 
@@ -265,7 +265,7 @@ def test_llmkube_1837_a_late_stop_does_not_undo_a_new_start() -> None:
     assert play.ask(2, "b") == []
     assert swap(play, "a", "b") == ["grant 2"]
     assert play.gone("a") == []
-    assert play.schedule.phase("b") == "ready"
+    assert play.scheduler.phase("b") == "ready"
 
 
 def test_llmkube_1123_stopped_by_somebody_else() -> None:
@@ -313,7 +313,7 @@ def test_llama_swap_588_a_long_job_is_not_swapped_out() -> None:
     play.ask(2, "chat")
     for _ in range(20):
         assert play.after(60).tick() == []
-    assert play.schedule.phase("image") == "ready"
+    assert play.scheduler.phase("image") == "ready"
     assert play.finish(1) == ["unload image"]
     assert swap(play, "image", "chat") == ["grant 2"]
 
@@ -360,7 +360,7 @@ def test_llama_swap_158_eviction_by_memory_and_use() -> None:
         play.finish(request)
     assert play.ask(9, "llm2") == ["unload llm1"]
     assert play.gone("llm1") == ["load llm2"]
-    assert play.schedule.phase("slm") == "ready"
+    assert play.scheduler.phase("slm") == "ready"
 
 
 def test_llama_swap_319_models_coexist_as_far_as_they_fit() -> None:
@@ -401,7 +401,7 @@ def test_llama_cpp_19631_what_was_measured_decides() -> None:
     A plan that was too small is put right by what ran.
     """
     play = Play(ScheduledModel("a", 40), ScheduledModel("b", 40))
-    play.want("a")
+    play.load("a")
     play.loaded("a", 75)
     assert play.after(60).ask(1, "b") == ["unload a"]
 
@@ -414,7 +414,7 @@ def test_llama_cpp_23668_a_switch_does_not_load_into_what_is_not_free_yet() -> N
     play = Play(ScheduledModel("gemma", 50), ScheduledModel("qwen", 90)).up("gemma")
     assert play.ask(1, "qwen") == ["unload gemma"]
     assert play.after(1).tick() == []
-    assert play.schedule.used_bytes() == 50
+    assert play.scheduler.used_bytes() == 50
     assert play.memory(99) == []
     assert play.gone("gemma") == ["load qwen"]
 
@@ -451,7 +451,7 @@ def test_localai_7269_room_is_made_without_being_asked() -> None:
 def test_localai_5352_models_do_not_stay_for_ever() -> None:
     """https://github.com/mudler/LocalAI/issues/5352: they age, and they can be unloaded by name."""
     play = Play(ScheduledModel("x", 30, ttl_s=600.0), ScheduledModel("y", 30)).up("x", "y")
-    assert play.unwant("y") == ["unload y"]
+    assert play.unload("y") == ["unload y"]
     assert play.after(600).tick() == ["unload x"]
 
 
@@ -463,7 +463,7 @@ def test_lemonade_1804_two_residents_do_not_exceed_the_memory() -> None:
     play = Play(A, B).up("a")
     play.ask(1, "a")
     assert play.ask(2, "b") == []
-    assert play.schedule.used_bytes() == 60
+    assert play.scheduler.used_bytes() == 60
 
 
 def test_omlx_649_a_settle_barrier_after_an_unload() -> None:
@@ -491,7 +491,7 @@ def test_llama_swap_43_no_load_for_who_left() -> None:
     assert play.ask(1, "b") == ["unload a"]
     assert play.leave(1) == []
     assert play.gone("a") == []
-    assert play.schedule.phase("b") == "off"
+    assert play.scheduler.phase("b") == "off"
 
 
 def test_llama_swap_980_an_engine_that_drains_is_busy_until_it_is_done() -> None:
@@ -542,9 +542,9 @@ def test_llama_swap_220_the_name_is_free_before_it_is_used_again() -> None:
     The container's name was still in use after a swap.
     """
     play = Play(A).up("a")
-    assert play.unwant("a") == ["unload a"]
+    assert play.unload("a") == ["unload a"]
     assert play.ask(1, "a") == []
-    assert play.want("a") == []
+    assert play.load("a") == []
     assert play.gone("a") == ["load a"]
 
 
@@ -576,7 +576,7 @@ def test_llama_swap_89_streams_outlive_an_edit() -> None:
     play = Play(A, EMBED).up("a", "embed")
     play.ask(1, "a")
     assert play.change(A, ScheduledModel("embed", 20, identity="edited")) == ["unload embed"]
-    assert play.schedule.busy("a") == 1
+    assert play.scheduler.busy("a") == 1
 
 
 def test_llama_swap_392_who_waits_is_not_lost_by_an_edit() -> None:
@@ -606,6 +606,6 @@ def test_no_second_set_is_loaded_beside_the_first_on_a_reload() -> None:
     play = Play(A, B).up("a")
     play.ask(1, "a")
     assert play.change(ScheduledModel("new", 60)) == []
-    assert play.want("new") == []
+    assert play.load("new") == []
     assert play.finish(1) == ["unload a"]
     assert play.gone("a") == ["load new"]

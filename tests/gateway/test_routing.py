@@ -52,20 +52,13 @@ def test_a_dead_one_is_not_chosen() -> None:
     assert replicas.pick(7, [0, 0], [False, False]) is None
 
 
-def test_one_that_comes_back_has_read_nothing() -> None:
-    replicas = Replicas(2)
-    assert replicas.pick(7, [0, 1], [True, True]) == 0
-    replicas.forget(0)
-    assert replicas.pick(7, [1, 0], [True, True]) == 1
-
-
 def test_memory_is_bounded() -> None:
-    replicas = Replicas(2, memory=100)
+    replicas = Replicas(2, max_prefixes=100)
     for prefix in range(1, 10_001):
         replicas.pick(prefix, [0, 0], [True, True])
-    assert len(replicas._knows) == 100
-    assert sum(replicas._known) == 100
-    assert min(replicas._known) >= 49
+    assert len(replicas._by_prefix) == 100
+    assert sum(replicas._prefix_counts) == 100
+    assert min(replicas._prefix_counts) >= 49
 
 
 LOADS = st.integers(1, 5).flatmap(
@@ -74,7 +67,6 @@ LOADS = st.integers(1, 5).flatmap(
             st.integers(0, 9),
             st.lists(st.integers(0, 9), min_size=count, max_size=count),
             st.lists(st.booleans(), min_size=count, max_size=count),
-            st.booleans(),
         ),
         min_size=1,
         max_size=30,
@@ -84,20 +76,18 @@ LOADS = st.integers(1, 5).flatmap(
 
 @given(LOADS)
 def test_whoever_is_chosen_is_up_and_near_the_least(
-    asked: list[tuple[int, list[int], list[bool], bool]],
+    asked: list[tuple[int, list[int], list[bool]]],
 ) -> None:
-    replicas = Replicas(len(asked[0][1]), memory=4)
-    for prefix, busy, is_up, is_forgotten in asked:
+    replicas = Replicas(len(asked[0][1]), max_prefixes=4)
+    for prefix, busy, is_up in asked:
         index = replicas.pick(prefix, busy, is_up)
         assert (index is None) == (not any(is_up))
         if index is None:
             continue
         assert is_up[index]
         assert busy[index] <= min(load for load, up in zip(busy, is_up, strict=True) if up) + SLACK
-        if is_forgotten:
-            replicas.forget(index)
-        known = Counter(one for knowing in replicas._knows.values() for one in knowing)
-        assert replicas._known == [known[one] for one in range(len(busy))]
+        known = Counter(one for knowing in replicas._by_prefix.values() for one in knowing)
+        assert replicas._prefix_counts == [known[one] for one in range(len(busy))]
 
 
 # -- what it is good for: agents at work, and engines that keep some of what they read --
@@ -107,15 +97,15 @@ def test_whoever_is_chosen_is_up_and_near_the_least(
 class Engine:
     """Keeps the last conversations it read, up to a number of tokens."""
 
-    room: int
-    kept: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    cache_tokens: int
+    cached: OrderedDict[int, int] = field(default_factory=OrderedDict)
 
     def read(self, session: int, tokens: int) -> int:
         """How many of the tokens it need not compute."""
-        had = min(self.kept.pop(session, 0), tokens)
-        self.kept[session] = tokens
-        while sum(self.kept.values()) > self.room:
-            self.kept.popitem(last=False)
+        had = min(self.cached.pop(session, 0), tokens)
+        self.cached[session] = tokens
+        while sum(self.cached.values()) > self.cache_tokens:
+            self.cached.popitem(last=False)
         return had
 
 
@@ -140,7 +130,7 @@ def agents_at_work(seed: int, agents: int = 12, steps: int = 3000) -> list[tuple
 
 
 def share_not_computed(policy: str, seed: int, count: int = 3) -> float:
-    engines = [Engine(room=200_000) for _ in range(count)]
+    engines = [Engine(cache_tokens=200_000) for _ in range(count)]
     replicas = Replicas(count)
     ends: list[list[int]] = [[] for _ in range(count)]
     had = total = 0

@@ -78,19 +78,19 @@ def test_who_came_at_the_same_time_came_one_after_the_other() -> None:
     assert play.gone("a") == ["load b"]
 
 
-def test_an_unknown_model_is_refused_and_the_desk_says_which_there_are() -> None:
+def test_an_unknown_model_is_rejected_and_the_dispatcher_says_which_there_are() -> None:
     play = Play(A, B)
-    assert play.ask(1, "zebra") == ["refuse 1 unknown"]
-    assert play.refused[1].why == "there is no model `zebra` here"
-    assert play.refused[1].retry_after_s is None
+    assert play.ask(1, "zebra") == ["reject 1 unknown"]
+    assert play.rejected[1].why == "there is no model `zebra` here"
+    assert play.rejected[1].retry_after_s is None
 
 
-def test_a_full_queue_is_refused_with_a_time() -> None:
+def test_a_full_queue_is_rejected_with_a_time() -> None:
     play = Play(ScheduledModel("a", 60, load_s=300.0), queue=2)
     play.ask(1, "a")
     play.after(100).ask(2, "a")
-    assert play.ask(3, "a") == ["refuse 3 full"]
-    assert play.refused[3].retry_after_s == 200.0
+    assert play.ask(3, "a") == ["reject 3 full"]
+    assert play.rejected[3].retry_after_s == 200.0
 
 
 def test_who_left_makes_room_in_the_queue() -> None:
@@ -104,7 +104,7 @@ def test_who_left_makes_room_in_the_queue() -> None:
 def test_a_request_asked_twice_is_an_error_of_the_driver() -> None:
     play = Play(A).up("a")
     play.ask(1, "a")
-    with pytest.raises(ValueError, match="asked before"):
+    with pytest.raises(ValueError, match="already active"):
         play.ask(1, "a")
 
 
@@ -112,7 +112,7 @@ def test_priority_of_a_grant_in_order_of_asking_needs_no_settling() -> None:
     """The hot path looks at one model only: nobody else's wait is touched by it."""
     play = Play(A, C).up("c")
     play.ask(1, "a")
-    assert play.tell(RequestArrived(2, "c")) == ["grant 2"]
+    assert play.handle(RequestArrived(2, "c")) == ["grant 2"]
 
 
 # -- making room --
@@ -127,13 +127,13 @@ def test_room_is_made_by_unloading_the_idle() -> None:
 def test_the_bytes_of_what_is_unloading_count_until_it_is_gone() -> None:
     play = Play(A, B).up("a")
     play.ask(1, "b")
-    assert play.schedule.used_bytes() == 60
+    assert play.scheduler.used_bytes() == 60
     assert play.tick() == []
     play.gone("a")
-    assert play.schedule.used_bytes() == 60  # b, from the start of its load
+    assert play.scheduler.used_bytes() == 60  # b, from the start of its load
 
 
-def test_what_fits_beside_evicts_nobody() -> None:
+def test_a_model_that_fits_evicts_nothing() -> None:
     play = Play(A, C).up("a")
     assert play.ask(1, "c") == ["load c"]
 
@@ -143,7 +143,7 @@ def test_the_least_valuable_goes_first() -> None:
     quick = ScheduledModel("quick", 40, load_s=10.0)
     play = Play(slow, quick, ScheduledModel("new", 40))
     for name, took_s in (("slow", 600), ("quick", 10)):
-        play.want(name)
+        play.load(name)
         play.after(took_s).loaded(name)
     assert play.after(60).ask(1, "new") == ["unload quick"]
 
@@ -187,18 +187,18 @@ def test_a_small_one_may_go_before_a_large_one_that_must_wait() -> None:
 
 def test_measured_bytes_take_the_place_of_planned_ones() -> None:
     play = Play(A, C)
-    play.want("a")
+    play.load("a")
     play.loaded("a", 80)
-    assert play.schedule.used_bytes() == 80
+    assert play.scheduler.used_bytes() == 80
     play.after(60)
     assert play.ask(1, "c") == ["unload a"]
 
 
 def test_measured_bytes_hold_for_the_next_load() -> None:
     play = Play(A, C)
-    play.want("a")
+    play.load("a")
     play.loaded("a", 80)
-    play.unwant("a")
+    play.unload("a")
     play.gone("a")
     play.up("c")
     assert play.ask(2, "a") == ["unload c"]
@@ -213,22 +213,22 @@ def test_what_was_just_loaded_is_kept_for_its_dwell() -> None:
     play.loaded("a")
     play.finish(1)
     assert play.after(1).ask(2, "b") == []
-    assert play.schedule.next_tick_s(play.now_s) == 60.0
+    assert play.scheduler.next_tick_s(play.now_s) == 60.0
     assert play.tick_when_due() == ["unload a"]
 
 
-def test_what_nobody_has_asked_for_since_does_not_dwell() -> None:
-    play = Play(A, B, lull_s=10.0)
+def test_an_idle_model_has_no_dwell() -> None:
+    play = Play(A, B, idle_grace_s=10.0)
     play.ask(1, "a")
     play.loaded("a")
     play.after(5).finish(1)
     assert play.after(1).ask(2, "b") == []
-    assert play.schedule.next_tick_s(play.now_s) == 15.0
+    assert play.scheduler.next_tick_s(play.now_s) == 15.0
     assert play.tick_when_due() == ["unload a"]
 
 
 def test_what_is_asked_for_again_and_again_dwells() -> None:
-    play = Play(A, B, lull_s=10.0)
+    play = Play(A, B, idle_grace_s=10.0)
     play.ask(1, "a")
     play.loaded("a")
     play.ask(2, "b")
@@ -259,7 +259,7 @@ def test_what_it_serves_is_finished_first() -> None:
     play.ask(2, "b")
     play.after(5000)
     assert play.tick() == []
-    assert play.schedule.phase("a") == "ready"
+    assert play.scheduler.phase("a") == "ready"
 
 
 def test_once_the_owed_one_left_the_others_go_on() -> None:
@@ -278,7 +278,7 @@ def test_the_owed_take_the_idle_before_the_busy() -> None:
     play.ask(3, "new")
     play.after(60).finish(2)
     assert play.after(60).tick() == []  # y has gone already: it was idle
-    assert play.schedule.phase("y") == "unloading"
+    assert play.scheduler.phase("y") == "unloading"
     assert play.ask(4, "x") == ["grant 4"]
 
 
@@ -305,9 +305,9 @@ def test_two_models_that_each_need_the_other_out_take_turns() -> None:
                 served[where[int(name)]] += 1
                 busy.append(int(name))
         for name in ("a", "b"):
-            if play.schedule.phase(name) == "loading":
+            if play.scheduler.phase(name) == "loading":
                 more = play.loaded(name)
-            elif play.schedule.phase(name) == "unloading":
+            elif play.scheduler.phase(name) == "unloading":
                 more = play.gone(name)
             else:
                 continue
@@ -317,32 +317,32 @@ def test_two_models_that_each_need_the_other_out_take_turns() -> None:
                     served[where[request]] += 1
                     busy.append(request)
     assert min(served.values()) > 150
-    assert sum(play.schedule.waiting(name) for name in ("a", "b")) < 60
+    assert sum(play.scheduler.waiting(name) for name in ("a", "b")) < 60
 
 
 # -- what can never be --
 
 
-def test_too_large_is_refused_at_once_with_figures() -> None:
+def test_too_large_is_rejected_at_once_with_figures() -> None:
     play = Play(ScheduledModel("huge", 101))
-    assert play.ask(1, "huge") == ["refuse 1 too large"]
-    assert "101 B" in play.refused[1].why
-    assert "100 B" in play.refused[1].why
+    assert play.ask(1, "huge") == ["reject 1 too large"]
+    assert "101 B" in play.rejected[1].why
+    assert "100 B" in play.rejected[1].why
 
 
 def test_too_large_beside_what_is_pinned() -> None:
     play = Play(ScheduledModel("kept", 50, pinned=True), A)
     assert play.first == ["load kept"]
-    assert play.ask(1, "a") == ["refuse 1 too large"]
-    assert "`kept`" in play.refused[1].why
+    assert play.ask(1, "a") == ["reject 1 too large"]
+    assert "`kept`" in play.rejected[1].why
 
 
-def test_an_enemy_of_what_is_pinned_is_refused_at_once() -> None:
+def test_a_conflict_with_a_pinned_model_is_rejected_at_once() -> None:
     play = Play(
         ScheduledModel("kept", 10, pinned=True), SMALL, never_together=(frozenset({"kept", "small"}),)
     )
-    assert play.ask(1, "small") == ["refuse 1 too large"]
-    assert "never_together" in play.refused[1].why
+    assert play.ask(1, "small") == ["reject 1 too large"]
+    assert "never_together" in play.rejected[1].why
 
 
 def test_pinned_ones_that_do_not_go_together_go_by_the_order_of_the_file() -> None:
@@ -353,7 +353,7 @@ def test_pinned_ones_that_do_not_go_together_go_by_the_order_of_the_file() -> No
     )
     assert play.first == ["load first"]
     assert play.loaded("first") == ["load third"]
-    assert play.ask(1, "second") == ["refuse 1 too large"]
+    assert play.ask(1, "second") == ["reject 1 too large"]
 
 
 def test_a_pinned_one_that_never_fits_is_no_bar_to_others() -> None:
@@ -369,7 +369,7 @@ def test_pinned_enemies_the_first_in_the_file_wins() -> None:
     )
     assert play.first == ["load p"]
     assert play.loaded("p") == []
-    assert play.ask(1, "q") == ["refuse 1 too large"]
+    assert play.ask(1, "q") == ["reject 1 too large"]
 
 
 def test_a_pinned_one_kept_out_by_a_pinned_one_that_runs_does_not_hang() -> None:
@@ -378,7 +378,7 @@ def test_a_pinned_one_kept_out_by_a_pinned_one_that_runs_does_not_hang() -> None
     play.loaded("q")
     play.change(ScheduledModel("p", 60, pinned=True), ScheduledModel("q", 60, pinned=True))
     assert play.ask(1, "p") == []
-    assert play.after(120).tick() == ["refuse 1 no room"]
+    assert play.after(120).tick() == ["reject 1 no memory"]
 
 
 # -- never together --
@@ -406,13 +406,13 @@ def test_a_new_group_parts_those_who_run() -> None:
 # -- loads that fail, models that crash --
 
 
-def test_a_failed_load_fails_its_waiters_with_the_reason() -> None:
+def test_a_failed_load_fails_its_waiting_requests_with_the_reason() -> None:
     play = Play(A)
     play.ask(1, "a")
     play.ask(2, "a")
-    assert play.failed("a", "the image is gone") == ["refuse 1 failed", "refuse 2 failed"]
-    assert "the image is gone" in play.refused[1].why
-    assert play.refused[1].retry_after_s == 5.0
+    assert play.failed("a", "the image is gone") == ["reject 1 failed", "reject 2 failed"]
+    assert "the image is gone" in play.rejected[1].why
+    assert play.rejected[1].retry_after_s == 5.0
 
 
 def test_the_pause_after_a_failure_doubles() -> None:
@@ -420,31 +420,31 @@ def test_the_pause_after_a_failure_doubles() -> None:
     for pause_s in (5.0, 10.0, 20.0, 40.0):
         assert play.ask(1, "a") == ["load a"]
         play.failed("a")
-        assert play.ask(2, "a") == ["refuse 2 failed"]
-        assert play.refused[2].retry_after_s == pause_s
+        assert play.ask(2, "a") == ["reject 2 failed"]
+        assert play.rejected[2].retry_after_s == pause_s
         play.after(pause_s)
 
 
 def test_a_load_wanted_by_name_that_fails_is_not_tried_again_by_itself() -> None:
     play = Play(A)
-    assert play.want("a") == ["load a"]
+    assert play.load("a") == ["load a"]
     assert play.failed("a") == []
-    assert play.schedule.next_tick_s(play.now_s) is None
-    assert play.schedule.snapshot(play.now_s)[0].why == "no memory"
+    assert play.scheduler.next_tick_s(play.now_s) is None
+    assert play.scheduler.snapshot(play.now_s)[0].why == "no memory"
 
 
 def test_somebody_at_the_controls_may_try_at_once() -> None:
     play = Play(A)
     play.ask(1, "a")
     play.failed("a")
-    assert play.want("a") == ["load a"]
+    assert play.load("a") == ["load a"]
 
 
 def test_a_pinned_one_is_tried_again_after_the_pause() -> None:
     play = Play(ScheduledModel("a", 60, pinned=True))
     assert play.first == ["load a"]
     assert play.failed("a") == []
-    assert play.schedule.next_tick_s(play.now_s) == 5.0
+    assert play.scheduler.next_tick_s(play.now_s) == 5.0
     assert play.tick_when_due() == ["load a"]
 
 
@@ -459,16 +459,16 @@ def test_what_a_crash_left_is_cleared_up_before_it_is_loaded_again() -> None:
     play = Play(A).up("a")
     play.ask(1, "a")
     assert play.crashed("a") == ["unload a"]
-    assert play.schedule.busy("a") == 0
+    assert play.scheduler.busy("a") == 0
     assert play.ask(2, "a") == []
     assert play.gone("a") == ["load a"]
     assert play.loaded("a") == ["grant 2"]
 
 
-def test_a_crash_fails_nobody_who_waits() -> None:
+def test_a_crash_rejects_no_waiting_request() -> None:
     play = Play(A).up("a")
     play.ask(1, "a")
-    play.unwant("a")
+    play.unload("a")
     play.ask(2, "a")
     assert play.crashed("a") == ["unload a"]
     assert play.gone("a") == ["load a"]
@@ -482,15 +482,15 @@ def test_who_crashes_again_and_again_is_given_a_pause() -> None:
     assert play.ask(1, "a") == ["load a"]
     play.loaded("a")
     play.crashed("a")
-    assert play.ask(2, "a") == ["refuse 2 failed"]
+    assert play.ask(2, "a") == ["reject 2 failed"]
     play.gone("a")
     assert play.after(5).ask(3, "a") == ["load a"]
 
 
-def test_one_that_comes_back_by_itself_is_not_loaded_by_us() -> None:
+def test_one_that_restarts_by_itself_is_not_loaded_by_us() -> None:
     play = Play(A).up("a")
     assert play.crashed("a", is_returning=True) == []
-    assert play.schedule.phase("a") == "loading"
+    assert play.scheduler.phase("a") == "loading"
     assert play.ask(1, "a") == []
     assert play.loaded("a") == ["grant 1"]
 
@@ -506,7 +506,7 @@ def test_one_that_does_not_come_back_fails_like_a_load() -> None:
     play = Play(A).up("a")
     play.crashed("a", is_returning=True)
     play.ask(1, "a")
-    assert play.failed("a", "its keeper gave up") == ["refuse 1 failed"]
+    assert play.failed("a", "its keeper gave up") == ["reject 1 failed"]
 
 
 def test_the_owed_wait_for_one_that_comes_back_and_then_take_its_room() -> None:
@@ -529,7 +529,7 @@ def test_an_idle_model_goes_after_its_ttl() -> None:
     play.ask(1, "a")
     assert play.tick_when_due() == []
     play.after(400).finish(1)
-    assert play.schedule.next_tick_s(play.now_s) == play.now_s + 600.0
+    assert play.scheduler.next_tick_s(play.now_s) == play.now_s + 600.0
     assert play.after(599).tick() == []
     assert play.tick_when_due() == ["unload a"]
 
@@ -546,7 +546,7 @@ def test_the_pinned_have_no_ttl() -> None:
 def test_unload_by_name_of_a_busy_model_drains_first() -> None:
     play = Play(A).up("a")
     play.ask(1, "a")
-    assert play.unwant("a") == []
+    assert play.unload("a") == []
     assert play.ask(2, "a") == []
     assert play.finish(1) == ["unload a"]
     assert play.gone("a") == ["load a"]
@@ -556,7 +556,7 @@ def test_unload_by_name_of_a_busy_model_drains_first() -> None:
 def test_unload_by_name_of_one_that_loads_serves_those_who_wait_and_then_goes() -> None:
     play = Play(A)
     play.ask(1, "a")
-    assert play.unwant("a") == []
+    assert play.unload("a") == []
     assert play.loaded("a") == ["grant 1"]
     assert play.finish(1) == ["unload a"]
 
@@ -564,22 +564,22 @@ def test_unload_by_name_of_one_that_loads_serves_those_who_wait_and_then_goes() 
 def test_unload_by_name_can_be_taken_back() -> None:
     play = Play(A).up("a")
     play.ask(1, "a")
-    play.unwant("a")
+    play.unload("a")
     play.ask(2, "a")
-    assert play.want("a") == ["grant 2"]
+    assert play.load("a") == ["grant 2"]
 
 
 def test_a_pinned_one_is_not_unloaded_by_name() -> None:
     play = Play(ScheduledModel("a", 60, pinned=True))
     play.loaded("a")
-    assert play.unwant("a") == []
+    assert play.unload("a") == []
 
 
 def test_what_is_too_large_is_not_wanted_for_ever() -> None:
     play = Play(ScheduledModel("huge", 500), A)
-    assert play.want("huge") == []
-    assert "500 B" in play.schedule.snapshot(play.now_s)[0].why
-    assert play.schedule.next_tick_s(play.now_s) is None
+    assert play.load("huge") == []
+    assert "500 B" in play.scheduler.snapshot(play.now_s)[0].why
+    assert play.scheduler.next_tick_s(play.now_s) is None
 
 
 # -- found, and outside --
@@ -589,7 +589,7 @@ def test_one_found_running_is_adopted() -> None:
     play = Play(A, B)
     assert play.loaded("a", 70) == []
     assert play.ask(1, "a") == ["grant 1"]
-    assert play.schedule.used_bytes() == 70
+    assert play.scheduler.used_bytes() == 70
 
 
 def test_what_is_outside_is_always_there_and_never_ours() -> None:
@@ -597,15 +597,15 @@ def test_what_is_outside_is_always_there_and_never_ours() -> None:
     assert play.ask(1, "url") == ["grant 1"]
     play.finish(1)
     assert play.after(1000).tick() == []
-    assert play.ask(2, "a") == ["refuse 2 too large"]
+    assert play.ask(2, "a") == ["reject 2 too large"]
 
 
-def test_what_is_outside_and_down_is_refused_until_it_answers() -> None:
+def test_an_outside_model_that_is_down_is_rejected_until_it_answers() -> None:
     play = Play(ScheduledModel("url", 50, is_outside=True))
     assert play.crashed("url") == []
-    assert play.ask(1, "url") == ["refuse 1 failed"]
-    assert play.refused[1].retry_after_s == 5.0
-    assert play.schedule.used_bytes() == 50
+    assert play.ask(1, "url") == ["reject 1 failed"]
+    assert play.rejected[1].retry_after_s == 5.0
+    assert play.scheduler.used_bytes() == 50
     play.loaded("url")
     assert play.ask(2, "url") == ["grant 2"]
 
@@ -630,11 +630,11 @@ def test_without_room_waiters_wait_and_are_then_told_the_figures() -> None:
     play = Play(A)
     play.memory(30, keep=5)
     assert play.ask(1, "a") == []
-    assert play.tick_when_due() == ["refuse 1 no room"]
+    assert play.tick_when_due() == ["reject 1 no memory"]
     assert play.now_s == 120.0
-    assert "60 B" in play.refused[1].why
-    assert "25 B" in play.refused[1].why
-    assert play.refused[1].retry_after_s is not None
+    assert "60 B" in play.rejected[1].why
+    assert "25 B" in play.rejected[1].why
+    assert play.rejected[1].retry_after_s is not None
 
 
 def test_when_strangers_go_the_load_starts() -> None:
@@ -696,21 +696,21 @@ def test_anything_else_changes_in_place() -> None:
     assert play.after(100).tick() == ["unload a"]
 
 
-def test_a_removed_model_refuses_its_waiters_and_goes_when_idle() -> None:
+def test_a_removed_model_rejects_its_waiting_requests_and_goes_when_idle() -> None:
     play = Play(A, B, C).up("a")
     play.ask(1, "a")
     play.ask(2, "b")
-    assert play.change(C) == ["refuse 2 unknown"]
-    assert play.ask(3, "a") == ["refuse 3 unknown"]
+    assert play.change(C) == ["reject 2 unknown"]
+    assert play.ask(3, "a") == ["reject 3 unknown"]
     assert play.finish(1) == ["unload a"]
     play.gone("a")
-    assert [each.name for each in play.schedule.snapshot(play.now_s)] == ["c"]
+    assert [each.name for each in play.scheduler.snapshot(play.now_s)] == ["c"]
 
 
 def test_removed_while_it_loads_it_goes_when_it_is_up() -> None:
     play = Play(A, C)
     play.ask(1, "a")
-    assert play.change(C) == ["refuse 1 unknown"]
+    assert play.change(C) == ["reject 1 unknown"]
     assert play.loaded("a") == ["unload a"]
     assert play.gone("a") == []
 
@@ -739,7 +739,7 @@ def test_a_repaired_model_is_tried_at_once() -> None:
     assert play.ask(2, "a") == ["load a"]
 
 
-def test_a_lower_ceiling_refuses_those_it_shuts_out() -> None:
+def test_a_lower_ceiling_rejects_requests_that_no_longer_fit() -> None:
     play = Play(C, A).up("c")
     play.ask(1, "c")
     play.ask(2, "a")
@@ -749,7 +749,7 @@ def test_a_lower_ceiling_refuses_those_it_shuts_out() -> None:
     play = Play(A, B).up("a")
     play.ask(1, "a")
     play.ask(2, "b")
-    assert play.change(A, B, ceiling_bytes=50) == ["refuse 2 too large"]
+    assert play.change(A, B, ceiling_bytes=50) == ["reject 2 too large"]
 
 
 def test_ours_becomes_outside_once_it_is_gone() -> None:
@@ -776,8 +776,8 @@ def test_nobody_is_kept_waiting_for_an_unload_that_is_stuck() -> None:
     play = Play(A, B, stop_s=300.0).up("a")
     assert play.ask(1, "b") == ["unload a"]
     assert play.after(120).tick() == []
-    assert play.tick_when_due() == ["refuse 1 no room"]
-    assert "`a` has been stopping for 5 min" in play.refused[1].why
+    assert play.tick_when_due() == ["reject 1 no memory"]
+    assert "`a` has been stopping for 5 min" in play.rejected[1].why
     assert play.after(1).gone("a") == []
     assert play.ask(2, "b") == ["load b"]
 
@@ -790,7 +790,7 @@ def test_the_snapshot_shows_each_model() -> None:
     play.loaded("kept", 33)
     play.ask(1, "kept")
     play.ask(2, "a")
-    a, kept = play.schedule.snapshot(play.now_s)
+    a, kept = play.scheduler.snapshot(play.now_s)
     assert (a.name, a.phase, a.waiting, a.bytes) == ("a", "loading", 1, 60)
     assert (kept.phase, kept.busy, kept.bytes, kept.is_pinned) == ("ready", 1, 33, True)
     assert kept.value > a.value

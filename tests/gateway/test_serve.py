@@ -1,4 +1,4 @@
-"""The gateway as a whole, over a server at a URL: what it says, and how it goes."""
+"""The whole gateway over an outside server: its events, and its shutdown."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 
 from firesteel.edge.files.home import Home
 from firesteel.gateway import serve
-from firesteel.gateway.serve import ServeEvent, ServeOptions, named, serve_file
+from firesteel.gateway.serve import ServeEvent, ServeOptions, serve_file, with_model_name
 
 
 @dataclass
 class Running:
     url: str
     ends: asyncio.Event
-    said: list[ServeEvent]
+    events: list[ServeEvent]
     task: asyncio.Task[None]
 
     async def ended(self) -> float:
@@ -31,28 +31,28 @@ class Running:
         await asyncio.wait_for(asyncio.shield(self.task), 60)
         return time.monotonic() - began
 
-    def words(self, what: str) -> list[str]:
-        return [each.words for each in self.said if each.what == what]
+    def texts(self, kind: str) -> list[str]:
+        return [each.text for each in self.events if each.kind == kind]
 
 
 @asynccontextmanager
 async def running(folder: Path, engine: str) -> AsyncIterator[Running]:
     file = folder / "service.yaml"
     file.write_text(f"listen: 127.0.0.1:1\nmodels:\n  far: {{url: '{engine}', memory: 1MiB}}\n")
-    said: list[ServeEvent] = []
+    events: list[ServeEvent] = []
     ends, listens = asyncio.Event(), asyncio.Event()
 
     async def follow() -> None:
-        async for told in serve_file(ServeOptions(file, listen="127.0.0.1:0"), Home(folder / "home"), ends):
-            said.append(told)
-            if told.what == "listening":
+        async for event in serve_file(ServeOptions(file, listen="127.0.0.1:0"), Home(folder / "home"), ends):
+            events.append(event)
+            if event.kind == "listening":
                 listens.set()
 
     task = asyncio.ensure_future(follow())
     try:
         async with asyncio.timeout(30):
             await listens.wait()
-        yield Running(next(each.url for each in said if each.url), ends, said, task)
+        yield Running(next(each.url for each in events if each.url), ends, events, task)
     finally:
         ends.set()
         await asyncio.wait_for(task, 60)
@@ -60,7 +60,7 @@ async def running(folder: Path, engine: str) -> AsyncIterator[Running]:
 
 @dataclass
 class Engine:
-    """Pretend: answers a request once it is let, and is well."""
+    """A fake engine that is healthy and answers a request when allowed to."""
 
     began: asyncio.Event = field(default_factory=asyncio.Event)
     may: asyncio.Event = field(default_factory=asyncio.Event)
@@ -100,22 +100,22 @@ async def test_whoever_listens_to_events_does_not_hold_up_the_end(tmp_path: Path
         await answer.content.readuntil(b"\n\n")
         assert await it.ended() < 5
         await answer.content.read()  # a whole answer: it does not break
-    assert it.words("drained") == ["every request under way was finished"]
+    assert it.texts("drained") == ["all active requests finished"]
 
 
-async def test_a_request_under_way_is_finished_and_then_it_is_said(tmp_path: Path) -> None:
+async def test_an_active_request_is_finished_before_drained_is_reported(tmp_path: Path) -> None:
     async with an_engine() as (engine, url), running(tmp_path, url) as it, aiohttp.ClientSession() as client:
         asked = asyncio.ensure_future(client.post(f"{it.url}/v1/chat/completions", json=ASK))
         await asyncio.wait_for(engine.began.wait(), 10)
         it.ends.set()
         async with asyncio.timeout(10):
-            while not it.words("draining"):
+            while not it.texts("draining"):
                 await asyncio.sleep(0.01)
-        assert it.words("drained") == [] and "finished" not in it.words("draining")[0]
+        assert it.texts("drained") == [] and "finished" not in it.texts("draining")[0]
         engine.may.set()
         assert (await asked).status == 200
         await it.ended()
-    assert it.words("drained") == ["every request under way was finished"]
+    assert it.texts("drained") == ["all active requests finished"]
 
 
 async def test_requests_that_are_cut_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,11 +126,11 @@ async def test_requests_that_are_cut_are_counted(tmp_path: Path, monkeypatch: py
         await it.ended()
         with suppress(aiohttp.ClientError):
             await asked
-    assert it.words("drained") == ["1 request was cut, unfinished after 0.3 s"]
+    assert it.texts("drained") == ["1 request was cut off after 0.3 s"]
 
 
 @pytest.mark.parametrize(
-    ("model", "words", "said"),
+    ("model", "words", "events"),
     [
         ("one", "it was stopped by hand", "one: it was stopped by hand"),
         ("one", "one answers on http://127.0.0.1:1", "one answers on http://127.0.0.1:1"),
@@ -138,5 +138,5 @@ async def test_requests_that_are_cut_are_counted(tmp_path: Path, monkeypatch: py
         ("", "`listen` is another now", "`listen` is another now"),
     ],
 )
-def test_who_looks_on_sees_which_model(model: str, words: str, said: str) -> None:
-    assert named(model, words) == said
+def test_an_event_names_its_model(model: str, words: str, events: str) -> None:
+    assert with_model_name(model, words) == events

@@ -7,27 +7,30 @@ from typing import Any
 
 import pytest
 
-from firesteel.gateway.admin.status import health, model_health, waiting_text
+from firesteel.gateway.admin.status import health, model_health
+from firesteel.gateway.admin.status import wait_status as wait_status_of
 from firesteel.gateway.executor import ModelView
-from firesteel.gateway.interfaces import GatewayResponse, Identity, WaitStatus
+from firesteel.gateway.interfaces import Caller, GatewayResponse, WaitStatus
 from firesteel.gateway.scheduler.events import ModelPhase, ModelStatus
 from firesteel.gateway.service_config import ModelConfig
 
 
-def shown(name: str, phase: ModelPhase = "off", news: WaitStatus | None = None, note: str = "") -> ModelView:
-    standing = ModelStatus(name, phase, 0, 0, 0, 0.0, "", 0.0, False, False, False)
-    return ModelView(ModelConfig(name, name, (), load_s=40.0), standing, None, news, note)
+def view(
+    name: str, phase: ModelPhase = "off", wait_status: WaitStatus | None = None, note: str = ""
+) -> ModelView:
+    status = ModelStatus(name, phase, 0, 0, 0, 0.0, "", 0.0, False, False, False)
+    return ModelView(ModelConfig(name, name, (), load_s=40.0), status, None, wait_status, note)
 
 
-def said(reply: GatewayResponse) -> Any:
-    return json.loads(reply.body)
+def content(response: GatewayResponse) -> Any:
+    return json.loads(response.body)
 
 
 def test_a_key_sees_its_own_models() -> None:
-    both = (shown("one", "ready"), shown("two"))
-    assert said(health(both, False))["models"] == {"one": "ready", "two": "off"}
-    assert said(health(both, False, Identity("laptop")))["models"] == {"one": "ready", "two": "off"}
-    assert said(health(both, False, Identity("laptop", models=frozenset({"two"}))))["models"] == {
+    both = (view("one", "ready"), view("two"))
+    assert content(health(both, False))["models"] == {"one": "ready", "two": "off"}
+    assert content(health(both, False, Caller("laptop")))["models"] == {"one": "ready", "two": "off"}
+    assert content(health(both, False, Caller("laptop", models=frozenset({"two"}))))["models"] == {
         "two": "off"
     }
 
@@ -35,38 +38,38 @@ def test_a_key_sees_its_own_models() -> None:
 @pytest.mark.parametrize(
     ("model", "eta_s", "again"),
     [
-        (shown("one"), 40, b"40"),
-        (shown("one", "loading", WaitStatus("proving one: asks", 6.5)), 7, b"7"),
-        (shown("one", "loading", WaitStatus("proving one: later than planned")), None, b"5"),
-        (shown("one", "loading", note="coming back by itself"), None, b"5"),
+        (view("one"), 40, b"40"),
+        (view("one", "loading", WaitStatus("proving one: asks", 6.5)), 7, b"7"),
+        (view("one", "loading", WaitStatus("proving one: later than planned")), None, b"5"),
+        (view("one", "loading", note="restarting by itself"), None, b"5"),
     ],
 )
-def test_how_long_a_model_will_be_is_said_by_its_load(
-    model: ModelView, eta_s: int | None, again: bytes
-) -> None:
-    reply = model_health(model)
-    assert (reply.status, said(reply).get("eta_s")) == (503, eta_s)
-    assert dict(reply.headers)[b"Retry-After"] == again
+def test_the_load_reports_the_time_left(model: ModelView, eta_s: int | None, again: bytes) -> None:
+    response = model_health(model)
+    assert (response.status, content(response).get("eta_s")) == (503, eta_s)
+    assert dict(response.headers)[b"Retry-After"] == again
 
 
 OWN = WaitStatus("loading one: weights", 9.0)
-BACK = "coming back by itself: its engine ended"
+BACK = "restarting by itself: its engine ended"
 
 
 @pytest.mark.parametrize(
-    ("model", "loading", "news"),
+    ("model", "loading", "wait_status"),
     [
-        (shown("one", "loading", OWN), shown("one", "loading", OWN), OWN),
-        (shown("one", "loading", note=BACK), shown("one", "loading", note=BACK), WaitStatus(f"one: {BACK}")),
-        (shown("one"), None, WaitStatus("waiting for one")),
-        (shown("one"), shown("two", "loading"), WaitStatus("one: behind the load of two")),
+        (view("one", "loading", OWN), view("one", "loading", OWN), OWN),
+        (view("one", "loading", note=BACK), view("one", "loading", note=BACK), WaitStatus(f"one: {BACK}")),
+        (view("one"), None, WaitStatus("waiting for one")),
+        (view("one"), view("two", "loading"), WaitStatus("one: waiting until two is loaded")),
         (
-            shown("one"),
-            shown("two", "loading", WaitStatus("loading two: weights", 25.0)),
-            WaitStatus("one: behind the load of two, about 65 s", 65.0),
+            view("one"),
+            view("two", "loading", WaitStatus("loading two: weights", 25.0)),
+            WaitStatus("one: waiting until two is loaded, about 65 s", 65.0),
         ),
-        (shown("one", note="it was stopped by hand"), None, WaitStatus("waiting for one")),
+        (view("one", note="it was stopped by hand"), None, WaitStatus("waiting for one")),
     ],
 )
-def test_who_waits_is_told_for_what(model: ModelView, loading: ModelView | None, news: WaitStatus) -> None:
-    assert waiting_text(model, loading) == news
+def test_a_waiting_request_gets_the_reason(
+    model: ModelView, loading: ModelView | None, wait_status: WaitStatus
+) -> None:
+    assert wait_status_of(model, loading) == wait_status

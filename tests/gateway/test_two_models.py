@@ -162,9 +162,9 @@ def _message_stream(client: anthropic.Anthropic, model: str) -> str:
 
 def test_two_models_take_turns_where_one_fits(serving: Serving) -> None:
     client, other = serving.openai(), serving.anthropic()
-    said = _say(client, "first")
-    assert said
-    assert _stream(client, "second") == said  # cold: it waited for the swap, with a stream open
+    answer = _say(client, "first")
+    assert answer
+    assert _stream(client, "second") == answer  # cold: it waited for the swap, with a stream open
     assert _message_stream(other, "first")
     assert _message(other, "first") and _stream(client, "first")  # warm
     running = run_firesteel(serving.home.root, "ps", "--json").json

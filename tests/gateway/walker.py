@@ -1,8 +1,8 @@
-"""Random walks through everything that can happen to the schedule, with an account of its own beside it.
+"""Random walks through everything that can happen to the scheduler, checked by an independent model of it.
 
-A `World` plays the driver: it answers every `Load` and `Unload`, finishes requests, crashes, reloads, reads
-the memory. It keeps its own books from what it told and what it was told, and never looks into the
-schedule. The invariants are questions about those books.
+A `World` plays the driver: it answers every `LoadModel` and `UnloadModel`, finishes requests, crashes models,
+changes the service file and reads the memory. It keeps its own records of events and effects and never looks
+into the scheduler. The invariants are checked against these records.
 
     walk(random.Random(7)).counts
 """
@@ -26,7 +26,7 @@ from firesteel.gateway.scheduler.events import (
     ModelCrashed,
     ModelLoaded,
     ModelUnloaded,
-    RefuseRequest,
+    RejectRequest,
     RequestAbandoned,
     RequestArrived,
     RequestFinished,
@@ -66,9 +66,9 @@ class Entry:
     is_ours: bool = True
     is_returning: bool = False
     is_crashed: bool = False
-    is_unwanted: bool = False
+    is_unload_requested: bool = False
     is_removed: bool = False
-    wanted_s: float | None = None
+    requested_s: float | None = None
     idle_s: float = 0.0
     failed_s: float | None = None
     """When its last load failed, if nobody did anything about it since."""
@@ -83,12 +83,12 @@ class Entry:
         return self.need if self.phase == "off" or not self.is_ours else self.held
 
     @property
-    def holds(self) -> bool:
+    def holds_memory(self) -> bool:
         return self.phase != "off" or not self.is_ours
 
     @property
     def in_memory(self) -> int:
-        return math.ceil(self.bytes * self.truly) if self.holds else 0
+        return math.ceil(self.bytes * self.truly) if self.holds_memory else 0
 
     @property
     def is_stale(self) -> bool:
@@ -101,7 +101,7 @@ class World:
         self.now_s = rnd.choice((0.0, 1000.0))
         self.limits = _limits(rnd)
         models = _models(rnd)
-        self.schedule = make(models, self.limits, self.now_s)
+        self.scheduler = make(models, self.limits, self.now_s)
         self.entries: dict[str, Entry] = {}
         self.waiting: dict[int, tuple[str, float]] = {}
         """Who is owed an answer: which model, since when."""
@@ -118,10 +118,10 @@ class World:
 
     # -- the books --
 
-    def tell(self, event: SchedulerEvent) -> list[Effect]:
+    def handle(self, event: SchedulerEvent) -> list[Effect]:
         self.counts[type(event).__name__] += 1
         self._note(event)
-        effects = self.schedule.tell(event, self.now_s)
+        effects = self.scheduler.handle(event, self.now_s)
         self.trail.append((self.now_s, event, effects))
         for effect in effects:
             for check in EACH_EFFECT:
@@ -134,7 +134,7 @@ class World:
     def off(self, name: str) -> None:
         entry = self.entries[name]
         entry.phase, entry.since_s, entry.truly = "off", self.now_s, 1.0
-        entry.is_returning = entry.is_crashed = entry.is_unwanted = False
+        entry.is_returning = entry.is_crashed = entry.is_unload_requested = False
         if entry.is_removed:
             del self.entries[name]
         elif entry.model.is_outside:
@@ -146,24 +146,24 @@ class World:
     def waiters(self, name: str) -> list[int]:
         return [request for request, (model, _) in self.waiting.items() if model == name]
 
-    def first_s(self, name: str) -> float | None:
+    def requested_since_s(self, name: str) -> float | None:
         """Since when somebody waits for it, by name or by request."""
         entry = self.entries[name]
         times = [came for model, came in self.waiting.values() if model == name]
-        if entry.wanted_s is not None:
-            times.append(entry.wanted_s)
+        if entry.requested_s is not None:
+            times.append(entry.requested_s)
         if entry.model.pinned:
             times.append(entry.since_s)
         return min(times, default=None)
 
-    def are_apart(self, one: str, other: str) -> bool:
+    def conflict(self, one: str, other: str) -> bool:
         return one != other and any({one, other} <= group for group in self.limits.never_together)
 
     def _take_models(self, models: tuple[ScheduledModel, ...]) -> None:
         names = {model.name for model in models}
         for name, entry in list(self.entries.items()):
             if name not in names:
-                entry.is_removed, entry.wanted_s = True, None
+                entry.is_removed, entry.requested_s = True, None
                 if not entry.is_ours or entry.phase == "off":
                     self._drop(name)
                     del self.entries[name]
@@ -180,7 +180,7 @@ class World:
         if model.identity != was.identity:
             entry.failed_s = None
         if model.pinned:
-            entry.is_unwanted = False
+            entry.is_unload_requested = False
         if not entry.is_ours and not model.is_outside:
             self._drop(model.name)
             entry.is_ours, entry.phase, entry.since_s = True, "off", self.now_s
@@ -249,13 +249,13 @@ class World:
                 self._load_failed(entry)
                 entry.is_crashed = True
             case LoadRequested() if entry.is_ours and not entry.is_removed:
-                self._want(entry, event.is_loaded)
+                self._request(entry, event.is_loaded)
             case _:
                 pass
 
     def _load_failed(self, entry: Entry) -> None:
         if not entry.is_stale:
-            entry.wanted_s, entry.failed_s = None, self.now_s
+            entry.requested_s, entry.failed_s = None, self.now_s
 
     def _up(self, entry: Entry, measured: int | None) -> None:
         if not entry.is_ours:
@@ -267,7 +267,7 @@ class World:
             if measured is not None:
                 entry.held = entry.measured[entry.identity] = measured
             if entry.phase != "ready" and not entry.is_stale:
-                entry.wanted_s = None
+                entry.requested_s = None
         entry.truly = 1.0
         if entry.phase != "ready":
             entry.since_s = entry.idle_s = self.now_s
@@ -278,14 +278,14 @@ class World:
             else entry.measured
         )
 
-    def _want(self, entry: Entry, is_loaded: bool) -> None:
+    def _request(self, entry: Entry, is_loaded: bool) -> None:
         if entry.model.pinned and not is_loaded:
             return
         if entry.phase in ("off", "unloading"):
-            entry.wanted_s = self.now_s if is_loaded else None
+            entry.requested_s = self.now_s if is_loaded else None
             entry.failed_s = None if is_loaded else entry.failed_s
         else:
-            entry.is_unwanted = not is_loaded
+            entry.is_unload_requested = not is_loaded
             entry.idle_s = self.now_s
 
     def _take(self, effect: Effect) -> None:
@@ -295,13 +295,13 @@ class World:
                 assert isinstance(effect.request, int)
                 del self.waiting[effect.request]
                 self.busy[effect.request] = effect.model
-            case RefuseRequest():
+            case RejectRequest():
                 assert isinstance(effect.request, int)
-                self.counts[f"refused: {effect.kind}"] += 1
+                self.counts[f"rejected: {effect.kind}"] += 1
                 del self.waiting[effect.request]
             case LoadModel():
                 entry = self.entries[effect.model]
-                self.claim_s = self.first_s(effect.model)
+                self.claim_s = self.requested_since_s(effect.model)
                 entry.identity, entry.held = entry.model.identity, entry.need
                 entry.phase, entry.since_s = "loading", self.now_s
             case UnloadModel():
@@ -316,7 +316,7 @@ class World:
             return "after a crash"
         if entry.is_stale or entry.is_removed:
             return "the file changed"
-        if entry.is_unwanted:
+        if entry.is_unload_requested:
             return "by name"
         ttl_s = entry.model.ttl_s
         is_expired = ttl_s is not None and self.now_s >= entry.idle_s + ttl_s
@@ -332,17 +332,17 @@ class World:
     def ask(self, name: str | None = None) -> None:
         self.asked += 1
         names = [*self.entries, "nobody"] if self.rnd.random() < 0.05 else [*self.entries]
-        self.tell(
+        self.handle(
             RequestArrived(self.asked, name or self.rnd.choice(names), self.rnd.choice((0, 0, 0, 1, 5)))
         )
 
     def leave(self) -> None:
         if self.waiting:
-            self.tell(RequestAbandoned(self.rnd.choice([*self.waiting])))
+            self.handle(RequestAbandoned(self.rnd.choice([*self.waiting])))
 
     def finish(self) -> None:
         if self.busy:
-            self.tell(RequestFinished(self.rnd.choice([*self.busy])))
+            self.handle(RequestFinished(self.rnd.choice([*self.busy])))
 
     def in_phase(self, phase: str) -> list[str]:
         return [name for name, entry in self.entries.items() if entry.phase == phase and entry.is_ours]
@@ -356,22 +356,22 @@ class World:
                     ModelCrashed(name, "died early"),
                     ModelUnloaded(name),
                 )
-                self.tell(self.rnd.choice(ways))
+                self.handle(self.rnd.choice(ways))
             else:
                 held = self.entries[name].held
-                self.tell(ModelLoaded(name, self.rnd.choice((None, None, held + 3, max(1, held - 4)))))
+                self.handle(ModelLoaded(name, self.rnd.choice((None, None, held + 3, max(1, held - 4)))))
 
     def unload_ends(self) -> None:
         going = self.in_phase("unloading")
         if going:
             if self.rnd.random() < 0.6:
                 self.read()
-            self.tell(ModelUnloaded(self.rnd.choice(going)))
+            self.handle(ModelUnloaded(self.rnd.choice(going)))
 
     def crash(self) -> None:
         ready = [name for name, entry in self.entries.items() if entry.phase == "ready"]
         if ready:
-            self.tell(ModelCrashed(self.rnd.choice(ready), "it died", self.rnd.random() < 0.4))
+            self.handle(ModelCrashed(self.rnd.choice(ready), "it died", self.rnd.random() < 0.4))
 
     def stray(self) -> None:
         """Words that come late, twice, or about what is not there."""
@@ -387,35 +387,35 @@ class World:
             strays += [ModelLoaded(name, 7), LoadFailed(name, "late"), ModelCrashed(name, "late", True)]
         if entry is not None and entry.phase == "off" and entry.is_ours:
             strays += [ModelUnloaded(name), LoadFailed(name, "late"), ModelCrashed(name, "late")]
-            strays += [ModelCrashed(name, "its keeper is at it", True)]
+            strays += [ModelCrashed(name, "its supervisor restarts it", True)]
         if entry is not None and entry.phase == "ready":
             strays += [ModelUnloaded(name), ModelLoaded(name, None), LoadFailed(name, "late")]
-        self.tell(self.rnd.choice(strays))
+        self.handle(self.rnd.choice(strays))
 
     def find(self) -> None:
         """Found running, or an outside one that answers again."""
         off = [name for name, entry in self.entries.items() if entry.phase == "off"]
         if off:
-            self.tell(ModelLoaded(self.rnd.choice(off), self.rnd.choice((None, 20))))
+            self.handle(ModelLoaded(self.rnd.choice(off), self.rnd.choice((None, 20))))
 
     def tick(self) -> None:
         """Either when one is due, or a little before: then it must change nothing."""
-        due_s = self.schedule.next_tick_s(self.now_s)
+        due_s = self.scheduler.next_tick_s(self.now_s)
         if due_s is None:
             self.now_s += 1000.0
         elif self.rnd.random() < 0.5 and due_s > self.now_s:
             self.now_s += (due_s - self.now_s) * 0.99
         else:
             self.now_s = due_s
-            self.tell(TimePassed())
+            self.handle(TimePassed())
             return
-        effects = self.tell(TimePassed())
+        effects = self.handle(TimePassed())
         if effects:
             raise Broken("no_polling_needed", f"{effects} before {due_s}")
 
     def want(self) -> None:
         name = self.rnd.choice([*self.entries])
-        self.tell(LoadRequested(name, self.rnd.random() < 0.6))
+        self.handle(LoadRequested(name, self.rnd.random() < 0.6))
 
     def read(self) -> None:
         if self.rnd.random() < 0.5:
@@ -427,7 +427,7 @@ class World:
             elif entry.phase == "unloading":
                 entry.truly *= self.rnd.random()
             held += entry.in_memory
-        self.tell(MemoryReading(HOST_BYTES - self.strangers - held, KEEP_BYTES))
+        self.handle(MemoryReading(HOST_BYTES - self.strangers - held, KEEP_BYTES))
 
     def change(self) -> None:
         models = {name: entry.model for name, entry in self.entries.items() if not entry.is_removed}
@@ -437,7 +437,7 @@ class World:
         order = [*models.values()]
         if self.rnd.random() < 0.2:
             self.rnd.shuffle(order)
-        self.tell(ConfigChanged(tuple(order), limits))
+        self.handle(ConfigChanged(tuple(order), limits))
 
     def _edit(self, models: dict[str, ScheduledModel]) -> None:
         name = self.rnd.choice(NAMES)
@@ -474,38 +474,38 @@ class World:
 
     def _end_one(self) -> bool:
         for name in self.in_phase("loading")[:1]:
-            self.tell(ModelLoaded(name))
+            self.handle(ModelLoaded(name))
             return True
         for name in self.in_phase("unloading")[:1]:
-            self.tell(ModelUnloaded(name))
+            self.handle(ModelUnloaded(name))
             return True
         return False
 
     def _end_request(self) -> bool:
         for request in [*self.busy][:1]:
-            self.tell(RequestFinished(request))
+            self.handle(RequestFinished(request))
             return True
         return False
 
     def _crowd(self) -> None:
         """At every model that is up, the next request comes before the last one ends: it is never idle."""
         self.now_s += 5.0
-        due_s = self.schedule.next_tick_s(self.now_s)
+        due_s = self.scheduler.next_tick_s(self.now_s)
         if due_s is not None and due_s <= self.now_s:
-            self.tell(TimePassed())
+            self.handle(TimePassed())
         self._end_one()
         for name in self.in_phase("ready"):
             served = self.served_by(name)
             self.ask(name)
             for request in served:
-                self.tell(RequestFinished(request))
+                self.handle(RequestFinished(request))
 
     def _pass_time(self) -> None:
-        due_s = self.schedule.next_tick_s(self.now_s)
+        due_s = self.scheduler.next_tick_s(self.now_s)
         if due_s is None:
             raise Broken("no_hang", f"{sorted(self.waiting)} wait, and no time is due")
         self.now_s = due_s
-        self.tell(TimePassed())
+        self.handle(TimePassed())
 
 
 # -- the invariants: by these names in DESIGN.md --
@@ -514,7 +514,7 @@ class World:
 def never_over_the_ceiling(world: World, effect: Effect) -> None:
     if isinstance(effect, LoadModel):
         entry = world.entries[effect.model]
-        held = sum(other.bytes for other in world.entries.values() if other.holds)
+        held = sum(other.bytes for other in world.entries.values() if other.holds_memory)
         if held + entry.need > world.limits.ceiling_bytes:
             raise Broken("never_over_the_ceiling", f"{effect}: {held} + {entry.need}")
 
@@ -538,7 +538,7 @@ def busy_is_never_unloaded(world: World, effect: Effect) -> None:
 
 
 def nothing_lost_nothing_doubled(world: World, effect: Effect) -> None:
-    if isinstance(effect, (GrantRequest, RefuseRequest)):
+    if isinstance(effect, (GrantRequest, RejectRequest)):
         owed = world.waiting.get(effect.request)  # type: ignore[call-overload]
         if owed is None:
             raise Broken("nothing_lost_nothing_doubled", f"{effect} was not owed")
@@ -557,8 +557,8 @@ def the_stale_serve_nobody_new(world: World, effect: Effect) -> None:
 
 
 def full_means_full(world: World, effect: Effect) -> None:
-    """Who left takes up no room in the queue."""
-    if isinstance(effect, RefuseRequest) and effect.kind == "full":
+    """A request that left does not count in the queue."""
+    if isinstance(effect, RejectRequest) and effect.kind == "full":
         others = len(world.waiting) - 1
         if others < world.limits.queue:
             raise Broken("full_means_full", f"{effect} with {others} waiting")
@@ -574,8 +574,8 @@ def a_failed_load_waits(world: World, effect: Effect) -> None:
 
 def nothing_is_forgotten(world: World, effects: list[Effect]) -> None:
     """The other half of it: whoever is owed an answer is still known, and so is whoever is served."""
-    known = sum(map(world.schedule.waiting, world.entries))
-    served = sum(map(world.schedule.busy, world.entries))
+    known = sum(map(world.scheduler.waiting, world.entries))
+    served = sum(map(world.scheduler.busy, world.entries))
     if known != len(world.waiting) or served != len(world.busy):
         says = f"{known} wait of {len(world.waiting)}, {served} served of {len(world.busy)}"
         raise Broken("nothing_lost_nothing_doubled", says)
@@ -584,7 +584,7 @@ def nothing_is_forgotten(world: World, effects: list[Effect]) -> None:
 def no_load_for_the_departed(world: World, effect: Effect) -> None:
     if isinstance(effect, LoadModel):
         entry = world.entries[effect.model]
-        if not world.waiters(effect.model) and entry.wanted_s is None and not entry.model.pinned:
+        if not world.waiters(effect.model) and entry.requested_s is None and not entry.model.pinned:
             raise Broken("no_load_for_the_departed", str(effect))
 
 
@@ -603,7 +603,7 @@ def bounded_wait(world: World, effects: list[Effect]) -> None:
 def never_together_never_meet(world: World, effect: Effect) -> None:
     if isinstance(effect, LoadModel):
         for name, other in world.entries.items():
-            if other.holds and world.are_apart(effect.model, name):
+            if other.holds_memory and world.conflict(effect.model, name):
                 raise Broken("never_together_never_meet", f"{effect} beside {name}")
 
 
@@ -627,10 +627,12 @@ def dwell_is_kept(world: World, effect: Effect) -> None:
     if not isinstance(effect, UnloadModel):
         return
     entry, now_s = world.entries[effect.model], world.now_s
-    is_told = entry.is_stale or entry.is_removed or entry.is_crashed or entry.is_unwanted
+    is_told = entry.is_stale or entry.is_removed or entry.is_crashed or entry.is_unload_requested
     is_expired = entry.model.ttl_s is not None and now_s >= entry.idle_s + entry.model.ttl_s
-    meets = any(world.are_apart(effect.model, name) and other.holds for name, other in world.entries.items())
-    firsts = [world.first_s(name) for name, other in world.entries.items() if other.phase == "off"]
+    meets = any(
+        world.conflict(effect.model, name) and other.holds_memory for name, other in world.entries.items()
+    )
+    firsts = [world.requested_since_s(name) for name, other in world.entries.items() if other.phase == "off"]
     is_owed = any(each is not None and now_s >= each + world.limits.max_wait_s for each in firsts)
     has_dwelt = now_s >= entry.since_s + world.limits.min_dwell_s
     if not (is_told or is_expired or meets or is_owed or has_dwelt):
@@ -640,7 +642,7 @@ def dwell_is_kept(world: World, effect: Effect) -> None:
 def ticks_do_not_spin(world: World, effects: list[Effect]) -> None:
     """After a tick the next one lies ahead."""
     if isinstance(world.trail[-1][1], TimePassed):
-        due_s = world.schedule.next_tick_s(world.now_s)
+        due_s = world.scheduler.next_tick_s(world.now_s)
         if due_s is not None and due_s <= world.now_s:
             raise Broken("no_polling_needed", f"a tick at {world.now_s} asks for another at {due_s}")
 

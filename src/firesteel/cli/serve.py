@@ -23,10 +23,10 @@ from firesteel.errors import UsageError
 from firesteel.gateway import (
     ServeEvent,
     ServeOptions,
-    freeze,
-    give_back_pages,
-    hold_pages,
+    freeze_startup_objects,
     new_loop,
+    release_free_memory,
+    retain_free_memory,
     serve_file,
 )
 from firesteel.run.service import load
@@ -66,8 +66,8 @@ def command(
     if listen is not None:
         _insist_address(listen)
     file = _written(models, find_home()) if models else path or _found()
-    manner = ServeOptions(file, listen, cert, cert_key, keeps=keep, logs_prompts=log_prompts)
-    hold_pages()
+    manner = ServeOptions(file, listen, cert, cert_key, keep_models=keep, logs_prompts=log_prompts)
+    retain_free_memory()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_serve(manner, as_json))
 
@@ -128,17 +128,17 @@ async def _serve(manner: ServeOptions, as_json: bool) -> None:
         asyncio.get_running_loop().add_signal_handler(number, ends.set)
     async for told in serve_file(manner, find_home(), ends):
         _show(told, as_json)
-        if told.what == "listening":
-            freeze()
+        if told.kind == "listening":
+            freeze_startup_objects()
             _tidy()
 
 
 def _tidy() -> None:
-    give_back_pages()
+    release_free_memory()
     asyncio.get_running_loop().call_later(_TIDY_S, _tidy)
 
 
 def _show(told: ServeEvent, as_json: bool) -> None:
-    if as_json and told.what == "listening":
+    if as_json and told.kind == "listening":
         click.echo(json.dumps({"kind": "serve", "url": told.url, "models": list(told.models)}))
-    click.echo(f"{told.what:<9} {typed(told.words)}", err=True)
+    click.echo(f"{told.kind:<9} {typed(told.text)}", err=True)

@@ -1,7 +1,7 @@
-"""One endpoint over many models: loaded on demand, evicted by bytes, streamed at wire speed.
+"""One endpoint over many models: loaded on demand, evicted by memory size, streamed at wire speed.
 
-`DESIGN.md` has the whole. The process that carries bytes plans nothing: loads are child processes. The door
-opens lazily: `firesteel key` needs the keys and no plane.
+`DESIGN.md` explains the structure. The process that moves bytes never plans or loads a model: that happens in
+child processes. The exports are lazy: `firesteel key` needs the keys but not the HTTP server.
 """
 
 from typing import TYPE_CHECKING
@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING
 from firesteel.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from firesteel.gateway.allocator import freeze, give_back_pages, hold_pages
+    from firesteel.gateway.allocator import freeze_startup_objects, release_free_memory, retain_free_memory
     from firesteel.gateway.http.server import new_loop
     from firesteel.gateway.serve import ServeEvent, ServeOptions, serve_file
 
-__all__ = ["ServeEvent", "ServeOptions", "freeze", "give_back_pages", "hold_pages", "new_loop", "serve_file"]
+__all__ = [
+    "ServeEvent",
+    "ServeOptions",
+    "freeze_startup_objects",
+    "new_loop",
+    "release_free_memory",
+    "retain_free_memory",
+    "serve_file",
+]
 
 __getattr__ = lazy_exports(
     __name__,
@@ -25,9 +33,9 @@ __getattr__ = lazy_exports(
             "serve_file",
         ),
         "allocator": (
-            "freeze",
-            "give_back_pages",
-            "hold_pages",
+            "freeze_startup_objects",
+            "release_free_memory",
+            "retain_free_memory",
         ),
     },
 )

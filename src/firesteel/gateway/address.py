@@ -1,11 +1,11 @@
-"""Where the gateway of this home answers, for the commands beside it.
+"""Where the gateway of this home answers, for other commands.
 
     write_address(home, Address("http://127.0.0.1:8080", ("coder", "small"), has_keys=False, pid=os.getpid()))
     read_address(home)
 
-`serve` writes it when it listens. A file outlives a `kill -9`, and the lock that a gateway holds does not: an
-address is believed only while that lock is held, by the process that wrote it as far as one can tell: the
-next gateway holds the lock before it listens. Light: `ps` and `client` look at it each time.
+`serve` writes the file when it listens. The file survives a `kill -9`, but the gateway's lock does not: an
+address is valid only while that lock is held and its process exists. Imports little: `ps` and `client` read
+it each time.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from firesteel.edge.files.home import Home, is_locked, write_text
-
-_MAX_FILE_BYTES = 2**20
+from firesteel.edge.files.state_file import read_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +24,12 @@ class Address:
     """Without `/v1`."""
     models: tuple[str, ...]
     has_keys: bool
-    """It answers only to whoever has one."""
+    """It requires a key."""
     pid: int
 
 
 def lock_path(home: Home) -> Path:
-    """Held by a gateway for as long as it lives."""
+    """A gateway holds this lock for as long as it lives."""
     return home.root / "gateway" / "serve.lock"
 
 
@@ -39,22 +38,11 @@ def write_address(home: Home, address: Address) -> None:
 
 
 def read_address(home: Home) -> Address | None:
-    """None when no gateway serves, and while one has not yet said where."""
+    """None if no gateway runs, or if it does not listen yet."""
     if not is_locked(lock_path(home)):
         return None
-    try:
-        with _path(home).open("rb") as file:
-            found = _address(json.loads(file.read(_MAX_FILE_BYTES)))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return found if Path(f"/proc/{found.pid}").exists() else None
-
-
-def _address(said: dict[str, object]) -> Address:
-    url, models, pid = said["url"], said["models"], said["pid"]
-    if not (isinstance(url, str) and isinstance(models, list) and type(pid) is int):
-        raise TypeError("no address")
-    return Address(url, tuple(str(each) for each in models), said["has_keys"] is True, pid)
+    address = read_state(_path(home), Address)
+    return address if address and Path(f"/proc/{address.pid}").exists() else None
 
 
 def _path(home: Home) -> Path:

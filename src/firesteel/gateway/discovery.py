@@ -1,6 +1,6 @@
-"""What runs, as the files under FIRESTEEL_HOME/services tell: is it what we would start, and what it holds.
+"""What runs, from the files under FIRESTEEL_HOME/services: is it what we would start, and what does it hold?
 
-Light: the gateway looks once a second.
+Imports little: the gateway checks once a second.
 """
 
 from __future__ import annotations
@@ -8,20 +8,30 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.files.secrets import read_secrets
+from firesteel.edge.files.state_file import read_state
 from firesteel.gateway.service_config import RunningModel
 from firesteel.run.service import Service, ServiceSpec
 
 Basis = Literal["host", "process", "planned"]
-_MAX_FILE_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class _MeasuredLaunch:
+    """A row of `measured_memory.json`; `edge.files.measured_memory` reads it with the planner's types, which
+    this process must not load."""
+
+    key: str
+    process_bytes: int
 
 
 def identity(launch: str, url: str, is_guarded_by_key: bool) -> str:
-    """As `up` tells one launch from another: what is started, where, and who may reach it."""
+    """Distinguishes launches as `up` does: what is started, where, and who may reach it."""
     return _digest((launch, url, is_guarded_by_key))
 
 
@@ -33,71 +43,56 @@ def outside_identity(urls: Iterable[str], model: str | None, key: str | None) ->
     return _digest((list(urls), model, key))
 
 
-def _digest(said: Any) -> str:
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
 
 
-def up_of(home: Home, service: Service) -> RunningModel:
+def running_model(home: Home, service: Service) -> RunningModel:
     """Where a ready service answers, and what it holds."""
-    held, basis = measured(home, service)
-    return RunningModel(service.spec.url, held, basis, _key(service.spec))
+    held_bytes, basis = measured(home, service)
+    return RunningModel(service.spec.url, held_bytes, basis, _key(service.spec))
 
 
 def measured(home: Home, service: Service) -> tuple[int, Basis]:
-    """What its start took. `realised.json` has it by launch: of a container, what the host had less of after
-    than before it, since no process shows what CUDA took; of a child, its processes' share of all pages."""
+    """Memory that its start took, as `measured_memory.json` has it.
+
+    Of a container: what the host had less afterwards, since no process shows what CUDA took. Of a child
+    process: its processes' share of all pages.
+    """
     spec = service.spec
-    took = _realised(home.existing_measured_memory, spec.launch)
-    if took is not None:
-        return took, "host" if spec.stop else "process"
+    rows = read_state(home.existing_measured_memory, list[_MeasuredLaunch]) or []
+    sizes = [row.process_bytes for row in rows if row.key == spec.launch]
+    if sizes and sizes[-1] > 0:
+        return sizes[-1], "host" if spec.stop else "process"
     return spec.expected_bytes, "planned"
 
 
-def _realised(path: Path, launch: str) -> int | None:
-    """`edge.realised` reads it with the planner's own types, which are not for this process."""
-    try:
-        with path.open("rb") as file:
-            rows = json.loads(file.read(_MAX_FILE_BYTES))
-        took = [row["process_bytes"] for row in rows if row["key"] == launch]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return took[-1] if took and isinstance(took[-1], int) and took[-1] > 0 else None
-
-
 class OwnServices:
-    """What a gateway of this home started, by name and identity; kept, so that the next one knows its own
-    after a `kill -9`, and leaves alone what somebody started by hand."""
+    """What gateways of this home have started, by name and identity. Kept in a file, so that after a `kill
+    -9` the next gateway recognizes its models and leaves alone what was started by hand."""
 
     def __init__(self, home: Home) -> None:
         self._path = home.root / "gateway" / "started.json"
-        self._held = self._read()
+        self._identities = read_state(self._path, dict[str, str]) or {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._held
+        return name in self._identities
 
     def add(self, name: str, identity: str) -> None:
-        self._hold({**self._held, name: identity})
+        self._write({**self._identities, name: identity})
 
     def discard(self, name: str) -> None:
-        self._hold({each: identity for each, identity in self._held.items() if each != name})
+        self._write({other: identity for other, identity in self._identities.items() if other != name})
 
     def is_mine(self, name: str, identity: str) -> bool:
-        return self._held.get(name) == identity
+        return self._identities.get(name) == identity
 
-    def _hold(self, held: dict[str, str]) -> None:
-        if held != self._held:
-            self._held = held
-            write_text(self._path, json.dumps(held))
-
-    def _read(self) -> dict[str, str]:
-        try:
-            with self._path.open("rb") as file:
-                held = json.loads(file.read(_MAX_FILE_BYTES))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return {str(name): str(each) for name, each in held.items()} if isinstance(held, dict) else {}
+    def _write(self, identities: dict[str, str]) -> None:
+        if identities != self._identities:
+            self._identities = identities
+            write_text(self._path, json.dumps(identities))
 
 
 def _key(spec: ServiceSpec) -> str | None:
-    found = read_secrets(Path(spec.secrets)) if spec.is_guarded_by_key and spec.secrets else {}
-    return next((value for name, value in found.items() if name.endswith("_API_KEY")), None)
+    secrets = read_secrets(Path(spec.secrets)) if spec.is_guarded_by_key and spec.secrets else {}
+    return next((value for name, value in secrets.items() if name.endswith("_API_KEY")), None)

@@ -1,66 +1,65 @@
-"""Who may, where to, and what became of it: keys, the swap, seats, meter and log behind one counter.
+"""Connects the parts of the gateway: authenticates a request, submits it, finds its endpoint, records it.
 
-Three rooms speak to it and know nothing of each other: the plane (`talk.Desk`), the swap (`swap.Front`) and
-the control side (`control.ControlDesk`). It decides nothing that the schedule decides.
+Three parts call it and do not know each other: the HTTP server (`interfaces.Dispatcher`), the executor
+(`jobs.ExecutorListener`) and the admin API (`admin.api.AdminActions`). It makes no scheduling decision.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import HostNotReady
 from firesteel.gateway.admin import status
-from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, ModelGauges, route_of
+from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, ModelGauges, route_kind
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog
-from firesteel.gateway.admin.subscribers import Event, Subscribers
+from firesteel.gateway.admin.state import GatewayState, gateway_state
+from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
-from firesteel.gateway.executor import Executor, ModelView, Swapped
+from firesteel.gateway.executor import Executor, ModelView
 from firesteel.gateway.interfaces import (
+    Caller,
     Endpoint,
     GatewayResponse,
-    Identity,
     PendingRequest,
-    Refusal,
+    Rejection,
     RequestOutcome,
     WaitStatus,
 )
-from firesteel.gateway.keys import KeyRing, may_ask, may_control, unknown_model
+from firesteel.gateway.jobs import JobResult
+from firesteel.gateway.keys import KeyRing, check_admin, check_model_access, unknown_model
 from firesteel.gateway.rate_limits import RateLimiter
-from firesteel.gateway.scheduler.events import LoadRequested, RefuseRequest, RequestAbandoned
+from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
 
-_ENGINE_S = 3.0
-_HOW_REFUSED = {
+_ENGINE_METRICS_S = 3.0
+_STATUS_OF_REJECTION = {
     "unknown": (404, "unknown_model"),
     "full": (503, "queue_full"),
     "too large": (422, "does_not_fit"),
-    "no room": (503, "no_room"),
+    "no memory": (503, "no_room"),
     "failed": (503, "load_failed"),
 }
-"""What asking again cannot mend is no 5xx: clients repeat those by themselves."""
-
-
-_REVOKED = Refusal(401, "invalid_api_key", "this key was revoked.")
+"""Not 5xx where a retry cannot help: clients repeat those by themselves."""
+_REVOKED = Rejection(401, "invalid_api_key", "this key was revoked.")
 
 
 class RequestRecord:
-    """One request between `ask` and `finish`; to the schedule it is a name that nobody else has."""
+    """A request between `submit` and `finish`; the scheduler uses it as the request's identity."""
 
-    __slots__ = ("caller", "is_by_alias", "places", "seat", "tally")
+    __slots__ = ("counters", "endpoint", "endpoints", "is_by_alias", "request")
 
-    def __init__(self, caller: PendingRequest) -> None:
-        self.caller = caller
+    def __init__(self, request: PendingRequest) -> None:
+        self.request = request
         self.is_by_alias = False
-        self.seat: Endpoint | None = None
-        self.places: ModelEndpoints
-        self.tally: ModelCounters
-        """These two are there with the seat."""
+        self.endpoint: Endpoint | None = None
+        self.endpoints: ModelEndpoints
+        self.counters: ModelCounters
+        """These two are set together with the endpoint."""
 
 
 class RequestDispatcher:
@@ -69,302 +68,260 @@ class RequestDispatcher:
         home: Home,
         ring: KeyRing,
         log: RequestLog,
-        tell: Callable[[str, str], None],
+        notify: Callable[[str, str], None],
         *,
         logs_prompts: bool = False,
     ) -> None:
-        """`tell` hears what there is to say to whoever looks on: a model's name or nothing, and words."""
-        self.home, self._ring, self._log, self._tell = home, ring, log, tell
+        """`notify` gets a model's name (or an empty string) and a message for the operator."""
+        self.home, self._ring, self._log, self._notify = home, ring, log, notify
         self._logs_prompts = logs_prompts
         self.meter = Meter()
         self.rates = RateLimiter(ring.limits(), time.monotonic())
-        self.listeners = Subscribers()
+        self.subscribers = Subscribers()
         self.is_draining = False
-        self.control: Endpoint | None = None
-        self.swap: Executor
-        self._answers: Callable[[str], tuple[bool, ...]] = lambda model: ()
-        self._cases: dict[PendingRequest, RequestRecord] = {}
+        self.admin_endpoint: Endpoint | None = None
+        self.executor: Executor
+        self._replica_health: Callable[[str], tuple[bool, ...]] = lambda model: ()
+        self._records: dict[PendingRequest, RequestRecord] = {}
         self._waiting: dict[str, set[RequestRecord]] = {}
-        self._places: dict[str, ModelEndpoints] = {}
-        self._aliased: dict[str, str] = {}
+        self._endpoints: dict[str, ModelEndpoints] = {}
+        self._aliases: dict[str, str] = {}
 
-    def attach(self, swap: Executor, answers: Callable[[str], tuple[bool, ...]]) -> None:
-        """`answers`: which replicas of an outside model do."""
-        self.swap, self._answers, self._aliased = swap, answers, swap.reading.aliased
-        self.meter.know(each.name for each in swap.reading.models)
+    def attach(self, executor: Executor, replica_health: Callable[[str], tuple[bool, ...]]) -> None:
+        """`replica_health` tells which replicas of an outside model answer."""
+        self.executor, self._replica_health = executor, replica_health
+        self._use_config()
 
-    def changed(self) -> None:
-        """Another service file, or other keys: what was worked out from them is worked out anew."""
-        self._places.clear()
-        self._aliased = self.swap.reading.aliased
-        self.meter.know(each.name for each in self.swap.reading.models)
-        self.listeners.tell({"event": "changed"})
+    def config_changed(self) -> None:
+        self._endpoints.clear()
+        self._use_config()
+        self.subscribers.publish({"event": "changed"})
 
     def keys_changed(self) -> None:
-        """Whoever's key is gone is let go, in the middle of what it does."""
+        """Stop the requests of revoked keys, also in the middle of a response."""
         self.rates.change(self._ring.limits(), time.monotonic())
         known = {key.name for key in self._ring.keys.values()}
-        for caller in tuple(self._cases):
-            if caller.who.name not in known and not self._ring.is_open:
-                caller.stop(_REVOKED)
+        for request in tuple(self._records):
+            if request.caller.name not in known and not self._ring.is_open:
+                request.stop(_REVOKED)
 
-    # --- for the plane ---
+    def _use_config(self) -> None:
+        config = self.executor.config
+        self._aliases = config.aliased
+        self.meter.add_models(model.name for model in config.models)
 
-    def admit(self, token: bytes | None) -> Identity | Refusal:
-        who = self._ring.who(token)
-        if isinstance(who, Identity):
-            if who.name not in self.rates.limited:
-                return who
-            who = self.rates.admit(who.name, time.monotonic()) or who
-        if isinstance(who, Refusal):
-            self.meter.turned_away(who.kind)
-        return who
+    # --- for the HTTP server ---
 
-    def public(self, method: bytes, path: bytes) -> GatewayResponse | None:
-        is_asked = path == b"/health" and method in (b"GET", b"HEAD")
-        return status.health((), self.is_draining) if is_asked else None
+    def admit(self, token: bytes | None) -> Caller | Rejection:
+        caller = self._ring.authenticate(token)
+        if isinstance(caller, Caller):
+            if caller.name not in self.rates.limited:
+                return caller
+            caller = self.rates.admit(caller.name, time.monotonic()) or caller
+        if isinstance(caller, Rejection):
+            self.meter.rejected_early(caller.kind)
+        return caller
 
-    def own(self, method: bytes, path: bytes, who: Identity) -> GatewayResponse | Refusal | Endpoint | None:
-        if path.startswith(b"/v1/models"):
-            return self._models(path, who)
-        if path == b"/health" or path.startswith(b"/health/"):
-            return self._health(path, who)
+    def public_response(self, method: bytes, path: bytes) -> GatewayResponse | None:
+        is_health = path == b"/health" and method in (b"GET", b"HEAD")
+        return status.health((), self.is_draining) if is_health else None
+
+    def local_target(
+        self, method: bytes, path: bytes, caller: Caller
+    ) -> GatewayResponse | Rejection | Endpoint | None:
+        if path == b"/v1/models":
+            return status.model_list(self.executor.views(), caller)
+        if path == b"/health":
+            return status.health(self.executor.views(), self.is_draining, caller)
+        if path.startswith(b"/v1/models/"):
+            view = self._visible_model(path.removeprefix(b"/v1/models/"), caller)
+            return view if isinstance(view, Rejection) else status.model_details(view)
+        if path.startswith(b"/health/"):
+            view = self._visible_model(path.removeprefix(b"/health/"), caller)
+            return view if isinstance(view, Rejection) else status.model_health(view)
         if path.startswith(b"/api/") or path in (b"/metrics", b"/"):
-            return may_control(who) or self.control
+            return check_admin(caller) or self.admin_endpoint
         return None
 
-    def ask(self, caller: PendingRequest) -> None:
-        case = self._cases[caller] = RequestRecord(caller)
-        if caller.model in self._aliased:  # from here on it has one name, for keys, the schedule and the log
-            case.is_by_alias, caller.model = True, self._aliased[caller.model]
-        who = caller.who
-        if who.models is not None and (refusal := may_ask(who, caller.model)):
-            caller.refused(refusal)
-            return
-        self.swap.ask(case, caller.model, who.priority)
-        if case.seat is None and caller in self._cases:
-            self._waiting.setdefault(caller.model, set()).add(case)
-            caller.told(self._news(caller.model))
-
-    def leave(self, caller: PendingRequest, waited_s: float = 0.0) -> None:
-        case = self._cases.pop(caller, None)
-        if case is None:
-            return
-        self._stop_waiting(case)
-        self.swap.tell(RequestAbandoned(case))
-        self._note(caller, RequestOutcome("left", waited_s=waited_s, total_s=waited_s))
-
-    def finish(self, caller: PendingRequest, end: RequestOutcome) -> None:
-        case = self._cases.pop(caller, None)
-        if case is None:
-            return
-        seat = case.seat
-        if seat is None:
-            self._note(caller, end)
-            return
-        case.places.leave(seat)
-        self.swap.finished(case)
-        if end.usage is not None and caller.who.name in self.rates.limited:
-            spent = (end.usage.prompt_tokens or 0) + (end.usage.completion_tokens or 0)
-            self.rates.charge(caller.who.name, spent, time.monotonic())
-        self._note(caller, end, seat.replica, case.tally)
-
-    # --- for the swap ---
-
-    def granted(self, request: Hashable, model: str) -> None:
-        assert isinstance(request, RequestRecord)
+    def submit(self, request: PendingRequest) -> None:
+        record = self._records[request] = RequestRecord(request)
+        if request.model in self._aliases:  # from here on only its name is used: keys, scheduler, log
+            record.is_by_alias, request.model = True, self._aliases[request.model]
         caller = request.caller
-        if self._waiting:
-            self._stop_waiting(request)
-        found = self._places.get(model) or self._find_places(model)
-        seat = found.take(caller, self._answers) if found else None
-        if seat is None or found is None:
-            self.swap.finished(request)
-            caller.refused(Refusal(503, "engine_down", f"no server of `{model}` answers", 5.0))
+        if caller.models is not None and (rejection := check_model_access(caller, request.model)):
+            request.rejected(rejection)
             return
-        if request.is_by_alias and seat.served_name is None:  # the engine knows no alias
-            seat = replace(seat, served_name=model.encode())
-        tally = self.meter.tally(model, caller.who.name)
-        request.seat, request.places, request.tally = seat, found, tally
-        caller.granted(seat, tally)
+        self.executor.submit(record, request.model, caller.priority)
+        if record.endpoint is None and request in self._records:
+            self._waiting.setdefault(request.model, set()).add(record)
+            request.update_wait_status(self._wait_status(request.model))
 
-    def refused(self, refusal: RefuseRequest) -> None:
-        case = refusal.request
-        assert isinstance(case, RequestRecord)
-        self._stop_waiting(case)
-        status, kind = _HOW_REFUSED[refusal.kind]
-        if refusal.kind == "failed" and refusal.retry_after_s is None:
-            status, kind = 422, "cannot_be_served"
-        why = refusal.why
-        if refusal.kind == "unknown":
-            why = f"{why}. There is {', '.join(self._names(case.caller.who)) or 'none for this key'}."
-        case.caller.refused(Refusal(status, kind, why, refusal.retry_after_s))
+    def abandon(self, request: PendingRequest, waited_s: float = 0.0) -> None:
+        record = self._records.pop(request, None)
+        if record is None:
+            return
+        self._stop_waiting(record)
+        self.executor.handle(RequestAbandoned(record))
+        self._log_request(request, RequestOutcome("left", waited_s=waited_s, total_s=waited_s))
 
-    def told(self, model: str, news: WaitStatus) -> None:
-        for case in tuple(self._waiting.get(model, ())):
-            case.caller.told(news)
-        self.listeners.tell({"event": "news", "model": model, "words": news.words, "eta_s": news.eta_s})
+    def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:
+        record = self._records.pop(request, None)
+        if record is None:
+            return
+        endpoint = record.endpoint
+        if endpoint is None:
+            self._log_request(request, outcome)
+            return
+        record.endpoints.release(endpoint)
+        self.executor.finish(record)
+        if outcome.usage is not None and request.caller.name in self.rates.limited:
+            tokens = (outcome.usage.prompt_tokens or 0) + (outcome.usage.completion_tokens or 0)
+            self.rates.charge(request.caller.name, tokens, time.monotonic())
+        self._log_request(request, outcome, endpoint.replica, record.counters)
 
-    def noted(self, model: str, words: str) -> None:
-        self._places.pop(model, None)  # it may answer elsewhere from now on
-        self._tell(model, words)
-        self.listeners.tell({"event": "note", "model": model, "words": words})
+    # --- for the executor ---
 
-    def swapped(self, model: str, what: Swapped, seconds: float, why: str) -> None:
-        if what == "loaded":
+    def granted(self, record: Hashable, model: str) -> None:
+        assert isinstance(record, RequestRecord)
+        request = record.request
+        if self._waiting:
+            self._stop_waiting(record)
+        endpoints = self._endpoints.get(model) or self._find_endpoints(model)
+        endpoint = endpoints.acquire(request, self._replica_health) if endpoints else None
+        if endpoint is None or endpoints is None:
+            self.executor.finish(record)
+            request.rejected(Rejection(503, "engine_down", f"no server of `{model}` answers", 5.0))
+            return
+        if record.is_by_alias and endpoint.served_name is None:  # the engine does not know the alias
+            endpoint = replace(endpoint, served_name=model.encode())
+        counters = self.meter.counters(model, request.caller.name)
+        record.endpoint, record.endpoints, record.counters = endpoint, endpoints, counters
+        request.granted(endpoint, counters)
+
+    def rejected(self, rejection: RejectRequest) -> None:
+        record = rejection.request
+        assert isinstance(record, RequestRecord)
+        self._stop_waiting(record)
+        http_status, kind = _STATUS_OF_REJECTION[rejection.kind]
+        if rejection.kind == "failed" and rejection.retry_after_s is None:
+            http_status, kind = 422, "cannot_be_served"
+        why = rejection.why
+        if rejection.kind == "unknown":
+            models = record.request.caller.models
+            names = [m.name for m in self.executor.config.models if models is None or m.name in models]
+            why = f"{why}. Available: {', '.join(names) or 'none for this key'}."
+        record.request.rejected(Rejection(http_status, kind, why, rejection.retry_after_s))
+
+    def load_progressed(self, model: str, wait_status: WaitStatus) -> None:
+        for record in tuple(self._waiting.get(model, ())):
+            record.request.update_wait_status(wait_status)
+        self.subscribers.publish(
+            {"event": "news", "model": model, "words": wait_status.text, "eta_s": wait_status.eta_s}
+        )
+
+    def noted(self, model: str, text: str) -> None:
+        self._endpoints.pop(model, None)  # its address may have changed
+        self._notify(model, text)
+        self.subscribers.publish({"event": "note", "model": model, "words": text})
+
+    def job_finished(self, model: str, result: JobResult, seconds: float, reason: str) -> None:
+        if result == "loaded":
             self.meter.loaded(model, seconds)
-        elif what == "failed":
-            self.meter.load_failed(model, why)
+        elif result == "failed":
+            self.meter.load_failed(model, reason)
         else:
             self.meter.unloaded(model)
-        self.listeners.tell({"event": what, "model": model, "seconds": round(seconds, 1), "why": why})
+        self.subscribers.publish(
+            {"event": result, "model": model, "seconds": round(seconds, 1), "why": reason}
+        )
 
-    # --- for the control side ---
+    # --- for the admin API ---
 
-    def state(self) -> Any:
-        shown = self.swap.shown()
-        held = [each.standing for each in shown if each.standing]
-        return {
-            "models": [self._model_state(each) for each in shown],
-            "memory": {
-                "ceiling_bytes": self.swap.reading.ceiling_bytes,
-                "loaded_bytes": sum(each.bytes for each in held if each.phase != "off"),
-                "available_bytes": _available(),
-            },
-            "waiting": sum(each.waiting for each in held),
-        }
+    def state(self) -> GatewayState:
+        return gateway_state(self.executor.views(), self.executor.config.ceiling_bytes, _available_bytes())
 
-    def want(self, model: str, is_loaded: bool) -> Refusal | None:
-        served = self.swap.served(model)
-        if served is None:
+    def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
+        config = self.executor.model_config(model)
+        if config is None:
             return unknown_model(model)
-        if served.why_not:
-            return Refusal(409, "cannot_be_served", str(served.why_not))
-        if served.is_outside:
-            return Refusal(
-                409, "not_ours", f"`{model}` runs at {served.urls[0]}, and is not ours to start or stop"
-            )
-        self.swap.tell(LoadRequested(model, is_loaded))
+        if config.why_not:
+            return Rejection(409, "cannot_be_served", str(config.why_not))
+        if config.is_outside:
+            why = f"`{model}` runs at {config.urls[0]}, outside firesteel; start or stop it there"
+            return Rejection(409, "not_ours", why)
+        self.executor.handle(LoadRequested(model, is_loaded))
         return None
 
-    def subscribe(self) -> asyncio.Queue[Event]:
-        return self.listeners.subscribe()
-
-    def unsubscribe(self, queue: asyncio.Queue[Event]) -> None:
-        self.listeners.unsubscribe(queue)
-
     def metrics(self) -> Iterable[MetricFamily]:
-        held = [each.standing for each in self.swap.shown() if each.standing]
-        now = GatewayGauges(
-            {each.name: ModelGauges(each.phase, each.busy, each.waiting, _bytes(each)) for each in held},
-            self.swap.reading.ceiling_bytes, _available(), self._log.written, self._log.dropped,
-        )  # fmt: skip
-        return self.meter.families(now)
+        statuses = [view.status for view in self.executor.views() if view.status]
+        gauges = {
+            model.name: ModelGauges(
+                model.phase, model.busy, model.waiting, model.bytes if model.phase != "off" else 0
+            )
+            for model in statuses
+        }
+        ceiling_bytes, log = self.executor.config.ceiling_bytes, self._log
+        return self.meter.families(
+            GatewayGauges(gauges, ceiling_bytes, _available_bytes(), log.written, log.dropped)
+        )
 
-    def engine_metrics(self) -> Awaitable[Mapping[str, str]]:
-        return self._engine_metrics()
+    async def engine_metrics(self) -> Mapping[str, str]:
+        from firesteel.edge.http import engine_client  # imports aiohttp, which only the admin API needs
 
-    # --- beside it ---
+        ready = [view for view in self.executor.views() if view.status and view.status.phase == "ready"]
+        targets = {view.config.name: (view.running.url, view.running.key) for view in ready if view.running}
+        targets |= {view.config.name: (view.config.urls[0], None) for view in ready if view.config.is_outside}
+        pages = await asyncio.gather(
+            *(
+                engine_client.metrics(url, timeout_s=_ENGINE_METRICS_S, key=key)
+                for url, key in targets.values()
+            ),
+            return_exceptions=True,
+        )
+        return {name: page for name, page in zip(targets, pages, strict=True) if isinstance(page, str)}
 
-    def _models(self, path: bytes, who: Identity) -> GatewayResponse | Refusal | None:
-        shown = self.swap.shown()
-        if path == b"/v1/models":
-            return status.model_list(shown, who)
-        name = path.removeprefix(b"/v1/models/").decode("utf-8", "replace")
-        name = self._aliased.get(name, name)
-        found = next((each for each in shown if each.served.name == name), None)
-        if found is None or may_ask(who, name):
-            return unknown_model(name)
-        return GatewayResponse(200, status.as_json(status.model_row(found)))
+    # --- helpers ---
 
-    def _health(self, path: bytes, who: Identity) -> GatewayResponse | Refusal:
-        shown = self.swap.shown()
-        if path == b"/health":
-            return status.health(shown, self.is_draining, who)
-        name = path.removeprefix(b"/health/").decode("utf-8", "replace")
-        name = self._aliased.get(name, name)
-        found = next((each for each in shown if each.served.name == name), None)
-        if found is None or may_ask(who, name):
-            return unknown_model(name)
-        return status.model_health(found)
+    def _visible_model(self, raw_name: bytes, caller: Caller) -> ModelView | Rejection:
+        name = raw_name.decode("utf-8", "replace")
+        name = self._aliases.get(name, name)
+        view = next((view for view in self.executor.views() if view.config.name == name), None)
+        return unknown_model(name) if view is None or check_model_access(caller, name) else view
 
-    def _find_places(self, model: str) -> ModelEndpoints | None:
-        served = self.swap.served(model)
-        if served is None:
+    def _find_endpoints(self, model: str) -> ModelEndpoints | None:
+        config = self.executor.model_config(model)
+        if config is None:
             return None
-        found = self._places[model] = model_endpoints(served, self.swap.up(model))
-        return found
+        endpoints = self._endpoints[model] = model_endpoints(config, self.executor.running(model))
+        return endpoints
 
-    def _news(self, model: str) -> WaitStatus:
-        shown = self.swap.shown()
-        mine = next((each for each in shown if each.served.name == model), None)
-        loading = next((each for each in shown if status.state(each) == "loading"), None)
-        return status.waiting_text(mine, loading) if mine else WaitStatus(f"waiting for {model}")
+    def _wait_status(self, model: str) -> WaitStatus:
+        views = self.executor.views()
+        own = next((view for view in views if view.config.name == model), None)
+        loading = next((view for view in views if status.phase(view) == "loading"), None)
+        return status.wait_status(own, loading) if own else WaitStatus(f"waiting for {model}")
 
-    def _note(
+    def _log_request(
         self,
-        caller: PendingRequest,
-        end: RequestOutcome,
+        request: PendingRequest,
+        outcome: RequestOutcome,
         replica: int = 0,
-        tally: ModelCounters | None = None,
+        counters: ModelCounters | None = None,
     ) -> None:
-        who, route = caller.who.name, route_of(caller.path)
-        (tally or self.meter.tally(caller.model, who)).finish(route, end)
-        prompt = bytes(caller.body) if self._logs_prompts else None
-        self._log.note(time.time(), who, caller.model, route, end, replica, prompt)
+        key, route = request.caller.name, route_kind(request.path)
+        (counters or self.meter.counters(request.model, key)).finish(route, outcome)
+        prompt = bytes(request.body) if self._logs_prompts else None
+        self._log.add(time.time(), key, request.model, route, outcome, replica, prompt)
 
-    def _stop_waiting(self, case: RequestRecord) -> None:
-        model = case.caller.model
+    def _stop_waiting(self, record: RequestRecord) -> None:
+        model = record.request.model
         if waiting := self._waiting.get(model):
-            waiting.discard(case)
+            waiting.discard(record)
             if not waiting:
                 del self._waiting[model]
 
-    def _names(self, who: Identity) -> list[str]:
-        return [
-            each.name for each in self.swap.reading.models if who.models is None or each.name in who.models
-        ]
 
-    def _model_state(self, shown: ModelView) -> dict[str, Any]:
-        served, standing, up = shown.served, shown.standing, shown.up
-        measured = up.bytes if up and up.bytes_are != "planned" else None
-        return {
-            "name": served.name,
-            "phase": status.state(shown),
-            "busy": standing.busy if standing else 0,
-            "waiting": standing.waiting if standing else 0,
-            "planned_bytes": served.bytes or None,
-            "measured_bytes": measured,
-            "since": time.time() - (time.monotonic() - standing.since_s) if standing else None,
-            "ttl_s": served.ttl_s,
-            "pinned": served.pinned,
-            "why": (standing.why if standing else str(served.why_not)) or None,
-            "url": up.url if up else served.urls[0] if served.is_outside else None,
-            "context": served.context,
-            "engine": served.engine,
-            "doing": shown.news.words if shown.news else None,
-            "eta_s": shown.news.eta_s if shown.news else None,
-            "note": shown.note or None,
-        }
-
-    async def _engine_metrics(self) -> Mapping[str, str]:
-        from firesteel.edge.http import engine_client  # brings aiohttp, which only the control side needs
-
-        ready = [each for each in self.swap.shown() if each.standing and each.standing.phase == "ready"]
-        asked = {each.served.name: (each.up.url, each.up.key) for each in ready if each.up}
-        asked |= {each.served.name: (each.served.urls[0], None) for each in ready if each.served.is_outside}
-        pages_ = await asyncio.gather(
-            *(engine_client.metrics(url, timeout_s=_ENGINE_S, key=key) for url, key in asked.values()),
-            return_exceptions=True,
-        )
-        return {name: page for name, page in zip(asked, pages_, strict=True) if isinstance(page, str)}
-
-
-def _bytes(standing: Any) -> int:
-    return standing.bytes if standing.phase != "off" else 0
-
-
-def _available() -> int | None:
+def _available_bytes() -> int | None:
     try:
         return meminfo().available_bytes
     except HostNotReady:

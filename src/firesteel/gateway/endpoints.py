@@ -1,7 +1,7 @@
 """Where a granted request goes: the address of a model's engine, or of one of its replicas.
 
-A seat is made once, when the address becomes known, and handed out as it is: the way of a request to a model
-that has one place is a look into a dict.
+An `Endpoint` is created once, when the address becomes known: for a model with one engine, finding it is a
+dictionary lookup.
 """
 
 from __future__ import annotations
@@ -19,72 +19,71 @@ _MAX_KEY_BYTES = 4096
 
 
 class ModelEndpoints:
-    """The seats of one model, and how busy each is."""
+    """The endpoints of one model, and how many requests each serves."""
 
-    def __init__(self, served: ModelConfig, urls: Sequence[str], key: str | None) -> None:
+    def __init__(self, model: ModelConfig, urls: Sequence[str], key: str | None) -> None:
         self.urls = tuple(urls)
-        self.seats = tuple(_seat(served, url, key, at) for at, url in enumerate(urls))
-        self.busy = [0] * len(self.seats)
-        self._replicas = Replicas(len(self.seats)) if len(self.seats) > 1 else None
-        self.by_prefix = served.route == "prefix" and len(self.seats) > 1
+        self.endpoints = tuple(_endpoint(model, url, key, index) for index, url in enumerate(urls))
+        self.busy = [0] * len(self.endpoints)
+        self._replicas = Replicas(len(self.endpoints)) if len(self.endpoints) > 1 else None
+        self._by_prefix = model.route == "prefix"
 
-    def take(self, caller: PendingRequest, answers: Callable[[str], Sequence[bool]]) -> Endpoint | None:
-        """The prefix, and who answers, are only asked for where they decide something. None: nobody does."""
-        at = 0 if self._replicas is None else self._pick(self._replicas, caller, answers)
-        if at is None:
+    def acquire(
+        self, request: PendingRequest, replica_health: Callable[[str], Sequence[bool]]
+    ) -> Endpoint | None:
+        """None if no replica answers. The prefix and the health are computed only if there is a choice."""
+        index: int | None = 0
+        if self._replicas is not None:
+            prefix = request.prefix if self._by_prefix else 0
+            index = self._replicas.pick(prefix, self.busy, replica_health(request.model))
+        if index is None:
             return None
-        self.busy[at] += 1
-        return self.seats[at]
+        self.busy[index] += 1
+        return self.endpoints[index]
 
-    def _pick(
-        self, replicas: Replicas, caller: PendingRequest, answers: Callable[[str], Sequence[bool]]
-    ) -> int | None:
-        prefix = caller.prefix if self.by_prefix else 0
-        return replicas.pick(prefix, self.busy, answers(caller.model))
-
-    def leave(self, seat: Endpoint) -> None:
-        self.busy[seat.replica] -= 1
+    def release(self, endpoint: Endpoint) -> None:
+        self.busy[endpoint.replica] -= 1
 
 
-def model_endpoints(served: ModelConfig, up: RunningModel | None) -> ModelEndpoints:
-    """An outside model's as the file has them; one of ours where it came up."""
-    if served.is_outside:
-        return ModelEndpoints(served, served.urls, _outside_key(served.key))
-    return ModelEndpoints(served, (up.url,) if up else served.urls, up.key if up else None)
+def model_endpoints(model: ModelConfig, running: RunningModel | None) -> ModelEndpoints:
+    """Of an outside model from the file; of one of ours from where it was started."""
+    if model.is_outside:
+        return ModelEndpoints(model, model.urls, _outside_key(model.key))
+    return ModelEndpoints(model, (running.url,) if running else model.urls, running.key if running else None)
 
 
-def _seat(served: ModelConfig, url: str, key: str | None, at: int) -> Endpoint:
+def _endpoint(model: ModelConfig, url: str, key: str | None, index: int) -> Endpoint:
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
     port = parts.port or (443 if is_tls else 80)
-    name = served.model if served.model and served.model != served.name else None
+    name = model.model if model.model and model.model != model.name else None
     return Endpoint(
-        served.name,
+        model.name,
         (parts.hostname or "", port),
         authority=parts.netloc.rpartition("@")[2].encode("idna" if not parts.netloc.isascii() else "ascii"),
         is_tls=is_tls,
         path=parts.path.rstrip("/").encode(),
         headers=f"Authorization: Bearer {key}\r\n".encode() if key else b"",
         served_name=name.encode() if name else None,
-        policy=served.cancel,
-        replica=at,
+        policy=model.cancel,
+        replica=index,
     )
 
 
-def _outside_key(where: str | None) -> str | None:
-    """The file names a variable, or a path; what cannot be read is no key, and its server will say so."""
-    if not where:
+def _outside_key(source: str | None) -> str | None:
+    """`source` is an environment variable or a path. If it cannot be read, the server will ask for a key."""
+    if not source:
         return None
-    if "/" not in where:
-        return _one_line(os.environ.get(where))
+    if "/" not in source:
+        return _one_line(os.environ.get(source))
     try:
-        with Path(where).expanduser().open(encoding="ascii") as file:
+        with Path(source).expanduser().open(encoding="ascii") as file:
             return _one_line(file.read(_MAX_KEY_BYTES))
     except (OSError, ValueError):
         return None
 
 
 def _one_line(text: str | None) -> str | None:
-    """A key with a line break in it would be another head line."""
+    """A line break in a key would start another header line."""
     key = (text or "").strip()
     return key if key and key.isascii() and key.isprintable() else None

@@ -1,35 +1,28 @@
-"""Carries out what the schedule says, and comes back with what happened.
+"""Carries out the scheduler's decisions, and reports the results back to it.
 
-    swap = Swap(reading, LoaderHands(), front, home)
-    await swap.start()                  finds what runs already
-    swap.tell(Asked(request, "coder"))  -> front.granted(...) before it returns, if the model is ready
-    await swap.close(keep=False)
+    executor = Executor(config, ProcessLoader(), listener, home) await executor.start()
+    loads pinned and preloaded models executor.handle(RequestArrived(request, "coder"))      ->
+    listener.granted(...) before it returns, if ready await executor.close(keep=False)
 
-The schedule (`schedule.py`) decides and touches nothing; this drives it, on one loop and one clock. A `Load`
-is a task over `Hands`, and ends with one `Loaded` or `Failed` whatever becomes of the child; an `Unload` ends
-with one `Gone`, after the processes went and the memory settled. Nobody waits for an event that never comes.
-
-`turn(name)` counts the jobs of a model: whoever looked at the world while one began or ended saw something
-between two states, and must look again (`health.py`).
+The scheduler decides and does no I/O; the executor drives it, on one event loop and one clock. Loads and
+unloads are tasks (`jobs.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Hashable
-from contextlib import aclosing, suppress
+from collections.abc import Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.memory import meminfo
 from firesteel.edge.host.process import uptime
 from firesteel.errors import HostNotReady
-from firesteel.gateway.discovery import OwnServices, identity_of
 from firesteel.gateway.interfaces import WaitStatus
-from firesteel.gateway.loader.memory_release import ExpectedRelease, wait_until_released
-from firesteel.gateway.loader.process import Loader, LoaderFailed, LoadProgress
+from firesteel.gateway.jobs import ExecutorListener, JobEvent, ModelJobs
+from firesteel.gateway.loader.process import Loader
 from firesteel.gateway.periodic import repeat
 from firesteel.gateway.scheduler.events import (
     ConfigChanged,
@@ -43,7 +36,7 @@ from firesteel.gateway.scheduler.events import (
     ModelLoaded,
     ModelStatus,
     ModelUnloaded,
-    RefuseRequest,
+    RejectRequest,
     RequestArrived,
     RequestFinished,
     ScheduledModel,
@@ -53,425 +46,258 @@ from firesteel.gateway.scheduler.events import (
     UnloadModel,
 )
 from firesteel.gateway.scheduler.scheduler import Scheduler
-from firesteel.gateway.service_config import ModelConfig, Reason, RunningModel, ServiceConfig
-from firesteel.run.service import load
+from firesteel.gateway.service_config import ModelConfig, RunningModel, ServiceConfig
 
-_MEMORY_S = 2.0
-_STOP_TRIES = 3
-_LULL_S = 10.0
-"""Between two turns of an agent; after it the model is there for whoever waits for another."""
-_NO_RESULT = Reason("the loader ended without a result")
-_DOING = {
-    "plan": "loading",
-    "check": "checking for",
-    "pull": "fetching",
-    "launch": "loading",
-    "warm": "warming up",
-    "verify": "proving",
-}
-
-
-Swapped = Literal["loaded", "failed", "gone"]
-
-
-class ExecutorListener(Protocol):
-    """Who is told. Plain calls on the loop; none may block."""
-
-    def granted(self, request: Hashable, model: str) -> None: ...
-
-    def refused(self, refusal: RefuseRequest) -> None: ...
-
-    def told(self, model: str, news: WaitStatus) -> None:
-        """For those who wait for this model."""
-
-    def noted(self, model: str, words: str) -> None:
-        """For the log and for whoever follows events; `model` is empty for what is of no one model."""
-
-    def swapped(self, model: str, what: Swapped, seconds: float, why: str) -> None:
-        """A load or an unload came to its end. `why` is a word, of a load that failed."""
+_MEMORY_READING_S = 2.0
+_IDLE_GRACE_S = 10.0
+"""About the pause between two turns of an agent; after it the model may be evicted for another."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelView:
-    """How one model stands, for those who show it."""
+    """One model, for display."""
 
-    served: ModelConfig
-    standing: ModelStatus | None
-    """None: it cannot be served, `served.why_not` says why."""
-    up: RunningModel | None
-    news: WaitStatus | None
-    """Of a load that is under way."""
+    config: ModelConfig
+    status: ModelStatus | None
+    """None: it cannot be served, and `config.why_not` says why."""
+    running: RunningModel | None
+    progress: WaitStatus | None
+    """Of the load or unload under way."""
     note: str = ""
-    """Something else runs under its name; it does not answer; it is coming back by itself."""
+    """Something else runs under its name; it does not answer; it is restarting."""
 
 
 class Executor:
-    """Drives one schedule. Everything happens on the loop that it was started on."""
+    """Drives one scheduler. Everything happens on the loop that it was started on."""
 
     def __init__(
         self,
-        reading: ServiceConfig,
-        hands: Loader,
-        front: ExecutorListener,
+        config: ServiceConfig,
+        loader: Loader,
+        listener: ExecutorListener,
         home: Home,
         *,
         pause_s: float = 2.0,
     ) -> None:
-        """`pause_s`: before a stop that failed is tried again; it doubles."""
-        self._pause_s = pause_s
-        self._hands, self._front, self._home = hands, front, home
-        self._hold(reading)
-        self._schedule = Scheduler(_models(reading), _limits(reading), uptime())
+        self._listener = listener
+        self._set_config(config)
+        self._scheduler = Scheduler(_scheduled_models(config), _scheduler_limits(config), uptime())
+        self._jobs = ModelJobs(loader, listener, home, self._job_finished, pause_s)
         self._events: deque[SchedulerEvent] = deque()
-        self._is_telling = False
+        self._is_handling = False
         self._timer: asyncio.TimerHandle | None = None
-        self._tick_s = 0.0
+        self._timer_s = 0.0
         """When the timer goes off."""
-        self._jobs: dict[str, asyncio.Task[None]] = {}
-        self._turns: dict[str, int] = {}
-        self._loading: set[str] = set()
-        self._ups: dict[str, RunningModel] = {}
-        self._ran: dict[str, str] = {}
-        """By name, the identity of what was brought up or found."""
-        self._news: dict[str, WaitStatus] = {}
-        self._notes: dict[str, str] = {}
-        self._started = OwnServices(home)
-        self._beat: asyncio.Task[None] | None = None
+        self._memory_task: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    # --- the doors ---
-
     async def start(self) -> None:
-        """Reads the memory, and loads what is to be there from the start. After `Health.start`."""
+        """Read the memory and load what should run from the start. Call after `Health.start`."""
         self._read_memory()
-        for served in self.reading.models:
-            if served.preload and served.why_not is None:
-                self.tell(LoadRequested(served.name, True))
-        self.tell(TimePassed())
-        self._beat = asyncio.ensure_future(repeat(self._read_if_wanted, _MEMORY_S))
+        self._preload(self.config.models)
+        self.handle(TimePassed())
+        self._memory_task = asyncio.ensure_future(repeat(self._read_memory_for_waiting, _MEMORY_READING_S))
 
-    def ask(self, request: Hashable, model: str, priority: int) -> None:
-        """`Asked`, in a third of its time where the model is open: every request comes by here."""
-        if not self._is_telling and self._schedule.grants(request, model, uptime()):
-            self._front.granted(request, model)
+    async def close(self, *, keep: bool) -> None:
+        """Cancel loads under way. Stop what this gateway started, unless `keep`."""
+        self._is_closed = True
+        if self._timer:
+            self._timer.cancel()
+        if self._memory_task:
+            self._memory_task.cancel()
+        await self._jobs.close(keep=keep)
+
+    # --- events ---
+
+    def submit(self, request: Hashable, model: str, priority: int) -> None:
+        """`RequestArrived` in a third of its time, if the model is open: every request passes here."""
+        if not self._is_handling and self._scheduler.try_grant(request, model, uptime()):
+            self._listener.granted(request, model)
         else:
-            self.tell(RequestArrived(request, model, priority))
+            self.handle(RequestArrived(request, model, priority))
 
-    def finished(self, request: Hashable) -> None:
-        """`Finished`, likewise; where something follows from it, the schedule says so at the next event."""
-        if self._is_telling:
-            self.tell(RequestFinished(request))
-        elif not self._schedule.ends(request, uptime()):
-            self.tell(TimePassed())
+    def finish(self, request: Hashable) -> None:
+        """`RequestFinished`, likewise; if something follows from it, the next event brings it up."""
+        if self._is_handling:
+            self.handle(RequestFinished(request))
+        elif not self._scheduler.try_finish(request, uptime()):
+            self.handle(TimePassed())
 
-    def tell(self, event: SchedulerEvent) -> None:
-        """In order, one after the other: what is told from within an answer comes after it."""
-        if isinstance(event, RequestArrived) and event.model in self._barred:
-            self._front.refused(RefuseRequest(event.request, "failed", str(self._barred[event.model])))
+    def handle(self, event: SchedulerEvent) -> None:
+        """In order, one at a time: an event caused by an effect is handled after the current one."""
+        if isinstance(event, RequestArrived) and event.model in self._unservable:
+            why = str(self._unservable[event.model])
+            self._listener.rejected(RejectRequest(event.request, "failed", why))
             return
         self._events.append(event)
-        if self._is_telling:
+        if self._is_handling:
             return
-        self._is_telling = True
+        self._is_handling = True
         try:
-            while self._events:  # each event is a finite answer; new ones come from the world
-                for effect in self._schedule.tell(self._events.popleft(), uptime()):
-                    self._do(effect)
+            while self._events:  # ends: effects are finite, and new events come from outside
+                for effect in self._scheduler.handle(self._events.popleft(), uptime()):
+                    self._execute(effect)
         finally:
-            self._is_telling = False
+            self._is_handling = False
         self._set_timer()
 
-    def change(self, reading: ServiceConfig) -> None:
-        """Another service file. What it does not touch goes on."""
-        before, listen = self._named, self.reading.listen
-        self._hold(reading)
-        if reading.listen != listen:
-            self._front.noted("", f"`listen` is {reading.listen} now; that takes a new start of the gateway")
-        self.tell(ConfigChanged(_models(reading), _limits(reading)))
-        for served in reading.models:
-            is_new = served.name not in before or not before[served.name].preload
-            if served.preload and is_new and served.why_not is None:
-                self.tell(LoadRequested(served.name, True))
+    def change(self, config: ServiceConfig) -> None:
+        """Apply a changed service file. Models that did not change keep running."""
+        before, listen = self._by_name, self.config.listen
+        self._set_config(config)
+        if config.listen != listen:
+            self._listener.noted("", f"`listen` is now {config.listen}; restart the gateway to apply it")
+        self.handle(ConfigChanged(_scheduled_models(config), _scheduler_limits(config)))
+        self._preload(
+            model for model in config.models if model.name not in before or not before[model.name].preload
+        )
 
-    def _hold(self, reading: ServiceConfig) -> None:
-        self.reading, self._named = reading, reading.named
-        self._barred = {each.name: each.why_not for each in reading.models if each.why_not}
+    def set_running(self, name: str, running: RunningModel) -> None:
+        """It was found running, not started by a job."""
+        identity = self._jobs.identities[name] = self.identity(name)
+        if not self._jobs.started.is_mine(name, identity):
+            self._jobs.started.discard(name)
+        self._jobs.running[name] = running
+        self.handle(ModelLoaded(name, running.bytes))
 
-    def served(self, name: str) -> ModelConfig | None:
-        return self._named.get(name)
+    def set_lost(self, event: ModelUnloaded | ModelCrashed | LoadFailed) -> None:
+        """It ran, and no longer does."""
+        self._jobs.running.pop(event.model, None)
+        if not (isinstance(event, ModelCrashed) and event.is_returning):
+            self._jobs.started.discard(event.model)
+        self.handle(event)
 
-    def up(self, name: str) -> RunningModel | None:
-        """Where one of ours answers; an outside one's places are in `served`."""
-        return self._ups.get(name)
+    def note(self, name: str, text: str) -> None:
+        self._jobs.note(name, text)
 
-    def shown(self) -> list[ModelView]:
-        """In the file's order; then those that are out of it and not yet gone."""
-        standings = self._standings()
-        known = self._named
-        rows = [self._shown(served, standings.get(served.name)) for served in known.values()]
-        gone = (each for name, each in standings.items() if name not in known)
-        return rows + [self._shown(ModelConfig(each.name, "", ()), each) for each in gone]
+    # --- queries ---
+
+    def model_config(self, name: str) -> ModelConfig | None:
+        return self._by_name.get(name)
+
+    def running(self, name: str) -> RunningModel | None:
+        """Where one of our models answers; the URLs of an outside one are in its configuration."""
+        return self._jobs.running.get(name)
+
+    def views(self) -> list[ModelView]:
+        """In the order of the file, then removed models that still run."""
+        statuses = {status.name: status for status in self._scheduler.snapshot(uptime())}
+        removed = [ModelConfig(name, "", ()) for name in statuses if name not in self._by_name]
+        jobs = self._jobs
+        return [
+            ModelView(
+                model,
+                statuses.get(model.name),
+                jobs.running.get(model.name),
+                jobs.progress.get(model.name),
+                jobs.notes.get(model.name, ""),
+            )
+            for model in (*self._by_name.values(), *removed)
+        ]
 
     def phase(self, name: str) -> str:
         try:
-            return self._schedule.phase(name)
+            return self._scheduler.phase(name)
         except KeyError:
             return "off"
 
     def identity(self, name: str) -> str:
-        """Of what should run under the name: what was brought up, or what the file says."""
-        served = self.served(name)
-        said = served.identity if served else ""
-        return said if self.phase(name) == "off" else self._ran.get(name, said)
+        """Of what should run under this name: what was started, or else what the file says."""
+        model = self.model_config(name)
+        configured = model.identity if model else ""
+        return configured if self.phase(name) == "off" else self._jobs.identities.get(name, configured)
 
-    def turn(self, name: str) -> int | None:
-        """Changes whenever a job of this model begins or ends; None while one is under way."""
-        return None if name in self._jobs else self._turns.get(name, 0)
+    def generation(self, name: str) -> int | None:
+        """Changes whenever a job of this model starts or ends; None while one is under way."""
+        return self._jobs.generation(name)
 
-    def found(self, name: str, up: RunningModel) -> None:
-        """It runs, and we did not start it now."""
-        self._ran[name] = self.identity(name)
-        if not self._started.is_mine(name, self._ran[name]):
-            self._started.discard(name)
-        self._ups[name] = up
-        self.tell(ModelLoaded(name, up.bytes))
+    # --- effects ---
 
-    def lost(self, event: ModelUnloaded | ModelCrashed | LoadFailed) -> None:
-        """It ran, and does not any more."""
-        self._ups.pop(event.model, None)
-        if not (isinstance(event, ModelCrashed) and event.is_returning):
-            self._started.discard(event.model)
-        self.tell(event)
-
-    def note(self, name: str, words: str) -> None:
-        """What there is to know of it beyond its phase; said once, shown until it changes."""
-        if words == self._notes.get(name, ""):
-            return
-        self._notes[name] = words
-        if words:
-            self._front.noted(name, words)
-
-    async def close(self, *, keep: bool) -> None:
-        """Loads under way are taken back. What this gateway started is stopped, or left running (`keep`)."""
-        self._is_closed = True
-        if self._timer:
-            self._timer.cancel()
-        if self._beat:
-            self._beat.cancel()
-        for name, job in list(self._jobs.items()):
-            if name in self._loading:  # a stop goes on to its end
-                job.cancel()
-        await asyncio.gather(*self._jobs.values(), return_exceptions=True)
-        if not keep:
-            mine = [name for name in self._ups if name in self._started]
-            await asyncio.gather(*(self._stop(name) for name in mine), return_exceptions=True)
-
-    # --- what the schedule says ---
-
-    def _do(self, effect: Effect) -> None:
-        """What goes wrong at the front is no reason to lose the rest."""
+    def _execute(self, effect: Effect) -> None:
+        """An error in the listener must not lose the other effects."""
         try:
             match effect:
                 case GrantRequest():
-                    self._front.granted(effect.request, effect.model)
-                case RefuseRequest():
-                    self._front.refused(effect)
-                case LoadModel():
-                    self._begin(effect.model, self._load(effect.model))
-                case UnloadModel():
-                    self._begin(effect.model, self._unload(effect.model))
+                    self._listener.granted(effect.request, effect.model)
+                case RejectRequest():
+                    self._listener.rejected(effect)
+                case LoadModel(name):
+                    self._jobs.start_load(name, self._by_name.get(name), self._scheduler.waiting(name))
+                case UnloadModel(name):
+                    statuses = self._scheduler.snapshot(uptime())
+                    waiting_models = [
+                        other.name for other in statuses if other.waiting and other.phase == "off"
+                    ]
+                    self._jobs.start_unload(name, waiting_models)
         except Exception as error:
-            what = {"message": f"the gateway could not carry out {effect}", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(what)
+            context = {"message": f"the gateway could not carry out {effect}", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
-    def _begin(self, name: str, job: Coroutine[Any, Any, None]) -> None:
-        self._turns[name] = self._turns.get(name, 0) + 1
-        self._jobs[name] = asyncio.ensure_future(job)
-
-    def _end(self, name: str, *events: SchedulerEvent) -> None:
-        """The job is over before the schedule hears of it: its next one may follow at once."""
-        self._jobs.pop(name, None)
-        self._loading.discard(name)
-        self._turns[name] = self._turns.get(name, 0) + 1
-        self._news.pop(name, None)
+    def _job_finished(self, event: JobEvent) -> None:
+        if isinstance(event, ModelLoaded):
+            self._learn_load_time(event.model)
         if not self._is_closed:
-            for event in events:
-                self.tell(event)
-
-    async def _load(self, name: str) -> None:
-        outcome: ModelLoaded | LoadFailed = LoadFailed(name, "it was told to stop while it loaded")
-        kind, began_s = "stopped", uptime()
-        self._loading.add(name)
-        self._notes.pop(name, None)  # what was said of it before is over
-        try:
-            served = self._named.get(name)
-            if served is None:
-                outcome, kind = LoadFailed(name, f"`{name}` is no longer in the service file"), "removed"
-                return
-            self._front.noted(name, f"{name} is loading{self._for_whom(name)}")
-            await self._clear(served)
-            up = await self._bring_up(served)
-            self._ups[name], self._ran[name] = up, served.identity
-            self._notes.pop(name, None)
-            if not up.is_found:
-                self._started.add(name, served.identity)
-            self._learn(served, up)
-            self._front.noted(name, f"{name} answers on {up.url}")
-            outcome = ModelLoaded(name, up.bytes)
-        except LoaderFailed as error:
-            outcome, kind = LoadFailed(name, str(error.why)), error.why.kind.replace(" ", "_")
-            if error.is_sudden:
-                await self._take_back(name)
-        except Exception as error:
-            outcome, kind = LoadFailed(name, f"it was not loaded ({type(error).__name__}: {error})"), "broke"
-            await self._take_back(name)
-        finally:
-            is_up = isinstance(outcome, ModelLoaded)
-            if isinstance(outcome, LoadFailed):
-                self._front.noted(name, f"{name} did not load: {outcome.why}")
-            took_s = uptime() - began_s
-            self._front.swapped(name, "loaded" if is_up else "failed", took_s, "" if is_up else kind)
             self._read_memory()
-            self._end(name, outcome)
+            self.handle(event)
 
-    async def _bring_up(self, served: ModelConfig) -> RunningModel:
-        self._tell_waiters(served.name, LoadProgress("plan", "planning", None))
-        async with aclosing(self._hands.load(served)) as lines:
-            async for said in lines:
-                if isinstance(said, RunningModel):
-                    return said
-                self._tell_waiters(served.name, said)
-        raise LoaderFailed(_NO_RESULT, is_sudden=True)
-
-    def _learn(self, served: ModelConfig, up: RunningModel) -> None:
-        """What this load took is what the next one is said to take."""
-        if up.load_s is not None:
-            now = replace(served, load_s=up.load_s)
-            models = tuple(now if each is served else each for each in self.reading.models)
-            self._hold(replace(self.reading, models=models))
-
-    async def _clear(self, served: ModelConfig) -> None:
-        """What runs under the name and is not what the file says goes first."""
-        service = await asyncio.to_thread(load, self._home, served.name)
-        if service and service.phase != "dead" and identity_of(service.spec) != served.identity:
-            self.note(served.name, f"another {served.name}, on {service.spec.url}, is stopped for it")
-            await self._stop(served.name)
-
-    async def _take_back(self, name: str) -> None:
-        """A child that ended suddenly may have left a keeper with half a start."""
-        service = await asyncio.to_thread(load, self._home, name)
-        if service and service.phase != "dead":
-            await self._stop(name)
-
-    def _for_whom(self, name: str) -> str:
-        waiting = self._schedule.waiting(name)
-        return f": {waiting} wait for it" if waiting > 1 else ": somebody waits for it" if waiting else ""
-
-    async def _unload(self, name: str) -> None:
-        began_s = uptime()
-        wanted = [each.name for each in self._standings().values() if each.waiting and each.phase == "off"]
-        self._front.noted(name, f"{name} goes" + (f", for {' and '.join(wanted)}" if wanted else ""))
-        try:
-            if not await self._is_anothers(name):
-                await self._stop(name)
-        finally:
-            self._ups.pop(name, None)
-            self._front.swapped(name, "gone", uptime() - began_s, "")
-            self._read_memory()
-            self._end(name, ModelUnloaded(name))
-
-    async def _is_anothers(self, name: str) -> bool:
-        """Ours went, and somebody started something else under its name: that is not ours to stop."""
-        service = await asyncio.to_thread(load, self._home, name)
-        if service is None or service.phase == "dead":
-            return False
-        return name in self._ran and identity_of(service.spec) != self._ran[name]
-
-    async def _stop(self, name: str) -> None:
-        """Processes gone, memory settled. What will not go is tried again, and then left to the readings of
-        the memory: the schedule is told that it went, and the next look around finds it running."""
-        for attempt in range(_STOP_TRIES):
-            try:
-                freed = await self._ask_to_go(name)
-            except LoaderFailed as error:
-                self._front.noted(name, f"{name} does not stop: {error.why}")
-                await asyncio.sleep(self._pause_s * 2**attempt)
-                continue
-            self._ups.pop(name, None)
-            self._started.discard(name)
-            await wait_until_released(freed)
-            self._front.noted(name, f"{name} is gone, and the memory has settled")
-            return
-
-    async def _ask_to_go(self, name: str) -> ExpectedRelease:
-        async with aclosing(self._hands.unload(name)) as lines:
-            async for said in lines:
-                if isinstance(said, ExpectedRelease):
-                    return said
-                self._news[name] = WaitStatus(said.words)
-        raise LoaderFailed(_NO_RESULT, is_sudden=True)
-
-    # --- beside it ---
-
-    def _tell_waiters(self, name: str, said: LoadProgress) -> None:
-        doing = _DOING.get(said.phase, said.phase)
-        news = WaitStatus(f"{doing} {name}: {said.words}", said.eta_s)
-        self._news[name] = news
-        self._front.told(name, news)
+    def _learn_load_time(self, name: str) -> None:
+        """The next load is expected to take as long as this one did."""
+        load_s = self._jobs.running[name].load_s
+        if load_s is not None and name in self._by_name:
+            models = (replace(m, load_s=load_s) if m.name == name else m for m in self.config.models)
+            self._set_config(replace(self.config, models=tuple(models)))
 
     def _read_memory(self) -> None:
         with suppress(HostNotReady):
-            available = meminfo().available_bytes
-            if not self._is_closed:
-                self.tell(MemoryReading(available, self.reading.keep_free_bytes))
+            self.handle(MemoryReading(meminfo().available_bytes, self.config.keep_free_bytes))
 
-    async def _read_if_wanted(self) -> None:
-        """Only while somebody waits: otherwise nothing hangs on it."""
-        if any(each.waiting for each in self._standings().values()):
+    async def _read_memory_for_waiting(self) -> None:
+        """Only while requests wait: otherwise no decision depends on it."""
+        if any(status.waiting for status in self._scheduler.snapshot(uptime())):
             self._read_memory()
 
+    def _preload(self, models: Iterable[ModelConfig]) -> None:
+        for model in models:
+            if model.preload and model.why_not is None:
+                self.handle(LoadRequested(model.name, True))
+
+    def _set_config(self, config: ServiceConfig) -> None:
+        self.config, self._by_name = config, config.by_name
+        self._unservable = {model.name: model.why_not for model in config.models if model.why_not}
+
     def _set_timer(self) -> None:
-        """A timer that goes off too soon costs one look; one that is set anew for each request costs more."""
+        """A timer that goes off too early costs one look; setting it anew for each request costs more."""
         now_s = uptime()
-        at_s = self._schedule.next_tick_s(now_s)
-        if at_s is None or self._is_closed or (self._timer and self._tick_s <= at_s):
+        tick_s = self._scheduler.next_tick_s(now_s)
+        if tick_s is None or self._is_closed or (self._timer and self._timer_s <= tick_s):
             return
         if self._timer:
             self._timer.cancel()
-        self._tick_s = at_s
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, at_s - now_s), self._tick)
+        self._timer_s = tick_s
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, tick_s - now_s), self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        self.tell(TimePassed())
-
-    def _standings(self) -> dict[str, ModelStatus]:
-        return {each.name: each for each in self._schedule.snapshot(uptime())}
-
-    def _shown(self, served: ModelConfig, standing: ModelStatus | None) -> ModelView:
-        name = served.name
-        return ModelView(
-            served, standing, self._ups.get(name), self._news.get(name), self._notes.get(name, "")
-        )
+        self.handle(TimePassed())
 
 
-def _models(reading: ServiceConfig) -> tuple[ScheduledModel, ...]:
-    """Those that can be served; of the others everybody is told why not."""
+def _scheduled_models(config: ServiceConfig) -> tuple[ScheduledModel, ...]:
+    """Models that can be served; requests for the others are rejected with the reason."""
     return tuple(
         ScheduledModel(
-            each.name, each.bytes, each.load_s, each.pinned, each.ttl_s, each.is_outside, each.identity
+            model.name, model.bytes, model.load_s, model.pinned, model.ttl_s, model.is_outside, model.identity
         )
-        for each in reading.models
-        if each.why_not is None
+        for model in config.models
+        if model.why_not is None
     )
 
 
-def _limits(reading: ServiceConfig) -> SchedulerLimits:
+def _scheduler_limits(config: ServiceConfig) -> SchedulerLimits:
     return SchedulerLimits(
-        reading.ceiling_bytes,
-        tuple(frozenset(group) for group in reading.never_together),
-        reading.min_dwell_s,
-        reading.max_wait_s,
-        reading.queue,
-        lull_s=_LULL_S,
+        config.ceiling_bytes,
+        tuple(frozenset(group) for group in config.never_together),
+        config.min_dwell_s,
+        config.max_wait_s,
+        config.queue,
+        idle_grace_s=_IDLE_GRACE_S,
     )

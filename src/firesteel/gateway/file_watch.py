@@ -1,8 +1,8 @@
-"""The service file is watched: a change is read by a child, and only what is different is touched.
+"""Watch the service file: a child process reads a changed file, and only what changed is touched.
 
-By looking, once a second: notifications do not come through bind mounts, and an editor that writes beside and
-renames makes another file. Two looks must agree before it is read, so that half a file is not. One with
-mistakes changes nothing: what was served is served on, and the reason is told until it is good again.
+By polling once a second: notifications do not pass bind mounts, and an editor that writes a new file and
+renames it replaces the watched one. The file must look the same twice before it is read, so that a
+half-written one is not. A file with errors changes nothing: the old one stays in use.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 
 from firesteel.gateway.loader.process import Loader, LoaderFailed
 from firesteel.gateway.periodic import repeat
-from firesteel.gateway.service_config import InvalidMessage, Reason, ServiceConfig
+from firesteel.gateway.service_config import Reason, ServiceConfig
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """What tells one state of a file from another."""
+    """Differs whenever the file has changed."""
 
     changed_ns: int
     size: int
@@ -29,61 +29,61 @@ class FileVersion:
 
 
 def file_version(path: str) -> FileVersion | None:
-    """None for a file that is not there now. A link is followed: Kubernetes swaps those."""
+    """None if the file is missing. Links are followed: Kubernetes replaces those."""
     try:
-        about = Path(path).stat()
+        stat = Path(path).stat()
     except OSError:
         return None
-    return FileVersion(about.st_mtime_ns, about.st_size, about.st_ino)
+    return FileVersion(stat.st_mtime_ns, stat.st_size, stat.st_ino)
 
 
 class ServiceFileWatch:
-    """`problem` is what is wrong with the file now; None: what is served is what it says."""
+    """`problem` is what is wrong with the file now; None: what is served matches it."""
 
     def __init__(
         self,
         path: str,
-        hands: Loader,
-        changed: Callable[[ServiceConfig], None],
-        troubled: Callable[[Reason], None],
-        read_as: FileVersion | None = None,
+        loader: Loader,
+        on_change: Callable[[ServiceConfig], None],
+        on_problem: Callable[[Reason], None],
+        first_read: FileVersion | None = None,
     ) -> None:
-        """`read_as`: what the file was like before it was read the first time."""
-        self._path, self._hands, self._changed, self._troubled = path, hands, changed, troubled
-        self._read = read_as or file_version(path)
+        """`first_read` is the version of the file just before it was read for the first time."""
+        self._path, self._loader, self._on_change, self._on_problem = path, loader, on_change, on_problem
+        self._read = first_read or file_version(path)
         self._last = self._read
         self._task: asyncio.Task[None] | None = None
         self.problem: Reason | None = None
 
     def start(self) -> None:
-        self._task = asyncio.ensure_future(repeat(self.look, _LOOK_S))
+        self._task = asyncio.ensure_future(repeat(self.check, _POLL_S))
 
     async def close(self) -> None:
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def look(self) -> bool:
-        """One look; whether the file was read."""
+    async def check(self) -> bool:
+        """Return whether the file was read."""
         now, before = file_version(self._path), self._last
         self._last = now
         if now == self._read or now != before:
             return False
         self._read = now
         if now is None:
-            self._trouble(Reason(f"{self._path} is gone; what it said last is served on", "put it back"))
+            self._report(
+                Reason(f"{self._path} is missing; its last content stays in use", "restore the file")
+            )
             return False
         try:
-            reading = await self._hands.read(self._path)
+            config = await self._loader.read(self._path)
         except LoaderFailed as error:
-            self._trouble(error.why)
-        except InvalidMessage as error:
-            self._trouble(Reason(f"what {self._path} came to cannot be read ({error})"))
+            self._report(error.why)
         else:
             self.problem = None
-            self._changed(reading)
+            self._on_change(config)
         return True
 
-    def _trouble(self, why: Reason) -> None:
-        self.problem = why
-        self._troubled(why)
+    def _report(self, problem: Reason) -> None:
+        self.problem = problem
+        self._on_problem(problem)

@@ -1,8 +1,8 @@
-"""What really runs, once a second: engines of ours by their files and locks, servers at a URL by asking them.
+"""Checks once a second what really runs: our engines by their files and locks, outside servers by HTTP.
 
-The keeper of an engine restarts it, `firesteel down` ends it, `firesteel up` starts it, all without asking
-the gateway. `judge` says what each look means, given what the schedule believes; nothing is read twice and
-decided in between. A look taken while the gateway itself was at work on the model counts for nothing.
+An engine's supervisor restarts it, `firesteel down` stops it and `firesteel up` starts it, all without the
+gateway. `judge` compares each observation with what the scheduler believes. An observation that overlaps a
+job of the gateway itself is discarded.
 """
 
 from __future__ import annotations
@@ -13,37 +13,36 @@ from urllib.parse import urlsplit
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import uptime
-from firesteel.gateway.discovery import OwnServices, identity_of, up_of
+from firesteel.gateway.discovery import OwnServices, identity_of, running_model
 from firesteel.gateway.executor import Executor
 from firesteel.gateway.loader.process import Loader, LoaderFailed
 from firesteel.gateway.periodic import repeat
 from firesteel.gateway.scheduler.events import LoadFailed, ModelCrashed, ModelLoaded, ModelUnloaded
-from firesteel.gateway.service_config import InvalidMessage, ModelConfig
+from firesteel.gateway.service_config import ModelConfig
 from firesteel.run.service import Phase as ServicePhase
 from firesteel.run.service import Service, death, load
 
-_LOOK_S = 1.0
-_ASK_S = 3.0
+_SERVICES_S = 1.0
+_OUTSIDE_S = 3.0
 _ADOPT_S = 30.0
-_MISSES = 2
-"""A server at a URL that misses one look may be busy; one that misses two is down."""
+_MAX_MISSES = 2
+"""An outside server that misses one check may be busy; after two it is down."""
 _BY_HAND = "it was stopped by hand"
-TOLD = "it was told to stop"
-"""The keeper's own words (`run/supervise/supervisor.py`) for an end that somebody asked for."""
+STOP_REQUESTED = "it was told to stop"
+"""What the supervisor (`run/supervise/supervisor.py`) writes when somebody asked for the stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceObservation:
-    """One look at what runs under a model's name."""
+    """What runs under a model's name."""
 
     phase: ServicePhase | None
     """None: nothing."""
     is_ours: bool = False
-    """Started as it should be."""
+    """It matches the service file."""
     url: str = ""
     why: str = ""
-    was_told: bool = False
-    """Somebody stopped it."""
+    was_stop_requested: bool = False
 
     @property
     def answers(self) -> bool:
@@ -55,9 +54,12 @@ def observe(service: Service | None, identity: str) -> ServiceObservation:
         return ServiceObservation(None)
     state = service.state
     why = (state.why or "") if state and service.phase != "dead" else death(state)
-    is_ours = identity_of(service.spec) == identity
     return ServiceObservation(
-        service.phase, is_ours, service.spec.url, why, state is not None and state.why == TOLD
+        service.phase,
+        identity_of(service.spec) == identity,
+        service.spec.url,
+        why,
+        state is not None and state.why == STOP_REQUESTED,
     )
 
 
@@ -68,168 +70,172 @@ class Verdict:
 
 
 def judge(name: str, believed: str, seen: ServiceObservation, *, is_mine: bool = False) -> Verdict:
-    """`believed`: the schedule's phase. `loading` without a job of ours: it was to come back by itself.
+    """`believed` is the scheduler's phase; `loading` without a job of ours means that it restarts by itself.
     `is_mine`: a gateway of this home started it."""
     if believed == "off":
         return _when_off(name, seen, is_mine)
     if believed == "ready":
         return _when_ready(name, seen)
-    return _when_returning(name, seen) if believed == "loading" else Verdict()
+    return _when_restarting(name, seen) if believed == "loading" else Verdict()
 
 
 def _when_off(name: str, seen: ServiceObservation, is_mine: bool) -> Verdict:
     if seen.answers:
-        earlier = "was running already, started by an earlier gateway"
-        return Verdict(
-            ModelLoaded(name), f"{name} {earlier}" if is_mine else "it was started outside the gateway"
-        )
+        by = f"{name} was already running, started by an earlier gateway"
+        return Verdict(ModelLoaded(name), by if is_mine else "it was started outside the gateway")
     if seen.phase in (None, "dead", "stopping"):
         return Verdict()
-    return Verdict(note="somebody else is starting it" if seen.is_ours else _stranger(name, seen))
+    return Verdict(note="another program is starting it" if seen.is_ours else _other_instance(name, seen))
 
 
 def _when_ready(name: str, seen: ServiceObservation) -> Verdict:
     if seen.phase is None:
         return Verdict(ModelUnloaded(name), _BY_HAND)
     if not seen.is_ours:
-        return Verdict(ModelUnloaded(name), _stranger(name, seen))
+        return Verdict(ModelUnloaded(name), _other_instance(name, seen))
     if seen.answers:
-        return Verdict(note="its keeper was killed; it gets another" if seen.phase == "unkept" else "")
-    if seen.was_told:
+        return Verdict(note="its supervisor was killed and is replaced" if seen.phase == "unkept" else "")
+    if seen.was_stop_requested:
         return Verdict(ModelCrashed(name, _BY_HAND), _BY_HAND)
     why = seen.why or "its engine ended"
     if seen.phase == "dead":
         return Verdict(ModelCrashed(name, why), why)
-    return Verdict(ModelCrashed(name, why, is_returning=True), f"coming back by itself: {why}")
+    return Verdict(ModelCrashed(name, why, is_returning=True), f"restarting by itself: {why}")
 
 
-def _when_returning(name: str, seen: ServiceObservation) -> Verdict:
+def _when_restarting(name: str, seen: ServiceObservation) -> Verdict:
     if seen.phase is None or seen.phase == "dead":
-        why = _BY_HAND if seen.phase is None or seen.was_told else seen.why
+        why = _BY_HAND if seen.phase is None or seen.was_stop_requested else seen.why
         return Verdict(LoadFailed(name, why), why)
     if seen.answers:
         return Verdict(ModelLoaded(name), f"{name} answers again")
     if seen.phase == "ready":
-        return Verdict(LoadFailed(name, "something else runs under its name now"), _stranger(name, seen))
-    return Verdict(note=f"coming back by itself: {seen.why}" if seen.why else "coming back by itself")
+        return Verdict(
+            LoadFailed(name, "something else runs under its name now"), _other_instance(name, seen)
+        )
+    return Verdict(note=f"restarting by itself: {seen.why}" if seen.why else "restarting by itself")
 
 
-def _stranger(name: str, seen: ServiceObservation) -> str:
-    return f"another {name} runs on {seen.url}, not as the file says; it is stopped when this one is loaded"
+def _other_instance(name: str, seen: ServiceObservation) -> str:
+    return f"another {name}, which differs from the file, runs on {seen.url}; loading this one stops it"
 
 
 class Health:
-    """Looks, and tells the swap."""
+    """Runs the checks and reports to the executor."""
 
-    def __init__(self, swap: Executor, hands: Loader, home: Home) -> None:
-        self._swap, self._hands, self._home = swap, hands, home
+    def __init__(self, executor: Executor, loader: Loader, home: Home) -> None:
+        self._executor, self._loader, self._home = executor, loader, home
         self._tasks: list[asyncio.Task[None]] = []
         self._misses: dict[tuple[str, str], int] = {}
+        """Consecutive failed checks, by model and URL."""
         self._is_down: set[str] = set()
         self._adopted_s = -_ADOPT_S
 
     async def start(self) -> None:
-        """One look around first: what runs already is found before anybody is served."""
-        await asyncio.gather(self.look_around(), self.ask_around())
-        looks = (repeat(self.look_around, _LOOK_S), repeat(self.ask_around, _ASK_S))
-        self._tasks = [asyncio.ensure_future(each) for each in looks]
+        """Check once before returning: what runs already is known before the first request."""
+        await asyncio.gather(self.check_services(), self.check_outside())
+        checks = (repeat(self.check_services, _SERVICES_S), repeat(self.check_outside, _OUTSIDE_S))
+        self._tasks = [asyncio.ensure_future(check) for check in checks]
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def answers(self, name: str) -> tuple[bool, ...]:
-        """Of an outside model's replicas, in their order, which of them answer."""
-        served = self._swap.served(name)
-        return tuple(self._misses.get((name, url), 0) < _MISSES for url in served.urls) if served else ()
+    def replica_health(self, name: str) -> tuple[bool, ...]:
+        """Which replicas of an outside model answer, in their order."""
+        model = self._executor.model_config(name)
+        return tuple(self._misses.get((name, url), 0) < _MAX_MISSES for url in model.urls) if model else ()
 
-    # --- engines of ours ---
+    # --- our engines ---
 
-    async def look_around(self) -> None:
-        ours = [each.name for each in self._swap.reading.models if not each.is_outside and not each.why_not]
-        turns = {name: self._swap.turn(name) for name in ours}
-        services = await asyncio.to_thread(lambda: [load(self._home, name) for name in ours])
-        for name, service in zip(ours, services, strict=True):
-            if turns[name] is not None and turns[name] == self._swap.turn(name):
-                self._tell(name, service)
+    async def check_services(self) -> None:
+        models = self._executor.config.models
+        names = [model.name for model in models if not model.is_outside and not model.why_not]
+        generations = {name: self._executor.generation(name) for name in names}
+        services = await asyncio.to_thread(lambda: [load(self._home, name) for name in names])
+        for name, service in zip(names, services, strict=True):
+            # Nothing may have begun or ended while the files were read.
+            if generations[name] is not None and generations[name] == self._executor.generation(name):
+                self._report(name, service)
         if any(service and service.phase == "unkept" for service in services):
             await self._adopt()
 
-    def _tell(self, name: str, service: Service | None) -> None:
-        believed, identity = self._swap.phase(name), self._swap.identity(name)
+    def _report(self, name: str, service: Service | None) -> None:
+        believed, identity = self._executor.phase(name), self._executor.identity(name)
         seen = observe(service, identity)
         is_mine = believed == "off" and seen.answers and OwnServices(self._home).is_mine(name, identity)
         verdict = judge(name, believed, seen, is_mine=is_mine)
-        self._swap.note(name, verdict.note)
-        if isinstance(verdict.event, ModelLoaded) and service:
-            self._swap.found(name, up_of(self._home, service))
-        elif isinstance(verdict.event, (ModelUnloaded, ModelCrashed, LoadFailed)):
-            self._swap.lost(verdict.event)
+        self._executor.note(name, verdict.note)
+        if isinstance(verdict.event, ModelLoaded):
+            if service:
+                self._executor.set_running(name, running_model(self._home, service))
+        elif verdict.event:
+            self._executor.set_lost(verdict.event)
 
     async def _adopt(self) -> None:
-        """Reading the file gives every container without a keeper a new one; that is not for this process."""
+        """Have the loader read the file, which gives every container without a supervisor a new one."""
         if uptime() - self._adopted_s < _ADOPT_S:
             return
         self._adopted_s = uptime()
         try:
-            await self._hands.read(self._swap.reading.path)
-        except (LoaderFailed, InvalidMessage):  # a file with mistakes is the watch's to tell
+            await self._loader.read(self._executor.config.path)
+        except LoaderFailed:  # the file watch reports a file with errors
             return
 
-    # --- servers at a URL ---
+    # --- outside servers ---
 
-    async def ask_around(self) -> None:
-        outside = [each for each in self._swap.reading.models if each.is_outside]
-        pairs = [(each.name, url) for each in outside for url in each.urls]
+    async def check_outside(self) -> None:
+        outside = [model for model in self._executor.config.models if model.is_outside]
+        pairs = [(model.name, url) for model in outside for url in model.urls]
         answers = await asyncio.gather(*(is_answering(url) for _, url in pairs))
         for pair, answer in zip(pairs, answers, strict=True):
-            # A first look decides at once: nobody has seen it answer yet.
-            missed = self._misses[pair] + 1 if pair in self._misses else _MISSES
-            self._misses[pair] = 0 if answer else missed
-        for served in outside:
-            self._tell_outside(served)
+            # The first check decides at once: the server has never answered yet.
+            misses = self._misses[pair] + 1 if pair in self._misses else _MAX_MISSES
+            self._misses[pair] = 0 if answer else misses
+        for model in outside:
+            self._report_outside(model)
 
-    def _tell_outside(self, served: ModelConfig) -> None:
-        name = served.name
-        current = self._swap.served(name)
-        if current is None or current.urls != served.urls:  # the file changed while they were asked
+    def _report_outside(self, model: ModelConfig) -> None:
+        name = model.name
+        current = self._executor.model_config(name)
+        if current is None or current.urls != model.urls:  # the file changed during the check
             return
-        silent = [url for url in served.urls if self._misses.get((name, url), 0) >= _MISSES]
-        if len(silent) < len(served.urls):
-            self._swap.note(name, f"no answer from {', '.join(silent)}" if silent else "")
+        silent = [url for url in model.urls if self._misses.get((name, url), 0) >= _MAX_MISSES]
+        if len(silent) < len(model.urls):
+            self._executor.note(name, f"no answer from {', '.join(silent)}" if silent else "")
             if name in self._is_down:
                 self._is_down.discard(name)
-                self._swap.tell(ModelLoaded(name))
+                self._executor.handle(ModelLoaded(name))
         elif name not in self._is_down:
             self._is_down.add(name)
-            why = f"nobody answers at {', '.join(silent)}"
-            self._swap.note(name, why)
-            self._swap.tell(ModelCrashed(name, why))
+            why = f"no answer from {', '.join(silent)}"
+            self._executor.note(name, why)
+            self._executor.handle(ModelCrashed(name, why))
 
 
-_NOT_THERE = (404, 405, 501)
+_NO_SUCH_PATH = (404, 405, 501)
 _ALIVE = (200, 401, 403)
-"""One that asks for a key is there."""
-_PATIENCE_S = 3.0
+"""A server that asks for a key is up."""
+_TIMEOUT_S = 3.0
 
 
 async def is_answering(url: str) -> bool:
-    """`/health`, and `/v1/models` of a server that has no such thing. No key is sent."""
+    """Try `/health`, and `/v1/models` if the server has no `/health`. No key is sent."""
     status = await _status(f"{url}/health")
-    if status in _NOT_THERE:
+    if status in _NO_SUCH_PATH:
         status = await _status(f"{url}/v1/models")
     return status in _ALIVE
 
 
 async def _status(url: str) -> int | None:
     try:
-        return await asyncio.wait_for(_asked(url), _PATIENCE_S)
+        return await asyncio.wait_for(_get_status(url), _TIMEOUT_S)
     except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return None
 
 
-async def _asked(url: str) -> int:
+async def _get_status(url: str) -> int:
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
     port = parts.port or (443 if is_tls else 80)
@@ -237,7 +243,7 @@ async def _asked(url: str) -> int:
     try:
         head = f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"
         writer.write(head.encode("ascii"))
-        words = (await reader.readuntil(b"\r\n")).split(b" ", 2)
-        return int(words[1]) if len(words) > 1 and words[0].startswith(b"HTTP/1.") else 0
+        line = (await reader.readuntil(b"\r\n")).split(b" ", 2)
+        return int(line[1]) if len(line) > 1 and line[0].startswith(b"HTTP/1.") else 0
     finally:
         writer.close()

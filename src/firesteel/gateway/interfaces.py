@@ -1,7 +1,8 @@
-"""The words that the data plane and the desk exchange. Values and protocols; nothing is decided here.
+"""Values and protocols that the HTTP server and the dispatcher share. Nothing is decided here.
 
-The plane carries bytes and asks; the desk (`desk.py`) knows keys, models and memory, and answers. Everything
-is a plain call on one loop: a request for a model that is ready is granted before `ask` returns.
+The HTTP server (`http/`) moves bytes and asks; the dispatcher (`dispatcher.py`) knows keys, models and
+memory, and answers. Everything is a plain call on one event loop: a request for a model that is ready is
+granted before `submit` returns.
 """
 
 from __future__ import annotations
@@ -10,47 +11,48 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 ApiFamily = Literal["openai", "anthropic"]
-"""Whose envelope an error wears."""
+"""The error format that a client expects."""
 CancelPolicy = Literal["cancel", "drain"]
-"""A client that goes: close the engine's connection, or read its answer to the end and throw it away."""
+"""When a client leaves: close the connection to the engine, or read its response to the end and discard
+it."""
 OutcomeKind = Literal["whole", "left", "broke", "refused"]
-"""whole: all bytes of an answer, whatever its status; left: the client went; broke: the engine did; refused:
-by us."""
+"""whole: a complete response, whatever its status; left: the client left; broke: the engine failed; refused:
+rejected by the gateway."""
 
 
 class BearerToken(bytes):
-    """What a client shows for itself. A connection that says the same head again has the same object, so that
-    its digest is worked out once for all its requests, and forgotten with it."""
+    """A client's token. Repeated requests of a connection share one object, so that its digest is computed
+    once per connection and forgotten with it."""
 
     digest: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Whose request it is."""
+class Caller:
+    """Who makes a request."""
 
     name: str = ""
-    """The key's name; empty where no keys are in use."""
+    """The name of the key; empty where no keys are in use."""
     is_admin: bool = False
     models: frozenset[str] | None = None
-    """Which it may ask for; None: all."""
+    """The models it may use; None: all."""
     priority: int = 0
-    """Higher goes first among those who wait."""
+    """Higher goes first among waiting requests."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """An answer that the gateway gives itself. What to type next is part of `why`, as a second sentence."""
+class Rejection:
+    """An error response from the gateway itself. `why` ends with what to do next, as a second sentence."""
 
     status: int
     kind: str
-    """A word for programs: `unknown_model`, `queue_full`, `load_failed`, `bad_request`, `invalid_api_key`."""
+    """For programs: `unknown_model`, `queue_full`, `load_failed`, `bad_request`, `invalid_api_key`."""
     why: str
     retry_after_s: float | None = None
     src: str = "gateway"
-    """`gateway`, or `engine:NAME` when the engine is to blame."""
+    """`gateway`, or `engine:NAME` if the engine is to blame."""
     allow: bytes = b""
-    """With 405: the methods that it may be asked with."""
+    """With 405: the allowed methods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +63,22 @@ class Endpoint:
     address: tuple[str, int] | str
     """Host and port, or the path of a unix socket."""
     authority: bytes = b"127.0.0.1"
-    """The `Host` that the engine is told."""
+    """The `Host` sent to the engine."""
     is_tls: bool = False
     path: bytes = b""
-    """What the engine's URL has before `/v1`."""
+    """The part of the engine's URL before `/v1`."""
     headers: bytes = b""
-    """Head lines to add, each with its CRLF: the engine's own key, for instance."""
+    """Header lines to add, each with its CRLF, such as the engine's own key."""
     served_name: bytes | None = None
-    """What the engine calls the model, where that is not what the client calls it."""
+    """The engine's name for the model, if it differs from the client's."""
     policy: CancelPolicy = "cancel"
     replica: int = 0
 
 
 @dataclass(slots=True)
 class Usage:
-    """As the engine counted. Not frozen, as `End` is not: each request has one, and that doubles its time."""
+    """Token counts from the engine. Not frozen, like `RequestOutcome`: each request creates one, and a frozen
+    one takes twice the time."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -84,7 +87,7 @@ class Usage:
 
 @dataclass(slots=True)
 class RequestOutcome:
-    """How a request went. Seconds are from the head's arrival."""
+    """How a request ended. Times count from the arrival of its head."""
 
     how: OutcomeKind
     status: int = 0
@@ -93,57 +96,57 @@ class RequestOutcome:
     bytes_in: int = 0
     bytes_out: int = 0
     waited_s: float = 0.0
-    """Until it was granted or refused."""
+    """Until it was granted or rejected."""
     first_s: float | None = None
-    """Until the first byte of the answer's body."""
+    """Until the first byte of the response body."""
     total_s: float = 0.0
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitStatus:
-    """What a waiting client is told."""
+    """Progress for a client that waits."""
 
-    words: str
-    """`loading coder: weights 43 %`, `3 requests before yours`."""
+    text: str
+    """`loading coder: weights 43 %`, `waiting for coder`."""
     eta_s: float | None = None
 
 
 class LatencyRecorder(Protocol):
-    """Where a request's times are counted; made once for a model and a key: a chunk costs one call."""
+    """Records a request's latencies. Created once per model and key, so that a chunk costs one call."""
 
     def first(self, seconds: float) -> None:
-        """To the first byte of the answer's body."""
+        """Time to the first byte of the response body."""
 
     def gap(self, seconds: float) -> None:
-        """Between two chunks of a stream."""
+        """Time between two chunks of a stream."""
 
 
 class PendingRequest(Protocol):
-    """A request, as the desk sees it. The plane's exchange is one."""
+    """A request as the dispatcher sees it; implemented by `http.exchange.Exchange`."""
 
     model: str
     path: bytes
-    """As asked for, without the query."""
-    who: Identity
+    """Without the query."""
+    caller: Caller
     prefix: int
-    """A hash of how the prompt begins, for replicas; 0: unknown."""
+    """A hash of the beginning of the prompt, to choose a replica; 0: unknown."""
     body: bytes
-    """As it was sent; for a log that was asked to keep it."""
+    """Unchanged, for a log that keeps prompts."""
 
-    def granted(self, seat: Endpoint, tally: LatencyRecorder | None) -> None: ...
+    def granted(self, endpoint: Endpoint, recorder: LatencyRecorder | None) -> None: ...
 
-    def refused(self, refusal: Refusal) -> None: ...
+    def rejected(self, rejection: Rejection) -> None: ...
 
-    def told(self, news: WaitStatus) -> None: ...
+    def update_wait_status(self, wait_status: WaitStatus) -> None: ...
 
-    def stop(self, refusal: Refusal) -> None:
-        """Ends it now, whether it waits or is served; it is told why, where that can be said."""
+    def stop(self, rejection: Rejection) -> None:
+        """End it now, waiting or served; the client gets the reason if the response format allows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayResponse:
-    """A small answer of the gateway's own, such as the list of models."""
+    """A small response from the gateway itself, such as the list of models."""
 
     status: int
     body: bytes
@@ -152,22 +155,27 @@ class GatewayResponse:
 
 
 class Dispatcher(Protocol):
-    """Who may, where to, and what became of it. Called by the plane, on its loop; never blocks."""
+    """Authenticates requests and finds their endpoint. Called by the HTTP server on its loop; never
+    blocks."""
 
-    def admit(self, token: bytes | None) -> Identity | Refusal:
-        """Whose token that is. Called with the head, before any of the body is read."""
+    def admit(self, token: bytes | None) -> Caller | Rejection:
+        """Authenticate. Called with the head, before any of the body is read."""
 
-    def public(self, method: bytes, path: bytes) -> GatewayResponse | None:
-        """What a stranger is told all the same: whether we are here."""
+    def public_response(self, method: bytes, path: bytes) -> GatewayResponse | None:
+        """The response that needs no key: whether the gateway runs."""
 
-    def ask(self, caller: PendingRequest) -> None:
-        """Answers with `granted` or `refused`, now or later; until then with `told`."""
+    def submit(self, request: PendingRequest) -> None:
+        """Calls `granted` or `rejected`, now or later; until then `update_wait_status`."""
 
-    def leave(self, caller: PendingRequest, waited_s: float) -> None:
-        """The client went while it waited: it is owed no answer any more."""
+    def abandon(self, request: PendingRequest, waited_s: float) -> None:
+        """The client left while the request waited: it gets no answer any more."""
 
-    def finish(self, caller: PendingRequest, end: RequestOutcome) -> None:
-        """A granted or refused request is over, once for each; also one that left while it was served."""
+    def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:
+        """A granted or rejected request has ended, also if its client left meanwhile. Called once for
+        each."""
 
-    def own(self, method: bytes, path: bytes, who: Identity) -> GatewayResponse | Refusal | Endpoint | None:
-        """For paths that no engine answers: an answer, or where it is made. None: it is an engine's."""
+    def local_target(
+        self, method: bytes, path: bytes, caller: Caller
+    ) -> GatewayResponse | Rejection | Endpoint | None:
+        """For paths of the gateway itself: a response, or the endpoint that makes it. None: an engine's
+        path."""

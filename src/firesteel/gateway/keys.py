@@ -1,12 +1,12 @@
-"""Who may ask. Keys are in `FIRESTEEL_HOME/keys.json`, made and revoked by `firesteel key`.
+"""API keys, stored in `FIRESTEEL_HOME/keys.json`; `firesteel key` adds and revokes them.
 
-    key, token = add_key(path, "laptop", models=("coder",))     the token is told once and kept nowhere
+    key, token = add_key(path, "laptop", models=("coder",))     the token is shown once and stored nowhere
     ring = KeyRing.read(path)
-    ring.who(b"fs-...") -> Who | Refusal
+    ring.authenticate(b"fs-...") -> Caller | Rejection
 
-Where there are no keys, whoever reaches us on loopback may do what they like, as they may with `up` and
-`down` on the same machine. Beyond loopback there is no service without keys (`insist_keys`), and a gateway
-that has seen keys never opens again because the last of them was revoked, or because the file went.
+Without keys, anyone who connects over loopback may do everything, as with `up` and `down` on the same
+machine. Beyond loopback nothing is served without keys (`require_keys`). A gateway that has had keys never
+becomes open because the last one was revoked or the file is missing.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from hmac import compare_digest
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal
 
 from firesteel.edge.files.home import Home, Locked, lock, write_text
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.gateway.interfaces import BearerToken, Identity, Refusal
+from firesteel.gateway.interfaces import BearerToken, Caller, Rejection
 from firesteel.gateway.rate_limits import NO_LIMITS, KeyLimits, RateLimit, parse_rate_limit
+from firesteel.typed_json import from_json
 
 Scope = Literal["inference", "admin"]
 MAX_KEYS = 1000
@@ -40,23 +41,23 @@ _MAX_FILE_BYTES = 2**20
 _MAX_TOKEN_BYTES = 512
 _LOCK_TRIES, _LOCK_PAUSE_S = 50, 0.1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
-"""It stands in labels, logs and head lines: nothing in it may end one."""
+"""Used in labels, logs and header lines, so it must not contain anything that ends one."""
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
-_ANYONE = Identity(is_admin=True)
-_MISSING = Refusal(
+_ANYONE = Caller(is_admin=True)
+_MISSING = Rejection(
     401,
     "invalid_api_key",
-    "this gateway asks for a key. Send it as `Authorization: Bearer fs-...` or `x-api-key: fs-...`; "
-    "`firesteel key add NAME` makes one.",
+    "this gateway requires a key. Send it as `Authorization: Bearer fs-...` or `x-api-key: fs-...`; "
+    "`firesteel key add NAME` creates one.",
 )
-_WRONG = Refusal(
-    401, "invalid_api_key", "this key is not known here, or was revoked. `firesteel key add NAME` makes one."
+_WRONG = Rejection(
+    401, "invalid_api_key", "this key is unknown or was revoked. `firesteel key add NAME` creates one."
 )
-_NOT_ADMIN = Refusal(
+_NOT_ADMIN = Rejection(
     403,
     "permission_denied",
-    "this needs an admin key; an inference key does not do. `firesteel key add NAME --admin` makes one.",
+    "this needs an admin key, not an inference key. `firesteel key add NAME --admin` creates one.",
 )
 
 
@@ -64,24 +65,24 @@ _NOT_ADMIN = Refusal(
 class Key:
     name: str
     digest: str
-    """sha256 of the token, in hex. A slow hash is for passwords, which people choose from a few; a random
-    token of 256 bits is not guessed however fast a guess is, and every request has one to be hashed."""
+    """SHA-256 of the token, in hex. Slow hashes protect passwords, which can be guessed. A random token of
+    256 bits cannot, and it is hashed for every request."""
     scope: Scope = "inference"
     models: tuple[str, ...] | None = None
-    """Which it may ask for; None: all."""
+    """The models it may use; None: all."""
     limits: KeyLimits = NO_LIMITS
     priority: int = 0
     created: str = ""
 
     @property
     def id(self) -> str:
-        """What tells two keys apart without telling either: `printf %s TOKEN | sha256sum` begins with it."""
+        """Identifies a key without revealing it: `printf %s TOKEN | sha256sum` begins with it."""
         return self.digest[:8]
 
     @property
-    def who(self) -> Identity:
+    def caller(self) -> Caller:
         models = None if self.models is None else frozenset(self.models)
-        return Identity(self.name, self.scope == "admin", models, self.priority)
+        return Caller(self.name, self.scope == "admin", models, self.priority)
 
 
 def keys_path(home: Home) -> Path:
@@ -93,36 +94,36 @@ def digest_of(token: bytes) -> str:
 
 
 class KeyRing:
-    """The keys as last read. `who` is called for every request; `refresh` beside them, by a clock."""
+    """The keys as last read. `authenticate` is called for every request, `refresh` once a second."""
 
     def __init__(self, path: Path, keys: Mapping[str, Key], stamp: tuple[int, ...] | None) -> None:
         self.path = path
         self._stamp = stamp
-        self._was_closed = False
-        self._hold(keys)
+        self._has_had_keys = False
+        self._set_keys(keys)
 
     @classmethod
     def read(cls, path: Path) -> KeyRing:
-        """A file that is no list of keys is an error: to take it for an empty one would open the door."""
+        """An invalid file is an error: treating it as empty would let everybody in."""
         stamp = _stamp(path)
         return cls(path, read_keys(path), stamp)
 
-    def _hold(self, keys: Mapping[str, Key]) -> None:
+    def _set_keys(self, keys: Mapping[str, Key]) -> None:
         self.keys = dict(keys)
-        self._held = {(digest := bytes.fromhex(key.digest)): (digest, key.who) for key in keys.values()}
-        self._was_closed = self._was_closed or bool(keys)
+        self._callers = {(digest := bytes.fromhex(key.digest)): (digest, key.caller) for key in keys.values()}
+        self._has_had_keys = self._has_had_keys or bool(keys)
 
     @property
     def is_open(self) -> bool:
-        return not self._was_closed
+        return not self._has_had_keys
 
     def limits(self) -> dict[str, KeyLimits]:
         return {key.name: key.limits for key in self.keys.values()}
 
-    def who(self, token: bytes | None) -> Identity | Refusal:
-        """How long it takes tells nothing of the keys: what is looked up and compared are digests, and nobody
-        can choose how the digest of a guess begins."""
-        if not self._was_closed:
+    def authenticate(self, token: bytes | None) -> Caller | Rejection:
+        """Timing reveals nothing about the keys: only digests are looked up and compared, and nobody can
+        choose how the digest of a guess begins."""
+        if not self._has_had_keys:
             return _ANYONE
         if not token:
             return _MISSING
@@ -131,15 +132,15 @@ class KeyRing:
             digest = sha256(token[:_MAX_TOKEN_BYTES]).digest()
             if isinstance(token, BearerToken):
                 token.digest = digest
-        held = self._held.get(digest)
-        if held is None or not compare_digest(digest, held[0]):
+        entry = self._callers.get(digest)
+        if entry is None or not compare_digest(digest, entry[0]):
             return _WRONG
-        return held[1]
+        return entry[1]
 
     def refresh(self) -> str | None:
-        """Reads the file again if it is another one. In words what came of it; None: nothing is new.
+        """Read the file again if it has changed. Return a message about the change, or None.
 
-        A file that cannot be read leaves the keys as they were: a slip in an editor neither opens nor shuts.
+        An invalid file leaves the keys unchanged: a typing error must neither admit nor lock out anybody.
         """
         stamp = _stamp(self.path)
         if stamp == self._stamp:
@@ -148,16 +149,16 @@ class KeyRing:
         try:
             keys = read_keys(self.path)
         except FiresteelError as error:
-            return f"{error.what}; the keys stay as they were"
+            return f"{error.what}; the keys are unchanged"
         before = set(self.keys)
-        self._hold(keys)
+        self._set_keys(keys)
         added, gone = sorted(set(keys) - before), sorted(before - set(keys))
-        said = [*(f"added {name}" for name in added), *(f"revoked {name}" for name in gone)]
-        return f"keys: {', '.join(said) or 'read again'}"
+        changes = [*(f"added {name}" for name in added), *(f"revoked {name}" for name in gone)]
+        return f"keys: {', '.join(changes) or 'read again'}"
 
 
-def insist_keys(listen: str, ring: KeyRing) -> None:
-    """`listen` is an address with its port, or the path of a socket."""
+def require_keys(listen: str, ring: KeyRing) -> None:
+    """`listen` is an address with a port, or the path of a socket."""
     if ring.is_open and not is_loopback(listen):
         raise FiresteelError(
             f"{listen} is open to other machines, and there are no keys: anyone could use and unload models",
@@ -166,7 +167,7 @@ def insist_keys(listen: str, ring: KeyRing) -> None:
 
 
 def is_loopback(listen: str) -> bool:
-    """A name is not: who resolves it decides where it leads. `localhost` alone is known."""
+    """A host name is not: it may resolve to anything. Only `localhost` is known."""
     if listen.startswith(("/", "unix:")):
         return True
     host = listen
@@ -180,18 +181,20 @@ def is_loopback(listen: str) -> bool:
         return host == "localhost"
 
 
-def unknown_model(model: str) -> Refusal:
-    """One answer for what is not there and for what is not for this key, who need not learn our names."""
-    return Refusal(
-        404, "unknown_model", f"there is no model `{model[:100]}` for this key. GET /v1/models lists what is."
+def unknown_model(model: str) -> Rejection:
+    """The same response for a missing model and for one that this key may not use, to reveal no names."""
+    return Rejection(
+        404,
+        "unknown_model",
+        f"there is no model `{model[:100]}` for this key. GET /v1/models lists the models.",
     )
 
 
-def may_ask(who: Identity, model: str) -> Refusal | None:
+def check_model_access(who: Caller, model: str) -> Rejection | None:
     return None if who.models is None or model in who.models else unknown_model(model)
 
 
-def may_control(who: Identity) -> Refusal | None:
+def check_admin(who: Caller) -> Rejection | None:
     return None if who.is_admin else _NOT_ADMIN
 
 
@@ -204,58 +207,60 @@ def add_key(
     limits: KeyLimits = NO_LIMITS,
     priority: int = 0,
 ) -> tuple[Key, str]:
-    """The key and its token, which is kept nowhere."""
-    _insist_words(name, models, priority)
+    """Return the key and its token, which is stored nowhere."""
+    _check_values(name, models, priority)
     token = f"fs-{secrets.token_urlsafe(32)}"
     created = datetime.now(UTC).isoformat(timespec="seconds")
     key = Key(name, digest_of(token.encode()), scope, models, limits, priority, created)
-    with _alone(path):
+    with _locked(path):
         keys = read_keys(path)
         if name in keys:
-            raise UsageError(f"there is a key called `{name}` already", next=f"firesteel key revoke {name}")
+            raise UsageError(f"a key called `{name}` already exists", next=f"firesteel key revoke {name}")
         if len(keys) >= MAX_KEYS:
-            raise UsageError(f"there are {MAX_KEYS} keys already", next="firesteel key list")
+            raise UsageError(f"there are already {MAX_KEYS} keys", next="firesteel key list")
         _write_keys(path, {**keys, name: key})
     return key, token
 
 
 def revoke_key(path: Path, name: str) -> Key:
-    with _alone(path):
+    with _locked(path):
         keys = read_keys(path)
         if name not in keys:
-            known = f"; there is {', '.join(sorted(keys))}" if keys else ""
+            known = f"; known keys: {', '.join(sorted(keys))}" if keys else ""
             raise UsageError(f"there is no key called `{name[:63]}`{known:.1000}", next="firesteel key list")
         _write_keys(path, {other: key for other, key in keys.items() if other != name})
     return keys[name]
 
 
-def _insist_words(name: str, models: tuple[str, ...] | None, priority: int) -> None:
-    for each in (name, *(models or ())):
-        if not _NAME.fullmatch(each):
+def _check_values(name: str, models: tuple[str, ...] | None, priority: int) -> None:
+    for checked in (name, *(models or ())):
+        if not _NAME.fullmatch(checked):
             raise UsageError(
-                f"`{each[:63]}` is no name: letters, digits, dots, dashes, 63 at most",
+                f"`{checked[:63]}` is not a valid name: letters, digits, dots, dashes, 63 at most",
                 next="firesteel key add laptop",
             )
     if abs(priority) > MAX_PRIORITY:
-        raise UsageError(f"a priority is between -{MAX_PRIORITY} and {MAX_PRIORITY}", next="--priority 10")
+        raise UsageError(
+            f"a priority must be between -{MAX_PRIORITY} and {MAX_PRIORITY}", next="--priority 10"
+        )
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Two that add a key at once both get theirs."""
-    guard = path.with_name(f".{path.name}.lock")
+def _locked(path: Path) -> Iterator[None]:
+    """Two commands that change the keys at once take turns."""
+    lock_file = path.with_name(f".{path.name}.lock")
     for _ in range(_LOCK_TRIES):
         try:
-            with lock(guard):
+            with lock(lock_file):
                 yield
                 return
         except Locked:
             time.sleep(_LOCK_PAUSE_S)
-    raise FiresteelError(f"another firesteel has held {guard} for too long", next="firesteel key list")
+    raise FiresteelError(f"another firesteel has locked {lock_file} for too long", next="firesteel key list")
 
 
 def read_keys(path: Path) -> dict[str, Key]:
-    """By name. No file: no keys. A file that others may write is nobody's list of who may."""
+    """By name. No file: no keys. A file that others can write is not trusted."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -265,46 +270,55 @@ def read_keys(path: Path) -> dict[str, Key]:
     except OSError as error:
         raise FiresteelError(f"{path} cannot be read ({error.strerror})", next=f"ls -l {path}") from error
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise FiresteelError(f"others than you may write {path}", next=f"chmod 600 {path}")
+        raise FiresteelError(f"other users can write {path}", next=f"chmod 600 {path}")
     try:
-        return _parsed(data)
-    except (ValueError, TypeError, KeyError, RecursionError, UsageError) as error:
+        return _parse(data)
+    except (ValueError, TypeError, RecursionError, UsageError) as error:
         raise FiresteelError(
-            f"{path} is not a list of keys: {str(error)[:200] or type(error).__name__}",
+            f"{path} is not a valid list of keys: {str(error)[:200] or type(error).__name__}",
             next=f"mv {path} {path}.damaged, then firesteel key add NAME",
         ) from error
 
 
-def _parsed(data: bytes) -> dict[str, Key]:
+@dataclass(frozen=True, slots=True)
+class _KeyJson:
+    """A key as the file has it."""
+
+    name: str
+    sha256: str
+    scope: Scope
+    id: str = ""
+    models: tuple[str, ...] | None = None
+    requests: str | None = None
+    tokens: str | None = None
+    priority: int = 0
+    created: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _KeysDocument:
+    document: str
+    keys: tuple[_KeyJson, ...]
+
+
+def _parse(data: bytes) -> dict[str, Key]:
     if len(data) > _MAX_FILE_BYTES:
         raise ValueError(f"it is larger than {_MAX_FILE_BYTES} bytes")
-    found = json.loads(data)
-    if not isinstance(found, dict) or found.get("document") != _DOCUMENT:
-        raise ValueError(f"`document` is not {_DOCUMENT}")
-    keys = [_key(each) for each in found["keys"][: MAX_KEYS + 1]]
-    by_name = {key.name: key for key in keys}
-    if len(by_name) != len(found["keys"]) or len({key.digest for key in keys}) != len(keys):
-        raise ValueError("two keys have one name or one token")
-    return by_name
+    file = from_json(_KeysDocument, json.loads(data))
+    if file.document != _DOCUMENT or len(file.keys) > MAX_KEYS:
+        raise ValueError(f"`document` is not {_DOCUMENT}, or it has more than {MAX_KEYS} keys")
+    keys = {row.name: _key(row) for row in file.keys}
+    if len(keys) != len(file.keys) or len({key.digest for key in keys.values()}) != len(keys):
+        raise ValueError("two keys have the same name or the same token")
+    return keys
 
 
-def _key(found: Any) -> Key:
-    if not isinstance(found, dict) or not isinstance(found.get("models"), list | None):
-        raise ValueError("a key is not as firesteel writes it")
-    models = found.get("models")
-    key = Key(
-        name=found["name"],
-        digest=found["sha256"],
-        scope=found["scope"],
-        models=None if models is None else tuple(models),
-        limits=KeyLimits(_rate(found.get("requests")), _rate(found.get("tokens"))),
-        priority=found.get("priority", 0),
-        created=str(found.get("created", "")),
-    )
-    if key.scope not in get_args(Scope) or not _DIGEST.fullmatch(key.digest) or type(key.priority) is not int:
-        raise ValueError(f"key `{str(key.name)[:63]}` is not as firesteel writes it")
-    _insist_words(key.name, key.models, key.priority)
-    return key
+def _key(row: _KeyJson) -> Key:
+    _check_values(row.name, row.models, row.priority)
+    if not _DIGEST.fullmatch(row.sha256):
+        raise ValueError(f"`sha256` of key `{row.name}` is not a digest")
+    limits = KeyLimits(_rate(row.requests), _rate(row.tokens))
+    return Key(row.name, row.sha256, row.scope, row.models, limits, row.priority, row.created)
 
 
 def _rate(text: str | None) -> RateLimit | None:
@@ -312,27 +326,27 @@ def _rate(text: str | None) -> RateLimit | None:
 
 
 def _write_keys(path: Path, keys: Mapping[str, Key]) -> None:
-    """Whole or not at all, mode 0600."""
-    rows = [
-        {
-            "name": key.name,
-            "id": key.id,
-            "sha256": key.digest,
-            "scope": key.scope,
-            "models": None if key.models is None else list(key.models),
-            "requests": str(key.limits.requests) if key.limits.requests else None,
-            "tokens": str(key.limits.tokens) if key.limits.tokens else None,
-            "priority": key.priority,
-            "created": key.created,
-        }
+    """Atomically, mode 0600."""
+    rows = tuple(
+        _KeyJson(
+            key.name,
+            key.digest,
+            key.scope,
+            key.id,
+            key.models,
+            str(key.limits.requests) if key.limits.requests else None,
+            str(key.limits.tokens) if key.limits.tokens else None,
+            key.priority,
+            key.created,
+        )
         for key in keys.values()
-    ]
-    write_text(path, json.dumps({"document": _DOCUMENT, "keys": rows}, indent=1) + "\n")
+    )
+    write_text(path, json.dumps(asdict(_KeysDocument(_DOCUMENT, rows)), indent=1) + "\n")
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
     try:
-        found = path.stat()
+        stat_result = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
+    return stat_result.st_mtime_ns, stat_result.st_size, stat_result.st_ino, stat_result.st_mode

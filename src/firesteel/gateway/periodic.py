@@ -1,4 +1,4 @@
-"""What is done again and again for as long as the gateway lives; one mistake in it does not end it."""
+"""Repeat a check for as long as the gateway runs; an error in one run does not end it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 
-async def repeat(look: Callable[[], Awaitable[object]], every_s: float) -> None:
+async def repeat(check: Callable[[], Awaitable[object]], every_s: float) -> None:
     while True:  # until it is cancelled
         await asyncio.sleep(every_s)
         try:
-            await look()
+            await check()
         except Exception as error:
-            name = getattr(look, "__qualname__", "a look")
-            what = {"message": f"{name} went wrong and is done again later", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(what)
+            name = getattr(check, "__qualname__", "a check")
+            context = {"message": f"{name} failed and is repeated later", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)

@@ -1,12 +1,13 @@
-"""Which replica of a model gets a request: the least busy, or the one that has seen how the prompt begins.
+"""Choose the replica of a model for a request: the least busy, or one that has processed the same prefix.
 
-An engine keeps the attention state of prompts it has read. An agent's next turn is its last one and a little
-more: on the same replica only the little is computed. But a replica that everybody likes is a queue, and
-waiting costs more than reading. So a replica that knows the beginning is taken while it is at most `SLACK`
-requests above the least busy one; else the least busy takes it, and knows it too from then on.
+An engine caches the attention state of prompts that it has processed. An agent's next turn is its last one
+plus a little more: on the same replica only the new part is computed. But a replica that everybody prefers
+becomes a queue, and waiting costs more than computing. So a replica that knows the prefix is chosen while it
+has at most `SLACK` requests more than the least busy one; otherwise the least busy one is chosen, and knows
+the prefix from then on.
 
-Among equals, the one that has been given the fewest beginnings, so that conversations spread before there is
-a load.
+Among equals, the replica with the fewest prefixes is chosen, so that conversations spread before there is
+load.
 """
 
 from __future__ import annotations
@@ -15,49 +16,42 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 SLACK = 2
-MEMORY = 4096
-"""Beginnings remembered; the longest unused is forgotten first. An engine forgets much sooner."""
+MAX_PREFIXES = 4096
+"""Prefixes remembered; the least recently used is forgotten first. An engine forgets much sooner."""
 
 
 class Replicas:
-    """The replicas of one model. Told what each is busy with, it says who is next."""
+    """The replicas of one model, and the prefixes that each has processed."""
 
-    def __init__(self, count: int, *, slack: int = SLACK, memory: int = MEMORY) -> None:
+    def __init__(self, count: int, *, slack: int = SLACK, max_prefixes: int = MAX_PREFIXES) -> None:
         self._slack = slack
-        self._memory = memory
-        self._knows: OrderedDict[int, set[int]] = OrderedDict()
-        self._known = [0] * count
-        """How many beginnings each knows."""
+        self._max_prefixes = max_prefixes
+        self._by_prefix: OrderedDict[int, set[int]] = OrderedDict()
+        self._prefix_counts = [0] * count
 
     def pick(self, prefix: int, busy: Sequence[int], is_up: Sequence[bool]) -> int | None:
-        """Its index, or None if none is up. `prefix` 0: unknown."""
-        up = [index for index, up in enumerate(is_up) if up]
-        if not up:
+        """Return an index, or None if no replica is up. `prefix` 0: unknown."""
+        candidates = [index for index, up in enumerate(is_up) if up]
+        if not candidates:
             return None
-        least = min(busy[index] for index in up)
-        near = [index for index in up if busy[index] <= least + self._slack]
-        knowing = [index for index in near if index in self._knows.get(prefix, ())]
-        chosen = self._best(knowing or up, busy)
+        least = min(busy[index] for index in candidates)
+        knowing = self._by_prefix.get(prefix, ())
+        preferred = [index for index in candidates if index in knowing and busy[index] <= least + self._slack]
+        chosen = self._least_busy(preferred or candidates, busy)
         if prefix:
             self._remember(prefix, chosen)
         return chosen
 
-    def forget(self, index: int) -> None:
-        """A replica went: what comes back in its place has read nothing."""
-        for knowing in self._knows.values():
-            knowing.discard(index)
-        self._known[index] = 0
-
-    def _best(self, among: Iterable[int], busy: Sequence[int]) -> int:
-        return min(among, key=lambda index: (busy[index], self._known[index], index))
+    def _least_busy(self, candidates: Iterable[int], busy: Sequence[int]) -> int:
+        return min(candidates, key=lambda index: (busy[index], self._prefix_counts[index], index))
 
     def _remember(self, prefix: int, index: int) -> None:
-        knowing = self._knows.setdefault(prefix, set())
-        self._knows.move_to_end(prefix)
+        knowing = self._by_prefix.setdefault(prefix, set())
+        self._by_prefix.move_to_end(prefix)
         if index not in knowing:
             knowing.add(index)
-            self._known[index] += 1
-        if len(self._knows) > self._memory:
-            _, forgotten = self._knows.popitem(last=False)
-            for one in forgotten:
-                self._known[one] -= 1
+            self._prefix_counts[index] += 1
+        if len(self._by_prefix) > self._max_prefixes:
+            _, forgotten = self._by_prefix.popitem(last=False)
+            for replica in forgotten:
+                self._prefix_counts[replica] -= 1

@@ -10,9 +10,9 @@ import pytest_asyncio
 import uvloop
 
 from firesteel.gateway.http.limits import HttpLimits
-from tests.gateway.http.kit import House, PretendDesk, open_house
+from tests.gateway.http.kit import FakeDispatcher, RunningGateway, run_gateway
 
-Open = Callable[..., "asyncio.Future[House]"]
+Open = Callable[..., "asyncio.Future[RunningGateway]"]
 
 
 def pytest_asyncio_loop_factories(
@@ -22,7 +22,7 @@ def pytest_asyncio_loop_factories(
 
 
 @pytest_asyncio.fixture
-async def house() -> AsyncIterator[House]:
+async def gateway() -> AsyncIterator[RunningGateway]:
     """A server with an engine behind it."""
-    async with open_house(PretendDesk(), HttpLimits(sweep_s=0.05)) as house:
-        yield house
+    async with run_gateway(FakeDispatcher(), HttpLimits(sweep_s=0.05)) as gateway:
+        yield gateway

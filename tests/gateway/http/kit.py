@@ -1,4 +1,4 @@
-"""Real sockets for the plane's tests: a desk that records, a pretend engine with a script, a raw client."""
+"""Real sockets for the HTTP tests: a recording dispatcher, a scripted engine and a raw client."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import cast
 from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.http.server import HttpServer
 from firesteel.gateway.interfaces import (
+    Caller,
     Endpoint,
     GatewayResponse,
-    Identity,
     LatencyRecorder,
     PendingRequest,
-    Refusal,
+    Rejection,
     RequestOutcome,
 )
 
 PATIENCE_S = 10.0
-"""After so long a test has hung."""
+"""After this time a test has hung."""
 
 
 @dataclass
-class PretendTally:
+class FakeRecorder:
     firsts: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
 
@@ -37,67 +37,69 @@ class PretendTally:
         self.gaps.append(seconds)
 
 
-class PretendDesk:
-    """Grants at once, unless told to keep callers waiting, and writes everything down."""
+class FakeDispatcher:
+    """Grants at once, unless it is set to hold requests, and records every call."""
 
     def __init__(self) -> None:
-        self.seat: Endpoint | None = None
-        self.refusal: Refusal | None = None
-        self.holds = False
-        self.keys: dict[bytes | None, Identity] | None = None
-        self.owned: dict[bytes, GatewayResponse | Refusal | Endpoint] = {}
-        self.tally = PretendTally()
+        self.endpoint: Endpoint | None = None
+        self.rejection: Rejection | None = None
+        self.holds_requests = False
+        self.keys: dict[bytes | None, Caller] | None = None
+        self.local_targets: dict[bytes, GatewayResponse | Rejection | Endpoint] = {}
+        self.recorder = FakeRecorder()
         self.tokens: list[bytes | None] = []
         self.waiting: list[PendingRequest] = []
-        self.asked: list[PendingRequest] = []
+        self.submitted: list[PendingRequest] = []
         self.prefixes: list[int] = []
-        self.left: list[PendingRequest] = []
-        self.ends: list[RequestOutcome] = []
+        self.abandoned: list[PendingRequest] = []
+        self.outcomes: list[RequestOutcome] = []
         self.bodies: list[bytes] = []
         self.changed = asyncio.Event()
 
-    def public(self, method: bytes, path: bytes) -> GatewayResponse | None:
+    def public_response(self, method: bytes, path: bytes) -> GatewayResponse | None:
         return GatewayResponse(200, b"{}") if path == b"/health" else None
 
-    def admit(self, token: bytes | None) -> Identity | Refusal:
+    def admit(self, token: bytes | None) -> Caller | Rejection:
         self.tokens.append(token)
         self.changed.set()
         if self.keys is None:
-            return Identity("somebody")
-        return self.keys.get(token) or Refusal(401, "invalid_api_key", "No such key.")
+            return Caller("somebody")
+        return self.keys.get(token) or Rejection(401, "invalid_api_key", "No such key.")
 
-    def own(self, method: bytes, path: bytes, who: Identity) -> GatewayResponse | Refusal | Endpoint | None:
-        return self.owned.get(path)
+    def local_target(
+        self, method: bytes, path: bytes, caller: Caller
+    ) -> GatewayResponse | Rejection | Endpoint | None:
+        return self.local_targets.get(path)
 
-    def ask(self, caller: PendingRequest) -> None:
-        self.asked.append(caller)
-        self.prefixes.append(caller.prefix)
+    def submit(self, request: PendingRequest) -> None:
+        self.submitted.append(request)
+        self.prefixes.append(request.prefix)
         self.changed.set()
-        if self.refusal is not None:
-            caller.refused(self.refusal)
-        elif self.holds:
-            self.waiting.append(caller)
+        if self.rejection is not None:
+            request.rejected(self.rejection)
+        elif self.holds_requests:
+            self.waiting.append(request)
         else:
-            self.grant(caller)
+            self.grant(request)
 
-    def grant(self, caller: PendingRequest) -> None:
-        assert self.seat is not None
-        tally: LatencyRecorder = self.tally
-        caller.granted(self.seat, tally)
+    def grant(self, request: PendingRequest) -> None:
+        assert self.endpoint is not None
+        recorder: LatencyRecorder = self.recorder
+        request.granted(self.endpoint, recorder)
 
-    def leave(self, caller: PendingRequest, waited_s: float) -> None:
+    def abandon(self, request: PendingRequest, waited_s: float) -> None:
         assert 0 < waited_s < PATIENCE_S
-        self.left.append(caller)
+        self.abandoned.append(request)
         self.changed.set()
 
-    def finish(self, caller: PendingRequest, end: RequestOutcome) -> None:
-        assert caller in self.asked
-        self.bodies.append(caller.body)
-        self.ends.append(end)
+    def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:
+        assert request in self.submitted
+        self.bodies.append(request.body)
+        self.outcomes.append(outcome)
         self.changed.set()
 
     async def until(self, is_so: Callable[[], object]) -> None:
-        """Waits for something to be written down."""
+        """Wait until a call has been recorded."""
         async with asyncio.timeout(PATIENCE_S):
             while not is_so():
                 self.changed.clear()
@@ -105,8 +107,8 @@ class PretendDesk:
 
 
 @dataclass
-class Heard:
-    """A request as the engine saw it."""
+class EngineRequest:
+    """A request as the engine received it."""
 
     head: bytes
     body: bytes
@@ -125,32 +127,32 @@ class Heard:
         return found[0] if found else None
 
 
-Script = Callable[["Line"], Awaitable[None]]
+Script = Callable[["EngineConnection"], Awaitable[None]]
 
 
-class Line:
-    """One connection to the engine, in the hands of a script."""
+class EngineConnection:
+    """One connection to the engine, controlled by a script."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, engine: Engine) -> None:
         self.reader, self.writer, self._engine = reader, writer, engine
 
-    async def hear(self) -> Heard:
+    async def receive(self) -> EngineRequest:
         """The next request, read by its Content-Length. Raises IncompleteReadError when there is none."""
         head = await self.reader.readuntil(b"\r\n\r\n")
-        heard = Heard(head[:-4], b"")
-        length = heard.value(b"content-length")
+        received = EngineRequest(head[:-4], b"")
+        length = received.value(b"content-length")
         if length:
-            heard.body = await self.reader.readexactly(int(length))
-        self._engine.heard.append(heard)
+            received.body = await self.reader.readexactly(int(length))
+        self._engine.received.append(received)
         self._engine.changed.set()
-        return heard
+        return received
 
-    async def say(self, data: bytes) -> None:
+    async def send(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
 
     async def closed(self) -> None:
-        """Waits until the gateway closes."""
+        """Wait until the gateway closes."""
         try:
             while await self.reader.read(65536):
                 pass
@@ -165,11 +167,11 @@ class Line:
 
 
 class Engine:
-    """Pretends to be an engine: plays a script on each connection."""
+    """A fake engine that runs a script on each connection."""
 
     def __init__(self) -> None:
-        self.script: Script = say_ok
-        self.heard: list[Heard] = []
+        self.script: Script = echo
+        self.received: list[EngineRequest] = []
         self.connections = 0
         self.port = 0
         self.changed = asyncio.Event()
@@ -196,7 +198,7 @@ class Engine:
         self.connections += 1
         self.changed.set()
         try:
-            await self.script(Line(reader, writer, self))
+            await self.script(EngineConnection(reader, writer, self))
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         except BaseException as failure:
@@ -212,11 +214,11 @@ class Engine:
                 await self.changed.wait()
 
 
-async def say_ok(line: Line) -> None:
-    """Answers every request with the body that it had."""
+async def echo(connection: EngineConnection) -> None:
+    """Answer every request with its own body."""
     while True:
-        heard = await line.hear()
-        await line.say(answer(heard.body or b"{}"))
+        received = await connection.receive()
+        await connection.send(answer(received.body or b"{}"))
 
 
 def answer(body: bytes, *lines: bytes, status: bytes = b"200 OK") -> bytes:
@@ -243,8 +245,8 @@ DONE = chunked(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 
 
 @dataclass
-class Got:
-    """An answer as the client saw it."""
+class ClientResponse:
+    """A response as the client received it."""
 
     status: int
     lines: list[bytes]
@@ -270,13 +272,13 @@ class Person:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def head(self) -> Got:
+    async def head(self) -> ClientResponse:
         async with asyncio.timeout(PATIENCE_S):
             raw = await self.reader.readuntil(b"\r\n\r\n")
         lines = raw[:-4].split(b"\r\n")
-        return Got(int(lines[0].split(b" ")[1]), lines[1:], b"", raw)
+        return ClientResponse(int(lines[0].split(b" ")[1]), lines[1:], b"", raw)
 
-    async def get(self, *, is_head: bool = False) -> Got:
+    async def get(self, *, is_head: bool = False) -> ClientResponse:
         """One whole answer; its chunks are put together."""
         got = await self.head()
         async with asyncio.timeout(PATIENCE_S):
@@ -305,7 +307,7 @@ class Person:
 
     async def ask(
         self, body: bytes = b'{"model":"m"}', *lines: bytes, path: bytes = b"/v1/chat/completions"
-    ) -> Got:
+    ) -> ClientResponse:
         await self.send(request(body, *lines, path=path))
         return await self.get()
 
@@ -342,11 +344,11 @@ STREAMING = b'{"model":"m","stream":true}'
 
 
 @dataclass
-class House:
-    """A server, its desk, its engine, and the clients that a test opened."""
+class RunningGateway:
+    """A server with its dispatcher, its engine, and the clients that a test opened."""
 
     server: HttpServer
-    desk: PretendDesk
+    dispatcher: FakeDispatcher
     engine: Engine
     port: int
     clients: list[Person] = field(default_factory=list)
@@ -358,16 +360,16 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(desk: PretendDesk, limits: HttpLimits) -> AsyncIterator[House]:
+async def run_gateway(dispatcher: FakeDispatcher, limits: HttpLimits) -> AsyncIterator[RunningGateway]:
     engine = Engine()
     await engine.start()
-    desk.seat = Endpoint("m", ("127.0.0.1", engine.port), authority=b"engine:1")
-    server = HttpServer(desk, limits)
-    house = House(server, desk, engine, await server.start("127.0.0.1", 0))
+    dispatcher.endpoint = Endpoint("m", ("127.0.0.1", engine.port), authority=b"engine:1")
+    server = HttpServer(dispatcher, limits)
+    gateway = RunningGateway(server, dispatcher, engine, await server.start("127.0.0.1", 0))
     try:
-        yield house
+        yield gateway
     finally:
-        for client in house.clients:
+        for client in gateway.clients:
             client.close()
         await server.drain(0.0)
         await engine.stop()

@@ -24,13 +24,13 @@ from firesteel.gateway.http.body import (
     MAX_PARTS,
     MAX_WALK_BYTES,
     ModelField,
-    closes,
     find_model,
+    net_closing_brackets,
     prompt_prefix,
-    splice,
+    replace_model,
     wants_stream,
 )
-from firesteel.gateway.interfaces import Refusal
+from firesteel.gateway.interfaces import Rejection
 
 JSON = b"application/json"
 
@@ -136,12 +136,12 @@ def test_says_what_a_parser_says(body: bytes) -> None:
 @given(spelled(), st.text(min_size=1, max_size=12).filter(lambda name: _is_utf8(name)))
 def test_a_spliced_name_changes_nothing_else(body: bytes, name: str) -> None:
     found = find_model(body, JSON)
-    if _loads(body) is None or isinstance(found, Refusal):
+    if _loads(body) is None or isinstance(found, Rejection):
         return
     pairs = json.loads(body, object_pairs_hook=list)
     last = max(index for index, (key, _) in enumerate(pairs) if key == "model")
     pairs[last] = ("model", name)
-    assert json.loads(splice(body, found, name.encode()), object_pairs_hook=list) == pairs
+    assert json.loads(replace_model(body, found, name.encode()), object_pairs_hook=list) == pairs
 
 
 @given(spelled())
@@ -158,15 +158,15 @@ def test_a_stream_is_wanted_where_a_parser_says_so(body: bytes) -> None:
 @given(spelled())
 def test_brackets_in_strings_do_not_count(body: bytes) -> None:
     if _loads(body) is not None:
-        assert closes(body) == 0
-        assert closes(body[body.index(b"{") + 1 :]) == 1
+        assert net_closing_brackets(body) == 0
+        assert net_closing_brackets(body[body.index(b"{") + 1 :]) == 1
 
 
 @given(
     st.binary(max_size=200), st.sampled_from([JSON, b"", b"multipart/form-data; boundary=x", b"text/plain"])
 )
 def test_any_bytes_get_an_answer(body: bytes, content_type: bytes) -> None:
-    assert isinstance(find_model(body, content_type), ModelField | Refusal)
+    assert isinstance(find_model(body, content_type), ModelField | Rejection)
     assert isinstance(wants_stream(body), bool)
     assert isinstance(prompt_prefix(body), int)
 
@@ -224,7 +224,7 @@ def test_the_openai_clients_chat() -> None:
     assert isinstance(found, ModelField)
     assert (found.model, body[found.start : found.end]) == ("coder", b"coder")
     assert wants_stream(body)
-    assert json.loads(splice(body, found, b"other")) == json.loads(body) | {"model": "other"}
+    assert json.loads(replace_model(body, found, b"other")) == json.loads(body) | {"model": "other"}
 
 
 def test_the_anthropic_clients_messages() -> None:
@@ -257,12 +257,12 @@ def test_the_openai_clients_forms(where: str) -> None:
     found = find_model(body, kind)
     assert isinstance(found, ModelField)
     assert (found.model, body[found.start : found.end]) == ("whisper", b"whisper")
-    assert b'name="model"\r\n\r\nother\r\n' in splice(body, found, b"other")
+    assert b'name="model"\r\n\r\nother\r\n' in replace_model(body, found, b"other")
 
 
 def test_a_name_from_the_query_is_not_put_into_the_body() -> None:
-    assert splice(b"", ModelField("coder", 0, 0), b"other") == b""
-    assert splice(b'{"a":1}', ModelField("coder", 0, 0), b"other") == b'{"a":1}'
+    assert replace_model(b"", ModelField("coder", 0, 0), b"other") == b""
+    assert replace_model(b'{"a":1}', ModelField("coder", 0, 0), b"other") == b'{"a":1}'
 
 
 # -- forms --
@@ -334,9 +334,9 @@ def test_a_form_names_its_model(content_type: bytes, body: bytes) -> None:
 
 
 @pytest.mark.parametrize(("content_type", "body", "kind"), BAD_FORMS, ids=range(len(BAD_FORMS)))
-def test_an_odd_form_is_refused(content_type: bytes, body: bytes, kind: str) -> None:
+def test_an_odd_form_is_rejected(content_type: bytes, body: bytes, kind: str) -> None:
     found = find_model(body, content_type)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, Rejection)
     assert (found.status, found.kind) == (400, kind)
 
 
@@ -365,9 +365,9 @@ def test_an_odd_form_is_refused(content_type: bytes, body: bytes, kind: str) -> 
         (b'{"model":"a","x":1,"mod\\u0065l":"b"}', "ambiguous_body"),
     ],
 )
-def test_an_odd_body_is_refused(body: bytes, kind: str) -> None:
+def test_an_odd_body_is_rejected(body: bytes, kind: str) -> None:
     found = find_model(body, JSON)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, Rejection)
     assert (found.status, found.kind) == (400, kind)
 
 
@@ -406,7 +406,7 @@ def test_hostile_bodies_take_little(content_type: bytes, body: bytes) -> None:
 
 def test_too_many_keys_are_not_counted_out() -> None:
     many = b'{"x":[' + b'{"model":1},' * (MAX_KEYS + 1) + b"{}]"
-    assert isinstance(found := find_model(many + b"}", JSON), Refusal)
+    assert isinstance(found := find_model(many + b"}", JSON), Rejection)
     assert "Put `model` last" in found.why
     assert isinstance(find_model(many + b',"model":"a"}', JSON), ModelField)
 

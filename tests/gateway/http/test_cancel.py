@@ -15,14 +15,14 @@ from firesteel.gateway.interfaces import Endpoint
 from tests.gateway.http.kit import (
     STREAM,
     STREAMING,
-    House,
-    Line,
+    EngineConnection,
+    FakeDispatcher,
     Person,
-    PretendDesk,
+    RunningGateway,
     answer,
     event,
-    open_house,
     request,
+    run_gateway,
 )
 
 
@@ -42,34 +42,34 @@ class Watch:
         self.is_under_way = asyncio.Event()
         self.closed_at: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
-    async def __call__(self, line: Line) -> None:
-        await line.hear()
+    async def __call__(self, connection: EngineConnection) -> None:
+        await connection.receive()
         dripping = None
         if self._phase != "before headers":
-            await line.say(STREAM + event("a"))
+            await connection.send(STREAM + event("a"))
         if self._phase == "dripping":
-            dripping = asyncio.create_task(self._drip(line))
+            dripping = asyncio.create_task(self._drip(connection))
         self.is_under_way.set()
-        await line.closed()
+        await connection.closed()
         self.closed_at.set_result(monotonic())
         if dripping is not None:
             dripping.cancel()
 
-    async def _drip(self, line: Line) -> None:
+    async def _drip(self, connection: EngineConnection) -> None:
         for number in range(10_000):
-            line.writer.write(event(str(number)))
+            connection.writer.write(event(str(number)))
             await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
 @pytest.mark.parametrize("phase", ["before headers", "stalled", "dripping"])
 async def test_closed_within_5_ms(
-    house: House, phase: str, how: str, record_property: Callable[[str, object], None]
+    gateway: RunningGateway, phase: str, how: str, record_property: Callable[[str, object], None]
 ) -> None:
     took_ms: list[float] = []
     for _ in range(5):  # the machine may be busy with something else in one of them
-        watch = house.engine.script = Watch(phase)
-        client = await house.client()
+        watch = gateway.engine.script = Watch(phase)
+        client = await gateway.client()
         await client.send(request(STREAMING))
         await watch.is_under_way.wait()
         if phase != "before headers":
@@ -78,82 +78,82 @@ async def test_closed_within_5_ms(
         left_at = monotonic()
         leave(client, how)
         took_ms.append((await asyncio.wait_for(watch.closed_at, 5) - left_at) * 1000)
-    await house.desk.until(lambda: len(house.desk.ends) == 5)
+    await gateway.dispatcher.until(lambda: len(gateway.dispatcher.outcomes) == 5)
     record_property("ms", took_ms)
     assert min(took_ms) <= 5, took_ms
-    assert {end.how for end in house.desk.ends} == {"left"}
+    assert {outcome.how for outcome in gateway.dispatcher.outcomes} == {"left"}
 
 
-async def test_leaving_while_it_waits(house: House) -> None:
-    house.desk.holds = True
-    client = await house.client()
+async def test_leaving_while_it_waits(gateway: RunningGateway) -> None:
+    gateway.dispatcher.holds_requests = True
+    client = await gateway.client()
     await client.send(request())
-    await house.desk.until(lambda: house.desk.waiting)
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.waiting)
     leave(client, "fin")
-    await house.desk.until(lambda: house.desk.left)
-    assert house.desk.left == house.desk.waiting
-    assert not house.desk.ends
-    assert not house.engine.connections
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.abandoned)
+    assert gateway.dispatcher.abandoned == gateway.dispatcher.waiting
+    assert not gateway.dispatcher.outcomes
+    assert not gateway.engine.connections
 
 
-async def test_leaving_while_it_is_told(house: House) -> None:
+async def test_leaving_during_a_comment(gateway: RunningGateway) -> None:
     limits = HttpLimits(hold_after_s=0.01, comment_every_s=0.01)
-    async with open_house(PretendDesk(), limits) as quick:
-        quick.desk.holds = True
+    async with run_gateway(FakeDispatcher(), limits) as quick:
+        quick.dispatcher.holds_requests = True
         client = await quick.client()
         await client.send(request(STREAMING))
         await client.head()
         leave(client, "rst")
-        await quick.desk.until(lambda: quick.desk.left)
-        assert not quick.desk.ends
+        await quick.dispatcher.until(lambda: quick.dispatcher.abandoned)
+        assert not quick.dispatcher.outcomes
 
 
-async def test_half_close_is_leaving(house: House) -> None:
+async def test_half_close_is_leaving(gateway: RunningGateway) -> None:
     """As nginx has it: a client that closes its half has gone."""
-    watch = house.engine.script = Watch("stalled")
-    client = await house.client()
+    watch = gateway.engine.script = Watch("stalled")
+    client = await gateway.client()
     await client.send(request(STREAMING))
     await client.head()
     client.writer.write_eof()
     await asyncio.wait_for(watch.closed_at, 5)
-    await house.desk.until(lambda: house.desk.ends)
-    assert house.desk.ends[0].how == "left"
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.outcomes)
+    assert gateway.dispatcher.outcomes[0].how == "left"
 
 
-async def test_drain_reads_to_the_end_for_nobody(house: House) -> None:
-    assert house.desk.seat is not None
-    house.desk.seat = Endpoint("m", house.desk.seat.address, policy="drain")
+async def test_drain_reads_to_the_end_and_discards_it(gateway: RunningGateway) -> None:
+    assert gateway.dispatcher.endpoint is not None
+    gateway.dispatcher.endpoint = Endpoint("m", gateway.dispatcher.endpoint.address, policy="drain")
     goes_on, is_closed = asyncio.Event(), asyncio.Event()
 
-    async def script(line: Line) -> None:
-        await line.hear()
-        await line.say(STREAM + event("a"))
+    async def script(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(STREAM + event("a"))
         await goes_on.wait()
         for _ in range(2000):
-            await line.say(event("x" * 1000))
-        await line.say(b"0\r\n\r\n")
-        await line.hear()
-        await line.say(answer(b"over the same connection"))
+            await connection.send(event("x" * 1000))
+        await connection.send(b"0\r\n\r\n")
+        await connection.receive()
+        await connection.send(answer(b"over the same connection"))
         is_closed.set()
 
-    house.engine.script = script
-    client = await house.client()
+    gateway.engine.script = script
+    client = await gateway.client()
     await client.send(request(STREAMING))
     await client.head()
     leave(client, "rst")
     for _ in range(10):
         await asyncio.sleep(0.005)
-    assert not house.desk.ends
+    assert not gateway.dispatcher.outcomes
     goes_on.set()
-    await house.desk.until(lambda: house.desk.ends)
-    end = house.desk.ends[0]
-    assert end.how == "left"
-    assert end.bytes_out > 2_000_000
-    other = await house.client()
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.outcomes)
+    outcome = gateway.dispatcher.outcomes[0]
+    assert outcome.how == "left"
+    assert outcome.bytes_out > 2_000_000
+    other = await gateway.client()
     assert (await other.ask()).body == b"over the same connection"
 
 
-async def test_leaving_while_it_connects(house: House) -> None:
+async def test_leaving_while_it_connects(gateway: RunningGateway) -> None:
     """A socket whose queue is full answers nobody."""
     full = socket.socket()
     full.bind(("127.0.0.1", 0))
@@ -162,54 +162,54 @@ async def test_leaving_while_it_connects(house: House) -> None:
     for link in waiting:
         link.setblocking(False)
         link.connect_ex(full.getsockname())
-    house.desk.seat = Endpoint("m", full.getsockname())
-    client = await house.client()
+    gateway.dispatcher.endpoint = Endpoint("m", full.getsockname())
+    client = await gateway.client()
     await client.send(request())
-    await house.desk.until(lambda: house.desk.asked)
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.submitted)
     leave(client, "fin")
-    await house.desk.until(lambda: house.desk.ends)
-    assert house.desk.ends[0].how == "left"
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.outcomes)
+    assert gateway.dispatcher.outcomes[0].how == "left"
     for link in (full, *waiting):
         link.close()
 
 
-async def test_leaving_in_a_body_asks_nobody(house: House) -> None:
-    client = await house.client()
+async def test_leaving_in_a_body_submits_nothing(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     await client.send(request(b'{"model":"m"}')[:-5])
     for _ in range(5):
         await asyncio.sleep(0.005)
     leave(client, "fin")
-    other = await house.client()
+    other = await gateway.client()
     assert (await other.ask()).status == 200
-    assert len(house.desk.asked) == 1
+    assert len(gateway.dispatcher.submitted) == 1
 
 
-async def test_drain_goes_on_for_a_client_that_took_nothing(house: House) -> None:
+async def test_drain_goes_on_for_a_client_that_took_nothing(gateway: RunningGateway) -> None:
     """Its engine was told to wait; now nobody is waited for."""
-    assert house.desk.seat is not None
-    house.desk.seat = Endpoint("m", house.desk.seat.address, policy="drain")
+    assert gateway.dispatcher.endpoint is not None
+    gateway.dispatcher.endpoint = Endpoint("m", gateway.dispatcher.endpoint.address, policy="drain")
     is_stuck = asyncio.Event()
 
-    async def pour(line: Line) -> None:
-        await line.hear()
-        await line.say(STREAM)
+    async def pour(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(STREAM)
         for number in range(40):
-            line.writer.write(event("x" * 2**20))
+            connection.writer.write(event("x" * 2**20))
             try:
                 async with asyncio.timeout(0.2 if not is_stuck.is_set() else 5):
-                    await line.writer.drain()
+                    await connection.writer.drain()
             except TimeoutError:
                 assert number < 39
                 is_stuck.set()
-        await line.say(b"0\r\n\r\n")
-        await line.closed()
+        await connection.send(b"0\r\n\r\n")
+        await connection.closed()
 
-    house.engine.script = pour
-    client = await house.client()
+    gateway.engine.script = pour
+    client = await gateway.client()
     client.deafen()
     await client.send(request(STREAMING))
     await asyncio.wait_for(is_stuck.wait(), 10)
     leave(client, "rst")
-    await house.desk.until(lambda: house.desk.ends)
-    assert house.desk.ends[0].how == "left"
-    assert house.desk.ends[0].bytes_out > 40 * 2**20
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.outcomes)
+    assert gateway.dispatcher.outcomes[0].how == "left"
+    assert gateway.dispatcher.outcomes[0].bytes_out > 40 * 2**20

@@ -1,4 +1,4 @@
-"""A client's connection, with the socket of a pretend engine behind it."""
+"""A client's connection, with a fake engine behind it."""
 
 from __future__ import annotations
 
@@ -8,51 +8,63 @@ import json
 import pytest
 
 from firesteel.gateway.http.limits import HttpLimits
-from firesteel.gateway.interfaces import Endpoint, GatewayResponse, Identity, Refusal
-from tests.gateway.http.kit import STREAM, House, Line, PretendDesk, chunked, event, open_house, request
+from firesteel.gateway.interfaces import Caller, Endpoint, GatewayResponse, Rejection
+from tests.gateway.http.kit import (
+    STREAM,
+    EngineConnection,
+    FakeDispatcher,
+    RunningGateway,
+    chunked,
+    event,
+    request,
+    run_gateway,
+)
 
 
-async def test_request_goes_through(house: House) -> None:
-    client = await house.client()
+async def test_request_goes_through(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     got = await client.ask(b'{"model":"m","n":1}', b"X-Mine: 1", b"Authorization: Bearer k")
     assert (got.status, got.body) == (200, b'{"model":"m","n":1}')
-    heard = house.engine.heard[0]
-    assert heard.head.startswith(b"POST /v1/chat/completions HTTP/1.1\r\nHost: engine:1\r\n")
-    assert heard.value(b"x-mine") == b"1"
-    assert heard.value(b"authorization") is None
-    assert house.desk.tokens == [b"k"]
-    end = house.desk.ends[0]
-    assert (end.how, end.status, end.bytes_in, end.bytes_out) == ("whole", 200, 19, 19)
-    assert (house.desk.asked[0].model, house.desk.asked[0].path) == ("m", b"/v1/chat/completions")
+    received = gateway.engine.received[0]
+    assert received.head.startswith(b"POST /v1/chat/completions HTTP/1.1\r\nHost: engine:1\r\n")
+    assert received.value(b"x-mine") == b"1"
+    assert received.value(b"authorization") is None
+    assert gateway.dispatcher.tokens == [b"k"]
+    outcome = gateway.dispatcher.outcomes[0]
+    assert (outcome.how, outcome.status, outcome.bytes_in, outcome.bytes_out) == ("whole", 200, 19, 19)
+    assert (gateway.dispatcher.submitted[0].model, gateway.dispatcher.submitted[0].path) == (
+        "m",
+        b"/v1/chat/completions",
+    )
 
 
-async def test_many_requests_over_one_connection_each(house: House) -> None:
-    client = await house.client()
+async def test_many_requests_over_one_connection_each(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     for number in range(5):
         body = b'{"model":"m","x":"%b"}' % (b"y" * 10**number)
         assert (await client.ask(body)).body == body
-    assert house.engine.connections == 1
-    assert len(house.desk.ends) == 5
+    assert gateway.engine.connections == 1
+    assert len(gateway.dispatcher.outcomes) == 5
 
 
-async def test_pipelined_requests_are_answered_in_order(house: House) -> None:
-    client = await house.client()
+async def test_pipelined_requests_are_answered_in_order(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     bodies = [b'{"model":"m","n":%d}' % number for number in range(20)]
     await client.send(b"".join(request(body) for body in bodies))
     assert [(await client.get()).body for _ in bodies] == bodies
-    assert house.engine.connections == 1
+    assert gateway.engine.connections == 1
 
 
-async def test_pipelined_more_than_we_keep(house: House) -> None:
-    client = await house.client()
+async def test_pipelined_more_than_we_keep(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     bodies = [b'{"model":"m","n":"%b"}' % (b"%d" % number * 40_000) for number in range(8)]
     sending = asyncio.create_task(client.send(b"".join(request(body) for body in bodies)))
     assert [(await client.get()).body for _ in bodies] == bodies
     await sending
 
 
-async def test_byte_by_byte(house: House) -> None:
-    client = await house.client()
+async def test_byte_by_byte(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     raw = request(b'{"model":"m"}')
     for number in range(len(raw)):
         await client.send(raw[number : number + 1])
@@ -60,65 +72,65 @@ async def test_byte_by_byte(house: House) -> None:
     assert (await client.get()).body == b'{"model":"m"}'
 
 
-async def test_chunked_request_is_sent_with_its_length(house: House) -> None:
-    client = await house.client()
+async def test_chunked_request_is_sent_with_its_length(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
     body = chunked(b'{"model":') + chunked(b'"m"}') + b"0\r\nX-Sum: 1\r\n\r\n"
     await client.send(head + body + request(b'{"model":"m","n":2}'))
     assert (await client.get()).body == b'{"model":"m"}'
     assert (await client.get()).body == b'{"model":"m","n":2}'
-    assert house.engine.heard[0].value(b"transfer-encoding") is None
-    assert house.engine.heard[0].value(b"content-length") == b"13"
+    assert gateway.engine.received[0].value(b"transfer-encoding") is None
+    assert gateway.engine.received[0].value(b"content-length") == b"13"
 
 
-async def test_served_name_is_put_into_the_body(house: House) -> None:
-    seat = house.desk.seat
-    assert seat is not None
-    house.desk.seat = Endpoint(
-        "m", seat.address, served_name=b"org/Model", path=b"/sub", headers=b"X-Engine: 1\r\n"
+async def test_served_name_is_put_into_the_body(gateway: RunningGateway) -> None:
+    endpoint = gateway.dispatcher.endpoint
+    assert endpoint is not None
+    gateway.dispatcher.endpoint = Endpoint(
+        "m", endpoint.address, served_name=b"org/Model", path=b"/sub", headers=b"X-Engine: 1\r\n"
     )
-    client = await house.client()
+    client = await gateway.client()
     got = await client.ask(b'{"messages": [{"model": "x"}], "model": "m", "n": 1}')
     assert got.body == b'{"messages": [{"model": "x"}], "model": "org/Model", "n": 1}'
-    assert house.engine.heard[0].head.startswith(b"POST /sub/v1/chat/completions ")
-    assert house.engine.heard[0].value(b"x-engine") == b"1"
+    assert gateway.engine.received[0].head.startswith(b"POST /sub/v1/chat/completions ")
+    assert gateway.engine.received[0].value(b"x-engine") == b"1"
 
 
-async def test_expect_is_answered_once_admitted(house: House) -> None:
-    client = await house.client()
+async def test_expect_is_answered_once_admitted(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     raw = request(b'{"model":"m"}', b"Expect: 100-continue")
     await client.send(raw[:-13])
     assert (await client.head()).raw == b"HTTP/1.1 100 Continue\r\n\r\n"
     await client.send(raw[-13:])
     assert (await client.get()).body == b'{"model":"m"}'
-    assert house.engine.heard[0].value(b"expect") is None
+    assert gateway.engine.received[0].value(b"expect") is None
 
 
-async def test_expect_is_not_answered_for_a_stranger(house: House) -> None:
-    house.desk.keys = {}
-    client = await house.client()
+async def test_expect_is_not_answered_for_a_stranger(gateway: RunningGateway) -> None:
+    gateway.dispatcher.keys = {}
+    client = await gateway.client()
     await client.send(request(b"x" * 1000, b"Expect: 100-continue")[:-1000])
     got = await client.get()
     assert (got.status, got.value(b"www-authenticate")) == (401, b"Bearer")
     assert got.value(b"connection") == b"close"
     assert await client.is_closed()
-    assert not house.desk.asked
+    assert not gateway.dispatcher.submitted
 
 
-async def test_stranger_with_a_small_body_keeps_its_connection(house: House) -> None:
-    house.desk.keys = {b"good": Identity("good")}
-    client = await house.client()
+async def test_stranger_with_a_small_body_keeps_its_connection(gateway: RunningGateway) -> None:
+    gateway.dispatcher.keys = {b"good": Caller("good")}
+    client = await gateway.client()
     assert (await client.ask(b'{"model":"m"}', b"Authorization: Bearer bad")).status == 401
     assert (await client.ask(b'{"model":"m"}', b"Authorization: Bearer good")).status == 200
 
 
-async def test_refusal_arrives_although_the_body_is_still_coming(house: House) -> None:
-    house.desk.keys = {}
-    client = await house.client()
+async def test_refusal_arrives_although_the_body_is_still_coming(gateway: RunningGateway) -> None:
+    gateway.dispatcher.keys = {}
+    client = await gateway.client()
     sending = asyncio.create_task(client.send(request(b"x" * 5_000_000)))
     assert (await client.get()).status == 401
     await sending
-    assert house.desk.tokens == [None]
+    assert gateway.dispatcher.tokens == [None]
 
 
 TOO_MUCH = {
@@ -140,8 +152,8 @@ TOO_MUCH = {
 
 
 @pytest.mark.parametrize("status, raw", TOO_MUCH.values(), ids=TOO_MUCH.keys())
-async def test_refused_and_closed(house: House, status: int, raw: bytes) -> None:
-    client = await house.client()
+async def test_refused_and_closed(gateway: RunningGateway, status: int, raw: bytes) -> None:
+    client = await gateway.client()
     await client.send(raw)
     got = await client.get()
     assert got.status == status
@@ -149,11 +161,11 @@ async def test_refused_and_closed(house: House, status: int, raw: bytes) -> None
     error = json.loads(got.body)["error"]
     assert error["message"]
     assert await client.is_closed()
-    assert not house.engine.connections
+    assert not gateway.engine.connections
 
 
-async def test_chunked_body_past_the_limit(house: House) -> None:
-    client = await house.client()
+async def test_chunked_body_past_the_limit(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     await client.send(b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
     piece = chunked(b"x" * 2**20)
 
@@ -169,24 +181,26 @@ async def test_chunked_body_past_the_limit(house: House) -> None:
     await pouring
 
 
-async def test_refusals_wear_the_envelope_of_the_path(house: House) -> None:
-    client = await house.client()
+async def test_refusals_wear_the_envelope_of_the_path(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     got = await client.ask(b"{}", path=b"/v1/messages")
     assert (got.status, json.loads(got.body)["type"]) == (400, "error")
     got = await client.ask(b"{}")
     assert (got.status, "type" in json.loads(got.body)) == (400, False)
 
 
-async def test_unknown_path_and_method(house: House) -> None:
-    client = await house.client()
+async def test_unknown_path_and_method(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     assert (await client.ask(b"{}", path=b"/v1/chat/completions/")).status == 404
     await client.send(request(b"", method=b"GET"))
     assert (await client.get()).status == 405
 
 
-async def test_replies_of_our_own(house: House) -> None:
-    house.desk.owned[b"/v1/models"] = GatewayResponse(200, b'{"data":[]}', headers=((b"X-A", b"b"),))
-    client = await house.client()
+async def test_replies_of_our_own(gateway: RunningGateway) -> None:
+    gateway.dispatcher.local_targets[b"/v1/models"] = GatewayResponse(
+        200, b'{"data":[]}', headers=((b"X-A", b"b"),)
+    )
+    client = await gateway.client()
     await client.send(b"GET /v1/models HTTP/1.1\r\nHost: h\r\n\r\n" * 50)
     for _ in range(50):
         got = await client.get()
@@ -197,11 +211,11 @@ async def test_replies_of_our_own(house: House) -> None:
     assert (await client.ask(b"a body", path=b"/v1/models")).status == 200
 
 
-async def test_own_seat_is_told_who_asks(house: House) -> None:
-    assert house.desk.seat is not None
-    house.desk.owned[b"/firesteel/state"] = house.desk.seat
-    house.desk.keys = {b"k": Identity("Jo\r\nX: y", is_admin=True)}
-    client = await house.client()
+async def test_a_local_endpoint_gets_the_caller(gateway: RunningGateway) -> None:
+    assert gateway.dispatcher.endpoint is not None
+    gateway.dispatcher.local_targets[b"/firesteel/state"] = gateway.dispatcher.endpoint
+    gateway.dispatcher.keys = {b"k": Caller("Jo\r\nX: y", is_admin=True)}
+    client = await gateway.client()
     got = await client.ask(
         b"",
         b"Authorization: Bearer k",
@@ -209,35 +223,35 @@ async def test_own_seat_is_told_who_asks(house: House) -> None:
         b"x-firesteel-admin: 0",
         path=b"/firesteel/state",
     )
-    heard = house.engine.heard[0]
+    received = gateway.engine.received[0]
     assert got.status == 200
-    assert (heard.value(b"x-firesteel-who"), heard.value(b"x-firesteel-admin")) == (b"Jo__X:_y", b"1")
-    assert (heard.value(b"x-firesteel-host"), heard.value(b"host")) == (b"gateway", b"engine:1")
-    assert heard.value(b"authorization") is None
-    assert not house.desk.ends
+    assert (received.value(b"x-firesteel-who"), received.value(b"x-firesteel-admin")) == (b"Jo__X:_y", b"1")
+    assert (received.value(b"x-firesteel-host"), received.value(b"host")) == (b"gateway", b"engine:1")
+    assert received.value(b"authorization") is None
+    assert not gateway.dispatcher.outcomes
 
 
-async def test_refused_by_the_desk(house: House) -> None:
-    house.desk.refusal = Refusal(503, "queue_full", "Too many wait.", retry_after_s=2.5)
-    client = await house.client()
+async def test_refused_by_the_dispatcher(gateway: RunningGateway) -> None:
+    gateway.dispatcher.rejection = Rejection(503, "queue_full", "Too many wait.", retry_after_s=2.5)
+    client = await gateway.client()
     got = await client.ask()
     assert (got.status, got.value(b"retry-after")) == (503, b"3")
-    end = house.desk.ends[0]
-    assert (end.how, end.status, end.why) == ("refused", 503, "Too many wait.")
-    house.desk.refusal = None
+    outcome = gateway.dispatcher.outcomes[0]
+    assert (outcome.how, outcome.status, outcome.why) == ("refused", 503, "Too many wait.")
+    gateway.dispatcher.rejection = None
     assert (await client.ask()).status == 200
 
 
-async def test_http_10(house: House) -> None:
-    client = await house.client()
+async def test_http_10(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     await client.send(b'POST /v1/completions HTTP/1.0\r\nContent-Length: 13\r\n\r\n{"model":"m"}')
     got = await client.get()
     assert (got.status, got.body) == (200, b'{"model":"m"}')
     assert await client.is_closed()
 
 
-async def test_http_10_that_asks_to_stay(house: House) -> None:
-    client = await house.client()
+async def test_http_10_that_asks_to_stay(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     raw = (
         b'POST /v1/completions HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 13\r\n\r\n{"model":"m"}'
     )
@@ -247,45 +261,45 @@ async def test_http_10_that_asks_to_stay(house: House) -> None:
         assert (got.value(b"connection"), got.body) == (b"keep-alive", b'{"model":"m"}')
 
 
-async def test_connection_close_is_kept(house: House) -> None:
-    client = await house.client()
+async def test_connection_close_is_kept(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     got = await client.ask(b'{"model":"m"}', b"Connection: close")
     assert got.value(b"connection") == b"close"
     assert await client.is_closed()
 
 
-async def test_empty_lines_before_a_request_are_skipped(house: House) -> None:
-    client = await house.client()
+async def test_empty_lines_before_a_request_are_skipped(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     await client.send(b"\r\n\r\n" + request(b'{"model":"m"}') + b"\r\n" + request(b'{"model":"m"}'))
     assert [(await client.get()).status for _ in range(2)] == [200, 200]
 
 
-async def test_prefix_is_the_conversations(house: House) -> None:
-    client = await house.client()
+async def test_prefix_is_the_conversations(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     for text in (b"one", b"one", b"two"):
         await client.ask(b'{"model":"m","messages":[{"role":"user","content":"%b"}]}' % text)
-    first, again, other = house.desk.prefixes
+    first, again, other = gateway.dispatcher.prefixes
     assert first == again != other
     assert first
 
 
 @pytest.mark.parametrize("keeps", [True, False])
 async def test_body_is_kept_for_a_log_of_prompts(keeps: bool) -> None:
-    async with open_house(PretendDesk(), HttpLimits(keeps_bodies=keeps)) as house:
-        client = await house.client()
+    async with run_gateway(FakeDispatcher(), HttpLimits(keeps_bodies=keeps)) as gateway:
+        client = await gateway.client()
         await client.ask(b'{"model":"m","x":1}')
-        assert house.desk.bodies == ([b'{"model":"m","x":1}'] if keeps else [b""])
+        assert gateway.dispatcher.bodies == ([b'{"model":"m","x":1}'] if keeps else [b""])
 
 
-async def test_only_a_stream_has_a_first_token(house: House) -> None:
-    client = await house.client()
+async def test_only_a_stream_has_a_first_token(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     await client.ask(b'{"model":"m"}')
-    assert house.desk.tally.firsts == []
+    assert gateway.dispatcher.recorder.firsts == []
 
 
-async def test_a_stranger_learns_that_we_are_here(house: House) -> None:
-    house.desk.keys = {}
-    client = await house.client()
+async def test_a_stranger_learns_that_we_are_here(gateway: RunningGateway) -> None:
+    gateway.dispatcher.keys = {}
+    client = await gateway.client()
     await client.send(b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n")
     assert (await client.get()).status == 200
     await client.send(b"GET /v1/models HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -300,65 +314,65 @@ async def test_a_stranger_learns_that_we_are_here(house: House) -> None:
         b"Host: localhost.evil.example",
     ],
 )
-async def test_without_keys_a_page_from_elsewhere_is_refused(house: House, lines: bytes) -> None:
-    house.desk.keys = {None: Identity()}
-    client = await house.client()
+async def test_without_keys_a_page_from_elsewhere_is_rejected(gateway: RunningGateway, lines: bytes) -> None:
+    gateway.dispatcher.keys = {None: Caller()}
+    client = await gateway.client()
     body = b'{"model":"m"}'
     head = b"POST /v1/chat/completions HTTP/1.1\r\n%b\r\nContent-Length: %d\r\n\r\n" % (lines, len(body))
     await client.send(head + body)
     assert (await client.get()).status == 403
-    assert house.desk.asked == []
+    assert gateway.dispatcher.submitted == []
 
 
-async def test_a_compressed_body_is_refused(house: House) -> None:
-    client = await house.client()
+async def test_a_compressed_body_is_rejected(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     assert (await client.ask(b'{"model":"m"}', b"Content-Encoding: gzip")).status == 415
 
 
-async def test_the_query_names_a_model_where_the_body_does_not(house: House) -> None:
-    client = await house.client()
+async def test_the_query_names_a_model_where_the_body_does_not(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     body = b'{"content":"x"}'
     head = b"POST /tokenize?model=m HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
     await client.send(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
     got = await client.get()
     assert (got.status, got.body) == (200, body)
-    assert house.desk.asked[0].model == "m"
+    assert gateway.dispatcher.submitted[0].model == "m"
 
 
-async def test_a_wrong_method_is_told_the_right_one(house: House) -> None:
-    client = await house.client()
+async def test_a_wrong_method_gets_the_allowed_one(gateway: RunningGateway) -> None:
+    client = await gateway.client()
     await client.send(b"GET /v1/completions HTTP/1.1\r\nHost: h\r\n\r\n")
     got = await client.get()
     assert (got.status, got.value(b"allow")) == (405, b"POST")
 
 
-async def test_a_flood_of_pipelined_requests_is_let_in_slowly(house: House) -> None:
+async def test_a_flood_of_pipelined_requests_is_let_in_slowly(gateway: RunningGateway) -> None:
     """What is answered at once must not let in more than is answered."""
-    house.desk.owned[b"/v1/models"] = GatewayResponse(200, b"x" * 100)
-    client = await house.client()
+    gateway.dispatcher.local_targets[b"/v1/models"] = GatewayResponse(200, b"x" * 100)
+    client = await gateway.client()
     one = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
     many = 100_000
     sending = asyncio.create_task(client.send(one * many))
     for _ in range(200):
         assert (await client.get()).body == b"x" * 100
-    held = max(len(each._seen) for each in house.server._clients)
+    held = max(len(each._buffer) for each in gateway.server._clients)
     assert held < 640 * 1024
     sending.cancel()
 
 
-async def test_a_revoked_key_ends_what_it_has_under_way(house: House) -> None:
-    async def stall(line: Line) -> None:
-        await line.hear()
-        await line.say(STREAM + event("a"))
-        await line.closed()
+async def test_a_revoked_key_ends_what_it_has_under_way(gateway: RunningGateway) -> None:
+    async def stall(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(STREAM + event("a"))
+        await connection.closed()
 
-    house.engine.script = stall
-    client = await house.client()
+    gateway.engine.script = stall
+    client = await gateway.client()
     await client.send(request(b'{"model":"m","stream":true}'))
     await client.head()
     await client.chunk()
-    house.desk.asked[0].stop(Refusal(401, "invalid_api_key", "this key was revoked."))
+    gateway.dispatcher.submitted[0].stop(Rejection(401, "invalid_api_key", "this key was revoked."))
     said = await client.chunks()
     assert b"revoked" in said and b"[DONE]" not in said
-    await house.desk.until(lambda: house.desk.ends)
-    assert house.desk.ends[0].how == "refused"
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.outcomes)
+    assert gateway.dispatcher.outcomes[0].how == "refused"

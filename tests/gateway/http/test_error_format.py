@@ -18,9 +18,9 @@ from openai.types.responses import ResponseErrorEvent
 
 from firesteel.gateway.http.error_format import error_body, error_event, wait_comment
 from firesteel.gateway.http.routes import Route, find_route
-from firesteel.gateway.interfaces import Refusal, WaitStatus
+from firesteel.gateway.interfaces import Rejection, WaitStatus
 
-BROKE = Refusal(502, "engine_died", "the engine of `coder` went away.\nAsk again.", src="engine:coder")
+BROKE = Rejection(502, "engine_died", "the engine of `coder` went away.\nAsk again.", src="engine:coder")
 NEWS = b"".join(
     wait_comment(WaitStatus(f"loading coder: weights {done} %", 90 - done)) for done in (10, 43, 99)
 )
@@ -72,44 +72,44 @@ def _route(path: bytes) -> Route:
 
 TURNS: Any = [{"role": "user", "content": "hi"}]
 
-REFUSALS: list[tuple[Refusal, type[openai.APIStatusError], str, type[anthropic.APIStatusError], str]] = [
+REFUSALS: list[tuple[Rejection, type[openai.APIStatusError], str, type[anthropic.APIStatusError], str]] = [
     (
-        Refusal(400, "missing_model", "The body names no model."),
+        Rejection(400, "missing_model", "The body names no model."),
         openai.BadRequestError,
         "invalid_request_error",
         anthropic.BadRequestError,
         "invalid_request_error",
     ),
     (
-        Refusal(401, "invalid_api_key", "Who are you?"),
+        Rejection(401, "invalid_api_key", "Who are you?"),
         openai.AuthenticationError,
         "invalid_request_error",
         anthropic.AuthenticationError,
         "authentication_error",
     ),
     (
-        Refusal(403, "not_admin", "Not with this key."),
+        Rejection(403, "not_admin", "Not with this key."),
         openai.PermissionDeniedError,
         "invalid_request_error",
         anthropic.PermissionDeniedError,
         "permission_error",
     ),
     (
-        Refusal(404, "unknown_model", "No such model: `é\u2028\ud800`."),
+        Rejection(404, "unknown_model", "No such model: `é\u2028\ud800`."),
         openai.NotFoundError,
         "invalid_request_error",
         anthropic.NotFoundError,
         "not_found_error",
     ),
     (
-        Refusal(413, "too_large", "Too long."),
+        Rejection(413, "too_large", "Too long."),
         openai.APIStatusError,
         "invalid_request_error",
         anthropic.APIStatusError,
         "request_too_large",
     ),
     (
-        Refusal(429, "rate_limit_exceeded", "Slower."),
+        Rejection(429, "rate_limit_exceeded", "Slower."),
         openai.RateLimitError,
         "rate_limit_error",
         anthropic.RateLimitError,
@@ -117,14 +117,14 @@ REFUSALS: list[tuple[Refusal, type[openai.APIStatusError], str, type[anthropic.A
     ),
     (BROKE, openai.InternalServerError, "server_error", anthropic.InternalServerError, "api_error"),
     (
-        Refusal(503, "queue_full", "512 wait already."),
+        Rejection(503, "queue_full", "512 wait already."),
         openai.InternalServerError,
         "server_error",
         anthropic.InternalServerError,
         "overloaded_error",
     ),
     (
-        Refusal(504, "load_timeout", "It took too long."),
+        Rejection(504, "load_timeout", "It took too long."),
         openai.InternalServerError,
         "server_error",
         anthropic.InternalServerError,
@@ -133,35 +133,35 @@ REFUSALS: list[tuple[Refusal, type[openai.APIStatusError], str, type[anthropic.A
 ]
 
 
-@pytest.mark.parametrize(("refusal", "openais", "kind", "_", "__"), REFUSALS)
+@pytest.mark.parametrize(("rejection", "openais", "kind", "_", "__"), REFUSALS)
 def test_the_openai_client_raises_its_own(
-    refusal: Refusal, openais: type[openai.APIStatusError], kind: str, _: object, __: object
+    rejection: Rejection, openais: type[openai.APIStatusError], kind: str, _: object, __: object
 ) -> None:
     with (
-        saying(refusal.status, "application/json", error_body(refusal, "openai")) as url,
+        saying(rejection.status, "application/json", error_body(rejection, "openai")) as url,
         as_openai(url) as client,
         pytest.raises(openais) as raised,
     ):
         client.chat.completions.create(model="coder", messages=TURNS)
-    assert raised.value.body["message"] == refusal.why  # type: ignore[index]
+    assert raised.value.body["message"] == rejection.why  # type: ignore[index]
     assert raised.value.type == kind
-    assert raised.value.code == ("model_not_found" if refusal.kind == "unknown_model" else refusal.kind)
-    assert raised.value.param == ("model" if "model" in refusal.kind else None)
-    assert raised.value.body["src"] == refusal.src  # type: ignore[index]
+    assert raised.value.code == ("model_not_found" if rejection.kind == "unknown_model" else rejection.kind)
+    assert raised.value.param == ("model" if "model" in rejection.kind else None)
+    assert raised.value.body["src"] == rejection.src  # type: ignore[index]
 
 
-@pytest.mark.parametrize(("refusal", "_", "__", "anthropics", "kind"), REFUSALS)
+@pytest.mark.parametrize(("rejection", "_", "__", "anthropics", "kind"), REFUSALS)
 def test_the_anthropic_client_raises_its_own(
-    refusal: Refusal, _: object, __: object, anthropics: type[anthropic.APIStatusError], kind: str
+    rejection: Rejection, _: object, __: object, anthropics: type[anthropic.APIStatusError], kind: str
 ) -> None:
     with (
-        saying(refusal.status, "application/json", error_body(refusal, "anthropic")) as url,
+        saying(rejection.status, "application/json", error_body(rejection, "anthropic")) as url,
         as_anthropic(url) as client,
         pytest.raises(anthropics) as raised,
     ):
         client.messages.create(model="coder", messages=TURNS, max_tokens=5)
     body: Any = raised.value.body
-    assert body == {"type": "error", "error": {"type": kind, "message": refusal.why}, "src": refusal.src}
+    assert body == {"type": "error", "error": {"type": kind, "message": rejection.why}, "src": rejection.src}
     assert raised.value.type == kind
 
 
@@ -256,7 +256,7 @@ def test_news_and_then_a_whole_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("news", "line"),
+    ("wait_status", "line"),
     [
         (WaitStatus("loading coder: weights 43 %", 80.2), ": loading coder: weights 43 %, about 80 s left"),
         (WaitStatus("3 requests before yours"), ": 3 requests before yours"),
@@ -267,8 +267,8 @@ def test_news_and_then_a_whole_answer() -> None:
         (WaitStatus(""), ": "),
     ],
 )
-def test_news_are_one_line(news: WaitStatus, line: str) -> None:
-    assert wait_comment(news).decode() == line + "\n\n"
+def test_news_are_one_line(wait_status: WaitStatus, line: str) -> None:
+    assert wait_comment(wait_status).decode() == line + "\n\n"
 
 
 @given(st.text(), st.none() | st.floats(0, 1e9))
@@ -282,7 +282,7 @@ def test_no_news_break_the_framing(words: str, eta_s: float | None) -> None:
 
 @given(st.text(), st.text(), st.sampled_from([b"/v1/messages", b"/v1/responses", b"/v1/chat/completions"]))
 def test_no_error_breaks_the_framing(why: str, kind: str, path: bytes) -> None:
-    lines = error_event(Refusal(502, kind, why), _route(path)).decode().splitlines()
+    lines = error_event(Rejection(502, kind, why), _route(path)).decode().splitlines()
     assert [line.partition(":")[0] for line in lines if line] in (["data"], ["event", "data"])
     said = json.loads(lines[-2].removeprefix("data: "))
     assert said["error"]["message"] == why

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from firesteel.gateway.http.routes import ROUTES
-from tests.gateway.http.kit import House, Line, Person, answer, chunked, request
+from tests.gateway.http.kit import EngineConnection, Person, RunningGateway, answer, chunked, request
 
 _FORM = b"----form%d"
 
@@ -25,18 +25,20 @@ def _body(path: bytes, kind: str, seed: int) -> tuple[bytes, bytes]:
     return b'{"input":"\\u00e9 %b","model":"m", "n" : 1 }' % noise.hex().encode(), b"application/json"
 
 
-async def _scripted(line: Line) -> None:
+async def _scripted(connection: EngineConnection) -> None:
     """A whole answer, then one in chunks, then an event stream, with odd head lines and any bytes."""
     for seed in range(3):
-        await line.hear()
+        await connection.receive()
         noise = random.Random(seed).randbytes(20_000)
         if seed == 0:
-            await line.say(answer(noise, b"Content-Type: audio/wav", b"X-Odd:   a  b ", b"x-odd: again"))
+            await connection.send(
+                answer(noise, b"Content-Type: audio/wav", b"X-Odd:   a  b ", b"x-odd: again")
+            )
             continue
         kind = b"text/event-stream" if seed == 2 else b"application/octet-stream"
         head = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nTransfer-Encoding: chunked\r\n\r\n" % kind
         pieces = [noise[at : at + 777] for at in range(0, len(noise), 777)]
-        await line.say(head + b"".join(map(chunked, pieces)) + b"0\r\n\r\n")
+        await connection.send(head + b"".join(map(chunked, pieces)) + b"0\r\n\r\n")
 
 
 async def _asked(person: Person, path: bytes, body: bytes, kind: bytes) -> list[tuple[int, bytes]]:
@@ -50,20 +52,20 @@ async def _asked(person: Person, path: bytes, body: bytes, kind: bytes) -> list[
 
 
 @pytest.mark.parametrize("path", sorted(ROUTES), ids=lambda path: path.decode())
-async def test_bodies_are_the_same_with_us_between(house: House, path: bytes) -> None:
-    house.engine.script = _scripted
+async def test_bodies_are_the_same_with_us_between(gateway: RunningGateway, path: bytes) -> None:
+    gateway.engine.script = _scripted
     kind = "multipart" if ROUTES[path].body == "multipart" else "json"
     body, content_type = _body(path, kind, len(path))
-    direct = Person(*await asyncio.open_connection("127.0.0.1", house.engine.port))
-    through = await house.client()
+    direct = Person(*await asyncio.open_connection("127.0.0.1", gateway.engine.port))
+    through = await gateway.client()
     try:
         assert await _asked(through, path, body, content_type) == await _asked(
             direct, path, body, content_type
         )
     finally:
         direct.close()
-    heard = house.engine.heard
-    assert len(heard) == 6
-    assert {each.body for each in heard} == {body}
-    assert {each.head.split(b" ")[1] for each in heard} == {path}
-    assert {each.value(b"content-type") for each in heard} == {content_type}
+    received = gateway.engine.received
+    assert len(received) == 6
+    assert {each.body for each in received} == {body}
+    assert {each.head.split(b" ")[1] for each in received} == {path}
+    assert {each.value(b"content-type") for each in received} == {content_type}

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.gateway.http.chunks import Chunks, chunk, is_chunk
-from firesteel.gateway.http.head import AmbiguousHead
+from firesteel.gateway.http.chunks import ChunkParser, encode_chunk, is_whole_chunk
+from firesteel.gateway.http.head import ProtocolError
 
 BODY = b"5\r\nhello\r\nA;x=y\r\n0123456789\r\n00b ; q\r\nhello\r\nyou.\r\n0\r\nX-Sum: 1\r\n\r\n"
 CARRIED = b"hello0123456789hello\r\nyou."
 
 
-def follow(pieces: list[bytes]) -> tuple[bytes, Chunks, int]:
+def follow(pieces: list[bytes]) -> tuple[bytes, ChunkParser, int]:
     """What they carry, and how far into them the body goes."""
-    chunks, end = Chunks(), 0
+    chunks, end = ChunkParser(), 0
     out: list[bytes] = []
     for piece in pieces:
         end += chunks.follow(piece, 0, out)
@@ -43,7 +43,7 @@ def test_what_comes_after_the_end_is_not_looked_at() -> None:
 
 
 def test_where_whole_chunks_end() -> None:
-    chunks = Chunks()
+    chunks = ChunkParser()
     assert chunks.follow(b"1\r\na\r\n2\r\nb") == 10
     assert chunks.whole == 6
     chunks.follow(b"c")
@@ -72,23 +72,23 @@ ONE = {
 @pytest.mark.parametrize("data, is_one", ONE.items())
 def test_one_whole_chunk(data: bytes, is_one: bool) -> None:
     for _ in range(2):
-        assert is_chunk(data) is is_one
+        assert is_whole_chunk(data) is is_one
 
 
 @pytest.mark.parametrize("data", ONE)
 def test_one_whole_chunk_is_what_follow_finds(data: bytes) -> None:
-    chunks = Chunks()
+    chunks = ChunkParser()
     assert chunks.is_between()
     try:
         is_one = chunks.follow(data) == len(data) > 0 and chunks.is_between() and data.count(b"\r\n") == 2
-    except AmbiguousHead:
+    except ProtocolError:
         is_one = False
-    assert is_chunk(data) is is_one
+    assert is_whole_chunk(data) is is_one
 
 
 def test_within_a_chunk_is_not_between_two() -> None:
     for begun in (b"9\r\n", b"9", b"1\r\na", b"1\r\na\r", b"0\r\n", b"0\r\n\r\n"):
-        chunks = Chunks()
+        chunks = ChunkParser()
         chunks.follow(begun)
         assert not chunks.is_between()
 
@@ -124,9 +124,9 @@ BAD = {
 
 @pytest.mark.parametrize("body", BAD.values(), ids=BAD.keys())
 def test_refused(body: bytes) -> None:
-    with pytest.raises(AmbiguousHead):
+    with pytest.raises(ProtocolError):
         follow([body])
-    with pytest.raises(AmbiguousHead):
+    with pytest.raises(ProtocolError):
         follow([body[n : n + 1] for n in range(len(body))])
 
 
@@ -165,7 +165,7 @@ _PARTS = st.sampled_from(
 def test_what_we_read_httptools_reads_alike(body: bytes, cut: int) -> None:
     try:
         carried, chunks, end = follow([body[:cut], body[cut:]])
-    except AmbiguousHead:
+    except ProtocolError:
         return
     if not chunks.is_over:
         return
@@ -177,5 +177,5 @@ def test_what_we_read_httptools_reads_alike(body: bytes, cut: int) -> None:
 
 @given(st.lists(st.binary(min_size=1)))
 def test_there_and_back(pieces: list[bytes]) -> None:
-    carried, chunks, _ = follow([b"".join(chunk(piece) for piece in pieces) + b"0\r\n\r\n"])
+    carried, chunks, _ = follow([b"".join(encode_chunk(piece) for piece in pieces) + b"0\r\n\r\n"])
     assert (carried, chunks.is_over) == (b"".join(pieces), True)

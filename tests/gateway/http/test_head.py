@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.gateway.http.head import END, AmbiguousHead, RepeatedHead, read_request, read_response
+from firesteel.gateway.http.head import END, CachedHead, ProtocolError, read_request, read_response
 
 GOOD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\n"
 
@@ -76,9 +76,9 @@ REFUSED = {
 @pytest.mark.parametrize("status, head", REFUSED.values(), ids=REFUSED.keys())
 def test_refused(status: int, head: bytes) -> None:
     for _ in range(2):  # a line that was judged once must not pass the second time
-        with pytest.raises(AmbiguousHead) as unclear:
+        with pytest.raises(ProtocolError) as unclear:
             read_request(head)
-        assert unclear.value.refusal.status == status
+        assert unclear.value.rejection.status == status
 
 
 ACCEPTED = {
@@ -158,7 +158,7 @@ def test_token(lines: bytes, token: bytes | None) -> None:
 
 def test_repeat_knows_a_head_with_another_length() -> None:
     raw = GOOD + b"content-length:  5\r\nX: 1" + END
-    repeat = RepeatedHead(raw, read_request(raw[:-4]))
+    repeat = CachedHead(raw, read_request(raw[:-4]))
     again = raw.replace(b"  5", b"  123") + b"body"
     assert repeat.match(again) == len(again) - 4
     assert repeat.head.length == 123
@@ -180,12 +180,12 @@ def test_repeat_knows_a_head_with_another_length() -> None:
 )
 def test_repeat_knows_nothing_else(again: bytes) -> None:
     raw = GOOD + b"content-length: 5\r\nX: 1" + END
-    assert RepeatedHead(raw, read_request(raw[:-4])).match(again) == 0
+    assert CachedHead(raw, read_request(raw[:-4])).match(again) == 0
 
 
 def test_repeat_of_a_head_without_a_length_is_the_same_to_its_end() -> None:
     raw = b"GET / HTTP/1.1\r\nHost: h" + END
-    repeat = RepeatedHead(raw, read_request(raw[:-4]))
+    repeat = CachedHead(raw, read_request(raw[:-4]))
     assert repeat.match(raw + b"more") == len(raw)
     assert repeat.match(raw[:-2] + b"Content-Length: 5" + END) == 0
     assert repeat.match(raw[:-1]) == 0
@@ -193,7 +193,7 @@ def test_repeat_of_a_head_without_a_length_is_the_same_to_its_end() -> None:
 
 def test_repeat_of_an_answer() -> None:
     raw = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: 1" + END
-    repeat = RepeatedHead(raw, read_response(raw[:-4]))
+    repeat = CachedHead(raw, read_response(raw[:-4]))
     assert repeat.match(raw.replace(b"5", b"77")) == len(raw) + 1
     assert repeat.head.length == 77
     assert repeat.head.lines == b"X: 1\r\n"
@@ -235,7 +235,7 @@ def test_what_we_read_httptools_reads_alike(head: bytes) -> None:
         return
     try:
         ours = read_request(head)
-    except AmbiguousHead:
+    except ProtocolError:
         return
     second = Second()
     parser = httptools.HttpRequestParser(second)
@@ -271,7 +271,7 @@ ANSWERS_REFUSED = {
 @pytest.mark.parametrize("head", ANSWERS_REFUSED.values(), ids=ANSWERS_REFUSED.keys())
 def test_answers_refused(head: bytes) -> None:
     for _ in range(2):
-        with pytest.raises(AmbiguousHead):
+        with pytest.raises(ProtocolError):
             read_response(head)
 
 

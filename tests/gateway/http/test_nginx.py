@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.gateway.http.limits import HttpLimits
-from tests.gateway.http.kit import Engine, PretendDesk, chunked, open_house, request
+from tests.gateway.http.kit import Engine, FakeDispatcher, chunked, request, run_gateway
 from tests.gateway.http.test_framing import BAD
 from tests.gateway.http.test_head import ACCEPTED, REFUSED
 
@@ -61,7 +61,7 @@ async def nginx(home: Path, port: int) -> AsyncIterator[str]:
 
 async def heard_through(sock: str, engine: Engine, raw: bytes) -> HEARD:
     """What reaches the engine of these bytes; a peer that waits for more is given up on."""
-    engine.heard.clear()
+    engine.received.clear()
     reader, writer = await asyncio.open_unix_connection(sock)
     try:
         writer.write(raw + LAST)
@@ -71,7 +71,7 @@ async def heard_through(sock: str, engine: Engine, raw: bytes) -> HEARD:
         pass
     finally:
         writer.transport.abort()
-    return [(each.head.split(b"\r\n")[0], each.body) for each in engine.heard]
+    return [(each.head.split(b"\r\n")[0], each.body) for each in engine.received]
 
 
 def pieces(seed: int) -> bytes:
@@ -110,17 +110,17 @@ def cases() -> list[bytes]:
 
 async def test_engine_hears_no_more_from_us_than_from_nginx(tmp_path: Path) -> None:
     async with (
-        open_house(PretendDesk(), HttpLimits()) as house,
-        nginx(tmp_path, house.engine.port) as theirs,
+        run_gateway(FakeDispatcher(), HttpLimits()) as gateway,
+        nginx(tmp_path, gateway.engine.port) as theirs,
     ):
         ours = str(tmp_path / "ours.sock")
-        await house.server.start_unix(ours)
+        await gateway.server.start_unix(ours)
         both = 0
         for raw in cases():
-            from_us = await heard_through(ours, house.engine, raw)
+            from_us = await heard_through(ours, gateway.engine, raw)
             if not from_us:
                 continue
-            from_nginx = await heard_through(theirs, house.engine, raw)
+            from_nginx = await heard_through(theirs, gateway.engine, raw)
             rest = iter(from_nginx)
             assert all(each in rest for each in from_us), (raw, from_us, from_nginx)
             both += len(from_us) > 1

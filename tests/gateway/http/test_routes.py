@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from firesteel.gateway.http.routes import ROUTES, Route, find_route, query_model, split_target
-from firesteel.gateway.interfaces import Refusal
+from firesteel.gateway.http.routes import ROUTES, Route, find_route, query_model
+from firesteel.gateway.interfaces import Rejection
 
 VLLM = """
 /v1/chat/completions /v1/completions /v1/responses /v1/embeddings /v2/embed /v1/messages
@@ -37,10 +37,10 @@ def test_every_path_is_some_engines() -> None:
 def test_all_are_posted(path: bytes) -> None:
     assert isinstance(find_route(b"POST", path), Route)
     for method in (b"GET", b"PUT", b"DELETE", b"OPTIONS", b"post", b""):
-        refusal = find_route(method, path)
-        assert isinstance(refusal, Refusal)
-        assert (refusal.status, refusal.kind) == (405, "method_not_allowed")
-        assert "Send POST" in refusal.why
+        rejection = find_route(method, path)
+        assert isinstance(rejection, Rejection)
+        assert (rejection.status, rejection.kind) == (405, "method_not_allowed")
+        assert "Use POST" in rejection.why
 
 
 @pytest.mark.parametrize("path", sorted(ROUTES))
@@ -77,7 +77,7 @@ def test_families_and_bodies() -> None:
     assert known(b"/v1/images/edits") == ("openai", "either", True, "image")
 
 
-def test_what_is_only_for_an_engines_keeper_is_no_route() -> None:
+def test_administrative_paths_are_no_routes() -> None:
     paths = (
         b"/slots /props /sleep /wake_up /metrics /v1/load_lora_adapter /collective_rpc /update_weights /tools"
     )
@@ -95,7 +95,7 @@ def test_what_is_only_for_an_engines_keeper_is_no_route() -> None:
 )
 def test_stored_responses(method: bytes, path: bytes, is_route: bool) -> None:
     found = find_route(method, path)
-    assert isinstance(found, Route if is_route else Refusal)
+    assert isinstance(found, Route if is_route else Rejection)
     if isinstance(found, Route):
         assert found.body == "none"
 
@@ -124,8 +124,3 @@ def test_odd_stored_responses(rest: bytes) -> None:
 )
 def test_a_query_may_name_the_model(query: bytes, model: str | None) -> None:
     assert query_model(query) == model
-
-
-def test_a_target_is_path_and_query() -> None:
-    assert split_target(b"/a?b?c") == (b"/a", b"b?c")
-    assert split_target(b"/a") == (b"/a", b"")

@@ -17,14 +17,14 @@ from tests.gateway.http.kit import (
     DONE,
     STREAM,
     STREAMING,
-    House,
-    Line,
+    EngineConnection,
+    FakeDispatcher,
     Person,
-    PretendDesk,
+    RunningGateway,
     answer,
     event,
-    open_house,
     request,
+    run_gateway,
 )
 
 IMPATIENT = HttpLimits(
@@ -39,8 +39,8 @@ def test_new_loop_is_uvloops() -> None:
 
 
 async def test_idle_connection_is_closed_without_a_word() -> None:
-    async with open_house(PretendDesk(), IMPATIENT) as house:
-        client = await house.client()
+    async with run_gateway(FakeDispatcher(), IMPATIENT) as gateway:
+        client = await gateway.client()
         assert (await client.ask()).status == 200
         assert await client.is_closed()
 
@@ -50,8 +50,8 @@ async def test_idle_connection_is_closed_without_a_word() -> None:
     [b"GET / HT", request()[:-5], b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n"],
 )
 async def test_slow_requests_get_408(raw: bytes) -> None:
-    async with open_house(PretendDesk(), IMPATIENT) as house:
-        client = await house.client()
+    async with run_gateway(FakeDispatcher(), IMPATIENT) as gateway:
+        client = await gateway.client()
         await client.send(raw.replace(b"POST / ", b"POST /v1/completions "))
         got = await client.get()
         assert (got.status, got.value(b"connection")) == (408, b"close")
@@ -59,8 +59,8 @@ async def test_slow_requests_get_408(raw: bytes) -> None:
 
 
 async def test_dripping_head_is_not_a_new_start() -> None:
-    async with open_house(PretendDesk(), IMPATIENT) as house:
-        client = await house.client()
+    async with run_gateway(FakeDispatcher(), IMPATIENT) as gateway:
+        client = await gateway.client()
         began = monotonic()
         with pytest.raises((ConnectionError, AssertionError)):
             for _ in range(200):
@@ -71,49 +71,49 @@ async def test_dripping_head_is_not_a_new_start() -> None:
 
 
 async def test_long_answers_have_no_deadline() -> None:
-    async def slow(line: Line) -> None:
-        await line.hear()
+    async def slow(connection: EngineConnection) -> None:
+        await connection.receive()
         await asyncio.sleep(0.4)
-        await line.say(answer(b"at last"))
+        await connection.send(answer(b"at last"))
 
-    async with open_house(PretendDesk(), IMPATIENT) as house:
-        house.engine.script = slow
-        client = await house.client()
+    async with run_gateway(FakeDispatcher(), IMPATIENT) as gateway:
+        gateway.engine.script = slow
+        client = await gateway.client()
         assert (await client.ask()).body == b"at last"
 
 
 async def test_client_that_takes_nothing_is_let_go() -> None:
-    async def endless(line: Line) -> None:
-        await line.hear()
-        await line.say(STREAM)
+    async def endless(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(STREAM)
         while True:
-            await line.say(event("x" * 10_000))
+            await connection.send(event("x" * 10_000))
 
-    async with open_house(PretendDesk(), IMPATIENT) as house:
-        house.engine.script = endless
-        client = await house.client()
+    async with run_gateway(FakeDispatcher(), IMPATIENT) as gateway:
+        gateway.engine.script = endless
+        client = await gateway.client()
         client.deafen()
         await client.send(request(STREAMING))
-        await house.desk.until(lambda: house.desk.ends)
-        assert house.desk.ends[0].how == "left"
+        await gateway.dispatcher.until(lambda: gateway.dispatcher.outcomes)
+        assert gateway.dispatcher.outcomes[0].how == "left"
 
 
-async def test_slow_reader_of_200_mb_takes_no_memory(house: House) -> None:
+async def test_slow_reader_of_200_mb_takes_no_memory(gateway: RunningGateway) -> None:
     total = 200 * 2**20
     sent = 0
 
-    async def pour(line: Line) -> None:
+    async def pour(connection: EngineConnection) -> None:
         nonlocal sent
-        await line.hear()
-        await line.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % total)
+        await connection.receive()
+        await connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % total)
         piece = b"x" * 2**18
         while sent < total:
-            await line.say(piece)
+            await connection.send(piece)
             sent += len(piece)
 
-    house.engine.script = pour
-    client = Person(*await asyncio.open_connection("127.0.0.1", house.port, limit=2**16))
-    house.clients.append(client)
+    gateway.engine.script = pour
+    client = Person(*await asyncio.open_connection("127.0.0.1", gateway.port, limit=2**16))
+    gateway.clients.append(client)
     await client.send(request())
     await client.head()
     before = -1
@@ -126,76 +126,76 @@ async def test_slow_reader_of_200_mb_takes_no_memory(house: House) -> None:
     read = 0
     while read < total:
         read += len(await client.reader.read(2**20))
-    await house.desk.until(lambda: house.desk.ends)
-    assert (house.desk.ends[0].how, house.desk.ends[0].bytes_out) == ("whole", total)
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.outcomes)
+    assert (gateway.dispatcher.outcomes[0].how, gateway.dispatcher.outcomes[0].bytes_out) == ("whole", total)
 
 
-async def test_drain_lets_streams_end(house: House) -> None:
+async def test_drain_lets_streams_end(gateway: RunningGateway) -> None:
     goes_on = asyncio.Event()
 
-    async def script(line: Line) -> None:
-        await line.hear()
-        await line.say(STREAM + event("a"))
+    async def script(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(STREAM + event("a"))
         await goes_on.wait()
-        await line.say(DONE)
+        await connection.send(DONE)
 
-    house.engine.script = script
-    idle, busy, late = await house.client(), await house.client(), await house.client()
+    gateway.engine.script = script
+    idle, busy, late = await gateway.client(), await gateway.client(), await gateway.client()
     await busy.send(request(STREAMING))
     await busy.head()
     await late.send(request()[:-3])
-    await house.desk.until(lambda: len(house.desk.tokens) == 2)
-    draining = asyncio.create_task(house.server.drain(10))
+    await gateway.dispatcher.until(lambda: len(gateway.dispatcher.tokens) == 2)
+    draining = asyncio.create_task(gateway.server.drain(10))
     assert await idle.is_closed()
     with pytest.raises(ConnectionError):
-        await house.client()
+        await gateway.client()
     assert not draining.done()
     goes_on.set()
     assert b"[DONE]" in await busy.chunks()
     assert await busy.is_closed()
-    house.engine.script = _answer_once
+    gateway.engine.script = _answer_once
     await late.send(request()[-3:])
     got = await late.get()
     assert (got.body, got.value(b"connection")) == (b"late", b"close")
     await asyncio.wait_for(draining, 5)
-    assert not house.server.connections()
+    assert not gateway.server.connections()
 
 
-async def _answer_once(line: Line) -> None:
-    await line.hear()
-    await line.say(answer(b"late"))
+async def _answer_once(connection: EngineConnection) -> None:
+    await connection.receive()
+    await connection.send(answer(b"late"))
 
 
-async def test_drain_cuts_what_takes_too_long(house: House) -> None:
-    async def stall(line: Line) -> None:
-        await line.hear()
-        await line.say(STREAM + event("a"))
-        await line.closed()
+async def test_drain_cuts_what_takes_too_long(gateway: RunningGateway) -> None:
+    async def stall(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(STREAM + event("a"))
+        await connection.closed()
 
-    house.engine.script = stall
-    client = await house.client()
+    gateway.engine.script = stall
+    client = await gateway.client()
     await client.send(request(STREAMING))
     await client.head()
-    waiting = await house.client()
-    house.desk.holds = True
+    waiting = await gateway.client()
+    gateway.dispatcher.holds_requests = True
     await waiting.send(request())
-    await house.desk.until(lambda: len(house.desk.asked) == 2)
-    assert await asyncio.wait_for(house.server.drain(0.05), 5) == 2
-    assert house.desk.ends[0].how == "refused"
+    await gateway.dispatcher.until(lambda: len(gateway.dispatcher.submitted) == 2)
+    assert await asyncio.wait_for(gateway.server.drain(0.05), 5) == 2
+    assert gateway.dispatcher.outcomes[0].how == "refused"
     said = await client.chunks()
     assert b'"stopping"' in said and b"[DONE]" not in said
     assert (await waiting.get()).status == 503
-    assert len(house.desk.left) == 1
+    assert len(gateway.dispatcher.abandoned) == 1
 
 
-async def test_a_broken_stream_is_told_to_a_client_of_http_1_0(house: House) -> None:
-    async def dies(line: Line) -> None:
-        await line.hear()
-        await line.say(STREAM + event("a"))
-        line.reset()
+async def test_a_broken_stream_is_reported_to_an_http_1_0_client(gateway: RunningGateway) -> None:
+    async def dies(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(STREAM + event("a"))
+        connection.reset()
 
-    house.engine.script = dies
-    client = await house.client()
+    gateway.engine.script = dies
+    client = await gateway.client()
     body = b'{"model":"m","stream":true}'
     head = b"POST /v1/chat/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body)
     await client.send(head + body)
@@ -214,119 +214,119 @@ async def test_tls(tmp_path: Path) -> None:
     ours = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     ours.load_cert_chain(certificate, key)
     theirs = ssl.create_default_context(cafile=str(certificate))
-    async with open_house(PretendDesk(), HttpLimits()) as house:
-        port = await house.server.start("127.0.0.1", 0, ours)
+    async with run_gateway(FakeDispatcher(), HttpLimits()) as gateway:
+        port = await gateway.server.start("127.0.0.1", 0, ours)
         client = Person(*await asyncio.open_connection("127.0.0.1", port, ssl=theirs))
-        house.clients.append(client)
+        gateway.clients.append(client)
         for _ in range(2):
             assert (await client.ask()).status == 200
-        house.desk.keys = {}
+        gateway.dispatcher.keys = {}
         await client.send(request(b"x" * 1000)[:-500])
         assert (await client.get()).status == 401
 
 
 async def test_unix_sockets_on_both_sides(tmp_path: Path) -> None:
-    desk = PretendDesk()
+    dispatcher = FakeDispatcher()
     front, back = str(tmp_path / "front"), str(tmp_path / "back")
-    async with open_house(desk, HttpLimits()) as house:
-        engine = await asyncio.start_unix_server(house.engine._serve, back)
-        desk.seat = Endpoint("m", back)
-        await house.server.start_unix(front)
+    async with run_gateway(dispatcher, HttpLimits()) as gateway:
+        engine = await asyncio.start_unix_server(gateway.engine._serve, back)
+        dispatcher.endpoint = Endpoint("m", back)
+        await gateway.server.start_unix(front)
         client = Person(*await asyncio.open_unix_connection(front))
-        house.clients.append(client)
+        gateway.clients.append(client)
         assert (await client.ask()).body == b'{"model":"m"}'
         engine.close()
 
 
 async def test_connections_wait_no_longer_than_engines_keep_theirs() -> None:
     limits = HttpLimits(idle_connection_s=0.05, sweep_s=0.02)
-    async with open_house(PretendDesk(), limits) as house:
+    async with run_gateway(FakeDispatcher(), limits) as gateway:
         closed = asyncio.Event()
 
-        async def script(line: Line) -> None:
-            await line.hear()
-            await line.say(answer(b"one"))
-            await line.closed()
+        async def script(connection: EngineConnection) -> None:
+            await connection.receive()
+            await connection.send(answer(b"one"))
+            await connection.closed()
             closed.set()
 
-        house.engine.script = script
-        client = await house.client()
+        gateway.engine.script = script
+        client = await gateway.client()
         await client.ask()
-        assert house.server.pool.count() == 1
+        assert gateway.server.pool.count() == 1
         await asyncio.wait_for(closed.wait(), 5)
-        assert house.server.pool.count() == 0
+        assert gateway.server.pool.count() == 0
 
 
 async def test_idle_connections_are_bounded() -> None:
     limits = HttpLimits(idle_connections=2)
-    async with open_house(PretendDesk(), limits) as house:
-        clients = [await house.client() for _ in range(5)]
+    async with run_gateway(FakeDispatcher(), limits) as gateway:
+        clients = [await gateway.client() for _ in range(5)]
         for client in clients:
             await client.send(request())
         for client in clients:
             assert (await client.get()).status == 200
-        assert house.server.pool.count() <= 2
+        assert gateway.server.pool.count() <= 2
 
 
-async def test_nothing_is_mixed_among_many_streams(house: House) -> None:
-    async def script(line: Line) -> None:
+async def test_nothing_is_mixed_among_many_streams(gateway: RunningGateway) -> None:
+    async def script(connection: EngineConnection) -> None:
         while True:
-            heard = await line.hear()
-            mark = heard.body.split(b'"x":"')[1].split(b'"')[0].decode()
-            await line.say(STREAM)
+            received = await connection.receive()
+            mark = received.body.split(b'"x":"')[1].split(b'"')[0].decode()
+            await connection.send(STREAM)
             for number in range(20):
-                await line.say(event(f"{mark}-{number}"))
+                await connection.send(event(f"{mark}-{number}"))
                 await asyncio.sleep(0)
-            await line.say(DONE)
+            await connection.send(DONE)
 
-    house.engine.script = script
+    gateway.engine.script = script
 
     async def stream(mark: int) -> None:
-        client = await house.client()
+        client = await gateway.client()
         for turn in range(2):
             got = await client.ask(b'{"model":"m","stream":true,"x":"%d.%d"}' % (mark, turn))
             want = b"".join(event(f"{mark}.{turn}-{number}").split(b"\r\n")[1] for number in range(20))
             assert got.body == want + b"data: [DONE]\n\n"
 
     await asyncio.gather(*(stream(mark) for mark in range(50)))
-    assert len(house.desk.ends) == 100
-    assert {end.how for end in house.desk.ends} == {"whole"}
+    assert len(gateway.dispatcher.outcomes) == 100
+    assert {outcome.how for outcome in gateway.dispatcher.outcomes} == {"whole"}
 
 
-async def test_slow_client_does_not_slow_others(house: House) -> None:
-    async def endless(line: Line) -> None:
-        heard = await line.hear()
-        if b"stream" not in heard.body:
-            await line.say(answer(b"quick"))
+async def test_slow_client_does_not_slow_others(gateway: RunningGateway) -> None:
+    async def endless(connection: EngineConnection) -> None:
+        received = await connection.receive()
+        if b"stream" not in received.body:
+            await connection.send(answer(b"quick"))
             return
-        await line.say(STREAM)
+        await connection.send(STREAM)
         while True:
-            await line.say(event("x" * 10_000))
+            await connection.send(event("x" * 10_000))
 
-    house.engine.script = endless
-    slow = await house.client()
+    gateway.engine.script = endless
+    slow = await gateway.client()
     slow.deafen()
     await slow.send(request(STREAMING))
-    quick = await house.client()
+    quick = await gateway.client()
     assert (await quick.ask()).body == b"quick"
 
 
 async def test_server_without_limits_has_the_usual_ones() -> None:
-    assert HttpServer(PretendDesk()).limits == HttpLimits()
+    assert HttpServer(FakeDispatcher()).limits == HttpLimits()
 
 
-async def test_requests_ahead_are_not_piled_up(house: House) -> None:
+async def test_requests_ahead_are_not_piled_up(gateway: RunningGateway) -> None:
     """While an answer is awaited, no more than a little is read of what comes after it."""
     goes_on = asyncio.Event()
 
-    async def slow(line: Line) -> None:
+    async def slow(connection: EngineConnection) -> None:
         while True:
-            heard = await line.hear()
+            received = await connection.receive()
             await goes_on.wait()
-            await line.say(answer(b"%d" % len(heard.body)))
+            await connection.send(answer(b"%d" % len(received.body)))
 
-    house.engine.script = slow
-    client = await house.client()
+    gateway.engine.script = slow
+    client = await gateway.client()
     one = request(b'{"model":"m","x":"%b"}' % (b"y" * 1_000_000))
     sent = 0
 

@@ -1,4 +1,4 @@
-"""Answers of every shape, from a pretend engine that says exactly these bytes."""
+"""Answers of every shape, from a fake engine that says exactly these bytes."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import json
 import pytest
 
 from firesteel.gateway.http.limits import HttpLimits
-from firesteel.gateway.interfaces import Endpoint, Refusal, WaitStatus
+from firesteel.gateway.interfaces import Endpoint, Rejection, WaitStatus
 from tests.gateway.http.kit import (
     DONE,
     STREAM,
     STREAMING,
-    House,
-    Line,
-    PretendDesk,
+    EngineConnection,
+    FakeDispatcher,
+    RunningGateway,
     Script,
     answer,
     chunked,
     event,
-    open_house,
     request,
+    run_gateway,
 )
 
 
 def says(*parts: bytes, closes: bool = False) -> Script:
     """Hears a request, says these, one write each, and then hears the next or closes."""
 
-    async def script(line: Line) -> None:
+    async def script(connection: EngineConnection) -> None:
         while True:
-            await line.hear()
+            await connection.receive()
             for part in parts:
-                await line.say(part)
+                await connection.send(part)
                 await asyncio.sleep(0.005)
             if closes:
                 return
@@ -44,29 +44,29 @@ CHUNKS = chunked(b"one") + b"3;ext=1\r\ntwo\r\n" + b"0\r\n\r\n"
 CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX: y\r\n\r\n"
 
 
-async def test_chunks_are_passed_on_as_they_came(house: House) -> None:
-    house.engine.script = says(CHUNKED_HEAD, CHUNKS[:9], CHUNKS[9:])
-    client = await house.client()
+async def test_chunks_are_passed_on_as_they_came(gateway: RunningGateway) -> None:
+    gateway.engine.script = says(CHUNKED_HEAD, CHUNKS[:9], CHUNKS[9:])
+    client = await gateway.client()
     for _ in range(2):
         await client.send(request())
         head = await client.head()
         assert head.value(b"transfer-encoding") == b"chunked"
         assert await client.reader.readexactly(len(CHUNKS)) == CHUNKS
-    assert house.engine.connections == 1
+    assert gateway.engine.connections == 1
 
 
 @pytest.mark.parametrize("cut", [1, 20, 60, 66, 70, len(CHUNKED_HEAD + CHUNKS) - 1])
-async def test_cut_anywhere(house: House, cut: int) -> None:
+async def test_cut_anywhere(gateway: RunningGateway, cut: int) -> None:
     raw = CHUNKED_HEAD + CHUNKS
-    house.engine.script = says(raw[:cut], raw[cut:])
-    client = await house.client()
+    gateway.engine.script = says(raw[:cut], raw[cut:])
+    client = await gateway.client()
     assert (await client.ask()).body == b"onetwo"
-    assert house.desk.ends[0].how == "whole"
+    assert gateway.dispatcher.outcomes[0].how == "whole"
 
 
-async def test_chunks_for_http_10_are_taken_apart(house: House) -> None:
-    house.engine.script = says(CHUNKED_HEAD + CHUNKS)
-    client = await house.client()
+async def test_chunks_for_http_10_are_taken_apart(gateway: RunningGateway) -> None:
+    gateway.engine.script = says(CHUNKED_HEAD + CHUNKS)
+    client = await gateway.client()
     await client.send(
         b'POST /v1/completions HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 13\r\n\r\n{"model":"m"}'
     )
@@ -75,18 +75,18 @@ async def test_chunks_for_http_10_are_taken_apart(house: House) -> None:
     assert await client.is_closed()
 
 
-async def test_until_close_becomes_chunked(house: House) -> None:
-    house.engine.script = says(b"HTTP/1.1 200 OK\r\nX: y\r\n\r\n", b"one", b"two", closes=True)
-    client = await house.client()
+async def test_until_close_becomes_chunked(gateway: RunningGateway) -> None:
+    gateway.engine.script = says(b"HTTP/1.1 200 OK\r\nX: y\r\n\r\n", b"one", b"two", closes=True)
+    client = await gateway.client()
     for _ in range(2):
         got = await client.ask()
         assert (got.value(b"transfer-encoding"), got.body) == (b"chunked", b"onetwo")
-    assert [end.how for end in house.desk.ends] == ["whole", "whole"]
+    assert [outcome.how for outcome in gateway.dispatcher.outcomes] == ["whole", "whole"]
 
 
-async def test_until_close_for_http_10(house: House) -> None:
-    house.engine.script = says(b"HTTP/1.0 200 OK\r\n\r\none", closes=True)
-    client = await house.client()
+async def test_until_close_for_http_10(gateway: RunningGateway) -> None:
+    gateway.engine.script = says(b"HTTP/1.0 200 OK\r\n\r\none", closes=True)
+    client = await gateway.client()
     await client.send(
         b'POST /v1/completions HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 13\r\n\r\n{"model":"m"}'
     )
@@ -95,38 +95,38 @@ async def test_until_close_for_http_10(house: House) -> None:
 
 
 @pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
-async def test_no_body(house: House, status: bytes) -> None:
-    house.engine.script = says(b"HTTP/1.1 " + status + b"\r\nETag: x\r\n\r\n")
-    client = await house.client()
+async def test_no_body(gateway: RunningGateway, status: bytes) -> None:
+    gateway.engine.script = says(b"HTTP/1.1 " + status + b"\r\nETag: x\r\n\r\n")
+    client = await gateway.client()
     for _ in range(2):
         got = await client.ask()
         assert (str(got.status), got.value(b"etag")) == (status[:3].decode(), b"x")
-    assert house.engine.connections == 1
+    assert gateway.engine.connections == 1
 
 
-async def test_head_has_no_body(house: House) -> None:
-    assert house.desk.seat is not None
-    house.desk.owned[b"/x"] = house.desk.seat
-    house.engine.script = says(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")
-    client = await house.client()
+async def test_head_has_no_body(gateway: RunningGateway) -> None:
+    assert gateway.dispatcher.endpoint is not None
+    gateway.dispatcher.local_targets[b"/x"] = gateway.dispatcher.endpoint
+    gateway.engine.script = says(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")
+    client = await gateway.client()
     for _ in range(2):
         await client.send(b"HEAD /x HTTP/1.1\r\nHost: h\r\n\r\n")
         got = await client.get(is_head=True)
         assert got.value(b"content-length") == b"500"
-    assert house.engine.heard[0].value(b"content-length") is None
-    assert house.engine.connections == 1
+    assert gateway.engine.received[0].value(b"content-length") is None
+    assert gateway.engine.connections == 1
 
 
-async def test_interim_answers_are_not_passed_on(house: House) -> None:
+async def test_interim_answers_are_not_passed_on(gateway: RunningGateway) -> None:
     early = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
-    house.engine.script = says(b"HTTP/1.1 100 Continue\r\n\r\n" + early, early + answer(b"real"))
-    client = await house.client()
+    gateway.engine.script = says(b"HTTP/1.1 100 Continue\r\n\r\n" + early, early + answer(b"real"))
+    client = await gateway.client()
     got = await client.ask()
     assert (got.status, got.body, got.value(b"link")) == (200, b"real", None)
 
 
-async def test_head_lines_pass_but_for_the_hops(house: House) -> None:
-    house.engine.script = says(
+async def test_head_lines_pass_but_for_the_hops(gateway: RunningGateway) -> None:
+    gateway.engine.script = says(
         answer(
             b"x",
             b"Set-Cookie: a",
@@ -136,7 +136,7 @@ async def test_head_lines_pass_but_for_the_hops(house: House) -> None:
             b"Keep-Alive: timeout=5",
         )
     )
-    client = await house.client()
+    client = await gateway.client()
     got = await client.ask()
     assert got.lines == [b"Set-Cookie: a", b"set-cookie: b", b"Content-Length: 1"]
 
@@ -153,138 +153,138 @@ BAD = {
 
 
 @pytest.mark.parametrize("raw", BAD.values(), ids=BAD.keys())
-async def test_what_is_no_answer_is_502(house: House, raw: bytes) -> None:
-    house.engine.script = says(raw)
-    client = await house.client()
+async def test_what_is_no_answer_is_502(gateway: RunningGateway, raw: bytes) -> None:
+    gateway.engine.script = says(raw)
+    client = await gateway.client()
     got = await client.ask()
     assert (got.status, json.loads(got.body)["error"]["src"]) == (502, "engine:m")
-    assert house.desk.ends[0].how == "broke"
-    house.engine.script = says(answer(b"fine"))
+    assert gateway.dispatcher.outcomes[0].how == "broke"
+    gateway.engine.script = says(answer(b"fine"))
     assert (await client.ask()).body == b"fine"
 
 
-async def test_bytes_after_the_end_are_never_passed_on(house: House) -> None:
-    house.engine.script = says(answer(b"one") + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
-    client = await house.client()
+async def test_bytes_after_the_end_are_never_passed_on(gateway: RunningGateway) -> None:
+    gateway.engine.script = says(answer(b"one") + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+    client = await gateway.client()
     for _ in range(3):
         assert (await client.ask()).body == b"one"
-    assert house.engine.connections == 3
+    assert gateway.engine.connections == 3
 
 
-async def test_bytes_after_the_last_chunk_are_never_passed_on(house: House) -> None:
-    house.engine.script = says(CHUNKED_HEAD + CHUNKS + b"\r\n\r\n")
-    client = await house.client()
+async def test_bytes_after_the_last_chunk_are_never_passed_on(gateway: RunningGateway) -> None:
+    gateway.engine.script = says(CHUNKED_HEAD + CHUNKS + b"\r\n\r\n")
+    client = await gateway.client()
     await client.send(request() + request())
     for _ in range(2):
         await client.head()
         assert await client.reader.readexactly(len(CHUNKS)) == CHUNKS
-    assert house.engine.connections == 2
+    assert gateway.engine.connections == 2
 
 
-async def test_bytes_that_nobody_asked_for_close_the_connection(house: House) -> None:
+async def test_unexpected_bytes_close_the_connection(gateway: RunningGateway) -> None:
     gone = asyncio.Event()
 
-    async def script(line: Line) -> None:
-        await line.hear()
-        await line.say(answer(b"one"))
+    async def script(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(answer(b"one"))
         await asyncio.sleep(0.02)
-        await line.say(answer(b"evil"))
-        await line.closed()
+        await connection.send(answer(b"evil"))
+        await connection.closed()
         gone.set()
 
-    house.engine.script = script
-    client = await house.client()
+    gateway.engine.script = script
+    client = await gateway.client()
     assert (await client.ask()).body == b"one"
     await asyncio.wait_for(gone.wait(), 2)  # and not only when it has been idle too long
     assert (await client.ask()).body == b"one"
 
 
-async def test_connection_close_of_an_engine_is_obeyed(house: House) -> None:
-    house.engine.script = says(answer(b"one", b"Connection: close"))
-    client = await house.client()
+async def test_connection_close_of_an_engine_is_obeyed(gateway: RunningGateway) -> None:
+    gateway.engine.script = says(answer(b"one", b"Connection: close"))
+    client = await gateway.client()
     for _ in range(2):
         got = await client.ask()
         assert (got.body, got.value(b"connection")) == (b"one", None)
-    assert house.engine.connections == 2
+    assert gateway.engine.connections == 2
 
 
-async def test_nobody_listens(house: House) -> None:
-    house.desk.seat = Endpoint("m", ("127.0.0.1", 1))
-    client = await house.client()
+async def test_no_subscriber(gateway: RunningGateway) -> None:
+    gateway.dispatcher.endpoint = Endpoint("m", ("127.0.0.1", 1))
+    client = await gateway.client()
     got = await client.ask()
     assert (got.status, json.loads(got.body)["error"]["src"]) == (502, "engine:m")
-    assert [end.how for end in house.desk.ends] == ["broke"]
+    assert [outcome.how for outcome in gateway.dispatcher.outcomes] == ["broke"]
 
 
-async def test_a_used_connection_that_closes_is_tried_once_more(house: House) -> None:
+async def test_a_used_connection_that_closes_is_tried_once_more(gateway: RunningGateway) -> None:
     """As when the engine's idle time ends in the moment in which we ask."""
 
-    async def script(line: Line) -> None:
-        await line.hear()
-        await line.say(answer(b"first"))
-        await line.hear()
-        line.reset()
+    async def script(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(answer(b"first"))
+        await connection.receive()
+        connection.reset()
 
-    house.engine.script = script
-    client = await house.client()
+    gateway.engine.script = script
+    client = await gateway.client()
     assert (await client.ask()).body == b"first"
     assert (await client.ask()).body == b"first"
-    assert house.engine.connections == 2
-    assert len(house.engine.heard) == 3
+    assert gateway.engine.connections == 2
+    assert len(gateway.engine.received) == 3
 
 
-async def test_nothing_else_is_sent_twice(house: House) -> None:
+async def test_nothing_else_is_sent_twice(gateway: RunningGateway) -> None:
     """A new connection, or one over which something came back."""
 
-    async def deaf(line: Line) -> None:
-        await line.hear()
+    async def deaf(connection: EngineConnection) -> None:
+        await connection.receive()
 
-    house.engine.script = deaf
-    client = await house.client()
+    gateway.engine.script = deaf
+    client = await gateway.client()
     assert (await client.ask()).status == 502
-    assert len(house.engine.heard) == 1
+    assert len(gateway.engine.received) == 1
 
-    async def half(line: Line) -> None:
-        await line.hear()
-        await line.say(answer(b"first"))
-        await line.hear()
-        await line.say(b"HTTP/1.1 2")
+    async def half(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(answer(b"first"))
+        await connection.receive()
+        await connection.send(b"HTTP/1.1 2")
 
-    house.engine.script = half
+    gateway.engine.script = half
     assert (await client.ask()).status == 200
     assert (await client.ask()).status == 502
-    assert len(house.engine.heard) == 3
+    assert len(gateway.engine.received) == 3
 
 
-async def test_stream(house: House) -> None:
-    house.engine.script = says(STREAM, event("a"), event("b"), DONE)
-    client = await house.client()
+async def test_stream(gateway: RunningGateway) -> None:
+    gateway.engine.script = says(STREAM, event("a"), event("b"), DONE)
+    client = await gateway.client()
     got = await client.ask(STREAMING)
     assert got.body == b"".join(piece.split(b"\r\n")[1] for piece in (event("a"), event("b"), DONE))
     assert got.value(b"x-accel-buffering") == b"no"
-    end = house.desk.ends[0]
-    assert (end.how, end.is_stream) == ("whole", True)
-    assert len(house.desk.tally.gaps) == 2
+    outcome = gateway.dispatcher.outcomes[0]
+    assert (outcome.how, outcome.is_stream) == ("whole", True)
+    assert len(gateway.dispatcher.recorder.gaps) == 2
 
 
-async def test_head_of_a_stream_does_not_wait_for_its_first_event(house: House) -> None:
-    async def thinks(line: Line) -> None:
-        await line.hear()
-        await line.say(STREAM)
-        await line.closed()
+async def test_head_of_a_stream_does_not_wait_for_its_first_event(gateway: RunningGateway) -> None:
+    async def thinks(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(STREAM)
+        await connection.closed()
 
-    house.engine.script = thinks
-    client = await house.client()
+    gateway.engine.script = thinks
+    client = await gateway.client()
     await client.send(request(STREAMING))
     assert (await client.head()).status == 200
 
 
-async def test_usage_is_read_from_the_tail(house: House) -> None:
+async def test_usage_is_read_from_the_tail(gateway: RunningGateway) -> None:
     usage = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":9}}\n\n'
-    house.engine.script = says(STREAM, *(event(str(n)) for n in range(99)), chunked(usage), DONE)
-    client = await house.client()
+    gateway.engine.script = says(STREAM, *(event(str(n)) for n in range(99)), chunked(usage), DONE)
+    client = await gateway.client()
     await client.ask(STREAMING)
-    found = house.desk.ends[0].usage
+    found = gateway.dispatcher.outcomes[0].usage
     assert found is not None
     assert (found.prompt_tokens, found.completion_tokens) == (7, 9)
 
@@ -294,9 +294,9 @@ CUT = event("half of this")
 
 @pytest.mark.parametrize("cut", [0, 1, 4, 20, len(CUT) - 1, len(CUT)])
 @pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/v1/messages"])
-async def test_engine_dies_in_a_stream(house: House, cut: int, path: bytes) -> None:
-    house.engine.script = says(STREAM, event("a"), CUT[:cut], closes=True)
-    client = await house.client()
+async def test_engine_dies_in_a_stream(gateway: RunningGateway, cut: int, path: bytes) -> None:
+    gateway.engine.script = says(STREAM, event("a"), CUT[:cut], closes=True)
+    client = await gateway.client()
     got = await client.ask(STREAMING, path=path)
     events = [piece for piece in got.body.split(b"\n\n") if piece]
     assert events[0] == event("a").split(b"\r\n")[1].strip()
@@ -304,27 +304,27 @@ async def test_engine_dies_in_a_stream(house: House, cut: int, path: bytes) -> N
     assert b"[DONE]" not in got.body
     error = json.loads(events[-1].split(b"data: ")[1])
     assert error["error"]["message"]
-    assert house.desk.ends[0].how == "broke"
-    house.engine.script = says(answer(b"fine"))
+    assert gateway.dispatcher.outcomes[0].how == "broke"
+    gateway.engine.script = says(answer(b"fine"))
     assert (await client.ask()).body == b"fine"
 
 
-async def test_engine_dies_in_a_body(house: House) -> None:
+async def test_engine_dies_in_a_body(gateway: RunningGateway) -> None:
     for raw in (answer(b"whole")[:-1], CHUNKED_HEAD + CHUNKS[:-1]):
-        house.engine.script = says(raw, closes=True)
-        client = await house.client()
+        gateway.engine.script = says(raw, closes=True)
+        client = await gateway.client()
         await client.send(request())
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await client.get()
-        assert house.desk.ends.pop().how == "broke"
+        assert gateway.dispatcher.outcomes.pop().how == "broke"
 
 
-async def test_stream_with_an_encoding_is_cut_off(house: House) -> None:
+async def test_stream_with_an_encoding_is_cut_off(gateway: RunningGateway) -> None:
     """An event among gzip's bytes would be nonsense."""
-    house.engine.script = says(
+    gateway.engine.script = says(
         STREAM[:-2] + b"Content-Encoding: gzip\r\n\r\n" + chunked(b"\x1f\x8b"), closes=True
     )
-    client = await house.client()
+    client = await gateway.client()
     await client.send(request(STREAMING))
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
         await client.get()
@@ -333,76 +333,78 @@ async def test_stream_with_an_encoding_is_cut_off(house: House) -> None:
 QUICK = HttpLimits(hold_after_s=0.02, comment_every_s=0.02, sweep_s=0.05)
 
 
-async def test_a_stream_that_waits_is_told(house: House) -> None:
-    async with open_house(PretendDesk(), QUICK) as quick:
-        quick.desk.holds = True
+async def test_a_waiting_stream_gets_comments(gateway: RunningGateway) -> None:
+    async with run_gateway(FakeDispatcher(), QUICK) as quick:
+        quick.dispatcher.holds_requests = True
         quick.engine.script = says(STREAM + event("a"), DONE)
         client = await quick.client()
         await client.send(request(STREAMING))
         head = await client.head()
         assert (head.status, head.value(b"content-type")) == (200, b"text/event-stream; charset=utf-8")
         assert (await client.chunk()).startswith(b":")
-        quick.desk.waiting[0].told(WaitStatus("loading m: weights 43 %", eta_s=12.0))
+        quick.dispatcher.waiting[0].update_wait_status(WaitStatus("loading m: weights 43 %", eta_s=12.0))
         while b"weights 43 %" not in (comment := await client.chunk()):
             assert comment.startswith(b":")
         assert (await client.chunk()).startswith(b":")
-        quick.desk.grant(quick.desk.waiting[0])
+        quick.dispatcher.grant(quick.dispatcher.waiting[0])
         body = await client.chunks()
         assert b"[DONE]" in body
         assert event("a").split(b"\r\n")[1] in body
-        assert quick.desk.ends[0].how == "whole"
-        quick.desk.holds = False
+        assert quick.dispatcher.outcomes[0].how == "whole"
+        quick.dispatcher.holds_requests = False
         assert (await client.ask()).status == 200
 
 
 @pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/v1/messages", b"/v1/responses"])
-async def test_refused_after_the_head(house: House, path: bytes) -> None:
-    async with open_house(PretendDesk(), QUICK) as quick:
-        quick.desk.holds = True
+async def test_refused_after_the_head(gateway: RunningGateway, path: bytes) -> None:
+    async with run_gateway(FakeDispatcher(), QUICK) as quick:
+        quick.dispatcher.holds_requests = True
         client = await quick.client()
         await client.send(request(STREAMING, path=path))
         await client.head()
-        quick.desk.waiting[0].refused(Refusal(503, "load_failed", "It did not fit."))
+        quick.dispatcher.waiting[0].rejected(Rejection(503, "load_failed", "It did not fit."))
         body = await client.chunks()
         assert b"It did not fit." in body
         assert b"[DONE]" not in body
-        assert [(end.how, end.why) for end in quick.desk.ends] == [("refused", "It did not fit.")]
+        assert [(outcome.how, outcome.why) for outcome in quick.dispatcher.outcomes] == [
+            ("refused", "It did not fit.")
+        ]
 
 
-async def test_engine_refuses_after_the_head(house: House) -> None:
-    async with open_house(PretendDesk(), QUICK) as quick:
-        quick.desk.holds = True
+async def test_engine_rejects_after_the_head(gateway: RunningGateway) -> None:
+    async with run_gateway(FakeDispatcher(), QUICK) as quick:
+        quick.dispatcher.holds_requests = True
         quick.engine.script = says(answer(b'{"error":"too long"}', status=b"400 Bad Request"))
         client = await quick.client()
         await client.send(request(STREAMING))
         await client.head()
-        quick.desk.grant(quick.desk.waiting[0])
+        quick.dispatcher.grant(quick.dispatcher.waiting[0])
         body = await client.chunks()
         assert b"HTTP 400" in body
         assert b"too long" in body
         assert b"[DONE]" not in body
 
 
-async def test_engine_dies_behind_our_head(house: House) -> None:
-    async with open_house(PretendDesk(), QUICK) as quick:
-        quick.desk.holds = True
+async def test_engine_dies_behind_our_head(gateway: RunningGateway) -> None:
+    async with run_gateway(FakeDispatcher(), QUICK) as quick:
+        quick.dispatcher.holds_requests = True
         quick.engine.script = says(STREAM + event("a") + CUT[:9], closes=True)
         client = await quick.client()
         await client.send(request(STREAMING))
         await client.head()
-        quick.desk.grant(quick.desk.waiting[0])
+        quick.dispatcher.grant(quick.dispatcher.waiting[0])
         body = await client.chunks()
         assert b"half" not in body
         assert json.loads(body.split(b"data: ")[-1])["error"]
-        assert quick.desk.ends[0].how == "broke"
+        assert quick.dispatcher.outcomes[0].how == "broke"
 
 
-async def test_what_is_no_stream_waits_in_silence(house: House) -> None:
-    async with open_house(PretendDesk(), QUICK) as quick:
-        quick.desk.holds = True
+async def test_what_is_no_stream_waits_in_silence(gateway: RunningGateway) -> None:
+    async with run_gateway(FakeDispatcher(), QUICK) as quick:
+        quick.dispatcher.holds_requests = True
         client = await quick.client()
         await client.send(request())
-        await quick.desk.until(lambda: quick.desk.waiting)
+        await quick.dispatcher.until(lambda: quick.dispatcher.waiting)
         await asyncio.sleep(0.1)
-        quick.desk.waiting[0].refused(Refusal(503, "load_failed", "It did not fit."))
+        quick.dispatcher.waiting[0].rejected(Rejection(503, "load_failed", "It did not fit."))
         assert (await client.get()).status == 503

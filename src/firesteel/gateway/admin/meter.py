@@ -1,12 +1,12 @@
-"""How much: counters and histograms of the gateway, as plain lists. `prometheus.py` writes them down.
+"""Counters and histograms of the gateway, as plain lists; `prometheus.py` writes them.
 
-    tally = meter.tally("coder", "laptop")      once a request: a look into a dict
-    tally.first(0.21); tally.gap(0.02)          a chunk costs one call
-    tally.finish(route_of(path), end)
-    meter.families(now) -> what /metrics shows, with what only the desk knows as `now`
+    counters = meter.counters("coder", "laptop")      once per request: a dictionary lookup
+    counters.first(0.21); counters.gap(0.02)          a chunk costs one call
+    counters.finish(route_kind(path), outcome)
+    meter.families(gauges) -> what /metrics shows; `gauges` are values that only the dispatcher knows
 
-What is counted is bounded: the models of the service file, the keys of the ring, words of closed lists. A
-name that somebody made up is `unknown`, so that no client can fill the memory with labels.
+Label values are bounded: models of the service file, names of keys, and words from closed lists. Any other
+name is counted as `unknown`, so that no client can fill the memory with labels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from firesteel.gateway.admin.prometheus import Labels, MetricFamily, MetricSample
+from firesteel.gateway.admin.prometheus import Kind, Labels, MetricFamily, MetricSample
 from firesteel.gateway.http.routes import ROUTES
 from firesteel.gateway.interfaces import RequestOutcome
 
@@ -24,8 +24,8 @@ K = TypeVar("K")
 UNKNOWN = "unknown"
 OTHER = "other"
 MAX_KEYS = 1000
-_MAX_WORDS = 64
-"""Of one kind: reasons of failed loads, kinds of refusals, routes with their ends."""
+_MAX_LABELS = 64
+"""Distinct failure reasons, rejection kinds, or routes with their outcomes."""
 
 _FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 300.0, 900.0)
 _GAP_S = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.2, 0.4, 0.8, 2.0, 10.0)
@@ -34,14 +34,14 @@ _WAIT_S = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.
 _LOAD_S = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 900.0, 1800.0)
 
 
-def route_of(path: bytes) -> str:
-    """A path as one of the words that the plane has for its routes."""
+def route_kind(path: bytes) -> str:
+    """The `kind` of the path's route."""
     route = ROUTES.get(path)
     return OTHER if route is None else route.kind
 
 
 class Histogram:
-    """How many were at most so long, for fixed bounds; `counts` has one more, for what is longer than all."""
+    """`counts[i]` is the number of values up to `bounds[i]`; the last count is for larger values."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -56,7 +56,7 @@ class Histogram:
 
 
 class ModelCounters:
-    """One model under one key. A `Tally` of talk.py, and where the request's end is counted."""
+    """Counters of one model and one key; the `LatencyRecorder` of its requests."""
 
     __slots__ = (
         "cached_tokens", "completion_tokens", "firsts", "gaps", "prompt_tokens", "requests", "totals",
@@ -69,7 +69,7 @@ class ModelCounters:
         self.totals = Histogram(_TOTAL_S)
         self.waits = Histogram(_WAIT_S)
         self.requests: dict[tuple[str, str, int], int] = {}
-        """By route, how it ended, status."""
+        """By route, outcome and HTTP status."""
         self.prompt_tokens = 0
         self.completion_tokens = 0
         self.cached_tokens = 0
@@ -78,20 +78,20 @@ class ModelCounters:
         self.firsts.add(seconds)
 
     def gap(self, seconds: float) -> None:
-        gaps = self.gaps  # for every chunk, and so without the call of `add`
+        gaps = self.gaps  # called for every chunk, so `add` is inlined
         gaps.counts[bisect_left(_GAP_S, seconds)] += 1
         gaps.total += seconds
 
-    def finish(self, route: str, end: RequestOutcome) -> None:
-        kind = (route, end.how, end.status)
-        if kind in self.requests:
-            self.requests[kind] += 1
+    def finish(self, route: str, outcome: RequestOutcome) -> None:
+        label = (route, outcome.how, outcome.status)
+        if label in self.requests:
+            self.requests[label] += 1
         else:
-            _count(self.requests, kind, (OTHER, end.how, 0))
-        self.waits.add(end.waited_s)
-        if end.how == "whole":
-            self.totals.add(end.total_s)
-        if (usage := end.usage) is not None:
+            _count(self.requests, label, (OTHER, outcome.how, 0))
+        self.waits.add(outcome.waited_s)
+        if outcome.how == "whole":
+            self.totals.add(outcome.total_s)
+        if (usage := outcome.usage) is not None:
             self.prompt_tokens += usage.prompt_tokens or 0
             self.completion_tokens += usage.completion_tokens or 0
             self.cached_tokens += usage.cached_tokens or 0
@@ -104,17 +104,17 @@ class ModelGauges:
     busy: int = 0
     waiting: int = 0
     bytes: int = 0
-    """What it holds, measured where that is known; 0 when it is off."""
+    """Memory that it holds, measured if possible; 0 when it is off."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayGauges:
-    """What only the desk knows, at the time when somebody asks."""
+    """Values that only the dispatcher knows, at the time of the request."""
 
     models: Mapping[str, ModelGauges] = field(default_factory=dict)
     ceiling_bytes: int | None = None
     available_bytes: int | None = None
-    """What the host has left."""
+    """Free on the host."""
     log_rows: int = 0
     log_dropped: int = 0
 
@@ -125,36 +125,36 @@ PHASES = ("off", "loading", "ready", "unloading")
 class Meter:
     def __init__(self, models: Iterable[str] = ()) -> None:
         self._models: frozenset[str] = frozenset()
-        self._tallies: dict[tuple[str, str], ModelCounters] = {}
+        self._counters: dict[tuple[str, str], ModelCounters] = {}
         self._keys: set[str] = set()
-        self._turned_away: dict[str, int] = {}
+        self._rejected_early: dict[str, int] = {}
         self._loads: dict[str, Histogram] = {}
         self._unloads: dict[str, int] = {}
         self._failures: dict[str, dict[str, int]] = {}
         """By model, then by reason."""
-        self.know(models)
+        self.add_models(models)
 
-    def know(self, models: Iterable[str]) -> None:
-        """The models of the service file. What was counted of one that went stays."""
+    def add_models(self, models: Iterable[str]) -> None:
+        """Add models of the service file. The counters of a removed model stay."""
         self._models |= frozenset(models)
 
-    def tally(self, model: str, key: str) -> ModelCounters:
-        found = self._tallies.get((model, key))
-        return self._new_tally(model, key) if found is None else found
+    def counters(self, model: str, key: str) -> ModelCounters:
+        counters = self._counters.get((model, key))
+        return self._new_counters(model, key) if counters is None else counters
 
-    def _new_tally(self, model: str, key: str) -> ModelCounters:
+    def _new_counters(self, model: str, key: str) -> ModelCounters:
         model = model if model in self._models else UNKNOWN
         if key not in self._keys and len(self._keys) >= MAX_KEYS:
             key = OTHER
         self._keys.add(key)
-        found = self._tallies.get((model, key))
-        if found is None:
-            found = self._tallies[model, key] = ModelCounters()
-        return found
+        counters = self._counters.get((model, key))
+        if counters is None:
+            counters = self._counters[model, key] = ModelCounters()
+        return counters
 
-    def turned_away(self, kind: str) -> None:
-        """Refused before a model was known: a wrong key, a rate used up, a head that is none."""
-        _count(self._turned_away, kind, OTHER)
+    def rejected_early(self, kind: str) -> None:
+        """Rejected before its model was known: an invalid key, or a rate limit."""
+        _count(self._rejected_early, kind, OTHER)
 
     def loaded(self, model: str, seconds: float) -> None:
         self._loads.setdefault(self._known(model), Histogram(_LOAD_S)).add(seconds)
@@ -164,142 +164,112 @@ class Meter:
         self._unloads[model] = self._unloads.get(model, 0) + 1
 
     def load_failed(self, model: str, reason: str) -> None:
-        """`reason` is a word: `does_not_fit`, `not_verified`, `crashed`."""
+        """`reason` is one word: `does_not_fit`, `not_verified`, `crashed`."""
         _count(self._failures.setdefault(self._known(model), {}), reason, OTHER)
 
     def _known(self, model: str) -> str:
         return model if model in self._models else UNKNOWN
 
-    def families(self, now: GatewayGauges) -> Iterator[MetricFamily]:
+    def families(self, gauges: GatewayGauges) -> Iterator[MetricFamily]:
         yield from self._request_families()
-        yield from self._token_families()
-        yield from self._time_families()
-        yield from self._swap_families()
-        yield from _now_families(now)
+        yield from self._latency_families()
+        yield from self._load_families()
+        yield from _gauge_families(gauges)
 
     def _request_families(self) -> Iterator[MetricFamily]:
-        yield MetricFamily(
-            "firesteel_requests_total",
+        yield _family(
+            "requests_total",
             "counter",
-            "Requests that ended: whole, left by the client, broken by the engine, refused by the gateway.",
+            "Finished requests: whole, left by the client, broken by the engine, refused by the gateway.",
             (
-                MetricSample(
-                    "", (*_whose(at), ("route", route), ("how", how), ("status", str(status))), count
-                )
-                for at, tally in list(self._tallies.items())
-                for (route, how, status), count in list(tally.requests.items())
+                ((*_labels(owner), ("route", route), ("how", how), ("status", str(status))), count)
+                for owner, counters in list(self._counters.items())
+                for (route, how, status), count in list(counters.requests.items())
             ),
         )
-        yield MetricFamily(
-            "firesteel_turned_away_total",
-            "counter",
-            "Requests refused before a model was known.",
-            [MetricSample("", (("kind", kind),), count) for kind, count in self._turned_away.items()],
+        early = [((("kind", kind),), count) for kind, count in self._rejected_early.items()]
+        yield _family(
+            "turned_away_total", "counter", "Requests rejected before their model was known.", early
         )
-
-    def _token_families(self) -> Iterator[MetricFamily]:
         for name in ("prompt", "completion", "cached"):
-            yield MetricFamily(
-                f"firesteel_{name}_tokens_total",
-                "counter",
-                f"{name.capitalize()} tokens as the engines counted them in `usage`.",
-                [
-                    MetricSample("", _whose(at), getattr(tally, f"{name}_tokens"))
-                    for at, tally in self._tallies.items()
-                ],
-            )
+            tokens = [(_labels(o), getattr(c, f"{name}_tokens")) for o, c in self._counters.items()]
+            help = f"{name.capitalize()} tokens as the engines counted them in `usage`."
+            yield _family(f"{name}_tokens_total", "counter", help, tokens)
 
-    def _time_families(self) -> Iterator[MetricFamily]:
-        about = {
-            "firsts": (
+    def _latency_families(self) -> Iterator[MetricFamily]:
+        for attribute, name, help in (
+            (
+                "firsts",
                 "time_to_first_token",
-                "From the request's head to the first byte of the answer's body.",
+                "From the request's head to the first byte of the response's body.",
             ),
-            "gaps": ("inter_token", "Between two chunks of a stream; most engines send each token as one."),
-            "totals": ("request", "From the request's head to the last byte, of answers that came whole."),
-            "waits": ("wait", "From the request's head until an engine was free for it, loads included."),
-        }
-        tallies = [(_whose(at), tally) for at, tally in self._tallies.items()]
-        for key, (name, help) in about.items():
-            samples = _all_samples(tallies, key)
+            ("gaps", "inter_token", "Between two chunks of a stream; most engines send each token as one."),
+            ("totals", "request", "From the request's head to the last byte, for complete responses."),
+            ("waits", "wait", "From the request's head until an engine was available, including loads."),
+        ):
+            samples = (
+                sample
+                for owner, counters in list(self._counters.items())
+                for sample in _histogram_samples(_labels(owner), getattr(counters, attribute))
+            )
             yield MetricFamily(f"firesteel_{name}_seconds", "histogram", help, samples)
 
-    def _swap_families(self) -> Iterator[MetricFamily]:
+    def _load_families(self) -> Iterator[MetricFamily]:
         loads = [
-            each for model, found in self._loads.items() for each in _samples((("model", model),), found)
+            sample
+            for model, histogram in self._loads.items()
+            for sample in _histogram_samples((("model", model),), histogram)
         ]
-        yield MetricFamily(
-            "firesteel_load_seconds", "histogram", "Loads that ended with a model that answers.", loads
-        )
-        yield MetricFamily(
-            "firesteel_unloads_total",
-            "counter",
-            "Models that were stopped, with their memory back.",
-            [MetricSample("", (("model", model),), count) for model, count in self._unloads.items()],
-        )
-        yield MetricFamily(
-            "firesteel_load_failures_total",
-            "counter",
-            "Loads that failed, by reason.",
-            [
-                MetricSample("", (("model", model), ("reason", reason)), count)
-                for model, reasons in self._failures.items()
-                for reason, count in reasons.items()
-            ],
-        )
+        yield MetricFamily("firesteel_load_seconds", "histogram", "Successful loads.", loads)
+        unloads = [((("model", model),), count) for model, count in self._unloads.items()]
+        yield _family("unloads_total", "counter", "Unloaded models, with their memory freed.", unloads)
+        failures = [
+            ((("model", model), ("reason", reason)), count)
+            for model, reasons in self._failures.items()
+            for reason, count in reasons.items()
+        ]
+        yield _family("load_failures_total", "counter", "Failed loads, by reason.", failures)
 
 
-def _now_families(now: GatewayGauges) -> Iterator[MetricFamily]:
-    yield _gauge("firesteel_model_busy", "Requests that the model serves now.", now, "busy")
-    yield _gauge("firesteel_model_waiting", "Requests that wait for the model.", now, "waiting")
-    yield _gauge("firesteel_model_bytes", "Memory that the model holds, measured or planned.", now, "bytes")
-    yield MetricFamily(
-        "firesteel_model_phase",
-        "gauge",
-        "1 for the phase that the model is in.",
-        [
-            MetricSample("", (("model", name), ("phase", phase)), int(model.phase == phase))
-            for name, model in now.models.items()
-            for phase in PHASES
-        ],
-    )
-    waiting = sum(model.waiting for model in now.models.values())
-    yield MetricFamily(
-        "firesteel_queue_length",
-        "gauge",
-        "Requests that wait, all together.",
-        [MetricSample("", (), waiting)],
-    )
-    for name, help, value in (
-        ("memory_ceiling_bytes", "What all models together may hold.", now.ceiling_bytes),
-        ("memory_available_bytes", "What the host has left.", now.available_bytes),
+def _gauge_families(gauges: GatewayGauges) -> Iterator[MetricFamily]:
+    models = gauges.models.items()
+    for attribute, help in (
+        ("busy", "Requests that the model is serving."),
+        ("waiting", "Requests that wait for the model."),
+        ("bytes", "Memory that the model holds, measured or planned."),
     ):
-        yield MetricFamily(
-            f"firesteel_{name}", "gauge", help, [] if value is None else [MetricSample("", (), value)]
-        )
-    for name, help, value in (
-        ("request_log_rows_total", "Rows written to the request log.", now.log_rows),
-        ("request_log_dropped_total", "Rows that the request log could not take.", now.log_dropped),
-    ):
-        yield MetricFamily(f"firesteel_{name}", "counter", help, [MetricSample("", (), value)])
+        values = [((("model", name),), getattr(model, attribute)) for name, model in models]
+        yield _family(f"model_{attribute}", "gauge", help, values)
+    phases = [
+        ((("model", name), ("phase", phase)), int(model.phase == phase))
+        for name, model in models
+        for phase in PHASES
+    ]
+    yield _family("model_phase", "gauge", "1 for the current phase of the model.", phases)
+    waiting = sum(model.waiting for _, model in models)
+    yield _family("queue_length", "gauge", "Requests that wait, for all models.", [((), waiting)])
+    single: tuple[tuple[str, Kind, str, int | None], ...] = (
+        ("memory_ceiling_bytes", "gauge", "Memory that all models may hold.", gauges.ceiling_bytes),
+        ("memory_available_bytes", "gauge", "Memory available on the host.", gauges.available_bytes),
+        ("request_log_rows_total", "counter", "Rows written to the request log.", gauges.log_rows),
+        ("request_log_dropped_total", "counter", "Rows that the request log dropped.", gauges.log_dropped),
+    )
+    for name, kind, help, value in single:
+        yield _family(name, kind, help, [] if value is None else [((), value)])
 
 
-def _gauge(name: str, help: str, now: GatewayGauges, of: str) -> MetricFamily:
-    samples = [MetricSample("", (("model", model),), getattr(each, of)) for model, each in now.models.items()]
-    return MetricFamily(name, "gauge", help, samples)
+def _family(name: str, kind: Kind, help: str, values: Iterable[tuple[Labels, float]]) -> MetricFamily:
+    samples = (MetricSample("", labels, value) for labels, value in values)
+    return MetricFamily(f"firesteel_{name}", kind, help, samples)
 
 
-def _whose(at: tuple[str, str]) -> Labels:
-    return ("model", at[0]), ("key", at[1])
+def _labels(model_and_key: tuple[str, str]) -> Labels:
+    model, key = model_and_key
+    return ("model", model), ("key", key)
 
 
-def _all_samples(tallies: list[tuple[Labels, ModelCounters]], which: str) -> Iterator[MetricSample]:
-    for labels, tally in tallies:
-        yield from _samples(labels, getattr(tally, which))
-
-
-def _samples(labels: Labels, histogram: Histogram) -> Iterator[MetricSample]:
-    """Cumulative, as Prometheus wants them; of one moment, though chunks are counted meanwhile."""
+def _histogram_samples(labels: Labels, histogram: Histogram) -> Iterator[MetricSample]:
+    """Cumulative, as Prometheus requires; copied first, because chunks are counted meanwhile."""
     counts, total = list(histogram.counts), histogram.total
     so_far = 0
     for bound, count in zip((*histogram.bounds, float("inf")), counts, strict=True):
@@ -311,7 +281,7 @@ def _samples(labels: Labels, histogram: Histogram) -> Iterator[MetricSample]:
 
 
 def _count(counts: dict[K, int], key: K, otherwise: K) -> None:
-    """Adds one; what would be one kind too many is counted with all the others."""
-    if key not in counts and len(counts) >= _MAX_WORDS:
+    """Add one; beyond the maximum number of labels, count it as `otherwise`."""
+    if key not in counts and len(counts) >= _MAX_LABELS:
         key = otherwise
     counts[key] = counts.get(key, 0) + 1

@@ -1,39 +1,38 @@
-"""Families of numbers -> the text that Prometheus reads, and the engines' own pages put beside ours.
+"""Write metrics in Prometheus' text format, and merge the engines' own pages with ours.
 
-    page(families) -> bytes
-    merge(own_page, {"coder": text_of_its_engine}) -> bytes
+    await render(families) -> bytes
+    await merge(own_page, {"coder": page_of_its_engine}) -> bytes
 
 Format 0.0.4 (https://prometheus.io/docs/instrumenting/exposition_formats/, 2026-11-15). OpenMetrics is not
-offered: engines speak 0.0.4, and their pages do not become the other without guessing what a name means.
+offered: engines write 0.0.4, which cannot be converted without guessing what a name means.
 
-An engine's page is what another program says. One line that Prometheus cannot read loses it the whole page,
-so each line is taken apart and written anew, or left out and counted in a comment. Every sample gets the
-label `model`; one of that name which it has already is called `exported_model`, as Prometheus itself does.
+An engine's page is untrusted. One line that Prometheus cannot parse makes it drop the whole page, so each
+line is parsed and written again, or left out and counted in a comment. Every sample gets the label `model`;
+if the engine has set one, it is renamed to `exported_model`, as Prometheus does itself.
 
-A large page takes tens of milliseconds, and the loop that would write it carries everybody's streams. So both
-can be done in small steps (`paging`, `merging`), with a turn of the loop after each.
+A large page takes tens of milliseconds, on the loop that also carries all streams. So both functions let the
+loop run after every few lines.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Kind = Literal["counter", "gauge", "histogram", "summary", "untyped"]
 Labels = tuple[tuple[str, str], ...]
 MAX_ENGINE_CHARS = 2 * 2**20
-"""A page of vLLM with all its histograms has about 100,000."""
+"""vLLM's page with all its histograms has about 100,000."""
 MAX_ENGINE_SAMPLES = 20_000
 MAX_SAMPLES = 100_000
 STEP = 64
-"""Lines; about half a millisecond."""
-T = TypeVar("T")
-Steps = Generator[None, None, T]
-OURS = "firesteel_"
+"""Lines between two turns of the loop; about half a millisecond."""
+OWN_PREFIX = "firesteel_"
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}", re.ASCII)
 _SAMPLE = re.compile(
@@ -47,13 +46,13 @@ _LABEL = re.compile(
     re.ASCII,
 )
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
-_NO_NUMBERS = {"nan": "NaN", "inf": "+Inf", "+inf": "+Inf", "-inf": "-Inf"}
+_SPECIAL_VALUES = {"nan": "NaN", "inf": "+Inf", "+inf": "+Inf", "-inf": "-Inf"}
 _SUFFIXES: Mapping[str, tuple[str, ...]] = {
     "histogram": ("_bucket", "_sum", "_count"),
     "summary": ("", "_sum", "_count"),
 }
-_RANKED = {"_bucket": "le", "": "quantile"}
-"""The label without which a part of a histogram or a summary says nothing."""
+_REQUIRED_LABELS = {"_bucket": "le", "": "quantile"}
+"""The label that a part of a histogram or a summary must have."""
 
 
 class MetricSample(NamedTuple):
@@ -70,30 +69,14 @@ class MetricFamily:
     samples: Iterable[MetricSample]
 
 
-def drained(steps: Steps[T]) -> T:
-    """All steps at once."""
-    try:
-        while True:
-            next(steps)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-
-
-def page(families: Iterable[MetricFamily]) -> bytes:
-    return drained(paging(families))
-
-
-def paging(families: Iterable[MetricFamily]) -> Steps[bytes]:
+async def render(families: Iterable[MetricFamily]) -> bytes:
     lines: list[str] = []
     for family in families:
-        lines += _head(family.name, family.kind, family.help)
+        lines += _header(family.name, family.kind, family.help)
         samples = iter(family.samples)
-        while some := list(islice(samples, STEP)):
-            lines += (
-                f"{family.name}{each.suffix}{_braced(each.labels)} {_number(each.value)}" for each in some
-            )
-            yield
+        while batch := list(islice(samples, STEP)):
+            lines += (f"{family.name}{s.suffix}{_braced(s.labels)} {_number(s.value)}" for s in batch)
+            await asyncio.sleep(0)
     return _joined(lines)
 
 
@@ -101,7 +84,7 @@ def _joined(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
 
 
-def _head(name: str, kind: str, help: str) -> list[str]:
+def _header(name: str, kind: str, help: str) -> list[str]:
     return [f"# HELP {name} {_escaped(help)}", f"# TYPE {name} {kind}"]
 
 
@@ -124,12 +107,12 @@ def _number(value: float) -> str:
     if isinstance(value, int):
         return str(value)
     text = repr(value)
-    return _NO_NUMBERS.get(text, text)
+    return _SPECIAL_VALUES.get(text, text)
 
 
 @dataclass(slots=True)
 class _Merged:
-    """A family as several engines tell it."""
+    """One family with the samples of several engines."""
 
     kind: str
     help: str
@@ -140,50 +123,43 @@ class _Merged:
 class _Pages:
     families: dict[str, _Merged] = field(default_factory=dict)
     claimed: dict[str, str] = field(default_factory=dict)
-    """Name of a sample -> the family whose it is: `x_count` may be one of its own, or a part of `x`."""
+    """Sample name -> its family: `x_count` may be a family of its own, or a part of `x`."""
     samples: int = 0
 
 
-def merge(own: bytes, engines: Mapping[str, str]) -> bytes:
-    """Our page first; then each family of the engines once, with the samples of all of them."""
-    return drained(merging(own, engines))
-
-
-def merging(own: bytes, engines: Mapping[str, str]) -> Steps[bytes]:
+async def merge(own: bytes, engines: Mapping[str, str]) -> bytes:
+    """Our page first, then each family of the engines once, with the samples of all engines."""
     pages = _Pages()
     lines: list[str] = []
     for model, text in engines.items():
-        comment = yield from _taking(pages, model, text)
+        comment = await _read_page(pages, model, text)
         lines += [f"# {comment}"] if comment else []
     for name, family in pages.families.items():
         if family.lines:
-            lines += [*_head(name, family.kind, family.help), *family.lines]
+            lines += [*_header(name, family.kind, family.help), *family.lines]
     return own + _joined(lines)
 
 
-def _taking(pages: _Pages, model: str, text: str) -> Steps[str | None]:
-    """One engine's page. The comment says what was left out of it; None: nothing."""
-    reader = _Reader(pages, model)
+async def _read_page(pages: _Pages, model: str, text: str) -> str | None:
+    """Read one engine's page. Return a comment on what was left out; None: nothing."""
+    reader = _PageReader(pages, model)
     cut = text[:MAX_ENGINE_CHARS]
-    lines = cut.split("\n")
+    lines = cut.split("\n")  # not splitlines(): it splits where Prometheus does not
     if len(text) > len(cut):
-        lines.pop()  # half a line
-    for at, line in enumerate(lines, 1):  # never splitlines(): it sees ends where Prometheus sees none
+        lines.pop()  # incomplete
+    for line_number, line in enumerate(lines, 1):
         reader.read(line.removesuffix("\r"))
-        if at % STEP == 0:
-            yield
-    said = [f"{reader.refused} lines that are not of the format"] if reader.refused else []
+        if line_number % STEP == 0:
+            await asyncio.sleep(0)
+    left_out = [f"{reader.invalid} invalid lines"] if reader.invalid else []
     if len(text) > len(cut) or reader.is_full:
-        said.append("what came after its limit")
-    return f"firesteel left out of the page of {_plain(model)}: {', '.join(said)}" if said else None
+        left_out.append("everything beyond its limit")
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", model)[:63]
+    return f"firesteel left out of the page of {name}: {', '.join(left_out)}" if left_out else None
 
 
-def _plain(model: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "_", model)[:63]
-
-
-class _Reader:
-    """Line by line through the page of one engine, into the families of all."""
+class _PageReader:
+    """Reads the page of one engine line by line into the merged families."""
 
     def __init__(self, pages: _Pages, model: str) -> None:
         self._pages = pages
@@ -191,7 +167,7 @@ class _Reader:
         self._types: dict[str, str] = {}
         self._helps: dict[str, str] = {}
         self._series: set[str] = set()
-        self.refused = 0
+        self.invalid = 0
 
     @property
     def is_full(self) -> bool:
@@ -200,18 +176,18 @@ class _Reader:
     def read(self, line: str) -> None:
         if not line.strip(" \t"):
             return
-        good = self._comment(line) if line.startswith("#") else self.is_full or self._sample(line)
-        self.refused += not good
+        is_valid = self._comment(line) if line.startswith("#") else self.is_full or self._sample(line)
+        self.invalid += not is_valid
 
     def _comment(self, line: str) -> bool:
-        """`# TYPE name kind`, `# HELP name words`; any other is talk between people."""
-        words = line.split(None, 3)
-        if len(words) < 3 or words[0] != "#" or words[1] not in ("TYPE", "HELP"):
+        """`# TYPE name kind` or `# HELP name text`; other comments are skipped."""
+        parts = line.split(None, 3)
+        if len(parts) < 3 or parts[0] != "#" or parts[1] not in ("TYPE", "HELP"):
             return True
-        name, rest = words[2], words[3] if len(words) > 3 else ""
+        name, rest = parts[2], parts[3] if len(parts) > 3 else ""
         if not _NAME.fullmatch(name):
             return False
-        if words[1] == "HELP":
+        if parts[1] == "HELP":
             self._helps.setdefault(name, _unescaped(rest)[:1000])
             return True
         kind = rest.strip()
@@ -226,10 +202,10 @@ class _Reader:
         if match is None or labels is None or value is None:
             return False
         family, suffix = self._family_of(match[1])
-        if family is None or not _is_ranked(self._kind(family), suffix, labels):
+        if family is None or not _has_required_label(self._kind(family), suffix, labels):
             return False
         series = match[1] + self._with_model(labels)
-        if series in self._series:  # told twice: only one can be true
+        if series in self._series:  # a duplicate: at most one is correct
             return False
         self._series.add(series)
         self._pages.samples += 1
@@ -238,7 +214,7 @@ class _Reader:
         return True
 
     def _with_model(self, labels: Mapping[str, str]) -> str:
-        """Values are as they came, escapes and all: they were read strictly."""
+        """Values keep their escapes: they were parsed strictly."""
         rest = (f'{"exported_model" if name == "model" else name}="{text}"' for name, text in labels.items())
         return "{" + ",".join((self._label, *rest)) + "}"
 
@@ -246,7 +222,7 @@ class _Reader:
         return self._types.get(family, "untyped")
 
     def _family_of(self, name: str) -> tuple[str | None, str]:
-        """Whose sample it is, and as which part; None when another family has the name already."""
+        """The family of a sample and its suffix; None if another family uses the name."""
         for suffix in ("_bucket", "_sum", "_count"):
             stem = name.removesuffix(suffix)
             if stem != name and suffix in _SUFFIXES.get(self._kind(stem), ()):
@@ -259,43 +235,43 @@ class _Reader:
         if known is not None:
             return known.kind == kind
         names = {family, *(family + suffix for suffix in _SUFFIXES.get(kind, ()))}
-        if family.startswith(OURS) or any(name in self._pages.claimed for name in names):
+        if family.startswith(OWN_PREFIX) or any(name in self._pages.claimed for name in names):
             return False
         self._pages.claimed.update(dict.fromkeys(names, family))
         self._pages.families[family] = _Merged(kind, self._helps.get(family, ""))
         return True
 
 
-def _is_ranked(kind: str, suffix: str, labels: Mapping[str, str]) -> bool:
-    """A bucket has its bound, a quantile its share; `x` alone is no part of a histogram."""
+def _has_required_label(kind: str, suffix: str, labels: Mapping[str, str]) -> bool:
+    """A bucket needs `le`, a quantile `quantile`; a bare `x` is no part of a histogram."""
     if kind not in _SUFFIXES:
         return True
     if suffix not in _SUFFIXES[kind]:
         return False
-    rank = _RANKED.get(suffix)
-    return rank is None or _value(labels.get(rank, "")) is not None
+    label = _REQUIRED_LABELS.get(suffix)
+    return label is None or _value(labels.get(label, "")) is not None
 
 
 def _labels(text: str) -> dict[str, str] | None:
-    """None when they are not as the format has them, or one is there twice."""
-    found: dict[str, str] = {}
-    at, text = 0, text.rstrip(" \t")
-    while at < len(text):
-        match = _LABEL.match(text, at)
-        if match is None or match[1] in found or match[1].startswith("__"):
+    """None if they are malformed or duplicated."""
+    labels: dict[str, str] = {}
+    position, text = 0, text.rstrip(" \t")
+    while position < len(text):
+        match = _LABEL.match(text, position)
+        if match is None or match[1] in labels or match[1].startswith("__"):
             return None
-        found[match[1]] = match[2]
-        at = match.end()
-    return None if "model" in found and "exported_model" in found else found
+        labels[match[1]] = match[2]
+        position = match.end()
+    return None if "model" in labels and "exported_model" in labels else labels
 
 
 def _value(text: str) -> str | None:
-    """As Prometheus writes it; C++ says `nan`, which its own reader takes and others do not."""
+    """As Prometheus writes it. C++ programs write `nan`, which not every parser accepts."""
     if _NUMBER.fullmatch(text):
         return text
-    return _NO_NUMBERS.get(text.lower())
+    return _SPECIAL_VALUES.get(text.lower())
 
 
 def _unescaped(text: str) -> str:
-    """Help as it was meant; a backslash before anything else stands for itself."""
-    return re.sub(r"\\([\\n])", lambda found: "\n" if found[1] == "n" else "\\", text)
+    """Only `\\\\` and `\\n` are escapes; any other backslash stands for itself."""
+    return re.sub(r"\\([\\n])", lambda match: "\n" if match[1] == "n" else "\\", text)

@@ -1,7 +1,7 @@
-"""What the gateway answers itself: the list of models, and whether it and they are well. Pure.
+"""Responses of the gateway itself: the list of models, and the health of the gateway and its models. Pure.
 
-`/v1/models` is one document that both kinds of clients take: OpenAI's fields and Anthropic's beside each
-other, and ours (`state`, `context`, `plan`) for whoever looks.
+`/v1/models` is one document for both kinds of clients: OpenAI's fields, Anthropic's, and our own (`state`,
+`context`, `plan`).
 """
 
 from __future__ import annotations
@@ -12,99 +12,96 @@ from math import ceil
 from typing import Any
 
 from firesteel.gateway.executor import ModelView
-from firesteel.gateway.interfaces import GatewayResponse, Identity, WaitStatus
+from firesteel.gateway.interfaces import Caller, GatewayResponse, WaitStatus
 from firesteel.units import show_seconds
 
 _EPOCH = "1970-01-01T00:00:00Z"
-"""Both protocols want a date; a service file has none."""
-_LOOK_AGAIN_S = 5
-"""For whom nobody can say how long it will be."""
+"""Both protocols require a date; a service file has none."""
+_RETRY_S = 5
+"""`Retry-After` when the waiting time is unknown."""
 
 
-def model_list(shown: Iterable[ModelView], who: Identity) -> GatewayResponse:
-    rows = [model_row(each) for each in shown if _sees(who, each)]
+def model_list(views: Iterable[ModelView], caller: Caller) -> GatewayResponse:
+    rows = [_model_row(view) for view in views if _may_see(caller, view)]
     ends = {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]} if rows else {}
-    return _reply(200, {"object": "list", "data": rows, "has_more": False, **ends})
+    return _response(200, {"object": "list", "data": rows, "has_more": False, **ends})
 
 
-def model_row(shown: ModelView) -> dict[str, Any]:
-    served = shown.served
+def model_details(view: ModelView) -> GatewayResponse:
+    return _response(200, _model_row(view))
+
+
+def _model_row(view: ModelView) -> dict[str, Any]:
+    config = view.config
     row = {
-        "id": served.name, "object": "model", "created": 0, "owned_by": "firesteel",
-        "type": "model", "display_name": served.name, "created_at": _EPOCH,
-        "state": state(shown), "context": served.context, "max_model_len": served.context,
-        "engine": served.engine, "pinned": served.pinned,
-        "plan": {"bytes": served.bytes, "load_s": round(served.load_s, 1)} if not served.is_outside else None,
+        "id": config.name, "object": "model", "created": 0, "owned_by": "firesteel",
+        "type": "model", "display_name": config.name, "created_at": _EPOCH,
+        "state": phase(view), "context": config.context, "max_model_len": config.context,
+        "engine": config.engine, "pinned": config.pinned,
+        "plan": {"bytes": config.bytes, "load_s": round(config.load_s, 1)} if not config.is_outside else None,
     }  # fmt: skip
-    if served.why_not:
-        row["why"] = str(served.why_not)
+    if config.why_not:
+        row["why"] = str(config.why_not)
     return row
 
 
-def state(shown: ModelView) -> str:
-    """`off`, `loading`, `ready`, `unloading`, or `cannot`: it will not be, whoever asks."""
-    return shown.standing.phase if shown.standing else "cannot"
+def phase(view: ModelView) -> str:
+    """`off`, `loading`, `ready`, `unloading`, or `cannot`: it can never be served."""
+    return view.status.phase if view.status else "cannot"
 
 
-def model_health(shown: ModelView) -> GatewayResponse:
-    """200 for a model that would answer at once; else 503, with how long it may take."""
-    phase = state(shown)
-    said: dict[str, Any] = {"status": "ok" if phase == "ready" else phase, "model": shown.served.name}
-    said["state"] = phase
-    if shown.news:
-        said["doing"] = shown.news.words
-    if phase == "ready":
-        return _reply(200, said)
-    if phase == "cannot":
-        return _reply(503, {**said, "why": str(shown.served.why_not)})
-    eta_s = _eta_s(shown, phase)
-    said |= {"eta_s": ceil(eta_s)} if eta_s is not None else {}
-    again_s = _LOOK_AGAIN_S if eta_s is None else max(1, ceil(eta_s))
-    return _reply(503, said, ((b"Retry-After", b"%d" % again_s),))
+def model_health(view: ModelView) -> GatewayResponse:
+    """200 for a model that would answer at once; otherwise 503, with the expected waiting time."""
+    state = phase(view)
+    content: dict[str, Any] = {"status": "ok" if state == "ready" else state, "model": view.config.name}
+    content["state"] = state
+    if view.progress:
+        content["doing"] = view.progress.text
+    if state == "ready":
+        return _response(200, content)
+    if state == "cannot":
+        return _response(503, {**content, "why": str(view.config.why_not)})
+    eta_s: float | None = view.config.load_s
+    if state == "loading":  # only its own estimate: a load that is later than planned has none
+        eta_s = view.progress.eta_s if view.progress else None
+    if eta_s is not None:
+        content["eta_s"] = ceil(eta_s)
+    retry_s = _RETRY_S if eta_s is None else max(1, ceil(eta_s))
+    return _response(503, content, ((b"Retry-After", b"%d" % retry_s),))
 
 
-def _eta_s(shown: ModelView, phase: str) -> float | None:
-    """Of a load under way what it says itself: one that is later than planned makes no promise."""
-    if phase == "loading":
-        return shown.news.eta_s if shown.news else None
-    return shown.served.load_s
+def health(views: Iterable[ModelView], is_draining: bool, caller: Caller | None = None) -> GatewayResponse:
+    """Of the gateway itself: whether it accepts requests. Lists the models that `caller` may see."""
+    models = {view.config.name: phase(view) for view in views if caller is None or _may_see(caller, view)}
+    text = "draining" if is_draining else "ok"
+    return _response(503 if is_draining else 200, {"status": text, "models": models})
 
 
-def health(shown: Iterable[ModelView], is_draining: bool, who: Identity | None = None) -> GatewayResponse:
-    """Of the gateway itself: it takes requests, whatever is loaded. With the models that `who` may see."""
-    models = {each.served.name: state(each) for each in shown if who is None or _sees(who, each)}
-    status = "draining" if is_draining else "ok"
-    return _reply(503 if is_draining else 200, {"status": status, "models": models})
+def wait_status(view: ModelView, loading: ModelView | None) -> WaitStatus:
+    """For requests that wait for a model: the progress of its load, its note, or whose load goes first.
 
-
-def waiting_text(shown: ModelView, loading: ModelView | None) -> WaitStatus:
-    """For those who wait for a model: how its own load goes, what became of it, or whose load is first.
-
-    `loading`: the model that is being loaded now; None: none is."""
-    name = shown.served.name
-    if shown.news:
-        return shown.news
-    if shown.standing and shown.standing.phase == "loading" and shown.note:
-        return WaitStatus(f"{name}: {shown.note}")
-    if loading is None or loading.served.name == name:
+    `loading` is the model that is being loaded now, if any.
+    """
+    name = view.config.name
+    if view.progress:
+        return view.progress
+    if view.status and view.status.phase == "loading" and view.note:
+        return WaitStatus(f"{name}: {view.note}")
+    if loading is None or loading.config.name == name:
         return WaitStatus(f"waiting for {name}")
-    rest_s = loading.news.eta_s if loading.news else None
-    words = f"{name}: behind the load of {loading.served.name}"
+    text = f"{name}: waiting until {loading.config.name} is loaded"
+    rest_s = loading.progress.eta_s if loading.progress else None
     if rest_s is None:
-        return WaitStatus(words)
-    eta_s = rest_s + shown.served.load_s
-    return WaitStatus(f"{words}, about {show_seconds(eta_s)}", eta_s)
+        return WaitStatus(text)
+    eta_s = rest_s + view.config.load_s
+    return WaitStatus(f"{text}, about {show_seconds(eta_s)}", eta_s)
 
 
-def _sees(who: Identity, shown: ModelView) -> bool:
-    return who.models is None or shown.served.name in who.models
+def _may_see(caller: Caller, view: ModelView) -> bool:
+    return caller.models is None or view.config.name in caller.models
 
 
-def _reply(
-    status: int, said: dict[str, Any], headers: tuple[tuple[bytes, bytes], ...] = ()
+def _response(
+    http_status: int, content: dict[str, Any], headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> GatewayResponse:
-    return GatewayResponse(status, as_json(said), headers=headers)
-
-
-def as_json(said: dict[str, Any]) -> bytes:
-    return json.dumps(said).encode()
+    return GatewayResponse(http_status, json.dumps(content).encode(), headers=headers)

@@ -1,11 +1,10 @@
-"""Who wants to hear what happens. Each has a queue of its own, and a slow one loses only its own news.
+"""Subscribers to events. Each has its own queue, so a slow one loses only its own events.
 
-    listeners = Listeners()
-    queue = listeners.subscribe()
-    listeners.tell({"event": "model", "name": "coder", "phase": "ready"})
+    subscribers = Subscribers()
+    queue = subscribers.subscribe()
+    subscribers.publish({"event": "model", "name": "coder", "phase": "ready"})
 
-A queue that is full is emptied and holds `{"event": "missed"}` alone: whoever reads it asks for the whole
-state again.
+A full queue is emptied and holds only `{"event": "missed"}`: its reader must fetch the whole state again.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Event = Mapping[str, Any]
-"""`event` says what it is; the rest is as JSON takes it."""
+"""`event` names its type; the rest is JSON-serializable."""
 MISSED: Event = {"event": "missed"}
 MAX_EVENTS = 256
 
@@ -36,8 +35,8 @@ class Subscribers:
     def unsubscribe(self, queue: asyncio.Queue[Event]) -> None:
         self._queues.discard(queue)
 
-    def tell(self, event: Event) -> None:
-        """On the loop; never waits."""
+    def publish(self, event: Event) -> None:
+        """Called on the loop; never waits."""
         for queue in self._queues:
             if queue.full():
                 while not queue.empty():

@@ -1,4 +1,5 @@
-"""Bytes between clients and engines: HTTP/1.1 on both sides, done strictly.
+"""HTTP/1.1 between clients and engines, parsed strictly and forwarded with as little work as possible.
 
-Knows nothing of memory, models' states or keys: a `Desk` (`gateway/interfaces.py`) says who may and where to.
+Knows nothing about memory, model states or keys: a `Dispatcher` (`gateway/interfaces.py`) decides who may
+send a request and where it goes.
 """

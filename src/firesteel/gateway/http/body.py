@@ -1,16 +1,14 @@
-"""What a request's body says of itself, found without parsing the prompt.
+"""Find the model that a request's body names, without parsing the prompt.
 
-A coding agent sends 400 KB a turn, and the gateway needs twenty bytes of it: the model's name. Two facts of
-JSON's grammar are enough to find them. Inside a string every quote is written `\\"`, so the bytes `"model"`
-without a backslash before them are a string of their own, never part of what somebody wrote to a model; with
-a colon after them they are a key. And the last byte closes the outermost object, so a key's depth is the
-number of brackets that close between it and the end. Clients put `model` behind the messages with little
-after it, and then the prompt is not looked at at all; or first, and then it is searched once and never
-parsed.
+A coding agent sends 400 KB per turn, and the gateway needs twenty bytes of it: the model's name. Two facts
+about JSON are enough to find them. Inside a string every quote is written `\\"`, so the bytes `"model"`
+without a backslash before them are a complete string, never part of a prompt; with a colon after them they
+are a key. And the last byte closes the outermost object, so the depth of a key is the number of brackets that
+close between it and the end. Most clients put `model` after the messages with little behind it, and then the
+prompt is not examined at all; or first, and then the prompt is searched once and never parsed.
 
-A key that comes twice at the top: the last counts, as it does for `json.loads` and for the engines' readers;
-one more among the first members is refused. A body that is no JSON is not always noticed. The engine will
-say so.
+If a key occurs twice at the top level, the last one counts, as for `json.loads` and the engines; a second one
+among the first members is rejected. Invalid JSON is not always noticed here; the engine rejects it.
 """
 
 from __future__ import annotations
@@ -21,17 +19,17 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from firesteel.gateway.interfaces import Refusal
+from firesteel.gateway.interfaces import Rejection
 
 MAX_NAME_BYTES = 512
 MAX_KEYS = 1000
-"""How many keys called `model`, at any depth, are looked at."""
+"""Keys called `model`, at any depth, that are examined."""
 MAX_WALK_BYTES = 4 * 1024 * 1024
-"""How much JSON is looked at to learn a key's depth: 20 ms of it. `model` last needs none."""
+"""JSON that is examined to find the depth of a key: 20 ms. None is needed if `model` is last."""
 MAX_STRINGS = 100_000
-"""With brackets in them, in such a walk."""
+"""Strings with brackets in that part."""
 END_BYTES = 1024
-"""Of either end, where a key with plain members around it needs no walk."""
+"""At either end of the body, a key among plain members is recognized without examining the rest."""
 MAX_PARTS = 1000
 MAX_PART_HEAD_BYTES = 4096
 PREFIX_BYTES = 2048
@@ -39,9 +37,9 @@ PREFIX_BYTES = 2048
 
 @dataclass(slots=True)
 class ModelField:
-    """The model that a body names, and where: `body[start:end]` is the name as it is spelled there.
+    """The model that a body names, and its position: `body[start:end]` is the name as it is spelled there.
 
-    `end` 0: it is not in the body; the query named it.
+    `end` is 0 if the query named it.
     """
 
     model: str
@@ -50,55 +48,55 @@ class ModelField:
     is_json: bool = True
 
 
-class _Refused(Exception):
+class _Rejected(Exception):
     def __init__(self, kind: str, why: str) -> None:
-        self.refusal = Refusal(400, kind, why)
+        self.rejection = Rejection(400, kind, why)
 
 
-def find_model(body: bytes, content_type: bytes) -> ModelField | Refusal:
-    """The model that a JSON or multipart body names. What is not multipart is taken for JSON."""
+def find_model(body: bytes, content_type: bytes) -> ModelField | Rejection:
+    """Find the model in a JSON or multipart body. Anything that is not multipart is treated as JSON."""
     try:
         if content_type[:9].lower() == b"multipart":
             return _in_multipart(body, content_type)
         return _in_json(body)
-    except _Refused as no:
-        return no.refusal
+    except _Rejected as error:
+        return error.rejection
 
 
-def splice(body: bytes, found: ModelField, name: bytes) -> bytes:
-    """The body with another name for its model."""
-    if not found.end:
+def replace_model(body: bytes, field: ModelField, name: bytes) -> bytes:
+    """The body with another model name."""
+    if not field.end:
         return body
-    if found.is_json:
+    if field.is_json:
         name = json.dumps(name.decode(), ensure_ascii=False)[1:-1].encode()
-    return b"".join((body[: found.start], name, body[found.end :]))
+    return b"".join((body[: field.start], name, body[field.end :]))
 
 
 def wants_stream(body: bytes) -> bool:
     """Whether a JSON body asks for a stream."""
     try:
         value = _value_of(body, _STREAM)
-    except _Refused:
+    except _Rejected:
         return False
     return value is not None and body.startswith(b"true", value)
 
 
 def prompt_prefix(body: bytes) -> int:
-    """A number for the conversation that a JSON body goes on with; 0: unknown. The same in every process.
+    """A hash of the conversation that a JSON body continues; 0: unknown. The same in every process.
 
-    Made of how the first text begins and how the user's first one does: all sessions of an agent share the
-    former, and only the latter tells them apart. Neither changes while the conversation grows.
+    From the beginning of the first text and of the user's first text: all sessions of an agent share the
+    former, and only the latter distinguishes them. Neither changes while the conversation grows.
     """
     first = _TEXT_MEMBER.search(body, 0, 64 * 1024)
     if first is None:
         return 0
-    number = zlib.crc32(_beginning(body, first.end()))
-    users = _USERS_TEXT.search(body, 0, first.end() + 256 * 1024)
-    return (zlib.crc32(_beginning(body, users.end()), number) if users else number) or 1
+    number = zlib.crc32(_text_start(body, first.end()))
+    user = _USER_TEXT.search(body, 0, first.end() + 256 * 1024)
+    return (zlib.crc32(_text_start(body, user.end()), number) if user else number) or 1
 
 
-def _beginning(body: bytes, at: int) -> bytes:
-    text = _TEXT.match(body, at, at + PREFIX_BYTES)
+def _text_start(body: bytes, position: int) -> bytes:
+    text = _TEXT.match(body, position, position + PREFIX_BYTES)
     return text[0] if text else b""
 
 
@@ -112,7 +110,7 @@ _NAME = re.compile(rb'"([^"\\\x00-\x1f]*)"')
 _ESCAPED_NAME = re.compile(rb'"((?:[^"\\\x00-\x1f]|\\.)*)"')
 _TEXT = re.compile(rb'(?:[^"\\]+|\\.)*')
 _TEXT_MEMBER = re.compile(rb'"(?:content|text|prompt|input|input_prefix)"' + _SPACE + b":" + _SPACE + b'"')
-_USERS_TEXT = re.compile(
+_USER_TEXT = re.compile(
     rb'"role"[ \t\r\n]*:[ \t\r\n]*"user"[ \t\r\n]*,[ \t\r\n]*"content"[ \t\r\n]*:[ \t\r\n]*'
     rb'(?:\[[ \t\r\n]*\{[^"{}]*(?:"type"[^"{}]*"[a-z_]*"[^"{}]*)?"text"[ \t\r\n]*:[ \t\r\n]*)?"'
 )
@@ -121,7 +119,7 @@ _BACKSLASH = ord("\\")
 
 
 class _Key:
-    """A name to look for: as everybody writes it, and in every way that JSON allows."""
+    """A key to search for: as clients write it, and with every escape that JSON allows."""
 
     def __init__(self, name: str) -> None:
         self.plain = f'"{name}"'.encode()
@@ -142,8 +140,8 @@ _LAST = re.compile(
     rb'(?:' + _SPACE + rb"," + _SPACE + rb'"[^"\\]*"' + _SPACE + rb":" + _SPACE
     + rb"(?:" + _FLAT + rb"|\{(?:[^\"\\{}\[\]]|\"[^\"\\]*\")*\}))*" + _SPACE + rb"\}" + _SPACE + rb"\Z"
 )  # fmt: skip
-"""`model` with nothing behind it but plain members and the end of the object that it is in: which is then the
-outermost one, and this the last `model` in it. So most clients write it, after the messages."""
+"""`model` followed only by plain members and the end of its object, which must then be the outermost one.
+Most clients write it so, after the messages."""
 
 
 _FIRST = re.compile(
@@ -151,20 +149,21 @@ _FIRST = re.compile(
 )
 _LAST_BYTES = 4096
 _ESCAPED_LETTER = rb"\u006"
-"""How every letter of `model` begins when it is escaped."""
+"""The beginning of every escaped letter of `model`."""
 
 
-def _plainly(body: bytes) -> ModelField | None:
-    """As clients write it: `model` last, or first and nowhere else. A third of the time of a real search."""
-    at = body.rfind(b'"model"')
-    if at < 1 or body[at - 1] == _BACKSLASH:
+def _find_common(body: bytes) -> ModelField | None:
+    """The common cases: `model` last, or first and nowhere else. Takes a third of the time of a full
+    search."""
+    position = body.rfind(b'"model"')
+    if position < 1 or body[position - 1] == _BACKSLASH:
         return None
-    if len(body) - at < _LAST_BYTES and (match := _LAST.match(body, at)):
+    if len(body) - position < _LAST_BYTES and (match := _LAST.match(body, position)):
         is_object = body.startswith(b"{") or _OBJECT.match(body) is not None
-        is_sure = is_object and body.find(b'"model"', 0, min(at, _LAST_BYTES)) < 0
+        is_sure = is_object and body.find(b'"model"', 0, min(position, _LAST_BYTES)) < 0
     else:
         match = _FIRST.match(body)
-        is_sure = match is not None and match.start(1) > at and body.rfind(_ESCAPED_LETTER) < 0
+        is_sure = match is not None and match.start(1) > position and body.rfind(_ESCAPED_LETTER) < 0
     if not is_sure or match is None:
         return None
     try:
@@ -174,59 +173,57 @@ def _plainly(body: bytes) -> ModelField | None:
 
 
 def _in_json(body: bytes) -> ModelField:
-    if found := _plainly(body):
-        return found
+    if field := _find_common(body):
+        return field
     if not _OBJECT.match(body):
-        raise _Refused("bad_body", 'The body is not a JSON object in UTF-8. Send {"model": ..., ...}.')
+        raise _Rejected("bad_body", 'The body is not a JSON object in UTF-8. Send {"model": ..., ...}.')
     value = _value_of(body, _MODEL)
     if value is None:
         raise _missing()
     name = _NAME.match(body, value, value + MAX_NAME_BYTES)
     name = name or _ESCAPED_NAME.match(body, value, value + MAX_NAME_BYTES)
     if name is None:
-        raise _Refused("bad_body", f"`model` is not a string of at most {MAX_NAME_BYTES} bytes.")
+        raise _Rejected("bad_body", f"`model` is not a string of at most {MAX_NAME_BYTES} bytes.")
     return ModelField(_text(name[0]), name.start(1), name.end(1))
 
 
 def _text(token: bytes) -> str:
-    """A JSON string's text, as other programs can read it: no half of a surrogate pair."""
+    """The text of a JSON string; half a surrogate pair is rejected."""
     try:
         text: str = json.loads(token) if b"\\" in token else token[1:-1].decode()
         text.encode()
     except ValueError:
-        raise _Refused("bad_body", "`model` is not a string of UTF-8 text.") from None
+        raise _Rejected("bad_body", "`model` is not a string of UTF-8 text.") from None
     if not text:
         raise _missing()
     return text
 
 
-def _missing() -> _Refused:
-    return _Refused(
-        "missing_model", "The request names no model. Add `model`; /v1/models lists what there is."
-    )
+def _missing() -> _Rejected:
+    return _Rejected("missing_model", "The request names no model. Add `model`; /v1/models lists the models.")
 
 
 def _value_of(body: bytes, key: _Key) -> int | None:
-    """Where the value of the top-level member of that name begins."""
+    """The position of the value of a top-level member."""
     head = key.first.match(body, 0, END_BYTES)
     first = head.start(1) if head else -1
-    found = _top_level(body, _plain_keys(body, key), first)
-    since = found[0] if found else 0
+    field = _top_level(body, _plain_keys(body, key), first)
+    since = field[0] if field else 0
     if any(body.rfind(escape, since) >= 0 for escape in key.escapes):
-        found = _top_level(body, _spelled_keys(body, key), first)
-    if found and head and found[0] != first:
-        raise _Refused("ambiguous_body", f"The body has {key.plain.decode()} twice. Send it once.")
-    return found[1] if found else None
+        field = _top_level(body, _spelled_keys(body, key), first)
+    if field and head and field[0] != first:
+        raise _Rejected("ambiguous_body", f"The body has {key.plain.decode()} twice. Send it once.")
+    return field[1] if field else None
 
 
 def _plain_keys(body: bytes, key: _Key) -> Iterator[tuple[int, int]]:
-    """Where members of that name begin, at any depth, and where their values do; the last first."""
+    """Positions of members of that name and of their values, at any depth, the last first."""
     stop = len(body)
-    while (at := body.rfind(key.plain, 0, stop)) >= 0:
-        stop = at
-        colon = _COLON.match(body, at + len(key.plain))
-        if colon and body[at - 1] != _BACKSLASH:
-            yield at, colon.end()
+    while (position := body.rfind(key.plain, 0, stop)) >= 0:
+        stop = position
+        colon = _COLON.match(body, position + len(key.plain))
+        if colon and body[position - 1] != _BACKSLASH:
+            yield position, colon.end()
 
 
 def _spelled_keys(body: bytes, key: _Key) -> Iterator[tuple[int, int]]:
@@ -235,48 +232,46 @@ def _spelled_keys(body: bytes, key: _Key) -> Iterator[tuple[int, int]]:
 
 
 def _top_level(body: bytes, keys: Iterator[tuple[int, int]], first: int) -> tuple[int, int] | None:
-    """The last of the keys that lies in the outermost object."""
+    """The last of the keys that is in the outermost object."""
     depth, known = 0, len(body)
-    for count, (at, value) in enumerate(keys):
+    for count, (position, value) in enumerate(keys):
         if count >= MAX_KEYS:
-            raise _intricate()
-        if at == first or (known == len(body) and _is_near_end(body, value)):
-            return at, value
-        if at < known - at:
-            depth = -closes(body[:at])
+            raise _too_complex()
+        if position == first or (known == len(body) and _is_near_end(body, value)):
+            return position, value
+        if position < known - position:
+            depth = -net_closing_brackets(body[:position])
         else:
-            depth += closes(body[at:known])
-        known = at
+            depth += net_closing_brackets(body[position:known])
+        known = position
         if depth == 1:
-            return at, value
+            return position, value
     return None
 
 
 def _is_near_end(body: bytes, value: int) -> bool:
-    """Whether nothing but plain members follow, and the end: what most clients send."""
+    """Whether only plain members follow, as in most requests."""
     return len(body) - value <= END_BYTES and _LAST_MEMBERS.match(body, value) is not None
 
 
-def closes(text: bytes) -> int:
-    """How many more brackets close than open in JSON that does not begin in a string.
+def net_closing_brackets(text: bytes) -> int:
+    """Closing minus opening brackets outside of strings, in JSON that does not begin inside a string.
 
-    Without its escapes, a text's quotes go in and out of strings by turns. Two that meet can be left out
-    together: what lies within and what without stays the same, and strings with brackets in them are left.
+    Without escapes, quotes alternately begin and end a string. Two adjacent quotes can be removed: what is
+    inside and outside stays the same, and only strings that contain brackets remain.
     """
     if len(text) > MAX_WALK_BYTES:
-        raise _intricate()
+        raise _too_complex()
     unescaped = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     pieces = unescaped.translate(None, _NOT_STRUCTURE).replace(b'""', b"").split(b'"', 2 * MAX_STRINGS)
     if len(pieces) > 2 * MAX_STRINGS:
-        raise _intricate()
+        raise _too_complex()
     bare = b"".join(pieces[::2])
     return bare.count(b"}") + bare.count(b"]") - bare.count(b"{") - bare.count(b"[")
 
 
-def _intricate() -> _Refused:
-    return _Refused(
-        "ambiguous_body", "The model's name is too hard to find in this body. Put `model` last in it."
-    )
+def _too_complex() -> _Rejected:
+    return _Rejected("ambiguous_body", "The body is too complex to find the model's name. Put `model` last.")
 
 
 _BOUNDARY = re.compile(
@@ -292,19 +287,19 @@ _PARAMETER = re.compile(rb'[ \t]*;[ \t]*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)=(?:"((?:[
 
 
 def _in_multipart(body: bytes, content_type: bytes) -> ModelField:
-    """The part called `model` (RFC 7578). What files hold is jumped over."""
-    found = None
+    """The part called `model` (RFC 7578). File contents are skipped."""
+    field = None
     for name, is_file, start, end in _parts(body, _delimiter(content_type)):
         if name != b"model":
             continue
-        if found or is_file:
-            raise _Refused(
+        if field or is_file:
+            raise _Rejected(
                 "ambiguous_body", "The form has `model` twice, or as a file. Send it once, as text."
             )
-        found = _part_model(body, start, end)
-    if found is None:
+        field = _part_model(body, start, end)
+    if field is None:
         raise _missing()
-    return found
+    return field
 
 
 def _part_model(body: bytes, start: int, end: int) -> ModelField:
@@ -319,42 +314,42 @@ def _part_model(body: bytes, start: int, end: int) -> ModelField:
 def _delimiter(content_type: bytes) -> bytes:
     boundary = _BOUNDARY.fullmatch(content_type.strip())
     if boundary is None:
-        raise _bad_form("its Content-Type is not multipart/form-data with one plain boundary")
+        raise _bad_form("its Content-Type is not multipart/form-data with a plain boundary")
     return b"\r\n--" + (boundary[1] or boundary[2])
 
 
 def _parts(body: bytes, delimiter: bytes) -> Iterator[tuple[bytes, bool, int, int]]:
-    """Each part's name, whether it is a file, and where it lies. The end must be there, and no preamble."""
+    """Name, whether it is a file, start and end of each part. A preamble or a missing end is rejected."""
     if not body.startswith(delimiter[2:]):
         raise _bad_form("it does not begin with its boundary")
-    at = len(delimiter) - 2
+    position = len(delimiter) - 2
     for _ in range(MAX_PARTS):
-        if body.startswith(b"--", at):
+        if body.startswith(b"--", position):
             return
-        stop = body.find(b"\r\n\r\n", at, at + MAX_PART_HEAD_BYTES)
-        if not body.startswith(b"\r\n", at) or stop < 0:
+        stop = body.find(b"\r\n\r\n", position, position + MAX_PART_HEAD_BYTES)
+        if not body.startswith(b"\r\n", position) or stop < 0:
             raise _bad_form("a part has no head, or one that is too long")
         end = body.find(delimiter, stop + 2)
         if end < 0:
             raise _bad_form("its closing boundary is missing")
-        name, is_file = _part_name(body[at + 2 : stop])
+        name, is_file = _part_name(body[position + 2 : stop])
         yield name, is_file, stop + 4, max(end, stop + 4)
-        at = end + len(delimiter)
+        position = end + len(delimiter)
     raise _bad_form(f"it has more than {MAX_PARTS} parts")
 
 
 def _part_name(head: bytes) -> tuple[bytes, bool]:
     dispositions = _DISPOSITION.findall(head)
     if len(dispositions) != 1 or head.lower().count(b"content-disposition") != 1:
-        raise _bad_form("a part does not say once what it is (Content-Disposition: form-data)")
+        raise _bad_form("a part must have exactly one Content-Disposition: form-data")
     parameters = dispositions[0]
-    said = [(key.lower(), quoted or bare) for key, quoted, bare in _PARAMETER.findall(parameters)]
-    values = dict(said)
-    is_odd = len(values) < len(said) or _PARAMETER.sub(b"", parameters).strip()
+    pairs = [(key.lower(), quoted or bare) for key, quoted, bare in _PARAMETER.findall(parameters)]
+    values = dict(pairs)
+    is_odd = len(values) < len(pairs) or _PARAMETER.sub(b"", parameters).strip()
     if is_odd or b"name" not in values or b"name*" in values:
-        raise _bad_form("a part's Content-Disposition cannot be read")
+        raise _bad_form("the Content-Disposition of a part is invalid")
     return values[b"name"], b"filename" in values or b"filename*" in values
 
 
-def _bad_form(why: str) -> _Refused:
-    return _Refused("bad_body", f"The form cannot be read: {why}.")
+def _bad_form(why: str) -> _Rejected:
+    return _Rejected("bad_body", f"The form is invalid: {why}.")

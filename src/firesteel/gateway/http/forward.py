@@ -1,4 +1,4 @@
-"""Heads as they go on: a request's to the engine, an answer's to the client.
+"""The heads that are forwarded: a request's to the engine, a response's to the client.
 
 Lines keep their order and their spelling.
 """
@@ -6,52 +6,52 @@ Lines keep their order and their spelling.
 from __future__ import annotations
 
 from firesteel.gateway.http.head import RequestHead, ResponseHead
-from firesteel.gateway.interfaces import Endpoint, Identity
+from firesteel.gateway.interfaces import Caller, Endpoint
 
 CLOSE = b"Connection: close\r\n"
 KEEP_ALIVE = b"Connection: keep-alive\r\n"
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 _UNBUFFERED = b"X-Accel-Buffering: no\r\n"
-"""Asks an nginx before us to pass on what it gets."""
+"""Tells an nginx in front of the gateway not to buffer."""
 _JOIN_BYTES = 64 * 1024
-"""Up to here a body is copied behind its head, to be one write; a longer one is a write of its own."""
+"""A body up to this size is copied behind its head and sent in one write; a longer one in a second write."""
 _WITHOUT_BODY = frozenset((b"GET", b"HEAD", b"DELETE", b"OPTIONS"))
 
 
 def request_parts(
-    head: RequestHead, seat: Endpoint, body: bytes, lines: bytes, extra: bytes
+    head: RequestHead, endpoint: Endpoint, body: bytes, lines: bytes, extra: bytes
 ) -> tuple[bytes, ...]:
-    """What is written to the engine. `lines`: of the client's, those to pass on; `extra`: of ours."""
+    """What is written to the engine. `lines` are the client's headers to forward, `extra` are ours."""
     if body and lines is head.lines and not extra:
-        return _again(head, seat, body)
+        return _repeat_request(head, endpoint, body)
     length = b"" if not body and head.method in _WITHOUT_BODY else b"Content-Length: %d\r\n" % len(body)
     first = b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b%b%b\r\n" % (
-        head.method, seat.path, head.target, seat.authority, lines, length, seat.headers, extra,
+        head.method, endpoint.path, head.target, endpoint.authority, lines, length, endpoint.headers, extra,
     )  # fmt: skip
     return (first + body,) if len(body) <= _JOIN_BYTES else (first, body)
 
 
-def _again(head: RequestHead, seat: Endpoint, body: bytes) -> tuple[bytes, ...]:
-    """The same for a head of which only the length changes: a connection repeats itself."""
-    onward = head.onward
-    if onward is None or onward[0] is not seat:
+def _repeat_request(head: RequestHead, endpoint: Endpoint, body: bytes) -> tuple[bytes, ...]:
+    """The same, for a head of which only the length changes between requests of a connection."""
+    cache = head.forward_cache
+    if cache is None or cache[0] is not endpoint:
         start = b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: " % (
-            head.method, seat.path, head.target, seat.authority, head.lines,
+            head.method, endpoint.path, head.target, endpoint.authority, head.lines,
         )  # fmt: skip
-        onward = head.onward = (seat, start, b"\r\n%b\r\n" % seat.headers)
+        cache = head.forward_cache = (endpoint, start, b"\r\n%b\r\n" % endpoint.headers)
     size = len(body)
     if size <= _JOIN_BYTES:
-        return (b"%b%d%b%b" % (onward[1], size, onward[2], body),)
-    return b"%b%d%b" % (onward[1], size, onward[2]), body
+        return (b"%b%d%b%b" % (cache[1], size, cache[2], body),)
+    return b"%b%d%b" % (cache[1], size, cache[2]), body
 
 
 def without_encoding(lines: bytes) -> bytes:
-    """For an answer that goes behind a head of ours, which said nothing of compression."""
-    kept = (line for line in lines.splitlines(keepends=True) if line[:16].lower() != b"accept-encoding:")
-    return b"".join(kept)
+    """For a response that follows a head of ours, which announced no compression."""
+    forwarded = (line for line in lines.splitlines(keepends=True) if line[:16].lower() != b"accept-encoding:")
+    return b"".join(forwarded)
 
 
-def response_head(head: ResponseHead, hop: bytes, *, is_chunked: bool, is_stream: bool) -> bytes:
+def response_head(head: ResponseHead, connection: bytes, *, is_chunked: bool, is_stream: bool) -> bytes:
     """What is written to the client before the body."""
     if is_chunked:
         framing = _CHUNKED
@@ -59,19 +59,18 @@ def response_head(head: ResponseHead, hop: bytes, *, is_chunked: bool, is_stream
         framing = b"" if head.length is None else b"Content-Length: %d\r\n" % head.length
     if is_stream:
         framing += _UNBUFFERED
-    return b"HTTP/1.1 %b\r\n%b%b%b\r\n" % (head.reason, head.lines, framing, hop)
+    return b"HTTP/1.1 %b\r\n%b%b%b\r\n" % (head.reason, head.lines, framing, connection)
 
 
-def hop_header(*, is_11: bool, keeps: bool) -> bytes:
-    """The line on the connection, where it is not what the version implies."""
+def connection_header(*, is_11: bool, keeps: bool) -> bytes:
+    """The `Connection` header, if it differs from the default of the HTTP version."""
     if is_11:
         return b"" if keeps else CLOSE
     return KEEP_ALIVE if keeps else b""
 
 
-def identity_headers(who: Identity, host: bytes) -> bytes:
-    """For what is behind the gateway: who asks, and of whom. The same names are taken out of what a client
-    sends."""
-    name = "".join(char if "!" <= char <= "~" else "_" for char in who.name).encode("ascii")
+def caller_headers(caller: Caller, host: bytes) -> bytes:
+    """Headers for the admin API: the caller, and the host that it used. Removed from client requests."""
+    name = "".join(char if "!" <= char <= "~" else "_" for char in caller.name).encode("ascii")
     lines = b"X-Firesteel-Who: %b\r\nX-Firesteel-Admin: %d\r\nX-Firesteel-Host: %b\r\n"
-    return lines % (name, who.is_admin, host)
+    return lines % (name, caller.is_admin, host)

@@ -1,14 +1,14 @@
-"""Heads of requests and answers, read strictly: whatever two readers could read in two ways is refused.
+"""Strict parser for the heads of requests and responses: what two parsers could read differently is rejected.
 
-Refused, and never guessed: lines that do not end in CRLF, lines that go on on the next (obs-fold), space
-before the colon, names that are no tokens, control characters, a length beside `Transfer-Encoding`, two
-lengths or one that is not plain digits, a coding other than `chunked`, no `Host` or two, targets of another
-authority.
+Rejected, never guessed: lines that do not end in CRLF, continuation lines (obs-fold), space before the colon,
+names that are no tokens, control characters, a length together with `Transfer-Encoding`, two lengths or one
+that is not plain digits, a coding other than `chunked`, no `Host` or two, targets of another authority.
 
-Lines repeat: a client says the same ten with every request. So a line is judged once and remembered
-(`_Memo`), and a head that differs from the connection's last only in its length is not read again (`Repeat`):
-strictness then costs less than a parser in C that calls back for every line. httptools is the second reader
-in the tests: what is accepted here, it reads alike. Secrets are not remembered beyond their connection.
+Lines repeat: a client sends the same ten with every request. So a line is parsed once and cached
+(`_HeaderCache`), and a head that differs from the last one of its connection only in its length is not parsed
+again (`CachedHead`). Strictness then costs less than a parser in C that calls back for every line. The tests
+compare it with httptools: what is accepted here, httptools reads the same way. Secrets are not cached beyond
+their connection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import Generic, TypeVar
 
-from firesteel.gateway.interfaces import BearerToken, Endpoint, Refusal
+from firesteel.gateway.interfaces import BearerToken, Endpoint, Rejection
 
 END = b"\r\n\r\n"
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
@@ -32,30 +32,30 @@ _HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te",
      b"trailer", b"transfer-encoding", b"upgrade")
 )  # fmt: skip
-"""Lines for the next hop only."""
+"""Headers for the next hop only."""
 _SECRET = frozenset((b"authorization", b"x-api-key"))
-_OWN = b"x-firesteel-"
-"""Lines by which we tell the control side who asks. Nobody else may."""
+_OWN_PREFIX = b"x-firesteel-"
+"""Headers that tell the admin API who the caller is. Clients must not send them."""
 _ONCE = frozenset((b"host", b"content-length", b"transfer-encoding", b"content-type", b"expect", *_SECRET))
-_MEMO_LINES, _MEMO_BYTES = 2048, 256
+_CACHE_LINES, _CACHE_LINE_BYTES = 2048, 256
 
 
-class AmbiguousHead(Exception):
-    """A message that is refused."""
+class ProtocolError(Exception):
+    """A message that is rejected."""
 
     def __init__(self, status: int, kind: str, why: str) -> None:
         super().__init__(why)
-        self.refusal = Refusal(status, kind, why)
+        self.rejection = Rejection(status, kind, why)
 
 
 Field = tuple[bytes, bytes, bool]
-"""Lower-case name, value, and whether the line is passed on."""
-_PLAIN: Field = (b"", b"", True)
-"""A line that means nothing to us."""
+"""Lower-case name, value, and whether the line is forwarded."""
+_OPAQUE: Field = (b"", b"", True)
+"""A line that is only forwarded."""
 
 
-class _Memo(dict[bytes, Field]):
-    """What each line means, judged at its first sight."""
+class _HeaderCache(dict[bytes, Field]):
+    """Header lines, each parsed once."""
 
     def __init__(self, dropped: frozenset[bytes], read: frozenset[bytes]) -> None:
         self._dropped, self._read = dropped, read
@@ -63,164 +63,175 @@ class _Memo(dict[bytes, Field]):
     def __missing__(self, line: bytes) -> Field:
         if line[:16].lower() == b"content-length: " and line[16:].isdigit():
             return b"content-length", line[16:], False
-        field = self._judge(line)
-        if len(line) <= _MEMO_BYTES and field[0] not in _SECRET and field[0] != b"content-length":
-            if len(self) >= _MEMO_LINES:
+        field = self._parse(line)
+        if len(line) <= _CACHE_LINE_BYTES and field[0] not in _SECRET and field[0] != b"content-length":
+            if len(self) >= _CACHE_LINES:
                 self.clear()
             self[line] = field
         return field
 
-    def _judge(self, line: bytes) -> Field:
+    def _parse(self, line: bytes) -> Field:
         match = FIELD.fullmatch(line)
         if match is None:
-            raise AmbiguousHead(400, "bad_head", "a head line is not `name: value`")
+            raise ProtocolError(400, "bad_head", "a header line is not `name: value`")
         name = match[1].lower()
-        if name in self._dropped or name.startswith(_OWN):
+        if name in self._dropped or name.startswith(_OWN_PREFIX):
             return name, match[2].strip(b" \t"), False
         if name in self._read:
             return name, match[2].strip(b" \t"), True
-        return _PLAIN
+        return _OPAQUE
 
 
-_REQUEST_LINES = _Memo(
+_REQUEST_HEADERS = _HeaderCache(
     _HOP | _SECRET | {b"host", b"content-length", b"expect"},
     frozenset((b"content-type", b"content-encoding", b"accept-encoding", b"origin", b"sec-fetch-site")),
 )
-_ANSWER_LINES = _Memo(_HOP | {b"content-length"}, frozenset((b"content-type", b"content-encoding")))
+_RESPONSE_HEADERS = _HeaderCache(
+    _HOP | {b"content-length"}, frozenset((b"content-type", b"content-encoding"))
+)
 
 
-def _sort(lines: list[bytes], memo: _Memo) -> tuple[list[bytes], list[Field]]:
-    """The lines to pass on, and the fields that we read. The first line is not one of them."""
-    kept: list[bytes] = []
-    known: list[Field] = []
+def _split_lines(lines: list[bytes], cache: _HeaderCache) -> tuple[list[bytes], list[Field]]:
+    """The lines to forward, and the fields that we use. The first line of a head is skipped."""
+    forwarded: list[bytes] = []
+    fields: list[Field] = []
     for line in lines[1:]:
-        field = memo[line]
-        if field is _PLAIN:
-            kept.append(line)
+        field = cache[line]
+        if field is _OPAQUE:
+            forwarded.append(line)
         else:
-            known.append(field)
+            fields.append(field)
             if field[2]:
-                kept.append(line)
-    return kept, known
+                forwarded.append(line)
+    return forwarded, fields
 
 
-def _gather(known: list[Field]) -> dict[bytes, bytes]:
-    """By name. What may stand once only and stands twice is refused; other lists are joined."""
-    found = {name: value for name, value, _ in known}
-    if len(found) == len(known):
-        return found
-    found = {}
-    for name, value, _ in known:
-        if name not in found:
-            found[name] = value
+def _by_name(fields: list[Field]) -> dict[bytes, bytes]:
+    """Fields that may occur only once are rejected if they occur twice; others are joined."""
+    headers = {name: value for name, value, _ in fields}
+    if len(headers) == len(fields):
+        return headers
+    headers = {}
+    for name, value, _ in fields:
+        if name not in headers:
+            headers[name] = value
         elif name in _ONCE:
-            raise AmbiguousHead(400, "bad_head", f"`{name.decode()}` is there twice")
+            raise ProtocolError(400, "bad_head", f"`{name.decode()}` occurs twice")
         else:
-            found[name] += b"," + value
-    return found
+            headers[name] += b"," + value
+    return headers
 
 
 def _tokens(value: bytes) -> list[bytes]:
-    return [word.strip(b" \t").lower() for word in value.split(b",")]
+    return [token.strip(b" \t").lower() for token in value.split(b",")]
 
 
-def _unnamed(kept: list[bytes], tokens: list[bytes]) -> list[bytes]:
-    """Without the lines that `Connection` names: they are for this hop."""
-    return [line for line in kept if line[: line.index(b":")].lower() not in tokens]
+def _without_named(forwarded: list[bytes], tokens: list[bytes]) -> list[bytes]:
+    """Without the lines that `Connection` names: they are for this hop only."""
+    return [line for line in forwarded if line[: line.index(b":")].lower() not in tokens]
 
 
 def _length(value: bytes) -> int:
     if not (value.isdigit() and len(value) <= 15):
-        raise AmbiguousHead(400, "bad_head", "`Content-Length` is not a number")
+        raise ProtocolError(400, "bad_head", "`Content-Length` is not a number")
     return int(value)
 
 
-def _is_chunked(found: dict[bytes, bytes], is_11: bool) -> bool:
-    if found[b"transfer-encoding"].lower() != b"chunked" or not is_11:
-        raise AmbiguousHead(400, "bad_head", "the only `Transfer-Encoding` is `chunked`, in HTTP/1.1")
-    if b"content-length" in found:
-        raise AmbiguousHead(400, "bad_head", "`Content-Length` and `Transfer-Encoding` contradict each other")
+def _is_chunked(headers: dict[bytes, bytes], is_11: bool) -> bool:
+    if headers[b"transfer-encoding"].lower() != b"chunked" or not is_11:
+        raise ProtocolError(
+            400, "bad_head", "the only supported `Transfer-Encoding` is `chunked`, in HTTP/1.1"
+        )
+    if b"content-length" in headers:
+        raise ProtocolError(400, "bad_head", "`Content-Length` and `Transfer-Encoding` contradict each other")
     return True
 
 
 class MessageHead:
-    """What a request and an answer have in common."""
+    """The common part of a request and a response."""
 
     __slots__ = ("content_type", "is_11", "is_chunked", "keeps_alive", "length", "lines")
 
-    def __init__(self, is_11: bool, kept: list[bytes], found: dict[bytes, bytes]) -> None:
+    def __init__(self, is_11: bool, forwarded: list[bytes], headers: dict[bytes, bytes]) -> None:
         self.is_11 = self.keeps_alive = is_11
-        length = found.get(b"content-length")
+        length = headers.get(b"content-length")
         self.length = None if length is None else _length(length)
-        self.is_chunked = b"transfer-encoding" in found and _is_chunked(found, is_11)
-        self.content_type = found.get(b"content-type", b"")
-        connection = found.get(b"connection")
+        self.is_chunked = b"transfer-encoding" in headers and _is_chunked(headers, is_11)
+        self.content_type = headers.get(b"content-type", b"")
+        connection = headers.get(b"connection")
         if connection is not None:
-            kept = self._take_connection(connection, kept)
-        kept.append(b"")
-        self.lines = b"\r\n".join(kept)
-        """To pass on as they came, each with its CRLF."""
+            forwarded = self._take_connection(connection, forwarded)
+        forwarded.append(b"")
+        self.lines = b"\r\n".join(forwarded)
+        """To forward unchanged, each with its CRLF."""
 
-    def _take_connection(self, value: bytes, kept: list[bytes]) -> list[bytes]:
+    def _take_connection(self, value: bytes, forwarded: list[bytes]) -> list[bytes]:
         tokens = _tokens(value)
         self.keeps_alive = b"close" not in tokens if self.is_11 else b"keep-alive" in tokens
         if len(tokens) > 1 or tokens[0] not in (b"close", b"keep-alive"):
-            return _unnamed(kept, tokens)
-        return kept
+            return _without_named(forwarded, tokens)
+        return forwarded
 
 
 class RequestHead(MessageHead):
-    """A request's head."""
-
-    __slots__ = ("expects_continue", "host", "method", "onward", "origin", "path", "site", "target", "token")
+    __slots__ = (
+        "expects_continue",
+        "forward_cache",
+        "host",
+        "method",
+        "origin",
+        "path",
+        "site",
+        "target",
+        "token",
+    )
 
     def __init__(
-        self, line: tuple[bytes, bytes, bytes, bool], kept: list[bytes], found: dict[bytes, bytes]
+        self, line: tuple[bytes, bytes, bytes, bool], forwarded: list[bytes], headers: dict[bytes, bytes]
     ) -> None:
         self.method, self.target, self.path, is_11 = line
-        super().__init__(is_11, kept, found)
-        self.onward: tuple[Endpoint, bytes, bytes] | None = None
-        """What stands before the length and after it when it goes on to that seat: worked out once
-        (`onward.py`)."""
-        self.token = _token(found)
-        self.host = found.get(b"host", b"")
-        self.origin, self.site = found.get(b"origin", b""), found.get(b"sec-fetch-site", b"")
-        """Which page a browser asks for, and whether that is another site's."""
-        if found.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise AmbiguousHead(415, "bad_body", "a body is taken as it is, not compressed")
+        super().__init__(is_11, forwarded, headers)
+        self.forward_cache: tuple[Endpoint, bytes, bytes] | None = None
+        """The forwarded head for that endpoint, before and after its length (`forward.py`)."""
+        self.token = _token(headers)
+        self.host = headers.get(b"host", b"")
+        self.origin, self.site = headers.get(b"origin", b""), headers.get(b"sec-fetch-site", b"")
+        """The origin of the web page that makes the request, and whether it is another site's."""
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise ProtocolError(415, "bad_body", "compressed request bodies are not supported")
         self.expects_continue = False
-        if b"expect" in found:
-            self._take_expect(found[b"expect"])
-        if b"upgrade" in found:
-            _check_upgrade(found[b"upgrade"])
+        if b"expect" in headers:
+            self._take_expect(headers[b"expect"])
+        if b"upgrade" in headers:
+            _check_upgrade(headers[b"upgrade"])
 
     def _take_expect(self, value: bytes) -> None:
         if value.lower() != b"100-continue":
-            raise AmbiguousHead(417, "bad_head", "the only expectation is `100-continue`")
+            raise ProtocolError(417, "bad_head", "the only supported expectation is `100-continue`")
         self.expects_continue = self.is_11
 
 
-def _token(found: dict[bytes, bytes]) -> BearerToken | None:
-    value = found.get(b"authorization")
+def _token(headers: dict[bytes, bytes]) -> BearerToken | None:
+    value = headers.get(b"authorization")
     if value is not None and value[:7].lower() == b"bearer ":
         return BearerToken(value[7:].strip(b" "))
-    value = found.get(b"x-api-key")
+    value = headers.get(b"x-api-key")
     return None if value is None else BearerToken(value)
 
 
 def _check_upgrade(value: bytes) -> None:
-    """`h2c` may be ignored (RFC 9110, 7.8), and Java's client offers it with every first request."""
+    """`h2c` may be ignored (RFC 9110, 7.8); Java's client offers it with every first request."""
     if value.lower() != b"h2c":
-        raise AmbiguousHead(501, "bad_head", "this server does not change protocols")
+        raise ProtocolError(501, "bad_head", "this server does not support protocol upgrades")
 
 
-class _Starts(dict[bytes, tuple[bytes, bytes, bytes, bool]]):
-    """Request lines, each read once: method, target, path, and whether it is HTTP/1.1."""
+class _RequestLineCache(dict[bytes, tuple[bytes, bytes, bytes, bool]]):
+    """Request lines, each parsed once: method, target, path, and whether it is HTTP/1.1."""
 
     def __missing__(self, line: bytes) -> tuple[bytes, bytes, bytes, bool]:
         start = _read_start(line)
-        if len(line) <= _MEMO_BYTES:
-            if len(self) >= _MEMO_LINES:
+        if len(line) <= _CACHE_LINE_BYTES:
+            if len(self) >= _CACHE_LINES:
                 self.clear()
             self[line] = start
         return start
@@ -229,71 +240,72 @@ class _Starts(dict[bytes, tuple[bytes, bytes, bytes, bool]]):
 def _read_start(line: bytes) -> tuple[bytes, bytes, bytes, bool]:
     match = _REQUEST.fullmatch(line)
     if match is None:
-        raise AmbiguousHead(400, "bad_head", "the first line is not `METHOD /path HTTP/1.1`")
+        raise ProtocolError(400, "bad_head", "the first line is not `METHOD /path HTTP/1.1`")
     method, target, major, minor = match.groups()
     if major != b"1" or minor not in b"01":
-        raise AmbiguousHead(505, "bad_head", "this server speaks HTTP/1.1")
+        raise ProtocolError(505, "bad_head", "this server speaks HTTP/1.1")
     if method == b"CONNECT":
-        raise AmbiguousHead(405, "bad_head", "this is no tunnel")
+        raise ProtocolError(405, "bad_head", "this server does not support CONNECT")
     if b"#" in target:
-        raise AmbiguousHead(400, "bad_head", "a target has no fragment")
+        raise ProtocolError(400, "bad_head", "the target must not have a fragment")
     return method, target, target.partition(b"?")[0], minor == b"1"
 
 
-_STARTS = _Starts()
+_REQUEST_LINE_CACHE = _RequestLineCache()
 
 
 def read_request(head: bytes, max_lines: int = 100) -> RequestHead:
-    """From the bytes before the empty line. Raises `Unclear`."""
+    """Parse the bytes before the empty line. Raises `ProtocolError`."""
     lines = head.split(b"\r\n")
-    start = _STARTS[lines[0]]
+    start = _REQUEST_LINE_CACHE[lines[0]]
     if len(lines) > max_lines + 1:
-        raise AmbiguousHead(431, "bad_head", f"more than {max_lines} head lines")
-    kept, known = _sort(lines, _REQUEST_LINES)
-    found = _gather(known)
-    host = found.get(b"host")
+        raise ProtocolError(431, "bad_head", f"more than {max_lines} header lines")
+    forwarded, fields = _split_lines(lines, _REQUEST_HEADERS)
+    headers = _by_name(fields)
+    host = headers.get(b"host")
     if host is None:
         if start[3]:
-            raise AmbiguousHead(400, "bad_head", "`Host` is missing")
+            raise ProtocolError(400, "bad_head", "`Host` is missing")
     elif not _AUTHORITY.fullmatch(host):
-        raise AmbiguousHead(400, "bad_head", "`Host` is not a host")
+        raise ProtocolError(400, "bad_head", "`Host` is not a valid host")
     if not start[1].startswith(b"/"):
         start = _relative(start, host)
-    return RequestHead(start, kept, found)
+    return RequestHead(start, forwarded, headers)
 
 
 H = TypeVar("H", bound=MessageHead)
 
 
-class RepeatedHead(Generic[H]):
-    """A head that was read, to know it again when all that differs is its length."""
+class CachedHead(Generic[H]):
+    """A parsed head, to recognize the next one if only its length differs."""
 
     __slots__ = ("_after", "_before", "_raw", "head")
 
     def __init__(self, raw: bytes, head: H) -> None:
         self.head = head
         self._raw = raw
-        """With the empty line at its end."""
+        """Including the empty line at its end."""
         self._before: bytes | None = None
         self._after = b""
 
     def match(self, data: bytes) -> int:
-        """How long the head at the beginning of `data` is, if it is this one; then `head` has its length."""
+        """Return the size of the head at the beginning of `data`, or 0 if it is another one. Sets
+        `head.length`."""
         before = self._before or self._split()
         if not data.startswith(before):
             return 0
-        at = len(before)
+        position = len(before)
         if not self._after:
-            return at
-        end = data.find(b"\r", at, at + 16)
-        digits = data[at:end]
+            return position
+        end = data.find(b"\r", position, position + 16)
+        digits = data[position:end]
         if end < 0 or not digits.isdigit() or not data.startswith(self._after, end):
             return 0
         self.head.length = int(digits)
         return end + len(self._after)
 
     def _split(self) -> bytes:
-        """What stands before the length and after it; a head without one must be the same to its end."""
+        """Split at the length; a head without one must match completely."""
         raw = self._raw
         match = _LENGTH_AT.search(raw)
         self._before = raw[: match.end()] if match else raw
@@ -304,48 +316,51 @@ class RepeatedHead(Generic[H]):
 def _relative(
     start: tuple[bytes, bytes, bytes, bool], host: bytes | None
 ) -> tuple[bytes, bytes, bytes, bool]:
-    """`http://host/path` is `/path`, if it is the same host; `*` stands for itself."""
+    """`http://host/path` becomes `/path` if the host matches; `*` is kept."""
     method, target, _, is_11 = start
     if target == b"*" and method == b"OPTIONS":
         return start
     match = _ABSOLUTE.fullmatch(target)
     if match is None or host is None or match[1].lower() != host.lower():
-        raise AmbiguousHead(400, "bad_head", "the target is not a path of this host")
+        raise ProtocolError(400, "bad_head", "the target is not a path of this host")
     target = match[2] or b"/"
     return method, target, target.partition(b"?")[0], is_11
 
 
 class ResponseHead(MessageHead):
-    """An answer's head."""
-
     __slots__ = ("is_encoded", "is_event_stream", "reason", "status")
 
-    def __init__(self, start: tuple[bool, int, bytes], kept: list[bytes], found: dict[bytes, bytes]) -> None:
+    def __init__(
+        self, start: tuple[bool, int, bytes], forwarded: list[bytes], headers: dict[bytes, bytes]
+    ) -> None:
         is_11, self.status, self.reason = start
-        super().__init__(is_11, kept, found)
+        super().__init__(is_11, forwarded, headers)
         self.is_event_stream = self.content_type[:17].lower() == b"text/event-stream"
-        self.is_encoded = b"content-encoding" in found and found[b"content-encoding"].lower() != b"identity"
+        self.is_encoded = (
+            b"content-encoding" in headers and headers[b"content-encoding"].lower() != b"identity"
+        )
 
 
-class _Statuses(dict[bytes, tuple[bool, int, bytes]]):
-    """Status lines, each read once: whether it is HTTP/1.1, the status, and what is said to the client."""
+class _StatusLineCache(dict[bytes, tuple[bool, int, bytes]]):
+    """Status lines, each parsed once: whether it is HTTP/1.1, the status, and status and reason to
+    forward."""
 
     def __missing__(self, line: bytes) -> tuple[bool, int, bytes]:
         match = _STATUS.fullmatch(line)
         if match is None:
-            raise AmbiguousHead(502, "bad_answer", "the first line is not `HTTP/1.1 STATUS`")
+            raise ProtocolError(502, "bad_answer", "the first line is not `HTTP/1.1 STATUS`")
         start = (match[1] == b"1", int(match[2]), match[2] + (match[3] or b" "))
-        if len(self) < _MEMO_LINES and len(line) <= _MEMO_BYTES:
+        if len(self) < _CACHE_LINES and len(line) <= _CACHE_LINE_BYTES:
             self[line] = start
         return start
 
 
-_STATUSES = _Statuses()
+_STATUS_LINE_CACHE = _StatusLineCache()
 
 
 def read_response(head: bytes) -> ResponseHead:
-    """From the bytes before the empty line. Raises `Unclear`: it is not HTTP/1.1."""
+    """Parse the bytes before the empty line. Raises `ProtocolError`."""
     lines = head.split(b"\r\n")
-    start = _STATUSES[lines[0]]
-    kept, known = _sort(lines, _ANSWER_LINES)
-    return ResponseHead(start, kept, _gather(known))
+    start = _STATUS_LINE_CACHE[lines[0]]
+    forwarded, fields = _split_lines(lines, _RESPONSE_HEADERS)
+    return ResponseHead(start, forwarded, _by_name(fields))

@@ -1,4 +1,4 @@
-"""Sockets that notice a peer which vanished without a word."""
+"""TCP keepalive, to notice a peer that has vanished."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _IDLE_S, _EVERY_S, _TIMES = 60, 15, 4
 
 
 def watch_peer(transport: asyncio.BaseTransport) -> None:
-    """Has the kernel ask a silent peer whether it is there: one that lost its network keeps a model busy."""
-    link = transport.get_extra_info("socket")
-    if link is None or link.family not in (socket.AF_INET, socket.AF_INET6):
+    """Have the kernel probe a silent peer: one that has lost its network would keep a model busy."""
+    connection = transport.get_extra_info("socket")
+    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", _IDLE_S), ("TCP_KEEPINTVL", _EVERY_S), ("TCP_KEEPCNT", _TIMES)):
         if hasattr(socket, name):  # macOS has no TCP_KEEPIDLE
-            link.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

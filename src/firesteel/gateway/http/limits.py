@@ -1,4 +1,4 @@
-"""What a client may send, and how long it may take over it."""
+"""Limits on what a client may send, and how long it may take."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ KIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Every loop and every buffer of the plane is bounded by one of these."""
+    """Every loop and every buffer of the HTTP server is bounded by one of these."""
 
     head_bytes: int = 32 * KIB
     head_lines: int = 100
     uri_bytes: int = 8 * KIB
     body_bytes: int = 64 * KIB * KIB
     keeps_bodies: bool = True
-    """Until the request is over, for a log of prompts. Else until the engine answers: streams are long."""
+    """Keep bodies until the request ends, for a log of prompts; otherwise until the engine responds."""
     head_s: float = 30.0
     """From the first byte of a head to its last."""
     body_idle_s: float = 60.0
     """Between two pieces of a request's body."""
     keep_alive_s: float = 75.0
-    """Between an answer and the next request."""
+    """Between a response and the next request."""
     send_idle_s: float = 60.0
-    """A client that takes nothing of its answer for so long is let go: it keeps a model busy."""
+    """A client that reads nothing for so long is disconnected: it keeps a model busy."""
     linger_s: float = 5.0
-    """After a refusal, how long the rest of its request is thrown away, so that the refusal arrives."""
+    """After a rejection, how long the rest of its request is discarded, so that the rejection arrives."""
     hold_after_s: float = 1.0
-    """A stream that waits longer gets its head and comments; quicker refusals keep their real status."""
+    """A stream that waits longer gets its head and comments; before that a rejection has its real status."""
     comment_every_s: float = 5.0
     connect_s: float = 5.0
     idle_connections: int = 64
-    """Kept for an engine's address."""
+    """Per endpoint."""
     idle_connection_s: float = 4.0
     """Below the 5 s after which uvicorn (vLLM, SGLang) and cpp-httplib (llama.cpp) close idle ones."""
     sweep_s: float = 1.0
-    """How often the deadlines are looked at."""
+    """How often the deadlines are checked."""

@@ -1,7 +1,7 @@
 """Connections to engines, kept open between requests.
 
-The newest is taken first, so that in a quiet time the others grow old and go. None is kept as long as engines
-keep theirs: a connection that closes under a request is a request sent twice.
+The newest is used first, so that in quiet times the others age and are closed. None is kept as long as
+engines keep theirs: a connection that closes under a request means that the request is sent twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Failed = Callable[[str], None]
 
 
 class Connecting:
-    """A connection under way. It is cancelled when nobody waits for it any more."""
+    """A connection that is being opened."""
 
     __slots__ = ("_task",)
 
@@ -44,9 +44,9 @@ class ConnectionPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: ssl.SSLContext | None = None
 
-    def take(self, seat: Endpoint) -> Upstream | None:
-        """An idle connection, if there is a young one."""
-        idle = self._idle.get((seat.address, seat.is_tls))
+    def take(self, endpoint: Endpoint) -> Upstream | None:
+        """Return an idle connection that is not too old."""
+        idle = self._idle.get((endpoint.address, endpoint.is_tls))
         while idle:
             upstream = idle.pop()
             if upstream.idle_since < monotonic() - self._limits.idle_connection_s:
@@ -55,18 +55,18 @@ class ConnectionPool:
                 return upstream
         return None
 
-    def connect(self, seat: Endpoint, ready: Ready, failed: Failed) -> Connecting:
-        """Opens one; never blocks, and calls one of the two, later."""
-        task = asyncio.get_running_loop().create_task(self._connect(seat, ready, failed))
+    def connect(self, endpoint: Endpoint, ready: Ready, failed: Failed) -> Connecting:
+        """Open a connection without blocking; one of the callbacks is called later."""
+        task = asyncio.get_running_loop().create_task(self._connect(endpoint, ready, failed))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return Connecting(task)
 
     def sweep(self, now: float) -> None:
-        """Closes what has been idle too long."""
+        """Close connections that have been idle for too long."""
         oldest = now - self._limits.idle_connection_s
         for idle in self._idle.values():
-            for upstream in [one for one in idle if one.idle_since < oldest]:
+            for upstream in [upstream for upstream in idle if upstream.idle_since < oldest]:
                 idle.remove(upstream)
                 upstream.transport.close()
 
@@ -80,10 +80,10 @@ class ConnectionPool:
     def count(self) -> int:
         return sum(len(idle) for idle in self._idle.values())
 
-    async def _connect(self, seat: Endpoint, ready: Ready, failed: Failed) -> None:
+    async def _connect(self, endpoint: Endpoint, ready: Ready, failed: Failed) -> None:
         try:
             async with asyncio.timeout(self._limits.connect_s):
-                upstream = await self._open(seat)
+                upstream = await self._open(endpoint)
         except TimeoutError:
             failed(f"no connection within {self._limits.connect_s:g} s")
         except (OSError, ssl.SSLError, ValueError) as error:
@@ -91,20 +91,22 @@ class ConnectionPool:
         else:
             ready(upstream)
 
-    async def _open(self, seat: Endpoint) -> Upstream:
-        key = (seat.address, seat.is_tls)
+    async def _open(self, endpoint: Endpoint) -> Upstream:
+        key = (endpoint.address, endpoint.is_tls)
         idle = self._idle.setdefault(key, [])
         loop = asyncio.get_running_loop()
-        tls = self._context() if seat.is_tls else None
+        tls = self._context() if endpoint.is_tls else None
 
-        def make() -> Upstream:
-            return Upstream(lambda one: self._give(idle, one), lambda one: self._lose(idle, one))
+        def new_upstream() -> Upstream:
+            return Upstream(
+                lambda upstream: self._put_back(idle, upstream), lambda upstream: self._remove(idle, upstream)
+            )
 
-        if isinstance(seat.address, str):
-            _, upstream = await loop.create_unix_connection(make, seat.address)
+        if isinstance(endpoint.address, str):
+            _, upstream = await loop.create_unix_connection(new_upstream, endpoint.address)
             return upstream
-        host, port = seat.address
-        _, upstream = await loop.create_connection(make, host, port, ssl=tls)
+        host, port = endpoint.address
+        _, upstream = await loop.create_connection(new_upstream, host, port, ssl=tls)
         watch_peer(upstream.transport)
         return upstream
 
@@ -113,13 +115,13 @@ class ConnectionPool:
             self._tls = ssl.create_default_context()
         return self._tls
 
-    def _give(self, idle: list[Upstream], upstream: Upstream) -> None:
+    def _put_back(self, idle: list[Upstream], upstream: Upstream) -> None:
         if len(idle) >= self._limits.idle_connections:
             upstream.transport.close()
             return
         upstream.idle_since = monotonic()
         idle.append(upstream)
 
-    def _lose(self, idle: list[Upstream], upstream: Upstream) -> None:
+    def _remove(self, idle: list[Upstream], upstream: Upstream) -> None:
         if upstream in idle:
             idle.remove(upstream)

@@ -1,4 +1,4 @@
-"""Answers that the gateway gives itself, as bytes."""
+"""Responses of the gateway itself, as bytes."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ from http import HTTPStatus
 from math import ceil
 
 from firesteel.gateway.http.error_format import error_body
-from firesteel.gateway.interfaces import ApiFamily, GatewayResponse, Refusal
+from firesteel.gateway.interfaces import ApiFamily, GatewayResponse, Rejection
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
     b"X-Accel-Buffering: no\r\nTransfer-Encoding: chunked\r\n%b\r\n"
 )
-"""For a client that waits: the rest of what it needs to know comes as comments."""
+"""For a client that waits for a model; comments follow."""
 
 
-def reply_bytes(reply: GatewayResponse, hop: bytes, *, is_head: bool = False) -> bytes:
-    """`hop`: the lines on the connection. `is_head`: asked with HEAD, answered without the body."""
-    lines = b"".join(b"%b: %b\r\n" % pair for pair in reply.headers)
+def response_bytes(response: GatewayResponse, connection: bytes, *, is_head: bool = False) -> bytes:
+    """`connection` is the `Connection` header. `is_head`: the response to HEAD has no body."""
+    lines = b"".join(b"%b: %b\r\n" % pair for pair in response.headers)
+    status_line, date = _status_line(response.status), _date(int(time.time()))
     head = b"%b%bDate: %b\r\nContent-Type: %b\r\nContent-Length: %d\r\n%b\r\n" % (
-        _status_line(reply.status), lines, _date(int(time.time())), reply.content_type, len(reply.body), hop,
+        status_line, lines, date, response.content_type, len(response.body), connection,
     )  # fmt: skip
-    return head if is_head else head + reply.body
+    return head if is_head else head + response.body
 
 
-def refusal_reply(refusal: Refusal, family: ApiFamily) -> GatewayResponse:
-    """In the envelope of whoever asked."""
+def rejection_response(rejection: Rejection, family: ApiFamily) -> GatewayResponse:
+    """In the error format of the client's API."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    if refusal.retry_after_s is not None:
-        headers += ((b"Retry-After", b"%d" % max(1, ceil(refusal.retry_after_s))),)
-    if refusal.status == 401:
+    if rejection.retry_after_s is not None:
+        headers += ((b"Retry-After", b"%d" % max(1, ceil(rejection.retry_after_s))),)
+    if rejection.status == 401:
         headers += ((b"WWW-Authenticate", b"Bearer"),)
-    if refusal.allow:
-        headers += ((b"Allow", refusal.allow),)
-    return GatewayResponse(refusal.status, error_body(refusal, family), headers=headers)
+    if rejection.allow:
+        headers += ((b"Allow", rejection.allow),)
+    return GatewayResponse(rejection.status, error_body(rejection, family), headers=headers)
 
 
 @lru_cache(64)

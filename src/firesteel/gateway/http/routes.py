@@ -1,18 +1,18 @@
-"""Which paths are an engine's, and what is known of each before its body is read.
+"""The paths of engines, and what is known about each before the body is read.
 
-A path is compared as bytes, exactly: `/v1//messages`, `/v1/./messages` and `/v1/%6dessages` are no routes.
-An engine behind us might read them as one, and then two programs would disagree about what was asked.
+Paths are compared as bytes, exactly: `/v1//messages`, `/v1/./messages` and `/v1/%6dessages` are no routes. An
+engine might treat them as one, and then two programs would disagree about the request.
 
 Checked 2026-11-15 against the engines' own tables: vLLM 0.32.0 (`vllm/entrypoints/**/api_router.py`),
 llama.cpp
 (https://github.com/ggml-org/llama.cpp/blob/b21e4de74567f5eef213765c9476a843c2e43f0d/tools/server/server.cpp),
 SGLang
 (https://github.com/sgl-project/sglang/blob/cce0a1244b5a3ee60411fb403f65f856a1d012f0/python/sglang/srt/entrypoints/http_server.py).
-Speech and images are in none of them: they are OpenAI's paths, for engines that are only known by their URL.
-What engines have for their keepers (slots, sleep, weights, caches) is no route.
+None of them has speech or images: those are OpenAI's paths, for outside servers. Administrative paths of the
+engines (slots, sleep, weights, caches) are not forwarded.
 
-A response that an engine stores has an id and no model: `/v1/responses/ID?model=NAME` says whom to ask. Of
-several replicas only one has it, and nobody knows which: that is not for replicas.
+A response that an engine stores has an id but no model: `/v1/responses/ID?model=NAME` names it. With several
+replicas only one has it, and the gateway does not know which: this does not work with replicas.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import unquote_to_bytes
 
-from firesteel.gateway.interfaces import ApiFamily, Refusal
+from firesteel.gateway.interfaces import ApiFamily, Rejection
 
 BodyKind = Literal["json", "multipart", "either", "none"]
-"""none: the model is named in the query only."""
+"""none: the model is named only in the query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a path asks for."""
+    """What a path is for."""
 
     family: ApiFamily
     body: BodyKind
     is_streamable: bool
     kind: str
-    """A word for the meters."""
+    """A label for the metrics."""
 
 
 def _openai(kind: str, body: BodyKind = "json", *, streams: bool = False) -> Route:
@@ -86,27 +86,21 @@ ROUTES: dict[bytes, Route] = {
     b"/v1/images/edits": _openai("image", "either", streams=True),
     b"/v1/images/variations": _openai("image", "multipart"),
 }
-"""All are POST."""
+"""All use POST."""
 
 _STORED_AT = b"/v1/responses/"
 
 
-def find_route(method: bytes, path: bytes) -> Route | Refusal | None:
-    """The route of a path without its query; a Refusal (405) for a known path asked for in another way."""
+def find_route(method: bytes, path: bytes) -> Route | Rejection | None:
+    """The route of a path without its query; a `Rejection` (405) for a known path with another method."""
     route = ROUTES.get(path)
     if route is None:
         return _stored(method, path) if path.startswith(_STORED_AT) else None
     return route if method == b"POST" else _wrong_method(method, path, "POST")
 
 
-def split_target(target: bytes) -> tuple[bytes, bytes]:
-    """A request target as path and query."""
-    path, _, query = target.partition(b"?")
-    return path, query
-
-
 def query_model(query: bytes) -> str | None:
-    """The `model` of a query. None: it has none, several, or one that is no text."""
+    """The `model` of a query; None if it has none, several, or invalid UTF-8."""
     if b"model=" not in query:
         return None
     values = [pair[6:] for pair in query.split(b"&", 64) if pair.startswith(b"model=")]
@@ -118,12 +112,17 @@ def query_model(query: bytes) -> str | None:
         return None
 
 
-def _stored(method: bytes, path: bytes) -> Route | Refusal | None:
-    """A response that an engine keeps: `/v1/responses/ID`, and `/cancel` after it."""
-    name, slash, what = path[len(_STORED_AT) :].partition(b"/")
-    if not name or not _is_plain(name) or what not in (b"", b"cancel") or (slash and not what):
+def _stored(method: bytes, path: bytes) -> Route | Rejection | None:
+    """A response that an engine stores: `/v1/responses/ID`, or `/v1/responses/ID/cancel`."""
+    response_id, slash, action = path[len(_STORED_AT) :].partition(b"/")
+    if (
+        not response_id
+        or not _is_plain(response_id)
+        or action not in (b"", b"cancel")
+        or (slash and not action)
+    ):
         return None
-    allowed = b"POST" if what else b"GET"
+    allowed = b"POST" if action else b"GET"
     return _STORED if method == allowed else _wrong_method(method, path, allowed.decode())
 
 
@@ -131,8 +130,7 @@ def _is_plain(name: bytes) -> bool:
     return name.replace(b"_", b"").replace(b"-", b"").isalnum()
 
 
-def _wrong_method(method: bytes, path: bytes, allowed: str) -> Refusal:
-    asked = method.decode("ascii", "replace")
-    where = path.decode("ascii", "replace")
-    why = f"{where} does not answer {asked}. Send {allowed}."
-    return Refusal(405, "method_not_allowed", why, allow=allowed.encode())
+def _wrong_method(method: bytes, path: bytes, allowed: str) -> Rejection:
+    name, used = path.decode("ascii", "replace"), method.decode("ascii", "replace")
+    why = f"{name} does not support {used}. Use {allowed}."
+    return Rejection(405, "method_not_allowed", why, allow=allowed.encode())

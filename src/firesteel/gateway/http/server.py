@@ -1,4 +1,4 @@
-"""The listening side: takes connections, looks at their deadlines, and goes in peace."""
+"""Accepts connections, checks their deadlines, and shuts down gracefully."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from firesteel.gateway.http.pool import ConnectionPool
 from firesteel.gateway.interfaces import Dispatcher
 
 _BACKLOG = 1024
-_LAST_WORDS_S = 1.0
-"""For those who are cut off to take that in."""
+_GOODBYE_S = 1.0
+"""For clients that are cut off to receive the error."""
 _CUT_S = 5.0
-"""The loop needs a turn for each connection that it cuts; it never needs so long."""
+"""Closing a connection takes a turn of the loop; all of them never take this long."""
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -29,10 +29,10 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 class HttpServer:
-    """Serves what a desk says on any number of addresses."""
+    """Serves a dispatcher on any number of addresses."""
 
-    def __init__(self, desk: Dispatcher, limits: HttpLimits | None = None) -> None:
-        self.desk = desk
+    def __init__(self, dispatcher: Dispatcher, limits: HttpLimits | None = None) -> None:
+        self.dispatcher = dispatcher
         self.limits = limits or HttpLimits()
         self.pool = ConnectionPool(self.limits)
         self.is_draining = False
@@ -42,7 +42,7 @@ class HttpServer:
         self._empty = asyncio.Event()
 
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
-        """Listens, and says on which port (0 takes a free one)."""
+        """Listen, and return the port (0 chooses a free one)."""
         loop = asyncio.get_running_loop()
         listener = await loop.create_server(self._client, host, port, ssl=ssl_context, backlog=_BACKLOG)
         self._opened(listener)
@@ -54,8 +54,8 @@ class HttpServer:
         )
 
     async def drain(self, grace_s: float) -> int:
-        """Takes no new connection and closes the idle ones; requests under way may end within the grace. How
-        many did not."""
+        """Accept no new connections, close idle ones, and let active requests finish within `grace_s`. Return
+        how many did not."""
         cut = 0
         self.is_draining = True
         for listener in self._listeners:
@@ -68,14 +68,14 @@ class HttpServer:
                 async with asyncio.timeout(grace_s):
                     await self._empty.wait()
             except TimeoutError:
-                cut = await self._cut()
+                cut = await self._cut_off()
         self._stop()
         return cut
 
-    def joined(self, client: ClientConnection) -> None:
+    def add_client(self, client: ClientConnection) -> None:
         self._clients.add(client)
 
-    def left(self, client: ClientConnection) -> None:
+    def remove_client(self, client: ClientConnection) -> None:
         self._clients.discard(client)
         if not self._clients:
             self._empty.set()
@@ -98,10 +98,10 @@ class HttpServer:
         self.pool.sweep(now)
         self._sweeper = asyncio.get_running_loop().call_later(self.limits.sweep_s, self._sweep)
 
-    async def _cut(self) -> int:
+    async def _cut_off(self) -> int:
         cut = sum(client.stop() for client in tuple(self._clients))
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS_S):
+            async with asyncio.timeout(_GOODBYE_S):
                 await self._until_empty()
         for client in tuple(self._clients):
             client.abort()

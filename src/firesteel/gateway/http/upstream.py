@@ -1,7 +1,8 @@
-"""A connection to an engine: one request out, one answer in, and back into the pool if nothing was odd.
+"""A connection to an engine: sends a request, receives the response, and returns to the pool if all went
+well.
 
-The body is passed on as it comes, in pieces; only its framing is followed, to know where it ends. Whoever
-takes it says how (`Pieces`) when it has seen the head.
+The body is forwarded in pieces as it arrives; only its framing is parsed, to find its end. The receiver
+chooses how a chunked body is split (`ChunkBoundaries`) when it gets the head.
 """
 
 from __future__ import annotations
@@ -11,83 +12,83 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol, cast
 
-from firesteel.gateway.http.chunks import Chunks, is_chunk
-from firesteel.gateway.http.head import END, AmbiguousHead, RepeatedHead, ResponseHead, read_response
+from firesteel.gateway.http.chunks import ChunkParser, is_whole_chunk
+from firesteel.gateway.http.head import END, CachedHead, ProtocolError, ResponseHead, read_response
 
 _MAX_HEAD = 64 * 1024
 _MAX_HEADS = 8
-"""Of 1xx answers before the real one."""
-_MAX_HELD = 64 * 1024
+"""Interim responses (1xx) before the final one."""
+_MAX_PARTIAL_CHUNK = 64 * 1024
 
 
 class ChunkBoundaries(IntEnum):
-    """How a chunked body is handed on."""
+    """How a chunked body is split into pieces."""
 
     AS_THEY_COME = 0
     WHOLE_CHUNKS = 1
-    """Never a part of a chunk: so that something may be said between any two."""
+    """Never a part of a chunk, so that an error event can follow any piece."""
     WITHOUT_FRAMING = 2
 
 
 class ResponseReceiver(Protocol):
-    """Who asked, and takes the answer. After `over` or `broke` it hears no more."""
+    """Gets the response. `response_ended` or `response_failed` is the last call."""
 
-    def answered(self, head: ResponseHead) -> ChunkBoundaries: ...
+    def response_started(self, head: ResponseHead) -> ChunkBoundaries: ...
 
-    def take(self, piece: bytes) -> None: ...
+    def body_received(self, piece: bytes) -> None: ...
 
     def flush(self) -> None:
-        """What has come so far was all there is for now."""
+        """No more data is available at the moment."""
 
-    def over(self) -> None: ...
+    def response_ended(self) -> None: ...
 
-    def broke(self, why: str, *, is_unheard: bool) -> None:
-        """is_unheard: nothing at all came back over a connection that had been used before."""
+    def response_failed(self, why: str, *, is_retryable: bool) -> None:
+        """is_retryable: a reused connection closed before the first byte of a response."""
 
 
 _HEAD, _LENGTH, _CHUNKED, _CLOSE = range(4)
 
 
 class Upstream(asyncio.Protocol):
-    """The connection. `taker` is None while it is idle."""
+    """`receiver` is None while the connection is idle."""
 
     __slots__ = (
-        "_chunks", "_give_back", "_heads", "_held", "_is_even", "_is_framed", "_is_fresh", "_is_head_only",
-        "_is_paused", "_keeps", "_last", "_left", "_lost", "_mode", "_pieces", "_seen", "idle_since",
-        "is_sending", "taker", "transport",
+        "_boundaries", "_buffer", "_cached_head", "_chunks", "_heads", "_is_at_boundary", "_is_framed",
+        "_is_fresh", "_is_head_only", "_is_paused", "_keeps_alive", "_left", "_lost", "_mode",
+        "_partial_chunk", "_release", "idle_since", "is_sending", "receiver", "transport",
     )  # fmt: skip
 
-    def __init__(self, give_back: Callable[[Upstream], None], lost: Callable[[Upstream], None]) -> None:
-        self._give_back = give_back
+    def __init__(self, release: Callable[[Upstream], None], lost: Callable[[Upstream], None]) -> None:
+        self._release = release
         self._lost = lost
         self._is_fresh = True
         self._is_paused = False
-        self._is_even = False
-        """A framed body that stands between two chunks, with nothing held back."""
-        self._seen = b""
+        self._is_at_boundary = False
+        """Between two chunks of a framed body, with nothing held back."""
+        self._buffer = b""
         self._mode = _HEAD
-        self._last: RepeatedHead[ResponseHead] | None = None
-        self.taker: ResponseReceiver | None = None
+        self._cached_head: CachedHead[ResponseHead] | None = None
+        self.receiver: ResponseReceiver | None = None
         self.idle_since = 0.0
         self.is_sending = False
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
 
-    # -- what the exchange does --
+    # -- called by the exchange --
 
-    def send(self, taker: ResponseReceiver, request: tuple[bytes, ...], *, is_head_only: bool) -> None:
-        """Asks. `is_head_only`: the answer to HEAD has no body, whatever it says."""
-        self.taker = taker
+    def send(self, receiver: ResponseReceiver, request: tuple[bytes, ...], *, is_head_only: bool) -> None:
+        """`is_head_only`: the response to HEAD has no body, whatever its headers say."""
+        self.receiver = receiver
         self._mode = _HEAD
-        self._is_even = False
+        self._is_at_boundary = False
         self._heads = 0
         self._is_head_only = is_head_only
-        self._held = b""
+        self._partial_chunk = b""
         for part in request:
             self.transport.write(part)
 
     def drop(self) -> None:
-        """Closes at once: whatever the engine still says is for nobody."""
-        self.taker = None
+        """Close at once, and discard the rest of the response."""
+        self.receiver = None
         self.transport.abort()
 
     def pause(self) -> None:
@@ -100,40 +101,42 @@ class Upstream(asyncio.Protocol):
             self._is_paused = False
             self.transport.resume_reading()
 
-    # -- what the loop does --
+    # -- called by the loop --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        taker, mode = self.taker, self._mode
-        if taker is None:
-            self.drop()  # nobody asked
+        receiver, mode = self.receiver, self._mode
+        if receiver is None:
+            self.drop()  # unexpected data
             return
         try:
-            if self._is_even and is_chunk(data):
-                taker.take(data)
+            if self._is_at_boundary and is_whole_chunk(data):
+                receiver.body_received(data)
             elif mode == _CHUNKED:
-                self._take_chunked(taker, data)
+                self._take_chunked(receiver, data)
             elif mode == _HEAD:
-                self._take_head(taker, data)
+                self._take_head(receiver, data)
             elif mode == _LENGTH:
-                self._take_length(taker, data)
+                self._take_length(receiver, data)
             else:
-                taker.take(data)
-        except AmbiguousHead as unclear:
-            self._break(f"its answer is not HTTP/1.1 as we understand it: {unclear}")
+                receiver.body_received(data)
+        except ProtocolError as error:
+            self._break(f"its response is not valid HTTP/1.1: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost(self)
-        taker, self.taker = self.taker, None
-        if taker is None:
+        receiver, self.receiver = self.receiver, None
+        if receiver is None:
             return
         if self._mode == _CLOSE and exc is None:
-            taker.over()
+            receiver.response_ended()
         else:
-            is_unheard = self._mode == _HEAD and not self._is_fresh and not self._heads and not self._seen
-            taker.broke("it closed the connection before its answer was whole", is_unheard=is_unheard)
+            is_retryable = self._mode == _HEAD and not self._is_fresh and not self._heads and not self._buffer
+            receiver.response_failed(
+                "it closed the connection before the response was complete", is_retryable=is_retryable
+            )
 
     def pause_writing(self) -> None:
         self.is_sending = True
@@ -141,127 +144,135 @@ class Upstream(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.is_sending = False
 
-    # -- the answer --
+    # -- the response --
 
-    def _take_head(self, taker: ResponseReceiver, data: bytes) -> None:
-        if self._seen:
-            data = self._seen + data
-            self._seen = b""
-        last = self._last
-        if last is not None and (end := last.match(data)):
-            self._begin(taker, last.head, data[end:])
+    def _take_head(self, receiver: ResponseReceiver, data: bytes) -> None:
+        if self._buffer:
+            data = self._buffer + data
+            self._buffer = b""
+        cached = self._cached_head
+        if cached is not None and (end := cached.match(data)):
+            self._begin(receiver, cached.head, data[end:])
             return
         end = data.find(END)
         if end >= 0:
-            self._read_head(taker, data, end)
+            self._read_head(receiver, data, end)
         elif len(data) > _MAX_HEAD:
-            raise AmbiguousHead(502, "bad_answer", "its head is too long")
+            raise ProtocolError(502, "bad_answer", "its head is too long")
         else:
-            self._seen = data
+            self._buffer = data
 
-    def _read_head(self, taker: ResponseReceiver, data: bytes, end: int) -> None:
-        """An interim answer (100, 102, 103) is this hop's. 101 is none: we asked for no other protocol."""
+    def _read_head(self, receiver: ResponseReceiver, data: bytes, end: int) -> None:
+        """Interim responses (100, 102, 103) are dropped. 101 is an error: no upgrade was requested."""
         self._heads += 1
         head = read_response(data[:end])
         rest = data[end + 4 :]
         if head.status >= 200:
-            self._last = RepeatedHead(data[: end + 4], head)
-            self._begin(taker, head, rest)
+            self._cached_head = CachedHead(data[: end + 4], head)
+            self._begin(receiver, head, rest)
         elif head.status == 101 or self._heads > _MAX_HEADS:
-            raise AmbiguousHead(502, "bad_answer", "it keeps answering 1xx")
+            raise ProtocolError(502, "bad_answer", "unexpected 1xx responses")
         elif rest:
-            self._take_head(taker, rest)
+            self._take_head(receiver, rest)
 
-    def _begin(self, taker: ResponseReceiver, head: ResponseHead, rest: bytes) -> None:
-        self._keeps = head.keeps_alive
+    def _begin(self, receiver: ResponseReceiver, head: ResponseHead, rest: bytes) -> None:
+        self._keeps_alive = head.keeps_alive
         self._left = 0
-        self._pieces = taker.answered(head)
-        self._is_framed = self._pieces != ChunkBoundaries.WITHOUT_FRAMING
+        self._boundaries = receiver.response_started(head)
+        self._is_framed = self._boundaries != ChunkBoundaries.WITHOUT_FRAMING
         if self._is_head_only or head.status == 204 or head.status == 304:
             self._mode = _LENGTH
-            self._take_length(taker, rest)
+            self._take_length(receiver, rest)
         elif head.length is not None:
             self._mode, self._left = _LENGTH, head.length
-            self._take_length(taker, rest)
+            self._take_length(receiver, rest)
         elif head.is_chunked:
-            self._mode, self._chunks = _CHUNKED, Chunks()
-            self._take_chunked(taker, rest)
+            self._mode, self._chunks = _CHUNKED, ChunkParser()
+            self._take_chunked(receiver, rest)
         else:
             self._mode = _CLOSE
             if rest:
-                taker.take(rest)
-        if self.taker is taker:
-            taker.flush()
+                receiver.body_received(rest)
+        if self.receiver is receiver:
+            receiver.flush()
 
-    def _take_length(self, taker: ResponseReceiver, data: bytes) -> None:
+    def _take_length(self, receiver: ResponseReceiver, data: bytes) -> None:
         size = len(data)
         if size >= self._left:
             piece = data if size == self._left else data[: self._left]
-            self._end(taker, piece, is_clean=size == self._left)
+            self._end(receiver, piece, is_clean=size == self._left)
         elif data:
             self._left -= size
-            taker.take(data)
+            receiver.body_received(data)
 
-    def _take_chunked(self, taker: ResponseReceiver, data: bytes) -> None:
+    def _take_chunked(self, receiver: ResponseReceiver, data: bytes) -> None:
         chunks = self._chunks
         if not self._is_framed:
-            self._take_unframed(taker, data)
+            self._take_unframed(receiver, data)
             return
         end = chunks.follow(data)
-        self._is_even = chunks.is_between()
+        self._is_at_boundary = chunks.is_between()
         if chunks.is_over:
             piece = data if end == len(data) else data[:end]
-            self._end(taker, self._held + piece, is_clean=end == len(data))
-        elif self._pieces == ChunkBoundaries.AS_THEY_COME or (chunks.whole == end and not self._held):
+            self._end(receiver, self._partial_chunk + piece, is_clean=end == len(data))
+        elif self._boundaries == ChunkBoundaries.AS_THEY_COME or (
+            chunks.whole == end and not self._partial_chunk
+        ):
             if data:
-                taker.take(data)
+                receiver.body_received(data)
         else:
-            self._hold(taker, data, chunks.whole)
+            self._hold(receiver, data, chunks.whole)
 
-    def _hold(self, taker: ResponseReceiver, data: bytes, whole: int) -> None:
-        """Passes on what ends with a chunk and keeps the rest, for as long as it is little."""
+    def _hold(self, receiver: ResponseReceiver, data: bytes, whole: int) -> None:
+        """Forward complete chunks and hold back the rest, as long as it is small."""
         piece = b""
         if whole >= 0:
-            piece, self._held = self._held + data[:whole], data[whole:]
+            piece, self._partial_chunk = self._partial_chunk + data[:whole], data[whole:]
         else:
-            self._held += data
-        if len(self._held) > _MAX_HELD:
-            self._pieces = ChunkBoundaries.AS_THEY_COME
-            piece, self._held = piece + self._held, b""
-        self._is_even = self._is_even and not self._held
+            self._partial_chunk += data
+        if len(self._partial_chunk) > _MAX_PARTIAL_CHUNK:
+            self._boundaries = ChunkBoundaries.AS_THEY_COME
+            piece, self._partial_chunk = piece + self._partial_chunk, b""
+        self._is_at_boundary = self._is_at_boundary and not self._partial_chunk
         if piece:
-            taker.take(piece)
+            receiver.body_received(piece)
 
-    def _take_unframed(self, taker: ResponseReceiver, data: bytes) -> None:
+    def _take_unframed(self, receiver: ResponseReceiver, data: bytes) -> None:
         out: list[bytes] = []
         end = self._chunks.follow(data, 0, out)
         piece = b"".join(out)
         if self._chunks.is_over:
-            self._end(taker, piece, is_clean=end == len(data))
+            self._end(receiver, piece, is_clean=end == len(data))
         elif piece:
-            taker.take(piece)
+            receiver.body_received(piece)
 
     def is_between_chunks(self) -> bool:
-        """Whether everything that was handed on ended with a chunk."""
-        return self._mode == _CHUNKED and self._pieces == ChunkBoundaries.WHOLE_CHUNKS
+        """Whether everything forwarded so far ended with a chunk."""
+        return self._mode == _CHUNKED and self._boundaries == ChunkBoundaries.WHOLE_CHUNKS
 
-    def _end(self, taker: ResponseReceiver, piece: bytes, *, is_clean: bool) -> None:
-        """The last piece. The connection is free before the taker hears of the end: it may ask again."""
+    def _end(self, receiver: ResponseReceiver, piece: bytes, *, is_clean: bool) -> None:
+        """Forward the last piece. The connection is free before the receiver hears of the end: it may reuse
+        it."""
         if piece:
-            taker.take(piece)
-            if self.taker is not taker:
-                return  # it let go meanwhile
-        self.taker = None
+            receiver.body_received(piece)
+            if self.receiver is not receiver:
+                return  # it dropped the connection meanwhile
+        self.receiver = None
         self._is_fresh = False
         self.resume()
-        if is_clean and self._keeps and not self.is_sending and not self.transport.get_write_buffer_size():
-            self._give_back(self)
+        if (
+            is_clean
+            and self._keeps_alive
+            and not self.is_sending
+            and not self.transport.get_write_buffer_size()
+        ):
+            self._release(self)
         else:
             self.transport.abort()
-        taker.over()
+        receiver.response_ended()
 
     def _break(self, why: str) -> None:
-        taker = self.taker
+        receiver = self.receiver
         self.drop()
-        if taker is not None:
-            taker.broke(why, is_unheard=False)
+        if receiver is not None:
+            receiver.response_failed(why, is_retryable=False)

@@ -1,22 +1,20 @@
-"""How many tokens an answer took, as the engine counted them, from the last bytes of the answer.
+"""The token counts of a response, as the engine reports them, from the last bytes of the response.
 
-Answers are passed on unread, so there is no document to look into, only its end. `"usage"` without a
-backslash before it is a string of its own there too (see `body.py`), and what it holds closes before the
-end. What the model says stands in strings, with its quotes escaped. The one place where it can put keys of
-its own into an answer is the input of an Anthropic tool call, deeper down: so a `usage` counts only where
-the brackets behind it say that it is near the top.
+Responses are forwarded unparsed, so there is no document to search, only its end. `"usage"` without a
+backslash before it is a complete string there too (see `body.py`), and its object closes before the end. Text
+from the model is inside strings, with its quotes escaped. Only in the input of an Anthropic tool call can it
+add keys of its own, deeper in the response: so `usage` counts only if the brackets behind it show that it is
+near the top.
 
-Who says what, and when (seen 2026-11-15):
-- OpenAI's chat and completions: at the end; in a stream only if asked for (`stream_options`), in the last
-  event.
-- Responses: in `response.completed`, the last event, behind all of the output.
-- Anthropic's: `message_delta` at the end has the output; the input is in `message_start`, and vLLM repeats
-  it at the end.
-- llama.cpp: embeddings and reranks have it before the data. Streams that were not asked for it have
-  `timings`
+What the APIs send, and where (seen 2026-11-15): - OpenAI's chat and completions: at the end; in a stream only
+on request (`stream_options`), in the last event.
+- Responses: in `response.completed`, the last event, after all output.
+- Anthropic's: `message_delta` at the end has the output; the input is in `message_start`, and vLLM repeats it
+  at the end.
+- llama.cpp: embeddings and reranks have it before the data. Streams without `stream_options` have `timings`
   (https://github.com/ggml-org/llama.cpp/blob/b21e4de74567f5eef213765c9476a843c2e43f0d/tools/server/README.md,
   "timings": `prompt_n + cache_n + predicted_n` are all tokens).
-So the first bytes help too, where somebody kept them.
+So the first bytes of the response are used too, if available.
 """
 
 from __future__ import annotations
@@ -25,54 +23,54 @@ import json
 import re
 from collections.abc import Iterator
 
-from firesteel.gateway.http.body import closes
+from firesteel.gateway.http.body import net_closing_brackets
 from firesteel.gateway.interfaces import Usage
 
 TAIL_BYTES = 4096
 HEAD_BYTES = 2048
 
 _VALUE = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(?=\{)")
-_FLAT = re.compile(
+_VLLM_USAGE = re.compile(
     rb""""usage":\s*{\s*"prompt_tokens":\s*([0-9]{1,15}),\s*(?:"total_tokens":\s*[0-9]{1,15},\s*)?"""
     rb""""completion_tokens":\s*([0-9]{1,15})"""
     rb"""(?:,\s*"(?:total_tokens|prompt_tokens_details)":\s*(?:[0-9]{1,15}|null))*\s*}"""
     rb"""(?:,\s*"[a-z_]+":\s*null)*\s*}\s*"""
 )
-"""As vLLM writes it, and OpenAI where nothing was cached: then not even this little is parsed."""
+"""As vLLM writes it, and OpenAI if nothing was cached: this needs no JSON parser at all."""
 _DECODER = json.JSONDecoder()
 _BACKSLASH = ord("\\")
 _DEPTHS = {False: (1,), True: (1, 2)}
-"""In a stream it may lie within the `response` or the `message` of an event."""
+"""In a stream it may be inside the `response` or the `message` of an event."""
 
 
 def find_usage(tail: bytes, is_stream: bool, head: bytes = b"") -> Usage | None:
-    """What the last `TAIL_BYTES` of an answer say, and what only the first `HEAD_BYTES` do. None: nothing."""
-    plain = _plain(tail, is_stream)
-    if plain is not None:
-        return plain
+    """From the last `TAIL_BYTES` of a response, and what is missing there from the first `HEAD_BYTES`."""
+    usage = _find_common(tail, is_stream)
+    if usage is not None:
+        return usage
     counts: dict[str, int] = {}
-    for found in _objects(tail, b'"usage"', is_stream):
-        _add(counts, _from_usage(found))
+    for value in _objects(tail, b'"usage"', is_stream):
+        _add(counts, _from_usage(value))
     if not counts:
-        for found in _objects(tail, b'"timings"', is_stream):
-            _add(counts, _from_timings(found))
+        for value in _objects(tail, b'"timings"', is_stream):
+            _add(counts, _from_timings(value))
     if "prompt_tokens" not in counts:
-        for found in _early_objects(head[:HEAD_BYTES], b'"usage"', is_stream):
-            _add(counts, _from_usage(found))
+        for value in _early_objects(head[:HEAD_BYTES], b'"usage"', is_stream):
+            _add(counts, _from_usage(value))
     return Usage(**counts) if counts else None
 
 
-def _plain(tail: bytes, is_stream: bool) -> Usage | None:
-    """OpenAI's at the end, in a third of the time: what follows `"usage"` up to the end is, behind a `{`, a
-    whole object only if the key lies at the top."""
-    at = tail.rfind(b'"usage"')
-    end = tail.find(b"\n", at) if is_stream else len(tail)
-    if at < 1 or end < 0 or tail[at - 1] == _BACKSLASH:
+def _find_common(tail: bytes, is_stream: bool) -> Usage | None:
+    """The common case, OpenAI's at the end, in a third of the time: `{` plus everything from `"usage"` to the
+    end is a complete object only if the key is at the top level."""
+    position = tail.rfind(b'"usage"')
+    end = tail.find(b"\n", position) if is_stream else len(tail)
+    if position < 1 or end < 0 or tail[position - 1] == _BACKSLASH:
         return None
-    if flat := _FLAT.fullmatch(tail, at, end):
-        return Usage(int(flat[1]), int(flat[2]))
+    if match := _VLLM_USAGE.fullmatch(tail, position, end):
+        return Usage(int(match[1]), int(match[2]))
     try:
-        usage = _DECODER.decode("{" + tail[at:end].decode())["usage"]
+        usage = _DECODER.decode("{" + tail[position:end].decode())["usage"]
         prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -85,35 +83,35 @@ def _plain(tail: bytes, is_stream: bool) -> Usage | None:
 
 
 def _add(counts: dict[str, int], more: dict[str, int | None]) -> None:
-    """What came later in the answer is here first, and stays."""
+    """Later values of the response are added first, and are kept."""
     for name, value in more.items():
         if value is not None:
             counts.setdefault(name, value)
 
 
 def _objects(tail: bytes, key: bytes, is_stream: bool) -> Iterator[dict[str, object]]:
-    """The objects of that name near the top, the last first."""
-    for at, start in _members(tail, key):
-        end = tail.find(b"\n", at) if is_stream else len(tail)
-        if end > 0 and closes(tail[at:end]) in _DEPTHS[is_stream]:
+    """Objects of that name near the top level, the last first."""
+    for position, start in _members(tail, key):
+        end = tail.find(b"\n", position) if is_stream else len(tail)
+        if end > 0 and net_closing_brackets(tail[position:end]) in _DEPTHS[is_stream]:
             yield from _object(tail[start:end])
 
 
 def _early_objects(head: bytes, key: bytes, is_stream: bool) -> Iterator[dict[str, object]]:
-    for at, start in _members(head, key):
-        begin = head.rfind(b"\n", 0, at) + 1 if is_stream else 0
-        if -closes(head[begin:at]) in _DEPTHS[is_stream]:
+    for position, start in _members(head, key):
+        begin = head.rfind(b"\n", 0, position) + 1 if is_stream else 0
+        if -net_closing_brackets(head[begin:position]) in _DEPTHS[is_stream]:
             yield from _object(head[start:])
 
 
 def _members(text: bytes, key: bytes) -> Iterator[tuple[int, int]]:
-    """At the very first byte it might be the end of what was cut off: `\\"usage`."""
+    """Not at the very first byte: its backslash may have been cut off (`\\"usage`)."""
     stop = len(text)
-    while (at := text.rfind(key, 1, stop)) >= 1:
-        stop = at
-        value = _VALUE.match(text, at + len(key))
-        if value and text[at - 1] != _BACKSLASH:
-            yield at, value.end()
+    while (position := text.rfind(key, 1, stop)) >= 1:
+        stop = position
+        value = _VALUE.match(text, position + len(key))
+        if value and text[position - 1] != _BACKSLASH:
+            yield position, value.end()
 
 
 def _object(text: bytes) -> Iterator[dict[str, object]]:
@@ -130,7 +128,7 @@ def _from_usage(usage: dict[str, object]) -> dict[str, int | None]:
     prompt = _first(usage, "prompt_tokens", "input_tokens")
     read = _count(usage.get("cache_read_input_tokens"))
     if prompt is not None and read is not None:
-        # Anthropic's `input_tokens` are those that no cache had.
+        # Anthropic's `input_tokens` do not include cached ones.
         prompt += read + (_count(usage.get("cache_creation_input_tokens")) or 0)
     return {
         "prompt_tokens": prompt,

@@ -1,8 +1,8 @@
-"""How long a load takes, from the plan until it is proved, and how long one that is under way will still be.
+"""How long a load takes, from planning to verification, and how long one under way still needs.
 
-What earlier loads took is kept with the starts of the model (`run/start/start_times.py`). The engine's own
-start is the part that tells how far it is; warm-up and proof follow it, and take what they took the last
-time. Used by the loader alone.
+Durations of earlier loads are stored with the model's starts (`run/start/start_times.py`). During the
+engine's own start its progress is known; warm-up and verification are expected to take as long as the last
+time. Used only by the loader process.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from firesteel.run.start.start_times import earlier_starts, last_verified, recor
 
 @dataclass(frozen=True, slots=True)
 class LoadTime:
-    """Seconds that a load takes, as far as anybody knows."""
+    """Expected seconds of a load; None: unknown."""
 
     launch_s: float | None
-    """Until it answers: as the last start here took, or as planned."""
+    """Until it answers: from the last start here, or as planned."""
     proof_s: float | None = None
-    """Then until it is warmed and proved, as the last one here took."""
+    """From there until it is warm and verified, from the last load here."""
     whole_s: float | None = None
 
     @property
@@ -40,17 +40,17 @@ def load_time(proposal: Proposal, home: Home) -> LoadTime:
 
 
 class LoadClock:
-    """How long it will still be until it is proved, as far as anybody knows; of a download, nothing."""
+    """Estimates the time until a load is verified. During a download there is no estimate."""
 
     def __init__(self, took: LoadTime, now_s: float) -> None:
         self.took = took
         self._began_s = self._last_s = now_s
         self._launched_s: float | None = None
         self._answered_s: float | None = None
-        self._last, self._fetched_s = "", 0.0
+        self._last_phase, self._download_s = "", 0.0
 
     def left_s(self, event: PhaseProgress | PhaseDone, now_s: float) -> float | None:
-        self._hear(event, now_s)
+        self._record(event, now_s)
         left_s = self._left_s(event, now_s)
         return round(left_s, 1) if left_s is not None and left_s > 0 else None
 
@@ -67,21 +67,21 @@ class LoadClock:
             left_s = self.took.launch_s - (now_s - self._launched_s)
         return left_s + (proof_s or 0.0) if left_s is not None and left_s >= 0 else None
 
-    def _hear(self, event: PhaseProgress | PhaseDone, now_s: float) -> None:
-        if self._last == "pull":
-            self._fetched_s += now_s - self._last_s
-        self._last, self._last_s = event.phase, now_s
+    def _record(self, event: PhaseProgress | PhaseDone, now_s: float) -> None:
+        if self._last_phase == "pull":
+            self._download_s += now_s - self._last_s
+        self._last_phase, self._last_s = event.phase, now_s
         if event.phase == "launch" and self._launched_s is None:
             self._launched_s = now_s
-        is_up = event.phase in ("warm", "verify") or (
+        has_answered = event.phase in ("warm", "verify") or (
             event.phase == "launch" and isinstance(event, PhaseDone)
         )
-        if is_up and self._answered_s is None:
+        if has_answered and self._answered_s is None:
             self._answered_s = now_s
 
     def keep(self, name: str, home: Home, now_s: float) -> float:
-        """What it took is what the next one is said to take."""
-        whole_s = now_s - self._began_s - self._fetched_s
+        """Store the duration, as the estimate for the next load."""
+        whole_s = now_s - self._began_s - self._download_s
         if self._answered_s is not None:
             record_verified(home, name, now_s - self._answered_s, whole_s)
         return round(whole_s, 1)

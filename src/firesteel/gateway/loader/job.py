@@ -39,7 +39,7 @@ from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import Host
-from firesteel.gateway.discovery import identity, outside_identity, up_of
+from firesteel.gateway.discovery import identity, outside_identity, running_model
 from firesteel.gateway.loader.duration import LoadClock, load_time
 from firesteel.gateway.service_config import ModelConfig, Reason, ServiceConfig
 from firesteel.launch import Ask
@@ -261,7 +261,7 @@ async def load(job: Job, home: Home) -> None:
                 raise FiresteelError(
                     f"{job.name} came up and is gone again", next=f"firesteel logs {job.name}"
                 )
-            running = replace(up_of(home, service), is_found=event.already, load_s=load_s)
+            running = replace(running_model(home, service), is_found=event.already, load_s=load_s)
             say({"up": asdict(running)})
 
 

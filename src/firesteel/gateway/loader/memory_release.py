@@ -1,9 +1,9 @@
-"""After a stop: has the memory come back?
+"""Wait after a stop until the memory is free.
 
-The kernel gives a dead engine's memory back over seconds, a GPU driver over more, and a load that starts into
-that takes the host down with it (https://github.com/MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks/issues/193,
-seen 2026-11-15: 30 GiB still resident after the kill). So the next load waits until `MemAvailable` no longer
-rises. What was seen to come back needs a moment of calm, what was not a longer one; nothing waits forever.
+The kernel frees a dead engine's memory over seconds, a GPU driver over more, and a load that starts before
+that can take down the host (https://github.com/MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks/issues/193, seen
+2026-11-15: 30 GiB still resident after the kill). So the next load waits until `MemAvailable` no longer
+rises: for a short time if the expected memory came back, for longer if not, and never forever.
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ from firesteel.units import MIB
 
 LIMIT_S = 60.0
 CALM_S = 1.0
-"""Without a rise, once enough was seen to come back."""
+"""Without a rise, once enough memory is free."""
 LONG_CALM_S = 10.0
-"""Without a rise, while it was not: it may have gone elsewhere, or still be on its way."""
+"""Without a rise, before that: another program may have taken it, or it is still being release."""
 _SHARE = 0.5
-"""Of what was held, what must be seen: other programs move the same counter."""
+"""The share of the held memory that must be seen free: other programs move the same counter."""
 _NOISE_BYTES = 32 * MIB
 _POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class AvailableSample:
-    at_s: float
+    time_s: float
     available_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRelease:
-    """What a stop should give back: what the host had before it, and what the engine held."""
+    """Memory available on the host before the stop, and memory that the engine held."""
 
     available_bytes: int = 0
     held_bytes: int = 0
 
     @property
-    def wanted_bytes(self) -> int:
+    def target_bytes(self) -> int:
         return self.available_bytes + round(self.held_bytes * _SHARE)
 
 
-def is_released(samples: Sequence[AvailableSample], freed: ExpectedRelease) -> bool:
-    """Calm for long enough, or nothing is worth waiting for any more."""
+def is_released(samples: Sequence[AvailableSample], release: ExpectedRelease) -> bool:
+    """Whether memory has not risen for long enough, or the time limit is over."""
     if not samples:
         return False
     last = samples[-1]
-    if last.at_s - samples[0].at_s >= LIMIT_S:
+    if last.time_s - samples[0].time_s >= LIMIT_S:
         return True
-    calm_s = CALM_S if last.available_bytes >= freed.wanted_bytes else LONG_CALM_S
-    return last.at_s - _rose_s(samples) >= calm_s
+    calm_s = CALM_S if last.available_bytes >= release.target_bytes else LONG_CALM_S
+    return last.time_s - _last_rise_s(samples) >= calm_s
 
 
-def _rose_s(samples: Sequence[AvailableSample]) -> float:
+def _last_rise_s(samples: Sequence[AvailableSample]) -> float:
     """When it last rose by more than noise; slow rises add up."""
-    low, at_s = samples[0].available_bytes, samples[0].at_s
+    low, rise_s = samples[0].available_bytes, samples[0].time_s
     for sample in samples:
         if sample.available_bytes - low > _NOISE_BYTES:
-            low, at_s = sample.available_bytes, sample.at_s
+            low, rise_s = sample.available_bytes, sample.time_s
         low = min(low, sample.available_bytes)
-    return at_s
+    return rise_s
 
 
 def _available() -> int:
@@ -72,12 +72,12 @@ def _available() -> int:
 
 
 async def wait_until_released(
-    freed: ExpectedRelease, read: Callable[[], int] = _available, poll_s: float = _POLL_S
+    release: ExpectedRelease, read: Callable[[], int] = _available, poll_s: float = _POLL_S
 ) -> int | None:
-    """Waits for it; what is available then, or None where memory cannot be read."""
+    """Return what is available then, or None where memory cannot be read."""
     samples: list[AvailableSample] = []
     try:
-        while not is_released(samples, freed):  # 60 s at most
+        while not is_released(samples, release):  # 60 s at most
             if samples:
                 await asyncio.sleep(poll_s)
             samples.append(AvailableSample(uptime(), read()))

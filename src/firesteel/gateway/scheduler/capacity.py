@@ -1,7 +1,7 @@
-"""Whether a model has room, and what would have to go. Pure questions about places; nothing is changed here.
+"""Whether a model fits, and which models would have to be evicted for it. Changes nothing.
 
-Room is the ceiling less what is held, and never more than the host says. What is unloading holds its bytes
-until it is gone, but a plan may count on them, unless the unload is stuck.
+The limit is the configured ceiling, or the measured memory budget if that is lower. A model that is unloading
+counts until it is gone; a plan may still rely on its memory, unless the unload is stuck.
 """
 
 from __future__ import annotations
@@ -16,160 +16,161 @@ from firesteel.units import show_bytes, show_seconds
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The memory, and all who may hold some of it, at one moment."""
+    """The memory limit, and every model that may hold memory, at one moment."""
 
-    places: Collection[ModelState]
-    """In the order of the file."""
+    states: Collection[ModelState]
+    """In the order of the service file."""
     limits: SchedulerLimits
-    host_bytes: int | None
-    """What our models may hold in all, by the last reading of the host; None: there was none."""
+    budget_bytes: int | None
+    """What all our models together may hold, by the last memory reading; None before the first."""
     now_s: float
 
     @property
     def limit_bytes(self) -> int:
         ceiling = self.limits.ceiling_bytes
-        return ceiling if self.host_bytes is None else min(ceiling, self.host_bytes)
+        return ceiling if self.budget_bytes is None else min(ceiling, self.budget_bytes)
 
-    def has_place_for(self, place: ModelState) -> bool:
-        """Whether its load may start this moment."""
-        if any(other.holds for other in self._enemies(place)):
+    def fits_now(self, state: ModelState) -> bool:
+        """Whether its load may start now."""
+        if any(other.holds_memory and self._conflict(state, other) for other in self.states):
             return False
-        return used_bytes(self.places) + place.need_bytes <= self.limit_bytes
+        return used_bytes(self.states) + state.need_bytes <= self.limit_bytes
 
-    def why_never(self, place: ModelState) -> str | None:
-        """Why it cannot be loaded beside what always stays."""
-        stays = self._stays()
-        if place in stays:
+    def why_impossible(self, state: ModelState) -> str | None:
+        """Why it can never be loaded beside the models that always stay; None if it can."""
+        permanent = self._permanent()
+        if state in permanent:
             return None
-        free = self.limits.ceiling_bytes - sum(other.bytes for other in stays)
-        if place.need_bytes > free:
-            return self._too_large(place, stays, free)
-        for other in stays:
-            if self._are_apart(place, other):
+        free_bytes = self.limits.ceiling_bytes - sum(other.bytes for other in permanent)
+        if state.need_bytes > free_bytes:
+            return self._too_large(state, permanent, free_bytes)
+        for other in permanent:
+            if self._conflict(state, other):
                 return (
-                    f"`{place.name}` must not run beside `{other.name}`, which stays loaded. "
-                    f"Take one of them out of `never_together`, or `pinned` off `{other.name}`"
+                    f"`{state.name}` must not run beside `{other.name}`, which stays loaded. "
+                    f"Remove one of them from `never_together`, or remove `pinned` from `{other.name}`"
                 )
         return None
 
-    def what_must_go(self, place: ModelState, way: Collection[ModelState]) -> list[ModelState] | None:
-        """For one whose turn it is by age: whatever may go at all; the idle first, then who drains."""
-        may = [other for other in self.places if other is not place and self._may_ever_go(other)]
-        may.sort(key=lambda other: (bool(other.busy), other not in way, other.value(self.now_s)))
-        return self._enough(place, may)
+    def required_evictions(
+        self, state: ModelState, blocking: Collection[ModelState]
+    ) -> list[ModelState] | None:
+        """For an overdue model: evict anything that may be evicted; idle models first, then busy ones."""
+        candidates = [other for other in self.states if other is not state and self._is_evictable(other)]
+        candidates.sort(key=lambda other: (bool(other.busy), other not in blocking, other.value(self.now_s)))
+        return self._select_evictions(state, candidates)
 
-    def what_can_go(self, place: ModelState) -> list[ModelState] | None:
-        """For one that waits: what is idle and has dwelt, the least valuable first."""
-        may = [other for other in self.places if other is not place and self._may_go_now(other)]
-        may.sort(key=lambda other: other.value(self.now_s))
-        return self._enough(place, may)
+    def possible_evictions(self, state: ModelState) -> list[ModelState] | None:
+        """For a waiting model: evict idle models after their minimum dwell, the least valuable first."""
+        candidates = [other for other in self.states if other is not state and self._is_evictable_now(other)]
+        candidates.sort(key=lambda other: other.value(self.now_s))
+        return self._select_evictions(state, candidates)
 
-    def why_not(self, place: ModelState) -> str:
-        """Why there is no room for it, even with all gone that may go."""
-        stay = [other for other in self.places if other.holds and not self._may_ever_go(other)]
-        held = sum(other.bytes for other in stay if other is not place)
-        free = max(0, self.limit_bytes - held)
-        says = f"`{place.name}` takes {show_bytes(place.need_bytes)}, and {show_bytes(free)} can be had"
-        says += f" of the ceiling of {show_bytes(self.limits.ceiling_bytes)}"
+    def shortage_text(self, state: ModelState) -> str:
+        """Why it does not fit even if everything evictable is evicted."""
+        fixed = [other for other in self.states if other.holds_memory and not self._is_evictable(other)]
+        held_bytes = sum(other.bytes for other in fixed if other is not state)
+        free_bytes = max(0, self.limit_bytes - held_bytes)
+        text = f"`{state.name}` needs {show_bytes(state.need_bytes)}, and {show_bytes(free_bytes)}"
+        text += f" of the ceiling of {show_bytes(self.limits.ceiling_bytes)} can be freed"
         if self.limit_bytes < self.limits.ceiling_bytes:
-            says += f": programs that are not ours leave {show_bytes(max(0, self.limit_bytes))} on this host"
-        for other in stay:
+            text += f": other programs leave {show_bytes(max(0, self.limit_bytes))} on this host"
+        for other in fixed:
             if other.is_stuck(self.limits, self.now_s):
-                says += f"; `{other.name}` has been stopping for {show_seconds(self.now_s - other.since_s)}"
-            elif self._are_apart(place, other):
-                says += f"; `{other.name}`, which must not meet it, stays"
-        return says + ". Free memory and ask again; `firesteel ps` shows who holds it"
+                text += f"; `{other.name}` has been stopping for {show_seconds(self.now_s - other.since_s)}"
+            elif self._conflict(state, other):
+                text += f"; `{other.name}`, which must not run beside it, stays"
+        return text + ". Free memory and try again; `firesteel ps` shows what holds it"
 
-    def unwelcome(self) -> list[ModelState]:
-        """Of models that run and must not meet (the file changed, or they were found): all but the best.
+    def conflicting(self) -> list[ModelState]:
+        """Of running models that must not run together (the file changed, or they were found running): all
+        but the most valuable.
 
-        Who was to go before is so still: they would take turns otherwise, and none would be gone.
+        A model that was conflicting stays so: otherwise two could alternate, and neither would be unloaded.
         """
 
-        def worth(place: ModelState) -> tuple[bool, bool, float]:
-            return _is_fixed(place), not place.is_unwelcome, place.value(self.now_s)
+        def rank(state: ModelState) -> tuple[bool, bool, float]:
+            return _is_fixed(state), not state.is_conflicting, state.value(self.now_s)
 
-        out: list[ModelState] = []
+        conflicting: list[ModelState] = []
         for group in self.limits.never_together:
-            runs = [place for place in self.places if place.name in group and _runs(place)]
-            runs.sort(key=worth, reverse=True)
-            out += [place for place in runs[1:] if not _is_fixed(place)]
-        return out
+            running = [state for state in self.states if state.name in group and _runs(state)]
+            running.sort(key=rank, reverse=True)
+            conflicting += [state for state in running[1:] if not _is_fixed(state)]
+        return conflicting
 
-    def _stays(self) -> list[ModelState]:
-        """What is outside, then the pinned as far as they go together: one that cannot be is no bar."""
-        stays = [place for place in self.places if place.is_outside]
-        for place in self.places:
-            held = sum(other.bytes for other in stays)
-            fits = held + place.bytes <= self.limits.ceiling_bytes
-            if place.is_pinned and fits and not any(self._are_apart(place, other) for other in stays):
-                stays.append(place)
-        return stays
+    def _permanent(self) -> list[ModelState]:
+        """Outside models, then the pinned ones that fit together. A pinned model that cannot fit blocks
+        nobody."""
+        permanent = [state for state in self.states if state.is_outside]
+        for state in self.states:
+            held_bytes = sum(other.bytes for other in permanent)
+            fits = held_bytes + state.bytes <= self.limits.ceiling_bytes
+            if state.is_pinned and fits and not any(self._conflict(state, other) for other in permanent):
+                permanent.append(state)
+        return permanent
 
-    def _too_large(self, place: ModelState, stays: list[ModelState], free: int) -> str:
-        size = show_bytes(place.need_bytes)
-        ceiling = show_bytes(self.limits.ceiling_bytes)
-        if not stays:
-            return (
-                f"`{place.name}` takes {size}; the ceiling is {ceiling}. Give it less context, or raise that"
-            )
-        names = ", ".join(f"`{other.name}`" for other in stays)
-        left = show_bytes(max(0, free))
+    def _too_large(self, state: ModelState, permanent: list[ModelState], free_bytes: int) -> str:
+        size, ceiling = show_bytes(state.need_bytes), show_bytes(self.limits.ceiling_bytes)
+        if not permanent:
+            return f"`{state.name}` needs {size}; the ceiling is {ceiling}. Reduce its context, or raise it"
+        names = ", ".join(f"`{other.name}`" for other in permanent)
         return (
-            f"`{place.name}` takes {size}; beside what always stays ({names}) {left} of {ceiling} are left. "
-            f"Give it less context, or take one of those out of the file or its `pinned` off"
+            f"`{state.name}` needs {size}; beside the models that always stay ({names}) "
+            f"{show_bytes(max(0, free_bytes))} of {ceiling} are left. "
+            "Reduce its context, remove one of those models, or remove its `pinned`"
         )
 
-    def _enough(self, place: ModelState, may: list[ModelState]) -> list[ModelState] | None:
-        """The first of these that make room, and not one too many; None: all of them do not."""
-        staying = [other for other in self.places if other is not place and self._counts(other)]
-        enemies = [other for other in staying if self._are_apart(place, other)]
-        if any(enemy not in may for enemy in enemies):
+    def _select_evictions(self, state: ModelState, candidates: list[ModelState]) -> list[ModelState] | None:
+        """The first candidates that free enough memory, without unnecessary ones; None if all are too few."""
+        staying = [other for other in self.states if other is not state and self._counts_against_limit(other)]
+        conflicts = [other for other in staying if self._conflict(state, other)]
+        if any(other not in candidates for other in conflicts):
             return None
-        short = place.need_bytes + sum(other.bytes for other in staying) - self.limit_bytes
-        short -= sum(enemy.bytes for enemy in enemies)
-        picked: list[ModelState] = []
-        for other in may:
-            if short > 0 and other not in enemies:
-                picked.append(other)
-                short -= other.bytes
-        if short > 0:
+        missing_bytes = state.need_bytes + sum(other.bytes for other in staying) - self.limit_bytes
+        missing_bytes -= sum(other.bytes for other in conflicts)
+        selected: list[ModelState] = []
+        for other in candidates:
+            if missing_bytes > 0 and other not in conflicts:
+                selected.append(other)
+                missing_bytes -= other.bytes
+        if missing_bytes > 0:
             return None
-        for other in reversed(picked.copy()):
-            if short + other.bytes <= 0:
-                picked.remove(other)
-                short += other.bytes
-        return enemies + picked
+        # A large model selected late may make smaller, earlier ones unnecessary.
+        for other in reversed(selected.copy()):
+            if missing_bytes + other.bytes <= 0:
+                selected.remove(other)
+                missing_bytes += other.bytes
+        return conflicts + selected
 
-    def _counts(self, place: ModelState) -> bool:
-        """Whether a plan must reckon with its bytes: not with those that are coming free."""
-        is_coming_free = place.phase == "unloading" and not place.is_stuck(self.limits, self.now_s)
-        return place.holds and not is_coming_free
+    def _counts_against_limit(self, state: ModelState) -> bool:
+        """A plan may rely on memory that an unload is about to free."""
+        is_freeing = state.phase == "unloading" and not state.is_stuck(self.limits, self.now_s)
+        return state.holds_memory and not is_freeing
 
-    def _may_ever_go(self, place: ModelState) -> bool:
-        is_fixed = _is_fixed(place) and not place.is_leaving
-        return place.phase == "ready" and not place.is_outside and not is_fixed
+    def _is_evictable(self, state: ModelState) -> bool:
+        is_fixed = _is_fixed(state) and not state.is_leaving
+        return state.phase == "ready" and not state.is_outside and not is_fixed
 
-    def _may_go_now(self, place: ModelState) -> bool:
-        is_free = self._may_ever_go(place) and place.is_idle and not place.waiting
-        return is_free and self.now_s >= place.dwells_until_s(self.limits)
+    def _is_evictable_now(self, state: ModelState) -> bool:
+        is_unused = self._is_evictable(state) and state.is_idle and not state.waiting
+        return is_unused and self.now_s >= state.dwell_ends_s(self.limits)
 
-    def _enemies(self, place: ModelState) -> list[ModelState]:
-        return [other for other in self.places if other is not place and self._are_apart(place, other)]
-
-    def _are_apart(self, one: ModelState, other: ModelState) -> bool:
+    def _conflict(self, one: ModelState, other: ModelState) -> bool:
+        if one is other:
+            return False
         return any(one.name in group and other.name in group for group in self.limits.never_together)
 
 
-def used_bytes(places: Collection[ModelState]) -> int:
-    """Of everything that is not off; what is unloading counts until it is gone."""
-    return sum(place.bytes for place in places if place.holds)
+def used_bytes(states: Collection[ModelState]) -> int:
+    """Held by every model that is not off; an unloading one counts until it is gone."""
+    return sum(state.bytes for state in states if state.holds_memory)
 
 
-def _is_fixed(place: ModelState) -> bool:
-    return place.is_outside or place.is_pinned
+def _is_fixed(state: ModelState) -> bool:
+    return state.is_outside or state.is_pinned
 
 
-def _runs(place: ModelState) -> bool:
-    is_going = place.is_removed or place.is_unwanted or place.is_stale
-    return place.is_outside or (place.phase in ("loading", "ready") and not is_going)
+def _runs(state: ModelState) -> bool:
+    is_leaving = state.is_removed or state.is_unload_requested or state.is_stale
+    return state.is_outside or (state.phase in ("loading", "ready") and not is_leaving)

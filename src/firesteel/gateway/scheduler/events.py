@@ -1,10 +1,11 @@
-"""What the schedule is told, and what it says: values, and nothing that decides.
+"""Events that the scheduler handles, and effects that it returns. Plain values.
 
-Whoever drives it owes it an end for everything that it says: a `Load` ends with one `Loaded` or `Failed`, an
-`Unload` with one `Gone`, a `Grant` with one `Finished`. If it reads the memory, it does so just before `Gone`
-and now and then while somebody waits. Seconds are of one clock that never goes back.
+The driver owes one result for every effect: `LoadModel` ends with one `ModelLoaded` or `LoadFailed`,
+`UnloadModel` with one `ModelUnloaded`, `GrantRequest` with one `RequestFinished`. If it reads the memory, it
+does so just before `ModelUnloaded`, and now and then while requests wait. All times are seconds of one
+monotonic clock.
 
-Words of which every request needs one are not frozen: that alone would take a third of its time.
+Values that every request creates are not frozen: that alone would cost a third of its time.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from math import inf
 from typing import Literal, TypeAlias
 
 ModelPhase = Literal["off", "loading", "ready", "unloading"]
-RefusalKind = Literal["unknown", "full", "too large", "no room", "failed"]
-"""too large: never, as the file is; no room: not now, others hold the memory; failed: it does not run."""
+RejectionKind = Literal["unknown", "full", "too large", "no memory", "failed"]
+"""too large: impossible with this service file; no memory: not now, others hold it; failed: it does not
+run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,65 +27,65 @@ class ScheduledModel:
 
     name: str
     bytes: int
-    """As planned. What is measured when it runs takes its place, as long as the identity is the same."""
+    """As planned; replaced by the measured size once it has run with the same identity."""
     load_s: float = 60.0
     pinned: bool = False
     ttl_s: float | None = None
     is_outside: bool = False
-    """Runs already, at a URL: never ours to start or stop; its bytes count."""
+    """Runs at a URL of its own: never ours to start or stop, but its bytes count."""
     identity: str = ""
-    """What makes it another thing to run. If it changes, what runs is stale; all else changes in place."""
+    """Changes with anything that needs a restart; what runs is then stale. Other changes apply in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
     ceiling_bytes: int
     never_together: tuple[frozenset[str], ...] = ()
-    """No two of a group are loaded at once."""
+    """At most one model of each group is loaded at a time."""
     min_dwell_s: float = 60.0
     max_wait_s: float = 120.0
     queue: int = 256
-    """Requests that may wait, of all models together."""
+    """Requests of all models that may wait."""
     stop_s: float = 300.0
-    """An unload that takes longer is stuck: nobody is kept waiting for its memory."""
-    lull_s: float = inf
-    """Idle for so long, a model dwells no longer."""
+    """An unload that takes longer is stuck: nobody waits for its memory."""
+    idle_grace_s: float = inf
+    """A model that has been idle for this long may be evicted before its `min_dwell_s` is over."""
 
 
 @dataclass(slots=True)
 class RequestArrived:
     request: Hashable
-    """Whatever tells it from every other that waits or is served."""
+    """Any value that identifies it among active requests."""
     model: str
     priority: int = 0
 
 
 @dataclass(slots=True)
 class RequestAbandoned:
-    """The client went while it waited. One that is served ends with `Finished`, when the engine is done."""
+    """The client left while the request waited. A served request ends with `RequestFinished` instead."""
 
     request: Hashable
 
 
 @dataclass(slots=True)
 class RequestFinished:
-    """A granted request is over; one that is not known any more is no matter."""
+    """A granted request has ended; unknown requests are ignored."""
 
     request: Hashable
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLoaded:
-    """It answers. Out of `off`: it was found running. For a ready one: measured again."""
+    """The model answers. From `off`: it was found running. From `ready`: it was measured again."""
 
     model: str
     bytes: int | None = None
-    """As measured; None: as planned."""
+    """Measured; None: use the planned size."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadFailed:
-    """A load that did not come up; nothing of it is left."""
+    """A load failed; nothing of it is left."""
 
     model: str
     why: str
@@ -91,24 +93,24 @@ class LoadFailed:
 
 @dataclass(frozen=True, slots=True)
 class ModelUnloaded:
-    """Unloaded: no process is left, and the memory is back."""
+    """No process is left, and the memory is free."""
 
     model: str
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCrashed:
-    """It ran, and died. An outside one: it does not answer."""
+    """A running model died, or an outside one stopped answering."""
 
     model: str
     why: str
     is_returning: bool = False
-    """Its keeper starts it again: `Loaded` or `Failed` will follow."""
+    """Its supervisor restarts it: `ModelLoaded` or `LoadFailed` will follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRequested:
-    """Load it, or unload it, by name: somebody at the controls, or `preload`."""
+    """An operator, or `preload`, asks to load or unload a model by name."""
 
     model: str
     is_loaded: bool
@@ -116,7 +118,7 @@ class LoadRequested:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChanged:
-    """A new service file, all of it. What it does not touch goes on."""
+    """A complete new service file. Models that did not change keep running."""
 
     models: tuple[ScheduledModel, ...]
     limits: SchedulerLimits
@@ -124,7 +126,7 @@ class ConfigChanged:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """A reading of the host. It can only take room away."""
+    """A memory reading of the host. It can only lower the limit."""
 
     available_bytes: int
     keep_free_bytes: int = 0
@@ -132,7 +134,7 @@ class MemoryReading:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Time went by; `next_tick_s` says when it is needed."""
+    """`next_tick_s` says when the scheduler needs this event."""
 
 
 SchedulerEvent: TypeAlias = (
@@ -157,12 +159,12 @@ class GrantRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class RefuseRequest:
+class RejectRequest:
     request: Hashable
-    kind: RefusalKind
+    kind: RejectionKind
     why: str
     retry_after_s: float | None = None
-    """None: asking again is of no use until the service file changes."""
+    """None: a retry is useless until the service file changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,31 +174,31 @@ class LoadModel:
 
 @dataclass(frozen=True, slots=True)
 class UnloadModel:
-    """Stop what runs, or clear up what a crash left; `Gone` when the memory is back."""
+    """Stop what runs, or clean up after a crash; ends with `ModelUnloaded` once the memory is free."""
 
     model: str
 
 
-Effect: TypeAlias = GrantRequest | RefuseRequest | LoadModel | UnloadModel
+Effect: TypeAlias = GrantRequest | RejectRequest | LoadModel | UnloadModel
 
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """How one model stands, for those who show it."""
+    """One model, for display."""
 
     name: str
     phase: ModelPhase
     busy: int
     waiting: int
     bytes: int
-    """Held now, or needed for its next load."""
+    """Held now, or needed for the next load."""
     since_s: float
-    """When it came into this phase."""
+    """When it entered this phase."""
     why: str
-    """Of the last failure, until it is up again."""
+    """The last failure, until it runs again."""
     value: float
-    """Seconds to load it x recent use: the least valuable goes first."""
+    """Seconds to load it x recent use; the least valuable model is evicted first."""
     is_pinned: bool
     is_outside: bool
     is_leaving: bool
-    """Gives no new grants: changed, removed, unloaded by name, or in the way of one whose turn it is."""
+    """Gets no new requests: changed, removed, unloaded by name, or in the way of an overdue model."""

@@ -1,85 +1,88 @@
-"""Who waits and who is served, each at one place. Every one gets one grant or one refusal, unless it left.
+"""Requests that wait or are served, each with its model. Every request gets one grant or one rejection,
+unless its client left first.
 
-`waiting` counts those who wait at all places together; who left is not among them.
+`waiting` counts the waiting requests of all models.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 
-from firesteel.gateway.scheduler.events import Effect, GrantRequest, RefusalKind, RefuseRequest
+from firesteel.gateway.scheduler.events import Effect, GrantRequest, RejectionKind, RejectRequest
 from firesteel.gateway.scheduler.model_state import ModelState, Waiter
 
 
 class Requests:
     def __init__(self) -> None:
         self.waiting = 0
-        self._where: dict[Hashable, ModelState] = {}
-        self._turns = 0
+        self._states: dict[Hashable, ModelState] = {}
+        self._sequence = 0
 
-    def serve(self, place: ModelState, request: Hashable, now_s: float) -> None:
-        """One that does not wait."""
-        if request in self._where:
-            raise ValueError(f"request {request!r} was asked before and is not over")
-        place.busy.add(request)
-        place.use(now_s)
-        self._where[request] = place
+    def start(self, state: ModelState, request: Hashable, now_s: float) -> None:
+        """Serve a request that does not have to wait."""
+        if request in self._states:
+            raise ValueError(f"request {request!r} is already active")
+        state.busy.add(request)
+        state.use(now_s)
+        self._states[request] = state
 
-    def wait(self, place: ModelState, request: Hashable, priority: int, now_s: float) -> None:
-        if request in self._where:
-            raise ValueError(f"request {request!r} was asked before and is not over")
-        self._turns += 1
-        place.waiting[request] = Waiter(now_s, priority, self._turns)
-        self._where[request] = place
+    def enqueue(self, state: ModelState, request: Hashable, priority: int, now_s: float) -> None:
+        if request in self._states:
+            raise ValueError(f"request {request!r} is already active")
+        self._sequence += 1
+        state.waiting[request] = Waiter(now_s, priority, self._sequence)
+        self._states[request] = state
         self.waiting += 1
 
-    def over(self, request: Hashable, now_s: float) -> ModelState | None:
-        """Where it was; None if nothing follows from it."""
-        place = self._where.pop(request, None)
-        if place is None:
+    def finish(self, request: Hashable, now_s: float) -> ModelState | None:
+        """Return its model, or None if the scheduler has nothing to reconsider."""
+        state = self._states.pop(request, None)
+        if state is None:
             return None
-        if request in place.waiting:
-            del place.waiting[request]
+        if request in state.waiting:
+            del state.waiting[request]
             self.waiting -= 1
-            return place
-        place.busy.remove(request)
-        place.idle_s = now_s
-        return None if place.busy else place
+            return state
+        state.busy.remove(request)
+        state.idle_s = now_s
+        return None if state.busy else state
 
-    def release(self, place: ModelState) -> None:
-        """Whom it served it serves no more; their end, when it is told, is no matter."""
-        for request in place.busy:
-            del self._where[request]
-        place.busy.clear()
+    def release(self, state: ModelState) -> None:
+        """Forget the requests that this model serves; a later `RequestFinished` for one is ignored."""
+        for request in state.busy:
+            del self._states[request]
+        state.busy.clear()
 
-    def grant_all(self, place: ModelState, max_wait_s: float, now_s: float, out: list[Effect]) -> None:
-        """By priority, then age; who has waited too long goes first, by age alone."""
+    def grant_all(self, state: ModelState, max_wait_s: float, now_s: float, out: list[Effect]) -> None:
+        """By priority, then age. Requests that have waited longer than `max_wait_s` go first, by age
+        alone."""
 
-        def turn(each: tuple[Hashable, Waiter]) -> tuple[bool, int, float]:
-            is_overdue = now_s >= each[1].came_s + max_wait_s
-            return not is_overdue, 0 if is_overdue else -each[1].priority, each[1].came_s
+        def rank(entry: tuple[Hashable, Waiter]) -> tuple[bool, int, float]:
+            waiter = entry[1]
+            is_overdue = now_s >= waiter.arrived_s + max_wait_s
+            return not is_overdue, 0 if is_overdue else -waiter.priority, waiter.arrived_s
 
-        for request, _ in sorted(place.waiting.items(), key=turn):
-            self._forget(place, request)
-            self.serve(place, request, now_s)
-            out.append(GrantRequest(request, place.name))
+        for request, _ in sorted(state.waiting.items(), key=rank):
+            self._dequeue(state, request)
+            self.start(state, request, now_s)
+            out.append(GrantRequest(request, state.name))
 
-    def refuse(
-        self, place: ModelState, kind: RefusalKind, why: str, retry_after_s: float | None, out: list[Effect]
+    def reject(
+        self, state: ModelState, kind: RejectionKind, why: str, retry_after_s: float | None, out: list[Effect]
     ) -> None:
-        """All who wait there."""
-        for request in list(place.waiting):
-            self._forget(place, request)
-            out.append(RefuseRequest(request, kind, why, retry_after_s))
+        """Reject every request that waits for this model."""
+        for request in list(state.waiting):
+            self._dequeue(state, request)
+            out.append(RejectRequest(request, kind, why, retry_after_s))
 
-    def refuse_overdue(
-        self, place: ModelState, why: str, max_wait_s: float, now_s: float, out: list[Effect]
+    def reject_overdue(
+        self, state: ModelState, why: str, max_wait_s: float, now_s: float, out: list[Effect]
     ) -> None:
-        for request, waiter in list(place.waiting.items()):
-            if now_s >= waiter.came_s + max_wait_s:
-                self._forget(place, request)
-                out.append(RefuseRequest(request, "no room", why, max(1.0, max_wait_s)))
+        for request, waiter in list(state.waiting.items()):
+            if now_s >= waiter.arrived_s + max_wait_s:
+                self._dequeue(state, request)
+                out.append(RejectRequest(request, "no memory", why, max(1.0, max_wait_s)))
 
-    def _forget(self, place: ModelState, request: Hashable) -> None:
-        del place.waiting[request], self._where[request]
+    def _dequeue(self, state: ModelState, request: Hashable) -> None:
+        del state.waiting[request], self._states[request]
         self.waiting -= 1

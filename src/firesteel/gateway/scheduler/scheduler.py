@@ -1,10 +1,11 @@
-"""Who is served, who waits, what is loaded and what must go. Events in, effects out; DESIGN.md says why.
+"""Decides which requests run, which wait, and which models are loaded or evicted.
 
-    schedule = Schedule(models, limits, now_s)
-    effects = schedule.tell(Asked(1, "coder"), now_s)
+    scheduler = Scheduler(models, limits, now_s)
+    effects = scheduler.handle(RequestArrived(1, "coder"), now_s)
 
-Nothing here waits, reads a clock or touches the world. One caller tells it everything, in order; what it says
-is to be carried out, and what came of it is the next event. A first `Ticked` gets the pinned ones loaded.
+Events in, effects out: nothing here waits, reads a clock or does I/O. One driver passes every event in order,
+carries out the effects, and reports each result as another event. The first `TimePassed` loads the pinned
+models. `DESIGN.md` explains the rules.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from math import inf
 
-from firesteel.gateway.memory_budget import MemoryBudget
-from firesteel.gateway.scheduler.admission import turned_away, why_failed
+from firesteel.gateway.scheduler.admission import check_admission, failure_text
 from firesteel.gateway.scheduler.capacity import Capacity, used_bytes
 from firesteel.gateway.scheduler.events import (
     ConfigChanged,
@@ -37,370 +37,356 @@ from firesteel.gateway.scheduler.events import (
     TimePassed,
     UnloadModel,
 )
+from firesteel.gateway.scheduler.memory_budget import MemoryBudget
 from firesteel.gateway.scheduler.model_state import ModelState, new_model_state
 from firesteel.gateway.scheduler.requests import Requests
 
 
 class Scheduler:
-    """The one owner of who waits and what is loaded."""
+    """Owns all state about waiting requests and loaded models."""
 
     def __init__(self, models: Iterable[ScheduledModel], limits: SchedulerLimits, now_s: float = 0.0) -> None:
         self.limits = limits
-        self._places = {model.name: new_model_state(model, now_s) for model in models}
+        self._states = {model.name: new_model_state(model, now_s) for model in models}
         self._requests = Requests()
-        self._host = MemoryBudget()
-        self._owed: ModelState | None = None
-        """The one that has waited too long, and whose turn it is."""
-        self._way: list[ModelState] = []
-        """What is in its way: no new grants there."""
-        self._promised: ModelState | None = None
-        """For whom something was unloaded: it goes next, else that was for nothing."""
-        self._is_calm = False
-        """Nothing that is off is wanted, so nothing follows from a model becoming idle."""
+        self._memory = MemoryBudget()
+        self._overdue: ModelState | None = None
+        """The model that has waited longer than `max_wait_s` and is loaded next."""
+        self._blocking: list[ModelState] = []
+        """Models that must be evicted for it; they get no new grants."""
+        self._reserved_for: ModelState | None = None
+        """The model for which something was unloaded; it goes next, or that unload was useless."""
+        self._is_settled = False
+        """No model waits to be loaded, so a model that becomes idle changes nothing."""
         self._tick_s = now_s
 
-    def tell(self, event: SchedulerEvent, now_s: float) -> list[Effect]:
-        """What to do, now that this happened."""
+    def handle(self, event: SchedulerEvent, now_s: float) -> list[Effect]:
+        """Return what has to be done after this event."""
         if isinstance(event, RequestArrived):
-            if self.grants(event.request, event.model, now_s):
+            if self.try_grant(event.request, event.model, now_s):
                 return [GrantRequest(event.request, event.model)]
-        elif isinstance(event, (RequestFinished, RequestAbandoned)) and self.ends(event.request, now_s):
+        elif isinstance(event, (RequestFinished, RequestAbandoned)) and self.try_finish(event.request, now_s):
             return []
         out: list[Effect] = []
-        self._hear(event, now_s, out)
-        self._settle(now_s, out)
+        self._apply(event, now_s, out)
+        self._reschedule(now_s, out)
         return out
 
-    def grants(self, request: Hashable, model: str, now_s: float) -> bool:
-        """Whether it is served at once, as nearly all are. Else nothing happened, and it is to be `Asked`."""
-        place = self._places.get(model)
-        if place is None or not place.is_open:
+    def try_grant(self, request: Hashable, model: str, now_s: float) -> bool:
+        """The fast path: serve at once if the model is open. False: nothing happened; send
+        `RequestArrived`."""
+        state = self._states.get(model)
+        if state is None or not state.is_open:
             return False
-        self._requests.serve(place, request, now_s)
+        self._requests.start(state, request, now_s)
         return True
 
-    def ends(self, request: Hashable, now_s: float) -> bool:
-        """It is over, whether it was served or waited. False: something may follow, and is said to the next
-        event, be it `Ticked`."""
-        place = self._requests.over(request, now_s)
-        return place is None or self._stays_calm(place, now_s)
+    def try_finish(self, request: Hashable, now_s: float) -> bool:
+        """End a request that was served or waited. False: something may follow, and the next event returns
+        it; send `TimePassed`."""
+        state = self._requests.finish(request, now_s)
+        return state is None or self._stays_settled(state, now_s)
 
     def next_tick_s(self, now_s: float) -> float | None:
-        """The time, by the clock of `now_s` and not before it, at which `Ticked` is due; None: not at all."""
+        """When `TimePassed` is due, not before `now_s`; None: not at all."""
         return None if self._tick_s == inf else max(now_s, self._tick_s)
 
     def phase(self, name: str) -> ModelPhase:
-        return self._places[name].phase
+        return self._states[name].phase
 
     def waiting(self, name: str) -> int:
-        return len(self._places[name].waiting)
+        return len(self._states[name].waiting)
 
     def busy(self, name: str) -> int:
-        return len(self._places[name].busy)
+        return len(self._states[name].busy)
 
     def used_bytes(self) -> int:
-        return used_bytes(self._places.values())
+        return used_bytes(self._states.values())
 
     def snapshot(self, now_s: float) -> tuple[ModelStatus, ...]:
-        """Every model, in the file's order; last those that are out of the file and not gone yet."""
-        return tuple(place.standing(now_s) for place in self._places.values())
+        """Every model in the order of the file, then removed ones that still run."""
+        return tuple(state.status(now_s) for state in self._states.values())
 
-    # -- what happened --
+    # -- events --
 
-    def _hear(self, event: SchedulerEvent, now_s: float, out: list[Effect]) -> None:
+    def _apply(self, event: SchedulerEvent, now_s: float, out: list[Effect]) -> None:
         match event:
             case RequestArrived():
-                self._asked(event, now_s, out)
+                self._arrived(event, now_s, out)
             case ConfigChanged():
                 self._changed(event, now_s, out)
             case MemoryReading():
-                self._host.read(event.available_bytes - event.keep_free_bytes, self._places.values())
-            case ModelLoaded() | LoadFailed() | ModelUnloaded() | ModelCrashed() | LoadRequested():
-                place = self._places.get(event.model)
-                if place is not None:
-                    self._hear_of(place, event, now_s, out)
+                self._memory.read(event.available_bytes - event.keep_free_bytes, self._states.values())
             case RequestAbandoned() | RequestFinished() | TimePassed():
                 pass
+            case _ if state := self._states.get(event.model):
+                match event:
+                    case ModelLoaded():
+                        self._loaded(state, event.bytes, now_s, out)
+                    case LoadFailed():
+                        self._failed(state, event.why, now_s, out)
+                    case ModelUnloaded():
+                        self._unloaded(state, now_s, out)
+                    case ModelCrashed():
+                        self._crashed(state, event, now_s, out)
+                    case LoadRequested():
+                        self._load_requested(state, event.is_loaded, now_s)
 
-    def _hear_of(
-        self,
-        place: ModelState,
-        event: ModelLoaded | LoadFailed | ModelUnloaded | ModelCrashed | LoadRequested,
-        now_s: float,
-        out: list[Effect],
-    ) -> None:
-        match event:
-            case ModelLoaded():
-                self._loaded(place, event.bytes, now_s, out)
-            case LoadFailed():
-                self._failed(place, event.why, now_s, out)
-            case ModelUnloaded():
-                self._gone(place, now_s, out)
-            case ModelCrashed():
-                self._crashed(place, event, now_s, out)
-            case LoadRequested():
-                self._wanted(place, event.is_loaded, now_s)
+    def _arrived(self, event: RequestArrived, now_s: float, out: list[Effect]) -> None:
+        state = self._states.get(event.model)
+        rejection = check_admission(event, state, self._capacity(now_s), self._requests.waiting)
+        if rejection:
+            out.append(rejection)
+        elif state is not None:
+            self._requests.enqueue(state, event.request, event.priority, now_s)
 
-    def _asked(self, event: RequestArrived, now_s: float, out: list[Effect]) -> None:
-        place = self._places.get(event.model)
-        refusal = turned_away(event, place, self._room(now_s), self._requests.waiting)
-        if refusal:
-            out.append(refusal)
-        elif place is not None:
-            self._requests.wait(place, event.request, event.priority, now_s)
+    def _stays_settled(self, state: ModelState, now_s: float) -> bool:
+        """Whether the end of a request there changes nothing: it stays open, and nobody needs its memory."""
+        ttl_s = state.config.ttl_s
+        return self._is_settled and state.is_open and (ttl_s is None or self._tick_s <= now_s + ttl_s)
 
-    def _stays_calm(self, place: ModelState, now_s: float) -> bool:
-        """Whether nothing follows from somebody's end there: it serves on, and nobody needs its room."""
-        ttl_s = place.model.ttl_s
-        return self._is_calm and place.is_open and (ttl_s is None or self._tick_s <= now_s + ttl_s)
-
-    def _loaded(self, place: ModelState, measured_bytes: int | None, now_s: float, out: list[Effect]) -> None:
-        if place.phase == "unloading":
+    def _loaded(self, state: ModelState, measured_bytes: int | None, now_s: float, out: list[Effect]) -> None:
+        if state.phase == "unloading":
             return
-        if place.phase == "ready":
-            place.measure(measured_bytes)
+        if state.phase == "ready":
+            state.measure(measured_bytes)
             return
-        is_its_turn = place.phase == "loading" and not place.is_returning
-        place.come_up(measured_bytes, now_s)
-        # Those for whom it was loaded are served even if it must go at once: else two models could take turns
-        # at coming up and serve nobody.
-        if is_its_turn and not place.is_removed and not place.is_stale:
-            self._grant_waiters(place, now_s, out)
+        was_loading = state.phase == "loading" and not state.is_returning
+        state.set_ready(measured_bytes, now_s)
+        # The requests it was loaded for are served even if it must be unloaded at once. Otherwise two models
+        # could be loaded in turns and serve nobody.
+        if was_loading and not state.is_removed and not state.is_stale:
+            self._grant_waiters(state, now_s, out)
 
-    def _failed(self, place: ModelState, why: str, now_s: float, out: list[Effect]) -> None:
-        if place.phase == "ready":
-            self._crashed(place, ModelCrashed(place.name, why), now_s, out)
-        if place.phase != "loading":
+    def _failed(self, state: ModelState, why: str, now_s: float, out: list[Effect]) -> None:
+        if state.phase == "ready":
+            self._crashed(state, ModelCrashed(state.name, why), now_s, out)
+        if state.phase != "loading":
             return
-        self._fail(place, why, now_s, out)
-        self._off(place, now_s)
+        self._fail(state, why, now_s, out)
+        self._set_off(state, now_s)
 
-    def _fail(self, place: ModelState, why: str, now_s: float, out: list[Effect]) -> None:
-        """A load. If the file says something else by now, those who wait get that: it may be the cure."""
-        if not place.is_stale:
-            place.fail(why, now_s)
-            self._requests.refuse(place, "failed", why_failed(place, now_s), place.retry_s - now_s, out)
+    def _fail(self, state: ModelState, why: str, now_s: float, out: list[Effect]) -> None:
+        """A failed load. If the file has changed meanwhile, waiting requests get the new version."""
+        if not state.is_stale:
+            state.fail(why, now_s)
+            self._requests.reject(state, "failed", failure_text(state, now_s), state.retry_s - now_s, out)
 
-    def _gone(self, place: ModelState, now_s: float, out: list[Effect]) -> None:
+    def _unloaded(self, state: ModelState, now_s: float, out: list[Effect]) -> None:
         """Also when somebody else stopped it."""
-        if place.is_outside or place.phase == "off":
+        if state.is_outside or state.phase == "off":
             return
-        if place.phase == "loading":
-            self._failed(place, "it was stopped while it was loading", now_s, out)
+        if state.phase == "loading":
+            self._failed(state, "it was stopped while it was loading", now_s, out)
             return
-        self._off(place, now_s)
-        self._host.hear_gone(place)
+        self._set_off(state, now_s)
+        self._memory.subtract_unloaded(state)
 
-    def _crashed(self, place: ModelState, event: ModelCrashed, now_s: float, out: list[Effect]) -> None:
-        if place.is_outside:
-            place.why = event.why
-            if place.phase == "ready":
-                place.enter("off", now_s)
+    def _crashed(self, state: ModelState, event: ModelCrashed, now_s: float, out: list[Effect]) -> None:
+        if state.is_outside:
+            state.why = event.why
+            if state.phase == "ready":
+                state.enter("off", now_s)
             return
-        if place.phase == "unloading" or (place.phase == "off" and not event.is_returning):
+        if state.phase == "unloading" or (state.phase == "off" and not event.is_returning):
             return
         if event.is_returning:
-            self._returns(place, event.why, now_s)
+            self._returning(state, event.why, now_s)
             return
-        if place.phase == "loading":
-            self._fail(place, event.why, now_s, out)
+        if state.phase == "loading":
+            self._fail(state, event.why, now_s, out)
         else:
-            place.crash(event.why, now_s)
-        # Its processes are dead, but their memory may still be coming back: an unload waits for that.
-        self._requests.release(place)
-        self._stop(place, now_s, out)
+            state.crash(event.why, now_s)
+        # Its processes are dead, but their memory may not be free yet: an unload waits for that.
+        self._requests.release(state)
+        self._start_unload(state, now_s, out)
 
-    def _returns(self, place: ModelState, why: str, now_s: float) -> None:
-        if place.phase == "loading":
-            place.why = why
+    def _returning(self, state: ModelState, why: str, now_s: float) -> None:
+        if state.phase == "loading":
+            state.why = why
             return
-        self._requests.release(place)
-        if place.phase == "off":
-            place.start(now_s)
-        place.enter("loading", now_s)
-        place.why, place.is_returning = why, True
+        self._requests.release(state)
+        if state.phase == "off":
+            state.start(now_s)
+        state.enter("loading", now_s)
+        state.why, state.is_returning = why, True
 
-    def _wanted(self, place: ModelState, is_loaded: bool, now_s: float) -> None:
-        if place.is_outside or place.is_removed or (place.is_pinned and not is_loaded):
+    def _load_requested(self, state: ModelState, is_loaded: bool, now_s: float) -> None:
+        if state.is_outside or state.is_removed or (state.is_pinned and not is_loaded):
             return
-        if place.phase in ("off", "unloading"):
-            place.wanted_s = now_s if is_loaded else None
-            place.retry_s = now_s if is_loaded else place.retry_s
+        if state.phase in ("off", "unloading"):
+            state.requested_s = now_s if is_loaded else None
+            state.retry_s = now_s if is_loaded else state.retry_s
             return
-        place.is_unwanted = not is_loaded
-        place.idle_s = now_s
+        state.is_unload_requested = not is_loaded
+        state.idle_s = now_s
 
     def _changed(self, event: ConfigChanged, now_s: float, out: list[Effect]) -> None:
         self.limits = event.limits
-        before, self._places = self._places, {}
+        before, self._states = self._states, {}
         for model in event.models:
-            place = before.pop(model.name, None)
-            self._places[model.name] = (
-                self._follow(place, model, now_s) if place else new_model_state(model, now_s)
-            )
-        for name, place in before.items():
-            self._requests.refuse(place, "unknown", f"`{name}` is no longer in the service file", None, out)
-            place.is_removed, place.wanted_s = True, None
-            if place.is_outside or place.phase == "off":
-                self._requests.release(place)
+            state = before.pop(model.name) if model.name in before else new_model_state(model, now_s)
+            self._states[model.name] = state
+            if state.is_outside and not model.is_outside:
+                self._requests.release(state)
+            state.update_config(model, now_s)
+        for name, state in before.items():
+            self._requests.reject(state, "unknown", f"`{name}` is no longer in the service file", None, out)
+            state.is_removed, state.requested_s = True, None
+            if state.is_outside or state.phase == "off":
+                self._requests.release(state)
             else:
-                self._places[name] = place
+                self._states[name] = state
 
-    def _follow(self, place: ModelState, model: ScheduledModel, now_s: float) -> ModelState:
-        if place.is_outside and not model.is_outside:
-            self._requests.release(place)
-        place.follow(model, now_s)
-        return place
+    # -- decisions --
 
-    # -- what follows from it --
-
-    def _settle(self, now_s: float, out: list[Effect]) -> None:
-        """After every event the same questions, in this order."""
-        self._let_go(now_s, out)
-        self._refuse_hopeless(now_s, out)
-        self._who_is_next(now_s, out)
-        self._open(now_s, out)
+    def _reschedule(self, now_s: float, out: list[Effect]) -> None:
+        """After every event, the same steps in this order."""
+        self._unload_idle(now_s, out)
+        self._reject_impossible(now_s, out)
+        self._start_next_load(now_s, out)
+        self._grant_waiting(now_s, out)
         self._set_tick(now_s)
 
-    def _let_go(self, now_s: float, out: list[Effect]) -> None:
-        """Who is idle for too long; and whoever is leaving, once idle."""
-        for place in self._places.values():
-            expires_s = place.expires_s()
+    def _unload_idle(self, now_s: float, out: list[Effect]) -> None:
+        """Unload models whose `ttl` has passed, and leaving models once they are idle."""
+        for state in self._states.values():
+            expires_s = state.expires_s()
             if expires_s is not None and now_s >= expires_s:
-                self._unload(place, now_s, out)
-        self._part(now_s)
-        for place in self._places.values():
-            if place.is_idle and not place.is_outside and place.is_leaving:
-                self._unload(place, now_s, out)
+                self._unload(state, now_s, out)
+        self._mark_conflicts(now_s)
+        for state in self._states.values():
+            if state.is_idle and not state.is_outside and state.is_leaving:
+                self._unload(state, now_s, out)
 
-    def _part(self, now_s: float) -> None:
-        unwelcome = self._room(now_s).unwelcome() if self.limits.never_together else []
-        for place in self._places.values():
-            place.is_unwelcome = place in unwelcome
+    def _mark_conflicts(self, now_s: float) -> None:
+        conflicting = self._capacity(now_s).conflicting() if self.limits.never_together else []
+        for state in self._states.values():
+            state.is_conflicting = state in conflicting
 
-    def _refuse_hopeless(self, now_s: float, out: list[Effect]) -> None:
-        """Who cannot be served as the file is now, and who waits for one that does not stop."""
-        for place in self._places.values():
-            if place.phase == "off" and not place.is_outside and place.first_s(now_s) is not None:
-                never = self._room(now_s).why_never(place)
-                if never:
-                    place.why = never
-                    self._requests.refuse(place, "too large", never, None, out)
-                    place.wanted_s = place.wanted_s if place.is_pinned else None
-            elif place.waiting and place.is_stuck(self.limits, now_s):
-                self._refuse_overdue(place, self._room(now_s).why_not(place), now_s, out)
+    def _reject_impossible(self, now_s: float, out: list[Effect]) -> None:
+        """Reject requests that can never be served, and overdue ones that wait for a stuck unload."""
+        for state in self._states.values():
+            if state.phase == "off" and not state.is_outside and state.requested_since_s(now_s) is not None:
+                if why := self._capacity(now_s).why_impossible(state):
+                    state.why = why
+                    self._requests.reject(state, "too large", why, None, out)
+                    state.requested_s = state.requested_s if state.is_pinned else None
+            elif state.waiting and state.is_stuck(self.limits, now_s):
+                self._reject_overdue(state, self._capacity(now_s).shortage_text(state), now_s, out)
 
-    def _who_is_next(self, now_s: float, out: list[Effect]) -> None:
-        next_up = self._next_up(now_s)
-        self._is_calm = not next_up
-        overdue = [place for place in next_up if self._is_overdue(place, now_s)]
-        if any(place.phase == "loading" for place in self._places.values()):
-            # Who was made to wait for it keeps waiting: a model that comes back again and again must not
-            # give the rest a new start each time.
-            if not overdue or overdue[0] is not self._owed:
-                self._owed, self._way = None, []
+    def _start_next_load(self, now_s: float, out: list[Effect]) -> None:
+        pending = self._pending_loads(now_s)
+        self._is_settled = not pending
+        overdue = [state for state in pending if self._is_overdue(state, now_s)]
+        if any(state.phase == "loading" for state in self._states.values()):
+            # The overdue model keeps its turn: a model that restarts again and again must not reset it.
+            if not overdue or overdue[0] is not self._overdue:
+                self._overdue, self._blocking = None, []
             return
-        if not self._serve_overdue(overdue, now_s, out):
-            self._owed, self._way = None, []
-            self._serve_next(now_s, out)
+        if not self._load_overdue(overdue, now_s, out):
+            self._overdue, self._blocking = None, []
+            self._load_next(now_s, out)
 
-    def _serve_overdue(self, overdue: list[ModelState], now_s: float, out: list[Effect]) -> bool:
-        """The first of them alone; who can have no room is told so, and is in nobody's way."""
-        for place in overdue:
-            room = self._room(now_s)
-            must_go = room.what_must_go(place, self._way)
-            if must_go is not None:
-                self._owed, self._way = place, must_go
-                self._make_room(place, must_go, now_s, out)
+    def _load_overdue(self, overdue: list[ModelState], now_s: float, out: list[Effect]) -> bool:
+        """Only the first. One that cannot get enough memory is rejected and blocks nobody."""
+        for state in overdue:
+            capacity = self._capacity(now_s)
+            evictions = capacity.required_evictions(state, self._blocking)
+            if evictions is not None:
+                self._overdue, self._blocking = state, evictions
+                self._evict_and_load(state, evictions, now_s, out)
                 return True
-            why = place.why = room.why_not(place)
-            self._refuse_overdue(place, why, now_s, out)
-            if place.wanted_s is not None and now_s >= place.wanted_s + self.limits.max_wait_s:
-                place.wanted_s = now_s if place.is_pinned else None
+            why = state.why = capacity.shortage_text(state)
+            self._reject_overdue(state, why, now_s, out)
+            if state.requested_s is not None and now_s >= state.requested_s + self.limits.max_wait_s:
+                state.requested_s = now_s if state.is_pinned else None
         return False
 
-    def _serve_next(self, now_s: float, out: list[Effect]) -> None:
-        next_up = self._next_up(now_s)
-        if self._promised not in next_up:
-            self._promised = None
-        for place in sorted(next_up, key=lambda each: each is not self._promised):
-            can_go = self._room(now_s).what_can_go(place)
-            if can_go is not None:
-                self._make_room(place, can_go, now_s, out)
+    def _load_next(self, now_s: float, out: list[Effect]) -> None:
+        pending = self._pending_loads(now_s)
+        if self._reserved_for not in pending:
+            self._reserved_for = None
+        for state in sorted(pending, key=lambda state: state is not self._reserved_for):
+            evictions = self._capacity(now_s).possible_evictions(state)
+            if evictions is not None:
+                self._evict_and_load(state, evictions, now_s, out)
                 return
 
-    def _make_room(self, place: ModelState, go: list[ModelState], now_s: float, out: list[Effect]) -> None:
-        for other in go:
+    def _evict_and_load(
+        self, state: ModelState, evictions: list[ModelState], now_s: float, out: list[Effect]
+    ) -> None:
+        for other in evictions:
             if other.is_idle:
-                self._promised = place
+                self._reserved_for = state
                 self._unload(other, now_s, out)
-        if self._room(now_s).has_place_for(place):
-            place.start(now_s)
-            out.append(LoadModel(place.name))
+        if self._capacity(now_s).fits_now(state):
+            state.start(now_s)
+            out.append(LoadModel(state.name))
 
-    def _open(self, now_s: float, out: list[Effect]) -> None:
-        """Whom can we serve?"""
-        self._part(now_s)
-        for place in self._places.values():
-            place.is_open = place.phase == "ready" and not place.is_leaving and place not in self._way
-            if place.is_open and place.waiting:
-                self._grant_waiters(place, now_s, out)
+    def _grant_waiting(self, now_s: float, out: list[Effect]) -> None:
+        """Open ready models, and serve what waits for them."""
+        self._mark_conflicts(now_s)
+        for state in self._states.values():
+            state.is_open = state.phase == "ready" and not state.is_leaving and state not in self._blocking
+            if state.is_open and state.waiting:
+                self._grant_waiters(state, now_s, out)
 
     def _set_tick(self, now_s: float) -> None:
-        """The next moment at which time alone changes an answer."""
-        times = [self._overdue_s(each.waits_since_s) for each in self._places.values()]
-        times += [self._overdue_s(each.wanted_s) for each in self._places.values()]
-        times += [each.expires_s() for each in self._places.values()]
-        times += [each.wanted_s for each in self._places.values() if each.phase == "off"]
-        if not self._is_calm:
-            times += [each.dwells_until_s(self.limits) for each in self._places.values() if each.is_idle]
-        if self._requests.waiting or not self._is_calm:
-            stops = [each for each in self._places.values() if each.phase == "unloading"]
-            times += [each.since_s + self.limits.stop_s for each in stops]
-        self._tick_s = min((each for each in times if each is not None and each > now_s), default=inf)
+        """Find the next moment at which time alone changes a decision."""
+        states = self._states.values()
+        times = [self._overdue_s(state.waits_since_s) for state in states]
+        times += [self._overdue_s(state.requested_s) for state in states]
+        times += [state.expires_s() for state in states]
+        times += [state.requested_s for state in states if state.phase == "off"]
+        if not self._is_settled:
+            times += [state.dwell_ends_s(self.limits) for state in states if state.is_idle]
+        if self._requests.waiting or not self._is_settled:
+            times += [state.since_s + self.limits.stop_s for state in states if state.phase == "unloading"]
+        self._tick_s = min((time_s for time_s in times if time_s is not None and time_s > now_s), default=inf)
 
-    # -- small moves --
+    # -- helpers --
 
-    def _next_up(self, now_s: float) -> list[ModelState]:
-        """Models that are off and wanted, in their turn: who is overdue by age, then by priority and age."""
-        room = self._room(now_s)
+    def _pending_loads(self, now_s: float) -> list[ModelState]:
+        """Models to load, in order: overdue ones by age, then the others by priority and age."""
+        capacity = self._capacity(now_s)
         ranked: list[tuple[bool, int, float, int, int, ModelState]] = []
-        for index, place in enumerate(self._places.values()):
-            first_s = place.first_s(now_s)
-            if place.phase != "off" or place.is_outside or first_s is None or room.why_never(place):
+        for index, state in enumerate(self._states.values()):
+            since_s = state.requested_since_s(now_s)
+            if state.phase != "off" or state.is_outside or since_s is None or capacity.why_impossible(state):
                 continue
-            is_overdue = self._is_overdue(place, now_s)
-            priority = 0 if is_overdue else max((each.priority for each in place.waiting.values()), default=0)
-            ranked.append((not is_overdue, -priority, first_s, place.first_turn, index, place))
-        return [place for *_, place in sorted(ranked)]
+            is_overdue = self._is_overdue(state, now_s)
+            priority = 0 if is_overdue else max((w.priority for w in state.waiting.values()), default=0)
+            ranked.append((not is_overdue, -priority, since_s, state.first_sequence, index, state))
+        return [state for *_, state in sorted(ranked)]
 
-    def _is_overdue(self, place: ModelState, now_s: float) -> bool:
-        overdue_s = self._overdue_s(place.first_s(now_s))
+    def _is_overdue(self, state: ModelState, now_s: float) -> bool:
+        overdue_s = self._overdue_s(state.requested_since_s(now_s))
         return overdue_s is not None and now_s >= overdue_s
 
     def _overdue_s(self, since_s: float | None) -> float | None:
         return None if since_s is None else since_s + self.limits.max_wait_s
 
-    def _grant_waiters(self, place: ModelState, now_s: float, out: list[Effect]) -> None:
-        self._requests.grant_all(place, self.limits.max_wait_s, now_s, out)
+    def _grant_waiters(self, state: ModelState, now_s: float, out: list[Effect]) -> None:
+        self._requests.grant_all(state, self.limits.max_wait_s, now_s, out)
 
-    def _refuse_overdue(self, place: ModelState, why: str, now_s: float, out: list[Effect]) -> None:
-        self._requests.refuse_overdue(place, why, self.limits.max_wait_s, now_s, out)
+    def _reject_overdue(self, state: ModelState, why: str, now_s: float, out: list[Effect]) -> None:
+        self._requests.reject_overdue(state, why, self.limits.max_wait_s, now_s, out)
 
-    def _unload(self, place: ModelState, now_s: float, out: list[Effect]) -> None:
-        """One that is well: whatever failed before is forgotten."""
-        place.forgive()
-        self._stop(place, now_s, out)
+    def _unload(self, state: ModelState, now_s: float, out: list[Effect]) -> None:
+        """Unload a healthy model; earlier failures no longer count."""
+        state.reset_failures()
+        self._start_unload(state, now_s, out)
 
-    def _stop(self, place: ModelState, now_s: float, out: list[Effect]) -> None:
-        place.enter("unloading", now_s)
-        out.append(UnloadModel(place.name))
+    def _start_unload(self, state: ModelState, now_s: float, out: list[Effect]) -> None:
+        state.enter("unloading", now_s)
+        out.append(UnloadModel(state.name))
 
-    def _off(self, place: ModelState, now_s: float) -> None:
-        self._requests.release(place)
-        place.go_off(now_s)
-        if place.is_removed:
-            del self._places[place.name]
+    def _set_off(self, state: ModelState, now_s: float) -> None:
+        self._requests.release(state)
+        state.set_off(now_s)
+        if state.is_removed:
+            del self._states[state.name]
 
-    def _room(self, now_s: float) -> Capacity:
-        return Capacity(self._places.values(), self.limits, self._host.bytes, now_s)
+    def _capacity(self, now_s: float) -> Capacity:
+        return Capacity(self._states.values(), self.limits, self._memory.bytes, now_s)
