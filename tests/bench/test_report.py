@@ -296,7 +296,7 @@ def test_figures_are_worded_as_in_the_table(values: list[float]) -> None:
 
 @pytest.mark.parametrize("point", POINTS[:-1])
 def test_loads_are_worded_as_compare_words_them(point: Point) -> None:
-    assert format.load(point) == compare.said(point)
+    assert format.load(point) == compare.point_text(point)
 
 
 def told(run: BenchRun) -> str:

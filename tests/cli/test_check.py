@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.inside import inside as in_process
 from tests.conftest import Firesteel
 
 BAD = "docker run --gpus all vllm/vllm-openai:v0.28.0 vllm serve org/m --gpu-memory-utilization 0.7\n"
@@ -14,6 +15,11 @@ DEAD = (
     "docker run --gpus all -p 127.0.0.1:8000:8000 -e VLLM_FP8_MOE_BACKEND=x -v ~/.cache/huggingface:/hub \\\n"
     "  -e HF_HOME=/hub vllm/vllm-openai:v0.28.0 org/m --gpu-memory-utilization 0.7\n"
 )
+
+
+@pytest.fixture
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firesteel:
+    return in_process(tmp_path / "home", monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -107,7 +113,7 @@ def test_github_annotations(firesteel: Firesteel, folder: Path) -> None:
 
 def test_explain_by_pattern(firesteel: Firesteel) -> None:
     ran = firesteel("check", "--explain", "shell-*")
-    assert ran.code == 0 and ran.out.count("\nhit ") >= 3 and "--fix mends it" in ran.out
+    assert ran.code == 0 and ran.out.count("\nhit ") >= 3 and "--fix fixes it" in ran.out
 
 
 def test_what_cannot_be_read(firesteel: Firesteel, tmp_path: Path) -> None:
@@ -120,15 +126,44 @@ def test_what_cannot_be_read(firesteel: Firesteel, tmp_path: Path) -> None:
     assert "never closed" in firesteel("check", str(locked)).err
 
 
-def test_names_with_blanks_and_words_in_the_wrong_order(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_names_with_blanks_and_a_missing_file(firesteel: Firesteel, tmp_path: Path) -> None:
     path = tmp_path / "bad run.sh"
     path.write_text(BAD)
     assert firesteel("check", str(path)).code == 3
     assert firesteel("check", "--skip-others", str(path), str(path)).code == 3
-    late = firesteel("check", str(path), "--level", "stop")
-    assert late.code == 2 and "options come before WHAT" in late.err
     missing = firesteel("check", str(path), "nosuch.sh")
-    assert missing.code == 2 and "`nosuch.sh` is no file" in missing.err
+    assert missing.code == 2 and "`nosuch.sh` is not a file" in missing.err
+
+
+def test_options_may_follow_a_file_a_folder_stdin_or_a_quoted_line(folder: Path, inside: Firesteel) -> None:
+    path = str(folder / "bad.sh")
+    before = inside("check", "--json", "--level", "stop", path)
+    assert before.code == 3
+    assert inside("check", path, "--json", "--level", "stop") == before
+    assert inside("check", "--json", path, "--level", "stop") == before
+    assert inside("check", path, "--level", "stop", path, "--json").json["files"] == [path, path]
+    assert inside("check", str(folder), "--json").json["launches"] == 2
+    assert inside("check", BAD.strip(), "--json").json["launches"] == 1
+    assert inside("check", path, "--json", "--ignore", "vllm-entrypoint-twice").code == 0
+    unknown = inside("check", path, "--lvel", "stop")
+    assert unknown.code == 2 and "No such option" in unknown.err
+    (folder / "Makefile").write_text(f"run:\n\t{BAD}")
+    assert inside("check", str(folder / "Makefile"), "--level", "stop").code == 3
+
+
+def test_what_follows_a_program_belongs_to_it(
+    folder: Path, inside: Firesteel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even beside a folder or a program file of that name."""
+    monkeypatch.chdir(folder)
+    (folder / "docker").mkdir()
+    program = folder / "llama-server"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert inside("check", *BAD.split()).code == 3
+    line = inside("check", "./llama-server", "-m", "a.gguf", "--json")
+    assert line.code == 0 and "read as llamacpp" in line.out
+    assert inside("check", "--json", "./llama-server", "-m", "a.gguf").json["launches"] == 1
 
 
 def test_what_was_not_read_is_told_and_fails(firesteel: Firesteel, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import jsonschema
 import pytest
 
 from firesteel.cli.main import COMMANDS
-from firesteel.cli.output.documents import DOCUMENTS
+from firesteel.cli.output.documents.all import schemas
 from tests.conftest import Firesteel, Ran
 
-SCHEMAS = {schema.model_fields["document"].default: schema.model_json_schema() for schema in DOCUMENTS}
+SCHEMAS = schemas()
 
 
 def document(ran: Ran) -> Any:
@@ -90,10 +90,10 @@ def test_plan_exits_4_when_it_does_not_fit(firesteel: Firesteel) -> None:
         (["dwn"], 2, "there is no command `dwn`; did you mean `firesteel down`?", "firesteel --help"),
         (["down", "x"], 1, "nothing is running", "firesteel up"),
         (["logs"], 1, "there is no log", "firesteel up"),
-        (["logs", "x"], 2, "no log is kept of `x`", "firesteel ps"),
+        (["logs", "x"], 2, "there is no log of `x`", "firesteel ps"),
         (["verify"], 5, "nothing is running", "firesteel up"),
         (["check"], 2, "there is nothing to check", "firesteel check run.sh"),
-        (["check", "none.sh"], 2, "`none.sh` is no file", "firesteel check -"),
+        (["check", "none.sh"], 2, "`none.sh` is not a file", "firesteel check -"),
         (["check", "--host", "spark", "vllm serve x"], 2, "no machine is called `spark`", "--host gb10"),
         (["check", "--explain", "no-such-rule"], 2, "there is no rule `no-such-rule`", "firesteel"),
     ],

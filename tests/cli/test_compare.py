@@ -13,8 +13,8 @@ from firesteel.bench.compare.runs import compare, were_in_turns
 from firesteel.bench.results.history import open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings, Subject
-from firesteel.cli.ab import measured_ab
-from firesteel.cli.output import documents
+from firesteel.cli.ab import measure_in_turns
+from firesteel.cli.output.documents.all import schemas
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from tests.bench.liar import Liar, serving
@@ -52,7 +52,7 @@ def test_two_runs(run: Firesteel) -> None:
 
 def test_two_runs_as_json(run: Firesteel) -> None:
     found = run("compare", "last~2", "last~1", "--json").json
-    jsonschema.validate(found, documents.RunComparisonJson.model_json_schema())
+    jsonschema.validate(found, schemas()["firesteel.compare/1"])
     decode = next(row for row in found["rows"] if row["measure"] == "decode")
     assert (found["first"], found["second"]) == ("slow", "fast")
     assert decode["difference"]["verdict"] == "faster"
@@ -75,7 +75,7 @@ def test_against_the_plan(run: Firesteel) -> None:
     found = run("compare", "fast", "--plan", "--json").json
     assert found["rows"][0]["planned"] == PLAN["decode_tps"]
     refused = run("compare", "slow", "--plan")
-    assert refused.code == 2 and "no plan was kept with it" in refused.err
+    assert refused.code == 2 and "has no plan" in refused.err
 
 
 def test_against_a_plan_where_nothing_was_measured(run: Firesteel, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_against_a_plan_where_nothing_was_measured(run: Firesteel, tmp_path: Pat
     bare = replace(planned.run, figures=(), is_whole=False)
     keep(tmp_path / "home", StoredRun(bare), 4)
     refused = run("compare", "none", "--plan")
-    assert refused.code == 2 and "was cut off before anything was measured" in refused.err
+    assert refused.code == 2 and "was interrupted before anything was measured" in refused.err
     assert "bench --resume none" in refused.err
     keep(tmp_path / "home", StoredRun(replace(bare, id="some"), planned.samples), 5)
     assert "inside the band" in run("compare", "some", "--plan").out
@@ -96,7 +96,7 @@ def test_against_published_runs(run: Firesteel, tmp_path: Path) -> None:
     done = run("compare", "oss", "--published")
     assert done.code == 0 and "https://" in done.out and "two hands" in done.out
     assert run("compare", "oss", "--published", "--json").json["rows"]
-    assert "no published run" in run("compare", "slow", "--published").err
+    assert "nobody has published a run" in run("compare", "slow", "--published").err
 
 
 def test_a_file_of_another_tool(run: Firesteel) -> None:
@@ -109,16 +109,16 @@ def test_a_file_of_another_tool(run: Firesteel) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("compare",), "2 RUNs here, not 0"),
-        (("compare", "slow"), "2 RUNs here, not 1"),
-        (("compare", "slow", "fast", "--plan"), "1 RUN here, not 2"),
-        (("compare", "slow", "--plan", "--published"), "one of"),
+        (("compare",), "give 2 RUNs, not 0"),
+        (("compare", "slow"), "give 2 RUNs, not 1"),
+        (("compare", "slow", "fast", "--plan"), "give 1 RUN, not 2"),
+        (("compare", "slow", "--plan", "--published"), "only one of"),
         (("compare", "slow", "nothing"), "no run nothing"),
         (("compare", "slow", "./nothing.json"), "no id"),
         (("compare", "slow", "a\nb"), "no id"),
         (("compare", "slow", __file__), "is no result of"),
         (("compare", "slow", "/"), "not a file"),
-        (("compare", "--ab", "slow", "fast"), "nothing that runs"),
+        (("compare", "--ab", "slow", "fast"), "neither a URL nor a running service"),
         (("history", "show", "x y"), "no id"),
         (("history", "delete", "%"), "no id"),
         (("history", "import", "/nothing/there"), "not a file"),
@@ -133,11 +133,11 @@ def test_words_that_make_no_sense(run: Firesteel, words: tuple[str, ...], says: 
 def test_the_history(run: Firesteel) -> None:
     assert [line.split()[0] for line in run("history").out.splitlines()] == ["name", "thinks", "fast", "slow"]
     found = run("history", "list", "--json").json
-    jsonschema.validate(found, documents.HistoryJson.model_json_schema())
+    jsonschema.validate(found, schemas()["firesteel.history/1"])
     assert [each["samples"] for each in found["runs"]] == [8, 8, 8]
     assert "1,000 + 100" in run("history", "show", "slow").out
     assert run("history", "show", "slow", "--json").json["id"] == "slow"
-    assert "slow is gone" in run("history", "delete", "slow").out
+    assert "deleted slow" in run("history", "delete", "slow").out
     assert "slow" not in run("history").out
 
 
@@ -145,7 +145,7 @@ def test_an_empty_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     firesteel = inside(tmp_path, monkeypatch, capsys)
-    assert "nothing was measured yet; next: firesteel bench" in firesteel("history").out
+    assert "no runs yet; next: firesteel bench" in firesteel("history").out
 
 
 def test_out_and_in_again(run: Firesteel, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_out_and_in_again(run: Firesteel, tmp_path: Path) -> None:
     assert sorted(origins) == ["measured here"] * 3 + ["reported"] * 2
 
 
-ASKED = {
+OPTIONS = {
     "model": None,
     "shapes": ("single",),
     "users": (),
@@ -178,9 +178,9 @@ async def test_two_servers_in_turns_are_two_runs(tmp_path: Path) -> None:
     home = Home(tmp_path)
     async with serving(Liar(token_s=0.004)) as one, serving(Liar(token_s=0.006)) as other:
         with open_history(home) as history:
-            first, second = await measured_ab(history, one, other, ASKED)
-            with pytest.raises(UsageError, match="from its cache of the first"):
-                await measured_ab(history, one, f"{one}/v1/", ASKED)
+            first, second = await measure_in_turns(history, (one, other), OPTIONS)
+            with pytest.raises(UsageError, match="from its cache"):
+                await measure_in_turns(history, (one, f"{one}/v1/"), OPTIONS)
     with open_history(home) as history:
         again = [history.run(each.run.id) for each in (first, second)]
     assert again == [first, second]

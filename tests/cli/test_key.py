@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from firesteel.cli.output.documents import KeyAddedJson, KeyRevokedJson, KeysJson
+from firesteel.cli.output.documents.all import schemas
 from firesteel.gateway.interfaces import Identity, Refusal
 from firesteel.gateway.keys import KeyRing
 from tests.cli.inside import inside
@@ -49,15 +49,15 @@ def test_added_listed_revoked(firesteel: Firesteel, home: Path) -> None:
 def test_as_json(firesteel: Firesteel, home: Path) -> None:
     words = ("--admin", "--tokens-rate", "5000/h", "--priority", "-3", "--json")
     added = firesteel("key", "add", "boss", *words).json
-    jsonschema.validate(added, KeyAddedJson.model_json_schema())
+    jsonschema.validate(added, schemas()["firesteel.key-add/1"])
     who = KeyRing.read(home / "keys.json").who(added["token"].encode())
     assert who == Identity("boss", True, None, -3)
     assert added["key"]["tokens"] == "5000/h" and added["key"]["models"] is None
     listed = firesteel("--json", "key", "list").json
-    jsonschema.validate(listed, KeysJson.model_json_schema())
+    jsonschema.validate(listed, schemas()["firesteel.key-list/1"])
     assert listed["keys"] == [added["key"]] and added["token"] not in json.dumps(listed)
     gone = firesteel("key", "revoke", "boss", "--json").json
-    jsonschema.validate(gone, KeyRevokedJson.model_json_schema())
+    jsonschema.validate(gone, schemas()["firesteel.key-revoke/1"])
     assert gone["key"]["id"] == added["key"]["id"]
 
 

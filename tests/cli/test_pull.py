@@ -13,12 +13,12 @@ import jsonschema
 import pytest
 
 from firesteel.cli.main import main
-from firesteel.cli.output.documents import DOCUMENTS
+from firesteel.cli.output.documents.all import schemas
 from tests.conftest import Ran, run_firesteel
 from tests.edge import hub_server
 from tests.edge.hub_server import COMMIT
 
-SCHEMAS = {schema.model_fields["document"].default: schema.model_json_schema() for schema in DOCUMENTS}
+SCHEMAS = schemas()
 CLEAN = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "FIRESTEEL_COMMAND")
 GGUF = "org/some-GGUF"
 FILES = {f"some-{label}.gguf": label.encode() * 1000 for label in ("Q4_K_M", "Q8_0")}
@@ -121,7 +121,7 @@ def test_prune_shows_then_removes(pull: Pull, tmp_path: Path) -> None:
     assert [row["path"] for row in looked["waste"]] == [str(part)] and looked["removed"] is False
     assert part.exists()
     done = pull("--prune", "--yes")
-    assert done.code == 0 and "free again" in done.out and not part.exists()
+    assert done.code == 0 and "freed" in done.out and not part.exists()
 
 
 def test_prune_takes_weights_that_are_named(pull: Pull, tmp_path: Path) -> None:

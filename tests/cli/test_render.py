@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from firesteel.catalog import shipped
-from firesteel.cli.render import known
+from firesteel.cli.render import launch_facts
 from firesteel.facts.host.hardware import hardware, host_at_rest
 from firesteel.launch import Ask
 from firesteel.reads import read
@@ -40,9 +40,9 @@ def test_every_form_passes_our_own_check(firesteel: Firesteel, form: str, tmp_pa
 
 
 def test_as_json(firesteel: Firesteel) -> None:
-    found = firesteel("render", MODEL, "gpt-oss-120b-llamacpp", "--as", "kubernetes", "--json").json
-    assert found["names"] == [MODEL, "gpt-oss-120b-llamacpp"] and found["format"] == "kubernetes"
-    assert len(list(yaml.safe_load_all(found["text"]))) == 4
+    facts = firesteel("render", MODEL, "gpt-oss-120b-llamacpp", "--as", "kubernetes", "--json").json
+    assert facts["names"] == [MODEL, "gpt-oss-120b-llamacpp"] and facts["format"] == "kubernetes"
+    assert len(list(yaml.safe_load_all(facts["text"]))) == 4
 
 
 def test_wider_only_with_a_key(firesteel: Firesteel) -> None:
@@ -92,10 +92,10 @@ def test_refused(firesteel: Firesteel, words: tuple[str, ...], said: str) -> Non
     assert ran.code in (1, 2) and said in ran.err and ran.out == ""
 
 
-def test_what_is_known_comes_from_plan_recipe_and_catalog() -> None:
+def test_the_facts_come_from_plan_recipe_and_catalog() -> None:
     way = propose(shipped(), host_at_rest(hardware("gb10")), Ask("gemma-4-31b-nvfp4"))[0]
-    found = known(way)
-    assert found.is_gated and found.needed_bytes == round(way.plan.memory.needed.high)
+    facts = launch_facts(way)
+    assert facts.is_gated and facts.needed_bytes == round(way.plan.memory.needed.high)
     assert way.plan.speed is not None and way.plan.speed.start_up is not None
-    assert found.start_up_s == way.plan.speed.start_up.seconds.high
-    assert "max-model-len" in found.flag_reasons and "kv-cache-memory-bytes" in found.flag_reasons
+    assert facts.start_up_s == way.plan.speed.start_up.seconds.high
+    assert "max-model-len" in facts.flag_reasons and "kv-cache-memory-bytes" in facts.flag_reasons

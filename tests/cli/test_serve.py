@@ -196,7 +196,7 @@ def test_an_address_is_one_before_anything_else(firesteel: Firesteel, tmp_path: 
 
 
 def test_the_manuals_file_can_serve_all_its_models(tmp_path: Path) -> None:
-    """On an idle pretend Spark, each beside what is pinned and what runs outside, with some GiB to spare."""
+    """On an idle simulated Spark, each beside the pinned models and other processes, with some GiB left."""
     assert run_firesteel(tmp_path, "--sim", "idle", "ps").code == 0
     file = tmp_path / "firesteel.yaml"
     file.write_text(DOCS.read_text("utf-8").partition("```yaml\n")[2].partition("```\n")[0])

@@ -1,4 +1,4 @@
-"""`--sim` as a user types it: which pretend Spark it is, and a new one by name."""
+"""`--sim` as a user types it: which simulated Spark it is, and a new one by name."""
 
 from __future__ import annotations
 

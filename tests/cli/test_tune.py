@@ -1,4 +1,4 @@
-"""`firesteel tune` as a user types it: on the pretend Spark, killed and resumed; and on the real engine."""
+"""`firesteel tune` as a user types it: on the simulated Spark, killed and resumed; and on the real engine."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_killed_and_resumed_and_the_best_runs_in_the_end(
     killed.wait(timeout=30)
     first = journal(home)["trials"][0]
     again = sim(*words)
-    assert again.code == 2 and "was cut off after" in again.err and "--resume" in again.err
+    assert again.code == 2 and "was interrupted after" in again.err and "--resume" in again.err
     done = sim(*words, "--resume", "--json")
     assert done.code == 0, done.err
     found = done.json
@@ -135,11 +135,11 @@ def test_interrupted_it_leaves_what_it_found(sim: Firesteel, tmp_path: Path, fre
     ("words", "says"),
     [
         (("smollm2", "--goal", "speed"), "speed"),
-        (("smollm2", "--budget", "soon"), "no span of time"),
+        (("smollm2", "--budget", "soon"), "is not a duration"),
         (("smollm2", "--text", "poems"), "no kind of text"),
         (("smollm2", "--max-runs", "1"), "max-runs"),
         (("nonsense-9b",), "nonsense-9b"),
-        (("smollm2", "--resume"), "no tune of smollm2 was cut off"),
+        (("smollm2", "--resume"), "no interrupted search for smollm2"),
     ],
 )
 def test_words_that_are_wrong(
