@@ -15,17 +15,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from firesteel.bench.compare.stats import mean_interval
 from firesteel.bench.compare.verdict import verdict
-from firesteel.bench.report import format
 from firesteel.bench.report.plot import Dot, thinned
 from firesteel.bench.report.report import published_rows, report_page
 from firesteel.bench.report.row_chart import binned
 from firesteel.bench.results.history import open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
-from firesteel.cli import compare
-from firesteel.cli.output import bench
 from firesteel.cli.output.bench_page import before, write_page
 from firesteel.edge.files.home import Home
 from firesteel.planner.speed.published import PublishedRun as Published
@@ -284,19 +280,6 @@ def test_bins_hold_every_value_once() -> None:
 
 
 # --- words ---
-
-
-@pytest.mark.parametrize(
-    "values", [[53.8, 53.2, 54.4], [53.8], [123.4, 124.0, 120.1], [1478.2, 1480.0], [0.51, 0.5]]
-)
-def test_figures_are_worded_as_in_the_table(values: list[float]) -> None:
-    found = mean_interval(values)
-    assert format.figure(found) == bench.figure(found)
-
-
-@pytest.mark.parametrize("point", POINTS[:-1])
-def test_loads_are_worded_as_compare_words_them(point: Point) -> None:
-    assert format.load(point) == compare.point_text(point)
 
 
 def told(run: BenchRun) -> str:

@@ -168,8 +168,8 @@ OPTIONS = {
     "depth": (60,),
     "answer": (40,),
     "text": (),
-    "budget": "10s",
-    "precision": "20%",
+    "budget": 10.0,
+    "precision": 0.2,
     "seed": 0,
 }
 

@@ -24,7 +24,6 @@ from firesteel.bench.results.history import History, new_run_id
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings
 from firesteel.cli.endpoints import base_url, key_from
-from firesteel.cli.options.bench import seconds, share
 from firesteel.cli.output.show import err
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.run.verify.prove import key_of
@@ -94,7 +93,7 @@ def _orders(sides: list[_Side], options: Mapping[str, Any]) -> list[RunOrder]:
     wanted, notes = fitting(points(options["shapes"] or ("quick",), sizes), min(contexts, default=None))
     if not wanted:
         raise UsageError(f"none of these points fits: {notes[0]}", next="another --shape")
-    limits = RunLimits(seconds(options["budget"]) / 2, share(options["precision"]))
+    limits = RunLimits(options["budget"] / 2, options["precision"])
     settings = RequestSettings(temperature=0.0, seed=options["seed"])
     return [
         RunOrder(

@@ -16,6 +16,7 @@ import click
 from click.core import ParameterSource
 
 from firesteel import library
+from firesteel.bench.load import shapes as load_shapes
 from firesteel.bench.load.contention import watched
 from firesteel.bench.load.measure import (
     Event,
@@ -27,7 +28,7 @@ from firesteel.bench.load.measure import (
     SampleTaken,
     measure,
 )
-from firesteel.bench.load.shapes import Sizes, fitting, points, shapes
+from firesteel.bench.load.shapes import Sizes, fitting, points
 from firesteel.bench.load.subject import FoundSubject, of_service, of_url
 from firesteel.bench.results.history import History, new_run_id, open_history
 from firesteel.bench.results.serialize import StoredRun
@@ -53,28 +54,7 @@ from firesteel.units import show_seconds
 @click.argument("name", required=False)
 @click.option("--url", help="Measure any OpenAI endpoint (http://host:8000/v1) instead of a service.")
 @click.option("--model", help="With --url: measure this model, if the server has several.")
-@click.option(
-    "--shape",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="Use this load shape; repeatable. `--shape list` lists them.",
-)
-@click.option(
-    "--users", callback=bench.several(bench.count), metavar="1,4,16", help="Keep this many streams open."
-)
-@click.option(
-    "--depth", callback=bench.several(bench.tokens), metavar="1k,8k", help="Send prompts of this many tokens."
-)
-@click.option(
-    "--answer", callback=bench.several(bench.tokens), metavar="N", help="Ask for answers of this many tokens."
-)
-@click.option(
-    "--text",
-    callback=bench.several(bench.text_kind),
-    metavar="KIND",
-    help="Send this kind of text: prose, code, json, math.",
-)
+@bench.load_options(budget="2m")
 @click.option(
     "--rate",
     callback=bench.several(bench.rate),
@@ -82,29 +62,12 @@ from firesteel.units import show_seconds
     help="Send this many requests a second, whether or not earlier ones were answered (open loop).",
 )
 @click.option(
-    "--budget",
-    default="2m",
-    callback=bench.one(bench.seconds),
-    metavar="TIME",
-    show_default=True,
-    help="Measure for this long at most.",
-)
-@click.option(
-    "--precision",
-    default="2%",
-    callback=bench.one(bench.share),
-    show_default=True,
-    help="Stop when the intervals are this narrow.",
-)
-@click.option(
     "--target",
     callback=bench.several(bench.target),
     metavar="ttft=500ms,token=50ms",
     help="Count the requests that meet this target (goodput).",
 )
-@click.option(
-    "--thinking", type=click.Choice(["on", "off"]), help="Switch thinking on or off (default: the server's)."
-)
+@bench.thinking_option
 @click.option(
     "--temperature",
     type=click.FloatRange(0, 2),
@@ -113,13 +76,6 @@ from firesteel.units import show_seconds
     help="Sample at this temperature.",
 )
 @click.option("--cold", is_flag=True, help="Show the first, cold repetitions too.")
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**31 - 1),
-    default=0,
-    show_default=True,
-    help="Choose prompts and their order by this seed.",
-)
 @click.option("--resume", metavar="RUN", help="Continue a run that was interrupted.")
 @click.option("--key-env", metavar="VAR", help="Read the key for --url from this environment variable.")
 @click.option(
@@ -127,7 +83,7 @@ from firesteel.units import show_seconds
 )
 @common.json_option
 def command(
-    name: str | None, url: str | None, model: str | None, names: tuple[str, ...], cold: bool,
+    name: str | None, url: str | None, model: str | None, shapes: tuple[str, ...], cold: bool,
     resume: str | None, key_env: str | None, html: Path | None, as_json: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Measure how fast NAME is, with confidence intervals.
@@ -139,11 +95,11 @@ def command(
     Exits 0  measured; failed requests are counted and named
           1  nothing could be measured
     """
-    if names == ("list",):
+    if shapes == ("list",):
         _list_shapes(as_json)
         return 0
     require_one_target("bench", name, url, model)
-    if resume and names:
+    if resume and shapes:
         raise UsageError("a resumed run keeps its shapes", next=f"firesteel bench --resume {resume}")
     if html and not html.absolute().parent.is_dir():
         raise UsageError(f"there is no folder {html.parent}", next="another path for --html")
@@ -152,7 +108,7 @@ def command(
         if resume:
             order = _resumed(history, resume, found, key, options)
         else:
-            order = _order(found, key, names, options)
+            order = _order(found, key, shapes, options)
         done = _run(order, history)
         if html:
             write_page(html, StoredRun(done.run, done.samples), history)
@@ -169,11 +125,13 @@ def command(
 
 def _list_shapes(as_json: bool) -> None:
     if not as_json:
-        out.print(table(("name", "load"), [(name, shape.about) for name, shape in shapes().items()]))
+        out.print(
+            table(("name", "load"), [(name, shape.about) for name, shape in load_shapes.shapes().items()])
+        )
         return
     from firesteel.bench.documents import BenchShapesJson, ShapeJson
 
-    rows = tuple(ShapeJson(name=name, **shape.model_dump()) for name, shape in shapes().items())
+    rows = tuple(ShapeJson(name=name, **shape.model_dump()) for name, shape in load_shapes.shapes().items())
     common.print_json(BenchShapesJson(shapes=rows))
 
 

@@ -139,12 +139,7 @@ def _split_commas(ctx: click.Context, param: click.Parameter, value: tuple[str, 
     help="Assume this engine version where the text names none.",
 )
 @click.option(
-    "--host",
-    "host_name",
-    metavar="NAME",
-    default="gb10",
-    show_default=True,
-    help="Check for this machine.",
+    "--host", "host_name", metavar="NAME", default="gb10", show_default=True, help="Check for this machine."
 )
 @click.option("--skip-others", is_flag=True, help="Skip files that start no engine.")
 @click.option("--sarif", "form", flag_value="sarif", help="Print SARIF 2.1.0, for code scanning.")

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import click
 
 from firesteel import engines, library
+from firesteel.cli.endpoints import base_url
 from firesteel.cli.options import common
 from firesteel.edge.files import client_files
 from firesteel.errors import UsageError
@@ -29,7 +30,6 @@ KEY = "FIRESTEEL_API_KEY"
 _TIMEOUT_S = 3
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}\Z", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z", re.ASCII)
-_URL = re.compile(r"https?://[^\s\x00-\x20\"'<>\\^`{|}?#]{1,500}\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,9 @@ def command(
             raise UsageError(f"`{value}` cannot be used for {option}", next=f"{option} {KEY.lower()}")
     target = _find_target(model, context, None if direct else read_address(library.home()), name)
     endpoint = replace(target.endpoint, provider=provider, key=key or target.endpoint.key)
-    endpoint = replace(endpoint, url=_base_url(url) if url else endpoint.url)
+    if url:
+        base = base_url(url)
+        endpoint = replace(endpoint, url=f"{base}/v1" if not urlsplit(base).path else url.rstrip("/"))
     client = clients.client(name)
     settings = clients.settings(name, endpoint)
     path = file or _config_path(client)
@@ -204,22 +206,6 @@ def _with_abilities(endpoint: ClientEndpoint, launch: Launch, proposal: Proposal
     return replace(
         endpoint, tools=tools, images=images, reasoning=True if "reasoning-parser" in flags else None
     )
-
-
-def _base_url(url: str) -> str:
-    """Up to and including `/v1`. A password is refused, because it would end up in a file."""
-    if _URL.match(url) and _has_host(url):
-        parts = urlsplit(url)
-        return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/') or '/v1'}"
-    raise UsageError(f"`{url[:80]}` is not the URL of a service", next="--url http://spark:8000")
-
-
-def _has_host(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.hostname is not None and parts.port != 0 and "@" not in parts.netloc
-    except ValueError:  # an impossible port, or a bracket that is never closed
-        return False
 
 
 # --- the client's file ---

@@ -17,13 +17,14 @@ from firesteel.bench.compare.against import (
     against_published,
 )
 from firesteel.bench.compare.runs import AnswerComparison, Comparison, compare, were_in_turns
+from firesteel.bench.report.format import load
 from firesteel.bench.results import other_tools
 from firesteel.bench.results.history import History
 from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import BenchRun, MeasuredFigure, Point
+from firesteel.bench.values import BenchRun, MeasuredFigure
 from firesteel.cli.history import opened, read_file
 from firesteel.cli.options import common
-from firesteel.cli.options.bench import count, several, text_kind, tokens
+from firesteel.cli.options.bench import load_options
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out, table
 from firesteel.errors import UsageError
@@ -40,49 +41,9 @@ from firesteel.printable import printable
 )
 @click.option("--ab", is_flag=True, help="Measure two servers now, in turns, and compare them.")
 @click.option("--model", help="With --ab: measure this model, if a server has several.")
+@load_options(budget="4m", prefix="With --ab: ")
 @click.option(
-    "--shape", "shapes", multiple=True, metavar="NAME", help="With --ab: use this load shape of `bench`."
-)
-@click.option(
-    "--users", callback=several(count), metavar="1,4", help="With --ab: keep this many streams open."
-)
-@click.option(
-    "--depth", callback=several(tokens), metavar="1k", help="With --ab: send prompts of this many tokens."
-)
-@click.option(
-    "--answer", callback=several(tokens), metavar="N", help="With --ab: ask for answers of this many tokens."
-)
-@click.option(
-    "--text",
-    callback=several(text_kind),
-    metavar="KIND",
-    help="With --ab: send this kind of text: prose, code, json, math.",
-)
-@click.option(
-    "--budget",
-    default="4m",
-    metavar="TIME",
-    show_default=True,
-    help="With --ab: measure both for this long in total at most.",
-)
-@click.option(
-    "--precision",
-    default="2%",
-    show_default=True,
-    help="With --ab: stop when the intervals are this narrow.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**31 - 1),
-    default=0,
-    show_default=True,
-    help="With --ab: choose prompts by this seed.",
-)
-@click.option(
-    "--despite",
-    multiple=True,
-    metavar="SETTING",
-    help="Compare although this setting differs; repeatable.",
+    "--despite", multiple=True, metavar="SETTING", help="Compare although this setting differs; repeatable."
 )
 @common.json_option
 def command(
@@ -160,7 +121,7 @@ def _print(comparison: Comparison) -> None:
         out.print(table(("point", "figure", *names, "ratio", "verdict"), list(_cells(comparison))))
     for name, points in ((first, comparison.only_first), (second, comparison.only_second)):
         for point in points:
-            out.print(f"only in {name}: {point_text(point)}", markup=False)
+            out.print(f"only in {name}: {load(point)}", markup=False)
     if not comparison.rows:
         out.print("the runs have no point in common, so nothing can be compared", markup=False)
     if comparison.answers:
@@ -181,22 +142,13 @@ def _cells(comparison: Comparison) -> Iterator[tuple[str, ...]]:
             chance = "p < 0.001" if difference.p < 0.001 else f"p = {difference.p:.3f}"
             verdict = f"{verdict} by {abs(difference.ratio - 1):.1%}, {chance}"
         yield (
-            point_text(row.point),
+            load(row.point),
             f"{row.measure}, {row.unit}",
             figure_text(row.first),
             figure_text(row.second),
             ratio,
             verdict,
         )
-
-
-def point_text(point: Point) -> str:
-    """`prose, 4 users, 1,024 + 128`: kind of text, load, tokens of prompt and answer."""
-    plural = "s" if point.users > 1 else ""
-    users = f"{point.rate_per_s:g}/s" if point.rate_per_s else f"{point.users} user{plural}"
-    shared = f" ({point.shared_tokens:,} shared)" if point.shared_tokens else ""
-    turns = f", {point.turns} turns" if point.turns > 1 else ""
-    return f"{point.text}, {users}, {point.depth:,} + {point.answer_tokens}{shared}{turns}"
 
 
 def figure_text(figure: MeasuredFigure) -> str:
@@ -257,7 +209,7 @@ def _nothing_planned(run: BenchRun) -> UsageError:
 def _plan_cells(row: PlanComparison) -> tuple[str, ...]:
     band = row.planned
     return (
-        point_text(row.point),
+        load(row.point),
         row.measure,
         figure_text(row.measured),
         f"{band.expected:.1f} ({band.low:.1f} to {band.high:.1f})",
@@ -300,7 +252,7 @@ def _published_cells(row: PublishedComparison) -> tuple[str, ...]:
     theirs = row.published
     version = theirs.version or "version not named"
     return (
-        point_text(row.point),
+        load(row.point),
         figure_text(row.measured),
         f"{theirs.decode_tps:g} tok/s, {theirs.depth or 0:,} + {theirs.generated}, {version}",
         f"{row.ratio:.2f}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -9,6 +10,7 @@ from firesteel import library
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.run import Service, pick
 
+_URL = re.compile(r"https?://[^\s\x00-\x20\"'<>\\^`{|}?#]{1,500}\Z", re.ASCII)
 KEY_VARIABLES = ("FIRESTEEL_API_KEY", "OPENAI_API_KEY")
 
 
@@ -25,11 +27,11 @@ def base_url(url: str) -> str:
     """`http://host:8000/v1/` -> `http://host:8000`, or a UsageError."""
     try:
         parts = urlsplit(url)
-        is_http = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        is_http = False
-    if not is_http or parts.query or parts.fragment:
-        raise UsageError(f"`{url}` is not the URL of a server", next="--url http://host:8000/v1")
+        is_valid = bool(_URL.match(url) and parts.hostname) and parts.port != 0
+    except ValueError:  # an impossible port, or a bracket that is never closed
+        is_valid = False
+    if not is_valid:
+        raise UsageError(f"`{url[:80]}` is not the URL of a server", next="--url http://host:8000/v1")
     if parts.username or parts.password:
         raise UsageError("do not put a password in the URL", next=f"export {KEY_VARIABLES[0]}=...")
     return url.rstrip("/").removesuffix("/v1").rstrip("/")

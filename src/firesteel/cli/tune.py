@@ -51,12 +51,7 @@ from firesteel.run import LOOPBACK, PhaseProgress, Service, ServiceSpec
     show_default=True,
     help="Make one user's answers fast, or all users' together.",
 )
-@click.option(
-    "--text",
-    callback=bench.several(bench.text_kind),
-    metavar="KIND",
-    help="Measure with this kind of text: prose, code, json, math.",
-)
+@bench.text_option()
 @click.option("--users", type=click.IntRange(1, 1024), help="Tune for this many requests at once.")
 @click.option("--context", type=click.IntRange(1), help="Allow each request this many tokens.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Serve on this port while measuring.")
@@ -90,16 +85,8 @@ from firesteel.run import LOOPBACK, PhaseProgress, Service, ServiceSpec
     show_default=True,
     help="Ask for answers of this many tokens.",
 )
-@click.option(
-    "--thinking", type=click.Choice(["on", "off"]), help="Switch thinking on or off (default: the server's)."
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**31 - 1),
-    default=0,
-    show_default=True,
-    help="Choose prompts and their order by this seed.",
-)
+@bench.thinking_option
+@bench.seed_option()
 @click.option("--resume", is_flag=True, help="Continue a search that was interrupted.")
 @click.option("--anew", is_flag=True, help="Drop an interrupted search and begin another.")
 @click.option("--dry-run", is_flag=True, help="Print what would and would not be tried, and start nothing.")

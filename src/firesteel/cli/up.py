@@ -87,12 +87,7 @@ def command(
         raise UsageError("give one MODEL; a service file can start several", next="firesteel up -f FILE")
     model = models[0] if models else None
     ask = Ask(
-        model,
-        context,
-        users,
-        port,
-        engine=engine,
-        version=release(engine, version) if version else None,
+        model, context, users, port, engine=engine, version=release(engine, version) if version else None
     )
     best, *others = library.propose(ask, library.host())
     if dry_run:

@@ -18,7 +18,13 @@ from firesteel.facts.host.host import BandwidthKind, Gpu
 class Document(BaseModel):
     """Can be made from any object that has attributes of the same names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        from_attributes=True,
+        defer_build=True,  # a command prints one document, and its module declares several
+        json_schema_serialization_defaults_required=True,
+    )
 
 
 class HostJson(Document):

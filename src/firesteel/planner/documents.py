@@ -116,10 +116,7 @@ class LaunchJson(Document):
 def memory_json(plan: Plan) -> MemoryJson:
     memory = plan.memory
     return MemoryJson(
-        verdict=memory.verdict,
-        needed_bytes=memory.needed,
-        room_bytes=memory.room_bytes,
-        parts=memory.parts,
+        verdict=memory.verdict, needed_bytes=memory.needed, room_bytes=memory.room_bytes, parts=memory.parts
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from pydantic import Field
+
 from firesteel.facts.documents import Document
 from firesteel.launch import Step
 from firesteel.planner.band import Band
@@ -18,7 +20,7 @@ class ComparedJson(Document):
     unit: str
     planned: Band
     measured: float
-    within: bool
+    within: bool = Field(validation_alias="is_within")
 
 
 class UpJson(Document):
@@ -30,8 +32,8 @@ class UpJson(Document):
     model: str
     engine: str
     version: str | None
-    verified: bool
-    already_running: bool
+    verified: bool = Field(validation_alias="is_verified")
+    already_running: bool = False
     checks: tuple[CheckResult, ...]
     compared: tuple[ComparedJson, ...]
     start_s: float
@@ -108,29 +110,7 @@ class PullPruneJson(Document):
 
 
 def up_json(report: Report, already_running: bool) -> UpJson:
-    return UpJson(
-        name=report.name,
-        url=report.url,
-        model=report.model,
-        engine=report.engine,
-        version=report.version,
-        verified=report.is_verified,
-        already_running=already_running,
-        checks=report.checks,
-        compared=tuple(
-            ComparedJson(
-                what=row.what,
-                unit=row.unit,
-                planned=row.planned,
-                measured=row.measured,
-                within=row.is_within,
-            )
-            for row in report.compared
-        ),
-        start_s=report.start_s,
-        first_token_ms=report.first_token_ms,
-        log=report.log,
-    )
+    return UpJson.model_validate(report).model_copy(update={"already_running": already_running})
 
 
 def steps_json(name: str, steps: Iterable[Step]) -> UpDryRunJson:

@@ -1,13 +1,13 @@
-"""Parsers for the option values of `bench`, `compare` and `tune`: sizes, durations, shares, targets.
+"""Options of `bench`, `compare` and `tune`, and the parsers of their values: sizes, durations, shares.
 
-Each raises a UsageError with an example of what to write.
+A parser raises a UsageError with an example of what to write.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 
@@ -15,6 +15,7 @@ from firesteel.bench.values import Text
 from firesteel.errors import UsageError
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 _MAX_VALUES = 64
 _UNITS_S = {"s": 1, "": 1, "m": 60, "min": 60, "h": 3600}
 _UNITS_TOKENS = {"": 1, "k": 1024, "m": 2**20}
@@ -94,3 +95,82 @@ def target(text: str) -> tuple[str, float]:
     if name not in names:
         raise UsageError(f"`{text[:40]}` is not a target", next="--target ttft=500ms,token=50ms")
     return names[name], _scaled(value, {"ms": 1, "s": 1000}, "time", "500ms, 2s")
+
+
+# --- options that `bench`, `compare --ab` and `tune` share ---
+
+
+def text_option(prefix: str = "") -> Callable[[F], F]:
+    return click.option(
+        "--text",
+        callback=several(text_kind),
+        metavar="KIND",
+        help=f"{prefix}Send this kind of text: {', '.join(get_args(Text))}.",
+    )
+
+
+def seed_option(prefix: str = "") -> Callable[[F], F]:
+    return click.option(
+        "--seed",
+        type=click.IntRange(0, 2**31 - 1),
+        default=0,
+        show_default=True,
+        help=f"{prefix}Choose prompts and their order by this seed.",
+    )
+
+
+thinking_option = click.option(
+    "--thinking", type=click.Choice(["on", "off"]), help="Switch thinking on or off (default: the server's)."
+)
+
+
+def load_options(budget: str, prefix: str = "") -> Callable[[F], F]:
+    """The load to measure with, and for how long."""
+    options = (
+        click.option(
+            "--shape",
+            "shapes",
+            multiple=True,
+            metavar="NAME",
+            help=f"{prefix}Use this load shape; repeatable. `bench --shape list` lists them.",
+        ),
+        click.option(
+            "--users", callback=several(count), metavar="1,4,16", help=f"{prefix}Keep this many streams open."
+        ),
+        click.option(
+            "--depth",
+            callback=several(tokens),
+            metavar="1k,8k",
+            help=f"{prefix}Send prompts of this many tokens.",
+        ),
+        click.option(
+            "--answer",
+            callback=several(tokens),
+            metavar="N",
+            help=f"{prefix}Ask for answers of this many tokens.",
+        ),
+        text_option(prefix),
+        click.option(
+            "--budget",
+            default=budget,
+            callback=one(seconds),
+            metavar="TIME",
+            show_default=True,
+            help=f"{prefix}Measure for this long in total at most.",
+        ),
+        click.option(
+            "--precision",
+            default="2%",
+            callback=one(share),
+            show_default=True,
+            help=f"{prefix}Stop when the intervals are this narrow.",
+        ),
+        seed_option(prefix),
+    )
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate

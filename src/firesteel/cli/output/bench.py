@@ -9,7 +9,8 @@ from rich.console import Group
 from rich.text import Text
 
 from firesteel.bench.compare.against import against_plan
-from firesteel.bench.values import BenchRun, MeasuredFigure, PointFigures
+from firesteel.bench.report.format import band, figure, plain
+from firesteel.bench.values import BenchRun, PointFigures
 from firesteel.cli.output.show import table
 from firesteel.printable import printable
 
@@ -33,31 +34,17 @@ def _row(figures: PointFigures, cold: bool) -> list[Text]:
     users = f"{point.rate_per_s:g}/s" if point.rate_per_s else str(point.users)
     cells = [
         point.shape, point.text, users, depth, figure(figures.decode_tps), figure(figures.total_tps),
-        figure(figures.ttft_mean_ms), _rounded(figures.ttft_ms.get("p99")), figure(figures.prefill_tps),
+        figure(figures.ttft_mean_ms), plain(figures.ttft_ms.get("p99")), figure(figures.prefill_tps),
         f"{figures.visits}" + (f", {sum(figures.wrong.values())} failed" if figures.wrong else ""),
     ]  # fmt: skip
     if cold:
-        cells += [_rounded(figures.cold.get("ttft_ms")), _rounded(figures.cold.get("decode_tps"))]
+        cells += [plain(figures.cold.get("ttft_ms")), plain(figures.cold.get("decode_tps"))]
     return [Text(cell) for cell in cells]
-
-
-def _rounded(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.1f}"
-
-
-def figure(measured: MeasuredFigure | None) -> str:
-    """`53.8 ±1.2%`; a single observation has no interval."""
-    if measured is None:
-        return "-"
-    interval = f"±{measured.half_width:.1%}" if measured.n > 1 else "(once)"
-    return f"{_rounded(measured.value)} {interval}"
 
 
 def _lines(run: BenchRun) -> Iterable[str]:
     for row in against_plan(run):
-        band = row.planned
-        planned = f"{_rounded(band.expected)} ({_rounded(band.low)} to {_rounded(band.high)})"
-        yield f"plan    {row.measure} {figure(row.measured)}, planned {planned}: {row.verdict}"
+        yield f"plan    {row.measure} {figure(row.measured)}, planned {band(row.planned)}: {row.verdict}"
     for number, figures in enumerate(run.figures, 1):
         yield from (f"note    #{number}: {note}" for note in figures.notes)
         if more := _more(figures):
