@@ -38,11 +38,11 @@ def folder(tmp_path: Path) -> Path:
 def test_a_folder(firesteel: Firesteel, folder: Path) -> None:
     ran = firesteel("check", "--json", str(folder))
     assert ran.code == 3
-    found = json.loads(ran.out)
-    assert [Path(name).name for name in found["files"]] == ["bad.sh", "guide.md"]
-    assert found["launches"] == 2
-    assert [Path(each["file"]).name for each in found["unread"]] == ["broken.yaml"]
-    stop = next(each for each in found["findings"] if each["level"] == "stop")
+    result = json.loads(ran.out)
+    assert [Path(name).name for name in result["files"]] == ["bad.sh", "guide.md"]
+    assert result["launches"] == 2
+    assert [Path(row["file"]).name for row in result["unread"]] == ["broken.yaml"]
+    stop = next(row for row in result["findings"] if row["level"] == "stop")
     assert (stop["rule"], stop["line"], stop["column"]) == ("vllm-entrypoint-twice", 1, 48)
 
 
@@ -66,7 +66,7 @@ def test_fix_writes_and_shows_the_diff(firesteel: Firesteel, folder: Path) -> No
     assert "+docker run --gpus all" in ran.out
     assert path.read_text() == before.replace(" -e VLLM_FP8_MOE_BACKEND=x", "")
     assert path.stat().st_mode & 0o777 == 0o640
-    assert [each.name for each in path.parent.iterdir()] == ["guide.md"]
+    assert [row.name for row in path.parent.iterdir()] == ["guide.md"]
     assert "nothing here has a safe fix" in firesteel("check", "--fix", str(path)).err
 
 
@@ -87,7 +87,7 @@ def test_select_ignore_and_level(firesteel: Firesteel, folder: Path) -> None:
     assert firesteel("check", "--ignore", "vllm-entrypoint-twice", path).code == 0
     assert firesteel("check", "--select", "image-*,utilization-*", path).code == 0
     only = json.loads(firesteel("check", "--level", "stop", "--json", path).out)
-    assert {each["level"] for each in only["findings"]} == {"stop"}
+    assert {row["level"] for row in only["findings"]} == {"stop"}
     wrong = firesteel("check", "--select", "no-such-rule", path)
     assert wrong.code == 2 and "--explain '*'" in wrong.err
 
@@ -116,7 +116,7 @@ def test_explain_by_pattern(firesteel: Firesteel) -> None:
     assert ran.code == 0 and ran.out.count("\nhit ") >= 3 and "--fix fixes it" in ran.out
 
 
-def test_what_cannot_be_read(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_unreadable_files(firesteel: Firesteel, tmp_path: Path) -> None:
     big = tmp_path / "big.yaml"
     big.write_text("a: " + "x" * (11 * 2**20))
     ran = firesteel("check", str(big))
@@ -154,7 +154,7 @@ def test_options_may_follow_a_file_a_folder_stdin_or_a_quoted_line(folder: Path,
 def test_what_follows_a_program_belongs_to_it(
     folder: Path, inside: Firesteel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even beside a folder or a program file of that name."""
+    """Even next to a folder or an executable of that name."""
     monkeypatch.chdir(folder)
     (folder / "docker").mkdir()
     program = folder / "llama-server"
@@ -166,7 +166,7 @@ def test_what_follows_a_program_belongs_to_it(
     assert inside("check", "--json", "./llama-server", "-m", "a.gguf").json["launches"] == 1
 
 
-def test_what_was_not_read_is_told_and_fails(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_unread_files_are_reported_and_fail(firesteel: Firesteel, tmp_path: Path) -> None:
     good, broken, silent = (tmp_path / name for name in ("good.sh", "broken.yaml", "silent.sh"))
     good.write_text("llama-server -m a.gguf\n")
     broken.write_text("services: [\n")

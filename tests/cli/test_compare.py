@@ -1,4 +1,4 @@
-"""`firesteel compare` and `firesteel history`, as typed."""
+"""`firesteel compare` and `firesteel history` as a user types them."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_two_runs(run: Firesteel) -> None:
 
 
 def test_two_runs_as_json(run: Firesteel) -> None:
-    found = run("compare", "last~2", "last~1", "--json").json
-    jsonschema.validate(found, schemas()["firesteel.compare/1"])
-    decode = next(row for row in found["rows"] if row["measure"] == "decode")
-    assert (found["first"], found["second"]) == ("slow", "fast")
+    result = run("compare", "last~2", "last~1", "--json").json
+    jsonschema.validate(result, schemas()["firesteel.compare/1"])
+    decode = next(row for row in result["rows"] if row["measure"] == "decode")
+    assert (result["first"], result["second"]) == ("slow", "fast")
     assert decode["difference"]["verdict"] == "faster"
     assert decode["difference"]["low"] < 1.2 < decode["difference"]["high"]
-    assert found["answers"] is None, "two runs of themselves have other prompts"
+    assert result["answers"] is None, "two runs of themselves have other prompts"
 
 
 def test_not_comparable_and_despite(run: Firesteel) -> None:
@@ -72,8 +72,8 @@ def test_not_comparable_and_despite(run: Firesteel) -> None:
 def test_against_the_plan(run: Firesteel) -> None:
     done = run("compare", "fast", "--plan")
     assert done.code == 0 and "faster than planned" in done.out and "fitted to runs" in done.out
-    found = run("compare", "fast", "--plan", "--json").json
-    assert found["rows"][0]["planned"] == PLAN["decode_tps"]
+    result = run("compare", "fast", "--plan", "--json").json
+    assert result["rows"][0]["planned"] == PLAN["decode_tps"]
     refused = run("compare", "slow", "--plan")
     assert refused.code == 2 and "has no plan" in refused.err
 
@@ -107,7 +107,7 @@ def test_a_file_of_another_tool(run: Firesteel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "says"),
     [
         (("compare",), "give 2 RUNs, not 0"),
         (("compare", "slow"), "give 2 RUNs, not 1"),
@@ -125,16 +125,16 @@ def test_a_file_of_another_tool(run: Firesteel) -> None:
         (("history", "export", "--samples"), "one RUN"),
     ],
 )
-def test_words_that_make_no_sense(run: Firesteel, words: tuple[str, ...], says: str) -> None:
-    done = run(*words)
+def test_invalid_arguments(run: Firesteel, arguments: tuple[str, ...], says: str) -> None:
+    done = run(*arguments)
     assert done.code == 2 and says in done.err and "next:" in done.err
 
 
 def test_the_history(run: Firesteel) -> None:
     assert [line.split()[0] for line in run("history").out.splitlines()] == ["name", "thinks", "fast", "slow"]
-    found = run("history", "list", "--json").json
-    jsonschema.validate(found, schemas()["firesteel.history/1"])
-    assert [each["samples"] for each in found["runs"]] == [8, 8, 8]
+    result = run("history", "list", "--json").json
+    jsonschema.validate(result, schemas()["firesteel.history/1"])
+    assert [row["samples"] for row in result["runs"]] == [8, 8, 8]
     assert "1,000 + 100" in run("history", "show", "slow").out
     assert run("history", "show", "slow", "--json").json["id"] == "slow"
     assert "deleted slow" in run("history", "delete", "slow").out
@@ -148,7 +148,7 @@ def test_an_empty_history(
     assert "no runs yet; next: firesteel bench" in firesteel("history").out
 
 
-def test_out_and_in_again(run: Firesteel, tmp_path: Path) -> None:
+def test_export_and_import(run: Firesteel, tmp_path: Path) -> None:
     rows = tmp_path / "rows.json"
     assert run("history", "export", "slow", "fast", "--file", str(rows)).code == 0
     assert len(json.loads(rows.read_text())["rows"]) == 2
@@ -157,7 +157,7 @@ def test_out_and_in_again(run: Firesteel, tmp_path: Path) -> None:
     whole = tmp_path / "whole.json"
     whole.write_text(run("history", "export", "slow", "--samples").out)
     assert run("compare", "slow", str(whole)).code == 0
-    origins = [each["origin"] for each in run("history", "--json").json["runs"]]
+    origins = [row["origin"] for row in run("history", "--json").json["runs"]]
     assert sorted(origins) == ["measured here"] * 3 + ["reported"] * 2
 
 
@@ -182,12 +182,12 @@ async def test_two_servers_in_turns_are_two_runs(tmp_path: Path) -> None:
             with pytest.raises(UsageError, match="from its cache"):
                 await measure_in_turns(history, (one, f"{one}/v1/"), OPTIONS)
     with open_history(home) as history:
-        again = [history.run(each.run.id) for each in (first, second)]
+        again = [history.run(row.run.id) for row in (first, second)]
     assert again == [first, second]
     assert were_in_turns(*again)
-    found = compare(*again, is_interleaved=True)
-    assert found.rows[0].difference.verdict == "slower"
-    assert found.answers is not None and found.answers.changed == 0
+    result = compare(*again, is_interleaved=True)
+    assert result.rows[0].difference.verdict == "slower"
+    assert result.answers is not None and result.answers.changed == 0
     assert not list((tmp_path / "locks").iterdir())
 
 

@@ -1,4 +1,4 @@
-"""`firesteel key`: the token alone on stdout, once; words on stderr."""
+"""`firesteel key`: only the token on stdout, once; messages on stderr."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_added_listed_revoked(firesteel: Firesteel, home: Path) -> None:
 
 
 def test_as_json(firesteel: Firesteel, home: Path) -> None:
-    words = ("--admin", "--tokens-rate", "5000/h", "--priority", "-3", "--json")
-    added = firesteel("key", "add", "boss", *words).json
+    arguments = ("--admin", "--tokens-rate", "5000/h", "--priority", "-3", "--json")
+    added = firesteel("key", "add", "boss", *arguments).json
     jsonschema.validate(added, schemas()["firesteel.key-add/1"])
     who = KeyRing.read(home / "keys.json").who(added["token"].encode())
     assert who == Identity("boss", True, None, -3)
@@ -62,7 +62,7 @@ def test_as_json(firesteel: Firesteel, home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (("add",), "Missing argument"),
         (("add", "a/b"), "is no name"),
@@ -73,18 +73,18 @@ def test_as_json(firesteel: Firesteel, home: Path) -> None:
         (("lose",), "No such command"),
     ],
 )
-def test_refused(firesteel: Firesteel, home: Path, words: tuple[str, ...], said: str) -> None:
-    ran = firesteel("key", *words)
-    assert ran.code == 2 and said in ran.err and ran.out == ""
+def test_refused(firesteel: Firesteel, home: Path, arguments: tuple[str, ...], message: str) -> None:
+    ran = firesteel("key", *arguments)
+    assert ran.code == 2 and message in ran.err and ran.out == ""
     assert not (home / "keys.json").exists()
 
 
-def test_bare_it_says_what_there_is(firesteel: Firesteel) -> None:
+def test_without_a_subcommand_it_lists_them(firesteel: Firesteel) -> None:
     ran = firesteel("key")
     assert ran.code == 2 and all(word in ran.err for word in ("add", "list", "revoke"))
 
 
-def test_twice_the_same_name(firesteel: Firesteel, home: Path) -> None:
+def test_a_name_can_be_used_once(firesteel: Firesteel, home: Path) -> None:
     first = firesteel("key", "add", "a").out.strip().encode()
     ran = firesteel("key", "add", "a")
     assert ran.code == 2 and "next: firesteel key revoke a" in ran.err and ran.out == ""

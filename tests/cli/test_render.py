@@ -1,4 +1,4 @@
-"""`firesteel render`: every form, to the terminal and to a file."""
+"""`firesteel render`: every format, to the terminal and to a file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_as_json(firesteel: Firesteel) -> None:
     assert len(list(yaml.safe_load_all(facts["text"]))) == 4
 
 
-def test_wider_only_with_a_key(firesteel: Firesteel) -> None:
+def test_beyond_loopback_only_with_a_key(firesteel: Firesteel) -> None:
     text = firesteel("render", MODEL, "--as", "compose", "--listen", "0.0.0.0").out
     service = yaml.safe_load(text)["services"][MODEL]
     assert service["ports"] == ["0.0.0.0:8000:8000"]
@@ -59,19 +59,19 @@ def test_from_a_service_file(firesteel: Firesteel, tmp_path: Path) -> None:
     coder = f"coder: {{recipe: {MODEL}, context: 32768}}"
     file.write_text(f"models:\n  {coder}\n  small: {{recipe: gpt-oss-20b}}\n")
     text = firesteel("render", "-f", str(file), "--as", "kubernetes", "--service", "spark").out
-    deployments = [each for each in yaml.safe_load_all(text) if each["kind"] == "Deployment"]
-    assert [each["metadata"]["name"] for each in deployments] == ["coder", "small"]
+    deployments = [manifest for manifest in yaml.safe_load_all(text) if manifest["kind"] == "Deployment"]
+    assert [manifest["metadata"]["name"] for manifest in deployments] == ["coder", "small"]
     one = firesteel("render", "-f", str(file), "coder").out
     assert "--served-model-name coder" in one and "--max-model-len 32768" in one
 
 
-def test_what_does_not_fit_is_said(firesteel: Firesteel) -> None:
+def test_a_model_that_does_not_fit_is_reported(firesteel: Firesteel) -> None:
     ran = firesteel("render", "llama-3.1-405b", "--as", "compose")
     assert ran.code == 4 and "does not fit" in ran.err and "services:" in ran.out
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         ((), "which MODEL"),
         ((MODEL, "smollm2", "--as", "compose"), "one MODEL at a time"),
@@ -87,9 +87,9 @@ def test_what_does_not_fit_is_said(firesteel: Firesteel) -> None:
         (("no-such-model-at-all",), "nothing called"),
     ],
 )
-def test_refused(firesteel: Firesteel, words: tuple[str, ...], said: str) -> None:
-    ran = firesteel("render", *words)
-    assert ran.code in (1, 2) and said in ran.err and ran.out == ""
+def test_refused(firesteel: Firesteel, arguments: tuple[str, ...], message: str) -> None:
+    ran = firesteel("render", *arguments)
+    assert ran.code in (1, 2) and message in ran.err and ran.out == ""
 
 
 def test_the_facts_come_from_plan_recipe_and_catalog() -> None:
