@@ -151,7 +151,7 @@ def test_models_are_filtered_and_ranked(firesteel: Firesteel) -> None:
 def test_a_cache_that_the_engine_refuses_does_not_fit(firesteel: Firesteel, config: str) -> None:
     arguments = ("--engine", "vllm", "--context", "40960", "--kv-cache-memory-bytes", "1000000000")
     ran = firesteel("plan", config, *arguments, "--host", "gb10")
-    assert ran.code == 4 and "refuses to start: this cache holds 6,768 tokens at most" in ran.out
+    assert ran.code == 4 and "will refuse to start: this cache holds at most 6,768 tokens" in ran.out
     assert firesteel("plan", config, *arguments, "--host", "gb10", "--json").json["can_run"] is False
 
 

@@ -89,7 +89,7 @@ def test_files_by_pattern(hub: hub_server.Hub, pull: Pull) -> None:
     ("arguments", "code", "says"),
     [
         ((), 2, "which model?"),
-        (("smollm2", "--yes"), 2, "--yes goes with --prune"),
+        (("smollm2", "--yes"), 2, "--yes needs --prune"),
         (("org/nothing",), 2, "the Hub has no public org/nothing"),
         ((f"{GGUF}:Q8_0@v7",), 2, "no revision `v7`"),
         ((f"{GGUF}@../../x",), 2, "is not a revision"),

@@ -49,9 +49,7 @@ class _Target:
 @click.option(
     "--context", type=click.IntRange(1, 2**30), help="Set the context length in tokens (default: the plan's)."
 )
-@click.option(
-    "--key", metavar="VARIABLE", help=f"Read the key from this environment variable (default {KEY})."
-)
+@click.option("--key", metavar="VARIABLE", help="Configure a key that is in this environment variable.")
 @click.option(
     "--provider", default="firesteel", show_default=True, help="Call the service this in the client."
 )

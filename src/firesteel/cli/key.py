@@ -33,7 +33,7 @@ def _read_rate(ctx: click.Context, param: click.Parameter, value: str | None) ->
     "requests",
     metavar="60/m",
     callback=_read_rate,
-    help="Limit requests per second (s), minute, hour or day.",
+    help="Limit requests; 60/m is 60 a minute (or s, h, d).",
 )
 @click.option(
     "--tokens-rate",

@@ -100,12 +100,16 @@ def target(text: str) -> tuple[str, float]:
 # --- options that `bench`, `compare --ab` and `tune` share ---
 
 
+def _help(prefix: str, text: str) -> str:
+    return f"{prefix}{text[0].lower()}{text[1:]}" if prefix else text
+
+
 def text_option(prefix: str = "") -> Callable[[F], F]:
     return click.option(
         "--text",
         callback=several(text_kind),
         metavar="KIND",
-        help=f"{prefix}Send this kind of text: {', '.join(get_args(Text))}.",
+        help=_help(prefix, f"Send this kind of text: {', '.join(get_args(Text))}."),
     )
 
 
@@ -115,7 +119,7 @@ def seed_option(prefix: str = "") -> Callable[[F], F]:
         type=click.IntRange(0, 2**31 - 1),
         default=0,
         show_default=True,
-        help=f"{prefix}Choose prompts and their order by this seed.",
+        help=_help(prefix, "Choose prompts and their order by this seed."),
     )
 
 
@@ -132,22 +136,25 @@ def load_options(budget: str, prefix: str = "") -> Callable[[F], F]:
             "shapes",
             multiple=True,
             metavar="NAME",
-            help=f"{prefix}Use this load shape; repeatable. `bench --shape list` lists them.",
+            help=_help(prefix, "Use this load shape; repeatable. `bench --shape list` lists them."),
         ),
         click.option(
-            "--users", callback=several(count), metavar="1,4,16", help=f"{prefix}Keep this many streams open."
+            "--users",
+            callback=several(count),
+            metavar="1,4,16",
+            help=_help(prefix, "Keep this many streams open."),
         ),
         click.option(
             "--depth",
             callback=several(tokens),
             metavar="1k,8k",
-            help=f"{prefix}Send prompts of this many tokens.",
+            help=_help(prefix, "Send prompts of this many tokens."),
         ),
         click.option(
             "--answer",
             callback=several(tokens),
             metavar="N",
-            help=f"{prefix}Ask for answers of this many tokens.",
+            help=_help(prefix, "Ask for answers of this many tokens."),
         ),
         text_option(prefix),
         click.option(
@@ -156,14 +163,14 @@ def load_options(budget: str, prefix: str = "") -> Callable[[F], F]:
             callback=one(seconds),
             metavar="TIME",
             show_default=True,
-            help=f"{prefix}Measure for this long in total at most.",
+            help=_help(prefix, "Measure for this long in total at most."),
         ),
         click.option(
             "--precision",
             default="2%",
             callback=one(share),
             show_default=True,
-            help=f"{prefix}Stop when the intervals are this narrow.",
+            help=_help(prefix, "Stop when the intervals are this narrow."),
         ),
         seed_option(prefix),
     )
