@@ -66,7 +66,7 @@ def test_fix_writes_and_shows_the_diff(firesteel: Firesteel, folder: Path) -> No
     assert "+docker run --gpus all" in ran.out
     assert path.read_text() == before.replace(" -e VLLM_FP8_MOE_BACKEND=x", "")
     assert path.stat().st_mode & 0o777 == 0o640
-    assert [row.name for row in path.parent.iterdir()] == ["guide.md"]
+    assert [file.name for file in path.parent.iterdir()] == ["guide.md"]
     assert "nothing here has a safe fix" in firesteel("check", "--fix", str(path)).err
 
 

@@ -182,7 +182,7 @@ async def test_two_servers_in_turns_are_two_runs(tmp_path: Path) -> None:
             with pytest.raises(UsageError, match="from its cache"):
                 await measure_in_turns(history, (one, f"{one}/v1/"), OPTIONS)
     with open_history(home) as history:
-        again = [history.run(row.run.id) for row in (first, second)]
+        again = [history.run(stored.run.id) for stored in (first, second)]
     assert again == [first, second]
     assert were_in_turns(*again)
     result = compare(*again, is_interleaved=True)

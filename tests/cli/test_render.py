@@ -74,13 +74,13 @@ def test_a_model_that_does_not_fit_is_reported(firesteel: Firesteel) -> None:
     ("arguments", "message"),
     [
         ((), "which MODEL"),
-        ((MODEL, "smollm2", "--as", "compose"), "one MODEL at a time"),
-        ((MODEL, "--service", "x"), "words of Kubernetes"),
-        ((MODEL, "--as", "kubernetes", "--listen", "0.0.0.0"), "the Service says"),
+        ((MODEL, "smollm2", "--as", "compose"), "takes one MODEL"),
+        ((MODEL, "--service", "x"), "are for Kubernetes"),
+        ((MODEL, "--as", "kubernetes", "--listen", "0.0.0.0"), "the Service decides"),
         ((MODEL, "--as", "kubernetes-swap"), "nothing to be swapped"),
         ((MODEL, "--as", "kubernetes", "--service", "A b"), "no name of a Service"),
         ((MODEL, "--listen", "nowhere"), "no address to listen on"),
-        ((MODEL, "--nodes", "3"), "not split in 3"),
+        ((MODEL, "--nodes", "3"), "split over 3 Sparks"),
         ((MODEL, "--nodes", "2", "--as", "quadlet"), "runs on 2 Sparks"),
         ((MODEL, "--as", "helm"), "'helm' is not one of"),
         ((MODEL, "-o", "/nonexistent/x"), "cannot be written"),
@@ -93,9 +93,9 @@ def test_refused(firesteel: Firesteel, arguments: tuple[str, ...], message: str)
 
 
 def test_the_facts_come_from_plan_recipe_and_catalog() -> None:
-    way = propose(shipped(), host_at_rest(hardware("gb10")), Ask("gemma-4-31b-nvfp4"))[0]
-    facts = launch_facts(way)
-    assert facts.is_gated and facts.needed_bytes == round(way.plan.memory.needed.high)
-    assert way.plan.speed is not None and way.plan.speed.start_up is not None
-    assert facts.start_up_s == way.plan.speed.start_up.seconds.high
+    proposal = propose(shipped(), host_at_rest(hardware("gb10")), Ask("gemma-4-31b-nvfp4"))[0]
+    facts = launch_facts(proposal)
+    assert facts.is_gated and facts.needed_bytes == round(proposal.plan.memory.needed.high)
+    assert proposal.plan.speed is not None and proposal.plan.speed.start_up is not None
+    assert facts.start_up_s == proposal.plan.speed.start_up.seconds.high
     assert "max-model-len" in facts.flag_reasons and "kv-cache-memory-bytes" in facts.flag_reasons

@@ -162,7 +162,7 @@ def test_a_format_for_one_model_prints_what_to_type(firesteel: Firesteel, tmp_pa
     file = tmp_path / "service.yaml"
     file.write_text(TWO)
     ran = firesteel("render", "-f", str(file), "--as", form)
-    assert ran.code == 2 and "one MODEL at a time" in ran.err
+    assert ran.code == 2 and "takes one MODEL" in ran.err
     (hint,) = re.findall(r"next: firesteel (.+)", ran.err)
     assert hint == f"render coder -f {file} --as {form}"
     assert firesteel(*hint.split()).code == 0
@@ -190,8 +190,8 @@ def test_hints_of_render_are_complete_commands(firesteel: Firesteel) -> None:
     [
         ((), 0, "nothing of "),
         (("small",), 0, "nothing of "),
-        (("nobody",), 2, "starts no `nobody`; it has coder, small"),
-        (("--all",), 2, "--all stops what is in no file, too"),
+        (("nobody",), 2, "does not start `nobody`; it starts coder, small"),
+        (("--all",), 2, "give --all or --file"),
     ],
 )
 def test_down_of_a_file_when_nothing_runs(
@@ -211,7 +211,7 @@ def test_down_of_a_file_leaves_the_others(firesteel: Firesteel, tmp_path: Path) 
     file = tmp_path / "service.yaml"
     file.write_text(TWO)
     assert firesteel("down", "small", "-f", str(file)).code == 0
-    assert {row.parent.name for row in services.glob("*/spec.json")} == {"coder", "stranger"}
+    assert {path.parent.name for path in services.glob("*/spec.json")} == {"coder", "stranger"}
     ran = firesteel("down", "-f", str(file), "--json")
     assert len(ran.json["done"]) == 1 and "coder" in ran.json["done"][0]
-    assert [row.parent.name for row in services.glob("*/spec.json")] == ["stranger"]
+    assert [path.parent.name for path in services.glob("*/spec.json")] == ["stranger"]
