@@ -65,7 +65,7 @@ async def measure_in_turns(
 
 def _require_two_servers(sides: list[_Side]) -> None:
     """Both get the same prompts, so one server would answer the second time from its cache."""
-    one, other = (found.subject for found, _ in sides)
+    one, other = (server.subject for server, _ in sides)
     if (one.url, one.model) == (other.url, other.model):
         raise UsageError(
             f"both are {one.model} at {one.url}; it would answer the second time from its cache",
@@ -89,7 +89,7 @@ def _orders(sides: list[_Side], options: Mapping[str, Any]) -> list[RunOrder]:
     sizes = Sizes(
         options["users"], options["depth"], options["text"], answer=next(iter(options["answer"]), None)
     )
-    contexts = [found.context for found, _ in sides if found.context]
+    contexts = [server.context for server, _ in sides if server.context]
     wanted, notes = fitting(points(options["shapes"] or ("quick",), sizes), min(contexts, default=None))
     if not wanted:
         raise UsageError(f"none of these points fits: {notes[0]}", next="another --shape")
@@ -97,8 +97,8 @@ def _orders(sides: list[_Side], options: Mapping[str, Any]) -> list[RunOrder]:
     settings = RequestSettings(temperature=0.0, seed=options["seed"])
     return [
         RunOrder(
-            found.subject, wanted, settings, limits, key, new_run_id(),
-            requests=_REQUESTS.get(found.subject.engine or "", {}), notes=tuple(notes),
+            server.subject, wanted, settings, limits, key, new_run_id(),
+            requests=_REQUESTS.get(server.subject.engine or "", {}), notes=tuple(notes),
         )
-        for found, key in sides
+        for server, key in sides
     ]  # fmt: skip

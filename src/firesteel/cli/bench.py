@@ -103,12 +103,12 @@ def command(
         raise UsageError("a resumed run keeps its shapes", next=f"firesteel bench --resume {resume}")
     if html and not html.absolute().parent.is_dir():
         raise UsageError(f"there is no folder {html.parent}", next="another path for --html")
-    found, key = asyncio.run(_subject(name, url, model, key_env))
+    server, key = asyncio.run(_subject(name, url, model, key_env))
     with open_history(library.home()) as history:
         if resume:
-            order = _resumed(history, resume, found, key, options)
+            order = _resumed(history, resume, server, key, options)
         else:
-            order = _order(found, key, shapes, options)
+            order = _order(server, key, shapes, options)
         done = _run(order, history)
         if html:
             write_page(html, StoredRun(done.run, done.samples), history)
@@ -168,48 +168,48 @@ def _plan_of(service: Service) -> Plan | None:
 
 
 def _order(
-    found: FoundSubject, key: str | None, names: tuple[str, ...], options: Mapping[str, Any]
+    server: FoundSubject, key: str | None, shapes: tuple[str, ...], options: Mapping[str, Any]
 ) -> RunOrder:
     sizes = Sizes(
         options["users"], options["depth"], options["text"], options["rate"],
         next(iter(options["answer"]), None),
     )  # fmt: skip
-    wanted, notes = fitting(points(names or ("quick",), sizes), found.context)
+    wanted, notes = fitting(points(shapes or ("quick",), sizes), server.context)
     if not wanted:
         raise UsageError(f"none of these points fits: {notes[0]}", next="--depth with fewer tokens")
     settings = RequestSettings(
         temperature=options["temperature"],
         thinking={"on": True, "off": False, None: None}[options["thinking"]],
-        max_num_seqs=found.users,
+        max_num_seqs=server.users,
         seed=options["seed"],
         target=dict(options["target"]),
     )
     limits = RunLimits(options["budget"], options["precision"])
-    notes = (*notes, *_queueing(wanted, found))
-    return RunOrder(found.subject, wanted, settings, limits, key, new_run_id(), notes=notes)
+    notes = (*notes, *_queueing(wanted, server))
+    return RunOrder(server.subject, wanted, settings, limits, key, new_run_id(), notes=notes)
 
 
-def _queueing(wanted: Iterable[Point], found: FoundSubject) -> Iterable[str]:
+def _queueing(wanted: Iterable[Point], server: FoundSubject) -> Iterable[str]:
     most = max((point.users for point in wanted if point.rate_per_s is None), default=0)
-    if found.users and most > found.users:
-        yield f"it serves {found.users} requests at once; with {most} users the others wait"
+    if server.users and most > server.users:
+        yield f"it serves {server.users} requests at once; with {most} users the others wait"
 
 
 def _resumed(
-    history: History, run_name: str, found: FoundSubject, key: str | None, options: Mapping[str, Any]
+    history: History, run_name: str, server: FoundSubject, key: str | None, options: Mapping[str, Any]
 ) -> RunOrder:
     """The same points and settings, and again as much time as the run had, unless the user says otherwise."""
     stored = history.resume(run_name)
     run = stored.run
-    if run.subject.model != found.subject.model:
-        what = f"run {run.id} measured {run.subject.model}, not {found.subject.model}"
+    if run.subject.model != server.subject.model:
+        what = f"run {run.id} measured {run.subject.model}, not {server.subject.model}"
         raise UsageError(what, next="firesteel bench")
     budget_s, precision = (
         options[name] if _was_given(name) else run.limits.get(limit, options[name])
         for name, limit in (("budget", "budget_s"), ("precision", "precision"))
     )
     limits = RunLimits(_elapsed_s(stored.samples) + budget_s, precision)
-    return RunOrder(found.subject, run.points, run.settings, limits, key, run.id, kept=stored.samples)
+    return RunOrder(server.subject, run.points, run.settings, limits, key, run.id, kept=stored.samples)
 
 
 def _elapsed_s(samples: Iterable[RequestSample]) -> float:

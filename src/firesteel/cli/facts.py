@@ -19,15 +19,15 @@ def command(name: str, as_json: bool) -> None:
 
     TABLE is sm121: kernels, formats and flags of vLLM on a GB10.
     """
-    found = compatibility(name)
+    support = compatibility(name)
     if as_json:
         from firesteel.rules.documents import FactsJson
 
-        common.print_json(FactsJson(table=name, title=found.title, rows=found.rows))
+        common.print_json(FactsJson(table=name, title=support.title, rows=support.rows))
         return
-    out.print(found.title)
+    out.print(support.title)
     rows = [
-        (row.what, row.guides, "\n".join(_span(span) for span in row.spans), row.now) for row in found.rows
+        (row.what, row.guides, "\n".join(_span(span) for span in row.spans), row.now) for row in support.rows
     ]
     out.print(table(("what", "guides say", "vLLM releases", "now"), rows))
     out.print("`firesteel check --explain RULE` shows the sources of a rule")
