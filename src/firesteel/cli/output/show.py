@@ -175,8 +175,8 @@ def _speed_rows(speed: Speed) -> list[Row]:
     ]
     deeper = [(depth, rate) for depth, rate in speed.at_depth if depth > 1024]
     if deeper:
-        rates = ", ".join(f"{rate.expected:.0f} at {show_count(depth)}" for depth, rate in deeper)
-        rows.append(("at depth", f"{rates} tokens (tok/s)"))
+        rates = (f"{rate.expected:.0f} tok/s at {show_count(depth)} tokens" for depth, rate in deeper)
+        rows.append(("at depth", ", ".join(rates)))
     if speed.crowd:
         batch = speed.crowd
         total = speed_band(batch.total_tokens_per_s)
