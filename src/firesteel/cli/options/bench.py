@@ -100,27 +100,27 @@ def target(text: str) -> tuple[str, float]:
 # --- options that `bench`, `compare --ab` and `tune` share ---
 
 
-def _help(prefix: str, text: str) -> str:
-    return f"{prefix}{text[0].lower()}{text[1:]}" if prefix else text
+def _option(prefix: str, *names: str, help: str, **settings: Any) -> Callable[[F], F]:
+    """`prefix` says when the option applies: `With --ab: `."""
+    text = f"{prefix}{help[0].lower()}{help[1:]}" if prefix else help
+    return click.option(*names, help=text, **settings)
 
 
 def text_option(prefix: str = "") -> Callable[[F], F]:
-    return click.option(
+    kinds = ", ".join(get_args(Text))
+    return _option(
+        prefix,
         "--text",
         callback=several(text_kind),
         metavar="KIND",
-        help=_help(prefix, f"Send this kind of text: {', '.join(get_args(Text))}."),
+        help=f"Send this kind of text: {kinds}.",
     )
 
 
 def seed_option(prefix: str = "") -> Callable[[F], F]:
-    return click.option(
-        "--seed",
-        type=click.IntRange(0, 2**31 - 1),
-        default=0,
-        show_default=True,
-        help=_help(prefix, "Choose prompts and their order by this seed."),
-    )
+    seeds = click.IntRange(0, 2**31 - 1)
+    about = "Choose prompts and their order by this seed."
+    return _option(prefix, "--seed", type=seeds, default=0, show_default=True, help=about)
 
 
 thinking_option = click.option(
@@ -130,47 +130,32 @@ thinking_option = click.option(
 
 def load_options(budget: str, prefix: str = "") -> Callable[[F], F]:
     """The load to measure with, and for how long."""
+
+    def option(*names: str, help: str, **settings: Any) -> Callable[[F], F]:
+        return _option(prefix, *names, help=help, **settings)
+
+    shapes_help = "Use this load shape; repeatable. `bench --shape list` lists them."
+    lengths = several(tokens)
     options = (
-        click.option(
-            "--shape",
-            "shapes",
-            multiple=True,
-            metavar="NAME",
-            help=_help(prefix, "Use this load shape; repeatable. `bench --shape list` lists them."),
-        ),
-        click.option(
-            "--users",
-            callback=several(count),
-            metavar="1,4,16",
-            help=_help(prefix, "Keep this many streams open."),
-        ),
-        click.option(
-            "--depth",
-            callback=several(tokens),
-            metavar="1k,8k",
-            help=_help(prefix, "Send prompts of this many tokens."),
-        ),
-        click.option(
-            "--answer",
-            callback=several(tokens),
-            metavar="N",
-            help=_help(prefix, "Ask for answers of this many tokens."),
-        ),
+        option("--shape", "shapes", multiple=True, metavar="NAME", help=shapes_help),
+        option("--users", callback=several(count), metavar="1,4,16", help="Keep this many streams open."),
+        option("--depth", callback=lengths, metavar="1k,8k", help="Send prompts of this many tokens."),
+        option("--answer", callback=lengths, metavar="N", help="Ask for answers of this many tokens."),
         text_option(prefix),
-        click.option(
+        option(
             "--budget",
             default=budget,
             callback=one(seconds),
             metavar="TIME",
             show_default=True,
-            help=_help(prefix, "Measure for this long in total at most."),
+            help="Measure for this long in total at most.",
         ),
-        click.option(
+        option(
             "--precision",
             default="2%",
             callback=one(share),
             show_default=True,
-            help=_help(prefix, "Stop when the intervals are this narrow."),
+            help="Stop when the intervals are this narrow.",
         ),
         seed_option(prefix),
     )
