@@ -15,15 +15,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from firesteel.bench.compare.stats import mean_interval
 from firesteel.bench.compare.verdict import verdict
-from firesteel.bench.report import formatting
 from firesteel.bench.report.page import published_rows, report_page
 from firesteel.bench.results.history import open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
-from firesteel.cli import compare
-from firesteel.cli.output import bench
 from firesteel.cli.output.bench_page import earlier_run, write_page
 from firesteel.edge.files.home import Home
 from firesteel.planner.speed.published import PublishedRun as Published
@@ -268,19 +264,6 @@ def test_thousands_of_samples_and_points_make_a_page_of_bounded_size() -> None:
 
 
 # --- words ---
-
-
-@pytest.mark.parametrize(
-    "values", [[53.8, 53.2, 54.4], [53.8], [123.4, 124.0, 120.1], [1478.2, 1480.0], [0.51, 0.5]]
-)
-def test_figures_are_formatted_as_in_the_table(values: list[float]) -> None:
-    found = mean_interval(values)
-    assert formatting.figure(found) == bench.figure(found)
-
-
-@pytest.mark.parametrize("point", POINTS[:-1])
-def test_loads_are_formatted_as_in_compare(point: Point) -> None:
-    assert formatting.load(point) == compare.said(point)
 
 
 def verdict_text(run: BenchRun) -> str:

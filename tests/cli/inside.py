@@ -1,4 +1,4 @@
-"""The command in this very process: for tests of many words, where a new process each would take minutes."""
+"""Runs a command in this process, for tests with many cases, where new processes would take minutes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.conftest import Firesteel, Ran
 
 
 def inside(home: Path, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> Firesteel:
-    def run(*words: str, env: dict[str, str] | None = None) -> Ran:
-        with patch.context() as here, pytest.raises(SystemExit) as left:
+    def run(*arguments: str, env: dict[str, str] | None = None) -> Ran:
+        with patch.context() as here, pytest.raises(SystemExit) as exit:
             for name, value in {"FIRESTEEL_HOME": str(home), **(env or {})}.items():
                 here.setenv(name, value)
             here.setattr(show.out, "width", 160)  # as in a pipe, whatever COLUMNS says where the tests run
-            main(list(words))
-        said = capture.readouterr()
-        assert isinstance(left.value.code, int)
-        return Ran(left.value.code, said.out, said.err)
+            main(list(arguments))
+        output = capture.readouterr()
+        assert isinstance(exit.value.code, int)
+        return Ran(exit.value.code, output.out, output.err)
 
     return run

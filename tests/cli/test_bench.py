@@ -1,4 +1,4 @@
-"""`firesteel bench`: the words, the table, the document, what is kept; and the real engine's own clock."""
+"""`firesteel bench`: options, table, document, history; and the real engine's own timings."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from firesteel.bench.load.measure import RunOrder
 from firesteel.bench.results.history import History, open_history
+from firesteel.cli.output.documents.all import schemas
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from tests.bench.liar import Liar, serving
@@ -29,13 +31,13 @@ QUICK = ("--budget", "1s", "--users", "1", "--depth", "64", "--answer", "16", "-
 
 @contextmanager
 def lying(liar: Liar) -> Iterator[str]:
-    """Its server in a thread of its own; the command under test has a loop of its own."""
-    found: list[str] = []
+    """A server in a thread of its own, because the command under test has its own event loop."""
+    result: list[str] = []
     ready, over = threading.Event(), threading.Event()
 
     async def main() -> None:
         async with serving(liar) as url:
-            found.append(url)
+            result.append(url)
             ready.set()
             await asyncio.to_thread(over.wait)
 
@@ -43,7 +45,7 @@ def lying(liar: Liar) -> Iterator[str]:
     thread.start()
     assert ready.wait(10)
     try:
-        yield found[0]
+        yield result[0]
     finally:
         over.set()
         thread.join(10)
@@ -66,25 +68,25 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
     assert ran.json["settings"]["seed"] == 0 and ran.json["subject"]["plan"] == {}
     assert "bench   asking how it counts tokens" in ran.err
     with open_history(Home(tmp_path / "home")) as history:
-        kept = history.run(ran.json["id"])
+        stored = history.run(ran.json["id"])
         assert len(history.runs()) == 2
-    assert len(kept.samples) >= figures["samples"] and kept.run.is_whole
-    assert kept.run.figures[0].decode_tps is not None
+    assert len(stored.samples) >= figures["samples"] and stored.run.is_whole
+    assert stored.run.figures[0].decode_tps is not None
     assert shown.code == 0 and "tok/s" in shown.out and "±" in shown.out, shown.out
     assert "cold" in shown.out and "requests/s within the target" in shown.out
     assert "client  at most" in shown.out
 
 
 @pytest.mark.parametrize("lie", ["500", "no usage", "garbage"])
-def test_a_server_that_gives_nothing_is_told_by_exit_1(here: Firesteel, lie: str) -> None:
+def test_a_server_that_gives_nothing_is_exit_1(here: Firesteel, lie: str) -> None:
     with lying(Liar(lie)) as url:
         ran = here("bench", "--url", url, *QUICK)
     assert ran.code == 1
-    words = " ".join(ran.out.split())
-    assert "nothing but wrong answers" in words and "2 wrong" in words, ran.out
+    text = " ".join(ran.out.split())
+    assert "nothing but wrong answers" in text and "2 failed" in text, ran.out
 
 
-def test_a_run_that_was_cut_off_goes_on(here: Firesteel, tmp_path: Path) -> None:
+def test_an_interrupted_run_can_be_resumed(here: Firesteel, tmp_path: Path) -> None:
     with lying(Liar(token_s=0)) as url:
         first = here("bench", "--url", url, *QUICK, "--json").json
         with open_history(Home(tmp_path / "home")) as history:
@@ -98,14 +100,14 @@ def test_a_run_that_was_cut_off_goes_on(here: Firesteel, tmp_path: Path) -> None
         assert again.code == 0, again.err
         assert again.json["id"] == first["id"] and again.json["is_whole"]
         with open_history(Home(tmp_path / "home")) as history:
-            kept = history.run(first["id"])
-        assert kept.samples[:2] == whole.samples[:2] and len(kept.samples) > 2
+            stored = history.run(first["id"])
+        assert stored.samples[:2] == whole.samples[:2] and len(stored.samples) > 2
         done = here("bench", "--url", url, "--resume", first["id"])
         assert done.code == 2 and "is whole" in done.err
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("--users", "0"), ("--users", "1,x"), ("--users", "9" * 400), ("--users", ",".join(["1"] * 1000)),
         ("--depth", "8q"), ("--depth", "99m"), ("--budget", "soon"), ("--budget", "0s"), ("--budget", "1e9h"),
@@ -116,14 +118,14 @@ def test_a_run_that_was_cut_off_goes_on(here: Firesteel, tmp_path: Path) -> None
         ("--temperature", "9"), ("--thinking", "maybe"), ("--resume", "x", "--shape", "single"),
     ],
 )  # fmt: skip
-def test_words_that_make_no_sense(here: Firesteel, words: tuple[str, ...]) -> None:
+def test_invalid_arguments(here: Firesteel, arguments: tuple[str, ...]) -> None:
     with lying(Liar(token_s=0)) as url:
-        ran = here("bench", "--url", url, *words)
+        ran = here("bench", "--url", url, *arguments)
     assert ran.code == 2 and ran.err.count("\n") <= 4 and "next: " in ran.err, ran.err
     assert len(ran.err) < 900
 
 
-def test_words_that_do_not_go_together(here: Firesteel) -> None:
+def test_options_that_exclude_each_other(here: Firesteel) -> None:
     assert here("bench", "x", "--url", "http://127.0.0.1:9").code == 2
     assert here("bench", "--model", "x").code == 2
     assert here("bench", "--url", "ftp://x").code == 2
@@ -139,7 +141,11 @@ def test_nothing_to_measure(here: Firesteel, free_port: int) -> None:
 
 def test_the_shapes_are_listed(here: Firesteel) -> None:
     ran = here("bench", "--shape", "list")
-    assert ran.code == 0 and all(name in ran.out for name in ("single", "agent", "rag", "burst", "open"))
+    names = {"single", "agent", "rag", "burst", "open"}
+    assert ran.code == 0 and all(name in ran.out for name in names)
+    listed = here("bench", "--shape", "list", "--json").json
+    jsonschema.validate(listed, schemas()["firesteel.bench-shapes/1"])
+    assert names <= {shape["name"] for shape in listed["shapes"]}
 
 
 def test_points_that_do_not_fit_the_context(here: Firesteel) -> None:
@@ -156,56 +162,56 @@ def test_points_that_do_not_fit_the_context(here: Firesteel) -> None:
 def test_the_real_engine_by_its_own_clock(engine_home: Home, free_port: int) -> None:
     up = run_firesteel(engine_home.root, "up", "smollm2", "--port", str(free_port))
     assert up.code == 0, up.err
-    words = ("--users", "1", "--depth", "200", "--answer", "40", "--text", "prose", "--budget", "12s")
-    ran = run_firesteel(engine_home.root, "bench", *words, "--json")
+    arguments = ("--users", "1", "--depth", "200", "--answer", "40", "--text", "prose", "--budget", "12s")
+    ran = run_firesteel(engine_home.root, "bench", *arguments, "--json")
     assert ran.code == 0, ran.err
-    (found,) = ran.json["figures"]
-    ours, theirs = found["decode_tps"]["value"], found["server"]["decode_tps"]
+    (result,) = ran.json["figures"]
+    ours, theirs = result["decode_tps"]["value"], result["server"]["decode_tps"]
     assert ours == pytest.approx(theirs, rel=0.1)
-    assert found["prefill_tps"]["value"] == pytest.approx(found["server"]["prefill_tps"], rel=0.25)
-    assert not found["wrong"] and found["bandwidth_share"] > 0
+    assert result["prefill_tps"]["value"] == pytest.approx(result["server"]["prefill_tps"], rel=0.25)
+    assert not result["wrong"] and result["bandwidth_share"] > 0
     subject = ran.json["subject"]
     assert subject["engine"] == "llamacpp" and subject["plan"]["bytes_per_token"] > 50_000_000
     assert subject["launch_key"] and ran.json["settings"]["max_num_seqs"] == 2
 
 
-def _cut_off(home: Path, how: signal.Signals, *more: str) -> tuple[int, bytes]:
-    """Long before its budget of ten minutes."""
+def _interrupt(home: Path, how: signal.Signals, *more: str) -> tuple[int, bytes]:
+    """Interrupts a run long before its budget of ten minutes."""
     liar = Liar(token_s=0.01)
     with lying(liar) as url:
-        words = [sys.executable, "-m", "firesteel", "bench", "--url", url, *QUICK[2:], "--budget", "10m"]
+        arguments = [sys.executable, "-m", "firesteel", "bench", "--url", url, *QUICK[2:], "--budget", "10m"]
         env = {**os.environ, "FIRESTEEL_HOME": str(home), "FIRESTEEL_COMMAND": "firesteel"}
-        words += ["--precision", "0.01%", *more]
-        with subprocess.Popen(words, env=env, stderr=subprocess.PIPE) as ran:
+        arguments += ["--precision", "0.01%", *more]
+        with subprocess.Popen(arguments, env=env, stderr=subprocess.PIPE) as ran:
             until(lambda: liar.streams >= 5)
             ran.send_signal(how)
-            _, said = ran.communicate(timeout=30)
-    return ran.returncode, said
+            _, message = ran.communicate(timeout=30)
+    return ran.returncode, message
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_whoever_stops_it_is_told_how_to_go_on(tmp_path: Path, how: signal.Signals) -> None:
-    code, said = _cut_off(tmp_path, how)
+def test_an_interrupt_prints_how_to_resume(tmp_path: Path, how: signal.Signals) -> None:
+    code, message = _interrupt(tmp_path, how)
     assert code == 130
-    assert b"what was measured is kept; to go on: firesteel bench --resume 2" in said
+    assert b"what was measured so far is kept; to continue: firesteel bench --resume 2" in message
     with open_history(Home(tmp_path)) as history:
         (line,) = history.runs()
     assert line.samples >= 2 and not line.is_whole
 
 
-def test_a_killed_run_shows_what_it_had(here: Firesteel, tmp_path: Path) -> None:
-    _cut_off(tmp_path / "home", signal.SIGKILL)
+def test_a_killed_run_keeps_its_samples(here: Firesteel, tmp_path: Path) -> None:
+    _interrupt(tmp_path / "home", signal.SIGKILL)
     shown = here("history", "show", "last", "--json").json
     assert shown["figures"][0]["decode_tps"]["value"] == pytest.approx(100, rel=0.2)
     assert any("cut off" in note for note in shown["notes"]) and not shown["is_whole"]
     refused = here("compare", "last", "--plan")
-    assert refused.code == 2 and "no plan was kept" in refused.err
+    assert refused.code == 2 and "has no plan" in refused.err
 
 
-def test_a_run_goes_on_with_its_own_budget(
+def test_a_resumed_run_has_its_own_budget(
     here: Firesteel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _cut_off(tmp_path / "home", signal.SIGKILL)
+    _interrupt(tmp_path / "home", signal.SIGKILL)
     orders: list[RunOrder] = []
 
     def note(order: RunOrder, history: History) -> None:
@@ -216,12 +222,12 @@ def test_a_run_goes_on_with_its_own_budget(
     with lying(Liar(token_s=0)) as url:
         here("bench", "--url", url, "--resume", "last")
         here("bench", "--url", url, "--resume", "last", "--budget", "30s", "--precision", "5%")
-    own, told = (order.limits for order in orders)
+    own, given = (order.limits for order in orders)
     assert 600 <= own.budget_s < 630 and own.precision == pytest.approx(0.0001)
-    assert 30 <= told.budget_s < 60 and told.precision == pytest.approx(0.05)
+    assert 30 <= given.budget_s < 60 and given.precision == pytest.approx(0.05)
 
 
-def test_a_run_that_was_cut_off_before_its_first_answer_goes_on(here: Firesteel, tmp_path: Path) -> None:
+def test_a_run_interrupted_before_its_first_answer_can_be_resumed(here: Firesteel, tmp_path: Path) -> None:
     with lying(Liar(token_s=0)) as url:
         first = here("bench", "--url", url, *QUICK, "--json").json
         with open_history(Home(tmp_path / "home")) as history:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.inside import inside as in_process
 from tests.conftest import Firesteel
 
 BAD = "docker run --gpus all vllm/vllm-openai:v0.28.0 vllm serve org/m --gpu-memory-utilization 0.7\n"
@@ -14,6 +15,11 @@ DEAD = (
     "docker run --gpus all -p 127.0.0.1:8000:8000 -e VLLM_FP8_MOE_BACKEND=x -v ~/.cache/huggingface:/hub \\\n"
     "  -e HF_HOME=/hub vllm/vllm-openai:v0.28.0 org/m --gpu-memory-utilization 0.7\n"
 )
+
+
+@pytest.fixture
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firesteel:
+    return in_process(tmp_path / "home", monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -32,11 +38,11 @@ def folder(tmp_path: Path) -> Path:
 def test_a_folder(firesteel: Firesteel, folder: Path) -> None:
     ran = firesteel("check", "--json", str(folder))
     assert ran.code == 3
-    found = json.loads(ran.out)
-    assert [Path(name).name for name in found["files"]] == ["bad.sh", "guide.md"]
-    assert found["launches"] == 2
-    assert [Path(each["file"]).name for each in found["unread"]] == ["broken.yaml"]
-    stop = next(each for each in found["findings"] if each["level"] == "stop")
+    result = json.loads(ran.out)
+    assert [Path(name).name for name in result["files"]] == ["bad.sh", "guide.md"]
+    assert result["launches"] == 2
+    assert [Path(row["file"]).name for row in result["unread"]] == ["broken.yaml"]
+    stop = next(row for row in result["findings"] if row["level"] == "stop")
     assert (stop["rule"], stop["line"], stop["column"]) == ("vllm-entrypoint-twice", 1, 48)
 
 
@@ -60,7 +66,7 @@ def test_fix_writes_and_shows_the_diff(firesteel: Firesteel, folder: Path) -> No
     assert "+docker run --gpus all" in ran.out
     assert path.read_text() == before.replace(" -e VLLM_FP8_MOE_BACKEND=x", "")
     assert path.stat().st_mode & 0o777 == 0o640
-    assert [each.name for each in path.parent.iterdir()] == ["guide.md"]
+    assert [file.name for file in path.parent.iterdir()] == ["guide.md"]
     assert "nothing here has a safe fix" in firesteel("check", "--fix", str(path)).err
 
 
@@ -81,7 +87,7 @@ def test_select_ignore_and_level(firesteel: Firesteel, folder: Path) -> None:
     assert firesteel("check", "--ignore", "vllm-entrypoint-twice", path).code == 0
     assert firesteel("check", "--select", "image-*,utilization-*", path).code == 0
     only = json.loads(firesteel("check", "--level", "stop", "--json", path).out)
-    assert {each["level"] for each in only["findings"]} == {"stop"}
+    assert {row["level"] for row in only["findings"]} == {"stop"}
     wrong = firesteel("check", "--select", "no-such-rule", path)
     assert wrong.code == 2 and "--explain '*'" in wrong.err
 
@@ -107,10 +113,10 @@ def test_github_annotations(firesteel: Firesteel, folder: Path) -> None:
 
 def test_explain_by_pattern(firesteel: Firesteel) -> None:
     ran = firesteel("check", "--explain", "shell-*")
-    assert ran.code == 0 and ran.out.count("\nhit ") >= 3 and "--fix mends it" in ran.out
+    assert ran.code == 0 and ran.out.count("\nhit ") >= 3 and "--fix fixes it" in ran.out
 
 
-def test_what_cannot_be_read(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_unreadable_files(firesteel: Firesteel, tmp_path: Path) -> None:
     big = tmp_path / "big.yaml"
     big.write_text("a: " + "x" * (11 * 2**20))
     ran = firesteel("check", str(big))
@@ -120,18 +126,47 @@ def test_what_cannot_be_read(firesteel: Firesteel, tmp_path: Path) -> None:
     assert "never closed" in firesteel("check", str(locked)).err
 
 
-def test_names_with_blanks_and_words_in_the_wrong_order(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_names_with_blanks_and_a_missing_file(firesteel: Firesteel, tmp_path: Path) -> None:
     path = tmp_path / "bad run.sh"
     path.write_text(BAD)
     assert firesteel("check", str(path)).code == 3
     assert firesteel("check", "--skip-others", str(path), str(path)).code == 3
-    late = firesteel("check", str(path), "--level", "stop")
-    assert late.code == 2 and "options come before WHAT" in late.err
     missing = firesteel("check", str(path), "nosuch.sh")
-    assert missing.code == 2 and "`nosuch.sh` is no file" in missing.err
+    assert missing.code == 2 and "`nosuch.sh` is not a file" in missing.err
 
 
-def test_what_was_not_read_is_told_and_fails(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_options_may_follow_a_file_a_folder_stdin_or_a_quoted_line(folder: Path, inside: Firesteel) -> None:
+    path = str(folder / "bad.sh")
+    before = inside("check", "--json", "--level", "stop", path)
+    assert before.code == 3
+    assert inside("check", path, "--json", "--level", "stop") == before
+    assert inside("check", "--json", path, "--level", "stop") == before
+    assert inside("check", path, "--level", "stop", path, "--json").json["files"] == [path, path]
+    assert inside("check", str(folder), "--json").json["launches"] == 2
+    assert inside("check", BAD.strip(), "--json").json["launches"] == 1
+    assert inside("check", path, "--json", "--ignore", "vllm-entrypoint-twice").code == 0
+    unknown = inside("check", path, "--lvel", "stop")
+    assert unknown.code == 2 and "No such option" in unknown.err
+    (folder / "Makefile").write_text(f"run:\n\t{BAD}")
+    assert inside("check", str(folder / "Makefile"), "--level", "stop").code == 3
+
+
+def test_what_follows_a_program_belongs_to_it(
+    folder: Path, inside: Firesteel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even next to a folder or an executable of that name."""
+    monkeypatch.chdir(folder)
+    (folder / "docker").mkdir()
+    program = folder / "llama-server"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert inside("check", *BAD.split()).code == 3
+    line = inside("check", "./llama-server", "-m", "a.gguf", "--json")
+    assert line.code == 0 and "read as llamacpp" in line.out
+    assert inside("check", "--json", "./llama-server", "-m", "a.gguf").json["launches"] == 1
+
+
+def test_unread_files_are_reported_and_fail(firesteel: Firesteel, tmp_path: Path) -> None:
     good, broken, silent = (tmp_path / name for name in ("good.sh", "broken.yaml", "silent.sh"))
     good.write_text("llama-server -m a.gguf\n")
     broken.write_text("services: [\n")

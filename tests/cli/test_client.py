@@ -1,4 +1,4 @@
-"""`firesteel client`: prints, writes with a copy kept, and takes its limits from what runs."""
+"""`firesteel client` prints, writes with a backup, and takes its limits from what runs."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def firesteel(
 def test_printed(firesteel: Firesteel) -> None:
     ran = firesteel("client", "opencode", MODEL)
     assert ran.code == 0
-    found = json.loads(ran.out)
-    assert found["provider"]["firesteel"]["options"] == {"baseURL": "http://127.0.0.1:8000/v1"}
-    assert found["provider"]["firesteel"]["models"][MODEL]["limit"] == {"context": 131072, "output": 16384}
+    result = json.loads(ran.out)
+    assert result["provider"]["firesteel"]["options"] == {"baseURL": "http://127.0.0.1:8000/v1"}
+    assert result["provider"]["firesteel"]["models"][MODEL]["limit"] == {"context": 131072, "output": 16384}
 
 
 @pytest.mark.parametrize("name", client_names())
 def test_as_json(firesteel: Firesteel, name: str, tmp_path: Path) -> None:
-    found = firesteel("client", name, "smollm2", "--json", env={"HOME": str(tmp_path)}).json
-    assert found["document"] == "firesteel.client/1" and found["client"] == name
-    assert found["context"] and found["sources"] and found["written"] is False
-    assert (found["path"] is None) == (found["format"] == "env")
+    result = firesteel("client", name, "smollm2", "--json", env={"HOME": str(tmp_path)}).json
+    assert result["document"] == "firesteel.client/1" and result["client"] == name
+    assert result["context"] and result["sources"] and result["written"] is False
+    assert (result["path"] is None) == (result["format"] == "env")
 
 
 def test_written_where_the_client_reads_it(firesteel: Firesteel, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_written_where_the_client_reads_it(firesteel: Firesteel, tmp_path: Path)
     assert again["written"] is False and again["backup"] is None
 
 
-def test_an_old_file_is_kept_and_its_rest_stays(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_the_old_file_is_copied_and_other_settings_stay(firesteel: Firesteel, tmp_path: Path) -> None:
     """`config.json` is the older name, which OpenCode still reads."""
     file = tmp_path / "opencode/config.json"
     file.parent.mkdir()
@@ -80,23 +80,23 @@ def test_a_file_that_cannot_be_read_is_left_alone(firesteel: Firesteel, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (("openai", MODEL, "--write"), "has no file of its own"),
         (("opencode",), "nothing is running"),
-        (("opencode", MODEL, "--url", "ftp://x"), "no address"),
-        (("opencode", MODEL, "--url", "http://me:secret@x/v1"), "no address"),
-        (("opencode", MODEL, "--url", "http://x:99999"), "no address"),
-        (("opencode", MODEL, "--url", 'http://x/"\n'), "no address"),
+        (("opencode", MODEL, "--url", "ftp://x"), "is not the URL of"),
+        (("opencode", MODEL, "--url", "http://me:secret@x/v1"), "password"),
+        (("opencode", MODEL, "--url", "http://x:99999"), "is not the URL of"),
+        (("opencode", MODEL, "--url", 'http://x/"\n'), "is not the URL of"),
         (("opencode", MODEL, "--key", "sk-not a variable"), "--key"),
         (("opencode", MODEL, "--provider", "a.b/c"), "--provider"),
         (("opencode", "no-such-model-at-all"), "nothing called"),
         (("emacs", MODEL), "'emacs' is not one of"),
     ],
 )
-def test_refused(firesteel: Firesteel, words: tuple[str, ...], said: str) -> None:
-    ran = firesteel("client", *words)
-    assert ran.code == 2 and said in ran.err and ran.out == ""
+def test_refused(firesteel: Firesteel, arguments: tuple[str, ...], message: str) -> None:
+    ran = firesteel("client", *arguments)
+    assert ran.code == 2 and message in ran.err and ran.out == ""
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,11 @@ def test_addresses(firesteel: Firesteel, given: str, expected: str) -> None:
 
 
 def spec_of(name: str, engine: EngineName, start: str) -> ServiceSpec:
-    words = tuple(start.split())
-    return ServiceSpec(name, "http://127.0.0.1:9123", name, words, engine=engine, is_guarded_by_key=True)
+    arguments = tuple(start.split())
+    return ServiceSpec(name, "http://127.0.0.1:9123", name, arguments, engine=engine, is_guarded_by_key=True)
 
 
-def test_a_dead_service_is_no_service(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_a_dead_service_does_not_count(firesteel: Firesteel, tmp_path: Path) -> None:
     folder = folder_of(Home(tmp_path / "home"), "gone")
     folder.mkdir(parents=True)
     write_spec(folder, spec_of("gone", "vllm", DOCKER))
@@ -134,23 +134,23 @@ def test_a_dead_service_is_no_service(firesteel: Firesteel, tmp_path: Path) -> N
         ("vllm", "docker run img bash -c x", None, False),
     ],
 )
-def test_a_service_is_told_by_its_own_command(
+def test_the_limits_of_a_service_come_from_its_command_line(
     engine: EngineName, start: str, context: int | None, tools: bool | None, tmp_path: Path
 ) -> None:
     service = Service("mine", tmp_path, spec_of("mine", engine, start), None, "ready", None)
-    found = _of_service(service, None)
-    assert (found.url, found.model, found.key) == ("http://127.0.0.1:9123/v1", "mine", "FIRESTEEL_API_KEY")
-    assert (found.context, found.tools) == (context, tools)
+    result = _of_service(service, None)
+    assert (result.url, result.model, result.key) == ("http://127.0.0.1:9123/v1", "mine", "FIRESTEEL_API_KEY")
+    assert (result.context, result.tools) == (context, tools)
 
 
 @pytest.mark.real
-def test_what_runs_answers_to_what_clients_are_told(engine_home: Home, free_port: int) -> None:
-    """The real engine, asked by OpenAI's own client with nothing but what `firesteel client` says."""
+def test_an_openai_client_works_with_the_printed_settings(engine_home: Home, free_port: int) -> None:
+    """The real engine, called by OpenAI's own client with only what `firesteel client` prints."""
     assert run_firesteel(engine_home.root, "up", "smollm2", "--port", str(free_port)).code == 0
-    told = run_firesteel(engine_home.root, "client", "openai", "--json").json
-    assert told["url"] == f"http://127.0.0.1:{free_port}/v1" and told["context"] > 1000
-    with openai.OpenAI(base_url=told["url"], api_key="none") as client:
+    printed = run_firesteel(engine_home.root, "client", "openai", "--json").json
+    assert printed["url"] == f"http://127.0.0.1:{free_port}/v1" and printed["context"] > 1000
+    with openai.OpenAI(base_url=printed["url"], api_key="none") as client:
         answer = client.chat.completions.create(
-            model=told["model"], messages=[{"role": "user", "content": "Say hello."}], max_tokens=8
+            model=printed["model"], messages=[{"role": "user", "content": "Say hello."}], max_tokens=8
         )
     assert answer.choices[0].message.content

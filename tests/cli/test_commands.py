@@ -1,4 +1,4 @@
-"""The commands as a user types them: exit codes, sentences, and one JSON document on stdout."""
+"""The commands as a user types them: exit codes, messages, and one JSON document on stdout."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import jsonschema
 import pytest
 
 from firesteel.cli.main import COMMANDS
-from firesteel.cli.output.documents import DOCUMENTS
+from firesteel.cli.output.documents.all import schemas
 from tests.conftest import Firesteel, Ran
 
-SCHEMAS = {schema.model_fields["document"].default: schema.model_json_schema() for schema in DOCUMENTS}
+SCHEMAS = schemas()
 
 
 def document(ran: Ran) -> Any:
-    """The one document on stdout, held against its published schema."""
-    found = json.loads(ran.out)
-    jsonschema.validate(found, SCHEMAS[found["document"]])
-    return found
+    """The one document on stdout, validated against its published schema."""
+    result = json.loads(ran.out)
+    jsonschema.validate(result, SCHEMAS[result["document"]])
+    return result
 
 
 def test_every_command_has_help(firesteel: Firesteel) -> None:
@@ -36,25 +36,25 @@ def test_bare_firesteel_says_what_to_type(firesteel: Firesteel) -> None:
     ran = firesteel()
     assert ran.code == 0
     assert "next" in ran.out and "firesteel up" in ran.out
-    found = document(firesteel("--json"))
-    assert found["best"] in found["fits"] and found["next"].startswith("firesteel up")
+    result = document(firesteel("--json"))
+    assert result["best"] in result["fits"] and result["next"].startswith("firesteel up")
 
 
 def test_models(firesteel: Firesteel) -> None:
     ran = firesteel("models", "--host", "gb10")
     assert ran.code == 0 and "gpt-oss-120b-llamacpp" in ran.out and "tok/s" in ran.out
-    found = document(firesteel("models", "--host", "gb10", "--json"))
-    assert all(row["can_run"] for row in found["models"] if row["name"] != "llama-3.1-405b")
+    result = document(firesteel("models", "--host", "gb10", "--json"))
+    assert all(row["can_run"] for row in result["models"] if row["name"] != "llama-3.1-405b")
 
 
 def test_plan_for_a_spark_without_a_network(firesteel: Firesteel) -> None:
     dead = dict.fromkeys(("HF_ENDPOINT", "http_proxy", "https_proxy"), "http://127.0.0.1:1")
     ran = firesteel("plan", "qwen3.6-35b-a3b-nvfp4", "--host", "gb10", "--json", env=dead)
     assert ran.code == 0, ran.err
-    found = document(ran)
-    assert found["memory"]["verdict"] == "fits"
-    assert found["launch"]["flags"]["kv-cache-memory-bytes"]
-    assert "docker run" in found["launch"]["docker"]
+    result = document(ran)
+    assert result["memory"]["verdict"] == "fits"
+    assert result["launch"]["flags"]["kv-cache-memory-bytes"]
+    assert "docker run" in result["launch"]["docker"]
 
 
 def test_plan_shows_memory_by_part_and_a_bar(firesteel: Firesteel) -> None:
@@ -73,7 +73,7 @@ def test_plan_exits_4_when_it_does_not_fit(firesteel: Firesteel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says", "types"),
+    ("arguments", "code", "says", "types"),
     [
         (
             ["plan", "gpt-os-120b"],
@@ -84,24 +84,24 @@ def test_plan_exits_4_when_it_does_not_fit(firesteel: Firesteel) -> None:
         (["plan"], 2, "Missing argument", "firesteel plan --help"),
         (["plan", "smollm2", "--context", "0"], 2, "0 is not in the range", "firesteel plan --help"),
         (["plan", "smollm2", "--context", "999999"], 2, "takes 8,192 tokens at most", "--context 8192"),
-        (["plan", "smollm2", "--host", "gb300"], 2, "`gb300` is not a known machine", "--host gb10"),
+        (["plan", "smollm2", "--host", "gb300"], 2, "no machine is called `gb300`", "--host gb10"),
         (["plan", "./none.gguf"], 2, "there is no ", "firesteel models"),
         (["up", "nonsense"], 2, "nothing called `nonsense`", "firesteel models"),
         (["dwn"], 2, "there is no command `dwn`; did you mean `firesteel down`?", "firesteel --help"),
         (["down", "x"], 1, "nothing is running", "firesteel up"),
         (["logs"], 1, "there is no log", "firesteel up"),
-        (["logs", "x"], 2, "no log is kept of `x`", "firesteel ps"),
+        (["logs", "x"], 2, "there is no log of `x`", "firesteel ps"),
         (["verify"], 5, "nothing is running", "firesteel up"),
         (["check"], 2, "there is nothing to check", "firesteel check run.sh"),
-        (["check", "none.sh"], 2, "`none.sh` is no file", "firesteel check -"),
-        (["check", "--host", "spark", "vllm serve x"], 2, "`spark` is not a known machine", "--host gb10"),
+        (["check", "none.sh"], 2, "`none.sh` is not a file", "firesteel check -"),
+        (["check", "--host", "spark", "vllm serve x"], 2, "no machine is called `spark`", "--host gb10"),
         (["check", "--explain", "no-such-rule"], 2, "there is no rule `no-such-rule`", "firesteel"),
     ],
 )
 def test_every_error_is_a_sentence_and_says_what_to_type(
-    firesteel: Firesteel, words: list[str], code: int, says: str, types: str
+    firesteel: Firesteel, arguments: list[str], code: int, says: str, types: str
 ) -> None:
-    ran = firesteel(*words)
+    ran = firesteel(*arguments)
     assert ran.code == code and ran.out == ""
     assert says in ran.err
     assert f"next: {types}" in ran.err
@@ -111,8 +111,8 @@ def test_every_error_is_a_sentence_and_says_what_to_type(
 def test_errors_are_json_too(firesteel: Firesteel) -> None:
     ran = firesteel("plan", "nonsense", "--json")
     assert ran.code == 2
-    found = document(ran)
-    assert found["exit_code"] == 2 and found["next"] == "firesteel models"
+    result = document(ran)
+    assert result["exit_code"] == 2 and result["next"] == "firesteel models"
 
 
 def test_up_refuses_what_does_not_fit_before_anything_is_pulled(firesteel: Firesteel, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_up_refuses_what_does_not_fit_before_anything_is_pulled(firesteel: Fires
     assert not (tmp_path / "home" / "engines").exists() and not (tmp_path / "home" / "services").exists()
 
 
-def test_a_bad_recipe_is_told_with_file_and_line(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_a_bad_recipe_is_reported_with_file_and_line(firesteel: Firesteel, tmp_path: Path) -> None:
     recipe = tmp_path / "home" / "catalog" / "recipes" / "mine.yaml"
     recipe.parent.mkdir(parents=True)
     recipe.write_text("title: x\nmodel: openai/gpt-oss-120b\nengine: vlm\nflag: {}\n")
@@ -145,8 +145,8 @@ def test_check_a_pasted_line(firesteel: Firesteel) -> None:
         assert "vllm-entrypoint-twice" in ran.out
     assert firesteel("check", "--host", "GB10", line).code == 3
     assert document(firesteel("check", line, "--json")) == document(firesteel("--json", "check", line))
-    found = document(firesteel("check", "--json", "-", stdin=line))
-    assert found["findings"][0]["level"] == "stop" and found["findings"][0]["line"] == 1
+    result = document(firesteel("check", "--json", "-", stdin=line))
+    assert result["findings"][0]["level"] == "stop" and result["findings"][0]["line"] == 1
 
 
 def test_check_passes_what_we_render(firesteel: Firesteel) -> None:
@@ -170,7 +170,7 @@ def test_render(firesteel: Firesteel) -> None:
 
 def test_a_dry_run_prints_steps_and_starts_nothing(firesteel: Firesteel, tmp_path: Path) -> None:
     ran = firesteel("up", "smollm2", "--dry-run")
-    assert ran.code == 0 and "embedded_server.py --model" in ran.out
+    assert ran.code == 0 and "server.py --model" in ran.out
     assert document(firesteel("up", "smollm2", "--dry-run", "--json"))["steps"][0]["command"][:2] == [
         "firesteel",
         "pull",
@@ -186,7 +186,7 @@ def test_nothing_runs(firesteel: Firesteel) -> None:
     assert document(firesteel("down", "--all", "--json"))["done"] == []
 
 
-def test_a_closed_pipe_is_no_traceback(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_a_closed_pipe_prints_no_traceback(firesteel: Firesteel, tmp_path: Path) -> None:
     import subprocess
     import sys
 

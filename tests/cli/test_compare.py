@@ -1,4 +1,4 @@
-"""`firesteel compare` and `firesteel history`, as typed."""
+"""`firesteel compare` and `firesteel history` as a user types them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from firesteel.bench.compare.runs import compare, were_in_turns
 from firesteel.bench.results.history import open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings, Subject
-from firesteel.cli.ab import measured_ab
-from firesteel.cli.output import documents
+from firesteel.cli.ab import measure_in_turns
+from firesteel.cli.output.documents.all import schemas
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from tests.bench.liar import Liar, serving
@@ -51,13 +51,13 @@ def test_two_runs(run: Firesteel) -> None:
 
 
 def test_two_runs_as_json(run: Firesteel) -> None:
-    found = run("compare", "last~2", "last~1", "--json").json
-    jsonschema.validate(found, documents.RunComparisonJson.model_json_schema())
-    decode = next(row for row in found["rows"] if row["measure"] == "decode")
-    assert (found["first"], found["second"]) == ("slow", "fast")
+    result = run("compare", "last~2", "last~1", "--json").json
+    jsonschema.validate(result, schemas()["firesteel.compare/1"])
+    decode = next(row for row in result["rows"] if row["measure"] == "decode")
+    assert (result["first"], result["second"]) == ("slow", "fast")
     assert decode["difference"]["verdict"] == "faster"
     assert decode["difference"]["low"] < 1.2 < decode["difference"]["high"]
-    assert found["answers"] is None, "two runs of themselves have other prompts"
+    assert result["answers"] is None, "two runs of themselves have other prompts"
 
 
 def test_not_comparable_and_despite(run: Firesteel) -> None:
@@ -72,10 +72,10 @@ def test_not_comparable_and_despite(run: Firesteel) -> None:
 def test_against_the_plan(run: Firesteel) -> None:
     done = run("compare", "fast", "--plan")
     assert done.code == 0 and "faster than planned" in done.out and "fitted to runs" in done.out
-    found = run("compare", "fast", "--plan", "--json").json
-    assert found["rows"][0]["planned"] == PLAN["decode_tps"]
+    result = run("compare", "fast", "--plan", "--json").json
+    assert result["rows"][0]["planned"] == PLAN["decode_tps"]
     refused = run("compare", "slow", "--plan")
-    assert refused.code == 2 and "no plan was kept with it" in refused.err
+    assert refused.code == 2 and "has no plan" in refused.err
 
 
 def test_against_a_plan_where_nothing_was_measured(run: Firesteel, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_against_a_plan_where_nothing_was_measured(run: Firesteel, tmp_path: Pat
     bare = replace(planned.run, figures=(), is_whole=False)
     keep(tmp_path / "home", StoredRun(bare), 4)
     refused = run("compare", "none", "--plan")
-    assert refused.code == 2 and "was cut off before anything was measured" in refused.err
+    assert refused.code == 2 and "was interrupted before anything was measured" in refused.err
     assert "bench --resume none" in refused.err
     keep(tmp_path / "home", StoredRun(replace(bare, id="some"), planned.samples), 5)
     assert "inside the band" in run("compare", "some", "--plan").out
@@ -96,7 +96,7 @@ def test_against_published_runs(run: Firesteel, tmp_path: Path) -> None:
     done = run("compare", "oss", "--published")
     assert done.code == 0 and "https://" in done.out and "two hands" in done.out
     assert run("compare", "oss", "--published", "--json").json["rows"]
-    assert "no published run" in run("compare", "slow", "--published").err
+    assert "nobody has published a run" in run("compare", "slow", "--published").err
 
 
 def test_a_file_of_another_tool(run: Firesteel) -> None:
@@ -107,37 +107,37 @@ def test_a_file_of_another_tool(run: Firesteel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "says"),
     [
-        (("compare",), "2 RUNs here, not 0"),
-        (("compare", "slow"), "2 RUNs here, not 1"),
-        (("compare", "slow", "fast", "--plan"), "1 RUN here, not 2"),
-        (("compare", "slow", "--plan", "--published"), "one of"),
+        (("compare",), "give 2 RUNs, not 0"),
+        (("compare", "slow"), "give 2 RUNs, not 1"),
+        (("compare", "slow", "fast", "--plan"), "give 1 RUN, not 2"),
+        (("compare", "slow", "--plan", "--published"), "only one of"),
         (("compare", "slow", "nothing"), "no run nothing"),
         (("compare", "slow", "./nothing.json"), "no id"),
         (("compare", "slow", "a\nb"), "no id"),
         (("compare", "slow", __file__), "is no result of"),
         (("compare", "slow", "/"), "not a file"),
-        (("compare", "--ab", "slow", "fast"), "nothing that runs"),
+        (("compare", "--ab", "slow", "fast"), "neither a URL nor a running service"),
         (("history", "show", "x y"), "no id"),
         (("history", "delete", "%"), "no id"),
         (("history", "import", "/nothing/there"), "not a file"),
         (("history", "export", "--samples"), "one RUN"),
     ],
 )
-def test_words_that_make_no_sense(run: Firesteel, words: tuple[str, ...], says: str) -> None:
-    done = run(*words)
+def test_invalid_arguments(run: Firesteel, arguments: tuple[str, ...], says: str) -> None:
+    done = run(*arguments)
     assert done.code == 2 and says in done.err and "next:" in done.err
 
 
 def test_the_history(run: Firesteel) -> None:
     assert [line.split()[0] for line in run("history").out.splitlines()] == ["name", "thinks", "fast", "slow"]
-    found = run("history", "list", "--json").json
-    jsonschema.validate(found, documents.HistoryJson.model_json_schema())
-    assert [each["samples"] for each in found["runs"]] == [8, 8, 8]
+    result = run("history", "list", "--json").json
+    jsonschema.validate(result, schemas()["firesteel.history/1"])
+    assert [row["samples"] for row in result["runs"]] == [8, 8, 8]
     assert "1,000 + 100" in run("history", "show", "slow").out
     assert run("history", "show", "slow", "--json").json["id"] == "slow"
-    assert "slow is gone" in run("history", "delete", "slow").out
+    assert "deleted slow" in run("history", "delete", "slow").out
     assert "slow" not in run("history").out
 
 
@@ -145,10 +145,10 @@ def test_an_empty_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     firesteel = inside(tmp_path, monkeypatch, capsys)
-    assert "nothing was measured yet; next: firesteel bench" in firesteel("history").out
+    assert "no runs yet; next: firesteel bench" in firesteel("history").out
 
 
-def test_out_and_in_again(run: Firesteel, tmp_path: Path) -> None:
+def test_export_and_import(run: Firesteel, tmp_path: Path) -> None:
     rows = tmp_path / "rows.json"
     assert run("history", "export", "slow", "fast", "--file", str(rows)).code == 0
     assert len(json.loads(rows.read_text())["rows"]) == 2
@@ -157,19 +157,19 @@ def test_out_and_in_again(run: Firesteel, tmp_path: Path) -> None:
     whole = tmp_path / "whole.json"
     whole.write_text(run("history", "export", "slow", "--samples").out)
     assert run("compare", "slow", str(whole)).code == 0
-    origins = [each["origin"] for each in run("history", "--json").json["runs"]]
+    origins = [row["origin"] for row in run("history", "--json").json["runs"]]
     assert sorted(origins) == ["measured here"] * 3 + ["reported"] * 2
 
 
-ASKED = {
+OPTIONS = {
     "model": None,
     "shapes": ("single",),
     "users": (),
     "depth": (60,),
     "answer": (40,),
     "text": (),
-    "budget": "10s",
-    "precision": "20%",
+    "budget": 10.0,
+    "precision": 0.2,
     "seed": 0,
 }
 
@@ -178,16 +178,16 @@ async def test_two_servers_in_turns_are_two_runs(tmp_path: Path) -> None:
     home = Home(tmp_path)
     async with serving(Liar(token_s=0.004)) as one, serving(Liar(token_s=0.006)) as other:
         with open_history(home) as history:
-            first, second = await measured_ab(history, one, other, ASKED)
-            with pytest.raises(UsageError, match="from its cache of the first"):
-                await measured_ab(history, one, f"{one}/v1/", ASKED)
+            first, second = await measure_in_turns(history, (one, other), OPTIONS)
+            with pytest.raises(UsageError, match="from its cache"):
+                await measure_in_turns(history, (one, f"{one}/v1/"), OPTIONS)
     with open_history(home) as history:
-        again = [history.run(each.run.id) for each in (first, second)]
+        again = [history.run(stored.run.id) for stored in (first, second)]
     assert again == [first, second]
     assert were_in_turns(*again)
-    found = compare(*again, is_interleaved=True)
-    assert found.rows[0].difference.verdict == "slower"
-    assert found.answers is not None and found.answers.changed == 0
+    result = compare(*again, is_interleaved=True)
+    assert result.rows[0].difference.verdict == "slower"
+    assert result.answers is not None and result.answers.changed == 0
     assert not list((tmp_path / "locks").iterdir())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from firesteel.cli.output.documents import DiagnosisJson
+from firesteel.cli.output.documents.all import schemas
 from tests.conftest import Firesteel
 
 LOGS = Path(__file__).parent.parent / "engines" / "logs"
@@ -27,45 +27,45 @@ def test_a_failed_start(firesteel: Firesteel) -> None:
 def test_as_json_from_stdin(firesteel: Firesteel) -> None:
     ran = firesteel("diagnose", "-", "--json", stdin=TOO_SMALL.read_text())
     assert ran.code == 0
-    found = json.loads(ran.out)
-    jsonschema.validate(found, DiagnosisJson.model_json_schema())
-    assert found["causes"][0]["id"] == "context-larger-than-cache" and found["stage"] == "kv"
+    result = json.loads(ran.out)
+    jsonschema.validate(result, schemas()["firesteel.diagnose/1"])
+    assert result["causes"][0]["id"] == "context-larger-than-cache" and result["stage"] == "kv"
 
 
-def test_a_healthy_start_is_said_to_be_one(firesteel: Firesteel) -> None:
+def test_a_healthy_start(firesteel: Firesteel) -> None:
     ran = firesteel("diagnose", str(LOGS / "llamacpp-11549.log"))
-    assert ran.code == 0 and "a healthy start" in ran.out
+    assert ran.code == 0 and "started normally" in ran.out
 
 
 def test_an_unknown_failure_exits_1_and_shows_its_line(firesteel: Firesteel) -> None:
     ran = firesteel("diagnose", "-", stdin="well\nodd.OddError: nobody has seen this\n")
     assert ran.code == 1
-    assert "not among what firesteel knows" in ran.out and "stdin:2  odd.OddError" in ran.out
+    assert "does not know this failure" in ran.out and "stdin:2  odd.OddError" in ran.out
 
 
-def test_a_log_that_is_not_at_its_end(firesteel: Firesteel) -> None:
+def test_an_unfinished_log(firesteel: Firesteel) -> None:
     ran = firesteel("diagnose", "-", "--engine", "vllm", stdin="Starting to load model x...\n")
-    assert ran.code == 0 and "not up yet; the last it said: loading weights" in ran.out
+    assert ran.code == 0 and "not up yet; last message: loading weights" in ran.out
 
 
 def test_the_log_of_a_service(firesteel: Firesteel, tmp_path: Path) -> None:
-    kept = tmp_path / "home" / "services" / "coder"
-    kept.mkdir(parents=True)
-    (kept / "engine.log").write_text("OSError: [Errno 28] No space left on device\n")
+    folder = tmp_path / "home" / "services" / "coder"
+    folder.mkdir(parents=True)
+    (folder / "engine.log").write_text("OSError: [Errno 28] No space left on device\n")
     ran = firesteel("diagnose", "coder")
     assert ran.code == 0 and "disk-full" in ran.out and "df -h" in ran.out
 
 
 @pytest.mark.parametrize("what", ["nosuch", "/dev/zero", "x" * 5000])
-def test_what_is_no_log(firesteel: Firesteel, what: str) -> None:
+def test_something_that_is_not_a_log(firesteel: Firesteel, what: str) -> None:
     ran = firesteel("diagnose", what)
-    assert ran.code == 2 and "is no file" in ran.err and "firesteel diagnose" in ran.err
+    assert ran.code == 2 and "is not a file" in ran.err and "firesteel diagnose" in ran.err
 
 
-def test_a_program_is_no_log(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_a_binary_is_not_a_log(firesteel: Firesteel, tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(b"GGUF\x03\0\0\0")
     ran = firesteel("diagnose", str(tmp_path / "x.gguf"))
-    assert ran.code == 2 and "is no text" in ran.err
+    assert ran.code == 2 and "is not text" in ran.err
 
 
 def test_a_hostile_log_does_not_move_the_cursor(firesteel: Firesteel) -> None:
@@ -75,7 +75,7 @@ def test_a_hostile_log_does_not_move_the_cursor(firesteel: Firesteel) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "the quick brown fox\njumps\n"])
-def test_what_is_no_engines_log_says_what_to_type(firesteel: Firesteel, text: str) -> None:
+def test_a_log_of_no_engine_prints_what_to_type(firesteel: Firesteel, text: str) -> None:
     ran = firesteel("diagnose", "-", stdin=text, env={"FIRESTEEL_COMMAND": "./firesteel"})
     assert ran.code == 1
     assert "type   docker logs NAME 2>&1 | ./firesteel diagnose -" in ran.out
@@ -87,14 +87,14 @@ def test_an_empty_log_of_an_engine_that_was_named(firesteel: Firesteel) -> None:
 
 
 def test_an_empty_log_of_a_service(firesteel: Firesteel, tmp_path: Path) -> None:
-    kept = tmp_path / "home" / "services" / "coder"
-    kept.mkdir(parents=True)
-    (kept / "engine.log").touch()
+    folder = tmp_path / "home" / "services" / "coder"
+    folder.mkdir(parents=True)
+    (folder / "engine.log").touch()
     ran = firesteel("diagnose", "coder")
     assert ran.code == 1 and "type   firesteel ps" in ran.out
 
 
-def test_hints_have_the_word_by_which_it_was_called(firesteel: Firesteel) -> None:
+def test_hints_are_spelled_as_firesteel_was_started(firesteel: Firesteel) -> None:
     line = "vllm: error: unrecognized arguments: --swap-space 4\n"
     ran = firesteel("diagnose", "-", stdin=line, env={"FIRESTEEL_COMMAND": "./firesteel --sim"})
     assert "type   ./firesteel --sim check" in ran.out
@@ -109,9 +109,9 @@ def test_hints_have_the_word_by_which_it_was_called(firesteel: Firesteel) -> Non
     ],
 )
 @pytest.mark.parametrize("line", ["torch.OutOfMemoryError: CUDA out of memory.", "CUDA error: out of memory"])
-def test_out_of_memory_in_the_words_of_the_engine(
+def test_out_of_memory_names_the_flags_of_the_engine(
     firesteel: Firesteel, engine: str, has: str, has_not: str, line: str
 ) -> None:
-    said = firesteel("diagnose", "-", "--engine", engine, "--json", stdin=f"{line}\n").json["causes"]
-    assert len(said) == 1 and said[0]["next"].startswith("firesteel up MODEL --context ")
-    assert has in said[0]["next"] and has_not not in said[0]["next"]
+    causes = firesteel("diagnose", "-", "--engine", engine, "--json", stdin=f"{line}\n").json["causes"]
+    assert len(causes) == 1 and causes[0]["next"].startswith("firesteel up MODEL --context ")
+    assert has in causes[0]["next"] and has_not not in causes[0]["next"]

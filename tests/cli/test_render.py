@@ -1,4 +1,4 @@
-"""`firesteel render`: every form, to the terminal and to a file."""
+"""`firesteel render`: every format, to the terminal and to a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from firesteel.catalog import shipped
-from firesteel.cli.render import known
+from firesteel.cli.render import launch_facts
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.reads import read
@@ -40,12 +40,12 @@ def test_every_form_passes_our_own_check(firesteel: Firesteel, form: str, tmp_pa
 
 
 def test_as_json(firesteel: Firesteel) -> None:
-    found = firesteel("render", MODEL, "gpt-oss-120b-llamacpp", "--as", "kubernetes", "--json").json
-    assert found["names"] == [MODEL, "gpt-oss-120b-llamacpp"] and found["format"] == "kubernetes"
-    assert len(list(yaml.safe_load_all(found["text"]))) == 4
+    facts = firesteel("render", MODEL, "gpt-oss-120b-llamacpp", "--as", "kubernetes", "--json").json
+    assert facts["names"] == [MODEL, "gpt-oss-120b-llamacpp"] and facts["format"] == "kubernetes"
+    assert len(list(yaml.safe_load_all(facts["text"]))) == 4
 
 
-def test_wider_only_with_a_key(firesteel: Firesteel) -> None:
+def test_beyond_loopback_only_with_a_key(firesteel: Firesteel) -> None:
     text = firesteel("render", MODEL, "--as", "compose", "--listen", "0.0.0.0").out
     service = yaml.safe_load(text)["services"][MODEL]
     assert service["ports"] == ["0.0.0.0:8000:8000"]
@@ -59,43 +59,43 @@ def test_from_a_service_file(firesteel: Firesteel, tmp_path: Path) -> None:
     coder = f"coder: {{recipe: {MODEL}, context: 32768}}"
     file.write_text(f"models:\n  {coder}\n  small: {{recipe: gpt-oss-20b}}\n")
     text = firesteel("render", "-f", str(file), "--as", "kubernetes", "--service", "spark").out
-    deployments = [each for each in yaml.safe_load_all(text) if each["kind"] == "Deployment"]
-    assert [each["metadata"]["name"] for each in deployments] == ["coder", "small"]
+    deployments = [manifest for manifest in yaml.safe_load_all(text) if manifest["kind"] == "Deployment"]
+    assert [manifest["metadata"]["name"] for manifest in deployments] == ["coder", "small"]
     one = firesteel("render", "-f", str(file), "coder").out
     assert "--served-model-name coder" in one and "--max-model-len 32768" in one
 
 
-def test_what_does_not_fit_is_said(firesteel: Firesteel) -> None:
+def test_a_model_that_does_not_fit_is_reported(firesteel: Firesteel) -> None:
     ran = firesteel("render", "llama-3.1-405b", "--as", "compose")
     assert ran.code == 4 and "does not fit" in ran.err and "services:" in ran.out
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         ((), "which MODEL"),
-        ((MODEL, "smollm2", "--as", "compose"), "one MODEL at a time"),
-        ((MODEL, "--service", "x"), "words of Kubernetes"),
-        ((MODEL, "--as", "kubernetes", "--listen", "0.0.0.0"), "the Service says"),
-        ((MODEL, "--as", "kubernetes-swap"), "only one model to swap"),
-        ((MODEL, "--as", "kubernetes", "--service", "A b"), "not a valid name of a Service"),
+        ((MODEL, "smollm2", "--as", "compose"), "takes one MODEL"),
+        ((MODEL, "--service", "x"), "are for Kubernetes"),
+        ((MODEL, "--as", "kubernetes", "--listen", "0.0.0.0"), "the Service decides"),
+        ((MODEL, "--as", "kubernetes-swap"), "nothing to be swapped"),
+        ((MODEL, "--as", "kubernetes", "--service", "A b"), "no name of a Service"),
         ((MODEL, "--listen", "nowhere"), "no address to listen on"),
-        ((MODEL, "--nodes", "3"), "not split in 3"),
+        ((MODEL, "--nodes", "3"), "split over 3 Sparks"),
         ((MODEL, "--nodes", "2", "--as", "quadlet"), "runs on 2 Sparks"),
         ((MODEL, "--as", "helm"), "'helm' is not one of"),
         ((MODEL, "-o", "/nonexistent/x"), "cannot be written"),
         (("no-such-model-at-all",), "nothing called"),
     ],
 )
-def test_refused(firesteel: Firesteel, words: tuple[str, ...], said: str) -> None:
-    ran = firesteel("render", *words)
-    assert ran.code in (1, 2) and said in ran.err and ran.out == ""
+def test_refused(firesteel: Firesteel, arguments: tuple[str, ...], message: str) -> None:
+    ran = firesteel("render", *arguments)
+    assert ran.code in (1, 2) and message in ran.err and ran.out == ""
 
 
-def test_what_is_known_comes_from_plan_recipe_and_catalog() -> None:
-    way = propose(shipped(), idle_host(hardware("gb10")), Ask("gemma-4-31b-nvfp4"))[0]
-    found = known(way)
-    assert found.is_gated and found.needed_bytes == round(way.plan.memory.needed.high)
-    assert way.plan.speed is not None and way.plan.speed.start_up is not None
-    assert found.start_up_s == way.plan.speed.start_up.seconds.high
-    assert "max-model-len" in found.flag_reasons and "kv-cache-memory-bytes" in found.flag_reasons
+def test_the_facts_come_from_plan_recipe_and_catalog() -> None:
+    proposal = propose(shipped(), idle_host(hardware("gb10")), Ask("gemma-4-31b-nvfp4"))[0]
+    facts = launch_facts(proposal)
+    assert facts.is_gated and facts.needed_bytes == round(proposal.plan.memory.needed.high)
+    assert proposal.plan.speed is not None and proposal.plan.speed.start_up is not None
+    assert facts.start_up_s == proposal.plan.speed.start_up.seconds.high
+    assert "max-model-len" in facts.flag_reasons and "kv-cache-memory-bytes" in facts.flag_reasons

@@ -1,4 +1,4 @@
-"""`firesteel serve` as it is typed, and what `client` and `ps` say while it runs."""
+"""`firesteel serve` as a user types it, and what `client` and `ps` print while it runs."""
 
 from __future__ import annotations
 
@@ -40,19 +40,20 @@ def firesteel(
 
 
 @contextmanager
-def serving(home: Home, *words: str) -> Iterator[Any]:
-    """A real gateway; what it said of itself when it listened."""
+def serving(home: Home, *arguments: str) -> Iterator[Any]:
+    """A real gateway; yields the document that it printed when it listened."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "firesteel", "serve", *words, "--json"],
+        [sys.executable, "-m", "firesteel", "serve", *arguments, "--json"],
         stdout=subprocess.PIPE,
         env={**os.environ, "FIRESTEEL_HOME": str(home.root)},
     )
     assert process.stdout
     try:
         assert select.select([process.stdout], [], [], 60)[0], "it says nothing"
-        told = json.loads(process.stdout.readline())
-        write_address(home, Address(told["url"], tuple(told["models"]), False, process.pid))
-        yield told
+        printed = json.loads(process.stdout.readline())
+        assert printed["document"] == "firesteel.serve/1"
+        write_address(home, Address(printed["url"], tuple(printed["models"]), False, process.pid))
+        yield printed
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
@@ -61,7 +62,7 @@ def serving(home: Home, *words: str) -> Iterator[Any]:
 # --- where the gateway is ---
 
 
-def test_an_address_is_believed_while_its_lock_is_held(tmp_path: Path) -> None:
+def test_an_address_is_valid_only_while_its_lock_is_held(tmp_path: Path) -> None:
     home = Home(tmp_path)
     write_address(home, GATE)
     assert read_address(home) is None
@@ -70,7 +71,7 @@ def test_an_address_is_believed_while_its_lock_is_held(tmp_path: Path) -> None:
     assert read_address(home) is None
 
 
-def test_a_dead_gateways_address_is_not_the_next_ones(tmp_path: Path) -> None:
+def test_the_address_of_a_dead_gateway_is_not_that_of_the_next(tmp_path: Path) -> None:
     home, dead = Home(tmp_path), subprocess.Popen(["true"])
     dead.wait()
     write_address(home, Address(GATE.url, GATE.models, False, dead.pid))
@@ -81,37 +82,38 @@ def test_a_dead_gateways_address_is_not_the_next_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"url": 1}', "[" * 10_000, '{"url":"x","models":[],"pid":true}']
 )
-def test_a_file_that_is_no_address(tmp_path: Path, text: str) -> None:
+def test_a_file_that_holds_no_address(tmp_path: Path, text: str) -> None:
     home = Home(tmp_path)
     with lock(lock_path(home)):
         (tmp_path / "gateway/address.json").write_text(text)
         assert read_address(home) is None
 
 
-def test_it_is_read_by_processes_that_must_stay_small() -> None:
+def test_reading_the_address_loads_no_large_module() -> None:
     heavy = "{'pydantic', 'yaml', 'rich', 'aiohttp'} & set(sys.modules)"
-    words = f"import sys, firesteel.gateway.address; print({heavy} or 'light')"
-    said = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout
-    assert said == "light\n"
+    program = f"import sys, firesteel.gateway.address; print({heavy} or 'light')"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "light\n"
 
 
 # --- who is sent there ---
 
 
-@pytest.mark.parametrize(("words", "model"), [((), "coder"), (("small",), "small")])
+@pytest.mark.parametrize(("arguments", "model"), [((), "coder"), (("small",), "small")])
 def test_clients_are_sent_to_the_gateway(
-    firesteel: Firesteel, tmp_path: Path, words: tuple[str, ...], model: str
+    firesteel: Firesteel, tmp_path: Path, arguments: tuple[str, ...], model: str
 ) -> None:
     home = Home(tmp_path / "home")
     with lock(lock_path(home)):
         write_address(home, GATE)
-        told = firesteel("client", "openai", *words, "--json").json
-    assert (told["url"], told["model"], told["taken"]) == ("http://127.0.0.1:19999/v1", model, "gateway")
-    assert told["key_variable"] is None and told["context"] is None, "nobody answers, so nobody knows"
-    assert any("this is the gateway" in note for note in told["notes"])
+        printed = firesteel("client", "openai", *arguments, "--json").json
+    assert (printed["url"], printed["model"]) == ("http://127.0.0.1:19999/v1", model)
+    assert printed["taken"] == "gateway"
+    assert printed["key_variable"] is None and printed["context"] is None, "nobody answers, so nobody knows"
+    assert any("this is the gateway" in note for note in printed["notes"])
 
 
-def test_a_gateway_with_keys_wants_one(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_a_gateway_with_keys_asks_for_one(firesteel: Firesteel, tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     with lock(lock_path(home)):
         write_address(home, Address("http://0.0.0.0:19999", ("coder",), has_keys=True, pid=HERE))
@@ -121,13 +123,13 @@ def test_a_gateway_with_keys_wants_one(firesteel: Firesteel, tmp_path: Path) -> 
     assert "firesteel key add NAME" in ran.err
 
 
-def test_past_the_gateway(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_direct_bypasses_the_gateway(firesteel: Firesteel, tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     with lock(lock_path(home)):
         write_address(home, Address(GATE.url, ("smollm2",), False, HERE))
-        told = firesteel("client", "openai", "smollm2", "--direct", "--json").json
+        printed = firesteel("client", "openai", "smollm2", "--direct", "--json").json
         other = firesteel("client", "openai", "gpt-oss-20b", "--json").json
-    assert (told["url"], told["taken"]) == ("http://127.0.0.1:8000/v1", "plan")
+    assert (printed["url"], printed["taken"]) == ("http://127.0.0.1:8000/v1", "plan")
     assert other["taken"] == "plan", "the gateway does not have it"
 
 
@@ -136,31 +138,31 @@ def test_ps_names_the_gateway(firesteel: Firesteel, tmp_path: Path) -> None:
     with lock(lock_path(home)):
         write_address(home, GATE)
         assert firesteel("ps", "--json").json["gateway"] == {**asdict(GATE), "models": ["coder", "small"]}
-        said = " ".join(firesteel("ps").out.split())
-    assert "gateway http://127.0.0.1:19999/v1" in said and "serves coder, small" in said
-    assert "nothing is running" not in said
+        output = " ".join(firesteel("ps").out.split())
+    assert "gateway http://127.0.0.1:19999/v1" in output and "serves coder, small" in output
+    assert "nothing is running" not in output
     assert firesteel("ps", "--json").json["gateway"] is None
 
 
-def test_a_real_gateway_says_what_its_models_can(tmp_path: Path, free_port: int) -> None:
-    """Nothing is loaded: between two swaps clients are told the same."""
+def test_a_real_gateway_reports_the_context_of_its_models(tmp_path: Path, free_port: int) -> None:
+    """Nothing is loaded: clients get the same settings between two swaps."""
     home = Home(tmp_path / "home")
-    with serving(home, "smollm2", "--listen", f"127.0.0.1:{free_port}") as told:
-        found = run_firesteel(home.root, "client", "openai", "--json").json
-        assert (found["url"], found["model"]) == (f"{told['url']}/v1", "smollm2")
-        with urllib.request.urlopen(f"{found['url']}/models", timeout=10) as answer:
-            assert found["context"] == json.load(answer)["data"][0]["context"] > 1000
+    with serving(home, "smollm2", "--listen", f"127.0.0.1:{free_port}") as printed:
+        settings = run_firesteel(home.root, "client", "openai", "--json").json
+        assert (settings["url"], settings["model"]) == (f"{printed['url']}/v1", "smollm2")
+        with urllib.request.urlopen(f"{settings['url']}/models", timeout=10) as answer:
+            assert settings["context"] == json.load(answer)["data"][0]["context"] > 1000
 
 
 # --- names in place of a file ---
 
 
 @pytest.mark.real
-def test_what_runs_is_adopted_where_it_is(engine_home: Home, free_port: int) -> None:
+def test_a_running_service_is_adopted_on_its_port(engine_home: Home, free_port: int) -> None:
     assert run_firesteel(engine_home.root, "up", "smollm2", "--port", str(free_port)).code == 0
     before = load(engine_home, "smollm2")
-    with serving(engine_home, "smollm2", "--listen", f"127.0.0.1:{other_port()}") as told:
-        assert _state(told["url"]) == "ready"
+    with serving(engine_home, "smollm2", "--listen", f"127.0.0.1:{other_port()}") as printed:
+        assert _state(printed["url"]) == "ready"
         after = load(engine_home, "smollm2")
         assert before and after and before.state and after.state
         assert after.phase == "ready" and after.state.engine == before.state.engine
@@ -169,15 +171,15 @@ def test_what_runs_is_adopted_where_it_is(engine_home: Home, free_port: int) -> 
 
 
 def _state(url: str) -> str:
-    """Settled: an adopted one is ready, one that would be started anew is on its way out."""
+    """Once settled: an adopted service is ready, one that must be restarted is stopping."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with urllib.request.urlopen(f"{url}/v1/models", timeout=10) as answer:
-            found: str = json.load(answer)["data"][0]["state"]
-        if found == "ready":
+            settings: str = json.load(answer)["data"][0]["state"]
+        if settings == "ready":
             break
         time.sleep(0.1)
-    return found
+    return settings
 
 
 # --- what is typed wrong ---
@@ -186,7 +188,7 @@ def _state(url: str) -> str:
 @pytest.mark.parametrize(
     "listen", ["19210", ":8080", "everywhere:80", "127.0.0.1:0", "127.0.0.1:8_0", "[::1]", "", "::1"]
 )
-def test_an_address_is_one_before_anything_else(firesteel: Firesteel, tmp_path: Path, listen: str) -> None:
+def test_listen_is_checked_before_anything_else(firesteel: Firesteel, tmp_path: Path, listen: str) -> None:
     ran = firesteel("serve", "smollm2", "--listen", listen)
     assert ran.code == 2 and "write it like 127.0.0.1:8080" in ran.err, ran.err
     assert not (tmp_path / "home/serve.yaml").exists()
@@ -195,8 +197,8 @@ def test_an_address_is_one_before_anything_else(firesteel: Firesteel, tmp_path: 
 # --- the manual's own file ---
 
 
-def test_the_manuals_file_can_serve_all_its_models(tmp_path: Path) -> None:
-    """On an idle pretend Spark, each beside what is pinned and what runs outside, with some GiB to spare."""
+def test_all_models_of_the_documented_file_can_be_served(tmp_path: Path) -> None:
+    """On an idle simulated Spark, each beside the pinned models and other processes, with some GiB left."""
     assert run_firesteel(tmp_path, "--sim", "idle", "ps").code == 0
     file = tmp_path / "firesteel.yaml"
     file.write_text(DOCS.read_text("utf-8").partition("```yaml\n")[2].partition("```\n")[0])
@@ -204,10 +206,10 @@ def test_the_manuals_file_can_serve_all_its_models(tmp_path: Path) -> None:
     loader = [sys.executable, "-m", "firesteel.gateway.loader.job", "read", str(file)]
     with subprocess.Popen(loader, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
-        said = [json.loads(line) for line in process.stdout]
-    models = said[-1]["read"]["models"]
-    assert len(models) > 3 and [each["why_not"] for each in models] == [None] * len(models)
-    stays = sum(each["bytes"] for each in models if each["pinned"] or each["is_outside"])
-    for each in models:
-        needs = 0 if each["pinned"] or each["is_outside"] else each["bytes"]
-        assert stays + needs + GIB < said[-1]["read"]["ceiling_bytes"], each["name"]
+        output = [json.loads(line) for line in process.stdout]
+    models = output[-1]["read"]["models"]
+    assert len(models) > 3 and [model["why_not"] for model in models] == [None] * len(models)
+    stays = sum(model["bytes"] for model in models if model["pinned"] or model["is_outside"])
+    for model in models:
+        needs = 0 if model["pinned"] or model["is_outside"] else model["bytes"]
+        assert stays + needs + GIB < output[-1]["read"]["ceiling_bytes"], model["name"]

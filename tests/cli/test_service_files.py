@@ -51,8 +51,8 @@ def server(*paths: str, status: int = 200) -> Iterator[str]:
 # --- ps -f ---
 
 
-def test_a_model_at_a_url_is_asked(firesteel: Firesteel, tmp_path: Path, free_port: int) -> None:
-    """By /health or by /v1/models; one that wants a key answers, and one that is something else does not."""
+def test_a_model_at_a_url_is_probed(firesteel: Firesteel, tmp_path: Path, free_port: int) -> None:
+    """By /health or /v1/models; a server that asks for a key answers, one that is something else does not."""
     with (
         server("/health") as healthy,
         server("/v1/models") as listing,
@@ -69,9 +69,9 @@ def test_a_model_at_a_url_is_asked(firesteel: Firesteel, tmp_path: Path, free_po
         file = tmp_path / "service.yaml"
         rows = "".join(f"  {name}: {{url: '{url}'}}\n" for name, url in urls.items())
         file.write_text(f"models:\n{rows}  ours: {{recipe: gpt-oss-20b}}\n")
-        found = {row["name"]: row for row in firesteel("ps", "-f", str(file), "--json").json["services"]}
+        result = {row["name"]: row for row in firesteel("ps", "-f", str(file), "--json").json["services"]}
         shown = firesteel("ps", "-f", str(file)).out
-    assert {name: row["phase"] for name, row in found.items()} == {
+    assert {name: row["phase"] for name, row in result.items()} == {
         "healthy": "answers",
         "listing": "answers",
         "locked": "answers",
@@ -79,20 +79,20 @@ def test_a_model_at_a_url_is_asked(firesteel: Firesteel, tmp_path: Path, free_po
         "nobody": "does not answer",
         "ours": "not running",
     }
-    assert found["nobody"]["next"] is None and found["healthy"]["next"] is None
-    assert found["ours"]["next"] == f"firesteel up -f {file} ours"
+    assert result["nobody"]["next"] is None and result["healthy"]["next"] is None
+    assert result["ours"]["next"] == f"firesteel up -f {file} ours"
     assert "does not answer" in shown
 
 
-def test_a_url_that_hangs_holds_nobody_up(firesteel: Firesteel, tmp_path: Path) -> None:
-    """A port that is bound, and at which nobody accepts: the wait ends by itself, for several at once."""
+def test_a_url_that_hangs_does_not_block_the_others(firesteel: Firesteel, tmp_path: Path) -> None:
+    """A port is bound and nobody accepts: the wait times out, for several URLs at once."""
     with socket.create_server(("127.0.0.1", 0), backlog=8) as mute:
         port = mute.getsockname()[1]
         file = tmp_path / "service.yaml"
         rows = "".join(f"  m{at}: {{url: 'http://127.0.0.1:{port}'}}\n" for at in range(3))
         file.write_text(f"models:\n{rows}")
-        found = firesteel("ps", "-f", str(file), "--json").json["services"]
-    assert {row["phase"] for row in found} == {"does not answer"} and len(found) == 3
+        result = firesteel("ps", "-f", str(file), "--json").json["services"]
+    assert {row["phase"] for row in result} == {"does not answer"} and len(result) == 3
 
 
 # --- a file that is not there ---
@@ -110,13 +110,13 @@ def test_no_such_file(firesteel: Firesteel, tmp_path: Path, command: str) -> Non
 
 def example() -> str:
     """The service file of docs/up.md."""
-    (found,) = re.findall(r"```yaml\n(# firesteel\.yaml\n.*?)```", (DOCS / "up.md").read_text(), re.DOTALL)
-    return str(found)
+    (result,) = re.findall(r"```yaml\n(# firesteel\.yaml\n.*?)```", (DOCS / "up.md").read_text(), re.DOTALL)
+    return str(result)
 
 
 @pytest.mark.parametrize("names", [(), ("small",)])
-def test_the_file_in_the_manual_starts(tmp_path: Path, names: tuple[str, ...]) -> None:
-    """In a process of its own: --sim changes the environment."""
+def test_the_documented_file_starts(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """In a process of its own, because --sim changes the environment."""
     file = tmp_path / "firesteel.yaml"
     file.write_text(example())
     ran = run_firesteel(tmp_path / "home", "--sim", "idle", "up", "-f", str(file), *names, "--dry-run")
@@ -127,13 +127,13 @@ def test_the_file_in_the_manual_starts(tmp_path: Path, names: tuple[str, ...]) -
     assert [f"firesteel={name}" in ran.out for name in wanted] == [True] * len(wanted)
 
 
-def test_the_module_shows_the_file_of_the_manual() -> None:
+def test_the_module_shows_the_documented_file() -> None:
     assert module.__doc__ is not None
     block = "\n".join(line[4:] for line in module.__doc__.splitlines() if line.startswith("    "))
     assert yaml.safe_load(block)["models"] == yaml.safe_load(example())["models"]
 
 
-def test_the_manual_lists_every_scenario() -> None:
+def test_the_docs_list_every_scenario() -> None:
     text = (DOCS / "up.md").read_text()
     assert [name for name in scenarios() if f"`{name}`" not in text] == []
 
@@ -158,24 +158,24 @@ def test_compose_of_a_whole_file(firesteel: Firesteel, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["docker", "systemd", "quadlet", "sparkrun"])
-def test_a_form_for_one_says_what_to_type(firesteel: Firesteel, tmp_path: Path, form: str) -> None:
+def test_a_format_for_one_model_prints_what_to_type(firesteel: Firesteel, tmp_path: Path, form: str) -> None:
     file = tmp_path / "service.yaml"
     file.write_text(TWO)
     ran = firesteel("render", "-f", str(file), "--as", form)
-    assert ran.code == 2 and "one MODEL at a time" in ran.err
+    assert ran.code == 2 and "takes one MODEL" in ran.err
     (hint,) = re.findall(r"next: firesteel (.+)", ran.err)
     assert hint == f"render coder -f {file} --as {form}"
     assert firesteel(*hint.split()).code == 0
 
 
-def test_a_name_that_the_file_has_not(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_a_name_that_is_not_in_the_file(firesteel: Firesteel, tmp_path: Path) -> None:
     file = tmp_path / "service.yaml"
     file.write_text(TWO)
     ran = firesteel("render", "codr", "-f", str(file))
     assert ran.code == 2 and "`codr`" in ran.err and f"next: firesteel render coder -f {file}" in ran.err
 
 
-def test_hints_of_render_are_whole(firesteel: Firesteel) -> None:
+def test_hints_of_render_are_complete_commands(firesteel: Firesteel) -> None:
     ran = firesteel("render", "gpt-oss-20b", "qwen3.6-35b-a3b-nvfp4", "--as", "compose")
     assert "next: firesteel render gpt-oss-20b --as compose" in ran.err
     ran = firesteel("render", "gpt-oss-20b", "--tailnet")
@@ -186,32 +186,32 @@ def test_hints_of_render_are_whole(firesteel: Firesteel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("arguments", "code", "says"),
     [
         ((), 0, "nothing of "),
         (("small",), 0, "nothing of "),
-        (("nobody",), 2, "starts no `nobody`; it has coder, small"),
-        (("--all",), 2, "--all stops what is in no file, too"),
+        (("nobody",), 2, "does not start `nobody`; it starts coder, small"),
+        (("--all",), 2, "give --all or --file"),
     ],
 )
 def test_down_of_a_file_when_nothing_runs(
-    firesteel: Firesteel, tmp_path: Path, words: tuple[str, ...], code: int, says: str
+    firesteel: Firesteel, tmp_path: Path, arguments: tuple[str, ...], code: int, says: str
 ) -> None:
     file = tmp_path / "service.yaml"
     file.write_text(TWO)
-    ran = firesteel("down", "-f", str(file), *words)
+    ran = firesteel("down", "-f", str(file), *arguments)
     assert ran.code == code and says in ran.out + ran.err
 
 
 def test_down_of_a_file_leaves_the_others(firesteel: Firesteel, tmp_path: Path) -> None:
-    """Three that are dead: `down` clears away what is left of those that it is meant for."""
+    """Three are dead: `down` removes the files of those that it was asked to stop."""
     services = tmp_path / "home" / "services"
     for name in ("coder", "small", "stranger"):
         write_spec(services / name, ServiceSpec(name, "http://127.0.0.1:9", name, ("true",)))
     file = tmp_path / "service.yaml"
     file.write_text(TWO)
     assert firesteel("down", "small", "-f", str(file)).code == 0
-    assert {each.parent.name for each in services.glob("*/spec.json")} == {"coder", "stranger"}
+    assert {path.parent.name for path in services.glob("*/spec.json")} == {"coder", "stranger"}
     ran = firesteel("down", "-f", str(file), "--json")
     assert len(ran.json["done"]) == 1 and "coder" in ran.json["done"][0]
-    assert [each.parent.name for each in services.glob("*/spec.json")] == ["stranger"]
+    assert [path.parent.name for path in services.glob("*/spec.json")] == ["stranger"]

@@ -1,4 +1,4 @@
-"""`--sim` as a user types it: which pretend Spark it is, and a new one by name."""
+"""`--sim` as a user types it: which scenario it is, and a new one by name."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ QUICK = {"FIRESTEEL_SIM_SPEED": "200"}
 
 @pytest.fixture
 def sim(tmp_path: Path) -> Iterator[Firesteel]:
-    """`firesteel --sim ...` in a home of its own; what runs there is stopped after."""
-    yield lambda *words: run_firesteel(tmp_path / "home", "--sim", *words, env=QUICK)
+    """`firesteel --sim ...` in a home of its own; everything is stopped afterwards."""
+    yield lambda *arguments: run_firesteel(tmp_path / "home", "--sim", *arguments, env=QUICK)
     run_firesteel(tmp_path / "home", "--sim", "down", "--all")
 
 
-def test_it_says_which_one_it_is(sim: Firesteel) -> None:
+def test_the_scenario_is_printed(sim: Firesteel) -> None:
     assert "`idle`" in sim("ps").err
     assert "`collapse`" in sim("collapse", "ps").err
-    kept = sim("ps").err
-    assert "`collapse`" in kept and "--sim idle for a fresh one" in kept
+    again = sim("ps").err
+    assert "`collapse`" in again and "--sim idle for a fresh one" in again
 
 
-def test_what_an_earlier_one_pulled_is_gone(sim: Firesteel, tmp_path: Path) -> None:
+def test_a_new_scenario_has_nothing_pulled(sim: Firesteel, tmp_path: Path) -> None:
     container = library.plan("gpt-oss-20b", host_name="gb10")[0].plan.launch.container
     assert container is not None and sim("idle", "ps").code == 0
     (tmp_path / "home/sim/images.json").write_text(json.dumps([container.image]))
@@ -38,8 +38,8 @@ def test_what_an_earlier_one_pulled_is_gone(sim: Firesteel, tmp_path: Path) -> N
     assert ran.code != 0 and "pull rate limit" in ran.err, ran.err
 
 
-def test_a_failed_start_says_what_to_type(sim: Firesteel) -> None:
-    """In firesteel's words, and in those of the engine that failed."""
+def test_a_failed_start_prints_what_to_type(sim: Firesteel) -> None:
+    """Both for firesteel and for the engine that failed."""
     ran = sim("crash", "up", "gpt-oss-120b-llamacpp", *SMALL, "--port", str(free_port()))
     hint = ran.err.partition("next: ")[2]
     assert ran.code == 1 and hint.startswith("firesteel --sim up "), ran.err

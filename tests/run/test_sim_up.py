@@ -28,7 +28,7 @@ def sim(firesteel: Firesteel) -> Iterator[Firesteel]:
 def test_up_ps_logs_down(sim: Firesteel, free_port: int, tmp_path: Path) -> None:
     up = sim("up", MODEL, *SMALL, "--port", str(free_port), "--json")
     assert up.code == 0, up.err
-    assert up.err.startswith("this is a pretend Spark: nothing that it shows was measured")
+    assert up.err.startswith("simulated Spark: nothing it shows was measured")
     assert up.json["name"] == MODEL
     home = tmp_path / "home"
     assert not (home / "services").exists() and (home / "sim/home/services" / MODEL).is_dir()

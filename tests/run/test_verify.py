@@ -13,7 +13,7 @@ from tests.conftest import Ran, run_firesteel
 from tests.run.garbler import COMPUTER, FAULTS, KEY, MODEL, MUSING, Garbler, serving
 
 from firesteel import library
-from firesteel.cli.verify import base_of
+from firesteel.cli.endpoints import base_url
 from firesteel.edge.files.home import Home
 from firesteel.edge.http.engine_client import (
     chat,
@@ -328,7 +328,7 @@ async def test_any_endpoint_can_be_verified_from_the_command_line(tmp_path: Path
         without = await command(url, home=tmp_path)
         assert without.code == 5 and "asks for a key (HTTP 401)" in without.err
         wrong = await command(url, env={"OPENAI_API_KEY": "wrong"}, home=tmp_path)
-        assert wrong.code == 5 and "does not take the key" in wrong.err
+        assert wrong.code == 5 and "rejects the key" in wrong.err
         assert "wrong\n" not in wrong.err
     gone = await command(url, home=tmp_path)
     assert gone.code == 5 and "does not answer" in gone.err
@@ -369,14 +369,14 @@ async def test_model_output_is_printed_safely(tmp_path: Path) -> None:
 )
 def test_invalid_addresses(url: str) -> None:
     with pytest.raises(UsageError) as caught:
-        base_of(url)
+        base_url(url)
     assert caught.value.next and "secret" not in caught.value.what
 
 
 def test_addresses() -> None:
     for url in ("http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"):
-        assert base_of(url) == "http://h:1"
-    assert base_of("https://host/api/v1") == "https://host/api"
+        assert base_url(url) == "http://h:1"
+    assert base_url("https://host/api/v1") == "https://host/api"
 
 
 def test_invalid_arguments(tmp_path: Path) -> None:

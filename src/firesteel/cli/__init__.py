@@ -1,5 +1,5 @@
-"""The face in the terminal: words -> Ask on the way in, values -> text or JSON on the way out.
+"""The command line: arguments -> Ask on the way in, values -> text or JSON on the way out.
 
-A file a command, loaded when it is used. Results go to stdout, progress to stderr, and with `--json`
-stdout carries one JSON document. Decides nothing and does nothing itself.
+One module per command, imported when the command is used. Results go to stdout, progress to stderr; with
+`--json` stdout carries one JSON document. Decides nothing itself: that is the business of the packages below.
 """

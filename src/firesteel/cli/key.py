@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from firesteel.cli.options import common
@@ -12,15 +10,13 @@ from firesteel.edge.files.home import find_home
 from firesteel.gateway.keys import MAX_PRIORITY, Key, add_key, keys_path, read_keys, revoke_key
 from firesteel.gateway.rate_limits import KeyLimits, RateLimit, parse_rate_limit
 
-if TYPE_CHECKING:  # a document is made only when one is asked for
-    from firesteel.cli.output.documents import KeyJson
-
 
 @click.group("key")
 def command() -> None:
-    """Keys of the gateway: who may ask, for which models, how much.
+    """Create, list and revoke the gateway's keys.
 
-    With no keys the gateway serves this machine only. A gateway that runs sees a change within seconds.
+    A key says who may use which models, and how much. Without keys the gateway serves only this machine. A
+    running gateway sees a change within seconds.
     """
 
 
@@ -30,20 +26,28 @@ def _read_rate(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 @command.command("add")
 @click.argument("name")
-@click.option("--admin", is_flag=True, help="It may also load, unload, and read logs and metrics.")
-@click.option("--model", "models", multiple=True, metavar="NAME", help="Only for this model; repeatable.")
+@click.option("--admin", is_flag=True, help="Allow loading and unloading models, logs and metrics, too.")
+@click.option("--model", "models", multiple=True, metavar="NAME", help="Allow only this model; repeatable.")
 @click.option(
-    "--rate", "requests", metavar="60/m", callback=_read_rate, help="Requests in a second, minute, hour, day."
+    "--rate",
+    "requests",
+    metavar="60/m",
+    callback=_read_rate,
+    help="Limit requests; 60/m is 60 a minute (or s, h, d).",
 )
 @click.option(
-    "--tokens-rate", "tokens", metavar="100000/m", callback=_read_rate, help="Tokens, of prompts and answers."
+    "--tokens-rate",
+    "tokens",
+    metavar="100000/m",
+    callback=_read_rate,
+    help="Limit tokens of prompts and answers.",
 )
 @click.option(
     "--priority",
     type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY),
     default=0,
     show_default=True,
-    help="Higher goes first among those who wait.",
+    help="Serve waiting requests with a higher priority first.",
 )
 @common.json_option
 def add(
@@ -55,7 +59,7 @@ def add(
     priority: int,
     as_json: bool,
 ) -> None:
-    """Make a key; its token is printed once, and kept nowhere but as a hash."""
+    """Create a key and print its token, once; only a hash of it is stored."""
     path = keys_path(find_home())
     key, token = add_key(
         path,
@@ -66,46 +70,45 @@ def add(
         priority=priority,
     )
     if as_json:
-        from firesteel.cli.output.documents import KeyAddedJson
+        from firesteel.cli.output.documents.key import KeyAddJson, key_json
 
-        common.print_json(KeyAddedJson(token=token, key=_json(key), path=str(path)))
+        common.print_json(KeyAddJson(token=token, key=key_json(key), path=str(path)))
         return
     click.echo(token)
-    click.echo(f"key `{name}` ({key.id}) is made; this is the only time that its token is shown", err=True)
+    click.echo(f"created key `{name}` ({key.id}); this is the only time its token is shown", err=True)
 
 
 @command.command("list")
 @common.json_option
 def list_(as_json: bool) -> None:
-    """The keys there are."""
+    """List the keys."""
     keys = read_keys(keys_path(find_home())).values()
     if as_json:
-        from firesteel.cli.output.documents import KeysJson
+        from firesteel.cli.output.documents.key import KeyListJson, key_json
 
-        common.print_json(KeysJson(keys=[_json(key) for key in keys]))
+        common.print_json(KeyListJson(keys=tuple(map(key_json, keys))))
         return
     if not keys:
         click.echo(typed("there are no keys; next: firesteel key add NAME"))
         return
-    from firesteel.cli.output.show import out, table  # slow to load, and `add` has no table
+    from firesteel.cli.output.show import out, table  # slow to load, and `add` prints no table
 
-    out.print(
-        table(("name", "id", "scope", "models", "rate", "tokens", "priority", "created"), map(_row, keys))
-    )
+    columns = ("name", "id", "scope", "models", "rate", "tokens", "priority", "created")
+    out.print(table(columns, map(_row, keys)))
 
 
 @command.command("revoke")
 @click.argument("name")
 @common.json_option
 def revoke(name: str, as_json: bool) -> None:
-    """Take a key back: a running gateway refuses it within seconds; what it asked for already is finished."""
+    """Revoke a key: a running gateway refuses it within seconds, but finishes its open requests."""
     key = revoke_key(keys_path(find_home()), name)
     if as_json:
-        from firesteel.cli.output.documents import KeyRevokedJson
+        from firesteel.cli.output.documents.key import KeyRevokeJson, key_json
 
-        common.print_json(KeyRevokedJson(key=_json(key)))
+        common.print_json(KeyRevokeJson(key=key_json(key)))
         return
-    click.echo(f"key `{name}` ({key.id}) is revoked", err=True)
+    click.echo(f"revoked key `{name}` ({key.id})", err=True)
 
 
 def _row(key: Key) -> list[str]:
@@ -113,18 +116,3 @@ def _row(key: Key) -> list[str]:
     models = "all" if key.models is None else ", ".join(key.models)
     rates = [str(limits.requests or "-"), str(limits.tokens or "-")]
     return [key.name, key.id, key.scope, models, *rates, str(key.priority), key.created]
-
-
-def _json(key: Key) -> KeyJson:
-    from firesteel.cli.output.documents import KeyJson
-
-    return KeyJson(
-        name=key.name,
-        id=key.id,
-        scope=key.scope,
-        models=None if key.models is None else list(key.models),
-        requests=str(key.limits.requests) if key.limits.requests else None,
-        tokens=str(key.limits.tokens) if key.limits.tokens else None,
-        priority=key.priority,
-        created=key.created,
-    )

@@ -12,7 +12,6 @@ import click
 from firesteel import library
 from firesteel.catalog.image import InspectedImage
 from firesteel.cli.options import common
-from firesteel.cli.output.documents import KnownJson, LearnImageJson, LearnJson
 from firesteel.cli.output.show import err
 from firesteel.edge.docker import image_sources
 from firesteel.edge.docker.image_sources import ContainerRuntime, InspectedContainerImage
@@ -27,8 +26,10 @@ from firesteel.launch import EngineName
 @click.command("learn")
 @click.argument("engine", type=click.Choice(get_args(EngineName)), required=False)
 @click.argument("version", required=False)
-@click.option("--image", metavar="IMAGE", help="Ask an image on this machine instead; pulls nothing.")
-@click.option("--list", "is_list", is_flag=True, help="The releases that are known; fetches nothing.")
+@click.option(
+    "--image", metavar="IMAGE", help="Read an image that is on this machine instead; pulls nothing."
+)
+@click.option("--list", "is_list", is_flag=True, help="List the known releases; downloads nothing.")
 @click.option("--again", is_flag=True, help="Read it again even if it is known.")
 @common.json_option
 def command(
@@ -39,13 +40,13 @@ def command(
     again: bool,
     as_json: bool,
 ) -> None:
-    """Read the flags of an engine release out of its sources, so that `check` knows them.
+    """Read the flags of an engine release from its sources, so that `check` knows them.
 
-    VERSION as the engine writes it: 0.33.0, or 11549 for llama.cpp. Takes about a minute. The engine is
-    read, not run; for llama.cpp pip prepares a source package, which runs that package's own setup.
+    Write VERSION as the engine does: 0.33.0, or 11549 for llama.cpp. This takes about a minute. The engine
+    is read, not run; for llama.cpp pip prepares a source package, which runs that package's own setup.
 
-    With --image the sources are copied out of an image that docker has here, be it a nightly, a fork or your
-    own build. A llama.cpp image is asked for its `--version` and `--help`.
+    With --image the sources are copied out of an image that docker has on this machine, for example a
+    nightly, a fork or your own build. A llama.cpp image is run with `--version` and `--help`.
     """
     home = library.home()
     if image:
@@ -61,15 +62,7 @@ def command(
         return
     if not version:
         raise UsageError("which release?", next=f"firesteel learn {engine} VERSION, or --list")
-    plain = _plain(engine, version)
-    found = None if again else _known(home, engine, plain)
-    learned = found or asyncio.run(_learn(home, engine, plain))
-    path = None if found else str(learned_engines.save_schema(home, learned))
-    if as_json:
-        common.print_json(_document(learned, path, was_known=found is not None))
-    else:
-        kept = f"kept in {path}" if path else "known already"
-        click.echo(f"{engine} {plain}: {_counted(learned)}, {kept}")
+    _learn_release(home, engine, _plain(engine, version), again, as_json)
 
 
 def _plain(engine: EngineName | None, version: str) -> str:
@@ -79,90 +72,112 @@ def _plain(engine: EngineName | None, version: str) -> str:
     return plain
 
 
-def _document(learned: Schema, path: str | None, was_known: bool) -> LearnJson:
-    return LearnJson(
-        engine=learned.engine,
-        version=learned.version,
-        was_known=was_known,
-        flags=len(learned.flags),
-        variables=len(learned.variables),
-        path=path,
-    )
-
-
-def _counted(learned: Schema) -> str:
-    return f"{len(learned.flags)} flags, {len(learned.variables)} environment variables"
-
-
-def _known(home: Home, engine: EngineName, version: str) -> Schema | None:
-    found = schemas.find_schema(engine, version, learned_engines.learned_releases(home, engine))
-    return found if found and found.is_exact else None
+def _counts(schema: Schema) -> str:
+    return f"{len(schema.flags)} flags, {len(schema.variables)} environment variables"
 
 
 def _show_known(home: Home, engine: EngineName, as_json: bool) -> None:
     known = schemas.known_versions(engine, learned_engines.learned_releases(home, engine))
     if as_json:
-        common.print_json(KnownJson(engine=engine, versions=list(known)))
+        from firesteel.cli.output.documents.learn import LearnListJson
+
+        common.print_json(LearnListJson(engine=engine, versions=tuple(known)))
     else:
         click.echo("\n".join(known))
 
 
-async def _learn(home: Home, engine: EngineName, version: str) -> Schema:
+# --- a release ---
+
+
+def _learn_release(home: Home, engine: EngineName, version: str, again: bool, as_json: bool) -> None:
+    known = None if again else _known(home, engine, version)
+    schema = known or asyncio.run(_download(home, engine, version))
+    path = None if known else str(learned_engines.save_schema(home, schema))
+    if as_json:
+        from firesteel.cli.output.documents.learn import LearnJson
+
+        common.print_json(
+            LearnJson(
+                engine=schema.engine,
+                version=schema.version,
+                was_known=known is not None,
+                flags=len(schema.flags),
+                variables=len(schema.variables),
+                path=path,
+            )
+        )
+    else:
+        click.echo(
+            f"{engine} {version}: {_counts(schema)}, {f'saved in {path}' if path else 'known already'}"
+        )
+
+
+def _known(home: Home, engine: EngineName, version: str) -> Schema | None:
+    schema = schemas.find_schema(engine, version, learned_engines.learned_releases(home, engine))
+    return schema if schema and schema.is_exact else None
+
+
+async def _download(home: Home, engine: EngineName, version: str) -> Schema:
     package = learned_engines.SOURCES[engine].package
     err.print(f"fetch   {package}, for the sources of {engine} {version} ...")
-    learned = await learned_engines.learn(engine, version, learned_engines.folder(home))
-    err.print(f"read    {_counted(learned)}")
-    return learned
+    schema = await learned_engines.learn(engine, version, learned_engines.folder(home))
+    err.print(f"read    {_counts(schema)}")
+    return schema
+
+
+# --- an image ---
 
 
 def _learn_image(
     home: Home, reference: str, engine: EngineName | None, version: str, again: bool, as_json: bool
 ) -> None:
     runtime = image_sources.find_container_runtime()
-    box = image_sources.inspect(runtime, reference)
-    found = None if again else learned_engines.known_image(home, box)
-    seen = found or _read_image(runtime, box, version)
-    _insist(seen, engine, version)
-    path = None if found else _keep(home, seen)
+    container = image_sources.inspect(runtime, reference)
+    known = None if again else learned_engines.known_image(home, container)
+    image = known or _read_image(runtime, container, version)
+    _require(image, engine, version)
+    path = None if known else _save(home, image)
     if as_json:
-        common.print_json(_image_document(seen, path))
+        from firesteel.cli.output.documents.learn import LearnImageJson
+
+        common.print_json(
+            LearnImageJson(
+                image=image.reference,
+                digests=image.digests,
+                engine=image.engine,
+                version=image.version,
+                was_known=path is None,
+                flags=len(image.schema.flags),
+                variables=len(image.schema.variables),
+                entrypoint=image.entrypoint,
+                path=path,
+            )
+        )
     else:
-        kept = f"kept in {path}" if path else "known already"
-        click.echo(f"{reference}: {seen.engine} {seen.version}, {_counted(seen.schema)}, {kept}")
+        state = f"saved in {path}" if path else "known already"
+        click.echo(f"{reference}: {image.engine} {image.version}, {_counts(image.schema)}, {state}")
 
 
-def _read_image(runtime: ContainerRuntime, box: InspectedContainerImage, version: str) -> InspectedImage:
-    err.print(f"open    {box.reference}, to read the engine in it ...")
-    seen = learned_engines.learn_image(runtime, box, date.today(), version)
-    err.print(f"read    {seen.engine} {seen.version}: {_counted(seen.schema)}")
-    return seen
+def _read_image(
+    runtime: ContainerRuntime, container: InspectedContainerImage, version: str
+) -> InspectedImage:
+    err.print(f"open    {container.reference}, to read its engine ...")
+    image = learned_engines.learn_image(runtime, container, date.today(), version)
+    err.print(f"read    {image.engine} {image.version}: {_counts(image.schema)}")
+    return image
 
 
-def _insist(seen: InspectedImage, engine: EngineName | None, version: str) -> None:
-    """What the user said of the image must be so."""
-    said = f"{engine or seen.engine} {version or seen.version}"
-    if said != (is_so := f"{seen.engine} {seen.version}"):
+def _require(image: InspectedImage, engine: EngineName | None, version: str) -> None:
+    """The engine and version on the command line must be those in the image."""
+    asked, found = f"{engine or image.engine} {version or image.version}", f"{image.engine} {image.version}"
+    if asked != found:
         raise UsageError(
-            f"{seen.reference} holds {is_so}, not {said}", next=f"firesteel learn --image {seen.reference}"
+            f"{image.reference} holds {found}, not {asked}", next=f"firesteel learn --image {image.reference}"
         )
 
 
-def _keep(home: Home, seen: InspectedImage) -> str:
-    """An image of the engine's own makers tells of its release too."""
-    if learned_engines.is_release(seen) and _known(home, seen.engine, seen.version) is None:
-        learned_engines.save_schema(home, seen.schema)
-    return str(learned_engines.save_image(home, seen))
-
-
-def _image_document(seen: InspectedImage, path: str | None) -> LearnImageJson:
-    return LearnImageJson(
-        image=seen.reference,
-        digests=list(seen.digests),
-        engine=seen.engine,
-        version=seen.version,
-        was_known=path is None,
-        flags=len(seen.schema.flags),
-        variables=len(seen.schema.variables),
-        entrypoint=None if seen.entrypoint is None else list(seen.entrypoint),
-        path=path,
-    )
+def _save(home: Home, image: InspectedImage) -> str:
+    # An image by the makers of the engine also describes that release.
+    if learned_engines.is_release(image) and _known(home, image.engine, image.version) is None:
+        learned_engines.save_schema(home, image.schema)
+    return str(learned_engines.save_image(home, image))

@@ -8,7 +8,6 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output.documents import LogsJson
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.run import last_lines
 
@@ -16,15 +15,26 @@ from firesteel.run import last_lines
 @click.command("logs")
 @click.argument("name", required=False)
 @click.option(
-    "-n", "--lines", "count", type=click.IntRange(1), default=50, show_default=True, help="From the end."
+    "-n",
+    "--lines",
+    "count",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="Print this many lines from the end.",
 )
 @common.json_option
 def command(name: str | None, count: int, as_json: bool) -> None:
-    """What the engine of NAME printed; without a name, the one that wrote last. Kept after `down`."""
+    """Print what the engine of NAME wrote to its log.
+
+    Without NAME, the log that was written to last. Logs are kept after `firesteel down`.
+    """
     path = _find(name)
     lines = last_lines(path, count)
     if as_json:
-        common.print_json(LogsJson(name=path.parent.name, path=str(path), lines=lines))
+        from firesteel.run.documents import LogsJson
+
+        common.print_json(LogsJson(name=path.parent.name, path=str(path), lines=tuple(lines)))
         return
     for line in lines:
         click.echo(line)
@@ -32,12 +42,12 @@ def command(name: str | None, count: int, as_json: bool) -> None:
 
 
 def _find(name: str | None) -> Path:
-    kept = {path.parent.name: path for path in library.home().services.glob("*/engine.log")}
-    if name in kept:
-        return kept[name]
+    logs = {path.parent.name: path for path in library.home().services.glob("*/engine.log")}
+    if name in logs:
+        return logs[name]
     if name is not None:
-        known = f"; there is {', '.join(sorted(kept))}" if kept else ""
-        raise UsageError(f"no log is kept of `{name}`{known}", next="firesteel ps")
-    if not kept:
+        known = f"; there are logs of {', '.join(sorted(logs))}" if logs else ""
+        raise UsageError(f"there is no log of `{name}`{known}", next="firesteel ps")
+    if not logs:
         raise FiresteelError("nothing has run yet, so there is no log", next="firesteel up")
-    return max(kept.values(), key=lambda path: path.stat().st_mtime)
+    return max(logs.values(), key=lambda path: path.stat().st_mtime)

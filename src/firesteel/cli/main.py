@@ -1,4 +1,4 @@
-"""`firesteel`: finds the command, and turns every failure into a sentence and an exit code."""
+"""`firesteel`: finds the command, and turns every failure into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from firesteel.cli.output.invocation import typed
 from firesteel.errors import FiresteelError
 
 COMMANDS = {
-    "models": "What there is, does it fit, how fast it would be.",
-    "plan": "Does it fit, and how fast, before any download.",
-    "check": "What will crash, do nothing or wedge the host in a command or a file.",
-    "facts": "What works on a GB10, release by release.",
-    "up": "Plan, check, launch, verify: a model that answers.",
-    "verify": "Prove again that a running model answers rightly.",
-    "ps": "What runs.",
-    "logs": "What an engine printed.",
-    "diagnose": "Why an engine did not start, from its log.",
-    "down": "Stop, and wait until the memory is back.",
-    "bench": "How fast it is, measured, with intervals.",
-    "compare": "Two runs, a run and its plan, or what others published: is the difference real?",
-    "tune": "Better settings, found by trying them: each started, verified, measured.",
-    "history": "Every run that was measured; export, import, delete.",
-    "serve": "One URL over all models of a service file, loaded when asked for.",
-    "pull": "Fetch all that a model needs now; then it starts offline. --prune removes what nothing uses.",
-    "render": "The launch as docker, compose, Kubernetes, systemd, quadlet or sparkrun takes it.",
-    "key": "Keys of the gateway: make, list and revoke them.",
-    "client": "The configuration of OpenCode, Claude Code, Codex, Continue, Zed, Open WebUI.",
-    "learn": "Read the flags of an engine release, so that `check` can know them.",
+    "models": "List the models: whether each fits, and how fast it would be.",
+    "plan": "Predict whether a model fits and how fast it is, before any download.",
+    "check": "Find what will crash, have no effect or wedge the host in a command or a file.",
+    "facts": "Show what works on a GB10, release by release.",
+    "up": "Plan, check, launch and verify a model.",
+    "verify": "Verify again that a running model gives correct answers.",
+    "ps": "List what runs.",
+    "logs": "Print what an engine wrote to its log.",
+    "diagnose": "Find out from its log why an engine did not start.",
+    "down": "Stop a service, and wait until its memory is free again.",
+    "bench": "Measure how fast a model is, with confidence intervals.",
+    "compare": "Compare two runs, a run and its plan, or a run and published ones.",
+    "tune": "Search for better settings; each is started, verified and measured.",
+    "history": "List the measured runs; export, import or delete them.",
+    "serve": "Serve all models of a service file at one URL, loaded on demand.",
+    "pull": "Download everything a model needs, so that it starts offline; --prune removes unused files.",
+    "render": "Write the launch for docker, compose, Kubernetes, systemd, quadlet or sparkrun.",
+    "key": "Create, list and revoke the gateway's keys.",
+    "client": "Configure OpenCode, Claude Code, Codex, Continue, Zed or Open WebUI.",
+    "learn": "Read the flags of an engine release, so that `check` knows them.",
 }
-"""Kept here so that `--help` imports nothing; each is `command` in `firesteel.cli.NAME`."""
+"""Here, so that `--help` need not import the modules; each is `command` in `firesteel.cli.NAME`."""
 
 
 class Commands(click.Group):
@@ -55,7 +55,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            from difflib import get_close_matches  # only on a mistake: it costs a tenth of the start
+            from difflib import get_close_matches  # slow to load, and only a mistake needs it
 
             near = get_close_matches(args[0], COMMANDS, n=1)
             hint = f"; did you mean `firesteel {near[0]}`?" if near else ""
@@ -68,25 +68,27 @@ class Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="firesteel")
 @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.option("--sim", metavar="[NAME]", help="On a pretend Spark: idle, busy, collapse, hang, crash, ...")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+@click.option(
+    "--sim", metavar="[NAME]", help="Run on a simulated Spark: idle, busy, collapse, hang, crash, ..."
+)
 @click.pass_context
 def firesteel(ctx: click.Context, debug: bool, as_json: bool, sim: str | None) -> None:
-    """Takes an NVIDIA DGX Spark from bare to a fast, correct, safe LLM service.
+    """Take an NVIDIA DGX Spark from bare to a fast, correct, safe LLM service.
 
     \b
-    firesteel                 this machine, what fits it, what to type
-    firesteel up              serve a model (with no GPU: a small one, for real)
-    firesteel plan MODEL      does it fit, how fast will it be
+    firesteel                 show this host, what fits it and what to type next
+    firesteel up              serve a model (without a GPU: a small one, on the CPU)
+    firesteel plan MODEL      predict whether it fits and how fast it will be
     """
     if sim is not None:
-        _pretend(sim)
+        _enter_simulation(sim)
     if ctx.invoked_subcommand is None:
-        importlib.import_module("firesteel.cli.welcome").show(as_json)
+        importlib.import_module("firesteel.cli.overview").show(as_json)
 
 
-def _pretend(name: str) -> None:
-    """From here on this process lives on a pretend Spark, and so does what it starts."""
+def _enter_simulation(name: str) -> None:
+    """From here on this process, and what it starts, runs on a simulated Spark."""
     import os
 
     from firesteel.sim import enter
@@ -94,54 +96,53 @@ def _pretend(name: str) -> None:
 
     folder = enter(name or None, os.environ)
     os.environ["FIRESTEEL_COMMAND"] = f"{os.environ.get('FIRESTEEL_COMMAND') or 'firesteel'} --sim"
-    world = read_spark(folder)
-    faster = f"starts take 1/{world.faster:g} of their time, prompts 1/{world.reads_faster:g}"
-    which = f"scenario `{world.name}`, --sim idle for a fresh one" if world.name else "of no named scenario"
-    click.echo(f"this is a pretend Spark: nothing that it shows was measured; {which}; {faster}", err=True)
+    spark = read_spark(folder)
+    scenario = f"scenario `{spark.name}` (--sim idle for a fresh one)" if spark.name else "no scenario"
+    speed = f"starts take 1/{spark.faster:g} of their time, prompts 1/{spark.reads_faster:g}"
+    click.echo(f"simulated Spark: nothing it shows was measured; {scenario}; {speed}", err=True)
 
 
-def _with_sim_named(words: list[str]) -> list[str]:
-    """`--sim up` and `--sim collapse up`: the word after `--sim` is its value unless it is a command."""
-    for at, word in enumerate(words):
-        if not word.startswith("-"):
+def _with_sim_value(argv: list[str]) -> list[str]:
+    """`--sim up` and `--sim collapse up`: the argument after `--sim` is its value unless it is a command."""
+    for index, argument in enumerate(argv):
+        if not argument.startswith("-"):
             break
-        if word == "--sim":
-            is_named = at + 1 < len(words) and words[at + 1] not in COMMANDS and words[at + 1][:1] != "-"
-            value = words[at + 1] if is_named else ""
-            return [*words[:at], f"--sim={value}", *words[at + 1 + is_named :]]
-    return words
+        if argument == "--sim":
+            rest = argv[index + 1 :]
+            has_value = bool(rest) and rest[0] not in COMMANDS and not rest[0].startswith("-")
+            return [*argv[:index], f"--sim={rest[0] if has_value else ''}", *rest[has_value:]]
+    return argv
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
-    words = _with_sim_named(sys.argv[1:] if argv is None else argv)
-    options = words[: words.index("--")] if "--" in words else words
+    argv = _with_sim_value(sys.argv[1:] if argv is None else argv)
+    options = argv[: argv.index("--")] if "--" in argv else argv
     try:
-        sys.exit(_run(words))
+        sys.exit(_run(argv))
     except FiresteelError as error:
         if "--debug" in options:
             raise
-        _complain(error, as_json="--json" in options)
+        _report(error, as_json="--json" in options)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort) as stop:
         click.echo(f"interrupted; {stop}" if str(stop) else "interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone; there is nobody to tell
+        sys.stderr.close()  # whoever read our output has gone, so there is nobody to tell
         sys.exit(0)
     except Exception as error:
         if "--debug" in options:
             raise
-        what = f"firesteel met a fault of its own: {type(error).__name__}: {error}"
-        _complain(
-            FiresteelError(what, next="run it again with --debug in front: firesteel --debug ..."),
-            "--json" in options,
+        what = f"internal error: {type(error).__name__}: {error}"
+        _report(
+            FiresteelError(what, next="firesteel --debug ..., for the traceback"), as_json="--json" in options
         )
         sys.exit(1)
 
 
-def _run(words: list[str]) -> int:
+def _run(argv: list[str]) -> int:
     try:
-        code: Any = firesteel.main(words, prog_name="firesteel", standalone_mode=False)
+        code: Any = firesteel.main(argv, prog_name="firesteel", standalone_mode=False)
     except click.UsageError as error:
         from firesteel.errors import UsageError
 
@@ -152,11 +153,12 @@ def _run(words: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _complain(error: FiresteelError, as_json: bool) -> None:
+def _report(error: FiresteelError, as_json: bool) -> None:
     if as_json:
-        from firesteel.cli.output.fill import error_document
+        from firesteel.cli.options.common import print_json
+        from firesteel.cli.output.documents.error import ErrorJson
 
-        click.echo(error_document(error).model_dump_json(indent=1))
+        print_json(ErrorJson(kind=error.kind, message=error.what, next=error.next, exit_code=error.exit_code))
         return
     click.echo(f"{error.kind}: {error.what}", err=True)
     if error.next:

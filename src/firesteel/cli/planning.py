@@ -78,7 +78,7 @@ def answer(
 
 def _planned(best: Proposal, rest: tuple[Proposal, ...], model: str, as_json: bool) -> str:
     if as_json:
-        from firesteel.cli.output.fill import plan_json  # the documents take a tenth of a second to define
+        from firesteel.rules.documents import plan_json  # the documents take a tenth of a second to define
 
         return f"{plan_json(best, rest).model_dump_json(indent=1)}\n"
     return _text(plan_view(best, rest), typed(f"\nnext: {_next(best, model)}"))
@@ -87,9 +87,9 @@ def _planned(best: Proposal, rest: tuple[Proposal, ...], model: str, as_json: bo
 def _compared(ways: Sequence[Proposal], as_json: bool) -> str:
     """Side by side; the command exits as the first that can run would."""
     if as_json:
-        from firesteel.cli.output.fill import compare_json
+        from firesteel.rules.documents import plan_compare_json
 
-        return f"{compare_json(ways).model_dump_json(indent=1)}\n"
+        return f"{plan_compare_json(ways).model_dump_json(indent=1)}\n"
     return _text(compare_view(ways))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import signal
 import sys
 from collections.abc import AsyncIterator
 
@@ -12,9 +11,9 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output.documents import DoneJson, PruneJson, WasteJson
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow
+from firesteel.cli.signals import cancel_on_signals
 from firesteel.edge.model_reference import is_hub_id
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.run import (
@@ -34,12 +33,18 @@ from firesteel.units import show_bytes
 
 @click.command("pull")
 @click.argument("model", required=False)
-@click.option("--include", "patterns", multiple=True, metavar="PATTERN", help="Only these files of a Hub id.")
-@click.option("--weights-only", is_flag=True, help="No image and no engine.")
+@click.option(
+    "--include",
+    "patterns",
+    multiple=True,
+    metavar="PATTERN",
+    help="Download only these files of a Hub id; repeatable.",
+)
+@click.option("--weights-only", is_flag=True, help="Download no image and no engine.")
 @click.option("--update", is_flag=True, help="Ask the Hub for the newest revision.")
 @click.option("--reread", is_flag=True, help="Read all files again and compare their digests.")
-@click.option("--prune", is_flag=True, help="Remove what nothing uses; with MODEL, its weights too.")
-@click.option("--yes", is_flag=True, help="With --prune: do not ask.")
+@click.option("--prune", is_flag=True, help="Remove unused files; with MODEL, its weights too.")
+@click.option("--yes", is_flag=True, help="With --prune: do not ask before removing.")
 @common.json_option
 def command(
     model: str | None,
@@ -51,10 +56,10 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Fetch all that MODEL needs now: image or engine, weights, drafts, plugins. Then it starts offline.
+    """Download everything that MODEL needs, so that it starts offline.
 
-    MODEL is a catalog name or any Hub id: ORG/NAME, ORG/NAME:Q4_K_M, ORG/NAME@REVISION. A fetch that broke
-    off goes on where it stopped.
+    That is its image or engine, weights, drafters and plugins. MODEL is a catalog name or any Hub id:
+    ORG/NAME, ORG/NAME:Q4_K_M, ORG/NAME@REVISION. An interrupted download continues where it stopped.
     """
     if prune:
         _prune(model, yes, as_json)
@@ -62,25 +67,27 @@ def command(
     if model is None:
         raise UsageError("which model?", next="firesteel models")
     if yes:
-        raise UsageError("--yes goes with --prune", next=f"firesteel pull {model}")
-    events, name = _meant(model, patterns, weights_only, update, reread)
+        raise UsageError("--yes needs --prune", next=f"firesteel pull {model}")
+    events, name = _pull(model, patterns, weights_only, update, reread)
     try:
         done = asyncio.run(_follow(events)) or [f"{name} was there already"]
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     if as_json:
-        common.print_json(DoneJson(done=done))
+        from firesteel.run.documents import PullJson
+
+        common.print_json(PullJson(done=tuple(done)))
     else:
         click.echo("\n".join(done))
-        click.echo(typed(_next(model, patterns)), err=True)
+        click.echo(typed(f"next: {_next(model, patterns)}"), err=True)
 
 
-def _meant(
+def _pull(
     model: str, patterns: tuple[str, ...], weights_only: bool, update: bool, reread: bool
 ) -> tuple[AsyncIterator[Event], str]:
-    """Of a catalog model all that it needs; of any other repository its files."""
+    """Everything that a catalog model needs; only the files of any other repository."""
     home = library.home()
-    if patterns or (is_hub_id(model.partition(":")[0].partition("@")[0]) and not _is_known(model)):
+    if patterns or _is_only_on_hub(model):
         want = parse_name(model, patterns)
         return pull_weights([want], home, update=update, reread=reread), want.name
     best = library.plan(model)[0]
@@ -89,27 +96,23 @@ def _meant(
     return pull_launch(best, home), best.name
 
 
-def _is_known(model: str) -> bool:
-    ids = [each.lower() for each in library.catalog().models]
-    return model.lower() in {*ids, *(each.partition(":")[0] for each in ids)}
+def _is_only_on_hub(model: str) -> bool:
+    """A Hub id that is not in the catalog."""
+    ids = [known.lower() for known in library.catalog().models]
+    is_known = model.lower() in {*ids, *(known.partition(":")[0] for known in ids)}
+    return not is_known and is_hub_id(model.partition(":")[0].partition("@")[0])
 
 
 def _next(model: str, patterns: tuple[str, ...]) -> str:
-    """A GGUF of no recipe is served by its path."""
-    if is_hub_id(model.partition(":")[0].partition("@")[0]) and not _is_known(model):
-        path = pulled_gguf(parse_name(model, patterns), library.home())
-        if path is not None:
-            return f"next: firesteel up {shlex.quote(str(path))}"
-        return f"next: firesteel plan {model.partition('@')[0]}"
-    return f"next: firesteel up {model}"
+    if not _is_only_on_hub(model):
+        return f"firesteel up {model}"
+    path = pulled_gguf(parse_name(model, patterns), library.home())
+    # A GGUF without a recipe is served by its path.
+    return f"firesteel up {shlex.quote(str(path))}" if path else f"firesteel plan {model.partition('@')[0]}"
 
 
 async def _follow(events: AsyncIterator[Event]) -> list[str]:
-    """Whatever ends us ends the threads that fetch, at the next piece."""
-    task = asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    cancel_on_signals()  # the download threads end at their next chunk
     return [event.text async for event in follow(events) if isinstance(event, PhaseDone)]
 
 
@@ -117,44 +120,46 @@ async def _follow(events: AsyncIterator[Event]) -> list[str]:
 
 
 def _prune(model: str | None, yes: bool, as_json: bool) -> None:
-    named = _repositories(model) if model else []
-    found = find_unused(library.home(), library.catalog(), library.host(), named)
-    total = sum(waste.bytes for waste in found)
+    repositories = _repositories(model) if model else []
+    unused = find_unused(library.home(), library.catalog(), library.host(), repositories)
+    total = sum(file.bytes for file in unused)
     if not as_json:
-        _show(found, total)
-    may = yes or (
-        not as_json and bool(found) and sys.stdin.isatty() and click.confirm("remove these?", err=True)
+        _show(unused, total)
+    confirmed = yes or (
+        not as_json and bool(unused) and sys.stdin.isatty() and click.confirm("remove these?", err=True)
     )
-    left = remove_unused(found) if may else ()
+    left = remove_unused(unused) if confirmed else ()
     if as_json:
-        rows = [
-            WasteJson(kind=each.kind, path=str(each.path), bytes=each.bytes, why=each.why) for each in found
-        ]
+        from firesteel.run.documents import PullPruneJson
+
         common.print_json(
-            PruneJson(
-                waste=rows, bytes=total, removed=may and not left, left=[str(each.path) for each in left]
+            PullPruneJson(
+                waste=unused,
+                bytes=total,
+                removed=confirmed and not left,
+                left=tuple(str(file.path) for file in left),
             )
         )
-    elif not may and found:
+    elif not confirmed and unused:
         again = " ".join(["firesteel pull --prune", *([model] if model else []), "--yes"])
         click.echo(typed(f"next: {again}"), err=True)
-    elif may:
-        click.echo(f"{show_bytes(total - sum(each.bytes for each in left))} free again")
+    elif confirmed:
+        click.echo(f"{show_bytes(total - sum(file.bytes for file in left))} freed")
     if left:
-        paths = " ".join(str(each.path) for each in left)
+        paths = " ".join(str(file.path) for file in left)
         raise HostNotReady(
-            f"{len(left)} of {len(found)} belong to somebody else, a container that ran as root",
+            f"{len(left)} of {len(unused)} belong to another user, because a container ran as root",
             next=f"sudo rm -r {paths}",
         )
 
 
 def _repositories(model: str) -> list[str]:
-    if _is_known(model) or not is_hub_id(model.partition(":")[0]):
-        return sorted({want.repository for way in library.plan(model) for want in weights_needed(way)})
-    return [parse_name(model, ()).repository]
+    if _is_only_on_hub(model):
+        return [parse_name(model, ()).repository]
+    return sorted({want.repository for proposal in library.plan(model) for want in weights_needed(proposal)})
 
 
-def _show(found: tuple[UnusedFile, ...], total: int) -> None:
-    for waste in found:
-        click.echo(f"{show_bytes(waste.bytes):>10}  {waste.kind}  {waste.path}  ({waste.why})")
-    click.echo(f"{show_bytes(total):>10}  in all" if found else "nothing to remove")
+def _show(unused: tuple[UnusedFile, ...], total: int) -> None:
+    for file in unused:
+        click.echo(f"{show_bytes(file.bytes):>10}  {file.kind}  {file.path}  ({file.why})")
+    click.echo(f"{show_bytes(total):>10}  in total" if unused else "nothing to remove")

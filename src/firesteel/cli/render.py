@@ -32,23 +32,37 @@ _PLANNED = ("kv-cache-memory-bytes", "gpu-memory-utilization")
 @click.command("render")
 @click.argument("models", metavar="[MODEL]...", nargs=-1)
 @click.option(
-    "--as", "form", type=click.Choice([*_FORMS, *_CLUSTER_FORMS]), default="docker", show_default=True
+    "--as",
+    "form",
+    type=click.Choice([*_FORMS, *_CLUSTER_FORMS]),
+    default="docker",
+    show_default=True,
+    help="Write it for this tool.",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file."
 )
 @click.option(
-    "-f", "--file", type=click.Path(path_type=Path, dir_okay=False), help="Models of a service file."
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Render the models of a service file.",
 )
-@click.option("--listen", metavar="ADDRESS", help="Publish here, with a key; without it only 127.0.0.1.")
-@click.option("--service", metavar="NAME", help="Kubernetes: what clients call it.")
-@click.option("--tailnet", is_flag=True, help="Kubernetes: give it that name in MagicDNS.")
+@click.option(
+    "--listen", metavar="ADDRESS", help="Listen on this address, with a key (default: only 127.0.0.1)."
+)
+@click.option("--service", metavar="NAME", help="Kubernetes: name the Service.")
+@click.option("--tailnet", is_flag=True, help="Kubernetes: publish that name in MagicDNS.")
 @common.host_option
 @common.size_options
-@click.option("--engine", type=click.Choice(get_args(EngineName)), help="Only ways through this engine.")
-@click.option("--engine-version", "version", metavar="VERSION", help="As this release is started.")
-@click.option("--quant", metavar="NAME", help="How a config's weights are stored: nvfp4, fp8, q4_k_m, ...")
-@click.option("--nodes", type=click.IntRange(1, 8), help="Sparks to split it over.")
+@click.option("--engine", type=click.Choice(get_args(EngineName)), help="Use only this engine.")
+@click.option(
+    "--engine-version", "version", metavar="VERSION", help="Write it for this release of the engine."
+)
+@click.option(
+    "--quant", metavar="NAME", help="Assume this weight format for a config: nvfp4, fp8, q4_k_m, ..."
+)
+@click.option("--nodes", type=click.IntRange(1, 8), help="Split it over this many Sparks.")
 @common.json_option
 def command(
     models: tuple[str, ...],
@@ -62,71 +76,70 @@ def command(
     as_json: bool,
     **sizes: Any,
 ) -> int:
-    """The launch of MODEL as a command to paste, or as a file for another tool.
+    """Write the launch of MODEL as a command to paste, or as a file for another tool.
 
-    Several MODELs make one Kubernetes manifest: one Service, a Deployment each, of which the first runs;
-    --as kubernetes-swap writes the script that changes from one to the other. All of a service file make one
-    compose file, a service each. Exits 4 when it does not fit,
-    3 when a rule stops it; the text is written all the same.
+    Several MODELs make one Kubernetes manifest: one Service, and a Deployment for each model, of which the
+    first runs; --as kubernetes-swap writes a script that switches between them. With --file, --as compose
+    writes one compose file with a service for each model. Exits 4 if a model does not fit and 3 if a rule
+    stops it; the text is written in any case.
     """
-    wanted = _asks(models, file, form, sizes)
+    asks_ = _asks(models, file, form, sizes)
     takes_several = form in _CLUSTER_FORMS or (form == "compose" and file)
-    if len(wanted) > 1 and not takes_several:
-        first = wanted[0].name or wanted[0].model or ""
-        raise UsageError(f"--as {form} shows one MODEL at a time", next=_typed_again((first,), file, form))
+    if len(asks_) > 1 and not takes_several:
+        first = asks_[0].name or asks_[0].model or ""
+        raise UsageError(f"--as {form} takes one MODEL", next=_command_line((first,), file, form))
     if form not in _CLUSTER_FORMS and (service or tailnet):
-        again = _typed_again(models, file, "kubernetes")
-        raise UsageError("--service and --tailnet are words of Kubernetes", next=again)
+        raise UsageError(
+            "--service and --tailnet are for Kubernetes", next=_command_line(models, file, "kubernetes")
+        )
     if listen and form in _CLUSTER_FORMS:
-        again = f"{_typed_again(models, file, form)} --tailnet"
-        raise UsageError("in a cluster the Service says who can reach it", next=again)
-    ways = [_best(ask, host_name) for ask in wanted]
-    text = _text(form, ways, listen, Cluster(service, tailnet))
+        again = f"{_command_line(models, file, form)} --tailnet"
+        raise UsageError("--listen is not for Kubernetes; the Service decides who can reach it", next=again)
+    host = library.host(host_name or "gb10")
+    proposals = [library.propose(ask, host)[0] for ask in asks_]
+    text = _text(form, proposals, listen, Cluster(service, tailnet))
     if form == "docker" and not (output or as_json) and sys.stdout.isatty():
-        text = _to_paste(text)
+        # Without comments: an interactive zsh takes them for commands.
+        text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
     if output:
         text_files.write_new(output, text)
-    _show(form, ways, text, output, as_json)
-    return max(_objection(way) for way in ways)
+    _show(form, proposals, text, output, as_json)
+    return max(_exit_code(proposal) for proposal in proposals)
 
 
 def _asks(models: tuple[str, ...], file: Path | None, form: str, sizes: dict[str, Any]) -> list[Ask]:
     if file:
-        missing = "firesteel models, for what needs no file"
-        known = asks(read_service_file(str(file), text_files.read_text(file, next=missing)))
+        hint = "firesteel models, to list models that need no file"
+        known = asks(read_service_file(str(file), text_files.read_text(file, next=hint)))
         unknown = [name for name in models if name not in known]
         if unknown or not known:
+            missing = f"`{', '.join(unknown)}`" if unknown else "any model"
             raise UsageError(
-                f"{file} starts no `{', '.join(unknown) or 'model'}`",
-                next=_typed_again((next(iter(known)),), file, form) if known else missing,
+                f"{file} does not start {missing}",
+                next=_command_line((next(iter(known)),), file, form) if known else hint,
             )
         return [known[name] for name in models or known]
     if not models:
-        raise UsageError("which MODEL?", next="firesteel models, for their names")
-    engine, version = sizes["engine"], sizes.pop("version")
-    nodes = sizes.pop("nodes")
+        raise UsageError("which MODEL?", next="firesteel models, to list their names")
+    version, nodes = sizes.pop("version"), sizes.pop("nodes")
     if nodes and nodes & (nodes - 1):
-        raise UsageError(f"attention heads are not split in {nodes}", next="--nodes 2")
-    told = release(engine, version) if version else None
-    return [Ask(model, **sizes, version=told, sparks=nodes) for model in models]
+        raise UsageError(f"attention heads cannot be split over {nodes} Sparks", next="--nodes 2")
+    release_ = release(sizes["engine"], version) if version else None
+    return [Ask(model, **sizes, version=release_, sparks=nodes) for model in models]
 
 
-def _typed_again(models: tuple[str, ...], file: Path | None, form: str) -> str:
-    """A whole command, to type in place of this one."""
+def _command_line(models: tuple[str, ...], file: Path | None, form: str) -> str:
+    """A complete command, to type instead of this one."""
     from_file = ("-f", str(file)) if file else ()
     return shlex.join(("firesteel", "render", *models, *from_file, "--as", form))
 
 
-def _best(ask: Ask, host_name: str | None) -> Proposal:
-    return library.propose(ask, library.host(host_name or "gb10"))[0]
-
-
-def _text(form: str, ways: list[Proposal], listen: str | None, cluster: Cluster) -> str:
+def _text(form: str, proposals: list[Proposal], listen: str | None, cluster: Cluster) -> str:
     if listen:
-        from firesteel.run.start.listen import listening  # what runs is loaded only when it is asked for
+        from firesteel.run.start.listen import listening  # only --listen needs `run`, which is slow to load
 
-        ways = [listening(way, listen) for way in ways]
-    pairs = [(way.plan.launch, known(way)) for way in ways]
+        proposals = [listening(proposal, listen) for proposal in proposals]
+    pairs = [(proposal.plan.launch, launch_facts(proposal)) for proposal in proposals]
     if form in _CLUSTER_FORMS:
         return _CLUSTER_FORMS[form](pairs, cluster)
     if len(pairs) > 1:
@@ -135,28 +148,23 @@ def _text(form: str, ways: list[Proposal], listen: str | None, cluster: Cluster)
 
 
 def _compose_all(pairs: list[tuple[Launch, LaunchFacts]]) -> str:
-    """One file of several: each with its own comments above it, under one `services`."""
+    """Several files merged: each with its own comments above it, under one `services`."""
     key = "services:\n"
-    made = [render.compose(*pair).partition(key) for pair in pairs]
+    files = [render.compose(*pair).partition(key) for pair in pairs]
     return (
         "# One compose file for all models of a service file.\n"
         + key
-        + "".join(f"\n{head}{body}" for head, _, body in made)
+        + "".join(f"\n{head}{body}" for head, _, body in files)
     )
 
 
-def _to_paste(text: str) -> str:
-    """Without comments: a zsh at a terminal takes them for commands."""
-    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
-
-
-def known(way: Proposal) -> LaunchFacts:
-    """What the recipe, the plan and the catalog know beside the launch."""
-    plan, recipe, model = way.plan, way.recipe, way.model
+def launch_facts(proposal: Proposal) -> LaunchFacts:
+    """What the recipe, the plan and the catalog know beyond the launch itself."""
+    plan, recipe, model = proposal.plan, proposal.recipe, proposal.model
     start = plan.speed.start_up if plan.speed else None
     image = plan.launch.container.image if plan.launch.container else None
     return LaunchFacts(
-        flag_reasons=_flag_reasons(way, plan.launch),
+        flag_reasons=_flag_reasons(proposal, plan.launch),
         env_reasons={name: setting.why for name, setting in recipe.env.items()} if recipe else {},
         start_up_s=start.seconds.high if start and start.phases else None,
         needed_bytes=round(plan.memory.needed.high),
@@ -167,37 +175,37 @@ def known(way: Proposal) -> LaunchFacts:
     )
 
 
-def _flag_reasons(way: Proposal, launch: Launch) -> dict[str, str]:
-    reasons = {name: setting.why for name, setting in way.recipe.flags.items()} if way.recipe else {}
-    context, users = way.plan.cache.context, way.plan.cache.users
+def _flag_reasons(proposal: Proposal, launch: Launch) -> dict[str, str]:
+    plan, recipe = proposal.plan, proposal.recipe
+    reasons = {name: setting.why for name, setting in recipe.flags.items()} if recipe else {}
+    context, users = plan.cache.context, plan.cache.users
     for name in engines.size_flags(launch.engine, context, users):
         reasons.setdefault(name, f"{context:,} tokens for each of {users} at once")
     for name in _PLANNED:
-        reasons.setdefault(name, f"from the plan for {way.plan.host.title}")
+        reasons.setdefault(name, f"from the plan for {plan.host.title}")
     return reasons
 
 
-def _objection(way: Proposal) -> int:
-    if not way.plan.fits:
+def _exit_code(proposal: Proposal) -> int:
+    if not proposal.plan.fits:
         return 4
-    return 3 if way.stops else 0
+    return 3 if proposal.stops else 0
 
 
-def _show(form: str, ways: list[Proposal], text: str, output: Path | None, as_json: bool) -> None:
-    for way in ways:
-        if not way.plan.fits:
-            click.echo(
-                f"{way.name} does not fit {way.plan.host.title}; see firesteel plan {way.name}", err=True
-            )
-        for finding in way.stops:
-            click.echo(f"{way.name}: {finding.rule}: {finding.says}", err=True)
+def _show(form: str, proposals: list[Proposal], text: str, output: Path | None, as_json: bool) -> None:
+    for proposal in proposals:
+        name = proposal.name
+        if not proposal.plan.fits:
+            click.echo(f"{name} does not fit {proposal.plan.host.title}; see firesteel plan {name}", err=True)
+        for finding in proposal.stops:
+            click.echo(f"{name}: {finding.rule}: {finding.says}", err=True)
     if as_json:
-        from firesteel.cli.output.documents import RenderJson
+        from firesteel.cli.output.documents.render import RenderJson
 
-        names = [way.name for way in ways]
+        names = tuple(proposal.name for proposal in proposals)
         path = str(output) if output else None
         common.print_json(RenderJson(name=names[0], names=names, format=form, text=text, path=path))
     elif output:
-        click.echo(f"written: {output}", err=True)
+        click.echo(f"wrote {output}", err=True)
     else:
         click.echo(text, nl=False)

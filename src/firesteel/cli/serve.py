@@ -1,6 +1,6 @@
-"""`firesteel serve [MODEL]...`: the gateway, in the foreground until it is told to end.
+"""`firesteel serve [MODEL]...`: the gateway, in the foreground until a signal ends it.
 
-Nothing here may load pydantic, rich or the planner: this process carries bytes, for weeks.
+Nothing here may load pydantic, rich or the planner: this process runs for weeks, and its memory counts.
 """
 
 from __future__ import annotations
@@ -32,19 +32,25 @@ from firesteel.gateway import (
 from firesteel.run.service import load
 
 _FILE = "firesteel.yaml"
-_TIDY_S = 5.0
+_RELEASE_PAGES_S = 5.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
-"""As the service file has it: what is not is refused there, and has no folder to look into."""
+"""The names that a service file allows; any other is refused there, and no service can have it."""
 
 
 @click.command("serve")
 @click.argument("models", metavar="[MODEL]...", nargs=-1)
-@click.option("-f", "--file", "path", type=click.Path(path_type=Path), help=f"Service file ({_FILE}).")
-@click.option("--listen", metavar="ADDRESS:PORT", help="Instead of what the file says.")
-@click.option("--cert", type=click.Path(path_type=Path), help="TLS: the certificate with its chain, PEM.")
-@click.option("--cert-key", type=click.Path(path_type=Path), help="TLS: its key, where it is another file.")
-@click.option("--keep", is_flag=True, help="Leave the models running when this ends.")
-@click.option("--log-prompts", is_flag=True, help="Write what is asked into the request log, too.")
+@click.option(
+    "-f", "--file", "path", type=click.Path(path_type=Path), help=f"Read this service file (default {_FILE})."
+)
+@click.option("--listen", metavar="ADDRESS:PORT", help="Listen here, whatever the file says.")
+@click.option(
+    "--cert", type=click.Path(path_type=Path), help="Use TLS with this certificate and its chain (PEM)."
+)
+@click.option(
+    "--cert-key", type=click.Path(path_type=Path), help="Read the certificate's key from this file."
+)
+@click.option("--keep", is_flag=True, help="Leave the models running when the gateway ends.")
+@click.option("--log-prompts", is_flag=True, help="Write prompts to the request log, too.")
 @common.json_option
 def command(
     models: tuple[str, ...],
@@ -56,63 +62,66 @@ def command(
     log_prompts: bool,
     as_json: bool,
 ) -> None:
-    """One URL over all models of a service file: loaded when asked for, evicted by their bytes.
+    """Serve all models of a service file at one URL.
 
-    With names of models in place of a file, each is served as `firesteel up` would start it. Without either,
-    firesteel.yaml of this folder is read.
+    Models are loaded when a request asks for them, and evicted when others need their memory. With MODELs
+    instead of a file, each is served as `firesteel up` would start it. Without either, firesteel.yaml in this
+    folder is read.
     """
     if models and path:
-        raise UsageError("a service file or names, not both", next=f"firesteel serve -f {path}")
+        raise UsageError("give a service file or MODELs, not both", next=f"firesteel serve -f {path}")
     if listen is not None:
-        _insist_address(listen)
-    file = _written(models, find_home()) if models else path or _found()
-    manner = ServeOptions(file, listen, cert, cert_key, keep_models=keep, logs_prompts=log_prompts)
+        _require_address(listen)
+    file = _write_service_file(models, find_home()) if models else path or _default_file()
+    options = ServeOptions(file, listen, cert, cert_key, keep_models=keep, logs_prompts=log_prompts)
     retain_free_memory()
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_serve(manner, as_json))
+        runner.run(_serve(options, as_json))
 
 
-def _insist_address(listen: str) -> None:
-    """As the service file's `listen`, whose own parser brings pydantic."""
+def _require_address(listen: str) -> None:
+    """Repeats the check of the service file's `listen`, whose own parser would load pydantic."""
     host, _, port = listen.rpartition(":")
     try:
         ip_address(host.removeprefix("[").removesuffix("]"))
-        good = port.isascii() and port.isdigit() and 0 < int(port) < 65536
+        is_valid = port.isascii() and port.isdigit() and 0 < int(port) < 65536
     except ValueError:
-        good = False
-    if not good:
+        is_valid = False
+    if not is_valid:
         raise UsageError(
             f"--listen `{listen[:80]}` is not an address and a port; write it like 127.0.0.1:8080",
             next="--listen 127.0.0.1:8080",
         )
 
 
-def _found() -> Path:
+def _default_file() -> Path:
     file = Path(_FILE)
     if not file.exists():
-        raise UsageError(f"there is no {_FILE} here, and no MODEL was named", next="firesteel serve smollm2")
+        raise UsageError(f"there is no {_FILE} here, and no MODEL was given", next="firesteel serve smollm2")
     return file
 
 
-def _written(models: tuple[str, ...], home: Home) -> Path:
-    """Names as a service file; JSON is YAML too, and quotes what must be."""
-    named = {_plain(each): _entry(each, home) for each in models}
-    if len(named) < len(models):
-        raise UsageError("two of these have one name", next="write a service file with a name for each")
+def _write_service_file(models: tuple[str, ...], home: Home) -> Path:
+    """As JSON, which is YAML too and quotes what must be quoted."""
+    entries = {_plain(model): _entry(model, home) for model in models}
+    if len(entries) < len(models):
+        raise UsageError(
+            "two of these models have the same name", next="write a service file that names each"
+        )
     path = home.root / "serve.yaml"
-    write_text(path, json.dumps({"models": named}, indent=1))
+    write_text(path, json.dumps({"models": entries}, indent=1))
     return path
 
 
 def _entry(model: str, home: Home) -> dict[str, Any]:
-    """What runs by that name stays where it is: on another port it would be another launch, and stopped."""
+    """Keeps the port of a service that runs: with another port it would be another launch, and be stopped."""
     name = _plain(model)
     service = load(home, name) if _NAME.match(name) else None
     if service is None or service.phase == "dead":
         return {"recipe": model}
     try:
         port = urlsplit(service.spec.url).port
-    except ValueError:  # a file that something else has written over
+    except ValueError:  # another program has overwritten the service's file
         port = None
     return {"recipe": model, "port": port} if port else {"recipe": model}
 
@@ -122,23 +131,25 @@ def _plain(model: str) -> str:
     return model.rpartition("/")[2]
 
 
-async def _serve(manner: ServeOptions, as_json: bool) -> None:
+async def _serve(options: ServeOptions, as_json: bool) -> None:
     ends = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, ends.set)
-    async for told in serve_file(manner, find_home(), ends):
-        _show(told, as_json)
-        if told.kind == "listening":
+    async for event in serve_file(options, find_home(), ends):
+        _show(event, as_json)
+        if event.kind == "listening":
             freeze_startup_objects()
-            _tidy()
+            _release_pages()
 
 
-def _tidy() -> None:
+def _release_pages() -> None:
     release_free_memory()
-    asyncio.get_running_loop().call_later(_TIDY_S, _tidy)
+    asyncio.get_running_loop().call_later(_RELEASE_PAGES_S, _release_pages)
 
 
-def _show(told: ServeEvent, as_json: bool) -> None:
-    if as_json and told.kind == "listening":
-        click.echo(json.dumps({"kind": "serve", "url": told.url, "models": list(told.models)}))
-    click.echo(f"{told.kind:<9} {typed(told.text)}", err=True)
+def _show(event: ServeEvent, as_json: bool) -> None:
+    if as_json and event.kind == "listening":
+        # By hand, without the document's class: that would load pydantic.
+        document = {"document": "firesteel.serve/1", "url": event.url, "models": list(event.models)}
+        click.echo(json.dumps(document))
+    click.echo(f"{event.kind:<9} {typed(event.text)}", err=True)

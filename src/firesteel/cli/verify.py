@@ -6,101 +6,83 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
-from firesteel import library
+from firesteel.cli.endpoints import KEY_VARIABLES, base_url, key_from, pick_service, require_one_target
 from firesteel.cli.options import common
-from firesteel.cli.output.documents import VerifyJson
-from firesteel.cli.output.fill import proofs_json
 from firesteel.cli.output.proofs import proofs_view
 from firesteel.cli.output.show import err, out
 from firesteel.edge.http.engine_client import is_healthy, offered_models, status
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.run import Expected, Service, Verification, death, last_lines, pick, stored_expected
+from firesteel.run import Expected, Service, Verification, death, last_lines, stored_expected
 from firesteel.run.verify.prove import key_of
 from firesteel.run.verify.verify import verify
 
-_KEYS = ("FIRESTEEL_API_KEY", "OPENAI_API_KEY")
 _LOG_LINES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A server to prove, and what is known of it."""
+class _Target:
+    """A server to verify, and what is known about it."""
 
     name: str
     url: str
     model: str
-    expect: Expected
+    expected: Expected
     key: str | None = None
     read_log: Callable[[], str] | None = None
 
 
 @click.command("verify")
 @click.argument("name", required=False)
-@click.option("--url", help="Any OpenAI endpoint, http://host:8000/v1, in place of a service of ours.")
-@click.option("--model", help="With --url: which of its models, where it has several.")
+@click.option("--url", help="Verify any OpenAI endpoint (http://host:8000/v1) instead of a service.")
+@click.option("--model", help="With --url: verify this model, if the server has several.")
 @common.json_option
 def command(name: str | None, url: str | None, model: str | None, as_json: bool) -> int:
-    """Prove again that NAME answers rightly.
+    """Verify again that NAME gives correct answers.
 
     \b
-    Exits 0  every gate passed; notes only tell
-          1  a gate failed: what it answers is wrong
-          5  it could not be asked: it does not run, it does not answer, or it stopped answering
+    Exits 0  every gate passed; notes do not fail it
+          1  a gate failed: the answers are wrong
+          5  it could not be tested: it does not run, does not answer, or stopped answering
 
-    A key for --url is read from FIRESTEEL_API_KEY or OPENAI_API_KEY, never from the command line.
+    The key for --url is read from FIRESTEEL_API_KEY or OPENAI_API_KEY, never from the command line.
     """
-    if url and name:
-        raise UsageError("NAME is a service of ours, --url any other; give one of them", next="firesteel ps")
-    if model and not url:
-        raise UsageError(
-            "--model goes with --url", next="firesteel verify --url http://host:8000/v1 --model M"
-        )
-    proof, asked = asyncio.run(_prove(name, url, model))
+    require_one_target("verify", name, url, model)
+    proof, target = asyncio.run(_prove(name, url, model))
     if as_json and proof.is_unanswered:
-        raise _unanswered(proof, asked)  # the error is the one document
+        raise _unanswered(proof, target)  # the error is the one document on stdout
     if as_json:
-        document = VerifyJson(name=asked.name, verified=proof.is_good, checks=proofs_json(proof.checks))
-        common.print_json(document)
+        from firesteel.run.documents import VerifyJson
+
+        common.print_json(VerifyJson(name=target.name, verified=proof.is_good, checks=tuple(proof.checks)))
     else:
         out.print(proofs_view(proof.checks))
     if proof.is_unanswered:
-        raise _unanswered(proof, asked)
+        raise _unanswered(proof, target)
     return 0 if proof.is_good else 1
 
 
-def _unanswered(proof: Verification, asked: _Asked) -> HostNotReady:
+def _unanswered(proof: Verification, target: _Target) -> HostNotReady:
     last = proof.failed[-1]
-    what = f"{asked.name} could not be proved right or wrong ({last.name}: {last.observed})"
-    return HostNotReady(what, next="firesteel ps" if asked.read_log else f"curl -i {asked.url}/v1/models")
+    what = f"{target.name} could not be verified ({last.name}: {last.observed})"
+    return HostNotReady(what, next="firesteel ps" if target.read_log else f"curl -i {target.url}/v1/models")
 
 
-async def _prove(name: str | None, url: str | None, model: str | None) -> tuple[Verification, _Asked]:
-    asked = await _foreign(url, model, os.environ) if url else await _ours(_picked(name))
-    async for each in verify(asked.url, asked.model, asked.expect, key=asked.key, read_log=asked.read_log):
-        if isinstance(each, Verification):
-            return each, asked
-        if isinstance(each, str):
-            err.print(f"verify  {each} ...", markup=False)
+async def _prove(name: str | None, url: str | None, model: str | None) -> tuple[Verification, _Target]:
+    target = await _at_url(url, model, os.environ) if url else await _of_service(pick_service(name))
+    events = verify(target.url, target.model, target.expected, key=target.key, read_log=target.read_log)
+    async for event in events:
+        if isinstance(event, Verification):
+            return event, target
+        if isinstance(event, str):
+            err.print(f"verify  {event} ...", markup=False)
     raise AssertionError("verify ends with the proof")
 
 
-def _picked(name: str | None) -> Service:
-    """A service that is not there can no more be asked than one that is silent."""
-    try:
-        return pick(library.home(), name)
-    except UsageError:
-        raise
-    except FiresteelError as error:
-        raise HostNotReady(error.what, next=error.next) from error
-
-
-async def _ours(service: Service) -> _Asked:
-    spec = service.spec
+async def _of_service(service: Service) -> _Target:
+    spec, log = service.spec, service.log
     if service.phase == "dead":
         raise HostNotReady(f"{service.name} is dead: {death(service.state)}", next=spec.again)
     if not await is_healthy(spec.url, timeout_s=10):
@@ -108,68 +90,46 @@ async def _ours(service: Service) -> _Asked:
             f"{service.name} runs but does not answer at {spec.url}/health within 10 s",
             next=f"firesteel logs {service.name}, then firesteel down {service.name}",
         )
-    return _Asked(
-        service.name,
-        spec.url,
-        spec.model,
-        stored_expected(service.folder),
-        key_of(spec),
-        _log_reader(service.log),
+
+    def read_log() -> str:
+        return "\n".join(last_lines(log, _LOG_LINES)) if log.exists() else ""
+
+    return _Target(
+        service.name, spec.url, spec.model, stored_expected(service.folder), key_of(spec), read_log
     )
 
 
-def _log_reader(path: Path) -> Callable[[], str]:
-    return lambda: "\n".join(last_lines(path, _LOG_LINES)) if path.exists() else ""
-
-
-async def _foreign(url: str, model: str | None, environ: Mapping[str, str]) -> _Asked:
-    base = base_of(url)
-    key = next((environ[name] for name in _KEYS if environ.get(name)), None)
+async def _at_url(url: str, model: str | None, environ: Mapping[str, str]) -> _Target:
+    base, key = base_url(url), key_from(environ)
     models = await offered_models(base, key=key)
     names = [str(row["id"]) for row in models if isinstance(row.get("id"), str)]
     chosen = model or (names[0] if len(names) == 1 else None)
     if chosen is None:
         raise await _no_model(base, names, key)
-    # A key that the server never asked for proves nothing about the server.
+    # A server that answers without the key never checked it, so the key proves nothing about the server.
     is_open = key is not None and await status(f"{base}/v1/models", timeout_s=10) == 200
-    row = next((each for each in models if each.get("id") == chosen), {})
-    expect = Expected(parameters=_count(row, "n_params"), context=_count(row, "max_model_len", "n_ctx"))
-    return _Asked(chosen, base, chosen, expect, None if is_open else key)
-
-
-def base_of(url: str) -> str:
-    """`http://host:8000/v1/` -> `http://host:8000`, or a UsageError."""
-    try:
-        parts = urlsplit(url)
-        is_http = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        is_http = False
-    if not is_http or parts.query or parts.fragment:
-        raise UsageError(
-            f"`{url}` is no address of a server", next="firesteel verify --url http://host:8000/v1"
-        )
-    if parts.username or parts.password:
-        raise UsageError("a password does not belong in an address", next=f"export {_KEYS[0]}=...")
-    return url.rstrip("/").removesuffix("/v1").rstrip("/")
+    row = next((row for row in models if row.get("id") == chosen), {})
+    expected = Expected(parameters=_count(row, "n_params"), context=_count(row, "max_model_len", "n_ctx"))
+    return _Target(chosen, base, chosen, expected, None if is_open else key)
 
 
 async def _no_model(base: str, names: list[str], key: str | None) -> FiresteelError:
     if names:
         shown = ", ".join(names[:8])
         return UsageError(f"{base} serves several models: {shown}", next=f"add --model {names[0]}")
-    seen = await status(f"{base}/v1/models", timeout_s=10, key=key)
-    if seen in (401, 403):
-        what = "does not take the key it was given" if key else "asks for a key"
+    code = await status(f"{base}/v1/models", timeout_s=10, key=key)
+    if code in (401, 403):
+        what = "rejects the key" if key else "asks for a key"
         return HostNotReady(
-            f"{base} {what} (HTTP {seen})", next=f"export {_KEYS[0]}=..., then the same again"
+            f"{base} {what} (HTTP {code})", next=f"export {KEY_VARIABLES[0]}=..., then run it again"
         )
-    said = f"answers HTTP {seen}" if seen else "does not answer"
-    return HostNotReady(f"{base}/v1/models {said}", next=f"curl -i {base}/v1/models")
+    answer = f"answers HTTP {code}" if code else "does not answer"
+    return HostNotReady(f"{base}/v1/models {answer}", next=f"curl -i {base}/v1/models")
 
 
 def _count(row: Mapping[str, object], *names: str) -> int | None:
-    """What the server says of its model: vLLM `max_model_len`, llama.cpp `n_ctx` and `n_params` in `meta`."""
+    """What the server reports: `max_model_len` (vLLM), `n_ctx` and `n_params` in `meta` (llama.cpp)."""
     meta = row.get("meta")
-    said = {**(meta if isinstance(meta, dict) else {}), **row}
-    found = (said.get(name) for name in names)
-    return next((n for n in found if isinstance(n, int) and not isinstance(n, bool) and n > 0), None)
+    fields = {**(meta if isinstance(meta, dict) else {}), **row}
+    values = (fields.get(name) for name in names)
+    return next((n for n in values if isinstance(n, int) and not isinstance(n, bool) and n > 0), None)

@@ -1,11 +1,13 @@
-"""The words of `bench` and its kin -> values: sizes, spans, shares, targets; each with a sentence when it
-is none."""
+"""Options of `bench`, `compare` and `tune`, and the parsers of their values: sizes, durations, shares.
+
+A parser raises a UsageError with an example of what to write.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 
@@ -13,40 +15,42 @@ from firesteel.bench.values import Text
 from firesteel.errors import UsageError
 
 T = TypeVar("T")
-_MAX_WORDS = 64
+F = TypeVar("F", bound=Callable[..., Any])
+_MAX_VALUES = 64
 _UNITS_S = {"s": 1, "": 1, "m": 60, "min": 60, "h": 3600}
 _UNITS_TOKENS = {"": 1, "k": 1024, "m": 2**20}
 
 
 def several(convert: Callable[[str], T]) -> Callable[..., tuple[T, ...]]:
-    """`1,4,16` -> values, or a sentence."""
+    """A click callback for a list with commas: `1,4,16`."""
 
     def read(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[T, ...]:
         parts = value.split(",") if value else []
-        if len(parts) > _MAX_WORDS:
-            raise UsageError(f"{param.opts[0]}: at most {_MAX_WORDS} values", next="firesteel bench --help")
+        if len(parts) > _MAX_VALUES:
+            raise UsageError(f"{param.opts[0]}: at most {_MAX_VALUES} values", next="firesteel bench --help")
         return tuple(convert(part.strip()) for part in parts)
 
     return read
 
 
 def one(convert: Callable[[str], T]) -> Callable[..., T]:
+    """A click callback for one value."""
     return lambda ctx, param, value: convert(value)
 
 
 def _scaled(text: str, units: Mapping[str, int], what: str, example: str) -> float:
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?([a-zA-Z]{0,3})", text)
     if match is None or match[2].lower() not in units:
-        raise UsageError(f"`{text[:40]}` is no {what}", next=f"write it like {example}")
+        raise UsageError(f"`{text[:40]}` is not a {what}", next=f"write it like {example}")
     return float(match[1]) * units[match[2].lower()]
 
 
 def seconds(text: str) -> float:
     """`90s`, `5m`, `1h`."""
-    found = _scaled(text, _UNITS_S, "span of time", "90s, 5m, 1h")
-    if not 1 <= found <= 7 * 86400:
-        raise UsageError(f"a budget of {text} is not 1 second to 7 days", next="--budget 5m")
-    return found
+    duration = _scaled(text, _UNITS_S, "duration", "90s, 5m, 1h")
+    if not 1 <= duration <= 7 * 86400:
+        raise UsageError(f"--budget {text} is not between 1 second and 7 days", next="--budget 5m")
+    return duration
 
 
 def tokens(text: str) -> int:
@@ -56,19 +60,18 @@ def tokens(text: str) -> int:
 
 def share(text: str) -> float:
     """`2%`, `0.02`."""
-    number = text.removesuffix("%")
     try:
-        found = float(number) / (100 if text.endswith("%") else 1)
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        found = 0.0
-    if not 0 < found < 1:
-        raise UsageError(f"`{text[:40]}` is no share between 0 and 1", next="write it like 2% or 0.02")
-    return found
+        value = 0.0
+    if not 0 < value < 1:
+        raise UsageError(f"`{text[:40]}` is not a share between 0 and 1", next="write it like 2% or 0.02")
+    return value
 
 
 def count(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,7}", text):
-        raise UsageError(f"`{text[:40]}` is no number of users", next="write it like 1,4,16")
+        raise UsageError(f"`{text[:40]}` is not a number of users", next="write it like 1,4,16")
     return int(text)
 
 
@@ -76,19 +79,90 @@ def rate(text: str) -> float:
     return _scaled(text, {"": 1}, "rate", "0.5,2")
 
 
-def kind(text: str) -> Text:
+def text_kind(text: str) -> Text:
     if text not in get_args(Text):
         raise UsageError(
-            f"no kind of text is called `{text[:40]}`", next=f"one of {', '.join(get_args(Text))}"
+            f"there is no kind of text `{text[:40]}`", next=f"one of {', '.join(get_args(Text))}"
         )
-    found: Text = text  # type: ignore[assignment]  # it is one of them
-    return found
+    kind: Text = text  # type: ignore[assignment]  # it is one of them
+    return kind
 
 
-def goal(text: str) -> tuple[str, float]:
+def target(text: str) -> tuple[str, float]:
     """`ttft=500ms` or `token=50ms`."""
     name, _, value = text.partition("=")
     names = {"ttft": "ttft_ms", "token": "inter_token_ms"}
     if name not in names:
-        raise UsageError(f"`{text[:40]}` is no target", next="--target ttft=500ms,token=50ms")
+        raise UsageError(f"`{text[:40]}` is not a target", next="--target ttft=500ms,token=50ms")
     return names[name], _scaled(value, {"ms": 1, "s": 1000}, "time", "500ms, 2s")
+
+
+# --- options that `bench`, `compare --ab` and `tune` share ---
+
+
+def _option(prefix: str, *names: str, help: str, **settings: Any) -> Callable[[F], F]:
+    """`prefix` says when the option applies: `With --ab: `."""
+    text = f"{prefix}{help[0].lower()}{help[1:]}" if prefix else help
+    return click.option(*names, help=text, **settings)
+
+
+def text_option(prefix: str = "") -> Callable[[F], F]:
+    kinds = ", ".join(get_args(Text))
+    return _option(
+        prefix,
+        "--text",
+        callback=several(text_kind),
+        metavar="KIND",
+        help=f"Send this kind of text: {kinds}.",
+    )
+
+
+def seed_option(prefix: str = "") -> Callable[[F], F]:
+    seeds = click.IntRange(0, 2**31 - 1)
+    about = "Choose prompts and their order by this seed."
+    return _option(prefix, "--seed", type=seeds, default=0, show_default=True, help=about)
+
+
+thinking_option = click.option(
+    "--thinking", type=click.Choice(["on", "off"]), help="Switch thinking on or off (default: the server's)."
+)
+
+
+def load_options(budget: str, prefix: str = "") -> Callable[[F], F]:
+    """The load to measure with, and for how long."""
+
+    def option(*names: str, help: str, **settings: Any) -> Callable[[F], F]:
+        return _option(prefix, *names, help=help, **settings)
+
+    shapes_help = "Use this load shape; repeatable. `bench --shape list` lists them."
+    lengths = several(tokens)
+    options = (
+        option("--shape", "shapes", multiple=True, metavar="NAME", help=shapes_help),
+        option("--users", callback=several(count), metavar="1,4,16", help="Keep this many streams open."),
+        option("--depth", callback=lengths, metavar="1k,8k", help="Send prompts of this many tokens."),
+        option("--answer", callback=lengths, metavar="N", help="Ask for answers of this many tokens."),
+        text_option(prefix),
+        option(
+            "--budget",
+            default=budget,
+            callback=one(seconds),
+            metavar="TIME",
+            show_default=True,
+            help="Measure for this long in total at most.",
+        ),
+        option(
+            "--precision",
+            default="2%",
+            callback=one(share),
+            show_default=True,
+            help="Stop when the intervals are this narrow.",
+        ),
+        seed_option(prefix),
+    )
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate

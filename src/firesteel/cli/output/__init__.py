@@ -1,1 +1,1 @@
-"""Values -> text for people, JSON for programs."""
+"""Values -> text for people, JSON for programs, annotations for CI. Computes nothing itself."""

@@ -20,38 +20,38 @@ Unread = Sequence[tuple[str, FiresteelError]]
 
 
 def filled(text: str) -> str:
-    """A rule's words without their holes: `{value}` -> VALUE."""
-    return re.sub(r"\{(name|value|image|model)\}", lambda hole: hole[1].upper(), text)
+    """A rule's text with its placeholders named: `{value}` -> VALUE."""
+    return re.sub(r"\{(name|value|image|model)\}", lambda match: match[1].upper(), text)
 
 
 def sarif(findings: Iterable[Finding], unread: Unread = ()) -> str:
     """One SARIF 2.1.0 log."""
-    found = list(findings)
-    rules = sorted({finding.rule for finding in found})
+    findings = list(findings)
+    rules = sorted({finding.rule for finding in findings})
     driver = {
         "name": "firesteel",
         "version": version("firesteel"),
         "rules": [_sarif_rule(explain(rule)) for rule in rules],
     }
-    missed = [{"level": "error", "message": {"text": error.what}} for _, error in unread]
+    notifications = [{"level": "error", "message": {"text": error.what}} for _, error in unread]
     run = {
         "tool": {"driver": driver},
-        "invocations": [{"executionSuccessful": not unread, "toolExecutionNotifications": missed}],
-        "results": [_result(each, rules) for each in found],
+        "invocations": [{"executionSuccessful": not unread, "toolExecutionNotifications": notifications}],
+        "results": [_result(finding, rules) for finding in findings],
     }
     schema = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
     return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=1)
 
 
 def _sarif_rule(rule: Rule) -> dict[str, object]:
-    about: dict[str, object] = {
+    descriptor: dict[str, object] = {
         "id": rule.id,
         "shortDescription": {"text": filled(rule.says)},
         "defaultConfiguration": {"level": _SARIF_LEVELS[rule.level]},
         "helpUri": str(rule.sources[0].url),
         "properties": {"confidence": rule.confidence},
     }
-    return about | ({"help": {"text": filled(rule.instead)}} if rule.instead else {})
+    return descriptor | ({"help": {"text": filled(rule.instead)}} if rule.instead else {})
 
 
 def _result(finding: Finding, rules: list[str]) -> dict[str, object]:
@@ -63,24 +63,24 @@ def _result(finding: Finding, rules: list[str]) -> dict[str, object]:
         "message": {"text": f"{finding.says}.{use}"},
     }
     if finding.spot:
-        place = {
+        location = {
             "artifactLocation": {"uri": quote(finding.spot.path)},
             "region": {"startLine": finding.spot.line, "startColumn": finding.spot.column},
         }
-        result["locations"] = [{"physicalLocation": place}]
+        result["locations"] = [{"physicalLocation": location}]
     return result
 
 
 def github(findings: Iterable[Finding], unread: Unread = ()) -> Iterator[str]:
-    """A workflow command a finding, which GitHub shows beside the line."""
+    """One workflow command per finding; GitHub shows it beside the line."""
     for name, error in unread:
         yield f"::warning file={_property(name)},title=not read::{_data(error.what)}"
     for finding in findings:
         spot = finding.spot
-        place = f"file={_property(spot.path)},line={spot.line},col={spot.column}," if spot else ""
+        location = f"file={_property(spot.path)},line={spot.line},col={spot.column}," if spot else ""
         use = f". Use: {finding.instead}" if finding.instead else ""
-        said = _data(f"{finding.says}{use}")
-        yield f"::{_GITHUB_LEVELS[finding.level]} {place}title={_property(finding.rule)}::{said}"
+        message = _data(f"{finding.says}{use}")
+        yield f"::{_GITHUB_LEVELS[finding.level]} {location}title={_property(finding.rule)}::{message}"
 
 
 def _data(text: str) -> str:

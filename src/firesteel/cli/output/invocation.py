@@ -1,4 +1,4 @@
-"""What to type next, with the word by which firesteel was called: `./firesteel up`, not `firesteel up`."""
+"""Commands to type, spelled the way firesteel was started: `./firesteel up`, not `firesteel up`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import re
 
 
 def typed(text: str, called: str | None = None) -> str:
-    """The launcher says in FIRESTEEL_COMMAND how it was called."""
+    """Replaces `firesteel` by how it was started, which the launcher puts in FIRESTEEL_COMMAND."""
     called = called or os.environ.get("FIRESTEEL_COMMAND") or "firesteel"
     return re.sub(r"\bfiresteel(?= [a-z-]|$)", lambda _: called, text)

@@ -1,4 +1,4 @@
-"""Events -> lines on stderr, as they come. On a terminal the phase under way is one moving line."""
+"""Events -> lines on stderr, as they come. On a terminal the current phase is one moving line."""
 
 from __future__ import annotations
 
@@ -13,15 +13,27 @@ from firesteel.errors import FiresteelError
 from firesteel.run import Event, PhaseDone, PhaseProgress, PlanReady
 from firesteel.units import show_bytes, show_seconds
 
-_QUIET_S = 10.0
+_INTERVAL_S = 10.0
 _FIGURE = re.compile(r"[0-9.]+( [KMGT]?i?B| s| min)?")
 
 
+class SlowLines:
+    """Prints at most one line every ten seconds: progress in a log file, not on a terminal."""
+
+    def __init__(self) -> None:
+        self._printed_at = -_INTERVAL_S
+
+    def print(self, line: str) -> None:
+        if uptime() - self._printed_at >= _INTERVAL_S:
+            self._printed_at = uptime()
+            err.print(line, markup=False)
+
+
 async def follow(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    """Passes events on and shows each."""
+    """Shows each event and passes it on."""
     status = err.status("starting") if err.is_terminal else None
     with status or nullcontext():
-        async for event in _beating(events) if status else _seldom(_beating(events)):
+        async for event in _with_waits(events) if status else _fewer(_with_waits(events)):
             if isinstance(event, PhaseProgress):
                 if status:
                     status.update(f"{event.phase}: {event.text}")
@@ -34,14 +46,14 @@ async def follow(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
             yield event
 
 
-async def _beating(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    """A wait without news says that it is one, and for how long already."""
+async def _with_waits(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """Adds an event every ten seconds of silence: what it is waiting for, and for how long already."""
     last: PhaseProgress | None = None
     since = uptime()
     coming = asyncio.ensure_future(anext(events))
     try:
-        while True:  # as long as there are events
-            done, _ = await asyncio.wait({coming}, timeout=_QUIET_S)
+        while True:
+            done, _ = await asyncio.wait({coming}, timeout=_INTERVAL_S)
             if not done:
                 if last:
                     yield PhaseProgress(last.phase, f"{last.text}, {show_seconds(uptime() - since)} so far")
@@ -54,31 +66,30 @@ async def _beating(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
             yield event
             coming = asyncio.ensure_future(anext(events))
     finally:
-        if not coming.done():  # we were told to end: what was started is taken back there
-            coming.cancel()
-            with suppress(asyncio.CancelledError, StopAsyncIteration, FiresteelError):
-                await coming
+        # Awaited even if it is done: on cancellation `events` cleans up, and its outcome must be retrieved.
+        coming.cancel()
+        with suppress(asyncio.CancelledError, StopAsyncIteration, FiresteelError):
+            await coming
 
 
-async def _seldom(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    """In a log a moving line is a line every half second: the same thing is told every ten."""
-    last, at = "", 0.0
+async def _fewer(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """Drops progress that differs only in its figures from the last, unless ten seconds have passed."""
+    last, last_s = "", 0.0
     async for event in events:
         if isinstance(event, PhaseProgress):
-            what = _FIGURE.sub("", event.text)
-            if what == last and uptime() - at < _QUIET_S:
+            text = _FIGURE.sub("", event.text)
+            if text == last and uptime() - last_s < _INTERVAL_S:
                 continue
-            last, at = what, uptime()
+            last, last_s = text, uptime()
         yield event
 
 
 def _planned(event: PlanReady) -> str:
     proposal = event.proposal
     memory, speed = proposal.plan.memory, proposal.plan.speed
-    fast = f", about {speed.decode_tokens_per_s.expected:.0f} tok/s" if speed else ""
-    worries = sum(finding.level == "warn" for finding in proposal.findings)
-    checked = f", {worries} warnings" if worries else ", no rule objects"
+    rate = f", about {speed.decode_tokens_per_s.expected:.0f} tok/s" if speed else ""
+    warnings = sum(finding.level == "warn" for finding in proposal.findings)
     return (
         f"{proposal.name}: {memory.verdict}, {show_bytes(round(memory.needed.expected))} "
-        f"of {show_bytes(memory.budget_bytes)}{fast}{checked}"
+        f"of {show_bytes(memory.budget_bytes)}{rate}, {f'{warnings} warnings' if warnings else 'no warnings'}"
     )

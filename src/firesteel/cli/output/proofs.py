@@ -1,5 +1,7 @@
-"""What was proved and measured, for people. What a model said is shown as text, whatever marks it
-holds."""
+"""The checks of `verify` and the report of `up`, for people.
+
+What a model answered is shown as plain text, whatever markup it holds.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,18 @@ if TYPE_CHECKING:
 
 def proofs_view(checks: Iterable[CheckResult]) -> Table:
     return table(
-        ("check", "", "saw"), [(Text(check.name), _word(check), Text(check.observed)) for check in checks]
+        ("check", "", "result"),
+        [(Text(check.name), _status(check), Text(check.observed)) for check in checks],
     )
 
 
-def _word(check: CheckResult) -> Text:
+def _status(check: CheckResult) -> Text:
     if check.passed:
         return Text("ok", style="green")
     return Text("FAILED", style="bold red") if check.fails_launch else Text("note", style="yellow")
 
 
-def _place(row: Compared) -> Text:
+def _position(row: Compared) -> Text:
     if row.is_within:
         return Text("within")
     above = row.measured > row.planned.high
@@ -42,16 +45,16 @@ def report_view(report: Report) -> Group:
             row.what,
             bytes_band(row.planned) if row.unit == "bytes" else speed_band(row.planned),
             show_bytes(round(row.measured)) if row.unit == "bytes" else f"{row.measured:.0f} tok/s",
-            _place(row),
+            _position(row),
         )
         for row in report.compared
     ]
-    took = f"{report.start_s:.1f} s after the launch; first token after {report.first_token_ms:.0f} ms"
-    served = grid([("url", report.url), ("model", report.model), ("ready", took), ("log", report.log)])
+    ready = f"{report.start_s:.1f} s after the launch; first token after {report.first_token_ms:.0f} ms"
+    service = grid([("url", report.url), ("model", report.model), ("ready", ready), ("log", report.log)])
     return Group(
         proofs_view(report.checks),
         Text(),
         table(("figure", "planned", "measured", ""), compared),
         Text(),
-        served,
+        service,
     )

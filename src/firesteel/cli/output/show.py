@@ -1,11 +1,11 @@
-"""Values -> text for people. `out` prints results to stdout, `err` all else to stderr."""
+"""Hosts, plans, findings and models as text. `out` prints results to stdout, `err` the rest to stderr."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import get_args
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -14,11 +14,8 @@ from rich.text import Text
 from firesteel.catalog import Recipe
 from firesteel.facts import Host
 from firesteel.planner import Band, MemoryAccount, Plan, Speed
-from firesteel.rules import Finding, Proposal, after, visible
+from firesteel.rules import Finding, Level, Proposal, after, visible
 from firesteel.units import show_bytes, show_count, show_seconds
-
-if TYPE_CHECKING:  # a plan is shown without what runs it
-    pass
 
 _PIPED_WIDTH = 160
 out = Console(
@@ -55,7 +52,7 @@ def speed_band(band: Band) -> str:
 
 
 def grid(rows: Iterable[Row]) -> Table:
-    """Names on the left, what they are on the right."""
+    """Labels on the left, values on the right."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     for name, value in rows:
@@ -74,27 +71,20 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[RenderableType]]) -> T
 
 def host_rows(host: Host) -> list[Row]:
     gpus = ", ".join(gpu.name for gpu in host.gpus) or ("GB10" if host.hardware == "gb10" else "none")
-    total, available, room, kept = (
-        show_bytes(size)
-        for size in (
-            host.memory_total_bytes,
-            host.memory_available_bytes,
-            host.room_bytes,
-            host.keep_free_bytes,
-        )
-    )
+    total, available = show_bytes(host.memory_total_bytes), show_bytes(host.memory_available_bytes)
+    budget, kept_free = show_bytes(host.room_bytes), show_bytes(host.keep_free_bytes)
     rate = host.bandwidth_bytes_per_s
     return [
         ("host", f"{host.title}, {host.cores} cores"),
         ("gpu", gpus),
         ("memory", f"{total}, {available} available"),
-        ("room", f"{room} for a model; {kept} stay free"),
+        ("budget", f"{budget} for a model; {kept_free} are kept free"),
         ("bandwidth", f"{rate / 1e9:.0f} GB/s, {host.bandwidth_kind}" if rate else "not known"),
     ]
 
 
 def memory_bar(memory: MemoryAccount) -> Text:
-    """The host's whole memory as one bar; what goes past the room is red and marked `!`."""
+    """The host's whole memory as one bar; what exceeds the budget is red and marked `!`."""
     total = max(memory.host_total_bytes, round(memory.needed.expected))
     limit = round(_BAR_WIDTH * memory.budget_bytes / total)
     cells: list[tuple[str, str]] = []
@@ -102,7 +92,7 @@ def memory_bar(memory: MemoryAccount) -> Text:
         fill = _FILLS.get(part.name, _REST)
         share = part.bytes.expected / total
         cells += [fill] * (round(_BAR_WIDTH * share) or int(part.name == "weights"))
-    cells = [cell if at < limit else ("!", "red") for at, cell in enumerate(cells[:_BAR_WIDTH])]
+    cells = [cell if position < limit else ("!", "red") for position, cell in enumerate(cells[:_BAR_WIDTH])]
     cells += [("·", "dim")] * (limit - len(cells))
     bar = Text("[")
     for fill_char, style in cells:
@@ -112,7 +102,7 @@ def memory_bar(memory: MemoryAccount) -> Text:
 
 
 _LEGEND = Text(
-    "█ weights  ▓ KV cache  ▒ engine  · room left  ! over it  blank: in use or kept free", style="dim"
+    "█ weights  ▓ KV cache  ▒ engine  · left  ! over the budget  blank: in use or kept free", style="dim"
 )
 
 
@@ -142,57 +132,60 @@ def _memory_table(memory: MemoryAccount) -> Table:
         (part.name, bytes_band(part.bytes), part.basis, Text(part.explanation, style="dim"))
         for part in memory.parts
     ]
-    room = f"room {show_bytes(memory.budget_bytes)}"
-    rows.append((Text("needed", style="bold"), Text(bytes_band(memory.needed), style="bold"), "", room))
-    return table(("memory", "bytes", "how known", "why"), rows)
+    budget = f"of a budget of {show_bytes(memory.budget_bytes)}"
+    rows.append((Text("needed", style="bold"), Text(bytes_band(memory.needed), style="bold"), "", budget))
+    return table(("memory", "bytes", "basis", "why"), rows)
 
 
 def _figures(proposal: Proposal, others: tuple[Proposal, ...]) -> list[Row]:
     plan = proposal.plan
     cache, speed = plan.cache, plan.speed
-    a_token = show_bytes(cache.bytes_per_token)
-    rows: list[Row] = [("KV", f"{a_token} a token; {cache.users} x {show_count(cache.context)} tokens")]
+    per_token = show_bytes(cache.bytes_per_token)
+    rows: list[Row] = [("KV", f"{per_token} per token; {cache.users} x {show_count(cache.context)} tokens")]
     rows += _printed_rows(plan)
     if speed:
         rows += _speed_rows(speed)
     rows += [("note", note) for note in plan.notes]
     rows += [
-        ("also" if not at else "", f"{other.name}: {after(proposal, other)}")
-        for at, other in enumerate(others)
+        ("also" if not index else "", f"{other.name}: {after(proposal, other)}")
+        for index, other in enumerate(others)
     ]
     return rows
 
 
 def _printed_rows(plan: Plan) -> list[Row]:
-    """The two figures that vLLM prints of its cache."""
+    """The two figures that vLLM prints about its cache when it starts."""
     rows: list[Row] = []
-    engine = f"{plan.launch.engine} {plan.launch.version or 'of a version not known'}"
-    for each in plan.printed:
-        words = f"will print: {each.tokens:,} tokens, {each.concurrency_text}x at {each.context:,}"
-        if each.refused:
-            words = f"refuses to start: this cache holds {each.refused.largest_context:,} tokens at most"
-        rows.append(("", f"{engine} {words}"))
+    engine = f"{plan.launch.engine} {plan.launch.version or '(version not known)'}"
+    for kv in plan.printed:
+        text = f"will print: {kv.tokens:,} tokens, {kv.concurrency_text}x at {kv.context:,}"
+        if kv.refused:
+            text = f"will refuse to start: this cache holds at most {kv.refused.largest_context:,} tokens"
+        rows.append(("", f"{engine} {text}"))
     pool = plan.cache.pool
     if pool and pool.unsure:
-        rows.append(("", Text(f"perhaps not to the digit: {pool.unsure}", style="dim")))
+        rows.append(("", Text(f"may differ slightly: {pool.unsure}", style="dim")))
     return rows
 
 
 def _speed_rows(speed: Speed) -> list[Row]:
-    """One line a figure; where each comes from stands under the first."""
+    """One line per figure; the first is followed by where it comes from."""
     rows: list[Row] = [
         ("decode", f"{speed_band(speed.decode_tokens_per_s)} for one user, {_RUNGS[speed.basis]}"),
-        ("", Text(f"{speed.explanation}; {show_bytes(speed.bytes_per_token)} read a token", style="dim")),
+        ("", Text(f"{speed.explanation}; {show_bytes(speed.bytes_per_token)} read per token", style="dim")),
     ]
     deeper = [(depth, rate) for depth, rate in speed.at_depth if depth > 1024]
     if deeper:
-        words = ", ".join(f"{show_count(depth)} in: {rate.expected:.0f}" for depth, rate in deeper)
-        rows.append(("deeper", f"{words} tok/s"))
+        rates = (f"{rate.expected:.0f} tok/s at {show_count(depth)} tokens" for depth, rate in deeper)
+        rows.append(("at depth", ", ".join(rates)))
     if speed.batch:
-        crowd = speed.batch
-        total = speed_band(crowd.total_tokens_per_s)
+        batch = speed.batch
+        total = speed_band(batch.total_tokens_per_s)
         rows.append(
-            (f"{crowd.users} users", f"{crowd.per_user_tokens_per_s.expected:.0f} tok/s each, {total} in all")
+            (
+                f"{batch.users} users",
+                f"{batch.per_user_tokens_per_s.expected:.0f} tok/s each, {total} in total",
+            )
         )
     if speed.drafted:
         kinds = (
@@ -201,21 +194,17 @@ def _speed_rows(speed: Speed) -> list[Row]:
         )
         rows.append(("drafting", f"{', '.join(kinds)} tok/s, by the kind of text"))
     if speed.prefill:
-        prompt = speed.prefill
-        seconds = _seconds_band(Band(*(ms / 1000 for ms in _three(prompt.ttft_ms))))
-        rows.append(("prompt", f"{prompt.prompt_tokens:,} tokens in {seconds}"))
+        ttft = speed.prefill.ttft_ms
+        seconds = _seconds_band(Band(ttft.low / 1000, ttft.expected / 1000, ttft.high / 1000))
+        rows.append(("prompt", f"{speed.prefill.prompt_tokens:,} tokens in {seconds}"))
     if speed.start_up:
         first, again = speed.start_up.seconds, speed.start_up.again_seconds
         rows.append(("start", f"{_seconds_band(first)}; {show_seconds(again.expected)} with warm caches"))
     return rows
 
 
-def _three(band: Band) -> tuple[float, float, float]:
-    return band.low, band.expected, band.high
-
-
 def _seconds_band(band: Band) -> str:
-    low, expected, high = (show_seconds(value) for value in _three(band))
+    low, expected, high = (show_seconds(value) for value in (band.low, band.expected, band.high))
     return f"{expected} ({low} to {high})"
 
 
@@ -224,41 +213,41 @@ def verdict(proposal: Proposal) -> Text:
     if memory.verdict == "does not fit":
         return Text(f"does not fit: {show_bytes(memory.short_bytes)} short", style="bold red")
     if proposal.plan.is_refused:
-        return Text("does not fit: the cache does not hold one request", style="bold red")
+        return Text("does not fit: the cache cannot hold one request", style="bold red")
     if proposal.stops:
         return Text(f"{memory.verdict}, but {proposal.stops[0].rule} stops it", style="bold red")
     if not proposal.suits_host:
         return Text(f"{memory.verdict}, but this host has no NVIDIA GPU", style="yellow")
     if memory.verdict == "tight":
-        return Text("tight: fits as expected, not at the high end of the estimates", style="yellow")
+        return Text("tight: the expected size fits, the high end of the estimate does not", style="yellow")
     return Text("fits", style="bold green")
 
 
-def compare_view(ways: Sequence[Proposal]) -> Table:
-    """A column a way, a row a figure."""
-    rows: list[Sequence[RenderableType]] = [("verdict", *(verdict(way) for way in ways))]
-    plans = [way.plan for way in ways]
+def compare_view(proposals: Sequence[Proposal]) -> Table:
+    """One column per proposal, one row per figure."""
+    rows: list[Sequence[RenderableType]] = [("verdict", *(verdict(proposal) for proposal in proposals))]
+    plans = [proposal.plan for proposal in proposals]
     rows.append(("engine", *(f"{plan.launch.engine} {plan.launch.version or ''}".rstrip() for plan in plans)))
     names = dict.fromkeys(part.name for plan in plans for part in plan.memory.parts)
     for name in names:
         rows.append((name, *(_part(plan.memory, name) for plan in plans)))
     rows.append(("needed", *(bytes_band(plan.memory.needed) for plan in plans)))
-    rows.append(("room left", *(show_bytes(max(0, _left(plan.memory))) for plan in plans)))
+    rows.append(("left", *(_left(plan.memory) for plan in plans)))
     rows.append(("context", *(f"{plan.cache.users} x {plan.cache.context:,}" for plan in plans)))
     rows.append(("decode", *(_speed_cell(plan.speed) for plan in plans)))
     rows.append(("prompt", *(_prompt_cell(plan.speed) for plan in plans)))
-    rows.append(("quality", *(_quality(way.recipe) for way in ways)))
-    rows.append(("findings", *(_finding_counts(way) for way in ways)))
-    return table(("", *(way.name for way in ways)), rows)
+    rows.append(("quality", *(_quality(proposal.recipe) for proposal in proposals)))
+    rows.append(("findings", *(_finding_counts(proposal) for proposal in proposals)))
+    return table(("", *(proposal.name for proposal in proposals)), rows)
 
 
 def _part(memory: MemoryAccount, name: str) -> str:
-    found = [part for part in memory.parts if part.name == name]
-    return bytes_band(found[0].bytes) if found else "-"
+    sizes = [bytes_band(part.bytes) for part in memory.parts if part.name == name]
+    return sizes[0] if sizes else "-"
 
 
-def _left(memory: MemoryAccount) -> int:
-    return memory.budget_bytes - round(memory.needed.expected)
+def _left(memory: MemoryAccount) -> str:
+    return show_bytes(max(0, memory.budget_bytes - round(memory.needed.expected)))
 
 
 def _speed_cell(speed: Speed | None) -> str:
@@ -271,20 +260,21 @@ def _prompt_cell(speed: Speed | None) -> str:
     return f"{speed.prefill.tokens_per_s.expected:,.0f} tok/s at {speed.prefill.prompt_tokens:,}"
 
 
-def _finding_counts(way: Proposal) -> str:
-    counts = {level: sum(each.level == level for each in way.findings) for level in ("stop", "warn", "note")}
+def _finding_counts(proposal: Proposal) -> str:
+    levels = [finding.level for finding in proposal.findings]
+    counts = {level: levels.count(level) for level in get_args(Level)}
     return ", ".join(f"{count} {level}" for level, count in counts.items() if count) or "none"
 
 
 def findings_view(findings: tuple[Finding, ...]) -> Group:
-    """Level, rule and what happens; where it stands; what to write; who saw it."""
+    """Level, rule and what happens; where; what to write instead; the source."""
     views: list[Text] = []
     for finding in findings:
         level = Text(f"{finding.level:<6}", _LEVEL_STYLE[finding.level])
         views.append(level + Text(finding.rule, "bold") + Text(f": {finding.says}"))
         spot = finding.spot
-        place = f"{visible(spot.path)}:{spot.line}:{spot.column}" if spot else "saw"
-        views.append(Text(f"      {place:<6} {finding.saw}"))
+        location = f"{visible(spot.path)}:{spot.line}:{spot.column}" if spot else "found"
+        views.append(Text(f"      {location:<6} {finding.saw}"))
         if finding.instead:
             views.append(Text(f"      use    {finding.instead}"))
         source = finding.sources[0]

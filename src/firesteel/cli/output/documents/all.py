@@ -1,0 +1,38 @@
+"""Every document that `--json` can print, for the schemas in `docs/schemas` and for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from firesteel.bench import documents as bench
+from firesteel.cli.output.documents import client, diagnose, error, key, learn, overview, ps, render, serve
+from firesteel.facts.documents import Document
+from firesteel.rules import documents as rules
+from firesteel.run import documents as run
+
+DOCUMENTS: tuple[type[Document], ...] = (
+    overview.OverviewJson,
+    rules.ModelsJson, rules.PlanJson, rules.PlanCompareJson,
+    rules.CheckJson, rules.RuleJson, rules.FactsJson,
+    run.UpJson, run.UpFileJson, run.UpDryRunJson, run.VerifyJson,
+    ps.PsJson, run.LogsJson, diagnose.DiagnosisJson, run.DownJson,
+    bench.BenchJson, bench.BenchShapesJson,
+    bench.CompareJson, bench.ComparePlanJson, bench.ComparePublishedJson,
+    bench.TuneJson, bench.TuneDryRunJson,
+    bench.HistoryJson, bench.HistoryImportJson, bench.HistoryDeleteJson,
+    serve.ServeJson, run.PullJson, run.PullPruneJson, render.RenderJson,
+    key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson,
+    client.ClientJson, learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
+    error.ErrorJson,
+)  # fmt: skip
+"""In the order of `firesteel --help`."""
+
+
+def id_of(document: type[Document]) -> str:
+    """`firesteel.plan/1`"""
+    return str(document.model_fields["document"].default)
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """By id: the JSON Schema of what is printed."""
+    return {id_of(document): document.model_json_schema(mode="serialization") for document in DOCUMENTS}

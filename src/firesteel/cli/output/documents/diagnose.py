@@ -1,0 +1,50 @@
+"""`firesteel diagnose --json`"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from firesteel.engines.logs.diagnosis import Cause, Diagnosis, Folded, State
+from firesteel.facts.documents import Document
+
+
+class SuspectJson(Document):
+    """The first error of an unknown kind."""
+
+    line: int
+    text: str
+
+
+class DiagnosisJson(Document):
+    """`firesteel diagnose LOG --json`; `causes` has the likeliest first"""
+
+    document: Literal["firesteel.diagnose/1"] = "firesteel.diagnose/1"
+    log: str
+    engine: str | None
+    version: str | None
+    state: State
+    stage: str | None
+    lines: int
+    causes: tuple[Cause, ...]
+    follows: tuple[Cause, ...]
+    notes: tuple[Cause, ...]
+    folded: tuple[Folded, ...]
+    """Harmless lines that look bad."""
+    suspect: SuspectJson | None
+
+
+def diagnosis_json(log: str, diagnosis: Diagnosis) -> DiagnosisJson:
+    suspect = diagnosis.suspect
+    return DiagnosisJson(
+        log=log,
+        engine=diagnosis.engine,
+        version=diagnosis.version,
+        state=diagnosis.state,
+        stage=diagnosis.reached.stage if diagnosis.reached else None,
+        lines=diagnosis.lines,
+        causes=diagnosis.causes,
+        follows=diagnosis.follows,
+        notes=diagnosis.notes,
+        folded=diagnosis.folded,
+        suspect=SuspectJson(line=suspect[0], text=suspect[1]) if suspect else None,
+    )

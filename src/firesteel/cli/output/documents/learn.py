@@ -1,0 +1,42 @@
+"""`firesteel learn --json`"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from firesteel.facts.documents import Document
+
+
+class LearnJson(Document):
+    """`firesteel learn ENGINE VERSION --json`"""
+
+    document: Literal["firesteel.learn/1"] = "firesteel.learn/1"
+    engine: str
+    version: str
+    was_known: bool
+    flags: int
+    variables: int
+    path: str | None
+
+
+class LearnImageJson(Document):
+    """`firesteel learn --image IMAGE --json`"""
+
+    document: Literal["firesteel.learn-image/1"] = "firesteel.learn-image/1"
+    image: str
+    digests: tuple[str, ...]
+    engine: str
+    version: str
+    was_known: bool
+    flags: int
+    variables: int
+    entrypoint: tuple[str, ...] | None
+    path: str | None
+
+
+class LearnListJson(Document):
+    """`firesteel learn ENGINE --list --json`"""
+
+    document: Literal["firesteel.learn-list/1"] = "firesteel.learn-list/1"
+    engine: str
+    versions: tuple[str, ...]

@@ -1,0 +1,65 @@
+"""Services as `ps` and bare `firesteel` show them: what runs, where, and what is wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from firesteel import run
+from firesteel.run.service import Service
+
+Phase = Literal[
+    "starting", "ready", "stopping", "unkept", "dead", "not running", "answers", "does not answer"
+]
+"""The last three: of a service file, what is not started, and what is at a `url`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    name: str
+    phase: Phase
+    url: str
+    pid: int | None = None
+    started_at: float | None = None
+    restarts: int = 0
+    at_boot: bool = False
+    why: str | None = None
+    """What is wrong with it."""
+    next: str | None = None
+    """What to type."""
+    log: str | None = None
+
+
+def service_status(service: Service) -> ServiceStatus:
+    state = service.state
+    engine = state.engine if state and service.phase not in ("dead", "unkept") else None
+    why, next_ = _problem(service)
+    return ServiceStatus(
+        name=service.name,
+        phase=service.phase,
+        url=f"{service.spec.url}/v1",
+        pid=engine.number if engine else None,
+        started_at=state.started_at if state else None,
+        restarts=state.restarts if state else 0,
+        at_boot=service.spec.at_boot,
+        why=why,
+        next=next_,
+        log=str(service.log),
+    )
+
+
+def _problem(service: Service) -> tuple[str | None, str | None]:
+    """What is wrong with it, and what to type."""
+    name = service.name
+    if not service.spec.start:
+        return "it runs, but its files are damaged", f"firesteel down {name}"
+    if service.phase == "unkept":
+        return (
+            "its supervisor was killed; the container still runs, without a guard",
+            f"firesteel down {name}",
+        )
+    if service.phase == "dead":
+        return run.death(service.state), f"firesteel logs {name}, then {service.spec.again}"
+    if service.state and service.state.why:  # the engine died, and the supervisor is starting it again
+        return service.state.why, f"firesteel logs {name}"
+    return None, None
