@@ -9,10 +9,10 @@ from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings, Subject, Text
 
 PLAN = {
-    "decode_tps": {"low": 44.0, "expected": 52.0, "high": 60.0},
+    "decode_tokens_per_s": {"low": 44.0, "expected": 52.0, "high": 60.0},
     "bytes_per_token": 3_600_000_000,
     "bandwidth_bytes_per_s": 273e9,
-    "bound_tps": 75.8,
+    "bound_tokens_per_s": 75.8,
     "why": "pretend figures for a test",
     "rung": "fitted",
     "at_depth": [
@@ -22,7 +22,7 @@ PLAN = {
         [131072, {"low": 15.0, "expected": 20.0, "high": 26.0}],
     ],
     "drafts": False,
-    "prefill_tps": {"low": 2000.0, "expected": 2400.0, "high": 2800.0},
+    "prefill_tokens_per_s": {"low": 2000.0, "expected": 2400.0, "high": 2800.0},
     "ttft_ms": {"low": 400.0, "expected": 480.0, "high": 560.0},
     "prompt_tokens": 1024,
 }

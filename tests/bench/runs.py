@@ -35,7 +35,9 @@ def kept(
     answers: Sequence[str] = (),
     has_samples: bool = True,
 ) -> StoredRun:
-    figures = PointFigures(point, len(rates), decode_tps=mean_interval(rates), ttft_ms={"p50": 500.0})
+    figures = PointFigures(
+        point, len(rates), decode_tokens_per_s=mean_interval(rates), ttft_ms={"p50": 500.0}
+    )
     began = "2026-11-15T10:00:00+00:00"
     run = BenchRun(name, began, subject, settings or RequestSettings(), (point,), (figures,), is_whole=True)
     samples = tuple(

@@ -12,7 +12,7 @@ from firesteel.bench.values import Point, Subject
 from tests.bench.liar import MODEL, Liar, serving
 
 POINTS = (Point("single", prompt_tokens=60, answer_tokens=40), Point("single", "code", 2, 60, 40))
-LIMITS = RunLimits(budget_s=8, precision=0.001, least_visits=4, most_visits=5)
+LIMITS = RunLimits(budget_s=8, precision=0.001, least_repetitions=4, most_repetitions=5)
 
 
 async def measured(first: Liar, second: Liar) -> tuple[list[tuple[Side, Event]], tuple[StoredRun, StoredRun]]:

@@ -59,7 +59,7 @@ def test_words_are_whole_however_the_bytes_were_cut(cuts: list[int]) -> None:
     assert len(heard.times) == 4 and heard.times == sorted(heard.times)
     found = sample(raw(WHOLE, cuts), heard, ASKED)
     assert (found.wrong, found.prompt_tokens, found.completion_tokens, found.cached_tokens) == (None, 9, 4, 2)
-    assert (found.server_decode_tps, found.server_prefill_tps) == (51.5, 700.0)
+    assert (found.server_decode_tokens_per_s, found.server_prefill_tokens_per_s) == (51.5, 700.0)
 
 
 def test_a_chunk_has_the_time_at_which_its_last_byte_came() -> None:

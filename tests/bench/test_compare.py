@@ -181,11 +181,11 @@ def test_answers_that_may_differ_are_not_compared(settings: RequestSettings) -> 
 
 
 PLAN = {
-    "decode_tps": {"low": 45.0, "expected": 50.0, "high": 55.0},
-    "prefill_tps": {"low": 900.0, "expected": 1000.0, "high": 1100.0},
+    "decode_tokens_per_s": {"low": 45.0, "expected": 50.0, "high": 55.0},
+    "prefill_tokens_per_s": {"low": 900.0, "expected": 1000.0, "high": 1100.0},
     "ttft_ms": {"low": 900.0, "expected": 1000.0, "high": 1100.0},
     "prompt_tokens": 1000,
-    "crowd": {"users": 4, "each_tps": {"low": 20.0, "expected": 25.0, "high": 30.0}},
+    "batch": {"users": 4, "each_tokens_per_s": {"low": 20.0, "expected": 25.0, "high": 30.0}},
 }
 
 
@@ -208,19 +208,19 @@ def test_a_plan_is_held_only_against_what_it_is_about() -> None:
         replace(POINT, rate_per_s=2.0),
     ):
         assert not against_plan(kept("a", [50.0] * 3, point=point, subject=subject).run)
-    deep = replace(SUBJECT, plan={**PLAN, "at_depth": [[1024, {}], [65536, PLAN["prefill_tps"]]]})
+    deep = replace(SUBJECT, plan={**PLAN, "at_depth": [[1024, {}], [65536, PLAN["prefill_tokens_per_s"]]]})
     held = against_plan(kept("a", [50.0] * 3, point=replace(POINT, prompt_tokens=64_000), subject=deep).run)
     assert [each.planned.expected for each in held] == [1000.0]
     crowd = kept("a", [33.0] * 3, point=replace(POINT, users=4), subject=subject).run
     assert [each.verdict for each in against_plan(crowd)] == ["faster than planned"]
-    drafts = replace(SUBJECT, plan={**PLAN, "drafts": True, "drafted": {"code": PLAN["decode_tps"]}})
+    drafts = replace(SUBJECT, plan={**PLAN, "drafts": True, "drafted": {"code": PLAN["decode_tokens_per_s"]}})
     assert not against_plan(kept("a", [80.0] * 3, subject=drafts).run)
     code = kept("a", [80.0] * 3, point=replace(POINT, text="code"), subject=drafts).run
     assert [each.verdict for each in against_plan(code)] == ["faster than planned"]
     timed = PointFigures(
         POINT,
         3,
-        prefill_tps=MeasuredFigure(800, 790, 810, 3),
+        prefill_tokens_per_s=MeasuredFigure(800, 790, 810, 3),
         ttft_mean_ms=MeasuredFigure(1200, 1190, 1210, 3),
     )
     run = replace(kept("a", [50.0] * 3, subject=subject).run, figures=(timed,))
@@ -230,7 +230,9 @@ def test_a_plan_is_held_only_against_what_it_is_about() -> None:
     ]
 
 
-@pytest.mark.parametrize("plan", [{}, {"decode_tps": "fast"}, {"decode_tps": {"low": 1}}, {"crowd": 3}])
+@pytest.mark.parametrize(
+    "plan", [{}, {"decode_tokens_per_s": "fast"}, {"decode_tokens_per_s": {"low": 1}}, {"batch": 3}]
+)
 def test_a_plan_that_is_none(plan: dict[str, object]) -> None:
     assert against_plan(kept("a", [50.0] * 3, subject=replace(SUBJECT, plan=plan)).run) == ()
 

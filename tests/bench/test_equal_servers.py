@@ -36,11 +36,11 @@ def simulated(chance: random.Random, spreads: tuple[float, float], most: int, rh
         samples.append(RequestSample(0, visit, float(visit), first[-1], last, last, gaps, 1000, 100))
         at = [rho * each + sqrt(1 - rho**2) * chance.gauss(0, 1) for each in at]
         seen = [mean_interval(values) for values in (decode, first)]
-        if visit + 1 >= _LIMITS.least_visits and all(
+        if visit + 1 >= _LIMITS.least_repetitions and all(
             each and each.half_width <= _LIMITS.precision for each in seen
         ):
             break
-    figures = PointFigures(POINT, len(samples), decode_tps=mean_interval(decode))
+    figures = PointFigures(POINT, len(samples), decode_tokens_per_s=mean_interval(decode))
     run = BenchRun(
         "r", "2026-11-15T10:00:00+00:00", SUBJECT, RequestSettings(), (POINT,), (figures,), is_whole=True
     )

@@ -36,7 +36,7 @@ def test_out_and_in_again() -> None:
     (found,) = exchange.import_text(text, "theirs.json")
     assert (found.origin, found.source) == ("reported", "theirs.json")
     assert found.run.points == (POINT,)
-    ours, theirs = MADE.run.figures[0].decode_tps, found.run.figures[0].decode_tps
+    ours, theirs = MADE.run.figures[0].decode_tokens_per_s, found.run.figures[0].decode_tokens_per_s
     assert ours == theirs
     assert found.run.subject.launch == {"model": "org/Coder-FP8", "sparks": 2}
     assert found.run.subject.launch_key is None, "it says nothing of a launch here"
@@ -114,5 +114,5 @@ def test_what_is_no_document(hostile: str) -> None:
 
 def test_an_interval_that_is_none_is_not_believed() -> None:
     (found,) = exchange.import_text(_document(decode_tps=50, decode_tps_low=60), "a")
-    decode = found.run.figures[0].decode_tps
+    decode = found.run.figures[0].decode_tokens_per_s
     assert decode is not None and (decode.value, decode.n) == (50, 1)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.bench.compare.verdict import verdict
-from firesteel.bench.results.figures import PointContext, decode_tps, figures
+from firesteel.bench.results.figures import PointContext, decode_tokens_per_s, figures
 from firesteel.bench.values import MeasuredFigure, Point, RequestSample, Wrong
 from tests.bench.made_up import made_up
 
@@ -31,13 +31,16 @@ def took(repetition: int = 1, tps: float = 50.0, first: float = 0.5, **more: Any
 
 def test_the_figures_of_one_user() -> None:
     found = figures(POINT, [took(at, tps) for at, tps in enumerate((48, 50, 52), 1)])
-    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(50)
-    assert found.decode_tps.n == 3 and found.decode_tps.low < 48 < 52 < found.decode_tps.high
-    assert found.prefill_tps is not None and found.prefill_tps.value == pytest.approx(1000)
+    assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(50)
+    assert (
+        found.decode_tokens_per_s.n == 3
+        and found.decode_tokens_per_s.low < 48 < 52 < found.decode_tokens_per_s.high
+    )
+    assert found.prefill_tokens_per_s is not None and found.prefill_tokens_per_s.value == pytest.approx(1000)
     assert found.ttft_ms["p50"] == pytest.approx(500)
     assert found.inter_token_ms["p50"] == pytest.approx(20)
     assert found.time_per_output_token_ms["mean"] == pytest.approx(20, rel=0.01)
-    assert found.total_tps is None, (
+    assert found.total_tokens_per_s is None, (
         "of one user it is decode and waiting in one: no figure that anybody wants"
     )
     assert found.cached_share == pytest.approx(20 / 520)
@@ -45,26 +48,26 @@ def test_the_figures_of_one_user() -> None:
 
 
 def test_the_first_token_is_the_prompts_and_not_a_decoded_one() -> None:
-    assert decode_tps(took(tps=50)) == pytest.approx(50)
-    assert decode_tps(replace(took(), completion_tokens=1)) is None
+    assert decode_tokens_per_s(took(tps=50)) == pytest.approx(50)
+    assert decode_tokens_per_s(replace(took(), completion_tokens=1)) is None
 
 
 def test_streams_side_by_side_are_one_observation() -> None:
     point = replace(POINT, users=4)
     samples = [took(visit, 20 + visit) for visit in (1, 2, 3) for _ in range(4)]
     found = figures(point, samples)
-    assert found.samples == 12 and found.visits == 3
-    assert found.decode_tps is not None and found.decode_tps.n == 3
-    assert found.total_tps is not None
+    assert found.samples == 12 and found.repetitions == 3
+    assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.n == 3
+    assert found.total_tokens_per_s is not None
     each = [4 * 101 / (0.5 + 100 / (20 + visit)) for visit in (1, 2, 3)]
-    assert found.total_tps.value == pytest.approx(sum(each) / 3)
-    assert found.prefill_tps is None
+    assert found.total_tokens_per_s.value == pytest.approx(sum(each) / 3)
+    assert found.prefill_tokens_per_s is None
 
 
 def test_cold_ones_are_kept_apart() -> None:
     found = figures(POINT, [took(0, 10, 5.0, is_cold=True), took(1), took(2)])
-    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(50)
-    assert found.cold == {"ttft_ms": pytest.approx(5000), "decode_tps": pytest.approx(10)}
+    assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(50)
+    assert found.cold == {"ttft_ms": pytest.approx(5000), "decode_tokens_per_s": pytest.approx(10)}
 
 
 @given(st.lists(st.sampled_from(["stalled", "wrong usage", "http", "short", None]), min_size=1, max_size=30))
@@ -75,17 +78,17 @@ def test_no_wrong_sample_ever_moves_a_figure(kinds: list[Wrong | None]) -> None:
     found, good = figures(POINT, samples), [each for each in samples if not each.wrong]
     assert found.samples == len(good) and sum(found.wrong.values()) == len(samples) - len(good)
     if good:
-        assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(50)
+        assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(50)
         assert found.ttft_ms["p99"] == pytest.approx(500)
     else:
-        assert found.decode_tps is None and found.ttft_ms == {} and found.ttft_mean_ms is None
+        assert found.decode_tokens_per_s is None and found.ttft_ms == {} and found.ttft_mean_ms is None
 
 
 def test_a_stream_beside_a_wrong_one_had_more_than_its_share() -> None:
     point = replace(POINT, users=2)
     samples = [took(1, 30), took(1, 30), took(2, 60), took(2, wrong="dropped", why="gone")]
     found = figures(point, samples)
-    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(30)
+    assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(30)
     assert found.notes[:2] == (
         "1 of 4 requests dropped: gone",
         "1 good requests ran beside wrong ones and are left out too",
@@ -131,9 +134,11 @@ def test_joules_where_power_is_known() -> None:
 
 
 def test_an_engine_that_counts_otherwise_is_said() -> None:
-    found = figures(POINT, [took(1, 50, server_decode_tps=70.0), took(2, 50, server_decode_tps=70.0)])
-    assert found.server == {"decode_tps": 70.0} and "counts 70.0 tok/s" in found.notes[0]
-    near = figures(POINT, [took(1, 50, server_decode_tps=51.0)])
+    found = figures(
+        POINT, [took(1, 50, server_decode_tokens_per_s=70.0), took(2, 50, server_decode_tokens_per_s=70.0)]
+    )
+    assert found.server == {"decode_tokens_per_s": 70.0} and "counts 70.0 tok/s" in found.notes[0]
+    near = figures(POINT, [took(1, 50, server_decode_tokens_per_s=51.0)])
     assert not near.notes
 
 
@@ -146,13 +151,13 @@ def test_prompts_that_were_cached_though_new_are_said() -> None:
 
 def test_what_came_in_one_piece_tells_nothing_of_decode() -> None:
     found = figures(POINT, [took(1, gaps_s=(1e-6,) * 100, last_s=0.5001)])
-    assert found.decode_tps is None and found.time_per_output_token_ms == {}
+    assert found.decode_tokens_per_s is None and found.time_per_output_token_ms == {}
     assert "1 answers came in one piece" in found.notes[0]
 
 
 def test_of_nothing_comes_nothing() -> None:
     found = figures(POINT, [])
-    assert found.samples == found.visits == 0 and found.decode_tps is None and not found.notes
+    assert found.samples == found.repetitions == 0 and found.decode_tokens_per_s is None and not found.notes
 
 
 def looped(user: int, started: float, tps: float = 50.0, **more: Any) -> RequestSample:
@@ -165,18 +170,22 @@ def test_a_loop_counts_what_lies_while_all_are_at_it() -> None:
     first = [looped(0, 0.0, 150, first=0.1), looped(0, 1.0, 50, first=1.0), looped(0, 4.0, 50, first=1.0)]
     second = [looped(1, 1.0, 50, first=1.0), looped(1, 4.01, 50, first=1.0), looped(1, 7.02, 150, first=0.1)]
     found = figures(point, first + second)
-    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(50, rel=0.01)
+    assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(
+        50, rel=0.01
+    )
     assert found.ttft_ms["p99"] == pytest.approx(1000)
-    assert found.total_tps is not None and found.total_tps.value == pytest.approx(4 * 101 / 6, rel=0.02)
+    assert found.total_tokens_per_s is not None and found.total_tokens_per_s.value == pytest.approx(
+        4 * 101 / 6, rel=0.02
+    )
 
 
 def test_one_failure_in_ten_does_not_spoil_a_loop() -> None:
     point = replace(POINT, users=2)
     every = [looped(user, at * 2.51) for user in range(2) for at in range(5)]
     every[3] = replace(every[3], wrong="http", why="HTTP 500")
-    assert figures(point, every).decode_tps is not None
+    assert figures(point, every).decode_tokens_per_s is not None
     every[4] = replace(every[4], wrong="http", why="HTTP 500")
-    assert figures(point, every).decode_tps is None
+    assert figures(point, every).decode_tokens_per_s is None
 
 
 def test_goodput_counts_failures_and_the_time_that_they_took() -> None:
@@ -207,8 +216,8 @@ def test_users_keep_their_pace_over_all_that_they_wait_for() -> None:
     one, four = (replace(kept.run.figures[0], point=replace(POINT, users=many)) for many in (1, 4))
     speed = MeasuredFigure(25.0, 24.0, 26.0, 5)
     found = (
-        replace(one, decode_tps=speed, total_tps=None),
-        replace(four, decode_tps=speed, total_tps=MeasuredFigure(40.0, 39.0, 41.0, 5)),
+        replace(one, decode_tokens_per_s=speed, total_tokens_per_s=None),
+        replace(four, decode_tokens_per_s=speed, total_tokens_per_s=MeasuredFigure(40.0, 39.0, 41.0, 5)),
     )
     target = replace(kept.run.settings, target={"inter_token_ms": 50.0})
     said = " ".join(each.text for each in verdict(replace(kept.run, figures=found, settings=target)))

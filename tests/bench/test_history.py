@@ -86,11 +86,11 @@ def test_two_processes_write_at_once(home: Home) -> None:
         import sys
         from pathlib import Path
         from dataclasses import replace
-        from firesteel.bench.results.history import fresh_id, open_history
+        from firesteel.bench.results.history import new_run_id, open_history
         from firesteel.edge.files.home import Home
         from tests.bench.runs import sample, unfinished
 
-        run = unfinished(fresh_id())
+        run = unfinished(new_run_id())
         with open_history(Home(Path(sys.argv[1]))) as history:
             history.begin(run)
             for at in range(100):
@@ -224,7 +224,7 @@ def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     assert told.value.next
 
 
-def test_a_fresh_id_is_one(home: Home) -> None:
+def test_a_new_run_id_is_one(home: Home) -> None:
     names = {new_run_id() for _ in range(20)}
     assert len(names) == 20
     with open_history(home) as history:

@@ -29,7 +29,7 @@ from tests.bench.paced import Paced, pacing
 from tests.sim.spark import VLLM, Spark, spark
 
 POINT = Point("single", "prose", 1, 40, 24)
-QUICK = RunLimits(budget_s=3, precision=0.5, least_visits=2, most_visits=3)
+QUICK = RunLimits(budget_s=3, precision=0.5, least_repetitions=2, most_repetitions=3)
 
 
 async def run(url: str, point: Point = POINT, **more: Any) -> RunFinished:
@@ -47,8 +47,10 @@ async def test_an_honest_server_is_measured() -> None:
     async with serving(liar) as url:
         done = await run(url, limits=RunLimits(3, 0.02, 3, 4))
     (found,) = done.run.figures
-    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(200, rel=0.1)
-    assert not found.wrong and found.visits == found.samples >= 3
+    assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(
+        200, rel=0.1
+    )
+    assert not found.wrong and found.repetitions == found.samples >= 3
     assert found.ttft_mean_ms is not None and 10 <= found.ttft_mean_ms.value < 60
     assert found.cold["ttft_ms"] >= 10
     assert done.run.is_whole and done.run.client["p99_lag_ms"] > 0
@@ -105,7 +107,12 @@ async def test_a_lie_is_named_and_no_figure_is_made_of_it(lie: str) -> None:
     (found,) = done.run.figures
     assert set(found.wrong) == {kind}, [each.why for each in done.samples]
     assert why in done.samples[-1].why
-    assert found.samples == 0 and found.decode_tps is None and found.ttft_ms == {} and found.total_tps is None
+    assert (
+        found.samples == 0
+        and found.decode_tokens_per_s is None
+        and found.ttft_ms == {}
+        and found.total_tokens_per_s is None
+    )
     assert any("nothing but wrong answers" in note for note in done.run.notes)
     assert len(done.samples) == 2, "it is given up after two visits"
 
@@ -114,7 +121,9 @@ async def test_a_server_that_lies_now_and_then_is_measured_by_the_rest() -> None
     async with serving(Liar("twice the tokens", every=3, token_s=0.005)) as url:
         done = await run(url, limits=RunLimits(4, 0.001, 5, 6))
     (found,) = done.run.figures
-    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(200, rel=0.1)
+    assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(
+        200, rel=0.1
+    )
     assert found.wrong == {"wrong usage": 2} and found.samples == 4
     assert found.notes[0] == "2 of 6 requests wrong usage: says 48 tokens where 24 were allowed"
 
@@ -131,7 +140,7 @@ async def test_an_answer_in_one_piece_has_no_decode_figure() -> None:
     async with serving(Liar("one piece")) as url:
         done = await run(url)
     (found,) = done.run.figures
-    assert found.samples > 0 and found.decode_tps is None and found.ttft_mean_ms is not None
+    assert found.samples > 0 and found.decode_tokens_per_s is None and found.ttft_mean_ms is not None
     assert "came in one piece" in found.notes[0]
 
 
@@ -139,7 +148,9 @@ async def test_tokens_come_from_usage_and_not_from_chunks() -> None:
     async with serving(Liar(tokens_a_chunk=4, token_s=0.004)) as url:
         done = await run(url, replace(POINT, answer_tokens=65), limits=RunLimits(4, 0.05, 3, 4))
     (found,) = done.run.figures
-    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(250, rel=0.1)
+    assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(
+        250, rel=0.1
+    )
     assert len(done.samples[0].gaps_s) == 16
 
 
@@ -180,7 +191,7 @@ async def test_a_conversation_carries_all_before_it() -> None:
     liar = Liar(token_s=0)
     async with serving(liar) as url:
         done = await run(
-            url, replace(POINT, turns=3, shared_tokens=60), limits=replace(QUICK, least_visits=1)
+            url, replace(POINT, turns=3, shared_tokens=60), limits=replace(QUICK, least_repetitions=1)
         )
     sizes = [len(each["messages"]) for each in liar.asked]
     assert sizes[:3] == [1, 3, 5]
@@ -197,7 +208,7 @@ async def test_an_open_loop_does_not_wait_for_answers() -> None:
         done = await run(
             url,
             replace(POINT, users=64, rate_per_s=40.0, answer_tokens=2),
-            limits=replace(QUICK, least_visits=1),
+            limits=replace(QUICK, least_repetitions=1),
         )
     warm = [each for each in done.samples if each.repetition == 1]
     assert len(warm) >= 30
@@ -260,7 +271,7 @@ async def test_what_waits_in_an_open_loop_stays_in_its_figures(room: int) -> Non
         done = await run(
             url,
             point,
-            limits=replace(QUICK, most_visits=1),
+            limits=replace(QUICK, most_repetitions=1),
             patience=RequestTimeouts(20, 20, 20),
             settings=RequestSettings(target={"ttft_ms": 200}),
         )
@@ -283,7 +294,7 @@ async def test_what_waits_in_an_open_loop_stays_in_its_figures(room: int) -> Non
 async def test_an_open_loop_that_is_borne_is_not_said_to_be_behind() -> None:
     async with pacing(Paced(prefill_s=0.005, step_s=0.002)) as url:
         point = replace(POINT, users=512, rate_per_s=40.0, answer_tokens=8)
-        limits = replace(QUICK, most_visits=2)
+        limits = replace(QUICK, most_repetitions=2)
         done = await run(url, point, limits=limits, settings=RequestSettings(target={"ttft_ms": 5000}))
     (found,) = done.run.figures
     assert not any("keep up" in note for note in found.notes)
@@ -299,7 +310,7 @@ async def test_what_finds_no_room_is_unsent_and_misses_the_target(monkeypatch: p
         done = await run(
             url,
             point,
-            limits=replace(QUICK, most_visits=1),
+            limits=replace(QUICK, most_repetitions=1),
             patience=RequestTimeouts(20, 20, 20),
             settings=settings,
         )
@@ -317,11 +328,11 @@ async def test_users_who_ask_again_are_measured_while_all_are_at_it() -> None:
         done = await run(url, point, limits=RunLimits(12, 0.001, 3, 3), patience=RequestTimeouts(9, 9, 9))
     (found,) = done.run.figures
     cycle = users * prefill + (made - 1) * step
-    assert not found.wrong and found.decode_tps is not None and found.total_tps is not None
-    assert found.total_tps.value == pytest.approx(users * made / cycle, rel=0.08)
-    assert found.decode_tps.value == pytest.approx((made - 1) / (cycle - prefill), rel=0.08)
+    assert not found.wrong and found.decode_tokens_per_s is not None and found.total_tokens_per_s is not None
+    assert found.total_tokens_per_s.value == pytest.approx(users * made / cycle, rel=0.08)
+    assert found.decode_tokens_per_s.value == pytest.approx((made - 1) / (cycle - prefill), rel=0.08)
     assert found.ttft_mean_ms is not None and found.ttft_mean_ms.value < 1000 * 1.6 * prefill
-    assert found.decode_tps.n == found.visits == 3
+    assert found.decode_tokens_per_s.n == found.repetitions == 3
     had = [
         sum(each.stream == user and each.repetition == 1 for each in done.samples) for user in range(users)
     ]
@@ -331,7 +342,7 @@ async def test_users_who_ask_again_are_measured_while_all_are_at_it() -> None:
 async def test_a_burst_comes_at_once() -> None:
     async with pacing(Paced(0.01, 0.002)) as url:
         point = replace(POINT, shape="burst", users=3)
-        done = await run(url, point, limits=replace(QUICK, most_visits=1))
+        done = await run(url, point, limits=replace(QUICK, most_repetitions=1))
     assert [each.stream for each in done.samples] == [None] * 6
 
 
@@ -339,7 +350,9 @@ async def test_a_first_chunk_of_many_tokens_does_not_make_it_fast() -> None:
     async with pacing(Paced(0.02, 0.005, held=20)) as url:
         done = await run(url, replace(POINT, answer_tokens=50), limits=RunLimits(3, 0.05, 2, 3))
     (found,) = done.run.figures
-    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(200, rel=0.05)
+    assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(
+        200, rel=0.05
+    )
     assert done.samples[-1].first_tokens == 20
 
 
@@ -355,7 +368,7 @@ async def test_thoughts_that_are_not_shown_leave_decode_unknown(
         done = await run(url, replace(POINT, prompt_tokens=200, answer_tokens=made))
     (found,) = done.run.figures
     assert not found.wrong and found.samples > 0 and found.ttft_mean_ms is not None
-    assert found.decode_tps is None and found.prefill_tps is None
+    assert found.decode_tokens_per_s is None and found.prefill_tokens_per_s is None
     assert "of tokens that were never shown" in found.notes[0]
     assert held != 20 or "hold 40%" in found.notes[0]
 
@@ -368,7 +381,7 @@ async def test_a_budget_that_is_short_drops_points_and_not_repetitions() -> None
         async for event in measure(order):
             done = event if isinstance(event, RunFinished) else done
     assert done is not None and done.run.is_whole
-    visits = {(each.point.text, each.point.users): each.visits for each in done.run.figures}
+    visits = {(each.point.text, each.point.users): each.repetitions for each in done.run.figures}
     assert visits["prose", 1] >= 3 and visits["code", 4] == 0
     assert all(many >= 3 or many == 0 for many in visits.values()), visits
     assert any("left out or cut short" in note and "code with 4 users" in note for note in done.run.notes)
@@ -377,7 +390,7 @@ async def test_a_budget_that_is_short_drops_points_and_not_repetitions() -> None
 async def test_the_precision_is_looked_for_from_the_sixth_visit_on() -> None:
     async with serving(Liar(token_s=0.001)) as url:
         done = await run(url, limits=RunLimits(20, 0.9))
-    assert done.run.figures[0].visits == 6
+    assert done.run.figures[0].repetitions == 6
 
 
 # --- the pretend Spark, whose speed is known ---
@@ -413,11 +426,11 @@ async def test_a_pretend_spark_shows_the_speed_that_it_was_given(host: Spark, mo
         last = event if isinstance(event, RunFinished) else last
     assert last is not None
     for found in last.run.figures:
-        assert not found.wrong and found.decode_tps is not None
+        assert not found.wrong and found.decode_tokens_per_s is not None
         truth = pace.decode_tokens_per_s(found.point.users, "code")
         # Two visits; in a loop of four the prompts of the others are read in between, which is no error.
         near = 0.02 if found.point.users == 1 else 0.05
-        assert found.decode_tps.value == pytest.approx(truth, rel=near), found
+        assert found.decode_tokens_per_s.value == pytest.approx(truth, rel=near), found
     first = last.run.figures[0]
     assert (first.accepted_per_step or 1.0) == pytest.approx(pace.tokens_a_step("code"), rel=0.02)
     assert first.kv_usage is not None and first.preemptions == 0

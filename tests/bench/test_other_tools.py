@@ -34,11 +34,16 @@ def test_llama_benchy() -> None:
     for figures, entry in zip(found.run.figures, raw, strict=True):
         assert figures.point.users == entry["concurrency"]
         assert figures.point.depth == entry["prompt_size"] + entry["context_size"]
-        assert figures.decode_tps is not None and figures.decode_tps.n == 3, "runs, not streams"
-        assert figures.decode_tps.value == pytest.approx(entry["tg_req_throughput"]["mean"])
+        assert figures.decode_tokens_per_s is not None and figures.decode_tokens_per_s.n == 3, (
+            "runs, not streams"
+        )
+        assert figures.decode_tokens_per_s.value == pytest.approx(entry["tg_req_throughput"]["mean"])
         assert figures.ttft_ms["p90"] == pytest.approx(numpy.percentile(entry["e2e_ttft"]["values"], 90))
-        assert figures.total_tps is None, "theirs leaves the first token out"
-    assert found.run.figures[0].prefill_tps is not None and found.run.figures[1].prefill_tps is None
+        assert figures.total_tokens_per_s is None, "theirs leaves the first token out"
+    assert (
+        found.run.figures[0].prefill_tokens_per_s is not None
+        and found.run.figures[1].prefill_tokens_per_s is None
+    )
 
 
 def test_llama_benchy_with_a_cached_context() -> None:
@@ -50,7 +55,7 @@ def test_llama_benchy_with_a_cached_context() -> None:
 def test_a_stream_that_failed_leaves_no_figure_of_a_crowd() -> None:
     raw = said("llama-benchy-0.4.0.json")
     raw["benchmarks"][1]["tg_req_throughput"]["values"].pop()
-    assert other_tools.read(json.dumps(raw), "a").run.figures[1].decode_tps is None
+    assert other_tools.read(json.dumps(raw), "a").run.figures[1].decode_tokens_per_s is None
 
 
 def test_llama_benchys_table() -> None:
@@ -61,7 +66,7 @@ def test_llama_benchys_table() -> None:
         (1, 192, 16),
         (2, 192, 16),
     ]
-    decode = found.figures[0].decode_tps
+    decode = found.figures[0].decode_tokens_per_s
     assert decode is not None and (decode.value, decode.n) == (35.015292474648895, 1)
 
 
@@ -69,9 +74,9 @@ def test_vllm_bench_serve() -> None:
     raw = said("vllm-serve-0.32.0.json")
     (figures,) = other_tools.read(text("vllm-serve-0.32.0.json"), "a").run.figures
     assert (figures.point.users, figures.point.prompt_tokens, figures.point.answer_tokens) == (2, 64, 16)
-    assert figures.decode_tps is not None and figures.total_tps is not None
-    assert figures.decode_tps.value == pytest.approx(1000 / raw["mean_tpot_ms"])
-    assert figures.total_tps.value == raw["output_throughput"]
+    assert figures.decode_tokens_per_s is not None and figures.total_tokens_per_s is not None
+    assert figures.decode_tokens_per_s.value == pytest.approx(1000 / raw["mean_tpot_ms"])
+    assert figures.total_tokens_per_s.value == raw["output_throughput"]
     assert figures.ttft_ms == {
         "p50": raw["median_ttft_ms"],
         "p99": raw["p99_ttft_ms"],
@@ -84,12 +89,12 @@ def test_vllm_bench_serve_in_detail_agrees_with_its_own_mean() -> None:
     """Each request's rate is what its `tpot` is of: the tokens after the first, by their time."""
     raw = said("vllm-serve-0.32.0-detailed.json")
     (figures,) = other_tools.read(text("vllm-serve-0.32.0-detailed.json"), "a").run.figures
-    assert figures.decode_tps is not None and figures.decode_tps.n == raw["completed"] == 6
+    assert figures.decode_tokens_per_s is not None and figures.decode_tokens_per_s.n == raw["completed"] == 6
     tpots = [
         1000 * sum(gaps) / (made - 1) for gaps, made in zip(raw["itls"], raw["output_lens"], strict=True)
     ]
     assert numpy.mean(tpots) == pytest.approx(raw["mean_tpot_ms"], rel=1e-3)
-    assert figures.decode_tps.value == pytest.approx(numpy.mean([1000 / tpot for tpot in tpots]))
+    assert figures.decode_tokens_per_s.value == pytest.approx(numpy.mean([1000 / tpot for tpot in tpots]))
 
 
 def test_vllm_bench_serve_appended() -> None:

@@ -51,10 +51,10 @@ CHARTS = (
 )
 
 
-def published(decode_tps: float, depth: int = 1024) -> Published:
+def published(decode_tokens_per_s: float, depth: int = 1024) -> Published:
     """Made up too; of a source that is not one of ours."""
     return Published(
-        "pretend", "", "", "", "", "", "fp8", "vllm", "0.27.0", 1, depth, 128, 1, "", "", decode_tps,
+        "pretend", "", "", "", "", "", "fp8", "vllm", "0.27.0", 1, depth, 128, 1, "", "", decode_tokens_per_s,
         None, None, None, "", "nobody", "",
     )  # fmt: skip
 
@@ -205,9 +205,9 @@ def wild_runs(draw: st.DrawFn) -> StoredRun:
 
     band = st.fixed_dictionaries({"low": NUMBERS, "expected": NUMBERS, "high": NUMBERS})
     plan = {
-        "decode_tps": draw(band), "ttft_ms": draw(band), "prefill_tps": draw(band),
+        "decode_tokens_per_s": draw(band), "ttft_ms": draw(band), "prefill_tokens_per_s": draw(band),
         "prompt_tokens": draw(COUNTS),
-        "at_depth": [[draw(COUNTS), draw(band)] for _ in range(2)], "bound_tps": draw(NUMBERS),
+        "at_depth": [[draw(COUNTS), draw(band)] for _ in range(2)], "bound_tokens_per_s": draw(NUMBERS),
         "bytes_per_token": draw(NUMBERS), "bandwidth_bytes_per_s": draw(NUMBERS),
     }  # fmt: skip
     beside = {
@@ -217,7 +217,9 @@ def wild_runs(draw: st.DrawFn) -> StoredRun:
             "power_w": [draw(NUMBERS), None, draw(NUMBERS)],
         },
     }
-    usual = replace(kept.run.figures[0], decode_tps=figure() or kept.run.figures[0].decode_tps)
+    usual = replace(
+        kept.run.figures[0], decode_tokens_per_s=figure() or kept.run.figures[0].decode_tokens_per_s
+    )
     found = (one(), one(), usual)
     run = replace(
         kept.run, figures=found, points=tuple(each.point for each in found), beside=beside,
@@ -321,7 +323,11 @@ def test_without_a_target_it_says_how_many_keep_each_pace() -> None:
 
 def test_slower_than_planned_is_a_warning() -> None:
     run = made_up().run
-    plan = {**run.subject.plan, "decode_tps": {"low": 70.0, "expected": 75.0, "high": 80.0}, "at_depth": []}
+    plan = {
+        **run.subject.plan,
+        "decode_tokens_per_s": {"low": 70.0, "expected": 75.0, "high": 80.0},
+        "at_depth": [],
+    }
     text = told(replace(run, subject=replace(run.subject, plan=plan)))
     assert (
         "warning: 2 of 6 figures are slower than planned: decode 50.5 ±1.2%, planned 75.0 (70.0 to 80.0)"
@@ -348,7 +354,7 @@ def test_without_a_gpu_a_small_share_is_no_fault() -> None:
 
 def test_a_run_cut_off_and_a_late_client_are_warnings() -> None:
     run = made_up().run
-    few = replace(run.figures[0], visits=1)
+    few = replace(run.figures[0], repetitions=1)
     text = told(replace(run, is_whole=False, client={"p99_lag_ms": 3.0}, figures=(few,)))
     assert "stopped before its end" in text
     assert "client itself ran late" in text
@@ -381,7 +387,8 @@ def test_a_dot_lies_where_its_figure_is() -> None:
         replace(kept.run.figures[0], point=Point("depth", prompt_tokens=tokens)) for tokens in (1000, 3000)
     )
     slow, fast = (
-        replace(each, decode_tps=MeasuredFigure(v, v, v, 3)) for each, v in ((slow, 20.0), (fast, 40.0))
+        replace(each, decode_tokens_per_s=MeasuredFigure(v, v, v, 3))
+        for each, v in ((slow, 20.0), (fast, 40.0))
     )
     run = replace(kept.run, points=(slow.point, fast.point), figures=(slow, fast))
     found = chart(parsed(report_page(StoredRun(run))), "Decode against depth")

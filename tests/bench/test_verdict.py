@@ -13,8 +13,8 @@ from tests.bench.made_up import made_up
 def _alone(n: int, *, gpus: list[str] | None = None, share: float = 0.7) -> BenchRun:
     run = made_up().run
     found: PointFigures = replace(
-        run.figures[0], decode_tps=mean_interval([51.0 + 0.1 * at for at in range(n)]), bandwidth_share=share,
-        prefill_tps=None, ttft_mean_ms=None,
+        run.figures[0], decode_tokens_per_s=mean_interval([51.0 + 0.1 * at for at in range(n)]),
+        bandwidth_share=share, prefill_tokens_per_s=None, ttft_mean_ms=None,
     )  # fmt: skip
     host = {**run.subject.host, "gpus": run.subject.host["gpus"] if gpus is None else gpus}
     subject = replace(run.subject, host=host)

@@ -61,7 +61,7 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
         shown = here("bench", "--url", url, *QUICK, "--cold", "--target", "ttft=1s,token=20ms")
     (figures,) = ran.json["figures"]
     assert ran.json["document"] == "firesteel.bench/1"
-    assert figures["decode_tps"]["value"] == pytest.approx(250, rel=0.15)
+    assert figures["decode_tokens_per_s"]["value"] == pytest.approx(250, rel=0.15)
     assert figures["point"]["prompt_tokens"] == 64 and not figures["wrong"]
     assert ran.json["settings"]["seed"] == 0 and ran.json["subject"]["plan"] == {}
     assert "bench   asking how it counts tokens" in ran.err
@@ -69,7 +69,7 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
         kept = history.run(ran.json["id"])
         assert len(history.runs()) == 2
     assert len(kept.samples) >= figures["samples"] and kept.run.is_whole
-    assert kept.run.figures[0].decode_tps is not None
+    assert kept.run.figures[0].decode_tokens_per_s is not None
     assert shown.code == 0 and "tok/s" in shown.out and "±" in shown.out, shown.out
     assert "cold" in shown.out and "requests/s within the target" in shown.out
     assert "client  at most" in shown.out
@@ -160,9 +160,11 @@ def test_the_real_engine_by_its_own_clock(engine_home: Home, free_port: int) -> 
     ran = run_firesteel(engine_home.root, "bench", *words, "--json")
     assert ran.code == 0, ran.err
     (found,) = ran.json["figures"]
-    ours, theirs = found["decode_tps"]["value"], found["server"]["decode_tps"]
+    ours, theirs = found["decode_tokens_per_s"]["value"], found["server"]["decode_tokens_per_s"]
     assert ours == pytest.approx(theirs, rel=0.1)
-    assert found["prefill_tps"]["value"] == pytest.approx(found["server"]["prefill_tps"], rel=0.25)
+    assert found["prefill_tokens_per_s"]["value"] == pytest.approx(
+        found["server"]["prefill_tokens_per_s"], rel=0.25
+    )
     assert not found["wrong"] and found["bandwidth_share"] > 0
     subject = ran.json["subject"]
     assert subject["engine"] == "llamacpp" and subject["plan"]["bytes_per_token"] > 50_000_000
@@ -196,7 +198,7 @@ def test_whoever_stops_it_is_told_how_to_go_on(tmp_path: Path, how: signal.Signa
 def test_a_killed_run_shows_what_it_had(here: Firesteel, tmp_path: Path) -> None:
     _cut_off(tmp_path / "home", signal.SIGKILL)
     shown = here("history", "show", "last", "--json").json
-    assert shown["figures"][0]["decode_tps"]["value"] == pytest.approx(100, rel=0.2)
+    assert shown["figures"][0]["decode_tokens_per_s"]["value"] == pytest.approx(100, rel=0.2)
     assert any("cut off" in note for note in shown["notes"]) and not shown["is_whole"]
     refused = here("compare", "last", "--plan")
     assert refused.code == 2 and "no plan was kept" in refused.err

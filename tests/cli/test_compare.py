@@ -23,7 +23,7 @@ from tests.cli.inside import inside
 from tests.conftest import Firesteel
 
 FOREIGN = Path(__file__).parents[1] / "bench" / "foreign"
-PLAN = {"decode_tps": {"low": 45.0, "expected": 50.0, "high": 55.0}, "why": "fitted to runs"}
+PLAN = {"decode_tokens_per_s": {"low": 45.0, "expected": 50.0, "high": 55.0}, "why": "fitted to runs"}
 
 
 def keep(home: Path, made: StoredRun, at: int) -> None:
@@ -73,7 +73,7 @@ def test_against_the_plan(run: Firesteel) -> None:
     done = run("compare", "fast", "--plan")
     assert done.code == 0 and "faster than planned" in done.out and "fitted to runs" in done.out
     found = run("compare", "fast", "--plan", "--json").json
-    assert found["rows"][0]["planned"] == PLAN["decode_tps"]
+    assert found["rows"][0]["planned"] == PLAN["decode_tokens_per_s"]
     refused = run("compare", "slow", "--plan")
     assert refused.code == 2 and "no plan was kept with it" in refused.err
 

@@ -326,7 +326,8 @@ def document(done: TuneResult) -> TuneJson:
         refused=[RefusedSettingJson(changes=changes, why=why) for changes, why in done.space.refused()],
         drafting=[
             DraftingJson(
-                text=row.text, users=row.users, drafting_tps=row.drafting_tps, plain_tps=row.plain_tps,
+                text=row.text, users=row.users,
+                drafting_tps=row.drafting_tokens_per_s, plain_tps=row.plain_tokens_per_s,
                 ratio=row.difference.ratio, verdict=row.difference.verdict,
             )
             for row in done.drafts

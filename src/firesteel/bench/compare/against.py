@@ -68,14 +68,14 @@ def _held(figures: PointFigures, plan: Mapping[str, Any]) -> Iterator[PlanCompar
     if point.rate_per_s is not None:
         return
     decode = _planned_decode(point, plan)
-    if decode and figures.decode_tps:
-        yield _against(point, "decode", figures.decode_tps, decode)
+    if decode and figures.decode_tokens_per_s:
+        yield _against(point, "decode", figures.decode_tokens_per_s, decode)
     has_its_prompt = isinstance(prompt, int) and prompt / 2 <= point.prompt_tokens <= prompt * 2
     if point.users > 1 or point.shared_tokens or not has_its_prompt:
         return
-    prefill, ttft = _band(plan.get("prefill_tps")), _band(plan.get("ttft_ms"))
-    if prefill and figures.prefill_tps:
-        yield _against(point, "prefill", figures.prefill_tps, prefill)
+    prefill, ttft = _band(plan.get("prefill_tokens_per_s")), _band(plan.get("ttft_ms"))
+    if prefill and figures.prefill_tokens_per_s:
+        yield _against(point, "prefill", figures.prefill_tokens_per_s, prefill)
     if ttft and figures.ttft_mean_ms and point.prompt_tokens == prompt:
         yield _against(point, "TTFT", figures.ttft_mean_ms, ttft)
 
@@ -88,11 +88,11 @@ def _planned_decode(point: Point, plan: Mapping[str, Any]) -> Band | None:
     if not is_shallow:
         return None
     if point.users > 1:
-        crowd = plan.get("crowd")
-        is_its = isinstance(crowd, Mapping) and crowd.get("users") == point.users
-        return _band(crowd.get("each_tps")) if is_its and isinstance(crowd, Mapping) else None
+        batch = plan.get("batch")
+        is_its = isinstance(batch, Mapping) and batch.get("users") == point.users
+        return _band(batch.get("each_tokens_per_s")) if is_its and isinstance(batch, Mapping) else None
     if not plan.get("drafts"):
-        return _band(plan.get("decode_tps"))
+        return _band(plan.get("decode_tokens_per_s"))
     drafted = plan.get("drafted")
     return _band(drafted.get(_DRAFTED[point.text])) if isinstance(drafted, Mapping) else None
 
@@ -134,7 +134,7 @@ def against_published(
     when they measured the same, least and most. It says no more than that two differ by more."""
     found = []
     for figures in run.figures:
-        point, decode = figures.point, figures.decode_tps
+        point, decode = figures.point, figures.decode_tokens_per_s
         if decode is None or point.users != 1 or point.rate_per_s is not None:
             continue
         depth = point.depth + point.answer_tokens // 2

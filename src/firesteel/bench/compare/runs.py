@@ -26,7 +26,7 @@ from firesteel.bench.compare.stats import (
     student_quantile,
     student_tail,
 )
-from firesteel.bench.results.figures import by_repetition, decode_tps, prefill_tps, ttft_s
+from firesteel.bench.results.figures import by_repetition, decode_tokens_per_s, prefill_tokens_per_s, ttft_s
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, RequestSample
 
@@ -219,17 +219,18 @@ class _Side:
         """What each warm visit came to, as its figures count it."""
         seen = by_repetition(self.point, [each for each in self.kept.samples if each.point == self.at])
         found = {
-            at: each.decode_tps() if rate is decode_tps else each.mean(rate) for at, each in seen.items()
+            at: each.decode_tokens_per_s() if rate is decode_tokens_per_s else each.mean(rate)
+            for at, each in seen.items()
         }
         return {at: value for at, value in found.items() if value is not None}
 
 
 def _rows(first: _Side, second: _Side, is_interleaved: bool) -> Iterator[ComparedFigure]:
-    rates: dict[Measure, Callable[[RequestSample], float | None]] = {"decode": decode_tps}
+    rates: dict[Measure, Callable[[RequestSample], float | None]] = {"decode": decode_tokens_per_s}
     if not _is_cached_unlike(first, second):
         rates["TTFT"] = _ttft_ms
         if first.point.users == 1 and not first.point.shared_tokens:
-            rates["prefill"] = prefill_tps
+            rates["prefill"] = prefill_tokens_per_s
     for measure, rate in rates.items():
         row = _from_samples(first, second, measure, rate, is_interleaved)
         if row := row or _from_figures(first, second, measure):
@@ -276,9 +277,9 @@ def _figure(figures: PointFigures | None, measure: Measure) -> MeasuredFigure | 
     if figures is None:
         return None
     found = {
-        "decode": figures.decode_tps,
-        "total": figures.total_tps,
-        "prefill": figures.prefill_tps,
+        "decode": figures.decode_tokens_per_s,
+        "total": figures.total_tokens_per_s,
+        "prefill": figures.prefill_tokens_per_s,
         "TTFT": figures.ttft_mean_ms,
     }
     return found[measure]

@@ -37,14 +37,14 @@ def verdict(run: BenchRun) -> tuple[VerdictLine, ...]:
 
 
 def _alone(run: BenchRun) -> Iterator[VerdictLine]:
-    one = [each for each in run.figures if _is_alone(each.point) and each.decode_tps]
+    one = [each for each in run.figures if _is_alone(each.point) and each.decode_tokens_per_s]
     if not one:
         yield VerdictLine("unknown", "How fast it is for one user alone was not measured.")
         return
     depth = min(each.point.depth for each in one)
     first = {each.point.text: each for each in reversed(one) if each.point.depth == depth}
     rates = format.join_words(
-        f"{format.figure(each.decode_tps)} tok/s of {text}" for text, each in first.items()
+        f"{format.figure(each.decode_tokens_per_s)} tok/s of {text}" for text, each in first.items()
     )
     waits = [each.ttft_mean_ms.value / 1000 for each in first.values() if each.ttft_mean_ms]
     wait = f"; the first word comes after {_seconds(waits)}" if waits else ""
@@ -66,7 +66,7 @@ def _deep(one: Sequence[PointFigures], shallow: int) -> Iterator[VerdictLine]:
     if deepest.point.depth > shallow:
         wait = deepest.ttft_mean_ms
         late = f", and waits {show_seconds(wait.value / 1000)} for the first word" if wait else ""
-        rate, depth = format.figure(deepest.decode_tps), deepest.point.depth
+        rate, depth = format.figure(deepest.decode_tokens_per_s), deepest.point.depth
         yield VerdictLine("fact", f"With {depth:,} tokens of prompt it gets {rate} tok/s{late}.")
 
 
@@ -78,9 +78,9 @@ def _together(run: BenchRun) -> Iterator[VerdictLine]:
     loads: dict[tuple[Any, ...], dict[int, float]] = defaultdict(dict)
     for each in run.figures:
         point = each.point
-        if each.decode_tps and point.rate_per_s is None:
+        if each.decode_tokens_per_s and point.rate_per_s is None:
             load = (point.text, point.prompt_tokens, point.shared_tokens, point.answer_tokens, point.turns)
-            loads[load][point.users] = _pace(each, each.decode_tps.value)
+            loads[load][point.users] = _pace(each, each.decode_tokens_per_s.value)
     text, rates = max(
         ((key[0], rates) for key, rates in loads.items()), key=lambda one: len(one[1]), default=("", {})
     )
@@ -104,7 +104,11 @@ def _paces(target: Mapping[str, float]) -> Sequence[float]:
 
 def _pace(found: PointFigures, decode: float) -> float:
     """Of one user over all that it waits for: with what all get together no more than their share is had."""
-    return min(decode, found.total_tps.value / found.point.users) if found.total_tps else decode
+    return (
+        min(decode, found.total_tokens_per_s.value / found.point.users)
+        if found.total_tokens_per_s
+        else decode
+    )
 
 
 def _keepers(rates: Mapping[int, float], pace: float) -> str:
@@ -161,7 +165,7 @@ def _bound(run: BenchRun) -> Iterator[VerdictLine]:
     shares = [each.bandwidth_share for each in found if each.bandwidth_share is not None]
     if not shares:
         return
-    once = sum(each.decode_tps is None or each.decode_tps.n < 2 for each in found)
+    once = sum(each.decode_tokens_per_s is None or each.decode_tokens_per_s.n < 2 for each in found)
     low, high = min(shares), max(shares)
     told = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
     words = f"Decode of one user is {told} of what the memory's bandwidth allows"
@@ -201,7 +205,7 @@ def _warnings(run: BenchRun) -> Iterator[VerdictLine]:
         yield VerdictLine(
             "warning", "The run was stopped before its end: some loads were visited too seldom or never."
         )
-    few = [each for each in run.figures if each.samples and each.visits < _FEW]
+    few = [each for each in run.figures if each.samples and each.repetitions < _FEW]
     if few:
         yield VerdictLine(
             "warning",

@@ -32,6 +32,7 @@ from firesteel.bench.load.repetition import Repetition, SharedLoad, is_loop
 from firesteel.bench.load.sampler import Counters, HostReading, Sampler, added, during, mean_watts, summary
 from firesteel.bench.results.figures import PointContext, figures
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample, RequestSettings, Subject
+from firesteel.edge.files.history_keys import current_keys
 from firesteel.launch import EngineName
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -52,8 +53,8 @@ class RunLimits:
     budget_s: float = 120.0
     precision: float = 0.02
     """Half the width of an interval, as a share of its figure."""
-    least_visits: int = 3
-    most_visits: int = 100
+    least_repetitions: int = 3
+    most_repetitions: int = 100
     sure_from: int = 6
     """Warm visits from which on the precision is looked at."""
 
@@ -108,6 +109,9 @@ Event = RunProgress | RunStarted | SampleTaken | RunFinished
 
 async def measure(order: RunOrder) -> AsyncIterator[Event]:
     """The last event is Measured. A server that fails is told by its samples; nothing is raised for it."""
+    # `subject.py` names the plan's rates as an earlier version did; what is stored has the names of today.
+    subject = replace(order.subject, plan=current_keys(order.subject.plan))
+    order = replace(order, subject=subject)
     state = _State(order, list(order.kept))
     yield RunProgress("asking how it counts tokens")
     state.prepared = await prepare(
@@ -243,22 +247,22 @@ class _State:
             return False
         if self.left_s <= 0 and not self._is_owed(at):
             return False
-        if self.lost.get(at, 0) >= _GIVE_UP or visits > limits.most_visits:
+        if self.lost.get(at, 0) >= _GIVE_UP or visits > limits.most_repetitions:
             return False
-        return visits <= max(limits.least_visits, limits.sure_from) or not self._is_sure(at)
+        return visits <= max(limits.least_repetitions, limits.sure_from) or not self._is_sure(at)
 
     def _visits(self, at: int) -> int:
         return len({each.repetition for each in self.samples if each.point == at})
 
     def _is_sure(self, at: int) -> bool:
         found = self.figures(at)
-        known = [each for each in (found.decode_tps, found.ttft_mean_ms) if each is not None]
+        known = [each for each in (found.decode_tokens_per_s, found.ttft_mean_ms) if each is not None]
         return bool(known) and all(each.half_width <= self.order.limits.precision for each in known)
 
     def words(self, at: int) -> str:
         point, visits = self.order.points[at], self._visits(at)
         users = f"{point.users} users" if point.users > 1 else "one user"
-        found = self.figures(at).decode_tps
+        found = self.figures(at).decode_tokens_per_s
         so_far = (
             f", decode {found.value:.1f} tok/s \u00b1{found.half_width:.0%}" if found and found.n > 1 else ""
         )
@@ -273,7 +277,8 @@ class _State:
         load = SharedLoad(
             TargetServer.at(order.subject.url, order.key), order.subject.model, self.prepared,
             order.salt or order.id, order.settings.seed, self.began,
-            _low(order.subject.plan.get("prefill_tps")), order.patience, _open_s(order), self._rounds_of(at),
+            _low(order.subject.plan.get("prefill_tokens_per_s")), order.patience, _open_s(order),
+            self._rounds_of(at),
         )  # fmt: skip
         began = time.perf_counter()
         repetition = 1 + max((each.repetition for each in before), default=-1)

@@ -68,7 +68,7 @@ class SharedLoad:
     seed: int
     began: float
     """The run's zero, by `time.perf_counter`."""
-    prefill_tps: float | None = None
+    prefill_tokens_per_s: float | None = None
     """The least that the plan expects."""
     patience: RequestTimeouts | None = None
     """None: from the plan, and from what was seen before."""
@@ -305,7 +305,7 @@ class Repetition:
                 max(5.0, 3 * max(firsts), 100 * (usual_gap_s(good) or 0)),
             )
         else:
-            rate = max(1.0, (self.load.prefill_tps or _PREFILL_AT_LEAST) / 2)
+            rate = max(1.0, (self.load.prefill_tokens_per_s or _PREFILL_AT_LEAST) / 2)
             tokens = point.users * (
                 point.depth + (point.turns - 1) * (point.prompt_tokens + point.answer_tokens)
             )

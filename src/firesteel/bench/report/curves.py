@@ -37,16 +37,16 @@ def _closed(run: BenchRun) -> Iterator[PointFigures]:
 
 def total_of(each: PointFigures, run: BenchRun) -> float | None:
     """Of one user it is what its TTFT and its decode come to; of several it was measured."""
-    if each.total_tps:
-        return each.total_tps.value
-    point, decode, first = each.point, each.decode_tps, each.ttft_mean_ms
+    if each.total_tokens_per_s:
+        return each.total_tokens_per_s.value
+    point, decode, first = each.point, each.decode_tokens_per_s, each.ttft_mean_ms
     if point.users > 1 or point.turns > 1 or not run.settings.ignores_eos or not decode or not first:
         return None
     return point.answer_tokens / (first.value / 1000 + (point.answer_tokens - 1) / decode.value)
 
 
 def _crowds(run: BenchRun) -> Group:
-    known = (each for each in _closed(run) if each.decode_tps and total_of(each, run))
+    known = (each for each in _closed(run) if each.decode_tokens_per_s and total_of(each, run))
     every = _grouped(known, lambda p: (p.text, p.prompt_tokens, p.shared_tokens, p.answer_tokens, p.turns))
     return {
         key: sorted(group, key=lambda each: each.point.users)
@@ -75,7 +75,7 @@ def throughput(shown: ReportData, name: str) -> Chart:
     rows = tuple(
         (
             format.load(each.point),
-            format.figure(each.decode_tps),
+            format.figure(each.decode_tokens_per_s),
             _total_words(each, shown.run),
             _first_words(each),
         )
@@ -93,9 +93,9 @@ def throughput(shown: ReportData, name: str) -> Chart:
 def _crowd_dots(group: Sequence[PointFigures], run: BenchRun) -> tuple[Dot, ...]:
     found = []
     for each in group:
-        decode, total = each.decode_tps, total_of(each, run)
+        decode, total = each.decode_tokens_per_s, total_of(each, run)
         assert decode and total
-        low, high = ends_of(each.total_tps)
+        low, high = ends_of(each.total_tokens_per_s)
         found.append(Dot(decode.value, total, low, high, format.users(each.point)))
     return tuple(found)
 
@@ -103,7 +103,7 @@ def _crowd_dots(group: Sequence[PointFigures], run: BenchRun) -> tuple[Dot, ...]
 def _ends(groups: Group, run: BenchRun) -> str:
     group = next(iter(groups.values()))
     told = (
-        f"with {format.users(each.point)} each has {format.figure(each.decode_tps)} and all "
+        f"with {format.users(each.point)} each has {format.figure(each.decode_tokens_per_s)} and all "
         f"{format.plain(total_of(each, run))} tok/s"
         for each in (group[0], group[-1])
     )
@@ -112,8 +112,8 @@ def _ends(groups: Group, run: BenchRun) -> str:
 
 def _total_words(each: PointFigures, run: BenchRun) -> str:
     return (
-        format.figure(each.total_tps)
-        if each.total_tps
+        format.figure(each.total_tokens_per_s)
+        if each.total_tokens_per_s
         else f"{format.plain(total_of(each, run))} (worked out)"
     )
 
@@ -200,7 +200,7 @@ def _range(series: Iterable[Series], unit: str) -> str:
 
 def decode_at_depth(shown: ReportData, name: str) -> Chart:
     title = "Decode against depth"
-    known = (each for each in _closed(shown.run) if each.decode_tps)
+    known = (each for each in _closed(shown.run) if each.decode_tokens_per_s)
     every = _grouped(known, lambda point: (point.text, point.users))
     groups = {
         key: sorted(group, key=lambda each: _middle(each.point))
@@ -227,7 +227,7 @@ def decode_at_depth(shown: ReportData, name: str) -> Chart:
         (
             f"measured: {format.load(each.point)}",
             f"{_middle(each.point):,.0f}",
-            format.interval(each.decode_tps),
+            format.interval(each.decode_tokens_per_s),
         )
         for group in groups.values()
         for each in group
@@ -252,8 +252,8 @@ def _middle(point: Point) -> float:
 
 def _decode_dots(group: Iterable[PointFigures]) -> Iterator[Dot]:
     for each in group:
-        assert each.decode_tps
-        yield Dot(_middle(each.point), each.decode_tps.value, *ends_of(each.decode_tps))
+        assert each.decode_tokens_per_s
+        yield Dot(_middle(each.point), each.decode_tokens_per_s.value, *ends_of(each.decode_tokens_per_s))
 
 
 Planned = tuple[str, tuple[tuple[float, float, float, float], ...]]
@@ -265,7 +265,10 @@ def _planned_depths(shown: ReportData) -> tuple[Planned, ...]:
     if plan.get("drafts"):
         held = [each for each in shown.held() if each.measure == "decode" and each.point.users == 1]
         return tuple((f"planned, {each.point.text}", (_at(_PLANNED_DEPTH, each.planned),)) for each in held)
-    rows = {_PLANNED_DEPTH: band_of(plan.get("decode_tps")), **dict(_depth_rows(plan.get("at_depth")))}
+    rows = {
+        _PLANNED_DEPTH: band_of(plan.get("decode_tokens_per_s")),
+        **dict(_depth_rows(plan.get("at_depth"))),
+    }
     known = sorted((depth, band) for depth, band in rows.items() if band is not None)
     deepest = max((_middle(each.point) for each in _closed(shown.run)), default=0.0)
     after = next((at for at, (depth, _) in enumerate(known) if depth > deepest), len(known))

@@ -182,9 +182,10 @@ def _cells(each: PointFigures) -> tuple[str, ...]:
     wrong = sum(each.wrong.values())
     spread = " / ".join(format.plain(each.ttft_ms.get(name)) for name in ("p50", "p90", "p99"))
     return (
-        format.load(each.point), format.figure(each.decode_tps), format.figure(each.total_tps),
-        format.figure(each.ttft_mean_ms), spread if each.ttft_ms else "-", format.figure(each.prefill_tps),
-        f"{each.visits}" + (f", {wrong:,} wrong" if wrong else ""),
+        format.load(each.point), format.figure(each.decode_tokens_per_s),
+        format.figure(each.total_tokens_per_s), format.figure(each.ttft_mean_ms),
+        spread if each.ttft_ms else "-", format.figure(each.prefill_tokens_per_s),
+        f"{each.repetitions}" + (f", {wrong:,} wrong" if wrong else ""),
     )  # fmt: skip
 
 
@@ -197,8 +198,8 @@ _MORE: tuple[tuple[str, Callable[[PointFigures], float | None], str], ...] = (
     ("of the KV cache", lambda each: each.kv_usage, ".0%"),
     ("preempted", lambda each: each.preemptions, ",.0f"),
     ("TTFT ms, cold", lambda each: each.cold.get("ttft_ms"), ""),
-    ("decode tok/s, cold", lambda each: each.cold.get("decode_tps"), ""),
-    ("decode tok/s by the engine's own clock", lambda each: each.server.get("decode_tps"), ""),
+    ("decode tok/s, cold", lambda each: each.cold.get("decode_tokens_per_s"), ""),
+    ("decode tok/s by the engine's own clock", lambda each: each.server.get("decode_tokens_per_s"), ""),
 )
 
 

@@ -113,7 +113,7 @@ def roofline(shown: ReportData, name: str) -> Chart:
         ChartRow(format.load(each.point), f"{share:.2f}, {_judged(share, is_cpu)}", bar=share)
         for each, share in known
     )
-    bound = shown.plan.get("bound_tps")
+    bound = shown.plan.get("bound_tokens_per_s")
     limit = f"the bound: {bound:.0f} tok/s" if is_number(bound) else "the bound"
     corridor = (SHARE_LOW, SHARE_HIGH, f"usual on a GB10: {SHARE_LOW} to {SHARE_HIGH}")
     says = _told(rows)
@@ -121,7 +121,12 @@ def roofline(shown: ReportData, name: str) -> Chart:
         title, says, ChartAxis("decode of one user over the bound"), rows[:MOST_ROWS], corridor, (1.0, limit)
     )
     table = tuple(
-        (format.load(each.point), format.figure(each.decode_tps), f"{share:.2f}", _judged(share, is_cpu))
+        (
+            format.load(each.point),
+            format.figure(each.decode_tokens_per_s),
+            f"{share:.2f}",
+            _judged(share, is_cpu),
+        )
         for each, share in known
     )
     head = ("load", "decode tok/s", "share of the bound", "verdict")

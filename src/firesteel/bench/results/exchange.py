@@ -81,7 +81,7 @@ def rows_of(kept: StoredRun) -> tuple[ExportRow, ...]:
 
 
 def _row(kept: StoredRun, figures: PointFigures) -> ExportRow:
-    run, point, decode = kept.run, figures.point, figures.decode_tps
+    run, point, decode = kept.run, figures.point, figures.decode_tokens_per_s
     launch, settings = run.subject.launch, run.settings
     flags = launch.get("flags")
     said: Mapping[str, Any] = flags if isinstance(flags, Mapping) else {}
@@ -101,10 +101,10 @@ def _row(kept: StoredRun, figures: PointFigures) -> ExportRow:
         decode_tps=decode.value if decode else None,
         decode_tps_low=decode.low if decode else None,
         decode_tps_high=decode.high if decode else None,
-        total_tps=figures.total_tps.value if figures.total_tps else None,
-        prefill_tps=figures.prefill_tps.value if figures.prefill_tps else None,
+        total_tps=figures.total_tokens_per_s.value if figures.total_tokens_per_s else None,
+        prefill_tps=figures.prefill_tokens_per_s.value if figures.prefill_tokens_per_s else None,
         ttft_ms=figures.ttft_ms.get("p50") or figures.ttft_ms.get("mean"),
-        n=decode.n if decode else max(1, figures.visits),
+        n=decode.n if decode else max(1, figures.repetitions),
         text=point.text,
         shared=point.shared_tokens,
         temperature=settings.temperature,
@@ -196,9 +196,9 @@ def _figures(row: ExportRow) -> PointFigures:
     return PointFigures(
         point,
         row.n,
-        decode_tps=decode,
-        total_tps=_alone(row.total_tps),
-        prefill_tps=_alone(row.prefill_tps),
+        decode_tokens_per_s=decode,
+        total_tokens_per_s=_alone(row.total_tps),
+        prefill_tokens_per_s=_alone(row.prefill_tps),
         ttft_ms={"p50": row.ttft_ms} if row.ttft_ms is not None else {},
     )
 

@@ -62,7 +62,7 @@ class PointContext:
     """The usual share was found on GB10s; a CPU reaches less, and nothing is wrong with it."""
 
 
-def decode_tps(sample: RequestSample) -> float | None:
+def decode_tokens_per_s(sample: RequestSample) -> float | None:
     """None where the answer came in one piece, was one token, or was mostly hidden."""
     first, last, after = sample.first_s, sample.last_s, _after_first(sample)
     if first is None or last is None or after < 1 or is_in_one_piece(sample) or is_hidden(sample):
@@ -91,7 +91,7 @@ def is_in_one_piece(sample: RequestSample) -> bool:
     return arrivals < 2 or ((sample.completion_tokens or 0) >= 32 and arrivals < 4)
 
 
-def prefill_tps(sample: RequestSample) -> float | None:
+def prefill_tokens_per_s(sample: RequestSample) -> float | None:
     new = (sample.prompt_tokens or 0) - (sample.cached_tokens or 0)
     if is_hidden(sample) or not sample.first_s or new < _LEAST_PROMPT:
         return None
@@ -137,16 +137,16 @@ class RepetitionSamples:
         rates = [found for each in self.counted if (found := rate(each)) is not None]
         return fmean(rates) if rates else None
 
-    def decode_tps(self) -> float | None:
+    def decode_tokens_per_s(self) -> float | None:
         """Of a loop, what was written within the window by the time that it took: an answer that began or
         ended outside of it counts with its part."""
         if not self.is_loop:
-            return self.mean(decode_tps)
-        told = [_written(each, *self.window) for each in self.good if decode_tps(each) is not None]
+            return self.mean(decode_tokens_per_s)
+        told = [_written(each, *self.window) for each in self.good if decode_tokens_per_s(each) is not None]
         tokens, took = (sum(each) for each in zip(*told, strict=True)) if told else (0.0, 0.0)
         return tokens / took if took > 0 else None
 
-    def total_tps(self) -> float | None:
+    def total_tokens_per_s(self) -> float | None:
         low, high = self.window if self.is_loop else (0.0, _load_s(self.every))
         if high <= low:
             return None
@@ -199,15 +199,15 @@ def figures(
     visits = list(by_repetition(point, warm).values())
     good = [sample for visit in visits for sample in visit.good]
     counted = [sample for visit in visits for sample in visit.counted]
-    decode = _over(visit.decode_tps() for visit in visits)
-    tokens = [rate for sample in counted if (rate := decode_tps(sample))]
+    decode = _over(visit.decode_tokens_per_s() for visit in visits)
+    tokens = [rate for sample in counted if (rate := decode_tokens_per_s(sample))]
     return PointFigures(
         point=point,
         samples=len(good),
         wrong=dict(Counter(str(each.wrong) for each in samples if each.wrong)),
-        decode_tps=decode,
-        total_tps=_total(point, visits),
-        prefill_tps=_prefill(point, visits),
+        decode_tokens_per_s=decode,
+        total_tokens_per_s=_total(point, visits),
+        prefill_tokens_per_s=_prefill(point, visits),
         ttft_ms=_spread([wait for each in counted if (wait := _ttft_ms(each)) is not None]),
         inter_token_ms=_spread([1000 * gap for each in counted for gap in each.gaps_s]),
         time_per_output_token_ms=_spread([1000 / rate for rate in tokens]),
@@ -217,7 +217,7 @@ def figures(
         cached_share=_cached(good) if _cached(good) is not None else known.cached_share,
         accepted_per_step=known.accepted_per_step,
         ttft_mean_ms=_over(visit.mean(_ttft_ms) for visit in visits),
-        visits=len(visits),
+        repetitions=len(visits),
         cold=_cold(samples),
         server=_server(counted),
         kv_usage=known.kv_usage,
@@ -233,7 +233,7 @@ def _over(means: Iterable[float | None]) -> MeasuredFigure | None:
 def _prefill(point: Point, visits: Visits) -> MeasuredFigure | None:
     if point.users > 1 or point.rate_per_s is not None:
         return None
-    return _over(visit.mean(prefill_tps) for visit in visits)
+    return _over(visit.mean(prefill_tokens_per_s) for visit in visits)
 
 
 def _ttft_ms(sample: RequestSample) -> float | None:
@@ -242,7 +242,9 @@ def _ttft_ms(sample: RequestSample) -> float | None:
 
 
 def _total(point: Point, visits: Visits) -> MeasuredFigure | None:
-    return _over(visit.total_tps() for visit in visits) if point.users > 1 or point.turns > 1 else None
+    return (
+        _over(visit.total_tokens_per_s() for visit in visits) if point.users > 1 or point.turns > 1 else None
+    )
 
 
 def _tokens(visit: Sequence[RequestSample]) -> int:
@@ -284,7 +286,7 @@ def _goodput_s(visit: RepetitionSamples) -> float:
 
 
 def _meets(sample: RequestSample, target: Mapping[str, float]) -> bool:
-    rate, wait, limit = decode_tps(sample), _ttft_ms(sample), target.get("inter_token_ms")
+    rate, wait, limit = decode_tokens_per_s(sample), _ttft_ms(sample), target.get("inter_token_ms")
     is_soon = not sample.wrong and wait is not None and wait <= target.get("ttft_ms", float("inf"))
     return is_soon and (limit is None or (rate is not None and 1000 / rate <= limit))
 
@@ -320,15 +322,19 @@ def _is_reused(good: Sequence[RequestSample]) -> bool:
 def _cold(samples: Sequence[RequestSample]) -> dict[str, float]:
     cold = [each for each in samples if each.is_cold and not each.wrong]
     firsts = [1000 * each.first_s for each in cold if each.first_s is not None]
-    rates = [rate for each in cold if (rate := decode_tps(each)) is not None]
-    found = {"ttft_ms": firsts, "decode_tps": rates}
+    rates = [rate for each in cold if (rate := decode_tokens_per_s(each)) is not None]
+    found = {"ttft_ms": firsts, "decode_tokens_per_s": rates}
     return {name: fmean(values) for name, values in found.items() if values}
 
 
 def _server(good: Sequence[RequestSample]) -> dict[str, float]:
     found = {
-        "decode_tps": [each.server_decode_tps for each in good if each.server_decode_tps],
-        "prefill_tps": [each.server_prefill_tps for each in good if each.server_prefill_tps],
+        "decode_tokens_per_s": [
+            each.server_decode_tokens_per_s for each in good if each.server_decode_tokens_per_s
+        ],
+        "prefill_tokens_per_s": [
+            each.server_prefill_tokens_per_s for each in good if each.server_prefill_tokens_per_s
+        ],
     }
     return {name: fmean(values) for name, values in found.items() if values}
 
@@ -415,7 +421,7 @@ def _wrong_words(warm: Sequence[RequestSample], used: int) -> Iterable[str]:
 
 
 def _disagreement(good: Sequence[RequestSample], decode: MeasuredFigure | None) -> Iterable[str]:
-    told = _server(good).get("decode_tps")
+    told = _server(good).get("decode_tokens_per_s")
     if told and decode and abs(told / decode.value - 1) > _APART:
         yield f"the engine itself counts {told:.1f} tok/s of decode, {told / decode.value:.2f} of this"
 

@@ -185,11 +185,11 @@ def _benchy_row(entry: _Place, is_cached: bool) -> PointFigures:
     return PointFigures(
         point=point,
         samples=len(first),
-        decode_tps=_over_visits(_values(entry["tg_req_throughput"]), users),
-        prefill_tps=_over_visits(_values(entry["pp_req_throughput"]), 1) if users == 1 else None,
+        decode_tokens_per_s=_over_visits(_values(entry["tg_req_throughput"]), users),
+        prefill_tokens_per_s=_over_visits(_values(entry["pp_req_throughput"]), 1) if users == 1 else None,
         ttft_ms=_spread(first),
         ttft_mean_ms=_over_visits(first, users),
-        visits=len(first) // users,
+        repetitions=len(first) // users,
     )
 
 
@@ -248,8 +248,8 @@ def _csv_row(key: tuple[bool, int, int], sizes: Mapping[str, int], told: Mapping
     return PointFigures(
         point=_point(users, max(1, prompt), sizes.get("tg", 0)),
         samples=0,
-        decode_tps=mean_interval([told["tg"]]) if "tg" in told else None,
-        prefill_tps=mean_interval([told["pp"]]) if "pp" in told and users == 1 else None,
+        decode_tokens_per_s=mean_interval([told["tg"]]) if "tg" in told else None,
+        prefill_tokens_per_s=mean_interval([told["pp"]]) if "pp" in told and users == 1 else None,
         ttft_ms={"mean": told["ttft"]} if "ttft" in told else {},
     )
 
@@ -285,9 +285,9 @@ def _serve_row(said: _Place) -> PointFigures:
         point=point,
         samples=done,
         wrong={"http": failed} if failed else {},
-        decode_tps=_serve_decode(said, done),
-        total_tps=total if point.users > 1 or point.rate_per_s is not None else None,
-        prefill_tps=None,
+        decode_tokens_per_s=_serve_decode(said, done),
+        total_tokens_per_s=total if point.users > 1 or point.rate_per_s is not None else None,
+        prefill_tokens_per_s=None,
         ttft_ms=_told(said, "ttft"),
         time_per_output_token_ms=_told(said, "tpot"),
         goodput_per_s=said["request_goodput"].maybe(),

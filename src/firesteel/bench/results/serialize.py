@@ -1,6 +1,6 @@
 """Runs and samples as JSON text and back: what the history keeps, and what a file of one run holds.
 
-A document is `{"firesteel_run": 1, "run": {...}, "samples": [...]}`. Fields that a newer firesteel added are
+A document is `{"firesteel_run": 2, "run": {...}, "samples": [...]}`. Fields that a newer firesteel added are
 passed over; one that is not of its kind is a UsageError that names the place. What is read here may be shown:
 its words are made printable.
 """
@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample
+from firesteel.edge.files.history_keys import current_keys
 from firesteel.errors import UsageError
 from firesteel.printable import cleaned, printable
 
-FORM = 1
+FORM = 2
 _PRINTED = "firesteel.bench/1"
 MAX_SAMPLES = 200_000
 T = TypeVar("T")
@@ -58,7 +59,7 @@ def is_document(said: object) -> bool:
 def from_document(said: Mapping[str, Any], where: str) -> StoredRun:
     if said.get("document") == _PRINTED:
         return StoredRun(run_from(said, where), (), "reported", printable(where))
-    if said.get("firesteel_run") != FORM:
+    if said.get("firesteel_run") not in (1, FORM):
         raise UsageError(
             f"{where}: a run in the form {str(said.get('firesteel_run'))[:20]}; this firesteel reads {FORM}",
             next="the newest firesteel, on the machine where it is read",
@@ -108,7 +109,7 @@ def parsed(text: str) -> Any:
 
 def _checked(kind: TypeAdapter[T], said: object, where: str) -> T:
     try:
-        return kind.validate_python(said)
+        return kind.validate_python(current_keys(said))
     except (ValidationError, RecursionError) as error:
         raise UsageError(
             f"{where}: {_first(error)}", next="firesteel history export, for the form"

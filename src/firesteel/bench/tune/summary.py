@@ -15,8 +15,8 @@ class DraftRow:
 
     text: str
     users: int
-    drafting_tps: float
-    plain_tps: float
+    drafting_tokens_per_s: float
+    plain_tokens_per_s: float
     difference: FigureDifference
 
 

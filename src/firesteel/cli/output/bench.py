@@ -49,12 +49,13 @@ def _row(each: PointFigures, cold: bool) -> list[Words]:
     users = f"{point.rate_per_s:g}/s" if point.rate_per_s else str(point.users)
     first = each.ttft_ms
     cells = [
-        point.shape, point.text, users, depth, figure(each.decode_tps), figure(each.total_tps),
-        figure(each.ttft_mean_ms), _plain(first.get("p99")), figure(each.prefill_tps),
-        f"{each.visits}" + (f", {sum(each.wrong.values())} wrong" if each.wrong else ""),
+        point.shape, point.text, users, depth, figure(each.decode_tokens_per_s),
+        figure(each.total_tokens_per_s),
+        figure(each.ttft_mean_ms), _plain(first.get("p99")), figure(each.prefill_tokens_per_s),
+        f"{each.repetitions}" + (f", {sum(each.wrong.values())} wrong" if each.wrong else ""),
     ]  # fmt: skip
     if cold:
-        cells += [_plain(each.cold.get("ttft_ms")), _plain(each.cold.get("decode_tps"))]
+        cells += [_plain(each.cold.get("ttft_ms")), _plain(each.cold.get("decode_tokens_per_s"))]
     return [Words(cell) for cell in cells]
 
 
@@ -96,8 +97,8 @@ def _more(at: int, each: PointFigures) -> Iterable[str]:
         "J/token of the GPU": each.joules_per_token and f"{each.joules_per_token:.3f}",
         "requests/s within the target": each.goodput_per_s is not None and f"{each.goodput_per_s:.2f}",
         "of prompts cached": each.cached_share and each.point.shared_tokens and f"{each.cached_share:.0%}",
-        "tok/s by the engine's own clock": each.server.get("decode_tps")
-        and f"{each.server['decode_tps']:.1f}",
+        "tok/s by the engine's own clock": each.server.get("decode_tokens_per_s")
+        and f"{each.server['decode_tokens_per_s']:.1f}",
     }
     told = ", ".join(f"{value} {name}" for name, value in found.items() if value)
     if told:

@@ -625,9 +625,9 @@ class FiguresJson(Document):
     samples: int
     wrong: dict[str, int]
     """Requests that went wrong, by kind; none of them is in a figure."""
-    decode_tps: FigureJson | None
-    total_tps: FigureJson | None
-    prefill_tps: FigureJson | None
+    decode_tokens_per_s: FigureJson | None
+    total_tokens_per_s: FigureJson | None
+    prefill_tokens_per_s: FigureJson | None
     ttft_ms: dict[str, float]
     inter_token_ms: dict[str, float]
     time_per_output_token_ms: dict[str, float]
@@ -637,7 +637,7 @@ class FiguresJson(Document):
     cached_share: float | None
     accepted_per_step: float | None
     ttft_mean_ms: FigureJson | None
-    visits: int
+    repetitions: int
     cold: dict[str, float]
     server: dict[str, float]
     kv_usage: float | None

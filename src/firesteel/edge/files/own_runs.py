@@ -14,12 +14,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from firesteel.edge.files.history_keys import current_keys
 from firesteel.edge.files.home import Home
 from firesteel.planner.band import Band
 from firesteel.planner.speed.own_runs import OwnRun
 from firesteel.printable import printable
 
-SCHEMA = 1
+SCHEMA = 2
 """`PRAGMA user_version` of the file; counts up when an older firesteel could no longer read it."""
 _MOST = 500
 _MAX_TEXT = 2**16
@@ -56,7 +57,7 @@ def read_own_runs(home: Home) -> Mapping[str, tuple[OwnRun, ...]]:
 def _rows(path: Path, sqlite3: Any) -> Iterator[OwnRun]:
     file = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=2)
     try:
-        if file.execute("PRAGMA user_version").fetchone()[0] != SCHEMA:
+        if file.execute("PRAGMA user_version").fetchone()[0] not in (1, SCHEMA):
             return
         for row in file.execute(_QUERY, (_MAX_TEXT, _MOST)).fetchall():
             if run := _own_run(*row):
@@ -71,7 +72,7 @@ def _own_run(run: object, began: object, version: object, key: object, text: obj
     if not isinstance(key, str) or not re.fullmatch("[0-9a-f]{32}", key) or not seen:
         return None
     try:
-        said = json.loads(str(text))
+        said = current_keys(json.loads(str(text)))
         point = said["point"]
         return OwnRun(
             key=key,
@@ -83,9 +84,9 @@ def _own_run(run: object, began: object, version: object, key: object, text: obj
             prompt_tokens=_count(point["prompt_tokens"]),
             shared_tokens=_count(point["shared_tokens"], least=0),
             answer_tokens=_count(point["answer_tokens"]),
-            decode_tps=_band(said["decode_tps"]),
-            total_tps=_band(said["total_tps"]),
-            prefill_tps=_band(said["prefill_tps"]),
+            decode_tps=_band(said["decode_tokens_per_s"]),
+            total_tps=_band(said["total_tokens_per_s"]),
+            prefill_tps=_band(said["prefill_tokens_per_s"]),
             ttft_ms=_rate(said["ttft_ms"].get("p50")),
             is_open_loop=point["rate_per_s"] is not None or _count(point["turns"]) > 1,
         )
