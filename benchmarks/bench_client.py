@@ -36,7 +36,7 @@ import aiohttp
 import uvloop
 
 from firesteel.bench.compare.stats import percentile
-from firesteel.bench.load.client import RequestTimeouts, TargetServer, chat_body, exchange
+from firesteel.bench.load.client import RequestTimeouts, TargetServer, chat_body, stream_request
 from firesteel.bench.load.transcript import read_stream
 
 STREAMS, RATE = 64, 100
@@ -104,7 +104,9 @@ async def ours(port: int, many: int) -> tuple[list[float], float]:
     endpoint = TargetServer("127.0.0.1", port)
     body = chat_body("paced", [{"role": "user", "content": "go"}], many)
     spent = time.process_time()
-    raws = await asyncio.gather(*(exchange(endpoint, body, RequestTimeouts(), many) for _ in range(STREAMS)))
+    raws = await asyncio.gather(
+        *(stream_request(endpoint, body, RequestTimeouts(), many) for _ in range(STREAMS))
+    )
     spent = time.process_time() - spent
     assert all(read_stream(raw).usage["completion_tokens"] == many for raw in raws)
     return [

@@ -25,8 +25,10 @@ from itertools import product
 from math import exp, log
 
 from firesteel import library
+from firesteel.bench.tune.knobs import Goal
+from firesteel.bench.tune.proposals import PlanningContext
 from firesteel.bench.tune.search import Search, SearchAxis
-from firesteel.bench.tune.space import Goal, PlanningContext, SearchSpace, Setting, make_search_space
+from firesteel.bench.tune.space import SearchSpace, Setting, make_search_space
 from firesteel.launch import Launch
 from firesteel.sim import SimSpark, TrueSpeed
 from firesteel.sim.docker.run_command import _applies, _pace, _product
@@ -130,8 +132,8 @@ def ours(truth: Truths, measured: Callable[[Setting], list[float]], seed: int) -
     space = truth.space
     search = Search(
         axes(space), space.start,
-        lambda setting: space.worth(setting, truth.goal, TEXTS, truth.users),  # type: ignore[arg-type]  # TEXTS are Text
-        lambda setting: _barred(space, setting), most=space.size, seed=seed,
+        lambda setting: space.expected_speed(setting, truth.goal, TEXTS, truth.users),  # type: ignore[arg-type]  # TEXTS are Text
+        lambda setting: _barred(space, setting), max_runs=space.size, seed=seed,
     )  # fmt: skip
     while (setting := search.ask()) is not None:
         search.tell(setting, measured(setting))
@@ -178,7 +180,7 @@ def tpe(truth: Truths, measured: Callable[[Setting], list[float]], seed: int) ->
 def _barred(space: SearchSpace, setting: Setting) -> bool:
     rows = zip(space.knobs, setting, space.start, strict=True)
     moved = any(at != was and knob.moves == "start" for knob, at, was in rows)
-    return moved or space.barred(setting) is not None
+    return moved or space.refusal(setting) is not None
 
 
 _GRIDS: dict[int, list[Setting]] = {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from firesteel.bench.results.figures import PointContext, figures
+from firesteel.bench.results.context import PointContext
+from firesteel.bench.results.figures import figures
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings, Subject, Text
 

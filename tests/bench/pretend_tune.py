@@ -49,7 +49,7 @@ class PretendHands(CandidateRunner):
         url = f"http://127.0.0.1:{launch.port}/v1"
         yield ServiceReady(Report(launch.name, url, launch.model, launch.engine, None, (), (), took, 1.0, ""))
 
-    async def measured(
+    async def measure(
         self, proposal: Proposal, asked: CandidateOrder
     ) -> AsyncIterator[RunProgress | CandidateScore]:
         assert self.running == [proposal.plan.launch], "what is measured is not what runs"
@@ -60,7 +60,7 @@ class PretendHands(CandidateRunner):
             samples = [
                 each for at, point in enumerate(asked.points) for each in self._samples(pace, at, point, many)
             ]
-            values = rounds(samples, asked.points[: asked.counted], asked.goal)
+            values = rounds(samples, asked.points[: asked.goal_points], asked.goal)
             if asked.is_beaten(values):
                 break
         run = BenchRun(

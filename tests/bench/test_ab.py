@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firesteel.bench.compare.ab import Side, in_turns
+from firesteel.bench.compare.ab import Side, interleave
 from firesteel.bench.compare.runs import compare
-from firesteel.bench.load.measure import Event, RunFinished, RunLimits, RunOrder, SampleTaken
+from firesteel.bench.load.measure import Event, RunFinished, RunOrder, SampleTaken
+from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import Point, Subject
 from tests.bench.liar import MODEL, Liar, serving
@@ -18,7 +19,7 @@ LIMITS = RunLimits(budget_s=8, precision=0.001, least_repetitions=4, most_repeti
 async def measured(first: Liar, second: Liar) -> tuple[list[tuple[Side, Event]], tuple[StoredRun, StoredRun]]:
     async with serving(first) as one, serving(second) as other:
         orders = [RunOrder(Subject(url, MODEL), POINTS, limits=LIMITS) for url in (one, other)]
-        events = [each async for each in in_turns(orders[0], orders[1])]
+        events = [each async for each in interleave(orders[0], orders[1])]
     done = {side: event for side, event in events if isinstance(event, RunFinished)}
     a, b = (StoredRun(done[side].run, done[side].samples) for side in (0, 1))
     return events, (a, b)

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.bench.load.client import RawResponse, RequestTimeouts, TargetServer, chat_body, exchange
-from firesteel.bench.load.transcript import ExpectedSample, count_is_off, read_stream, sample
+from firesteel.bench.load.client import RawResponse, RequestTimeouts, TargetServer, chat_body, stream_request
+from firesteel.bench.load.transcript import ExpectedSample, read_stream, to_sample, usage_contradicts_text
 from firesteel.errors import UsageError
 from tests.bench.liar import MODEL, Liar, serving, speaking
 
 ASKED = ExpectedSample(0, 0, 0.0, 4)
-PATIENCE = RequestTimeouts(2, 2, 5)
+TIMEOUTS = RequestTimeouts(2, 2, 5)
 
 
 def event(**said: Any) -> bytes:
@@ -57,7 +57,7 @@ def test_words_are_whole_however_the_bytes_were_cut(cuts: list[int]) -> None:
     heard = read_stream(raw(WHOLE, cuts))
     assert heard.text == "Grüße so du 🙂" and heard.is_done and heard.finish == "length"
     assert len(heard.times) == 4 and heard.times == sorted(heard.times)
-    found = sample(raw(WHOLE, cuts), heard, ASKED)
+    found = to_sample(raw(WHOLE, cuts), heard, ASKED)
     assert (found.wrong, found.prompt_tokens, found.completion_tokens, found.cached_tokens) == (None, 9, 4, 2)
     assert (found.server_decode_tokens_per_s, found.server_prefill_tokens_per_s) == (51.5, 700.0)
 
@@ -79,7 +79,7 @@ def test_a_chunk_has_the_time_at_which_its_last_byte_came() -> None:
     ],
 )
 def test_garbage_is_a_sentence(data: bytes, says: str) -> None:
-    found = sample(raw(data), read_stream(raw(data)), ASKED)
+    found = to_sample(raw(data), read_stream(raw(data)), ASKED)
     assert found.wrong == "garbled" and says in found.why and len(found.why) < 400
 
 
@@ -93,23 +93,23 @@ def test_garbage_is_a_sentence(data: bytes, says: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_odd_and_harmless_is_passed_over(piece: bytes) -> None:
-    found = sample(raw(piece + WHOLE), read_stream(raw(piece + WHOLE)), ASKED)
+    found = to_sample(raw(piece + WHOLE), read_stream(raw(piece + WHOLE)), ASKED)
     assert found.wrong is None, found.why
 
 
 def test_the_words_themselves_are_counted_against_usage() -> None:
-    assert not count_is_off(128, 128, 128)
-    assert not count_is_off(128, 118, 40), "a text made again may be some tokens shorter"
-    assert not count_is_off(128, 20, 128), "a chunk for every token: some had no letters"
-    assert count_is_off(128, 64, 64) and count_is_off(128, 64, 16)
-    assert count_is_off(40, 128, 30)
+    assert not usage_contradicts_text(128, 128, 128)
+    assert not usage_contradicts_text(128, 118, 40), "a text made again may be some tokens shorter"
+    assert not usage_contradicts_text(128, 20, 128), "a chunk for every token: some had no letters"
+    assert usage_contradicts_text(128, 64, 64) and usage_contradicts_text(128, 64, 16)
+    assert usage_contradicts_text(40, 128, 30)
 
 
 async def ask(
-    url: str, max_tokens: int = 8, patience: RequestTimeouts = PATIENCE, **more: Any
+    url: str, max_tokens: int = 8, timeouts: RequestTimeouts = TIMEOUTS, **more: Any
 ) -> RawResponse:
     body = chat_body(MODEL, [{"role": "user", "content": "go"}], max_tokens, {"ignore_eos": True})
-    return await exchange(TargetServer.at(url, **more), body, patience, max_tokens)
+    return await stream_request(TargetServer.at(url, **more), body, timeouts, max_tokens)
 
 
 async def test_an_answer_with_its_times() -> None:
@@ -147,7 +147,7 @@ async def test_small_pieces_are_bounded_too() -> None:
 async def test_silence_ends() -> None:
     async with serving(Liar("stalls")) as url:
         began = asyncio.get_running_loop().time()
-        found = await ask(url, patience=RequestTimeouts(0.5, 0.2, 5))
+        found = await ask(url, timeouts=RequestTimeouts(0.5, 0.2, 5))
         assert asyncio.get_running_loop().time() - began < 3
     assert found.end == "stalled" and read_stream(found).times
 
@@ -155,12 +155,12 @@ async def test_silence_ends() -> None:
 async def test_an_answer_without_end_ends() -> None:
     """One that always says a little more, in time."""
     async with serving(Liar(token_s=0.05)) as url:
-        found = await ask(url, max_tokens=10_000, patience=RequestTimeouts(1, 1, 0.4))
-    assert found.end == "stalled" and "had not ended" in found.why
+        found = await ask(url, max_tokens=10_000, timeouts=RequestTimeouts(1, 1, 0.4))
+    assert found.end == "stalled" and "not finished after" in found.why
 
 
 async def test_a_connection_that_ends_its_answer_by_closing() -> None:
     async with speaking(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + WHOLE) as url:
         found = await ask(url)
     assert found.end == "closed"
-    assert sample(found, read_stream(found), ASKED).wrong is None
+    assert to_sample(found, read_stream(found), ASKED).wrong is None

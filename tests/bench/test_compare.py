@@ -8,8 +8,8 @@ import pytest
 
 from firesteel.bench.compare import runs as room
 from firesteel.bench.compare.against import against_plan, against_published
-from firesteel.bench.compare.runs import between, compare
-from firesteel.bench.compare.stats import is_real, mean_interval
+from firesteel.bench.compare.runs import compare, compare_figures
+from firesteel.bench.compare.stats import compare_values, mean_interval
 from firesteel.bench.values import MeasuredFigure, Point, PointFigures, RequestSettings, Subject
 from firesteel.planner.speed import published
 from tests.bench.runs import POINT, SUBJECT, kept, rates
@@ -76,8 +76,8 @@ def test_what_is_not_known_of_a_file_is_a_note() -> None:
     )
     found = compare(ours, theirs)
     assert found.rows and not found.why_not
-    assert any("`max_num_seqs` is known of only one" in note for note in found.notes)
-    assert any("`temperature` is known of only one" in note for note in found.notes)
+    assert any("`max_num_seqs` is known for only one" in note for note in found.notes)
+    assert any("`temperature` is known for only one" in note for note in found.notes)
     assert any("reported, from x.json" in note for note in found.notes)
 
 
@@ -145,7 +145,7 @@ def test_without_samples_the_figures_do() -> None:
     one, other = rates(50, n=9, seed=4), rates(51, n=7, seed=5)
     a, b = mean_interval(one), mean_interval(other)
     assert a and b
-    found, whole = between(b, a), is_real(other, one)
+    found, whole = compare_figures(b, a), compare_values(other, one)
     assert found.verdict == whole.verdict
     assert found.ratio == pytest.approx(whole.ratio, rel=1e-3)
     assert found.p == pytest.approx(whole.p, rel=0.05)
@@ -251,7 +251,7 @@ def test_against_what_others_published() -> None:
         assert all(each.source.startswith("https://") for each in found)
         return {each.verdict for each in found}
 
-    assert verdicts(first.decode_tps) == {"no more apart than two hands are"}
+    assert verdicts(first.decode_tps) == {"within the usual difference between setups"}
     assert verdicts(1.5 * first.decode_tps) == {"faster"}
     assert verdicts(0.5 * first.decode_tps) == {"slower"}
 
@@ -267,7 +267,7 @@ def test_a_load_of_another_tool_may_be_a_little_off(prompt: int, answer: int, is
     theirs = replace(made, origin="reported", source="x.json")
     found = compare(kept("a", rates(50)), theirs)
     assert bool(found.rows) == is_near and bool(found.only_second) != is_near
-    noted = [note for note in found.notes if "are held against" in note]
+    noted = [note for note in found.notes if "are compared with" in note]
     assert bool(noted) == (is_near and point != POINT)
     if point != POINT:
         assert not compare(kept("a", rates(50)), made).rows, "two of ours have exact lengths"
@@ -279,4 +279,4 @@ def test_an_exact_load_goes_before_a_near_one() -> None:
     figures = (replace(theirs.run.figures[0], point=near), *theirs.run.figures)
     both = replace(theirs.run, points=(near, POINT), figures=figures)
     found = compare(ours, replace(theirs, run=both, origin="reported"))
-    assert found.only_second == (near,) and not any("are held against" in note for note in found.notes)
+    assert found.only_second == (near,) and not any("are compared with" in note for note in found.notes)

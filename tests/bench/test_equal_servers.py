@@ -13,8 +13,8 @@ from math import exp, log, sqrt
 import pytest
 
 from firesteel.bench.compare.runs import Comparison, compare
-from firesteel.bench.compare.stats import effective_n, is_real, mean_interval
-from firesteel.bench.load.measure import RunLimits
+from firesteel.bench.compare.stats import compare_values, effective_n, mean_interval
+from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, PointFigures, RequestSample, RequestSettings
 from tests.bench.runs import POINT, SUBJECT, kept, rates
@@ -79,7 +79,7 @@ def test_a_difference_that_matters_is_still_seen() -> None:
 
 def test_less_than_two_per_cent_is_no_difference() -> None:
     one, other = rates(50, n=40, spread=0.002, seed=1), rates(50.6, n=40, spread=0.002, seed=2)
-    assert is_real(other, one).p < 1e-6
+    assert compare_values(other, one).p < 1e-6
     assert verdicts(compare(kept("a", one), kept("b", other))) == {"no difference seen"}
 
 

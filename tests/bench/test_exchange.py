@@ -32,7 +32,7 @@ MADE = kept("a-run", rates(50), subject=SUBJECT)
 
 
 def test_out_and_in_again() -> None:
-    text = exchange.export_text(exchange.rows_of(MADE))
+    text = exchange.export_text(exchange.export_rows(MADE))
     (found,) = exchange.import_text(text, "theirs.json")
     assert (found.origin, found.source) == ("reported", "theirs.json")
     assert found.run.points == (POINT,)
@@ -45,16 +45,16 @@ def test_out_and_in_again() -> None:
 
 
 def test_nothing_private_goes_out() -> None:
-    text = exchange.export_text(exchange.rows_of(MADE))
+    text = exchange.export_text(exchange.export_rows(MADE))
     assert "secret" not in text and "f" * 32 not in text
     theirs = replace(MADE, origin="reported", source="/home/somebody/private/x.json")
-    assert "somebody" not in exchange.export_text(exchange.rows_of(theirs))
+    assert "somebody" not in exchange.export_text(exchange.export_rows(theirs))
 
 
 def test_the_columns_of_the_measured_data_are_all_there() -> None:
     columns = set(published._lines()[0].split(","))
     assert columns <= set(exchange.ExportRow.model_fields)
-    (row,) = exchange.rows_of(MADE)
+    (row,) = exchange.export_rows(MADE)
     assert (row.depth, row.generated, row.users, row.sparks) == (1000, 100, 1, 2)
     assert row.speculation == '{"method": "mtp"}' and row.kv_dtype == "fp8"
     assert (row.date, row.host, row.n) == ("2026-11-15", "NVIDIA DGX Spark", 8)
@@ -63,11 +63,11 @@ def test_the_columns_of_the_measured_data_are_all_there() -> None:
 def test_loads_that_have_no_such_row_stay_behind() -> None:
     open_loop = kept("a", rates(50), point=replace(POINT, rate_per_s=2.0))
     turns = kept("b", rates(50), point=replace(POINT, turns=4))
-    assert exchange.rows_of(open_loop) == () == exchange.rows_of(turns)
+    assert exchange.export_rows(open_loop) == () == exchange.export_rows(turns)
 
 
 def _document(**lie: Any) -> str:
-    good = exchange.rows_of(MADE)[0].model_dump()
+    good = exchange.export_rows(MADE)[0].model_dump()
     return json.dumps({"firesteel_rows": 1, "rows": [{**good, **lie}]})
 
 

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.bench.compare.verdict import verdict
-from firesteel.bench.results.figures import PointContext, decode_tokens_per_s, figures
+from firesteel.bench.results.context import PointContext
+from firesteel.bench.results.figures import figures
+from firesteel.bench.results.rates import decode_tokens_per_s
 from firesteel.bench.values import MeasuredFigure, Point, RequestSample, Wrong
 from tests.bench.made_up import made_up
 
@@ -96,7 +98,7 @@ def test_a_stream_beside_a_wrong_one_had_more_than_its_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tps", "share", "says"), [(60, 0.6, ""), (40, 0.4, "under 0.45"), (99, 0.99, "above 0.95")]
+    ("tps", "share", "says"), [(60, 0.6, ""), (40, 0.4, "below 0.45"), (99, 0.99, "above 0.95")]
 )
 def test_the_share_of_the_bandwidth_warns_outside_its_range(tps: float, share: float, says: str) -> None:
     found = figures(POINT, [took(1, tps), took(2, tps)], PointContext(plan=PLAN))
@@ -108,7 +110,9 @@ def test_drafts_make_several_tokens_of_one_step() -> None:
     around = PointContext(plan=PLAN, drafts=True, accepted_per_step=2.0)
     assert figures(POINT, [took(1, 120)], around).bandwidth_share == pytest.approx(0.6)
     unknown = figures(POINT, [took(1, 120)], PointContext(plan=PLAN, drafts=True))
-    assert unknown.bandwidth_share is None and "does not tell how many are taken" in unknown.notes[0]
+    assert (
+        unknown.bandwidth_share is None and "does not report how many drafts it accepts" in unknown.notes[0]
+    )
 
 
 def test_nobody_knows_the_share_of_a_crowd_or_of_a_deep_prompt() -> None:
@@ -137,14 +141,14 @@ def test_an_engine_that_counts_otherwise_is_said() -> None:
     found = figures(
         POINT, [took(1, 50, server_decode_tokens_per_s=70.0), took(2, 50, server_decode_tokens_per_s=70.0)]
     )
-    assert found.server == {"decode_tokens_per_s": 70.0} and "counts 70.0 tok/s" in found.notes[0]
+    assert found.server == {"decode_tokens_per_s": 70.0} and "reports 70.0 tok/s" in found.notes[0]
     near = figures(POINT, [took(1, 50, server_decode_tokens_per_s=51.0)])
     assert not near.notes
 
 
 def test_prompts_that_were_cached_though_new_are_said() -> None:
     found = figures(POINT, [took(1, cached_tokens=400)])
-    assert found.notes == ("77% of the prompts came from the cache, though each was new",)
+    assert found.notes == ("77% of the prompt tokens came from the cache, although all were new",)
     agent = replace(POINT, shared_tokens=400)
     assert not figures(agent, [took(1, cached_tokens=400)]).notes
 
@@ -221,4 +225,4 @@ def test_users_keep_their_pace_over_all_that_they_wait_for() -> None:
     )
     target = replace(kept.run.settings, target={"inter_token_ms": 50.0})
     said = " ".join(each.text for each in verdict(replace(kept.run, figures=found, settings=target)))
-    assert "1 at 20 tok/s or more. Tried were 1 and 4" in said
+    assert "1 at 20 tok/s or more. Measured: 1 and 4" in said

@@ -52,9 +52,9 @@ def test_files_of_other_tools() -> None:
 def test_our_own_documents_and_rows() -> None:
     made = kept("a", rates(50), subject=replace(SUBJECT, model=EVIL, host={"title": EVIL}))
     whole = replace(made, run=replace(made.run, notes=(EVIL,)))
-    found = other_tools.read(json.dumps(serialize.document(whole)), "a.json").run
+    found = other_tools.read(json.dumps(serialize.to_document(whole)), "a.json").run
     assert is_plain(found.subject.model) and is_plain(found.notes[0])
-    rows = exchange.export_text(exchange.rows_of(whole))
+    rows = exchange.export_text(exchange.export_rows(whole))
     (told,) = exchange.import_text(rows, f"{EVIL}.json")
     assert is_plain(told.run.subject.model) and is_plain(told.run.notes[0]) and is_plain(told.source)
     assert is_plain(str(told.run.subject.host["title"]))
@@ -98,6 +98,6 @@ def test_the_id_of_a_file_is_no_markup(
 ) -> None:
     made = kept("a", rates(50))
     path = tmp_path / "a.json"
-    path.write_text(json.dumps(serialize.document(replace(made, run=replace(made.run, id=f"x{EVIL}")))))
+    path.write_text(json.dumps(serialize.to_document(replace(made, run=replace(made.run, id=f"x{EVIL}")))))
     done = inside(tmp_path, monkeypatch, capsys)("compare", str(path), str(path))
     assert done.code == 0 and is_plain(done.out) and "[/b]" in done.out

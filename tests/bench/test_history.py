@@ -77,7 +77,7 @@ def test_a_killed_process_loses_nothing_that_it_had_added(home: Home) -> None:
         history.add("killed", sample(0, 999, 51.0))
         history.finish(replace(found.run, is_whole=True))
         assert history.run("killed").samples[-1].repetition == 999
-        with pytest.raises(UsageError, match="is whole"):
+        with pytest.raises(UsageError, match="is complete"):
             history.resume("killed")
 
 
@@ -132,15 +132,15 @@ def test_words_for_a_run(history: History, word: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("20261114", "more than one run: 20261114-a and 20261114-b"),
+        ("20261114", "several ids: 20261114-a and 20261114-b"),
         ("last~3", "fewer than 4 runs"),
         ("x", "no run x"),
-        ("%", "no id"),
-        ("", "no id"),
-        ("2026' OR 1=1 --", "no id"),
-        ("../../etc/passwd", "no id"),
-        ("a" * 10_000, "no id"),
-        ("last~99999999999999999999", "no id"),
+        ("%", "not the id"),
+        ("", "not the id"),
+        ("2026' OR 1=1 --", "not the id"),
+        ("../../etc/passwd", "not the id"),
+        ("a" * 10_000, "not the id"),
+        ("last~99999999999999999999", "not the id"),
     ],
 )
 def test_words_for_no_run(history: History, word: str, says: str) -> None:
@@ -203,7 +203,7 @@ def test_a_newer_file_is_left_alone(home: Home) -> None:
     file = sqlite3.connect(home.root / "history.db")
     file.execute("PRAGMA user_version = 99")
     file.close()
-    with pytest.raises(UsageError, match=r"newer firesteel: its form is 99") as told:
+    with pytest.raises(UsageError, match=r"newer firesteel: its schema is 99") as told:
         open_history(home)
     assert told.value.next
 

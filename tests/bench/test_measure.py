@@ -12,13 +12,13 @@ import pytest
 from firesteel.bench.load.client import RequestTimeouts
 from firesteel.bench.load.measure import (
     RunFinished,
-    RunLimits,
     RunOrder,
     RunProgress,
     RunStarted,
     SampleTaken,
     measure,
 )
+from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.values import Point, RequestSettings, Subject
 from firesteel.sim import SimSpark, TrueSpeed
 from firesteel.sim.docker.run_command import engine_config as order_of
@@ -33,7 +33,7 @@ QUICK = RunLimits(budget_s=3, precision=0.5, least_repetitions=2, most_repetitio
 
 
 async def run(url: str, point: Point = POINT, **more: Any) -> RunFinished:
-    given = {"limits": QUICK, "patience": RequestTimeouts(0.6, 0.4, 5), **more}
+    given = {"limits": QUICK, "timeouts": RequestTimeouts(0.6, 0.4, 5), **more}
     order = RunOrder(Subject(url, MODEL), (point,), **given)
     last: RunFinished | None = None
     async for event in measure(order):
@@ -83,16 +83,16 @@ LIES = {
     "hangs up": ("dropped", ""),
     "error": ("dropped", "EngineCore died"),
     "garbage": ("garbled", "not JSON: {this is no JSON"),
-    "stalls": ("stalled", "nothing came for 0."),
-    "pauses": ("stalled", "nothing came for 1.2 s in the middle"),
-    "endless": ("garbled", "and it went on"),
-    "no usage": ("no usage", "chunks are no tokens"),
+    "stalls": ("stalled", "no data for 0."),
+    "pauses": ("stalled", "no data for 1.2 s in the middle"),
+    "endless": ("garbled", "no end after"),
+    "no usage": ("no usage", "chunks are not tokens"),
     "not a number": ("no usage", ""),
-    "half the tokens": ("wrong usage", "says 12 tokens, and 24 chunks"),
-    "twice the tokens": ("wrong usage", "says 48 tokens where 24 were allowed"),
-    "says more than it wrote": ("wrong usage", "its own tokenizer makes"),
-    "another prompt": ("wrong usage", "its tokenizer makes 47"),
-    "all from a cache": ("wrong usage", "from its cache"),
+    "half the tokens": ("wrong usage", "reports 12 tokens, but 24 chunks"),
+    "twice the tokens": ("wrong usage", "reports 48 tokens where 24 were allowed"),
+    "says more than it wrote": ("wrong usage", "its own tokenizer counts"),
+    "another prompt": ("wrong usage", "its tokenizer counts 47"),
+    "all from a cache": ("wrong usage", "cached tokens"),
     "short": ("short", "12 of 24 tokens"),
 }
 
@@ -100,7 +100,7 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 async def test_a_lie_is_named_and_no_figure_is_made_of_it(lie: str) -> None:
     kind, why = LIES[lie]
-    more: dict[str, Any] = {"patience": RequestTimeouts(5, 5, 10)} if lie == "pauses" else {}
+    more: dict[str, Any] = {"timeouts": RequestTimeouts(5, 5, 10)} if lie == "pauses" else {}
     point = replace(POINT, answer_tokens=64) if lie == "says more than it wrote" else POINT
     async with serving(Liar(lie)) as url:
         done = await run(url, point, **more)
@@ -125,7 +125,7 @@ async def test_a_server_that_lies_now_and_then_is_measured_by_the_rest() -> None
         200, rel=0.1
     )
     assert found.wrong == {"wrong usage": 2} and found.samples == 4
-    assert found.notes[0] == "2 of 6 requests wrong usage: says 48 tokens where 24 were allowed"
+    assert found.notes[0] == "2 of 6 requests wrong usage: reports 48 tokens where 24 were allowed"
 
 
 async def test_streams_beside_a_wrong_one_do_not_count() -> None:
@@ -251,7 +251,7 @@ async def test_a_run_goes_on_where_it_was() -> None:
         await events.aclose()  # type: ignore[attr-defined]  # it is a generator
         assert not begun[0].figures and not begun[0].is_whole
         done: RunFinished | None = None
-        async for event in measure(replace(order, kept=tuple(kept))):
+        async for event in measure(replace(order, earlier_samples=tuple(kept))):
             done = event if isinstance(event, RunFinished) else done
     assert done is not None and list(done.samples[:2]) == kept
     assert [each.repetition for each in done.samples] == list(range(len(done.samples)))
@@ -272,7 +272,7 @@ async def test_what_waits_in_an_open_loop_stays_in_its_figures(room: int) -> Non
             url,
             point,
             limits=replace(QUICK, most_repetitions=1),
-            patience=RequestTimeouts(20, 20, 20),
+            timeouts=RequestTimeouts(20, 20, 20),
             settings=RequestSettings(target={"ttft_ms": 200}),
         )
     (found,) = done.run.figures
@@ -288,7 +288,10 @@ async def test_what_waits_in_an_open_loop_stays_in_its_figures(room: int) -> Non
     met = sum(wait <= 0.2 for wait in truth) / (len(truth) / 50)
     assert found.goodput_per_s == pytest.approx(met, rel=0.25)
     assert found.goodput_per_s is not None and found.goodput_per_s < 25
-    assert any("of 50 a second: it does not keep up, TTFT has no steady value" in x for x in found.notes)
+    assert any(
+        "of 50 requests per second: it does not keep up, and TTFT has no steady value" in x
+        for x in found.notes
+    )
 
 
 async def test_an_open_loop_that_is_borne_is_not_said_to_be_behind() -> None:
@@ -303,7 +306,7 @@ async def test_an_open_loop_that_is_borne_is_not_said_to_be_behind() -> None:
 
 async def test_what_finds_no_room_is_unsent_and_misses_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("firesteel.bench.load.repetition._DRAIN_S", 0.3)
-    monkeypatch.setattr("firesteel.bench.load.repetition._DRAIN_TIMES", 0.0)
+    monkeypatch.setattr("firesteel.bench.load.repetition._DRAIN_FACTOR", 0.0)
     async with pacing(Paced(prefill_s=0.1, step_s=0.005, slots=1)) as url:
         point = replace(POINT, users=1, rate_per_s=40.0, answer_tokens=3)
         settings = RequestSettings(target={"ttft_ms": 60_000})
@@ -311,13 +314,13 @@ async def test_what_finds_no_room_is_unsent_and_misses_the_target(monkeypatch: p
             url,
             point,
             limits=replace(QUICK, most_repetitions=1),
-            patience=RequestTimeouts(20, 20, 20),
+            timeouts=RequestTimeouts(20, 20, 20),
             settings=settings,
         )
     (found,) = done.run.figures
     assert found.wrong["unsent"] > 5
     assert found.goodput_per_s is not None and found.goodput_per_s < 20
-    assert any("had to wait for room" in note for note in done.run.notes)
+    assert any("had to wait for a free slot" in note for note in done.run.notes)
 
 
 async def test_users_who_ask_again_are_measured_while_all_are_at_it() -> None:
@@ -325,7 +328,7 @@ async def test_users_who_ask_again_are_measured_while_all_are_at_it() -> None:
     users, made, prefill, step = 4, 24, 0.03, 0.006
     async with pacing(Paced(prefill, step)) as url:
         point = replace(POINT, shape="sweep", users=users, answer_tokens=made)
-        done = await run(url, point, limits=RunLimits(12, 0.001, 3, 3), patience=RequestTimeouts(9, 9, 9))
+        done = await run(url, point, limits=RunLimits(12, 0.001, 3, 3), timeouts=RequestTimeouts(9, 9, 9))
     (found,) = done.run.figures
     cycle = users * prefill + (made - 1) * step
     assert not found.wrong and found.decode_tokens_per_s is not None and found.total_tokens_per_s is not None
@@ -369,7 +372,7 @@ async def test_thoughts_that_are_not_shown_leave_decode_unknown(
     (found,) = done.run.figures
     assert not found.wrong and found.samples > 0 and found.ttft_mean_ms is not None
     assert found.decode_tokens_per_s is None and found.prefill_tokens_per_s is None
-    assert "of tokens that were never shown" in found.notes[0]
+    assert "were never shown" in found.notes[0]
     assert held != 20 or "hold 40%" in found.notes[0]
 
 

@@ -131,7 +131,7 @@ def test_files_that_tell_too_little_for_a_figure(document: dict[str, Any], says:
 
 def test_our_own() -> None:
     ours = kept("a-run", rates(50), answers="abcdefgh")
-    found = other_tools.read(json.dumps(serialize.document(ours)), "a.json")
+    found = other_tools.read(json.dumps(serialize.to_document(ours)), "a.json")
     assert (found.run, found.samples, found.origin) == (ours.run, ours.samples, "reported")
 
 

@@ -12,6 +12,7 @@ from firesteel.bench.compare.against import against_plan
 from firesteel.bench.results import exchange, other_tools, serialize
 from firesteel.bench.results.history import open_history
 from firesteel.bench.results.serialize import StoredRun
+from firesteel.bench.tune import journal as journals
 from firesteel.bench.values import BenchRun
 from firesteel.edge.files.history_keys import current_keys
 from firesteel.edge.files.home import Home
@@ -75,9 +76,9 @@ def test_an_exported_run_is_read() -> None:
     text = (PREVIOUS / "run.json").read_text()
     stored = other_tools.read(text, "run.json")
     _check_run(stored)
-    again = serialize.document(stored)
+    again = serialize.to_document(stored)
     assert again["firesteel_run"] == 2 and "_tps" not in str(again["run"]["figures"])
-    assert serialize.from_document(serialize.loaded(text, "a"), "run.json") == stored
+    assert serialize.from_document(serialize.load_json(text, "a"), "run.json") == stored
 
 
 def test_printed_json_is_read() -> None:
@@ -88,6 +89,19 @@ def test_exported_rows_are_read() -> None:
     (stored,) = exchange.import_text((PREVIOUS / "rows.json").read_text(), "rows.json")
     decode = stored.run.figures[0].decode_tokens_per_s
     assert decode is not None and decode.value == 52.5
+
+
+def test_the_journal_of_an_interrupted_tune_is_read(home: Home) -> None:
+    folder = journals.folder(home) / "20261101-110000-0a1b"
+    folder.mkdir(parents=True)
+    (folder / "journal.json").write_text((PREVIOUS / "journal.json").read_text())
+    journal = journals.unfinished(home, "coder")
+    assert journal is not None and journal.before is not None
+    assert (journal.options.goal, journal.options.users) == ("throughput", 4)
+    assert journal.before.arguments == ("coder", "--users", "4")
+    journals.write(home, journal)
+    assert journals.read(home, journal.id) == journal
+    assert '"wish"' not in (folder / "journal.json").read_text()
 
 
 def test_current_keys_reach_any_depth_and_spare_the_launch() -> None:

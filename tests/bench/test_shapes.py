@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.bench.load.shapes import MAX_POINTS, Sizes, fitting, longest, points, shapes
+from firesteel.bench.load.shapes import MAX_POINTS, Sizes, fit_context, needed_context, points, shapes
 from firesteel.bench.values import Point
 from firesteel.errors import UsageError
 
@@ -59,13 +59,13 @@ def test_what_makes_no_sense_is_a_sentence(names: list[str], sizes: Sizes) -> No
 
 def test_points_that_do_not_fit_are_left_out_and_named() -> None:
     every = points(["depth"])
-    kept, notes = fitting(every, 4096)
-    assert kept == tuple(each for each in every if longest(each) <= 4096) and kept
+    kept, notes = fit_context(every, 4096)
+    assert kept == tuple(each for each in every if needed_context(each) <= 4096) and kept
     assert "4,096 are served" in notes[0]
-    assert fitting(every, None) == (every, ())
-    assert fitting([Point("single", "prose", 1, 4000, 512)], 4096)[0] == (), "an answer takes room too"
+    assert fit_context(every, None) == (every, ())
+    assert fit_context([Point("single", "prose", 1, 4000, 512)], 4096)[0] == (), "an answer takes room too"
     turns = Point("agent", "code", 1, 500, 200, shared_tokens=1000, turns=4)
-    assert longest(turns) > 1000 + 4 * 700
+    assert needed_context(turns) > 1000 + 4 * 700
 
 
 def test_rates_are_for_open_loops() -> None:

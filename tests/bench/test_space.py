@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from firesteel import library
-from firesteel.bench.tune.space import AS_IT_IS, OFF, Goal, PlanningContext, SearchSpace, make_search_space
+from firesteel.bench.tune.knobs import AS_IT_IS, OFF, Goal
+from firesteel.bench.tune.proposals import PlanningContext
+from firesteel.bench.tune.space import SearchSpace, make_search_space
 from firesteel.edge.embedded import server
 from firesteel.engines.schema.releases import schema
 from firesteel.facts.host.hardware import hardware, host_at_rest
@@ -39,7 +41,7 @@ def space() -> SearchSpace:
 
 
 def labels(space: SearchSpace, knob: str) -> tuple[str, ...]:
-    at = space.at(knob)
+    at = space.knob_index(knob)
     return space.knobs[at].labels if at is not None else ()
 
 
@@ -85,10 +87,10 @@ def test_what_a_rule_stops_is_listed_with_its_rule() -> None:
     space = spaced(proposed("gpt-oss-20b", "0.26.0"))
     why = [why for changes, why in space.refused() if changes == {"attention-backend": "FLASHINFER"}]
     assert len(why) == 1 and ": " in why[0] and "does not fit" not in why[0]
-    at = space.at("attention-backend")
+    at = space.knob_index("attention-backend")
     assert at is not None
-    barred = space.moved(space.start, at, labels(space, "attention-backend").index("FLASHINFER"))
-    assert space.barred(barred) and not space.barred(space.start)
+    barred = space.with_choice(space.start, at, labels(space, "attention-backend").index("FLASHINFER"))
+    assert space.refusal(barred) and not space.refusal(space.start)
 
 
 def test_only_ways_to_draft_that_the_model_has() -> None:
@@ -99,17 +101,17 @@ def test_only_ways_to_draft_that_the_model_has() -> None:
 
 
 def test_turning_drafting_off_takes_the_flag_away(space: SearchSpace) -> None:
-    at = space.at("speculation")
+    at = space.knob_index("speculation")
     assert at is not None
-    plain = space.proposal(space.moved(space.start, at, 0)).plan
+    plain = space.proposal(space.with_choice(space.start, at, 0)).plan
     assert "speculative-config" not in plain.launch.flags
     assert plain.memory.needed.expected < space.base.plan.memory.needed.expected  # its drafter is not loaded
 
 
 def test_more_sequences_are_planned_anew(space: SearchSpace) -> None:
-    at = space.at("max-num-seqs")
+    at = space.knob_index("max-num-seqs")
     assert at is not None and labels(space, "max-num-seqs") == ("4", "8")
-    more = space.proposal(space.moved(space.start, at, 1)).plan.launch.flags
+    more = space.proposal(space.with_choice(space.start, at, 1)).plan.launch.flags
     assert more["max-num-seqs"] == "8"
     now, then = (int(str(f["kv-cache-memory-bytes"])) for f in (space.base.plan.launch.flags, more))
     assert then > 1.5 * now
@@ -130,7 +132,7 @@ def test_the_embedded_engine_is_offered_what_it_takes() -> None:
 
 
 def test_a_way_to_load_is_no_matter_of_speed(space: SearchSpace) -> None:
-    at = space.at("load-format")
+    at = space.knob_index("load-format")
     assert at is not None and space.knobs[at].moves == "start"
     assert space.size * 2 == _grid(space)
 
@@ -150,18 +152,18 @@ def test_what_a_bench_found_here_does_not_decide_the_ranking(space: SearchSpace)
     faster = Band(10 * band.low, 10 * band.expected, 10 * band.high)
     fast = replace(speed, rung="measured here", decode_tokens_per_s=faster)
     base = replace(space.base, plan=replace(space.base.plan, speed=fast))
-    at = space.at("max-num-batched-tokens")
+    at = space.knob_index("max-num-batched-tokens")
     assert at is not None
     biased = spaced(base)
-    settings = (biased.start, biased.moved(biased.start, at, 0))
-    now, then = (biased.worth(each, "latency", ("code",), 1) for each in settings)
+    settings = (biased.start, biased.with_choice(biased.start, at, 0))
+    now, then = (biased.expected_speed(each, "latency", ("code",), 1) for each in settings)
     assert now is not None and then is not None and then > 0.5 * now
 
 
 def test_the_plan_ranks_what_it_knows(space: SearchSpace) -> None:
     """One user: more of the past to read with a wider cache, so fp8 is expected to be faster."""
-    at = space.at("kv-cache-dtype")
+    at = space.knob_index("kv-cache-dtype")
     assert at is not None
-    wider = space.moved(space.start, at, labels(space, "kv-cache-dtype").index("auto"))
-    now, then = (space.worth(each, "latency", ("code",), 1) for each in (space.start, wider))
+    wider = space.with_choice(space.start, at, labels(space, "kv-cache-dtype").index("auto"))
+    now, then = (space.expected_speed(each, "latency", ("code",), 1) for each in (space.start, wider))
     assert now is not None and then is not None and now != then

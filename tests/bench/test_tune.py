@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from firesteel import catalog, library
-from firesteel.bench.compare.stats import is_real
+from firesteel.bench.compare.stats import compare_values
 from firesteel.bench.results.history import open_history
 from firesteel.bench.tune import journal as journals
+from firesteel.bench.tune.events import TrialFinished, TuneResult
 from firesteel.bench.tune.journal import Journal, RunningBefore, Trial, TuneOptions
 from firesteel.bench.tune.measure import rounds
-from firesteel.bench.tune.space import PlanningContext
-from firesteel.bench.tune.summary import drafting, drafting_text
-from firesteel.bench.tune.tune import TrialFinished, TuneEnvironment, TuneResult, tune
+from firesteel.bench.tune.proposals import PlanningContext
+from firesteel.bench.tune.summary import compare_drafting, drafting_text
+from firesteel.bench.tune.tune import TuneEnvironment, tune
 from firesteel.bench.values import Point, RequestSample
 from firesteel.edge.files.home import Home, catalog_files
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
@@ -110,7 +111,8 @@ async def test_it_finds_the_best_and_writes_it_down(bench: Any) -> None:
     done = await one.run()
     assert done is not None and done.is_better and done.difference.low > 1.1
     space, points = done.space, (Point("single", "code", 1, 128, 64),)
-    grid = [each for each in product(*(range(len(k.choices)) for k in space.knobs)) if not space.barred(each)]
+    settings = product(*(range(len(knob.choices)) for knob in space.knobs))
+    grid = [setting for setting in settings if not space.refusal(setting)]
     best = max(true_score(space.proposal(each), BETTER, points, "latency") for each in grid)
     found = next(each for each in grid if space.changes(each) == done.changes)
     assert true_score(space.proposal(found), BETTER, points, "latency") >= 0.98 * best
@@ -131,11 +133,11 @@ async def test_it_finds_the_best_and_writes_it_down(bench: Any) -> None:
 async def test_where_nothing_is_better_nothing_changes(bench: Any) -> None:
     one: Bench = bench(world=AS_GOOD, before=RAN)
     done = await one.run()
-    assert done is not None and not done.is_better and "nothing is changed" in done.words
+    assert done is not None and not done.is_better and "nothing was changed" in done.text
     assert not one.home.catalog.exists() and done.recipe is None
     (running,) = one.hands.running
     assert launch_key(running) == launch_key(proposed(ASK)[0].plan.launch)
-    assert one.hands.manners[-1].words == RAN.words
+    assert one.hands.manners[-1].words == RAN.arguments
 
 
 async def test_what_ran_before_runs_again_as_the_best(bench: Any) -> None:
@@ -163,7 +165,7 @@ async def test_what_fails_its_proof_is_out_with_the_reason(bench: Any) -> None:
 async def test_a_setting_that_cannot_be_measured_as_it_is_ends_it(bench: Any) -> None:
     one: Bench = bench(before=RAN)
     one.hands.broken["flashinfer"] = FiresteelError("CUDA out of memory")
-    with pytest.raises(FiresteelError, match=r"did not come up again: .*CUDA out of memory") as failed:
+    with pytest.raises(FiresteelError, match=r"did not start again: .*CUDA out of memory") as failed:
         await one.run()
     assert failed.value.next == f"firesteel up {MODEL} --port 8123"
 
@@ -198,7 +200,7 @@ async def test_told_to_end_it_puts_back_what_ran(bench: Any) -> None:
     assert launch_key(running) == launch_key(proposed(ASK)[0].plan.launch)
     kept = journals.read(one.home, "t1")
     assert kept.ended is None and kept.is_restored and len(kept.trials) == 2
-    assert journals.cut_off(one.home, MODEL) is not None and journals.cut_off(one.home, "other") is None
+    assert journals.unfinished(one.home, MODEL) is not None and journals.unfinished(one.home, "other") is None
 
 
 async def test_cancelled_in_the_middle_of_a_start(bench: Any) -> None:
@@ -295,7 +297,11 @@ async def test_a_way_to_load_is_chosen_by_its_start(bench: Any) -> None:
     one: Bench = bench(wish=replace(WISH, only=(*KNOBS, "load-format")))
     one.hands.start_s.update({"fastsafetensors": 60.0, "auto": 40.0})
     done = await one.run()
-    assert done is not None and done.changes["load-format"] == "auto" and "one start each" in done.notes[0]
+    assert (
+        done is not None
+        and done.changes["load-format"] == "auto"
+        and "each was started once" in done.notes[0]
+    )
     assert all(each.labels["load-format"] == "fastsafetensors" for each in one.journal.of("search"))
 
 
@@ -315,7 +321,7 @@ async def test_a_best_that_does_not_come_up_again_is_none(bench: Any) -> None:
     again.journal.ended, again.journal.trials = None, again.journal.of("search")
     again.hands.broken["TRITON_ATTN"] = FiresteelError("illegal memory access")
     done = await again.run()
-    assert done is not None and not done.is_better and "nothing is changed" in done.words
+    assert done is not None and not done.is_better and "nothing was changed" in done.text
     (confirm,) = again.journal.of("confirm")
     assert confirm.failed == "illegal memory access"
 
@@ -352,7 +358,18 @@ def test_throughput_is_of_all_users_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"form": 2}', '{"form": 1}', '{"form": 1, "id": 3}', "[" * 100_000, "\x00"]
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"form": 3}',
+        '{"form": 2}',
+        '{"form": 1}',
+        '{"form": 1, "id": 3}',
+        "[" * 100_000,
+        "\x00",
+    ],
 )
 def test_a_journal_that_is_none_is_a_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "tune" / "x" / "journal.json"
@@ -365,7 +382,7 @@ def test_a_journal_that_is_none_is_a_sentence(tmp_path: Path, text: str) -> None
 def test_a_journal_comes_back_as_it_was(tmp_path: Path) -> None:
     trial = Trial({"a": "b"}, "twin", (1.0, 2.0), "r", None, 3.0, True, 4.0, (("code", 2, (1.0, 1.5)),))
     kept = Journal("x", "2026-11-15", "m", ASK, WISH, RAN, [trial], 7.0)
-    journals.keep(Home(tmp_path), kept)
+    journals.write(Home(tmp_path), kept)
     assert journals.read(Home(tmp_path), "x") == kept
 
 
@@ -379,7 +396,7 @@ def _swept(**rows: tuple[float, ...]) -> Trial:
     [
         ({1: 200.0, 4: 150.0, 8: 80.0}, "loses from 8 users on (0.80 x there), and gains up to 4"),
         ({1: 90.0, 4: 80.0, 8: 70.0}, "loses from one user on"),
-        ({1: 200.0, 4: 150.0, 8: 120.0}, "gains up to 8 users, the most that was tried (1.20 to 2.00 x)"),
+        ({1: 200.0, 4: 150.0, 8: 120.0}, "gains up to 8 users, the most that were tried (1.20 to 2.00 x)"),
         ({1: 100.0, 4: 100.0, 8: 100.0}, "no difference seen"),
     ],
 )
@@ -389,6 +406,6 @@ def test_what_is_said_of_drafting(drafting_at: dict[int, float], says: str) -> N
 
     with_it = _swept(**{f"code_{users}": around(rate) for users, rate in drafting_at.items()})
     without = _swept(**{f"code_{users}": around(100.0) for users in drafting_at})
-    (words,) = drafting_text(drafting(with_it, without))
+    (words,) = drafting_text(compare_drafting(with_it, without))
     assert says in words
-    assert is_real(around(100.0), around(100.0)).verdict == "no difference seen"
+    assert compare_values(around(100.0), around(100.0)).verdict == "no difference seen"

@@ -26,18 +26,18 @@ def _said(run: BenchRun, word: str) -> list[tuple[str, str]]:
 
 
 def test_a_share_that_is_usual_on_a_gb10_says_nothing_of_a_cpu() -> None:
-    ((kind, text),) = _said(_alone(5, gpus=[]), "bandwidth allows")
+    ((kind, text),) = _said(_alone(5, gpus=[]), "bandwidth bound")
     assert kind == "fact" and "usual" not in text
-    ((kind, text),) = _said(_alone(5, gpus=[], share=0.3), "bandwidth allows")
+    ((kind, text),) = _said(_alone(5, gpus=[], share=0.3), "bandwidth bound")
     assert kind == "fact" and "no sign of a fault" in text
-    ((kind, text),) = _said(_alone(5), "bandwidth allows")
+    ((kind, text),) = _said(_alone(5), "bandwidth bound")
     assert kind == "good" and "as is usual on a GB10" in text
 
 
 def test_what_was_seen_once_is_not_praised() -> None:
     assert not [line for line in verdict(_alone(1)) if line.kind == "good"]
     ((kind, text),) = _said(_alone(1), "inside its plan's band")
-    assert kind == "fact" and "seen once" in text
-    ((kind, text),) = _said(_alone(1), "bandwidth allows")
-    assert kind == "fact" and "seen once" in text
+    assert kind == "fact" and "measured only once" in text
+    ((kind, text),) = _said(_alone(1), "bandwidth bound")
+    assert kind == "fact" and "measured only once" in text
     assert [line for line in verdict(_alone(4)) if line.kind == "good"]

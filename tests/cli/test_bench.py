@@ -101,7 +101,7 @@ def test_a_run_that_was_cut_off_goes_on(here: Firesteel, tmp_path: Path) -> None
             kept = history.run(first["id"])
         assert kept.samples[:2] == whole.samples[:2] and len(kept.samples) > 2
         done = here("bench", "--url", url, "--resume", first["id"])
-        assert done.code == 2 and "is whole" in done.err
+        assert done.code == 2 and "is complete" in done.err
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from firesteel.bench.compare.runs import compare, were_in_turns
+from firesteel.bench.compare.runs import compare, were_interleaved
 from firesteel.bench.results.history import open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings, Subject
@@ -184,7 +184,7 @@ async def test_two_servers_in_turns_are_two_runs(tmp_path: Path) -> None:
     with open_history(home) as history:
         again = [history.run(each.run.id) for each in (first, second)]
     assert again == [first, second]
-    assert were_in_turns(*again)
+    assert were_interleaved(*again)
     found = compare(*again, is_interleaved=True)
     assert found.rows[0].difference.verdict == "slower"
     assert found.answers is not None and found.answers.changed == 0

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from firesteel import library
-from firesteel.bench.compare.ab import in_turns
-from firesteel.bench.compare.runs import TURNS
+from firesteel.bench.compare.ab import interleave
+from firesteel.bench.compare.runs import INTERLEAVED_WITH
 from firesteel.bench.load.measure import (
     RunFinished,
-    RunLimits,
     RunOrder,
     RunProgress,
     RunStarted,
     SampleTaken,
 )
-from firesteel.bench.load.shapes import Sizes, fitting, points
+from firesteel.bench.load.schedule import RunLimits
+from firesteel.bench.load.shapes import Sizes, fit_context, points
 from firesteel.bench.load.subject import FoundSubject, of_url
 from firesteel.bench.results.history import History, new_run_id
 from firesteel.bench.results.serialize import StoredRun
@@ -42,10 +42,11 @@ async def measured_ab(
     orders = _orders(found, asked)
     names = [order.id for order in orders]
     orders = [
-        replace(order, notes=(*order.notes, f"{TURNS}{names[1 - at]}")) for at, order in enumerate(orders)
+        replace(order, notes=(*order.notes, f"{INTERLEAVED_WITH}{names[1 - at]}"))
+        for at, order in enumerate(orders)
     ]
     done: dict[int, RunFinished] = {}
-    async for side, event in in_turns(orders[0], orders[1]):
+    async for side, event in interleave(orders[0], orders[1]):
         if isinstance(event, RunStarted):
             history.begin(event.run)
         elif isinstance(event, SampleTaken):
@@ -85,7 +86,7 @@ async def _subject(word: str, model: str | None) -> tuple[FoundSubject, str | No
 def _orders(found: list[tuple[FoundSubject, str | None]], asked: dict[str, Any]) -> list[RunOrder]:
     sizes = Sizes(asked["users"], asked["depth"], asked["text"], answer=next(iter(asked["answer"]), None))
     room = [each.context for each, _ in found if each.context]
-    wanted, notes = fitting(points(asked["shapes"] or ("quick",), sizes), min(room, default=None))
+    wanted, notes = fit_context(points(asked["shapes"] or ("quick",), sizes), min(room, default=None))
     if not wanted:
         raise UsageError(f"none of these points fits: {notes[0]}", next="another --shape")
     limits = RunLimits(seconds(asked["budget"]) / 2, share(asked["precision"]))

@@ -17,18 +17,18 @@ import click
 from click.core import ParameterSource
 
 from firesteel import library
-from firesteel.bench.load.contention import watched
+from firesteel.bench.load.contention import watch_contention
 from firesteel.bench.load.measure import (
     Event,
     RunFinished,
-    RunLimits,
     RunOrder,
     RunProgress,
     RunStarted,
     SampleTaken,
     measure,
 )
-from firesteel.bench.load.shapes import Sizes, fitting, points, shapes
+from firesteel.bench.load.schedule import RunLimits
+from firesteel.bench.load.shapes import Sizes, fit_context, points, shapes
 from firesteel.bench.load.subject import FoundSubject, of_service, of_url
 from firesteel.bench.results.history import History, new_run_id, open_history
 from firesteel.bench.results.serialize import StoredRun
@@ -208,7 +208,7 @@ def _order(
     sizes = Sizes(
         asked["users"], asked["depth"], asked["text"], asked["rate"], next(iter(asked["answer"]), None)
     )
-    wanted, notes = fitting(points(names or ("quick",), sizes), found.context)
+    wanted, notes = fit_context(points(names or ("quick",), sizes), found.context)
     if not wanted:
         raise UsageError(f"none of these points fits: {notes[0]}", next="--depth with fewer tokens")
     settings = RequestSettings(
@@ -244,7 +244,7 @@ def _resumed(
         for name, key in (("budget", "budget_s"), ("precision", "precision"))
     )
     limits = RunLimits(spent + budget_s, precision)
-    return RunOrder(found.subject, run.points, run.settings, limits, key, run.id, kept=samples)
+    return RunOrder(found.subject, run.points, run.settings, limits, key, run.id, earlier_samples=samples)
 
 
 def _spent(samples: Iterable[RequestSample]) -> float:
@@ -298,7 +298,7 @@ def _with_fast_loop(work: Any) -> RunFinished:
 
 async def _measured(order: RunOrder, history: History) -> RunFinished:
     last: RunFinished | None = None
-    with watched(library.home(), order.subject.url, order.id) as others:
+    with watch_contention(library.home(), order.subject.url, order.id) as others:
         async for event in _followed(measure(order)):
             if isinstance(event, RunStarted) and not history.is_begun(order.id):
                 history.begin(_noted(event.run, order, others()))
@@ -313,7 +313,7 @@ async def _measured(order: RunOrder, history: History) -> RunFinished:
 
 def _noted(run: BenchRun, order: RunOrder, notes: tuple[str, ...]) -> BenchRun:
     """With its limits, to go on with: of a run that goes on, what was asked for this stretch of it."""
-    limits, spent = order.limits, _spent(order.kept)
+    limits, spent = order.limits, _spent(order.earlier_samples)
     run = replace(run, notes=(*run.notes, *notes))
     return replace(run, limits={"budget_s": limits.budget_s - spent, "precision": limits.precision})
 

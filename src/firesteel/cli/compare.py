@@ -17,7 +17,7 @@ from firesteel.bench.compare.against import (
     against_plan,
     against_published,
 )
-from firesteel.bench.compare.runs import AnswerComparison, Comparison, compare, were_in_turns
+from firesteel.bench.compare.runs import AnswerComparison, Comparison, compare, were_interleaved
 from firesteel.bench.results import other_tools
 from firesteel.bench.results.history import History
 from firesteel.bench.results.serialize import StoredRun
@@ -85,7 +85,7 @@ def command(
         return _show_plan(kept[0].run, as_json)
     if published:
         return _show_published(kept[0].run, as_json)
-    return _show(compare(kept[0], kept[1], despite=despite, is_interleaved=were_in_turns(*kept)), as_json)
+    return _show(compare(kept[0], kept[1], despite=despite, is_interleaved=were_interleaved(*kept)), as_json)
 
 
 def _insist(runs: tuple[str, ...], is_plan: bool, published: bool, ab: bool) -> None:

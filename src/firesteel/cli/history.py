@@ -135,7 +135,7 @@ def export(runs: tuple[str, ...], file: Path | None, samples: bool) -> None:
     with opened() as history:
         names = runs or tuple(line.id for line in history.runs(10_000) if line.origin == "measured here")
         found = [history.run(name) for name in names]
-    text = json.dumps(serialize.document(found[0])) if samples else exchange.export_text(_rows(found))
+    text = json.dumps(serialize.to_document(found[0])) if samples else exchange.export_text(_rows(found))
     if file:
         text_files.write_new(file, f"{text}\n")
     else:
@@ -144,7 +144,7 @@ def export(runs: tuple[str, ...], file: Path | None, samples: bool) -> None:
 
 def _rows(found: list[StoredRun]) -> Iterator[exchange.ExportRow]:
     for kept in found:
-        yield from exchange.rows_of(kept)
+        yield from exchange.export_rows(kept)
 
 
 @command.command("import")

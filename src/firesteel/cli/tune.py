@@ -20,17 +20,11 @@ from firesteel.bench.load.measure import RunProgress
 from firesteel.bench.results.history import new_run_id, open_history
 from firesteel.bench.tune import journal as journals
 from firesteel.bench.tune.candidate import CandidateRunner
+from firesteel.bench.tune.events import Event, SpacePlanned, TrialFinished, TrialStarted, TuneResult
 from firesteel.bench.tune.journal import Journal, RunningBefore, Trial, TuneOptions
-from firesteel.bench.tune.space import PlanningContext, make_search_space
-from firesteel.bench.tune.tune import (
-    Event,
-    SpacePlanned,
-    TrialFinished,
-    TrialStarted,
-    TuneEnvironment,
-    TuneResult,
-    tune,
-)
+from firesteel.bench.tune.proposals import PlanningContext
+from firesteel.bench.tune.space import make_search_space
+from firesteel.bench.tune.tune import TuneEnvironment, tune
 from firesteel.cli.options import bench, common
 from firesteel.cli.output.documents import DraftingJson, RefusedSettingJson, TrialJson, TuneJson
 from firesteel.cli.output.invocation import typed
@@ -107,7 +101,7 @@ def _journal(model: str, resume: bool, anew: bool, asked: dict[str, Any]) -> Jou
         asked["answer"], asked["seed"], {"on": True, "off": False}.get(asked["thinking"]), asked["only"],
     )  # fmt: skip
     chosen, running = _chosen(model, asked)
-    kept = journals.cut_off(library.home(), chosen.name)
+    kept = journals.unfinished(library.home(), chosen.name)
     if resume:
         return _resumed(kept, chosen.name, wish)
     if kept and not anew:
@@ -117,7 +111,7 @@ def _journal(model: str, resume: bool, anew: bool, asked: dict[str, Any]) -> Jou
         )
     if kept and anew:
         kept.ended = "left"
-        journals.keep(library.home(), kept)
+        journals.write(library.home(), kept)
     began = datetime.now(UTC).isoformat(timespec="seconds")
     ask = Ask(chosen.recipe.name if chosen.recipe else model, asked["context"], asked["users"], asked["port"])
     if kept and not kept.is_restored:  # what runs now is a candidate that a killed tune left
@@ -159,7 +153,7 @@ def _resumed(kept: Journal | None, name: str, wish: TuneOptions) -> Journal:
     """With what was wished for then; time and runs may be given anew."""
     if kept is None:
         raise UsageError(f"no tune of {name} was cut off", next=f"firesteel tune {name}")
-    kept.wish = replace(kept.wish, budget_s=wish.budget_s, max_runs=wish.max_runs)
+    kept.options = replace(kept.options, budget_s=wish.budget_s, max_runs=wish.max_runs)
     return kept
 
 
@@ -183,8 +177,8 @@ def _around() -> PlanningContext:
 def _show_space(journal: Journal) -> int:
     """What would be tried, and what never."""
     base = library.propose(journal.ask, library.host())[0]
-    users = journal.wish.users or engines.served(base.plan.launch).users or 1
-    space = make_search_space(base, journal.wish.goal, users, _around())
+    users = journal.options.users or engines.served(base.plan.launch).users or 1
+    space = make_search_space(base, journal.options.goal, users, _around())
     rows = [
         (knob.name, ", ".join(knob.labels), knob.labels[at], knob.why)
         for knob, at in zip(space.knobs, space.start, strict=True)
@@ -295,7 +289,7 @@ def view(done: TuneResult) -> RenderableType:
         parts += ["", table(("never tried", "why"), refused)]
     if done.advice:
         parts += ["", *done.advice]
-    parts += ["", f"{done.words}", *done.notes]
+    parts += ["", f"{done.text}", *done.notes]
     if done.recipe:
         parts.append(f"recipe {done.recipe}: {done.recipe_path}")
     if done.running:
@@ -317,8 +311,8 @@ def _changed(done: TuneResult, trial: Trial) -> dict[str, str]:
 def document(done: TuneResult) -> TuneJson:
     journal = done.journal
     return TuneJson(
-        id=journal.id, model=journal.name, goal=journal.wish.goal, users=journal.wish.users,
-        settings_in_all=done.space.size, is_better=done.is_better, changes=done.changes, words=done.words,
+        id=journal.id, model=journal.name, goal=journal.options.goal, users=journal.options.users,
+        settings_in_all=done.space.size, is_better=done.is_better, changes=done.changes, words=done.text,
         ratio=done.difference.ratio, ratio_low=done.difference.low, ratio_high=done.difference.high,
         verdict=done.difference.verdict, recipe=done.recipe,
         recipe_path=str(done.recipe_path) if done.recipe_path else None, running=done.running,

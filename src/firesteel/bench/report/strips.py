@@ -12,7 +12,7 @@ from firesteel.bench.report import format
 from firesteel.bench.report.charts import Chart, ReportData, has_no_gpu, is_number, left_out
 from firesteel.bench.report.drawing import ChartAxis, Key
 from firesteel.bench.report.row_chart import ChartRow, RowChart, binned, draw_rows
-from firesteel.bench.results.figures import SHARE_HIGH, SHARE_LOW
+from firesteel.bench.results.context import SHARE_HIGH, SHARE_LOW
 from firesteel.bench.values import MeasuredFigure, Point, PointFigures
 from firesteel.units import show_bytes
 
