@@ -14,7 +14,7 @@ from firesteel.bench.results.context import PointContext
 from firesteel.bench.results.figures import figures
 from firesteel.bench.results.rates import decode_tokens_per_s
 from firesteel.bench.values import MeasuredFigure, Point, RequestSample, Wrong
-from tests.bench.made_up import made_up
+from tests.bench.example_run import example_run
 
 POINT = Point("single", "prose", 1, 512, 101)
 PLAN = {"bytes_per_token": 1_000_000_000, "bandwidth_bytes_per_s": 100e9}
@@ -49,7 +49,7 @@ def test_the_figures_of_one_user() -> None:
     assert found.goodput_per_s is found.bandwidth_share is found.joules_per_token is None
 
 
-def test_the_first_token_is_the_prompts_and_not_a_decoded_one() -> None:
+def test_the_first_token_belongs_to_prefill() -> None:
     assert decode_tokens_per_s(took(tps=50)) == pytest.approx(50)
     assert decode_tokens_per_s(replace(took(), completion_tokens=1)) is None
 
@@ -66,7 +66,7 @@ def test_streams_side_by_side_are_one_observation() -> None:
     assert found.prefill_tokens_per_s is None
 
 
-def test_cold_ones_are_kept_apart() -> None:
+def test_cold_samples_are_separate() -> None:
     found = figures(POINT, [took(0, 10, 5.0, is_cold=True), took(1), took(2)])
     assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(50)
     assert found.cold == {"ttft_ms": pytest.approx(5000), "decode_tokens_per_s": pytest.approx(10)}
@@ -100,13 +100,13 @@ def test_a_stream_beside_a_wrong_one_had_more_than_its_share() -> None:
 @pytest.mark.parametrize(
     ("tps", "share", "says"), [(60, 0.6, ""), (40, 0.4, "below 0.45"), (99, 0.99, "above 0.95")]
 )
-def test_the_share_of_the_bandwidth_warns_outside_its_range(tps: float, share: float, says: str) -> None:
+def test_an_unusual_bandwidth_share_is_noted(tps: float, share: float, says: str) -> None:
     found = figures(POINT, [took(1, tps), took(2, tps)], PointContext(plan=PLAN))
     assert found.bandwidth_share == pytest.approx(share)
     assert bool(found.notes) == bool(says) and says in " ".join(found.notes)
 
 
-def test_drafts_make_several_tokens_of_one_step() -> None:
+def test_a_step_gives_several_tokens_with_drafts() -> None:
     around = PointContext(plan=PLAN, drafts=True, accepted_per_step=2.0)
     assert figures(POINT, [took(1, 120)], around).bandwidth_share == pytest.approx(0.6)
     unknown = figures(POINT, [took(1, 120)], PointContext(plan=PLAN, drafts=True))
@@ -115,14 +115,14 @@ def test_drafts_make_several_tokens_of_one_step() -> None:
     )
 
 
-def test_nobody_knows_the_share_of_a_crowd_or_of_a_deep_prompt() -> None:
+def test_no_bandwidth_share_for_several_users_or_deep_prompts() -> None:
     crowd = replace(POINT, users=2)
     assert figures(crowd, [took(1), took(1)], PointContext(plan=PLAN)).bandwidth_share is None
     deep = replace(POINT, prompt_tokens=30_000)
     assert figures(deep, [took(1)], PointContext(plan=PLAN)).bandwidth_share is None
 
 
-def test_goodput_counts_what_met_the_target() -> None:
+def test_goodput_counts_requests_that_met_the_target() -> None:
     samples = [took(1, 50, 0.5), took(2, 50, 2.0), took(3, 10, 0.5)]
     around = PointContext(target={"ttft_ms": 1000, "inter_token_ms": 30})
     found = figures(POINT, samples, around)
@@ -132,12 +132,12 @@ def test_goodput_counts_what_met_the_target() -> None:
     assert none.goodput_per_s == 0
 
 
-def test_joules_where_power_is_known() -> None:
+def test_joules_need_known_power() -> None:
     found = figures(POINT, [took(1, 50, 0.5)], PointContext(watts=50.0))
     assert found.joules_per_token == pytest.approx(50 * 2.5 / 101)
 
 
-def test_an_engine_that_counts_otherwise_is_said() -> None:
+def test_a_disagreeing_engine_is_noted() -> None:
     found = figures(
         POINT, [took(1, 50, server_decode_tokens_per_s=70.0), took(2, 50, server_decode_tokens_per_s=70.0)]
     )
@@ -146,20 +146,20 @@ def test_an_engine_that_counts_otherwise_is_said() -> None:
     assert not near.notes
 
 
-def test_prompts_that_were_cached_though_new_are_said() -> None:
+def test_cached_new_prompts_are_noted() -> None:
     found = figures(POINT, [took(1, cached_tokens=400)])
     assert found.notes == ("77% of the prompt tokens came from the cache, although all were new",)
     agent = replace(POINT, shared_tokens=400)
     assert not figures(agent, [took(1, cached_tokens=400)]).notes
 
 
-def test_what_came_in_one_piece_tells_nothing_of_decode() -> None:
+def test_a_buffered_answer_has_no_decode_rate() -> None:
     found = figures(POINT, [took(1, gaps_s=(1e-6,) * 100, last_s=0.5001)])
     assert found.decode_tokens_per_s is None and found.time_per_output_token_ms == {}
     assert "1 answers came in one piece" in found.notes[0]
 
 
-def test_of_nothing_comes_nothing() -> None:
+def test_no_samples_no_figures() -> None:
     found = figures(POINT, [])
     assert found.samples == found.repetitions == 0 and found.decode_tokens_per_s is None and not found.notes
 
@@ -168,7 +168,7 @@ def looped(user: int, started: float, tps: float = 50.0, **more: Any) -> Request
     return took(1, tps, started_s=started, stream=user, **more)
 
 
-def test_a_loop_counts_what_lies_while_all_are_at_it() -> None:
+def test_a_closed_loop_counts_while_all_users_are_active() -> None:
     """Alone a stream is three times as fast; only from the second user's coming is it two users' load."""
     point = replace(POINT, users=2)
     first = [looped(0, 0.0, 150, first=0.1), looped(0, 1.0, 50, first=1.0), looped(0, 4.0, 50, first=1.0)]
@@ -192,7 +192,7 @@ def test_one_failure_in_ten_does_not_spoil_a_loop() -> None:
     assert figures(point, every).decode_tokens_per_s is None
 
 
-def test_goodput_counts_failures_and_the_time_that_they_took() -> None:
+def test_goodput_includes_failures_and_their_time() -> None:
     around = PointContext(target={"ttft_ms": 1000})
     every = [took(1), took(2, wrong="dropped", why="gone"), took(3), took(4, wrong="http", why="500")]
     assert figures(POINT, every, around).goodput_per_s == pytest.approx(2 / (4 * 2.5))
@@ -202,21 +202,21 @@ def test_goodput_counts_failures_and_the_time_that_they_took() -> None:
     assert figures(POINT, every[1:2], around).goodput_per_s == 0
 
 
-def test_goodput_is_never_above_what_was_offered() -> None:
+def test_goodput_never_exceeds_the_offered_rate() -> None:
     point = replace(POINT, users=512, rate_per_s=2.0)
     every = [took(1, 1000, 0.1, started_s=at / 2) for at in range(8)]
     assert figures(point, every, PointContext(target={"ttft_ms": 1000})).goodput_per_s == pytest.approx(2.0)
 
 
-def test_the_wait_for_a_first_word_begins_when_it_was_due() -> None:
+def test_ttft_begins_when_the_request_was_due() -> None:
     point = replace(POINT, users=512, rate_per_s=2.0)
     found = figures(point, [took(1, late_s=3.0, queued_s=3.0)], PointContext(target={"ttft_ms": 1000}))
     assert found.ttft_ms["p50"] == pytest.approx(3500) and found.goodput_per_s == 0
 
 
-def test_users_keep_their_pace_over_all_that_they_wait_for() -> None:
+def test_the_pace_of_a_user_includes_its_waits() -> None:
     """25 tok/s while it writes, but 40 for four together: a user has ten."""
-    kept = made_up()
+    kept = example_run()
     one, four = (replace(kept.run.figures[0], point=replace(POINT, users=many)) for many in (1, 4))
     speed = MeasuredFigure(25.0, 24.0, 26.0, 5)
     found = (

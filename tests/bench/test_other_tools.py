@@ -11,9 +11,9 @@ import pytest
 
 from firesteel.bench.results import other_tools, serialize
 from firesteel.errors import UsageError
-from tests.bench.runs import kept, rates
+from tests.bench.stored_runs import rates, stored_run
 
-FILES = Path(__file__).parent / "foreign"
+FILES = Path(__file__).parent / "other_tools"
 
 
 def text(name: str) -> str:
@@ -52,13 +52,13 @@ def test_llama_benchy_with_a_cached_context() -> None:
     assert (second.prompt_tokens, second.shared_tokens) == (64, 128)
 
 
-def test_a_stream_that_failed_leaves_no_figure_of_a_crowd() -> None:
+def test_no_figure_of_several_users_if_a_stream_failed() -> None:
     raw = said("llama-benchy-0.4.0.json")
     raw["benchmarks"][1]["tg_req_throughput"]["values"].pop()
     assert other_tools.read(json.dumps(raw), "a").run.figures[1].decode_tokens_per_s is None
 
 
-def test_llama_benchys_table() -> None:
+def test_llama_benchy_csv() -> None:
     found = other_tools.read(text("llama-benchy-0.4.0.csv"), "a.csv").run
     assert [(point.users, point.depth, point.answer_tokens) for point in found.points] == [
         (1, 64, 16),
@@ -124,13 +124,13 @@ def test_an_open_loop_and_failures() -> None:
         ),
     ],
 )
-def test_files_that_tell_too_little_for_a_figure(document: dict[str, Any], says: str) -> None:
+def test_files_with_too_little_for_a_figure(document: dict[str, Any], says: str) -> None:
     found = other_tools.read(json.dumps(document), "a").run
     assert found.figures == () and says in found.notes[0]
 
 
-def test_our_own() -> None:
-    ours = kept("a-run", rates(50), answers="abcdefgh")
+def test_our_own_files() -> None:
+    ours = stored_run("a-run", rates(50), answers="abcdefgh")
     found = other_tools.read(json.dumps(serialize.to_document(ours)), "a.json")
     assert (found.run, found.samples, found.origin) == (ours.run, ours.samples, "reported")
 
@@ -159,7 +159,7 @@ def test_our_own() -> None:
         '{"version": "1", "latency_mode": "api", "benchmarks": {}, "timestamp": "x", "model": "m"}',
     ],
 )
-def test_what_is_no_result_is_a_sentence(hostile: str) -> None:
+def test_unknown_files_are_refused(hostile: str) -> None:
     with pytest.raises(UsageError) as told:
         other_tools.read(hostile, "theirs.json")
     assert "theirs.json" in told.value.what and told.value.next and len(told.value.what) < 300
@@ -180,7 +180,7 @@ def test_what_is_no_result_is_a_sentence(hostile: str) -> None:
         (("date",), "x" * 10_000),
     ],
 )
-def test_a_value_that_cannot_be_names_its_place(path: tuple[str], value: object) -> None:
+def test_an_invalid_value_names_its_place(path: tuple[str], value: object) -> None:
     raw = {**said("vllm-serve-0.32.0.json"), path[0]: value}
     with pytest.raises(UsageError, match=path[0]):
         other_tools.read(json.dumps(raw), "theirs.json")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from firesteel.bench.load.prompts import PromptWriter, text_blocks
 from firesteel.bench.values import Text
 from firesteel.sim.model.tokenizer import count as pretend_count
-from tests.bench.liar import tokens
+from tests.bench.faulty_server import tokens
 
 KINDS = get_args(Text)
 
@@ -57,7 +57,7 @@ async def test_a_prompt_usually_takes_two_calls_of_the_tokenizer() -> None:
     assert (len(counted) - before) / 20 <= 2.5
 
 
-async def test_prompts_differ_from_their_first_words_on() -> None:
+async def test_prompts_differ_from_the_beginning() -> None:
     writer = PromptWriter(by_pieces)
     first, second = [await writer.prompt("code", 300, "seed", f"Part {at}") for at in (1, 2)]
     assert first.text[:6] != second.text[:6]
@@ -67,13 +67,13 @@ async def test_prompts_differ_from_their_first_words_on() -> None:
     assert first == await PromptWriter(by_pieces).prompt("code", 300, "seed", "Part 1")
 
 
-async def test_a_shared_prefix_counts_and_stays() -> None:
+async def test_a_shared_prefix_counts() -> None:
     before = "All that we share.\n" * 10
     found = await PromptWriter(by_pieces).prompt("json", 400, "s", "Part 1", before)
     assert found.text.startswith(before) and found.tokens == 400
 
 
-async def test_a_tokenizer_that_makes_no_sense_ends_in_bounded_time() -> None:
+async def test_an_absurd_tokenizer_ends_in_bounded_time() -> None:
     calls = 0
 
     async def count(text: str) -> int:

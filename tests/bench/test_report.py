@@ -29,7 +29,7 @@ from firesteel.cli.output import bench
 from firesteel.cli.output.bench_page import before, write_page
 from firesteel.edge.files.home import Home
 from firesteel.planner.speed.published import PublishedRun as Published
-from tests.bench.made_up import POINTS, made_up, of_texts
+from tests.bench.example_run import POINTS, example_run, of_texts
 
 GOLDEN = Path(__file__).parent / "golden" / "report.html"
 SVG, XHTML = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xhtml}"
@@ -42,7 +42,7 @@ CHARTS = (
     "Time to the first word against the length of the prompt",
     "Decode against depth",
     "Plan against measured",
-    "Share of the memory bandwidth bound",
+    "Share of what the memory's bandwidth allows",
     "Time between pieces of an answer",
     "Clock of the GPU",
     "Power of the GPU",
@@ -72,8 +72,8 @@ def drawn(root: ElementTree.Element) -> list[str]:
 
 
 def test_golden() -> None:
-    old = replace(made_up("made-up-0").run, began="2026-11-14T10:00:00+00:00")
-    page = report_page(made_up(), [published(44.0), published(39.0, 8192)], old)
+    old = replace(example_run("made-up-0").run, began="2026-11-14T10:00:00+00:00")
+    page = report_page(example_run(), [published(44.0), published(39.0, 8192)], old)
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.parent.mkdir(exist_ok=True)
         GOLDEN.write_text(page, "utf-8")
@@ -83,7 +83,7 @@ def test_golden() -> None:
 
 
 def test_a_run_with_everything_has_every_chart_and_each_says_what_it_shows() -> None:
-    root = parsed(report_page(made_up()))
+    root = parsed(report_page(example_run()))
     assert tuple(drawn(root)) == CHARTS
     for each in root.iter(f"{SVG}svg"):
         ids = each.attrib["aria-labelledby"].split()
@@ -107,7 +107,7 @@ def test_what_is_not_known_is_left_out_and_said() -> None:
 
 
 def test_a_run_of_nothing_says_so() -> None:
-    kept = made_up()
+    kept = example_run()
     text = words(parsed(report_page(StoredRun(replace(kept.run, figures=(), beside={}, client={})))))
     assert "Nothing could be measured" in text
     assert "Every figure There are none" in text
@@ -132,7 +132,7 @@ def tags(page: str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def hostile(word: str) -> StoredRun:
-    kept = made_up("made-up-1", word)
+    kept = example_run("made-up-1", word)
     subject = replace(
         kept.run.subject, engine=word, version=word, launch_key=word, image_digest=word, url=word,
         launch={"flags": {word: word}, "env": {word: [word]}, "start": [word], "image": word},
@@ -157,7 +157,7 @@ def test_no_word_of_others_becomes_markup() -> None:
 
 
 def test_it_is_one_file_without_scripts() -> None:
-    page = report_page(made_up())
+    page = report_page(example_run())
     assert not {"script", "link", "img", "iframe", "object", "foreignobject"} & {tag for tag, _ in tags(page)}
     assert not any(name.startswith("on") for _, names in tags(page) for name in names)
     assert not re.search(r"\bsrc=|url\(|@import", page)
@@ -165,7 +165,7 @@ def test_it_is_one_file_without_scripts() -> None:
 
 
 def test_sources_of_published_figures_are_led_to() -> None:
-    kept = made_up()
+    kept = example_run()
     name = "nvidia/Gemma-4-26B-A4B-NVFP4"
     subject = replace(kept.run.subject, model=name, launch={**kept.run.subject.launch, "model": name})
     run = replace(kept.run, subject=subject)
@@ -184,7 +184,7 @@ COUNTS = st.one_of(st.integers(-2, 20), st.sampled_from([0, 10**9, 10**40]))
 
 @st.composite
 def wild_runs(draw: st.DrawFn) -> StoredRun:
-    kept = made_up()
+    kept = example_run()
 
     def figure() -> MeasuredFigure | None:
         return draw(st.none() | st.builds(MeasuredFigure, NUMBERS, NUMBERS, NUMBERS, COUNTS))
@@ -254,7 +254,7 @@ def test_whatever_numbers_a_file_holds_the_page_is_whole(kept: StoredRun) -> Non
 
 
 def test_thousands_of_samples_and_points_make_a_page_of_bounded_size() -> None:
-    kept = made_up()
+    kept = example_run()
     many = [replace(POINTS[0], prompt_tokens=1000 + at) for at in range(1000)]
     found = tuple(replace(kept.run.figures[0], point=point, notes=("n" * 5000,)) for point in many)
     looks = [float(at) for at in range(20_000)]
@@ -306,7 +306,7 @@ def told(run: BenchRun) -> str:
 
 
 def test_the_verdict_in_plain_words() -> None:
-    text = told(made_up().run)
+    text = told(example_run().run)
     assert "A single user gets 54.5 ±1.2% tok/s of code and 50.5 ±1.2% tok/s of prose" in text
     assert (
         "With a prompt of 32,768 tokens a user gets 37.0 ±1.2% tok/s, and waits 14 s for the first token"
@@ -319,13 +319,13 @@ def test_the_verdict_in_plain_words() -> None:
 
 
 def test_without_a_target_it_says_how_many_keep_each_pace() -> None:
-    run = made_up().run
+    run = example_run().run
     text = told(replace(run, settings=replace(run.settings, target={})))
     assert "1 at 50 tok/s or more; 4 at 20 tok/s or more; all 16 at 10 tok/s or more" in text
 
 
 def test_slower_than_planned_is_a_warning() -> None:
-    run = made_up().run
+    run = example_run().run
     plan = {
         **run.subject.plan,
         "decode_tokens_per_s": {"low": 70.0, "expected": 75.0, "high": 80.0},
@@ -340,13 +340,13 @@ def test_slower_than_planned_is_a_warning() -> None:
 
 @pytest.mark.parametrize("share", [0.3, 1.2])
 def test_a_share_outside_the_corridor_is_a_warning(share: float) -> None:
-    run = made_up().run
+    run = example_run().run
     odd = replace(run.figures[0], bandwidth_share=share)
     assert "warning: Decode of one user reaches" in told(replace(run, figures=(odd, *run.figures[1:])))
 
 
 def test_without_a_gpu_a_small_share_is_no_fault() -> None:
-    run = made_up().run
+    run = example_run().run
     odd = replace(run.figures[0], bandwidth_share=0.3)
     here = replace(run, figures=(odd,), subject=replace(run.subject, host={"title": "a CPU", "gpus": []}))
     assert "fact: Decode of one user reaches 0.30" in told(here)
@@ -356,7 +356,7 @@ def test_without_a_gpu_a_small_share_is_no_fault() -> None:
 
 
 def test_a_run_cut_off_and_a_late_client_are_warnings() -> None:
-    run = made_up().run
+    run = example_run().run
     few = replace(run.figures[0], repetitions=1)
     text = told(replace(run, is_whole=False, client={"p99_lag_ms": 3.0}, figures=(few,)))
     assert "stopped early" in text
@@ -372,14 +372,14 @@ def chart(root: ElementTree.Element, title: str) -> ElementTree.Element:
 
 
 def test_measured_is_filled_planned_a_band_and_reported_hollow() -> None:
-    root = parsed(report_page(made_up(), [published(44.0), published(39.0, 8192)]))
+    root = parsed(report_page(example_run(), [published(44.0), published(39.0, 8192)]))
     found = chart(root, "Decode against depth")
     circles = list(found.iter(f"{SVG}circle"))
     hollow = [each for each in circles if each.attrib["fill"] == "none"]
     assert len(hollow) == 2 + 1  # and the one that says what they mean
     assert len(circles) - len(hollow) == 3 + 1
     assert len(list(found.iter(f"{SVG}polygon"))) == 1
-    none = chart(parsed(report_page(made_up())), "Decode against depth")
+    none = chart(parsed(report_page(example_run())), "Decode against depth")
     assert not [each for each in none.iter(f"{SVG}circle") if each.attrib["fill"] == "none"]
 
 
@@ -400,7 +400,7 @@ def test_a_dot_lies_where_its_figure_is() -> None:
 
 
 def test_words_in_drawings_do_not_lie_on_each_other() -> None:
-    root = parsed(report_page(made_up(), [published(44.0), published(39.0, 8192)]))
+    root = parsed(report_page(example_run(), [published(44.0), published(39.0, 8192)]))
     for each in root.iter(f"{SVG}svg"):
         boxes = [_box(text) for text in each.iter(f"{SVG}text") if "transform" not in text.attrib]
         for at, one in enumerate(boxes):
@@ -421,9 +421,9 @@ def _box(text: ElementTree.Element) -> tuple[float, float, float, float, str]:
 
 
 def test_the_page_is_held_against_the_last_run_of_the_same_model(tmp_path: Path) -> None:
-    now = made_up("run-now")
-    old = replace(made_up("run-old").run, began="2026-11-13T10:00:00+00:00")
-    other = replace(made_up("run-other", "another").run, began="2026-11-14T10:00:00+00:00")
+    now = example_run("run-now")
+    old = replace(example_run("run-old").run, began="2026-11-13T10:00:00+00:00")
+    other = replace(example_run("run-other", "another").run, began="2026-11-14T10:00:00+00:00")
     with open_history(Home(tmp_path)) as history:
         for run in (old, other, now.run):
             history.begin(run)

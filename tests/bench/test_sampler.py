@@ -40,7 +40,7 @@ def test_nvidia_smi(text: str, seen: HostReading) -> None:
     assert parse_gpu(1, text) == seen
 
 
-async def test_the_pretend_spark_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_simulated_spark_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path, SimSpark())
     for name, value in environment(tmp_path, {"PATH": "/usr/bin:/bin"}).items():
         monkeypatch.setenv(name, value)
@@ -54,7 +54,7 @@ async def test_the_pretend_spark_is_looked_at(tmp_path: Path, monkeypatch: pytes
     assert first.kv_usage is None
 
 
-async def test_of_another_machine_nothing_is_known() -> None:
+async def test_a_remote_host_is_not_read() -> None:
     async with Sampler("http://127.0.0.1:9", None, is_local=False) as sampler:
         async with asyncio.timeout(20):
             while not sampler.readings:
@@ -62,14 +62,14 @@ async def test_of_another_machine_nothing_is_known() -> None:
     assert summarize(sampler.readings) == {} and mean_watts(sampler.readings) is None
 
 
-def test_a_summary_leaves_out_what_nobody_saw() -> None:
+def test_a_summary_leaves_out_unknown_quantities() -> None:
     looks = [HostReading(1, clock_mhz=200), HostReading(2, clock_mhz=2400, temperature_c=50)]
     found = summarize(looks)
     assert found["clock_mhz"] == {"least": 200, "mean": 1300, "most": 2400}
     assert found["temperature_c"]["mean"] == 50 and "power_w" not in found
 
 
-def test_power_counts_while_there_is_load() -> None:
+def test_power_counts_under_load_only() -> None:
     looks = [HostReading(float(at), power_w=60 if 10 <= at <= 13 else 8) for at in range(20)]
     assert mean_watts(readings_within(looks, [(10, 11), (12.5, 13.5)])) == 60
     assert mean_watts(readings_within(looks, [(10, 11)])) is None, "twice is too seldom"
@@ -103,21 +103,21 @@ def test_counters_of_llama_cpp() -> None:
     assert found.accepted_per_step is None and found.preemptions is None
 
 
-def test_a_counter_that_went_back_is_unknown() -> None:
+def test_a_decreased_counter_is_unknown() -> None:
     before, after = Counters(preemptions=5, drafts=10, accepted_tokens=9), Counters(preemptions=1, drafts=12)
     assert after.since(before) == Counters(drafts=2)
 
 
-def test_stretches_add_up_where_all_are_known() -> None:
+def test_periods_add_up_if_all_are_known() -> None:
     assert sum_counters([Counters(drafts=1, preemptions=2), Counters(drafts=3)]) == Counters(drafts=4)
     assert sum_counters([]) == Counters()
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
-def test_another_programs_page_tells_nothing(engine: str) -> None:
+def test_metrics_of_another_program(engine: str) -> None:
     assert read_counters(engine, "<html>it works</html>") == Counters()  # type: ignore[arg-type]
 
 
-def test_a_page_that_was_recorded_is_read() -> None:
+def test_recorded_metrics_are_read() -> None:
     found = read_counters("llamacpp", RECORDED.read_text())
     assert found.cache_queries is not None and found.drafts is not None

@@ -21,7 +21,7 @@ def test_percentiles_are_numpys(values: list[float], p: float) -> None:
 
 
 @pytest.mark.parametrize("p", [-1, 101, math.nan])
-def test_a_percentile_that_is_none(p: float) -> None:
+def test_invalid_percentiles(p: float) -> None:
     with pytest.raises(ValueError):
         stats.percentile([1.0], p)
 
@@ -51,7 +51,7 @@ def test_an_interval_is_around_its_value(values: list[float]) -> None:
     assert figure.value * (1 - 1e-12) <= figure.high
 
 
-def test_no_value_has_no_figure_and_one_is_sure_of_nothing() -> None:
+def test_no_value_has_no_figure_and_one_has_a_wide_interval() -> None:
     assert stats.mean_interval([]) is None
     one = stats.mean_interval([50.0])
     assert one is not None and (one.value, one.n) == (50.0, 1)
@@ -60,7 +60,7 @@ def test_no_value_has_no_figure_and_one_is_sure_of_nothing() -> None:
 
 @pytest.mark.parametrize("n", [3, 5, 10, 30])
 @pytest.mark.parametrize("spread", [0.05, 0.3])
-def test_intervals_hold_the_truth_as_often_as_they_say(n: int, spread: float) -> None:
+def test_intervals_have_their_nominal_coverage(n: int, spread: float) -> None:
     chance = random.Random(7 * n)
     draws = [[100 * chance.lognormvariate(0, spread) for _ in range(n)] for _ in range(1000)]
     mean = 100 * math.exp(spread**2 / 2)
@@ -69,7 +69,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(n: int, spread: float) ->
     assert 0.92 <= len(correct) / len(draws) <= 0.98
 
 
-def test_equal_ones_are_told_apart_no_more_often_than_chance_allows() -> None:
+def test_equal_values_rarely_differ() -> None:
     chance = random.Random(1)
     wrong = 0
     for _ in range(600):
@@ -78,7 +78,7 @@ def test_equal_ones_are_told_apart_no_more_often_than_chance_allows() -> None:
     assert 0.02 <= wrong / 600 <= 0.08
 
 
-def test_welch_as_scipy_has_it() -> None:
+def test_welch_equals_scipy() -> None:
     """scipy 1.17.1, `ttest_ind(log a, log b, equal_var=False)` and its `confidence_interval`."""
     a, b = [101.0, 99.5, 103.2, 100.1, 98.7], [95.0, 96.1, 94.2, 97.3]
     found = stats.compare_values(a, b)
@@ -89,7 +89,7 @@ def test_welch_as_scipy_has_it() -> None:
     assert (found.verdict, found.n) == ("faster", 4)
 
 
-def test_pairs_see_what_drift_hides() -> None:
+def test_pairs_cancel_drift() -> None:
     """Both slow down as the machine warms up; taken in turns the five per cent between them still show."""
     drift = [100.0, 92.0, 84.0, 77.0, 70.0, 64.0]
     ours = [
@@ -100,7 +100,7 @@ def test_pairs_see_what_drift_hides() -> None:
     assert found.verdict == "faster" and found.low > 1.045
 
 
-def test_the_lower_time_is_the_faster() -> None:
+def test_a_lower_time_is_faster() -> None:
     fast, slow = [10.0, 10.1, 9.9, 10.05], [12.0, 12.1, 11.9, 12.2]
     assert stats.compare_values(fast, slow, is_time=True).verdict == "faster"
     assert stats.compare_values(slow, fast, is_time=True).verdict == "slower"
@@ -108,7 +108,7 @@ def test_the_lower_time_is_the_faster() -> None:
 
 
 @given(_RATES, _RATES)
-def test_the_other_way_round_is_the_inverse(a: list[float], b: list[float]) -> None:
+def test_swapping_inverts_the_ratio(a: list[float], b: list[float]) -> None:
     one, other = stats.compare_values(a, b), stats.compare_values(b, a)
     if one.verdict != "too few":
         assert one.p == pytest.approx(other.p, abs=1e-9)
@@ -121,7 +121,7 @@ def test_the_other_way_round_is_the_inverse(a: list[float], b: list[float]) -> N
     ("a", "b"),
     [([], []), ([1.0, 2.0], [1.0, 2.0, 3.0]), ([0.0, 1.0, 2.0], [1.0] * 3), ([math.inf] * 3, [1.0] * 3)],
 )
-def test_too_few_or_no_rates_say_nothing(a: list[float], b: list[float]) -> None:
+def test_too_few_or_invalid_values_have_no_verdict(a: list[float], b: list[float]) -> None:
     assert stats.compare_values(a, b).verdict == "too few"
 
 

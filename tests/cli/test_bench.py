@@ -19,7 +19,7 @@ from firesteel.bench.load.measure import RunOrder
 from firesteel.bench.results.history import History, open_history
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
-from tests.bench.liar import Liar, serving
+from tests.bench.faulty_server import FaultyServer, serving
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
 from tests.sim.spark import until
@@ -28,7 +28,7 @@ QUICK = ("--budget", "1s", "--users", "1", "--depth", "64", "--answer", "16", "-
 
 
 @contextmanager
-def lying(liar: Liar) -> Iterator[str]:
+def lying(liar: FaultyServer) -> Iterator[str]:
     """Its server in a thread of its own; the command under test has a loop of its own."""
     found: list[str] = []
     ready, over = threading.Event(), threading.Event()
@@ -55,7 +55,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> None:
-    with lying(Liar(token_s=0.004)) as url:
+    with lying(FaultyServer(token_s=0.004)) as url:
         ran = here("bench", "--url", f"{url}/v1", *QUICK, "--json")
         assert ran.code == 0, ran.err
         shown = here("bench", "--url", url, *QUICK, "--cold", "--target", "ttft=1s,token=20ms")
@@ -64,7 +64,7 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
     assert figures["decode_tokens_per_s"]["value"] == pytest.approx(250, rel=0.15)
     assert figures["point"]["prompt_tokens"] == 64 and not figures["wrong"]
     assert ran.json["settings"]["seed"] == 0 and ran.json["subject"]["plan"] == {}
-    assert "bench   asking how it counts tokens" in ran.err
+    assert "bench   asking how the server counts tokens" in ran.err
     with open_history(Home(tmp_path / "home")) as history:
         kept = history.run(ran.json["id"])
         assert len(history.runs()) == 2
@@ -77,7 +77,7 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("lie", ["500", "no usage", "garbage"])
 def test_a_server_that_gives_nothing_is_told_by_exit_1(here: Firesteel, lie: str) -> None:
-    with lying(Liar(lie)) as url:
+    with lying(FaultyServer(lie)) as url:
         ran = here("bench", "--url", url, *QUICK)
     assert ran.code == 1
     words = " ".join(ran.out.split())
@@ -85,7 +85,7 @@ def test_a_server_that_gives_nothing_is_told_by_exit_1(here: Firesteel, lie: str
 
 
 def test_a_run_that_was_cut_off_goes_on(here: Firesteel, tmp_path: Path) -> None:
-    with lying(Liar(token_s=0)) as url:
+    with lying(FaultyServer(token_s=0)) as url:
         first = here("bench", "--url", url, *QUICK, "--json").json
         with open_history(Home(tmp_path / "home")) as history:
             whole = history.run(first["id"])
@@ -117,7 +117,7 @@ def test_a_run_that_was_cut_off_goes_on(here: Firesteel, tmp_path: Path) -> None
     ],
 )  # fmt: skip
 def test_words_that_make_no_sense(here: Firesteel, words: tuple[str, ...]) -> None:
-    with lying(Liar(token_s=0)) as url:
+    with lying(FaultyServer(token_s=0)) as url:
         ran = here("bench", "--url", url, *words)
     assert ran.code == 2 and ran.err.count("\n") <= 4 and "next: " in ran.err, ran.err
     assert len(ran.err) < 900
@@ -143,7 +143,7 @@ def test_the_shapes_are_listed(here: Firesteel) -> None:
 
 
 def test_points_that_do_not_fit_the_context(here: Firesteel) -> None:
-    with lying(Liar(token_s=0)) as url:
+    with lying(FaultyServer(token_s=0)) as url:
         ran = here("bench", "--url", url, "--shape", "single", "--depth", "64k")
         assert ran.code == 2 and "8,192 are served" in ran.err
         some = here(
@@ -173,7 +173,7 @@ def test_the_real_engine_by_its_own_clock(engine_home: Home, free_port: int) -> 
 
 def _cut_off(home: Path, how: signal.Signals, *more: str) -> tuple[int, bytes]:
     """Long before its budget of ten minutes."""
-    liar = Liar(token_s=0.01)
+    liar = FaultyServer(token_s=0.01)
     with lying(liar) as url:
         words = [sys.executable, "-m", "firesteel", "bench", "--url", url, *QUICK[2:], "--budget", "10m"]
         env = {**os.environ, "FIRESTEEL_HOME": str(home), "FIRESTEEL_COMMAND": "firesteel"}
@@ -199,7 +199,7 @@ def test_a_killed_run_shows_what_it_had(here: Firesteel, tmp_path: Path) -> None
     _cut_off(tmp_path / "home", signal.SIGKILL)
     shown = here("history", "show", "last", "--json").json
     assert shown["figures"][0]["decode_tokens_per_s"]["value"] == pytest.approx(100, rel=0.2)
-    assert any("cut off" in note for note in shown["notes"]) and not shown["is_whole"]
+    assert any("interrupted" in note for note in shown["notes"]) and not shown["is_whole"]
     refused = here("compare", "last", "--plan")
     assert refused.code == 2 and "no plan was kept" in refused.err
 
@@ -215,7 +215,7 @@ def test_a_run_goes_on_with_its_own_budget(
         raise UsageError("only looked at", next="nothing")
 
     monkeypatch.setattr("firesteel.cli.bench._run", note)
-    with lying(Liar(token_s=0)) as url:
+    with lying(FaultyServer(token_s=0)) as url:
         here("bench", "--url", url, "--resume", "last")
         here("bench", "--url", url, "--resume", "last", "--budget", "30s", "--precision", "5%")
     own, told = (order.limits for order in orders)
@@ -224,7 +224,7 @@ def test_a_run_goes_on_with_its_own_budget(
 
 
 def test_a_run_that_was_cut_off_before_its_first_answer_goes_on(here: Firesteel, tmp_path: Path) -> None:
-    with lying(Liar(token_s=0)) as url:
+    with lying(FaultyServer(token_s=0)) as url:
         first = here("bench", "--url", url, *QUICK, "--json").json
         with open_history(Home(tmp_path / "home")) as history:
             whole = history.run(first["id"])

@@ -17,12 +17,12 @@ from firesteel.cli.ab import measured_ab
 from firesteel.cli.output import documents
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
-from tests.bench.liar import Liar, serving
-from tests.bench.runs import POINT, SUBJECT, kept, rates
+from tests.bench.faulty_server import FaultyServer, serving
+from tests.bench.stored_runs import POINT, SUBJECT, rates, stored_run
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
 
-FOREIGN = Path(__file__).parents[1] / "bench" / "foreign"
+FOREIGN = Path(__file__).parents[1] / "bench" / "other_tools"
 PLAN = {"decode_tokens_per_s": {"low": 45.0, "expected": 50.0, "high": 55.0}, "why": "fitted to runs"}
 
 
@@ -35,10 +35,10 @@ def keep(home: Path, made: StoredRun, at: int) -> None:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firesteel:
     home = tmp_path / "home"
-    keep(home, kept("slow", rates(50, seed=1), answers="abcdefgh"), 0)
+    keep(home, stored_run("slow", rates(50, seed=1), answers="abcdefgh"), 0)
     planned = replace(SUBJECT, plan=PLAN, launch={"flags": {"kv-cache-dtype": "fp8"}})
-    keep(home, kept("fast", rates(60, seed=2), answers="abcdefgX", subject=planned), 1)
-    keep(home, kept("thinks", rates(60), settings=RequestSettings(thinking=True)), 2)
+    keep(home, stored_run("fast", rates(60, seed=2), answers="abcdefgX", subject=planned), 1)
+    keep(home, stored_run("thinks", rates(60), settings=RequestSettings(thinking=True)), 2)
     return inside(home, monkeypatch, capsys)
 
 
@@ -63,7 +63,7 @@ def test_two_runs_as_json(run: Firesteel) -> None:
 def test_not_comparable_and_despite(run: Firesteel) -> None:
     done = run("compare", "slow", "thinks")
     assert done.code == 1
-    assert "not comparable because thinking differs: as the model has it and on" in done.out
+    assert "not comparable because thinking differs: the model's default and on" in done.out
     assert "tok/s" not in done.out
     assert run("compare", "slow", "thinks", "--despite", "thinking").code == 0
     assert run("compare", "slow", "thinks", "--json").json["why_not"][0]["setting"] == "thinking"
@@ -79,7 +79,7 @@ def test_against_the_plan(run: Firesteel) -> None:
 
 
 def test_against_a_plan_where_nothing_was_measured(run: Firesteel, tmp_path: Path) -> None:
-    planned = kept("none", rates(50), subject=replace(SUBJECT, plan=PLAN))
+    planned = stored_run("none", rates(50), subject=replace(SUBJECT, plan=PLAN))
     bare = replace(planned.run, figures=(), is_whole=False)
     keep(tmp_path / "home", StoredRun(bare), 4)
     refused = run("compare", "none", "--plan")
@@ -92,9 +92,9 @@ def test_against_a_plan_where_nothing_was_measured(run: Firesteel, tmp_path: Pat
 def test_against_published_runs(run: Firesteel, tmp_path: Path) -> None:
     subject = Subject("", "x", "llamacpp", launch={"model": "ggml-org/gpt-oss-20b-GGUF", "sparks": 1})
     point = replace(POINT, prompt_tokens=512, answer_tokens=32)
-    keep(tmp_path / "home", kept("oss", rates(80), point=point, subject=subject), 3)
+    keep(tmp_path / "home", stored_run("oss", rates(80), point=point, subject=subject), 3)
     done = run("compare", "oss", "--published")
-    assert done.code == 0 and "https://" in done.out and "two hands" in done.out
+    assert done.code == 0 and "https://" in done.out and "usual" in done.out
     assert run("compare", "oss", "--published", "--json").json["rows"]
     assert "no published run" in run("compare", "slow", "--published").err
 
@@ -114,13 +114,13 @@ def test_a_file_of_another_tool(run: Firesteel) -> None:
         (("compare", "slow", "fast", "--plan"), "1 RUN here, not 2"),
         (("compare", "slow", "--plan", "--published"), "one of"),
         (("compare", "slow", "nothing"), "no run nothing"),
-        (("compare", "slow", "./nothing.json"), "no id"),
-        (("compare", "slow", "a\nb"), "no id"),
-        (("compare", "slow", __file__), "is no result of"),
+        (("compare", "slow", "./nothing.json"), "not the id"),
+        (("compare", "slow", "a\nb"), "not the id"),
+        (("compare", "slow", __file__), "is not a result of"),
         (("compare", "slow", "/"), "not a file"),
         (("compare", "--ab", "slow", "fast"), "nothing that runs"),
-        (("history", "show", "x y"), "no id"),
-        (("history", "delete", "%"), "no id"),
+        (("history", "show", "x y"), "not the id"),
+        (("history", "delete", "%"), "not the id"),
         (("history", "import", "/nothing/there"), "not a file"),
         (("history", "export", "--samples"), "one RUN"),
     ],
@@ -176,7 +176,7 @@ ASKED = {
 
 async def test_two_servers_in_turns_are_two_runs(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    async with serving(Liar(token_s=0.004)) as one, serving(Liar(token_s=0.006)) as other:
+    async with serving(FaultyServer(token_s=0.004)) as one, serving(FaultyServer(token_s=0.006)) as other:
         with open_history(home) as history:
             first, second = await measured_ab(history, one, other, ASKED)
             with pytest.raises(UsageError, match="from its cache of the first"):

@@ -1,4 +1,4 @@
-"""A run for the report: made up, marked as made up, and with something in it for every chart."""
+"""A synthetic run for the report, marked as made up, with something for every chart."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ POINTS = (
 
 def _rate(point: Point, repetition: int) -> float:
     alone = {"prose": 51.0, "code": 55.0}.get(point.text, 50.0)
-    crowd = 1 / (1 + 0.14 * (point.users - 1)) if point.rate_per_s is None else 0.8
+    share = 1 / (1 + 0.14 * (point.users - 1)) if point.rate_per_s is None else 0.8
     wave = (0.0, 0.011, -0.008, 0.005, -0.012)[repetition % 5]
-    return alone * crowd * (1 - point.depth / 120_000) * (1 + wave)
+    return alone * share * (1 - point.depth / 120_000) * (1 + wave)
 
 
 def _samples(at: int, point: Point) -> list[RequestSample]:
@@ -94,7 +94,7 @@ def _with_wrong(samples: list[RequestSample]) -> list[RequestSample]:
     ]
 
 
-def made_up(name: str = "made-up-1", model: str = SUBJECT.model) -> StoredRun:
+def example_run(name: str = "made-up-1", model: str = SUBJECT.model) -> StoredRun:
     every = [_samples(at, point) for at, point in enumerate(POINTS)]
     every[-1] = _with_wrong(every[-1])
     around = PointContext(PLAN, {"ttft_ms": 1000.0, "inter_token_ms": 50.0}, watts=62.0, kv_usage=0.31)
@@ -131,7 +131,7 @@ def _beside() -> dict[str, object]:
 
 def of_texts(*texts: Text) -> StoredRun:
     """One point for each, one user, without a plan, without samples."""
-    kept = made_up()
+    kept = example_run()
     points = tuple(Point("single", text) for text in texts)
     found = tuple(replace(kept.run.figures[0], point=point, bandwidth_share=None) for point in points)
     subject = replace(kept.run.subject, plan={}, launch={}, host={}, engine=None, version=None)
