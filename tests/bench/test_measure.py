@@ -178,7 +178,7 @@ async def test_without_a_tokenizer_lengths_are_estimates_and_noted() -> None:
         assert sample.prompt_tokens == pytest.approx(400 + TEMPLATE, rel=0.1)
 
 
-@pytest.mark.parametrize("liar", [FaultyServer(obeys=False), FaultyServer("refuses ignore_eos")])
+@pytest.mark.parametrize("server", [FaultyServer(obeys=False), FaultyServer("refuses ignore_eos")])
 async def test_answers_that_end_early_are_accepted_without_ignore_eos(server: FaultyServer) -> None:
     async with serving(server) as url:
         done = await run(url)
@@ -262,11 +262,11 @@ async def test_a_run_is_resumed() -> None:
 # --- an engine whose truth is arithmetic ---
 
 
-@pytest.mark.parametrize("room", [512, 2])
-async def test_figures_of_an_open_loop_include_queueing(room: int) -> None:
-    """One at a time and twice too many: the line grows, at the server or before our own door."""
+@pytest.mark.parametrize("slots", [512, 2])
+async def test_figures_of_an_open_loop_include_queueing(slots: int) -> None:
+    """One slot and twice the load: the queue grows, at the server or in the client."""
     engine = PacedServer(prefill_s=0.03, step_s=0.005, slots=1)
-    point = replace(POINT, users=room, rate_per_s=50.0, answer_tokens=3)
+    point = replace(POINT, users=slots, rate_per_s=50.0, answer_tokens=3)
     async with serving_paced(engine) as url:
         done = await run(
             url,
@@ -366,7 +366,7 @@ async def test_a_large_first_chunk_does_not_raise_the_decode_rate() -> None:
     [(20, 50, {}), (10, 25, {"tells_held": False}), (30, 75, {"tells_held": False, "has_tokenizer": False})],
 )
 async def test_hidden_reasoning_leaves_decode_unknown(held: int, made: int, more: dict[str, Any]) -> None:
-    """Whether `usage` says so, its tokenizer does, or only the length of the words."""
+    """Whether `usage` reports it, the tokenizer shows it, or only the length of the text."""
     async with serving_paced(PacedServer(0.02, 0.005, held=held, shows_held=False, **more)) as url:
         done = await run(url, replace(POINT, prompt_tokens=200, answer_tokens=made))
     (found,) = done.run.figures
