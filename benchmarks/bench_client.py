@@ -1,23 +1,22 @@
 #!/usr/bin/env python3
-"""How late the bench client reads its clock: 64 streams of 100 tokens a second, client on one core.
+"""How late the bench client reads its clock: 64 streams of 100 tokens per second, client on one core.
 
     python3 benchmarks/bench_client.py [seconds] [rounds]
 
-A paced server, in a process of its own, sends each token of each stream at an absolute time and writes into
-the chunk when it did. Whoever receives it notes the time, as a client under test does. Both clocks are the
-machine's one monotonic clock, so the difference is all that lies between: two system calls, the kernel, and
-the client. The server runs on one core and the client on another. Both ask for real-time priority, so that
-other programs on the machine are not what is measured; where that is not allowed a busy machine shows in
-all clients alike.
+A paced server in a process of its own sends each token of each stream at an absolute time and writes that
+time into the chunk. The client under test notes when it arrives. Both use the monotonic clock of the machine,
+so the difference is everything in between: two system calls, the kernel, and the client. The server runs on
+one core and the client on another. Both request real-time priority, so that other programs are not measured
+as well; where that is not allowed, a busy machine affects all clients alike.
 
 The clients take turns in each round:
 
-    ours        firesteel.bench.load.client on uvloop: httptools, times before parsing, JSON read afterwards
+    ours        firesteel.bench.load.client on uvloop: httptools, times before parsing, JSON parsed afterwards
     ours/plain  the same on asyncio's own loop
-    aiohttp     its session and `content.iter_any()`, JSON read as it comes, as most tools do
-    floor       a bare asyncio.Protocol on uvloop that takes the time and throws the bytes away
+    aiohttp     its session and `content.iter_any()`, JSON parsed as it arrives, as in most tools
+    floor       a bare asyncio.Protocol on uvloop that notes the time and discards the bytes
 
-Bar: from sending to our clock at most 1 ms at p99, all included. Exits 1 when missed.
+Bar: at most 1 ms at p99 from sending to our clock, everything included. Exits 1 when missed.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ import aiohttp
 import uvloop
 
 from firesteel.bench.compare.stats import percentile
-from firesteel.bench.load.client import RequestTimeouts, TargetServer, chat_body, exchange
+from firesteel.bench.load.client import RequestTimeouts, TargetServer, chat_body, stream_request
 from firesteel.bench.load.transcript import read_stream
 
 STREAMS, RATE = 64, 100
@@ -50,27 +49,27 @@ Client = Callable[[int, int], Awaitable[tuple[list[float], float]]]
 
 
 def chunk(delta: dict[str, str], **more: object) -> bytes:
-    said = {
+    document = {
         "id": "chatcmpl-0123456789abcdef0123456789abcdef", "object": "chat.completion.chunk",
         "created": 1794700000, "model": "paced", "sent": time.perf_counter(),
         "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}], **more,
     }  # fmt: skip
-    data = b"data: " + json.dumps(said).encode() + b"\n\n"
+    data = b"data: " + json.dumps(document).encode() + b"\n\n"
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     head = await reader.readuntil(b"\r\n\r\n")
     match = re.search(rb"(?i)content-length: (\d+)", head)
-    asked = json.loads(await reader.readexactly(int(match[1]) if match else 0))
-    many = int(asked["max_tokens"])
+    request = json.loads(await reader.readexactly(int(match[1]) if match else 0))
+    tokens = int(request["max_tokens"])
     writer.write(_HEAD)
     loop = asyncio.get_running_loop()
-    began = loop.time() + (hash(id(writer)) % 997) / 997 / RATE  # streams are not in step with each other
-    for token in range(many):
+    began = loop.time() + (hash(id(writer)) % 997) / 997 / RATE  # streams are not synchronous
+    for token in range(tokens):
         await asyncio.sleep(max(0.0, began + token / RATE - loop.time()))
         writer.write(chunk({"content": f" word{token}"}))
-    usage = {"prompt_tokens": 8, "completion_tokens": many, "total_tokens": many + 8}
+    usage = {"prompt_tokens": 8, "completion_tokens": tokens, "total_tokens": tokens + 8}
     writer.write(chunk({}, usage=usage) + b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
     await writer.drain()
     writer.close()
@@ -87,7 +86,7 @@ def serve(port: multiprocessing.Queue[int]) -> None:
 
 
 def pin(core: int) -> bool:
-    """To one core, before all others on it where that is allowed."""
+    """To one core, with real-time priority where that is allowed."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[core % len(cores)]})
     try:
@@ -100,36 +99,38 @@ def pin(core: int) -> bool:
 # --- the clients ---
 
 
-async def ours(port: int, many: int) -> tuple[list[float], float]:
-    endpoint = TargetServer("127.0.0.1", port)
-    body = chat_body("paced", [{"role": "user", "content": "go"}], many)
-    spent = time.process_time()
-    raws = await asyncio.gather(*(exchange(endpoint, body, RequestTimeouts(), many) for _ in range(STREAMS)))
-    spent = time.process_time() - spent
-    assert all(read_stream(raw).usage["completion_tokens"] == many for raw in raws)
+async def ours(port: int, tokens: int) -> tuple[list[float], float]:
+    server = TargetServer("127.0.0.1", port)
+    body = chat_body("paced", [{"role": "user", "content": "go"}], tokens)
+    cpu_s = time.process_time()
+    raws = await asyncio.gather(
+        *(stream_request(server, body, RequestTimeouts(), tokens) for _ in range(STREAMS))
+    )
+    cpu_s = time.process_time() - cpu_s
+    assert all(read_stream(raw).usage["completion_tokens"] == tokens for raw in raws)
     return [
         at - float(sent) for raw in raws for at, piece in raw.pieces for sent in _SENT.findall(piece)
-    ], spent
+    ], cpu_s
 
 
-async def with_aiohttp(port: int, many: int) -> tuple[list[float], float]:
-    late: list[float] = []
-    said = json.loads(chat_body("paced", [{"role": "user", "content": "go"}], many))
+async def with_aiohttp(port: int, tokens: int) -> tuple[list[float], float]:
+    lags: list[float] = []
+    document = json.loads(chat_body("paced", [{"role": "user", "content": "go"}], tokens))
 
     async def one(session: aiohttp.ClientSession) -> None:
         rest = b""
-        async with session.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=said) as answer:
+        async with session.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=document) as answer:
             async for piece in answer.content.iter_any():
                 now = time.perf_counter()
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
                     if line.startswith(b"data: {"):
-                        late.append(now - json.loads(line[6:])["sent"])
+                        lags.append(now - json.loads(line[6:])["sent"])
 
-    spent = time.process_time()
+    cpu_s = time.process_time()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         await asyncio.gather(*(one(session) for _ in range(STREAMS)))
-    return late, time.process_time() - spent
+    return lags, time.process_time() - cpu_s
 
 
 class Floor(asyncio.Protocol):
@@ -144,8 +145,8 @@ class Floor(asyncio.Protocol):
         self.done.set_result(None)
 
 
-async def floor(port: int, many: int) -> tuple[list[float], float]:
-    body = chat_body("paced", [{"role": "user", "content": "go"}], many)
+async def floor(port: int, tokens: int) -> tuple[list[float], float]:
+    body = chat_body("paced", [{"role": "user", "content": "go"}], tokens)
     request = TargetServer("127.0.0.1", port).request(body)
 
     async def one() -> Floor:
@@ -154,46 +155,46 @@ async def floor(port: int, many: int) -> tuple[list[float], float]:
         await stream.done
         return stream
 
-    spent = time.process_time()
+    cpu_s = time.process_time()
     streams = await asyncio.gather(*(one() for _ in range(STREAMS)))
-    spent = time.process_time() - spent
+    cpu_s = time.process_time() - cpu_s
     return [
         at - float(sent) for each in streams for at, data in each.pieces for sent in _SENT.findall(data)
-    ], spent
+    ], cpu_s
 
 
-def run(client: Client, port: int, many: int, fast: bool) -> tuple[list[float], float]:
+def run(client: Client, port: int, tokens: int, fast: bool) -> tuple[list[float], float]:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if fast else None) as runner:
-        return runner.run(client(port, many))  # type: ignore[arg-type]  # two clients, one call
+        return runner.run(client(port, tokens))  # type: ignore[arg-type]  # two clients, one call
 
 
 def main(seconds: float, rounds: int) -> int:
-    where: multiprocessing.Queue[int] = multiprocessing.Queue()
-    server = multiprocessing.Process(target=serve, args=(where,), daemon=True)
+    ports: multiprocessing.Queue[int] = multiprocessing.Queue()
+    server = multiprocessing.Process(target=serve, args=(ports,), daemon=True)
     server.start()
-    port, many = where.get(timeout=10), round(seconds * RATE)
-    first = "real-time" if pin(0) else "no"
+    port, tokens = ports.get(timeout=10), round(seconds * RATE)
+    priority = "real-time" if pin(0) else "no"
     clients: dict[str, tuple[Client, bool]] = {
         "ours": (ours, True), "ours/plain": (ours, False),
         "aiohttp": (with_aiohttp, False), "floor": (floor, True),
     }  # fmt: skip
-    seen: dict[str, list[tuple[float, float, float]]] = {name: [] for name in clients}
+    results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in clients}
     for at in range(rounds):
         names = list(clients)
         for name in names[at % len(names) :] + names[: at % len(names)]:
-            late, spent = run(clients[name][0], port, many, clients[name][1])
-            assert len(late) >= STREAMS * many, f"{name}: {len(late)} of {STREAMS * many} chunks"
-            seen[name].append((1000 * percentile(late, 50), 1000 * percentile(late, 99), spent / seconds))
+            lags, cpu_s = run(clients[name][0], port, tokens, clients[name][1])
+            assert len(lags) >= STREAMS * tokens, f"{name}: {len(lags)} of {STREAMS * tokens} chunks"
+            results[name].append((1000 * percentile(lags, 50), 1000 * percentile(lags, 99), cpu_s / seconds))
     server.kill()
-    for name, rows in seen.items():
+    for name, rows in results.items():
         p50, p99, cpu = (median(row[at] for row in rows) for at in range(3))
         least = min(row[1] for row in rows)
         print(f"{name:<11} p50 {p50:6.3f} ms   p99 {p99:6.3f} ms (best {least:.3f})   {cpu:5.1%} of a core")
-    p99 = median(row[1] for row in seen["ours"])
-    print(f"ours at p99 {p99:.3f} ms   (bar {BAR_MS} ms), {first} priority, load {os.getloadavg()[0]:.1f}")
+    p99 = median(row[1] for row in results["ours"])
+    print(f"ours at p99 {p99:.3f} ms   (bar {BAR_MS} ms), {priority} priority, load {os.getloadavg()[0]:.1f}")
     return int(p99 > BAR_MS)
 
 
 if __name__ == "__main__":
-    given = [float(word) for word in sys.argv[1:]]
-    sys.exit(main(given[0] if given else 4.0, round(given[1]) if given[1:] else 5))
+    arguments = [float(argument) for argument in sys.argv[1:]]
+    sys.exit(main(arguments[0] if arguments else 4.0, round(arguments[1]) if arguments[1:] else 5))

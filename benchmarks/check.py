@@ -4,8 +4,8 @@
     .venv/bin/python benchmarks/check.py [rounds]
 
 Bars: 150 ms, and 5 s on two cores. Exits 1 when one is missed. The first check, which loads rules and
-schemas, is told beside it. The folder holds compose files, manifests, scripts, guides, units and recipes
-in equal parts, and is checked by the program itself, start and all.
+schemas, is shown beside it. The folder holds compose files, manifests, scripts, guides, units and recipes
+in equal parts, and is checked by the program itself, including its start.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How far off decode speed is told, beside the formulas of other tools, on the same published runs.
+"""How far off the predicted decode speed is, beside the formulas of other tools, on the same published runs.
 
     .venv/bin/python benchmarks/speed.py
 
-One user, no speculation, measured rungs off: vLLM 0.26 and llama.cpp. Ours is told twice: fitted to all runs,
-and for each shape with the figures fitted to all others. The others are written again from their sources,
+One user, no speculation, measured rungs off: vLLM 0.26 and llama.cpp. Ours appears twice: fitted to all runs,
+and for each shape with the constants fitted to all others. The others are reimplemented from their sources,
 at the commits named below, with the parameter counts of the same shapes:
 
     llmfit     llmfit-core/src/fit.rs and models.rs at 3f44fd3: it has no bandwidth for a GB10, so a constant
@@ -12,7 +12,7 @@ at the commits named below, with the parameter counts of the same shapes:
     whichllm   src/whichllm/engine/performance.py at a897551: bandwidth over file size times the share of
                active parameters (at least 5.3 % at 273 GB/s), times an efficiency of the quantization
     nominal    bits of the label times active parameters, at 72 % of the bandwidth, which is the best single
-               share for bytes counted exactly; no tool's own, but what people reckon with
+               share for bytes counted exactly; no tool's own formula, but what people calculate with
 
 Bars: ours at most 5 % fitted and 10 % left out, in both strata. Exits 1 when one is missed.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long `firesteel --help` and a plan take, beside the least that a click program can take.
+"""How long `firesteel --help` and a plan take, beside the minimum for a click program.
 
     python3 benchmarks/start.py [rounds]
 
@@ -8,11 +8,11 @@ Five commands, run in turn so that a busy machine slows all alike:
     click     .venv/bin/python -c "import click"
     help      .venv/bin/python -m firesteel --help
     launcher  ./firesteel --help
-    plan      .venv/bin/python -m firesteel plan gpt-oss-120b --host gb10, asked again: the answer is kept
-    new plan  the same with an empty FIRESTEEL_HOME: the answer is worked out
+    plan      .venv/bin/python -m firesteel plan gpt-oss-120b --host gb10, again: the answer is cached
+    new plan  the same with an empty FIRESTEEL_HOME: the answer is computed
 
 Bars: help at most 1.6 x click; the launcher at most 50 ms more than help; plan at most 3 x help. Exits 1 when
-one is missed. The new plan has no bar: it says what the first question, or another one, costs.
+one is missed. The new plan has no bar: it shows the cost of the first plan of a model.
 """
 
 from __future__ import annotations

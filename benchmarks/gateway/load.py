@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""The client: a process of its own that puts one kind of load on one port and prints figures as JSON.
+"""The client: a process of its own that applies one kind of load to one port and prints figures as JSON.
 
     python benchmarks/gateway/load.py '{"port": 8080, "pid": 1, "kind": "streams", "at_once": 8, "count": 24}'
 
-It warms up first, then reads the proxy's CPU time, works, and reads it again. Every answer is held against
-what the mock must have said, after the clock has stopped; an answer that differs in a byte is a fault in the
-result.
+It warms up first, then reads the proxy's CPU time, works, and reads it again. Every answer is compared with
+the expected one after the clock has stopped; an answer that differs in a byte is reported as an error.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from typing import cast
 
 import httptools
-import said
+import orders
 import tree
 import uvloop
 
@@ -31,7 +30,7 @@ import uvloop
 class Load:
     port: int
     pid: int | None = None
-    """Whose CPU time is read; None: nobody's."""
+    """The process whose CPU time is read; None: none."""
     headers: str = ""
     is_exact: bool = True
     kind: str = "requests"
@@ -50,7 +49,7 @@ class Load:
 
 @dataclass(slots=True)
 class Answer:
-    order: said.Order
+    order: orders.Order
     asked: bytes
     sent_ns: int
     status: int = 0
@@ -84,10 +83,10 @@ class Line(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.parser = httptools.HttpResponseParser(self)
 
-    def ask(self, order: said.Order, payload: bytes, headers: bytes) -> asyncio.Future[None]:
+    def ask(self, order: orders.Order, payload: bytes, headers: bytes) -> asyncio.Future[None]:
         self.answer = Answer(order, payload, time.monotonic_ns())
         self.done = asyncio.get_running_loop().create_future()
-        self.transport.write(said.request(payload, headers))
+        self.transport.write(orders.request(payload, headers))
         return self.done
 
     def data_received(self, data: bytes) -> None:
@@ -113,29 +112,29 @@ class Work:
     def __init__(self, load: Load) -> None:
         self.load = load
         self.headers = load.headers.encode()
-        self.text = said.prompt(load.prompt_bytes)
+        self.text = orders.prompt(load.prompt_bytes)
         self.seeds = iter(range(load.seed * 1_000_000, (load.seed + 1) * 1_000_000))
         self.dice = random.Random(load.seed)
         self.left = load.count
         self.answers: list[Answer] = []
 
-    async def worker(self, line: Line, orders: int | None) -> None:
+    async def worker(self, line: Line, count: int | None) -> None:
         """So many orders, or as many as are left for all workers."""
-        if self.load.kind == "streams" and orders is None:
+        if self.load.kind == "streams" and count is None:
             await asyncio.sleep(self.dice.random() * self.load.events * self.load.pace_us / 1e6)
-        for _ in range(orders or self.load.count):
-            if orders is None and self.left <= 0:
+        for _ in range(count or self.load.count):
+            if count is None and self.left <= 0:
                 return
-            self.left -= orders is None
+            self.left -= count is None
             order = self.order()
-            await line.ask(order, said.body(order, self.text, self.load.model), self.headers)
+            await line.ask(order, orders.body(order, self.text, self.load.model), self.headers)
             assert line.answer
             self.answers.append(line.answer)
 
-    def order(self) -> said.Order:
+    def order(self) -> orders.Order:
         if self.load.kind == "streams":
-            return said.Order(next(self.seeds), self.load.events, self.load.pace_us)
-        return said.Order(next(self.seeds))
+            return orders.Order(next(self.seeds), self.load.events, self.load.pace_us)
+        return orders.Order(next(self.seeds))
 
 
 async def measure(load: Load) -> Figures:
@@ -162,8 +161,8 @@ def _cpu(pid: int | None) -> int:
 def fault(answer: Answer, is_exact: bool) -> str | None:
     got = b"".join(answer.pieces)
     if answer.status != 200:
-        return f"order {answer.order.words}: status {answer.status}: {got[:200]!r}"
-    return said.fault(answer.order, answer.asked, got, is_exact)
+        return f"order {answer.order.text}: status {answer.status}: {got[:200]!r}"
+    return orders.fault(answer.order, answer.asked, got, is_exact)
 
 
 def figures(
@@ -192,7 +191,7 @@ def moments(answer: Answer) -> tuple[list[int], list[int]]:
     ends: list[int] = []
     for piece in answer.pieces:
         ends.append(len(piece) + (ends[-1] if ends else 0))
-    found = list(said.STAMP.finditer(b"".join(answer.pieces)))
+    found = list(orders.STAMP.finditer(b"".join(answer.pieces)))
     arrived = [answer.arrived_ns[bisect_left(ends, each.end())] for each in found]
     return arrived, [int(each[1]) for each in found]
 

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""The upstream: answers as its order says (`said.py`), on a uvloop Protocol so that it is never the slow
-part.
+"""The upstream: answers as its order says (`orders.py`), on a uvloop Protocol so that it is never the
+bottleneck.
 
     python benchmarks/gateway/mock.py
 
-Prints its port. A stream is chunked, one event a chunk and a write, as engines behind uvicorn send it. `GET`
-of anything tells what it has seen: open connections, streams that are being spoken, orders, and orders that
-came twice.
+Prints its port. A stream is chunked, one event per chunk and write, as engines behind uvicorn send it. `GET`
+of any path returns its counters: open connections, active streams, orders, and orders that came twice.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar, cast
 
 import httptools
-import said
+import orders
 import uvloop
 
 HEAD = b"HTTP/1.1 200 OK\r\nserver: mock\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
@@ -36,7 +35,7 @@ class Seen:
     orders: int = 0
     twice: int = 0
     paused: int = 0
-    """Times that a stream had to wait because nobody took its bytes."""
+    """How often a stream had to wait because nobody read its bytes."""
     cut: int = 0
     """Streams whose reader went before the end."""
 
@@ -56,8 +55,8 @@ class Upstream(asyncio.Protocol):
         self.parser = httptools.HttpRequestParser(self)
         self.pieces: list[bytes] = []
         self.timer: asyncio.TimerHandle | None = None
-        self.order: said.Order | None = None
-        self.said = 0
+        self.order: orders.Order | None = None
+        self.sent_events = 0
         self.is_full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -78,15 +77,15 @@ class Upstream(asyncio.Protocol):
         if self.parser.get_method() == b"GET":
             self.answer(json.dumps(asdict(self.seen)).encode())
             return
-        order = said.read_order(asked)
+        order = orders.read_order(asked)
         self.count(order.seed)
         if order.events:
             self.seen.speaking += 1
-            self.order, self.said = order, 0
+            self.order, self.sent_events = order, 0
             self.transport.write(STREAM_HEAD)
             self.speak()
             return
-        self.answer(said.answer(order, asked))
+        self.answer(orders.answer(order, asked))
         self.over(order)
 
     def count(self, seed: int) -> None:
@@ -102,25 +101,25 @@ class Upstream(asyncio.Protocol):
         order = self.order
         if order is None or self.is_full:
             return
-        if self.said == order.events:
+        if self.sent_events == order.events:
             self.hush()
-            self.transport.write(chunk(said.ending(order)) + b"0\r\n\r\n")
+            self.transport.write(chunk(orders.ending(order)) + b"0\r\n\r\n")
             self.over(order)
             return
-        if order.dies_after and self.said == order.dies_after:
+        if order.dies_after and self.sent_events == order.dies_after:
             self.hush()
             self.transport.abort()
             return
         stamp = b"@%016d" % time.monotonic_ns()
-        self.said += 1
+        self.sent_events += 1
         self.timer = self.loop.call_later(order.pace_us / 1e6, self.speak)
-        self.transport.write(chunk(said.event(order, self.said - 1).replace(b"@", stamp, 1)))
+        self.transport.write(chunk(orders.event(order, self.sent_events - 1).replace(b"@", stamp, 1)))
 
     def hush(self) -> None:
         self.seen.speaking -= self.order is not None
         self.order = None
 
-    def over(self, order: said.Order) -> None:
+    def over(self, order: orders.Order) -> None:
         if order.leaves:
             self.transport.close()
 

@@ -3,20 +3,21 @@
 
     .venv/bin/python benchmarks/gateway/run.py [--rounds 5] [--only nginx,go,firesteel] [--json FILE]
 
-One mock upstream, one load client (both on core 1), and these in turn on core 0, each asked the same:
+One mock upstream, one load client (both on core 1), and these in turn on core 0, with the same requests:
 
-    direct         no proxy; what is added is added to this
-    nginx          one worker, unbuffered, no log, no key: as little as a proxy can do
+    direct         no proxy: the baseline
+    nginx          one worker, unbuffered, no log, no key: the minimum for a proxy
     nginx+key+log  the same with a key and an access log
     go             httputil.ReverseProxy, GOMAXPROCS=1, a key, `model` out of the parsed body, as llama-swap
     aiohttp        server and client on uvloop, a key, `model` out of the parsed body
     litellm        if installed
     firesteel      `firesteel serve` as users start it: a key, meters and log on
 
-All run at once and idle until asked. In every round each load visits the stacks in a new random order, so
-that a busy machine slows all alike. CPU time is the scheduler's own count for the proxy's process tree; the
-least of the rounds is the figure, because others on the machine can only add to it; the median and the spread
-stand beside it. Every answer's bytes are checked. Exits 1 if an answer was wrong or a bar is missed.
+All run at the same time and are idle in between. In every round each load is applied to the stacks in a new
+random order, so that a busy machine slows all of them alike. CPU time is the scheduler's own count for the
+process tree of the proxy. The figure is the minimum over the rounds, because other processes can only add to
+it; the median and the spread are shown beside it. The bytes of every answer are checked. Exits 1 if an answer
+was wrong or a bar is missed.
 
 Bars: a request <= 2 x nginx, an event <= 1.4 x nginx, both below Go, memory <= 60 MB.
 """

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Many streams at once through one proxy, for a while, with everything that goes wrong in a house.
+"""Many concurrent streams through one proxy for a while, with the failures that happen in practice.
 
     .venv/bin/python benchmarks/gateway/soak.py [--stack firesteel] [--seconds 60] [--streams 200]
 
-Each of the streams' places is never empty: when one ends the next begins, on the same connection where it is
-still good. Most are plain. Some clients leave in the middle (FIN or RST), some read slowly while a fat stream
-fills every buffer, some upstream connections are reset in the middle of a stream or closed behind an answer,
-some prompts are 400 KB long, some answers are no streams. Every byte is held against what that stream's seed
-says must come.
+The number of streams is constant: when one ends, the next begins, on the same connection if it is still
+usable. Most are plain. Some clients disconnect in the middle (FIN or RST), some read slowly while a large
+stream fills every buffer, some upstream connections are reset in the middle of a stream or closed after an
+answer, some prompts are 400 KB long, some answers are not streamed. Every byte is compared with what the seed
+of the stream determines.
 
-Right means: nothing lost, mixed, doubled or made up; a stream that was cut off upstream never says `[DONE]`;
-no order reaches the upstream twice; who left is no longer spoken to; memory is flat; and when all is over the
-proxy has as many files open as before. Exits 1 otherwise.
+Correct means: no bytes lost, mixed, duplicated or invented; a stream that was cut off upstream never ends
+with `[DONE]`; no order reaches the upstream twice; nothing is sent to clients that left; memory is flat; and
+in the end the proxy has as many open files as before. Exits 1 otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from statistics import median
 from typing import cast
 
 import httptools
-import said
+import orders
 import tree
 import uvloop
 from stacks import Proxy, Room
@@ -69,13 +69,13 @@ class Result:
 class Checker:
     """Takes a stream's bytes as they come, and says at once when one is not what it must be."""
 
-    def __init__(self, order: said.Order, asked: bytes) -> None:
+    def __init__(self, order: orders.Order, asked: bytes) -> None:
         self.order = order
         self.rest = bytearray()
         self.events = 0
         self.is_over = False
         self.error = b""
-        self.whole = b"" if order.events else said.answer(order, asked)
+        self.whole = b"" if order.events else orders.answer(order, asked)
 
     def feed(self, piece: bytes) -> None:
         self.rest += piece
@@ -87,7 +87,7 @@ class Checker:
         while not self.is_over and (end := self.rest.find(b"\n\n")) >= 0:
             if self.events < self.order.events:
                 self.event(bytes(self.rest[: end + 2]))
-            elif len(self.rest) >= len(said.ending(self.order)):
+            elif len(self.rest) >= len(orders.ending(self.order)):
                 self.last()
                 return
             else:
@@ -99,20 +99,20 @@ class Checker:
     def event(self, whole: bytes) -> None:
         is_cut = self.order.dies_after == self.events > 0
         if is_cut and whole == b"\n\n":
-            return  # ends whatever stood half said
+            return  # ends an event that was half sent
         if is_cut and whole.startswith((b'data: {"error"', b"event: error\n")):
             self.error = whole
             self.is_over = True
             return
-        bare, times = said.times_in(whole)
-        if bare != said.event(self.order, self.events) or len(times) != 1:
-            raise Wrong(f"event {self.events} of {self.order.words} is {whole[:300]!r}")
+        bare, times = orders.times_in(whole)
+        if bare != orders.event(self.order, self.events) or len(times) != 1:
+            raise Wrong(f"event {self.events} of {self.order.text} is {whole[:300]!r}")
         self.events += 1
 
     def last(self) -> None:
-        ending = said.ending(self.order)
+        ending = orders.ending(self.order)
         if self.order.dies_after or bytes(self.rest) != ending:
-            raise Wrong(f"the end of {self.order.words} is {bytes(self.rest[:300])!r}")
+            raise Wrong(f"the end of {self.order.text} is {bytes(self.rest[:300])!r}")
         self.rest.clear()
         self.is_over = True
 
@@ -130,10 +130,10 @@ class Line(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.parser = httptools.HttpResponseParser(self)
 
-    def ask(self, order: said.Order, payload: bytes, headers: bytes) -> asyncio.Future[str]:
+    def ask(self, order: orders.Order, payload: bytes, headers: bytes) -> asyncio.Future[str]:
         self.checker = Checker(order, payload)
         self.done = asyncio.get_running_loop().create_future()
-        self.transport.write(said.request(payload, headers))
+        self.transport.write(orders.request(payload, headers))
         return self.done
 
     def data_received(self, data: bytes) -> None:
@@ -174,7 +174,7 @@ class Soak:
         self.seconds = seconds
         self.dice = random.Random(seed)
         self.seeds = iter(range(seed * 10_000_000, (seed + 1) * 10_000_000))
-        self.short, self.long = said.prompt(800), said.prompt(400_000)
+        self.short, self.long = orders.prompt(800), orders.prompt(400_000)
         self.result = Result()
         self.end = 0.0
 
@@ -215,15 +215,15 @@ class Soak:
             line.transport.close()
 
     async def connect(self, is_slow: bool) -> Line:
-        door = socket.socket()
-        door.setblocking(False)
+        connection = socket.socket()
+        connection.setblocking(False)
         if is_slow:
-            door.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32768)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32768)
         loop = asyncio.get_running_loop()
-        await loop.sock_connect(door, ("127.0.0.1", self.proxy.port))
-        return (await loop.create_connection(Line, sock=door))[1]
+        await loop.sock_connect(connection, ("127.0.0.1", self.proxy.port))
+        return (await loop.create_connection(Line, sock=connection))[1]
 
-    def order(self, kind: str) -> said.Order:
+    def order(self, kind: str) -> orders.Order:
         """None lasts longer than a fifth of the soak, so that places are filled anew."""
         longest_us = min(10e6, self.seconds * 1e6 / 5)
         pace_us = int(self.dice.uniform(10_000, 80_000))
@@ -231,19 +231,19 @@ class Soak:
         seed = next(self.seeds)
         match kind:
             case "slow":
-                return said.Order(seed, 200, 2000, fat=12_000)
+                return orders.Order(seed, 200, 2000, fat=12_000)
             case "dying":
-                return said.Order(seed, events, pace_us, dies_after=self.dice.randint(1, events - 1))
+                return orders.Order(seed, events, pace_us, dies_after=self.dice.randint(1, events - 1))
             case "closing":
-                return said.Order(seed, 0 if self.dice.random() < 0.5 else events, pace_us, leaves=1)
+                return orders.Order(seed, 0 if self.dice.random() < 0.5 else events, pace_us, leaves=1)
             case "answer" | "prompt":
-                return said.Order(seed)
+                return orders.Order(seed)
             case _:
-                return said.Order(seed, events, pace_us)
+                return orders.Order(seed, events, pace_us)
 
     async def one(self, kind: str, line: Line) -> None:
         order = self.order(kind)
-        payload = said.body(order, self.long if kind == "prompt" else self.short)
+        payload = orders.body(order, self.long if kind == "prompt" else self.short)
         done = line.ask(order, payload, self.proxy.headers.encode())
         if kind == "leaver":
             await self.leave(line, order, done)
@@ -252,25 +252,25 @@ class Soak:
             await self.dawdle(line, done)
         await asyncio.wait({done}, timeout=STUCK_S)
         if not done.done():
-            raise Wrong(f"{order.words} stands still at event {cast(Checker, line.checker).events}")
+            raise Wrong(f"{order.text} stands still at event {cast(Checker, line.checker).events}")
         how = done.result()
         checker = cast(Checker, line.checker)
         self.result.events += checker.events
         self.result.bytes, line.taken = self.result.bytes + line.taken, 0
         self.judge(order, checker, how)
 
-    def judge(self, order: said.Order, checker: Checker, how: str) -> None:
+    def judge(self, order: orders.Order, checker: Checker, how: str) -> None:
         if not order.dies_after:
             if how != "complete" or not checker.is_over:
-                raise Wrong(f"{order.words} stopped at event {checker.events}, {how}")
+                raise Wrong(f"{order.text} stopped at event {checker.events}, {how}")
             return
         if checker.events > order.dies_after:
-            raise Wrong(f"{order.words} has {checker.events} events")
+            raise Wrong(f"{order.text} has {checker.events} events")
         self.result.counts["told of it" if checker.error else "cut off"] += 1
         if how == "complete" and not checker.error:
-            raise Wrong(f"{order.words} was cut off upstream and ended as if it were whole")
+            raise Wrong(f"{order.text} was cut off upstream and ended as if it were whole")
 
-    async def leave(self, line: Line, order: said.Order, done: asyncio.Future[str]) -> None:
+    async def leave(self, line: Line, order: orders.Order, done: asyncio.Future[str]) -> None:
         """Somewhere in the middle, before the first byte, or long after it."""
         length_s = order.events * order.pace_us / 1e6
         stays_s = self.dice.random() * length_s
@@ -294,12 +294,12 @@ class Soak:
 
 
 def stats(port: int) -> dict[str, int]:
-    with socket.create_connection(("127.0.0.1", port), 5) as door:
-        door.sendall(b"GET / HTTP/1.1\r\nHost: mock\r\n\r\n")
-        said_ = b""
-        while b"}" not in said_:
-            said_ += door.recv(65536)
-    return cast(dict[str, int], json.loads(said_.partition(b"\r\n\r\n")[2]))
+    with socket.create_connection(("127.0.0.1", port), 5) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: mock\r\n\r\n")
+        response = b""
+        while b"}" not in response:
+            response += connection.recv(65536)
+    return cast(dict[str, int], json.loads(response.partition(b"\r\n\r\n")[2]))
 
 
 async def until(good: object, seconds: float) -> None:
@@ -314,8 +314,8 @@ async def warm(soak: Soak) -> None:
     """Whatever is opened at the first request stays open: a database, a log."""
     for _ in range(3):
         line = await soak.connect(False)
-        order = said.Order(next(soak.seeds), leaves=1)
-        await line.ask(order, said.body(order, soak.short), soak.proxy.headers.encode())
+        order = orders.Order(next(soak.seeds), leaves=1)
+        await line.ask(order, orders.body(order, soak.short), soak.proxy.headers.encode())
         line.transport.close()
 
 

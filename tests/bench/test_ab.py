@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firesteel.bench.compare.ab import Side, in_turns
+from firesteel.bench.compare.ab import Side, interleave
 from firesteel.bench.compare.runs import compare
-from firesteel.bench.load.measure import Event, RunFinished, RunLimits, RunOrder, SampleTaken
+from firesteel.bench.load.measure import Event, RunFinished, RunOrder, SampleTaken
+from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import Point, Subject
-from tests.bench.liar import MODEL, Liar, serving
+from tests.bench.faulty_server import MODEL, FaultyServer, serving
 
 POINTS = (Point("single", prompt_tokens=60, answer_tokens=40), Point("single", "code", 2, 60, 40))
-LIMITS = RunLimits(budget_s=8, precision=0.001, least_visits=4, most_visits=5)
+LIMITS = RunLimits(budget_s=8, precision=0.001, least_repetitions=4, most_repetitions=5)
 
 
-async def measured(first: Liar, second: Liar) -> tuple[list[tuple[Side, Event]], tuple[StoredRun, StoredRun]]:
+async def measured(
+    first: FaultyServer, second: FaultyServer
+) -> tuple[list[tuple[Side, Event]], tuple[StoredRun, StoredRun]]:
     async with serving(first) as one, serving(second) as other:
         orders = [RunOrder(Subject(url, MODEL), POINTS, limits=LIMITS) for url in (one, other)]
-        events = [each async for each in in_turns(orders[0], orders[1])]
+        events = [each async for each in interleave(orders[0], orders[1])]
     done = {side: event for side, event in events if isinstance(event, RunFinished)}
     a, b = (StoredRun(done[side].run, done[side].samples) for side in (0, 1))
     return events, (a, b)
 
 
-async def test_in_turns_with_the_same_words() -> None:
-    first, second = Liar(token_s=0.004), Liar(token_s=0.008)
+async def test_both_sides_get_the_same_prompts_in_turns() -> None:
+    first, second = FaultyServer(token_s=0.004), FaultyServer(token_s=0.008)
     events, (a, b) = await measured(first, second)
-    said = [[each["messages"] for each in liar.asked] for liar in (first, second)]
+    said = [[each["messages"] for each in server.asked] for server in (first, second)]
     assert sorted(map(str, said[0])) == sorted(map(str, said[1])), "both were asked the same"
     assert len({str(each) for each in said[0]}) == len(said[0]), "and never the same twice"
     sides = [side for side, event in events if isinstance(event, SampleTaken)]
@@ -49,8 +52,8 @@ def _stretches(sides: Sequence[int]) -> list[list[int]]:
     return found
 
 
-async def test_one_that_is_gone_does_not_hold_up_the_other() -> None:
-    _, (a, b) = await measured(Liar(token_s=0.004), Liar(lie="500"))
+async def test_a_dead_server_does_not_block_the_other() -> None:
+    _, (a, b) = await measured(FaultyServer(token_s=0.004), FaultyServer(fault="500"))
     found = compare(a, b, is_interleaved=True)
     assert found.rows == () and found.answers is None
     assert len(a.samples) >= 10

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.bench.load.client import RawResponse, RequestTimeouts, TargetServer, chat_body, exchange
-from firesteel.bench.load.transcript import ExpectedSample, count_is_off, read_stream, sample
+from firesteel.bench.load.client import RawResponse, RequestTimeouts, TargetServer, chat_body, stream_request
+from firesteel.bench.load.transcript import ExpectedSample, read_stream, to_sample, usage_contradicts_text
 from firesteel.errors import UsageError
-from tests.bench.liar import MODEL, Liar, serving, speaking
+from tests.bench.faulty_server import MODEL, FaultyServer, serving, speaking
 
 ASKED = ExpectedSample(0, 0, 0.0, 4)
-PATIENCE = RequestTimeouts(2, 2, 5)
+TIMEOUTS = RequestTimeouts(2, 2, 5)
 
 
 def event(**said: Any) -> bytes:
@@ -53,19 +53,19 @@ def raw(data: bytes, cuts: list[int] | None = None) -> RawResponse:
 
 
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=12))
-def test_words_are_whole_however_the_bytes_were_cut(cuts: list[int]) -> None:
-    heard = read_stream(raw(WHOLE, cuts))
-    assert heard.text == "Grüße so du 🙂" and heard.is_done and heard.finish == "length"
-    assert len(heard.times) == 4 and heard.times == sorted(heard.times)
-    found = sample(raw(WHOLE, cuts), heard, ASKED)
+def test_text_is_complete_for_any_chunking(cuts: list[int]) -> None:
+    transcript = read_stream(raw(WHOLE, cuts))
+    assert transcript.text == "Grüße so du 🙂" and transcript.is_done and transcript.finish == "length"
+    assert len(transcript.times) == 4 and transcript.times == sorted(transcript.times)
+    found = to_sample(raw(WHOLE, cuts), transcript, ASKED)
     assert (found.wrong, found.prompt_tokens, found.completion_tokens, found.cached_tokens) == (None, 9, 4, 2)
-    assert (found.server_decode_tps, found.server_prefill_tps) == (51.5, 700.0)
+    assert (found.server_decode_tokens_per_s, found.server_prefill_tokens_per_s) == (51.5, 700.0)
 
 
-def test_a_chunk_has_the_time_at_which_its_last_byte_came() -> None:
+def test_a_chunk_has_the_time_of_its_last_byte() -> None:
     first = WHOLE.index(b"so")  # in the middle of the second chunk with words
-    heard = read_stream(raw(WHOLE, [first]))
-    assert heard.times == [1.0, 2.0, 2.0, 2.0]
+    transcript = read_stream(raw(WHOLE, [first]))
+    assert transcript.times == [1.0, 2.0, 2.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_a_chunk_has_the_time_at_which_its_last_byte_came() -> None:
         (b"Internal Server Error\n", "not an event stream: Internal"),
     ],
 )
-def test_garbage_is_a_sentence(data: bytes, says: str) -> None:
-    found = sample(raw(data), read_stream(raw(data)), ASKED)
+def test_garbage_is_reported(data: bytes, says: str) -> None:
+    found = to_sample(raw(data), read_stream(raw(data)), ASKED)
     assert found.wrong == "garbled" and says in found.why and len(found.why) < 400
 
 
@@ -92,32 +92,34 @@ def test_garbage_is_a_sentence(data: bytes, says: str) -> None:
         b": keep-alive\n\n", b"event: ping\n", b"id: 7\nretry: 5\n\n",
     ],
 )  # fmt: skip
-def test_what_is_odd_and_harmless_is_passed_over(piece: bytes) -> None:
-    found = sample(raw(piece + WHOLE), read_stream(raw(piece + WHOLE)), ASKED)
+def test_odd_but_harmless_lines_are_ignored(piece: bytes) -> None:
+    found = to_sample(raw(piece + WHOLE), read_stream(raw(piece + WHOLE)), ASKED)
     assert found.wrong is None, found.why
 
 
-def test_the_words_themselves_are_counted_against_usage() -> None:
-    assert not count_is_off(128, 128, 128)
-    assert not count_is_off(128, 118, 40), "a text made again may be some tokens shorter"
-    assert not count_is_off(128, 20, 128), "a chunk for every token: some had no letters"
-    assert count_is_off(128, 64, 64) and count_is_off(128, 64, 16)
-    assert count_is_off(40, 128, 30)
+def test_usage_is_checked_against_the_text() -> None:
+    assert not usage_contradicts_text(128, 128, 128)
+    assert not usage_contradicts_text(128, 118, 40), "a text made again may be some tokens shorter"
+    assert not usage_contradicts_text(128, 20, 128), "a chunk for every token: some had no letters"
+    assert usage_contradicts_text(128, 64, 64) and usage_contradicts_text(128, 64, 16)
+    assert usage_contradicts_text(40, 128, 30)
 
 
 async def ask(
-    url: str, max_tokens: int = 8, patience: RequestTimeouts = PATIENCE, **more: Any
+    url: str, max_tokens: int = 8, timeouts: RequestTimeouts = TIMEOUTS, **more: Any
 ) -> RawResponse:
     body = chat_body(MODEL, [{"role": "user", "content": "go"}], max_tokens, {"ignore_eos": True})
-    return await exchange(TargetServer.at(url, **more), body, patience, max_tokens)
+    return await stream_request(TargetServer.at(url, **more), body, timeouts, max_tokens)
 
 
-async def test_an_answer_with_its_times() -> None:
-    async with serving(Liar(token_s=0.02, first_s=0.05)) as url:
+async def test_an_answer_has_times() -> None:
+    async with serving(FaultyServer(token_s=0.02, first_s=0.05)) as url:
         found = await ask(url)
-    heard = read_stream(found)
-    assert found.end == "whole" and found.status == 200 and len(heard.times) == 8
-    assert heard.times[0] >= 0.05 and heard.times[-1] - heard.times[0] == pytest.approx(0.14, abs=0.05)
+    transcript = read_stream(found)
+    assert found.end == "whole" and found.status == 200 and len(transcript.times) == 8
+    assert transcript.times[0] >= 0.05 and transcript.times[-1] - transcript.times[0] == pytest.approx(
+        0.14, abs=0.05
+    )
 
 
 async def test_a_key_is_sent_and_never_shown() -> None:
@@ -130,7 +132,7 @@ async def test_a_key_is_sent_and_never_shown() -> None:
         TargetServer.at("nonsense")
 
 
-async def test_memory_is_bounded_by_the_answer_that_was_asked_for() -> None:
+async def test_memory_is_bounded_by_max_tokens() -> None:
     flood = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + b"data: {}\n\n" * 200_000
     async with speaking(flood) as url:
         found = await ask(url, max_tokens=1)
@@ -144,23 +146,23 @@ async def test_small_pieces_are_bounded_too() -> None:
     assert found.end == "endless" and len(found.pieces) < 10_000
 
 
-async def test_silence_ends() -> None:
-    async with serving(Liar("stalls")) as url:
+async def test_silence_times_out() -> None:
+    async with serving(FaultyServer("stalls")) as url:
         began = asyncio.get_running_loop().time()
-        found = await ask(url, patience=RequestTimeouts(0.5, 0.2, 5))
+        found = await ask(url, timeouts=RequestTimeouts(0.5, 0.2, 5))
         assert asyncio.get_running_loop().time() - began < 3
     assert found.end == "stalled" and read_stream(found).times
 
 
-async def test_an_answer_without_end_ends() -> None:
+async def test_an_endless_answer_times_out() -> None:
     """One that always says a little more, in time."""
-    async with serving(Liar(token_s=0.05)) as url:
-        found = await ask(url, max_tokens=10_000, patience=RequestTimeouts(1, 1, 0.4))
-    assert found.end == "stalled" and "had not ended" in found.why
+    async with serving(FaultyServer(token_s=0.05)) as url:
+        found = await ask(url, max_tokens=10_000, timeouts=RequestTimeouts(1, 1, 0.4))
+    assert found.end == "stalled" and "not finished after" in found.why
 
 
 async def test_a_connection_that_ends_its_answer_by_closing() -> None:
     async with speaking(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + WHOLE) as url:
         found = await ask(url)
     assert found.end == "closed"
-    assert sample(found, read_stream(found), ASKED).wrong is None
+    assert to_sample(found, read_stream(found), ASKED).wrong is None

@@ -8,11 +8,11 @@ import pytest
 
 from firesteel.bench.compare import runs as room
 from firesteel.bench.compare.against import against_plan, against_published
-from firesteel.bench.compare.runs import between, compare
-from firesteel.bench.compare.stats import is_real, mean_interval
+from firesteel.bench.compare.runs import compare, compare_figures
+from firesteel.bench.compare.stats import compare_values, mean_interval
 from firesteel.bench.values import MeasuredFigure, Point, PointFigures, RequestSettings, Subject
 from firesteel.planner.speed import published
-from tests.bench.runs import POINT, SUBJECT, kept, rates
+from tests.bench.stored_runs import POINT, SUBJECT, rates, stored_run
 
 
 def decode(found: room.Comparison) -> room.ComparedFigure:
@@ -20,30 +20,32 @@ def decode(found: room.Comparison) -> room.ComparedFigure:
 
 
 def test_a_real_difference_and_none() -> None:
-    before, after = kept("a", rates(50, seed=1)), kept("b", rates(55, seed=2))
+    before, after = stored_run("a", rates(50, seed=1)), stored_run("b", rates(55, seed=2))
     row = decode(compare(before, after))
     assert row.difference.verdict == "faster"
     assert row.difference.low < 1.1 < row.difference.high
     assert (row.first.n, row.unit) == (8, "tok/s")
-    again = decode(compare(before, kept("c", rates(50, seed=3))))
+    again = decode(compare(before, stored_run("c", rates(50, seed=3))))
     assert again.difference.verdict == "no difference seen"
 
 
-def test_the_first_word_is_a_time() -> None:
-    found = compare(kept("a", rates(50)), kept("b", rates(50, seed=1)))
+def test_ttft_is_a_time() -> None:
+    found = compare(stored_run("a", rates(50)), stored_run("b", rates(50, seed=1)))
     row = next(row for row in found.rows if row.measure == "TTFT")
     assert row.first.value == pytest.approx(500) and row.difference.verdict == "no difference seen"
 
 
-def test_how_many_were_judged_is_said() -> None:
-    found = compare(kept("a", rates(50)), kept("b", rates(50, seed=1)))
+def test_the_number_of_judged_figures_is_noted() -> None:
+    found = compare(stored_run("a", rates(50)), stored_run("b", rates(50, seed=1)))
     judged = [row for row in found.rows if row.difference.verdict != "too few"]
     assert len(judged) > 1
     assert any(note.startswith(f"{len(judged)} figures are judged") for note in found.notes)
 
 
 def test_two_values_are_too_few() -> None:
-    assert decode(compare(kept("a", [50, 51]), kept("b", [90, 91]))).difference.verdict == "too few"
+    assert (
+        decode(compare(stored_run("a", [50, 51]), stored_run("b", [90, 91]))).difference.verdict == "too few"
+    )
 
 
 def _settings(name: str, value: object) -> RequestSettings:
@@ -60,57 +62,59 @@ def _settings(name: str, value: object) -> RequestSettings:
         ("ignores_eos", True, False),
     ],
 )
-def test_other_settings_are_no_number(setting: str, one: object, other: object) -> None:
-    a, b = (kept("a", rates(50), settings=_settings(setting, value)) for value in (one, other))
+def test_different_settings_are_not_compared(setting: str, one: object, other: object) -> None:
+    a, b = (stored_run("a", rates(50), settings=_settings(setting, value)) for value in (one, other))
     found = compare(a, b)
     assert [name for name, _ in found.why_not] == [setting] and not found.rows
     assert compare(a, b, despite=[setting]).rows
 
 
-def test_what_is_not_known_of_a_file_is_a_note() -> None:
-    ours = kept("a", rates(50), settings=RequestSettings(max_num_seqs=4, thinking=False))
+def test_unknown_settings_of_a_file_are_noted() -> None:
+    ours = stored_run("a", rates(50), settings=RequestSettings(max_num_seqs=4, thinking=False))
     theirs = replace(
-        kept("b", rates(50), settings=RequestSettings(temperature=None), has_samples=False),
+        stored_run("b", rates(50), settings=RequestSettings(temperature=None), has_samples=False),
         origin="reported",
         source="x.json",
     )
     found = compare(ours, theirs)
     assert found.rows and not found.why_not
-    assert any("`max_num_seqs` is known of only one" in note for note in found.notes)
-    assert any("`temperature` is known of only one" in note for note in found.notes)
+    assert any("`max_num_seqs` is known for only one" in note for note in found.notes)
+    assert any("`temperature` is known for only one" in note for note in found.notes)
     assert any("reported, from x.json" in note for note in found.notes)
 
 
-def test_points_of_one_run_only_are_named() -> None:
+def test_points_of_only_one_run_are_listed() -> None:
     deep = replace(POINT, prompt_tokens=8000)
-    found = compare(kept("a", rates(50)), kept("b", rates(50), point=deep))
+    found = compare(stored_run("a", rates(50)), stored_run("b", rates(50), point=deep))
     assert (found.rows, found.only_first, found.only_second) == ((), (POINT,), (deep,))
 
 
-def test_the_name_of_a_shape_is_no_part_of_the_load() -> None:
-    assert compare(kept("a", rates(50)), kept("b", rates(50), point=replace(POINT, shape="sweep"))).rows
+def test_the_shape_name_does_not_matter() -> None:
+    assert compare(
+        stored_run("a", rates(50)), stored_run("b", rates(50), point=replace(POINT, shape="sweep"))
+    ).rows
 
 
-def test_what_differs_of_the_launch_is_said() -> None:
+def test_launch_differences_are_listed() -> None:
     other = replace(SUBJECT, version="0.30.0", launch={"flags": {"kv-cache-dtype": "fp8", "x": True}})
-    found = compare(kept("a", rates(50)), kept("b", rates(50), subject=other))
+    found = compare(stored_run("a", rates(50)), stored_run("b", rates(50), subject=other))
     assert found.apart == ("version: 0.28.0, 0.30.0", "kv-cache-dtype: not set, fp8", "x: not set, True")
 
 
-def test_in_turns_sees_through_drift() -> None:
+def test_interleaving_cancels_drift() -> None:
     """Both lose a third as they warm up, and are four per cent apart all the time."""
     drift = [60.0, 55.0, 50.0, 46.0, 43.0, 40.0]
     noise = (1.04, 1.038, 1.042, 1.041, 1.039, 1.04)
-    first = kept("a", drift)
-    second = kept("b", [rate * factor for rate, factor in zip(drift, noise, strict=True)])
+    first = stored_run("a", drift)
+    second = stored_run("b", [rate * factor for rate, factor in zip(drift, noise, strict=True)])
     assert decode(compare(first, second)).difference.verdict == "no difference seen"
     found = compare(first, second, is_interleaved=True)
     assert decode(found).difference.verdict == "faster"
     assert not any("at two times" in note for note in found.notes)
 
 
-def test_cold_and_wrong_visits_do_not_count() -> None:
-    first, second = kept("a", rates(50)), kept("b", rates(50))
+def test_cold_and_wrong_repetitions_do_not_count() -> None:
+    first, second = stored_run("a", rates(50)), stored_run("b", rates(50))
     spoilt = (
         replace(second.samples[0], last_s=100.0, is_cold=True),
         replace(second.samples[1], last_s=100.0, wrong="stalled"),
@@ -122,15 +126,15 @@ def test_cold_and_wrong_visits_do_not_count() -> None:
 
 def test_streams_side_by_side_are_one_observation() -> None:
     crowd = replace(POINT, users=4)
-    made = kept("a", rates(50, n=12), point=crowd)
+    made = stored_run("a", rates(50, n=12), point=crowd)
     samples = tuple(replace(each, repetition=at // 4) for at, each in enumerate(made.samples))
     row = decode(compare(replace(made, samples=samples), replace(made, samples=samples)))
     assert row.first.n == 3
 
 
-def test_a_fuller_cache_is_no_faster_reading() -> None:
+def test_a_fuller_cache_is_not_faster_prefill() -> None:
     """Seen for real: the second server had the prompts in its cache, and its TTFT was a fiftieth."""
-    first, second = kept("a", rates(50)), kept("b", rates(50))
+    first, second = stored_run("a", rates(50)), stored_run("b", rates(50))
     cached = replace(second.run.figures[0], cached_share=0.9)
     new = replace(first.run.figures[0], cached_share=0.0)
     first = replace(first, run=replace(first.run, figures=(new,)))
@@ -140,16 +144,16 @@ def test_a_fuller_cache_is_no_faster_reading() -> None:
     assert any("in its cache" in note for note in found.notes)
 
 
-def test_without_samples_the_figures_do() -> None:
+def test_without_samples_figures_are_compared() -> None:
     """The interval of a mean and its n give back what Welch's test needs."""
     one, other = rates(50, n=9, seed=4), rates(51, n=7, seed=5)
     a, b = mean_interval(one), mean_interval(other)
     assert a and b
-    found, whole = between(b, a), is_real(other, one)
+    found, whole = compare_figures(b, a), compare_values(other, one)
     assert found.verdict == whole.verdict
     assert found.ratio == pytest.approx(whole.ratio, rel=1e-3)
     assert found.p == pytest.approx(whole.p, rel=0.05)
-    row = decode(compare(kept("a", one, has_samples=False), kept("b", other, has_samples=False)))
+    row = decode(compare(stored_run("a", one, has_samples=False), stored_run("b", other, has_samples=False)))
     assert row.difference == found
 
 
@@ -158,14 +162,19 @@ def test_without_samples_the_figures_do() -> None:
     [("abcdefgh", 8), ("abcdeXYh", 6), ("XXXXXXXX", 0)],
 )
 def test_answers_at_temperature_0(theirs: str, equal: int) -> None:
-    first, second = (kept(name, rates(50), answers=said) for name, said in (("a", "abcdefgh"), ("b", theirs)))
+    first, second = (
+        stored_run(name, rates(50), answers=said) for name, said in (("a", "abcdefgh"), ("b", theirs))
+    )
     found = compare(first, second, is_interleaved=True).answers
     assert found is not None and (found.compared, found.equal) == (8, equal)
     assert compare(first, second).answers is None, "other runs have other prompts"
 
 
 def test_answers_of_streams_have_no_order() -> None:
-    first, second = kept("a", rates(50, n=3), answers="xyz"), kept("b", rates(50, n=3), answers="zxQ")
+    first, second = (
+        stored_run("a", rates(50, n=3), answers="xyz"),
+        stored_run("b", rates(50, n=3), answers="zxQ"),
+    )
     sides = (
         replace(each, samples=tuple(replace(s, repetition=0) for s in each.samples))
         for each in (first, second)
@@ -176,16 +185,19 @@ def test_answers_of_streams_have_no_order() -> None:
 
 @pytest.mark.parametrize("settings", [RequestSettings(temperature=0.7), RequestSettings(seed=9)])
 def test_answers_that_may_differ_are_not_compared(settings: RequestSettings) -> None:
-    second = kept("b", rates(50), settings=settings)
-    assert compare(kept("a", rates(50)), second, despite=["temperature"], is_interleaved=True).answers is None
+    second = stored_run("b", rates(50), settings=settings)
+    assert (
+        compare(stored_run("a", rates(50)), second, despite=["temperature"], is_interleaved=True).answers
+        is None
+    )
 
 
 PLAN = {
-    "decode_tps": {"low": 45.0, "expected": 50.0, "high": 55.0},
-    "prefill_tps": {"low": 900.0, "expected": 1000.0, "high": 1100.0},
+    "decode_tokens_per_s": {"low": 45.0, "expected": 50.0, "high": 55.0},
+    "prefill_tokens_per_s": {"low": 900.0, "expected": 1000.0, "high": 1100.0},
     "ttft_ms": {"low": 900.0, "expected": 1000.0, "high": 1100.0},
     "prompt_tokens": 1000,
-    "crowd": {"users": 4, "each_tps": {"low": 20.0, "expected": 25.0, "high": 30.0}},
+    "batch": {"users": 4, "each_tokens_per_s": {"low": 20.0, "expected": 25.0, "high": 30.0}},
 }
 
 
@@ -194,48 +206,52 @@ PLAN = {
     [(52, "inside the band", 1.04), (60, "faster than planned", 1.2), (30, "slower than planned", 0.6)],
 )
 def test_against_the_plan(rate: float, verdict: str, off: float) -> None:
-    run = kept("a", [rate] * 3, subject=replace(SUBJECT, plan=PLAN)).run
+    run = stored_run("a", [rate] * 3, subject=replace(SUBJECT, plan=PLAN)).run
     held = against_plan(run)
     assert [(each.measure, each.verdict) for each in held] == [("decode", verdict)]
     assert held[0].off == pytest.approx(off)
 
 
-def test_a_plan_is_held_only_against_what_it_is_about() -> None:
+def test_only_what_the_plan_covers_is_compared() -> None:
     subject = replace(SUBJECT, plan=PLAN)
     for point in (
         replace(POINT, prompt_tokens=64_000),
         replace(POINT, users=8),
         replace(POINT, rate_per_s=2.0),
     ):
-        assert not against_plan(kept("a", [50.0] * 3, point=point, subject=subject).run)
-    deep = replace(SUBJECT, plan={**PLAN, "at_depth": [[1024, {}], [65536, PLAN["prefill_tps"]]]})
-    held = against_plan(kept("a", [50.0] * 3, point=replace(POINT, prompt_tokens=64_000), subject=deep).run)
+        assert not against_plan(stored_run("a", [50.0] * 3, point=point, subject=subject).run)
+    deep = replace(SUBJECT, plan={**PLAN, "at_depth": [[1024, {}], [65536, PLAN["prefill_tokens_per_s"]]]})
+    held = against_plan(
+        stored_run("a", [50.0] * 3, point=replace(POINT, prompt_tokens=64_000), subject=deep).run
+    )
     assert [each.planned.expected for each in held] == [1000.0]
-    crowd = kept("a", [33.0] * 3, point=replace(POINT, users=4), subject=subject).run
+    crowd = stored_run("a", [33.0] * 3, point=replace(POINT, users=4), subject=subject).run
     assert [each.verdict for each in against_plan(crowd)] == ["faster than planned"]
-    drafts = replace(SUBJECT, plan={**PLAN, "drafts": True, "drafted": {"code": PLAN["decode_tps"]}})
-    assert not against_plan(kept("a", [80.0] * 3, subject=drafts).run)
-    code = kept("a", [80.0] * 3, point=replace(POINT, text="code"), subject=drafts).run
+    drafts = replace(SUBJECT, plan={**PLAN, "drafts": True, "drafted": {"code": PLAN["decode_tokens_per_s"]}})
+    assert not against_plan(stored_run("a", [80.0] * 3, subject=drafts).run)
+    code = stored_run("a", [80.0] * 3, point=replace(POINT, text="code"), subject=drafts).run
     assert [each.verdict for each in against_plan(code)] == ["faster than planned"]
     timed = PointFigures(
         POINT,
         3,
-        prefill_tps=MeasuredFigure(800, 790, 810, 3),
+        prefill_tokens_per_s=MeasuredFigure(800, 790, 810, 3),
         ttft_mean_ms=MeasuredFigure(1200, 1190, 1210, 3),
     )
-    run = replace(kept("a", [50.0] * 3, subject=subject).run, figures=(timed,))
+    run = replace(stored_run("a", [50.0] * 3, subject=subject).run, figures=(timed,))
     assert [(each.measure, each.verdict) for each in against_plan(run)] == [
         ("prefill", "slower than planned"),
         ("TTFT", "slower than planned"),
     ]
 
 
-@pytest.mark.parametrize("plan", [{}, {"decode_tps": "fast"}, {"decode_tps": {"low": 1}}, {"crowd": 3}])
-def test_a_plan_that_is_none(plan: dict[str, object]) -> None:
-    assert against_plan(kept("a", [50.0] * 3, subject=replace(SUBJECT, plan=plan)).run) == ()
+@pytest.mark.parametrize(
+    "plan", [{}, {"decode_tokens_per_s": "fast"}, {"decode_tokens_per_s": {"low": 1}}, {"batch": 3}]
+)
+def test_an_invalid_plan_is_ignored(plan: dict[str, object]) -> None:
+    assert against_plan(stored_run("a", [50.0] * 3, subject=replace(SUBJECT, plan=plan)).run) == ()
 
 
-def test_against_what_others_published() -> None:
+def test_against_published_figures() -> None:
     rows = published.runs_of("ggml-org/gpt-oss-20b-GGUF", "llamacpp")
     first = next(row for row in rows if row.depth == 512)
     assert first.decode_tps
@@ -244,12 +260,12 @@ def test_against_what_others_published() -> None:
     urls = {name: origin.url for name, origin in published.run_sources().items()}
 
     def verdicts(rate: float) -> set[str]:
-        run = kept("a", [rate * each for each in (0.99, 1.0, 1.01)], point=point, subject=subject).run
+        run = stored_run("a", [rate * each for each in (0.99, 1.0, 1.01)], point=point, subject=subject).run
         found = [each for each in against_published(run, rows, urls, (0.9, 1.1)) if each.published == first]
         assert all(each.source.startswith("https://") for each in found)
         return {each.verdict for each in found}
 
-    assert verdicts(first.decode_tps) == {"no more apart than two hands are"}
+    assert verdicts(first.decode_tps) == {"within the usual difference between setups"}
     assert verdicts(1.5 * first.decode_tps) == {"faster"}
     assert verdicts(0.5 * first.decode_tps) == {"slower"}
 
@@ -258,23 +274,23 @@ def test_against_what_others_published() -> None:
     ("prompt", "answer", "is_near"),
     [(1000, 100, True), (1016, 97, True), (1049, 105, True), (1100, 100, False), (1000, 90, False)],
 )
-def test_a_load_of_another_tool_may_be_a_little_off(prompt: int, answer: int, is_near: bool) -> None:
+def test_loads_of_another_tool_may_differ_slightly(prompt: int, answer: int, is_near: bool) -> None:
     """Its prompts have what the chat template adds, and its answers end where they end."""
     point = replace(POINT, prompt_tokens=prompt, answer_tokens=answer)
-    made = kept("b", rates(50), point=point, has_samples=False)
+    made = stored_run("b", rates(50), point=point, has_samples=False)
     theirs = replace(made, origin="reported", source="x.json")
-    found = compare(kept("a", rates(50)), theirs)
+    found = compare(stored_run("a", rates(50)), theirs)
     assert bool(found.rows) == is_near and bool(found.only_second) != is_near
-    noted = [note for note in found.notes if "are held against" in note]
+    noted = [note for note in found.notes if "are compared with" in note]
     assert bool(noted) == (is_near and point != POINT)
     if point != POINT:
-        assert not compare(kept("a", rates(50)), made).rows, "two of ours have exact lengths"
+        assert not compare(stored_run("a", rates(50)), made).rows, "two of ours have exact lengths"
 
 
-def test_an_exact_load_goes_before_a_near_one() -> None:
+def test_an_exact_load_is_preferred() -> None:
     near = replace(POINT, prompt_tokens=1010)
-    ours, theirs = kept("a", rates(50)), kept("b", rates(50), has_samples=False)
+    ours, theirs = stored_run("a", rates(50)), stored_run("b", rates(50), has_samples=False)
     figures = (replace(theirs.run.figures[0], point=near), *theirs.run.figures)
     both = replace(theirs.run, points=(near, POINT), figures=figures)
     found = compare(ours, replace(theirs, run=both, origin="reported"))
-    assert found.only_second == (near,) and not any("are held against" in note for note in found.notes)
+    assert found.only_second == (near,) and not any("are compared with" in note for note in found.notes)

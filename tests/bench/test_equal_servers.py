@@ -13,11 +13,11 @@ from math import exp, log, sqrt
 import pytest
 
 from firesteel.bench.compare.runs import Comparison, compare
-from firesteel.bench.compare.stats import effective_n, is_real, mean_interval
-from firesteel.bench.load.measure import RunLimits
+from firesteel.bench.compare.stats import compare_values, effective_n, mean_interval
+from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, PointFigures, RequestSample, RequestSettings
-from tests.bench.runs import POINT, SUBJECT, kept, rates
+from tests.bench.stored_runs import POINT, SUBJECT, rates, stored_run
 
 _LIMITS = RunLimits()
 
@@ -36,11 +36,11 @@ def simulated(chance: random.Random, spreads: tuple[float, float], most: int, rh
         samples.append(RequestSample(0, visit, float(visit), first[-1], last, last, gaps, 1000, 100))
         at = [rho * each + sqrt(1 - rho**2) * chance.gauss(0, 1) for each in at]
         seen = [mean_interval(values) for values in (decode, first)]
-        if visit + 1 >= _LIMITS.least_visits and all(
+        if visit + 1 >= _LIMITS.least_repetitions and all(
             each and each.half_width <= _LIMITS.precision for each in seen
         ):
             break
-    figures = PointFigures(POINT, len(samples), decode_tps=mean_interval(decode))
+    figures = PointFigures(POINT, len(samples), decode_tokens_per_s=mean_interval(decode))
     run = BenchRun(
         "r", "2026-11-15T10:00:00+00:00", SUBJECT, RequestSettings(), (POINT,), (figures,), is_whole=True
     )
@@ -58,12 +58,12 @@ def share_that_differs(spreads: tuple[float, float], most: int, rho: float = 0.0
 
 @pytest.mark.parametrize("most", [6, 24])
 @pytest.mark.parametrize("spreads", [(0.005, 0.01), (0.01, 0.02), (0.02, 0.05), (0.05, 0.1)])
-def test_equal_servers_seldom_seem_to_differ(spreads: tuple[float, float], most: int) -> None:
+def test_equal_servers_rarely_seem_to_differ(spreads: tuple[float, float], most: int) -> None:
     assert share_that_differs(spreads, most) <= 0.05
 
 
 @pytest.mark.parametrize("spreads", [(0.01, 0.02), (0.02, 0.05)])
-def test_visits_that_hang_on_each_other(spreads: tuple[float, float]) -> None:
+def test_correlated_repetitions(spreads: tuple[float, float]) -> None:
     """Half of each visit is the one before: it was 40 to 50 in a hundred."""
     assert share_that_differs(spreads, 24, rho=0.5) <= 0.15
 
@@ -72,22 +72,26 @@ def verdicts(found: Comparison) -> set[str]:
     return {row.difference.verdict for row in found.rows if row.measure == "decode"}
 
 
-def test_a_difference_that_matters_is_still_seen() -> None:
-    assert verdicts(compare(kept("a", rates(50, seed=1)), kept("b", rates(52.5, seed=2)))) == {"faster"}
-    assert verdicts(compare(kept("a", rates(50, n=4, seed=1)), kept("b", rates(45, n=4)))) == {"slower"}
+def test_a_relevant_difference_is_still_seen() -> None:
+    assert verdicts(compare(stored_run("a", rates(50, seed=1)), stored_run("b", rates(52.5, seed=2)))) == {
+        "faster"
+    }
+    assert verdicts(compare(stored_run("a", rates(50, n=4, seed=1)), stored_run("b", rates(45, n=4)))) == {
+        "slower"
+    }
 
 
-def test_less_than_two_per_cent_is_no_difference() -> None:
+def test_less_than_two_percent_is_never_reported() -> None:
     one, other = rates(50, n=40, spread=0.002, seed=1), rates(50.6, n=40, spread=0.002, seed=2)
-    assert is_real(other, one).p < 1e-6
-    assert verdicts(compare(kept("a", one), kept("b", other))) == {"no difference seen"}
+    assert compare_values(other, one).p < 1e-6
+    assert verdicts(compare(stored_run("a", one), stored_run("b", other))) == {"no difference seen"}
 
 
-def test_of_many_figures_one_must_be_the_surer() -> None:
+def test_more_figures_need_more_significance() -> None:
     """The same two sets of values, alone and among forty loads in which nothing differs."""
     one, other = (
-        kept("a", rates(50, n=6, spread=0.03, seed=3)),
-        kept("b", rates(53, n=6, spread=0.03, seed=4)),
+        stored_run("a", rates(50, n=6, spread=0.03, seed=3)),
+        stored_run("b", rates(53, n=6, spread=0.03, seed=4)),
     )
     assert 1e-4 < next(row for row in compare(one, other).rows if row.measure == "decode").difference.p < 0.01
     assert verdicts(compare(one, other)) == {"faster"}
@@ -97,19 +101,19 @@ def test_of_many_figures_one_must_be_the_surer() -> None:
 def _among_equals(made: StoredRun) -> StoredRun:
     loads = tuple(replace(POINT, prompt_tokens=2000 + at) for at in range(40))
     points = (POINT, *loads)
-    equal = kept("e", rates(50, n=6, spread=0.03, seed=9)).samples
+    equal = stored_run("e", rates(50, n=6, spread=0.03, seed=9)).samples
     more = tuple(replace(each, point=at) for at in range(1, 41) for each in equal)
     return StoredRun(replace(made.run, points=points), (*made.samples, *more))
 
 
-def test_what_is_said_of_chance_is_so() -> None:
-    found = compare(kept("a", rates(50)), kept("b", rates(50, seed=1)))
+def test_the_stated_false_positive_rate_holds() -> None:
+    found = compare(stored_run("a", rates(50)), stored_run("b", rates(50, seed=1)))
     (note,) = (note for note in found.notes if "figures are judged" in note)
     assert "2 %" in note and "5 of 100" in note
 
 
 @pytest.mark.parametrize(("rho", "low", "high"), [(0.0, 60, 100), (0.5, 20, 50), (0.9, 3, 15)])
-def test_values_that_hang_together_count_for_fewer(rho: float, low: float, high: float) -> None:
+def test_correlated_values_count_for_fewer(rho: float, low: float, high: float) -> None:
     """Of 100 values with lag-1 correlation r there are about 100 (1 - r) / (1 + r)."""
     chance, found = random.Random(2), []
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""What goes out comes in again, as reported; nothing private goes out; nothing odd comes in."""
+"""Exports can be imported as `reported`, contain nothing private, and invalid files are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from firesteel.bench.results import exchange
 from firesteel.bench.values import Subject
 from firesteel.errors import UsageError
 from firesteel.planner.speed import published
-from tests.bench.runs import POINT, kept, rates
+from tests.bench.stored_runs import POINT, rates, stored_run
 
 SUBJECT = Subject(
     "http://secret-host:8000/v1",
@@ -28,15 +28,15 @@ SUBJECT = Subject(
     },
     host={"title": "NVIDIA DGX Spark", "name": "secret-name"},
 )
-MADE = kept("a-run", rates(50), subject=SUBJECT)
+MADE = stored_run("a-run", rates(50), subject=SUBJECT)
 
 
-def test_out_and_in_again() -> None:
-    text = exchange.export_text(exchange.rows_of(MADE))
+def test_an_export_can_be_imported() -> None:
+    text = exchange.export_text(exchange.export_rows(MADE))
     (found,) = exchange.import_text(text, "theirs.json")
     assert (found.origin, found.source) == ("reported", "theirs.json")
     assert found.run.points == (POINT,)
-    ours, theirs = MADE.run.figures[0].decode_tps, found.run.figures[0].decode_tps
+    ours, theirs = MADE.run.figures[0].decode_tokens_per_s, found.run.figures[0].decode_tokens_per_s
     assert ours == theirs
     assert found.run.subject.launch == {"model": "org/Coder-FP8", "sparks": 2}
     assert found.run.subject.launch_key is None, "it says nothing of a launch here"
@@ -44,35 +44,35 @@ def test_out_and_in_again() -> None:
     assert exchange.import_text(text, "again.json")[0].run.id == found.run.id
 
 
-def test_nothing_private_goes_out() -> None:
-    text = exchange.export_text(exchange.rows_of(MADE))
+def test_an_export_contains_nothing_private() -> None:
+    text = exchange.export_text(exchange.export_rows(MADE))
     assert "secret" not in text and "f" * 32 not in text
     theirs = replace(MADE, origin="reported", source="/home/somebody/private/x.json")
-    assert "somebody" not in exchange.export_text(exchange.rows_of(theirs))
+    assert "somebody" not in exchange.export_text(exchange.export_rows(theirs))
 
 
-def test_the_columns_of_the_measured_data_are_all_there() -> None:
+def test_rows_have_all_columns_of_the_measured_data() -> None:
     columns = set(published._lines()[0].split(","))
     assert columns <= set(exchange.ExportRow.model_fields)
-    (row,) = exchange.rows_of(MADE)
+    (row,) = exchange.export_rows(MADE)
     assert (row.depth, row.generated, row.users, row.sparks) == (1000, 100, 1, 2)
     assert row.speculation == '{"method": "mtp"}' and row.kv_dtype == "fp8"
     assert (row.date, row.host, row.n) == ("2026-11-15", "NVIDIA DGX Spark", 8)
 
 
-def test_loads_that_have_no_such_row_stay_behind() -> None:
-    open_loop = kept("a", rates(50), point=replace(POINT, rate_per_s=2.0))
-    turns = kept("b", rates(50), point=replace(POINT, turns=4))
-    assert exchange.rows_of(open_loop) == () == exchange.rows_of(turns)
+def test_other_loads_are_not_exported() -> None:
+    open_loop = stored_run("a", rates(50), point=replace(POINT, rate_per_s=2.0))
+    turns = stored_run("b", rates(50), point=replace(POINT, turns=4))
+    assert exchange.export_rows(open_loop) == () == exchange.export_rows(turns)
 
 
-def _document(**lie: Any) -> str:
-    good = exchange.rows_of(MADE)[0].model_dump()
-    return json.dumps({"firesteel_rows": 1, "rows": [{**good, **lie}]})
+def _document(**fault: Any) -> str:
+    good = exchange.export_rows(MADE)[0].model_dump()
+    return json.dumps({"firesteel_rows": 1, "rows": [{**good, **fault}]})
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "fault",
     [
         {"decode_tps": -1},
         {"decode_tps": "NaN"},
@@ -89,9 +89,9 @@ def _document(**lie: Any) -> str:
         {"model": None},
     ],
 )
-def test_a_row_that_cannot_be_names_its_place(lie: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=rf"theirs.json: `rows.0.{next(iter(lie))}") as told:
-        exchange.import_text(_document(**lie), "theirs.json")
+def test_an_invalid_row_names_its_place(fault: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=rf"theirs.json: `rows.0.{next(iter(fault))}") as told:
+        exchange.import_text(_document(**fault), "theirs.json")
     assert told.value.next
 
 
@@ -107,12 +107,12 @@ def test_a_row_that_cannot_be_names_its_place(lie: dict[str, Any]) -> None:
         '{"firesteel_rows": 1, "rows": 7}',
     ],
 )
-def test_what_is_no_document(hostile: str) -> None:
+def test_invalid_documents(hostile: str) -> None:
     with pytest.raises(UsageError, match=r"theirs.json"):
         exchange.import_text(hostile, "theirs.json")
 
 
-def test_an_interval_that_is_none_is_not_believed() -> None:
+def test_an_invalid_interval_is_ignored() -> None:
     (found,) = exchange.import_text(_document(decode_tps=50, decode_tps_low=60), "a")
-    decode = found.run.figures[0].decode_tps
+    decode = found.run.figures[0].decode_tokens_per_s
     assert decode is not None and (decode.value, decode.n) == (50, 1)

@@ -1,4 +1,4 @@
-"""Against a real file: what was added is there, whatever became of who added it."""
+"""Against a real file: added samples are there, whatever happened to the process that added them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from firesteel.bench.results.history import History, new_run_id, open_history
 from firesteel.edge.files.home import Home
 from firesteel.errors import FiresteelError, UsageError
-from tests.bench.runs import kept, sample, unfinished
+from tests.bench.stored_runs import sample, stored_run, unfinished
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home")
 
 
-def test_a_run_comes_back_as_it_was(home: Home) -> None:
-    made = kept("a-run", [50.0, 51.0, 52.5], answers=("x", "y", "z"))
+def test_a_run_round_trip(home: Home) -> None:
+    made = stored_run("a-run", [50.0, 51.0, 52.5], answers=("x", "y", "z"))
     with open_history(home) as history:
         history.begin(replace(made.run, figures=(), is_whole=False))
         history.add("a-run", *made.samples)
@@ -42,7 +42,7 @@ WRITER = """
     from pathlib import Path
     from firesteel.bench.results.history import open_history
     from firesteel.edge.files.home import Home
-    from tests.bench.runs import sample, unfinished
+    from tests.bench.stored_runs import sample, unfinished
 
     history = open_history(Home(Path(sys.argv[1])))
     history.begin(unfinished("killed"))
@@ -77,7 +77,7 @@ def test_a_killed_process_loses_nothing_that_it_had_added(home: Home) -> None:
         history.add("killed", sample(0, 999, 51.0))
         history.finish(replace(found.run, is_whole=True))
         assert history.run("killed").samples[-1].repetition == 999
-        with pytest.raises(UsageError, match="is whole"):
+        with pytest.raises(UsageError, match="is complete"):
             history.resume("killed")
 
 
@@ -86,11 +86,11 @@ def test_two_processes_write_at_once(home: Home) -> None:
         import sys
         from pathlib import Path
         from dataclasses import replace
-        from firesteel.bench.results.history import fresh_id, open_history
+        from firesteel.bench.results.history import new_run_id, open_history
         from firesteel.edge.files.home import Home
-        from tests.bench.runs import sample, unfinished
+        from tests.bench.stored_runs import sample, unfinished
 
-        run = unfinished(fresh_id())
+        run = unfinished(new_run_id())
         with open_history(Home(Path(sys.argv[1]))) as history:
             history.begin(run)
             for at in range(100):
@@ -109,9 +109,11 @@ def test_two_processes_write_at_once(home: Home) -> None:
 def history(home: Home) -> History:
     made = open_history(home)
     for at, name in enumerate(("20261114-a", "20261114-b", "20261115-c")):
-        run = kept(name, [50.0, 51.0, 52.0]).run
+        run = stored_run(name, [50.0, 51.0, 52.0]).run
         made.begin(replace(run, began=f"2026-11-15T10:00:0{at}+00:00"))
-    made.begin(replace(kept("20261116-theirs", [1.0]).run, began="2026-11-16T00:00:00"), origin="reported")
+    made.begin(
+        replace(stored_run("20261116-theirs", [1.0]).run, began="2026-11-16T00:00:00"), origin="reported"
+    )
     return made
 
 
@@ -125,34 +127,34 @@ def history(home: Home) -> History:
         ("last~2", "20261114-a"),
     ],
 )
-def test_words_for_a_run(history: History, word: str, name: str) -> None:
+def test_how_runs_are_found(history: History, word: str, name: str) -> None:
     assert history.find(word) == name
 
 
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("20261114", "more than one run: 20261114-a and 20261114-b"),
+        ("20261114", "several ids: 20261114-a and 20261114-b"),
         ("last~3", "fewer than 4 runs"),
         ("x", "no run x"),
-        ("%", "no id"),
-        ("", "no id"),
-        ("2026' OR 1=1 --", "no id"),
-        ("../../etc/passwd", "no id"),
-        ("a" * 10_000, "no id"),
-        ("last~99999999999999999999", "no id"),
+        ("%", "not the id"),
+        ("", "not the id"),
+        ("2026' OR 1=1 --", "not the id"),
+        ("../../etc/passwd", "not the id"),
+        ("a" * 10_000, "not the id"),
+        ("last~99999999999999999999", "not the id"),
     ],
 )
-def test_words_for_no_run(history: History, word: str, says: str) -> None:
+def test_invalid_run_names(history: History, word: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         history.find(word)
 
 
 @pytest.mark.parametrize("name", ["../out", "a/b", "", ".hidden", "a\0b", "é", "x" * 81])
-def test_an_id_that_is_a_path_makes_no_file(home: Home, history: History, name: str) -> None:
+def test_an_id_with_a_path_creates_no_file(home: Home, history: History, name: str) -> None:
     before = sorted(home.root.rglob("*"))
     with pytest.raises(UsageError):
-        history.begin(kept(name, [1.0]).run)
+        history.begin(stored_run(name, [1.0]).run)
     assert sorted(home.root.rglob("*")) == before
 
 
@@ -165,15 +167,15 @@ def test_a_deleted_run_leaves_nothing(home: Home, history: History) -> None:
     file.close()
 
 
-def test_a_run_twice(history: History) -> None:
+def test_a_run_cannot_begin_twice(history: History) -> None:
     with pytest.raises(UsageError, match="already"):
-        history.begin(kept("20261115-c", [1.0]).run)
+        history.begin(stored_run("20261115-c", [1.0]).run)
     with pytest.raises(FiresteelError, match="not begun here"):
         history.add("20991231-x", sample(0, 0, 1.0))
 
 
 @pytest.mark.parametrize("damage", [b"not a database at all" * 100, b"\0" * 5000])
-def test_a_damaged_file_is_set_aside(home: Home, damage: bytes) -> None:
+def test_a_damaged_file_is_renamed(home: Home, damage: bytes) -> None:
     home.root.mkdir()
     path = home.root / "history.db"
     path.write_bytes(damage)
@@ -186,7 +188,7 @@ def test_a_damaged_file_is_set_aside(home: Home, damage: bytes) -> None:
         assert history.notes == ()
 
 
-def test_a_file_with_a_hole_in_the_middle_is_set_aside(home: Home) -> None:
+def test_a_file_damaged_in_the_middle_is_renamed(home: Home) -> None:
     with open_history(home) as history:
         history.begin(unfinished("a-run"))
         history.add("a-run", *(sample(0, at, 50.0) for at in range(400)))
@@ -203,7 +205,7 @@ def test_a_newer_file_is_left_alone(home: Home) -> None:
     file = sqlite3.connect(home.root / "history.db")
     file.execute("PRAGMA user_version = 99")
     file.close()
-    with pytest.raises(UsageError, match=r"newer firesteel: its form is 99") as told:
+    with pytest.raises(UsageError, match=r"newer firesteel: its schema is 99") as told:
         open_history(home)
     assert told.value.next
 
@@ -217,16 +219,16 @@ def test_the_database_of_another_program_is_left_alone(home: Home) -> None:
         open_history(home)
 
 
-def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+def test_an_impossible_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FiresteelError) as told:
         open_history(Home(tmp_path / "file" / "home"))
     assert told.value.next
 
 
-def test_a_fresh_id_is_one(home: Home) -> None:
+def test_a_new_run_id_is_valid(home: Home) -> None:
     names = {new_run_id() for _ in range(20)}
     assert len(names) == 20
     with open_history(home) as history:
         for name in names:
-            history.begin(kept(name, [50.0]).run)
+            history.begin(stored_run(name, [50.0]).run)

@@ -1,4 +1,4 @@
-"""Runs against servers that are right, or wrong in one way: every lie is named, and no figure is made of
+"""Runs against servers that are right, or wrong in one way: every fault is named, and no figure is made of
 it."""
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ import pytest
 from firesteel.bench.load.client import RequestTimeouts
 from firesteel.bench.load.measure import (
     RunFinished,
-    RunLimits,
     RunOrder,
     RunProgress,
     RunStarted,
     SampleTaken,
     measure,
 )
+from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.values import Point, RequestSettings, Subject
 from firesteel.sim import SimSpark, TrueSpeed
 from firesteel.sim.docker.engine_config import engine_config as order_of
 from firesteel.sim.engine.batch import EngineSpeed
 from firesteel.sim.spark import Text as PretendText
-from tests.bench.liar import MODEL, TEMPLATE, Liar, serving, speaking
-from tests.bench.paced import Paced, pacing
+from tests.bench.faulty_server import MODEL, TEMPLATE, FaultyServer, serving, speaking
+from tests.bench.paced_server import PacedServer, serving_paced
 from tests.sim.spark import VLLM, Spark, spark
 
 POINT = Point("single", "prose", 1, 40, 24)
-QUICK = RunLimits(budget_s=3, precision=0.5, least_visits=2, most_visits=3)
+QUICK = RunLimits(budget_s=3, precision=0.5, least_repetitions=2, most_repetitions=3)
 
 
 async def run(url: str, point: Point = POINT, **more: Any) -> RunFinished:
-    given = {"limits": QUICK, "patience": RequestTimeouts(0.6, 0.4, 5), **more}
+    given = {"limits": QUICK, "timeouts": RequestTimeouts(0.6, 0.4, 5), **more}
     order = RunOrder(Subject(url, MODEL), (point,), **given)
     last: RunFinished | None = None
     async for event in measure(order):
@@ -42,13 +42,15 @@ async def run(url: str, point: Point = POINT, **more: Any) -> RunFinished:
     return last
 
 
-async def test_an_honest_server_is_measured() -> None:
-    liar = Liar(token_s=0.005)
-    async with serving(liar) as url:
+async def test_a_correct_server_is_measured() -> None:
+    server = FaultyServer(token_s=0.005)
+    async with serving(server) as url:
         done = await run(url, limits=RunLimits(3, 0.02, 3, 4))
     (found,) = done.run.figures
-    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(200, rel=0.1)
-    assert not found.wrong and found.visits == found.samples >= 3
+    assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(
+        200, rel=0.1
+    )
+    assert not found.wrong and found.repetitions == found.samples >= 3
     assert found.ttft_mean_ms is not None and 10 <= found.ttft_mean_ms.value < 60
     assert found.cold["ttft_ms"] >= 10
     assert done.run.is_whole and done.run.client["p99_lag_ms"] > 0
@@ -57,109 +59,118 @@ async def test_an_honest_server_is_measured() -> None:
         assert sample.completion_tokens == 24 and len(sample.gaps_s) == 23
 
 
-async def test_every_prompt_is_new_and_the_same_for_the_same_salt() -> None:
-    liar = Liar(token_s=0)
-    async with serving(liar) as url:
+async def test_prompts_are_unique_and_depend_on_the_salt() -> None:
+    server = FaultyServer(token_s=0)
+    async with serving(server) as url:
         await run(url, salt="a")
-        first = [each["messages"][0]["content"] for each in liar.asked]
-        liar.asked.clear()
+        first = [each["messages"][0]["content"] for each in server.asked]
+        server.asked.clear()
         await run(url, salt="a")
-        again = [each["messages"][0]["content"] for each in liar.asked]
-        liar.asked.clear()
+        again = [each["messages"][0]["content"] for each in server.asked]
+        server.asked.clear()
         await run(url, salt="b")
-        other = [each["messages"][0]["content"] for each in liar.asked]
+        other = [each["messages"][0]["content"] for each in server.asked]
     assert len(set(first)) == len(first) >= 3
     assert first[:3] == again[:3]
     assert not {text[:12] for text in first} & {text[:12] for text in other}
-    assert all(each["temperature"] == 0 and each["ignore_eos"] is True for each in liar.asked)
+    assert all(each["temperature"] == 0 and each["ignore_eos"] is True for each in server.asked)
 
 
-LIES = {
+FAULTS = {
     "500": ("http", "CUDA error"),
     "page": ("garbled", "not an event stream: <html>"),
     "breaks off": ("dropped", "without `finish_reason`"),
     "hangs up": ("dropped", ""),
     "error": ("dropped", "EngineCore died"),
     "garbage": ("garbled", "not JSON: {this is no JSON"),
-    "stalls": ("stalled", "nothing came for 0."),
-    "pauses": ("stalled", "nothing came for 1.2 s in the middle"),
-    "endless": ("garbled", "and it went on"),
-    "no usage": ("no usage", "chunks are no tokens"),
+    "stalls": ("stalled", "no data for 0."),
+    "pauses": ("stalled", "no data for 1.2 s in the middle"),
+    "endless": ("garbled", "no end after"),
+    "no usage": ("no usage", "chunks are not tokens"),
     "not a number": ("no usage", ""),
-    "half the tokens": ("wrong usage", "says 12 tokens, and 24 chunks"),
-    "twice the tokens": ("wrong usage", "says 48 tokens where 24 were allowed"),
-    "says more than it wrote": ("wrong usage", "its own tokenizer makes"),
-    "another prompt": ("wrong usage", "its tokenizer makes 47"),
-    "all from a cache": ("wrong usage", "from its cache"),
+    "half the tokens": ("wrong usage", "reports 12 tokens, but 24 chunks"),
+    "twice the tokens": ("wrong usage", "reports 48 tokens where 24 were allowed"),
+    "says more than it wrote": ("wrong usage", "its own tokenizer counts"),
+    "another prompt": ("wrong usage", "its tokenizer counts 47"),
+    "all from a cache": ("wrong usage", "cached tokens"),
     "short": ("short", "12 of 24 tokens"),
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-async def test_a_lie_is_named_and_no_figure_is_made_of_it(lie: str) -> None:
-    kind, why = LIES[lie]
-    more: dict[str, Any] = {"patience": RequestTimeouts(5, 5, 10)} if lie == "pauses" else {}
-    point = replace(POINT, answer_tokens=64) if lie == "says more than it wrote" else POINT
-    async with serving(Liar(lie)) as url:
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_fault_is_named_and_enters_no_figure(fault: str) -> None:
+    kind, why = FAULTS[fault]
+    more: dict[str, Any] = {"timeouts": RequestTimeouts(5, 5, 10)} if fault == "pauses" else {}
+    point = replace(POINT, answer_tokens=64) if fault == "says more than it wrote" else POINT
+    async with serving(FaultyServer(fault)) as url:
         done = await run(url, point, **more)
     (found,) = done.run.figures
     assert set(found.wrong) == {kind}, [each.why for each in done.samples]
     assert why in done.samples[-1].why
-    assert found.samples == 0 and found.decode_tps is None and found.ttft_ms == {} and found.total_tps is None
+    assert (
+        found.samples == 0
+        and found.decode_tokens_per_s is None
+        and found.ttft_ms == {}
+        and found.total_tokens_per_s is None
+    )
     assert any("nothing but wrong answers" in note for note in done.run.notes)
     assert len(done.samples) == 2, "it is given up after two visits"
 
 
-async def test_a_server_that_lies_now_and_then_is_measured_by_the_rest() -> None:
-    async with serving(Liar("twice the tokens", every=3, token_s=0.005)) as url:
+async def test_an_occasionally_faulty_server_is_measured_by_the_rest() -> None:
+    async with serving(FaultyServer("twice the tokens", every=3, token_s=0.005)) as url:
         done = await run(url, limits=RunLimits(4, 0.001, 5, 6))
     (found,) = done.run.figures
-    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(200, rel=0.1)
+    assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(
+        200, rel=0.1
+    )
     assert found.wrong == {"wrong usage": 2} and found.samples == 4
-    assert found.notes[0] == "2 of 6 requests wrong usage: says 48 tokens where 24 were allowed"
+    assert found.notes[0] == "2 of 6 requests wrong usage: reports 48 tokens where 24 were allowed"
 
 
-async def test_streams_beside_a_wrong_one_do_not_count() -> None:
-    async with serving(Liar("half the tokens", every=4)) as url:
+async def test_streams_beside_a_failed_one_do_not_count() -> None:
+    async with serving(FaultyServer("half the tokens", every=4)) as url:
         done = await run(url, replace(POINT, users=2))
     (found,) = done.run.figures
     good = sum(not each.wrong and not each.is_cold for each in done.samples)
     assert found.samples < good and any("left out too" in note for note in found.notes)
 
 
-async def test_an_answer_in_one_piece_has_no_decode_figure() -> None:
-    async with serving(Liar("one piece")) as url:
+async def test_an_answer_in_one_piece_has_no_decode_rate() -> None:
+    async with serving(FaultyServer("one piece")) as url:
         done = await run(url)
     (found,) = done.run.figures
-    assert found.samples > 0 and found.decode_tps is None and found.ttft_mean_ms is not None
+    assert found.samples > 0 and found.decode_tokens_per_s is None and found.ttft_mean_ms is not None
     assert "came in one piece" in found.notes[0]
 
 
 async def test_tokens_come_from_usage_and_not_from_chunks() -> None:
-    async with serving(Liar(tokens_a_chunk=4, token_s=0.004)) as url:
+    async with serving(FaultyServer(tokens_a_chunk=4, token_s=0.004)) as url:
         done = await run(url, replace(POINT, answer_tokens=65), limits=RunLimits(4, 0.05, 3, 4))
     (found,) = done.run.figures
-    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(250, rel=0.1)
+    assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(
+        250, rel=0.1
+    )
     assert len(done.samples[0].gaps_s) == 16
 
 
 @pytest.mark.parametrize(
     "data", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"]
 )
-async def test_what_is_not_http_is_garbled(data: bytes) -> None:
+async def test_a_non_http_response_is_garbled(data: bytes) -> None:
     async with speaking(data) as url:
         done = await run(url)
     assert set(done.run.figures[0].wrong) == {"garbled"}
 
 
-async def test_a_server_that_is_gone_is_refused(free_port: int) -> None:
+async def test_no_server_is_refused(free_port: int) -> None:
     done = await run(f"http://127.0.0.1:{free_port}")
     assert set(done.run.figures[0].wrong) == {"refused"}
 
 
-async def test_without_a_tokenizer_lengths_are_near_and_it_says_so() -> None:
-    liar = Liar(has_tokenizer=False)
-    async with serving(liar) as url:
+async def test_without_a_tokenizer_lengths_are_estimates_and_noted() -> None:
+    server = FaultyServer(has_tokenizer=False)
+    async with serving(server) as url:
         done = await run(url, replace(POINT, prompt_tokens=400))
     assert any("no /tokenize" in note for note in done.run.notes)
     for sample in done.samples:
@@ -167,24 +178,24 @@ async def test_without_a_tokenizer_lengths_are_near_and_it_says_so() -> None:
         assert sample.prompt_tokens == pytest.approx(400 + TEMPLATE, rel=0.1)
 
 
-@pytest.mark.parametrize("liar", [Liar(obeys=False), Liar("refuses ignore_eos")])
-async def test_answers_that_end_by_themselves_are_no_fault(liar: Liar) -> None:
-    async with serving(liar) as url:
+@pytest.mark.parametrize("server", [FaultyServer(obeys=False), FaultyServer("refuses ignore_eos")])
+async def test_answers_that_end_early_are_accepted_without_ignore_eos(server: FaultyServer) -> None:
+    async with serving(server) as url:
         done = await run(url)
     (found,) = done.run.figures
     assert not found.wrong and found.samples > 0
     assert any("ignore_eos" in note for note in done.run.notes)
 
 
-async def test_a_conversation_carries_all_before_it() -> None:
-    liar = Liar(token_s=0)
-    async with serving(liar) as url:
+async def test_a_turn_carries_all_turns_before_it() -> None:
+    server = FaultyServer(token_s=0)
+    async with serving(server) as url:
         done = await run(
-            url, replace(POINT, turns=3, shared_tokens=60), limits=replace(QUICK, least_visits=1)
+            url, replace(POINT, turns=3, shared_tokens=60), limits=replace(QUICK, least_repetitions=1)
         )
-    sizes = [len(each["messages"]) for each in liar.asked]
+    sizes = [len(each["messages"]) for each in server.asked]
     assert sizes[:3] == [1, 3, 5]
-    first, second = (each["messages"][0]["content"] for each in (liar.asked[0], liar.asked[3]))
+    first, second = (each["messages"][0]["content"] for each in (server.asked[0], server.asked[3]))
     assert first[:200] == second[:200] and first != second
     prompts = [each.prompt_tokens for each in done.samples[:3]]
     assert prompts[0] == 100 + TEMPLATE
@@ -192,12 +203,12 @@ async def test_a_conversation_carries_all_before_it() -> None:
 
 
 async def test_an_open_loop_does_not_wait_for_answers() -> None:
-    liar = Liar(first_s=0.3, token_s=0)
-    async with serving(liar) as url:
+    server = FaultyServer(first_s=0.3, token_s=0)
+    async with serving(server) as url:
         done = await run(
             url,
             replace(POINT, users=64, rate_per_s=40.0, answer_tokens=2),
-            limits=replace(QUICK, least_visits=1),
+            limits=replace(QUICK, least_repetitions=1),
         )
     warm = [each for each in done.samples if each.repetition == 1]
     assert len(warm) >= 30
@@ -208,11 +219,11 @@ async def test_an_open_loop_does_not_wait_for_answers() -> None:
     assert (began[-1] - began[0]) / (len(began) - 1) == pytest.approx(1 / 40, rel=0.4)
 
 
-async def test_points_are_visited_in_an_order_that_the_seed_gives() -> None:
+async def test_the_seed_gives_the_order_of_points() -> None:
     async def order(seed: int) -> list[str]:
         points = tuple(replace(POINT, prompt_tokens=size, answer_tokens=2) for size in (30, 35, 40, 45))
         seen = []
-        async with serving(Liar(token_s=0)) as url:
+        async with serving(FaultyServer(token_s=0)) as url:
             asked = RunOrder(Subject(url, MODEL), points, RequestSettings(seed=seed), limits=QUICK)
             async for event in measure(asked):
                 if isinstance(event, RunProgress):
@@ -224,9 +235,9 @@ async def test_points_are_visited_in_an_order_that_the_seed_gives() -> None:
     assert sorted(first[:4]) == sorted(first[4:]) and first[:4] != first[4:]
 
 
-async def test_a_run_goes_on_where_it_was() -> None:
-    liar = Liar(token_s=0)
-    async with serving(liar) as url:
+async def test_a_run_is_resumed() -> None:
+    server = FaultyServer(token_s=0)
+    async with serving(server) as url:
         order = RunOrder(Subject(url, MODEL), (POINT,), limits=replace(QUICK, precision=1e-9))
         kept, begun = [], []
         events = measure(order)
@@ -240,28 +251,28 @@ async def test_a_run_goes_on_where_it_was() -> None:
         await events.aclose()  # type: ignore[attr-defined]  # it is a generator
         assert not begun[0].figures and not begun[0].is_whole
         done: RunFinished | None = None
-        async for event in measure(replace(order, kept=tuple(kept))):
+        async for event in measure(replace(order, earlier_samples=tuple(kept))):
             done = event if isinstance(event, RunFinished) else done
     assert done is not None and list(done.samples[:2]) == kept
     assert [each.repetition for each in done.samples] == list(range(len(done.samples)))
     assert [each.is_cold for each in done.samples[:3]] == [True, False, False]
-    assert len({each["messages"][0]["content"] for each in liar.asked}) == len(liar.asked)
+    assert len({each["messages"][0]["content"] for each in server.asked}) == len(server.asked)
 
 
 # --- an engine whose truth is arithmetic ---
 
 
-@pytest.mark.parametrize("room", [512, 2])
-async def test_what_waits_in_an_open_loop_stays_in_its_figures(room: int) -> None:
-    """One at a time and twice too many: the line grows, at the server or before our own door."""
-    engine = Paced(prefill_s=0.03, step_s=0.005, slots=1)
-    point = replace(POINT, users=room, rate_per_s=50.0, answer_tokens=3)
-    async with pacing(engine) as url:
+@pytest.mark.parametrize("slots", [512, 2])
+async def test_figures_of_an_open_loop_include_queueing(slots: int) -> None:
+    """One slot and twice the load: the queue grows, at the server or in the client."""
+    engine = PacedServer(prefill_s=0.03, step_s=0.005, slots=1)
+    point = replace(POINT, users=slots, rate_per_s=50.0, answer_tokens=3)
+    async with serving_paced(engine) as url:
         done = await run(
             url,
             point,
-            limits=replace(QUICK, most_visits=1),
-            patience=RequestTimeouts(20, 20, 20),
+            limits=replace(QUICK, most_repetitions=1),
+            timeouts=RequestTimeouts(20, 20, 20),
             settings=RequestSettings(target={"ttft_ms": 200}),
         )
     (found,) = done.run.figures
@@ -277,51 +288,56 @@ async def test_what_waits_in_an_open_loop_stays_in_its_figures(room: int) -> Non
     met = sum(wait <= 0.2 for wait in truth) / (len(truth) / 50)
     assert found.goodput_per_s == pytest.approx(met, rel=0.25)
     assert found.goodput_per_s is not None and found.goodput_per_s < 25
-    assert any("of 50 a second: it does not keep up, TTFT has no steady value" in x for x in found.notes)
+    assert any(
+        "of 50 requests per second: it does not keep up, and TTFT has no steady value" in x
+        for x in found.notes
+    )
 
 
-async def test_an_open_loop_that_is_borne_is_not_said_to_be_behind() -> None:
-    async with pacing(Paced(prefill_s=0.005, step_s=0.002)) as url:
+async def test_no_overload_note_if_the_server_keeps_up() -> None:
+    async with serving_paced(PacedServer(prefill_s=0.005, step_s=0.002)) as url:
         point = replace(POINT, users=512, rate_per_s=40.0, answer_tokens=8)
-        limits = replace(QUICK, most_visits=2)
+        limits = replace(QUICK, most_repetitions=2)
         done = await run(url, point, limits=limits, settings=RequestSettings(target={"ttft_ms": 5000}))
     (found,) = done.run.figures
     assert not any("keep up" in note for note in found.notes)
     assert found.goodput_per_s == pytest.approx(40), "all are met, and no more than arrive"
 
 
-async def test_what_finds_no_room_is_unsent_and_misses_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_without_a_slot_are_unsent_and_miss_the_target(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("firesteel.bench.load.repetition._DRAIN_S", 0.3)
-    monkeypatch.setattr("firesteel.bench.load.repetition._DRAIN_TIMES", 0.0)
-    async with pacing(Paced(prefill_s=0.1, step_s=0.005, slots=1)) as url:
+    monkeypatch.setattr("firesteel.bench.load.repetition._DRAIN_FACTOR", 0.0)
+    async with serving_paced(PacedServer(prefill_s=0.1, step_s=0.005, slots=1)) as url:
         point = replace(POINT, users=1, rate_per_s=40.0, answer_tokens=3)
         settings = RequestSettings(target={"ttft_ms": 60_000})
         done = await run(
             url,
             point,
-            limits=replace(QUICK, most_visits=1),
-            patience=RequestTimeouts(20, 20, 20),
+            limits=replace(QUICK, most_repetitions=1),
+            timeouts=RequestTimeouts(20, 20, 20),
             settings=settings,
         )
     (found,) = done.run.figures
     assert found.wrong["unsent"] > 5
     assert found.goodput_per_s is not None and found.goodput_per_s < 20
-    assert any("had to wait for room" in note for note in done.run.notes)
+    assert any("had to wait for a free slot" in note for note in done.run.notes)
 
 
-async def test_users_who_ask_again_are_measured_while_all_are_at_it() -> None:
+async def test_closed_loop_is_measured_while_all_users_are_active() -> None:
     """Steps go on while prompts are read one at a time: each request waits for the prompts of all others."""
     users, made, prefill, step = 4, 24, 0.03, 0.006
-    async with pacing(Paced(prefill, step)) as url:
+    async with serving_paced(PacedServer(prefill, step)) as url:
         point = replace(POINT, shape="sweep", users=users, answer_tokens=made)
-        done = await run(url, point, limits=RunLimits(12, 0.001, 3, 3), patience=RequestTimeouts(9, 9, 9))
+        done = await run(url, point, limits=RunLimits(12, 0.001, 3, 3), timeouts=RequestTimeouts(9, 9, 9))
     (found,) = done.run.figures
     cycle = users * prefill + (made - 1) * step
-    assert not found.wrong and found.decode_tps is not None and found.total_tps is not None
-    assert found.total_tps.value == pytest.approx(users * made / cycle, rel=0.08)
-    assert found.decode_tps.value == pytest.approx((made - 1) / (cycle - prefill), rel=0.08)
+    assert not found.wrong and found.decode_tokens_per_s is not None and found.total_tokens_per_s is not None
+    assert found.total_tokens_per_s.value == pytest.approx(users * made / cycle, rel=0.08)
+    assert found.decode_tokens_per_s.value == pytest.approx((made - 1) / (cycle - prefill), rel=0.08)
     assert found.ttft_mean_ms is not None and found.ttft_mean_ms.value < 1000 * 1.6 * prefill
-    assert found.decode_tps.n == found.visits == 3
+    assert found.decode_tokens_per_s.n == found.repetitions == 3
     had = [
         sum(each.stream == user and each.repetition == 1 for each in done.samples) for user in range(users)
     ]
@@ -329,17 +345,19 @@ async def test_users_who_ask_again_are_measured_while_all_are_at_it() -> None:
 
 
 async def test_a_burst_comes_at_once() -> None:
-    async with pacing(Paced(0.01, 0.002)) as url:
+    async with serving_paced(PacedServer(0.01, 0.002)) as url:
         point = replace(POINT, shape="burst", users=3)
-        done = await run(url, point, limits=replace(QUICK, most_visits=1))
+        done = await run(url, point, limits=replace(QUICK, most_repetitions=1))
     assert [each.stream for each in done.samples] == [None] * 6
 
 
-async def test_a_first_chunk_of_many_tokens_does_not_make_it_fast() -> None:
-    async with pacing(Paced(0.02, 0.005, held=20)) as url:
+async def test_a_large_first_chunk_does_not_raise_the_decode_rate() -> None:
+    async with serving_paced(PacedServer(0.02, 0.005, held=20)) as url:
         done = await run(url, replace(POINT, answer_tokens=50), limits=RunLimits(3, 0.05, 2, 3))
     (found,) = done.run.figures
-    assert found.decode_tps is not None and found.decode_tps.value == pytest.approx(200, rel=0.05)
+    assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(
+        200, rel=0.05
+    )
     assert done.samples[-1].first_tokens == 20
 
 
@@ -347,40 +365,38 @@ async def test_a_first_chunk_of_many_tokens_does_not_make_it_fast() -> None:
     ("held", "made", "more"),
     [(20, 50, {}), (10, 25, {"tells_held": False}), (30, 75, {"tells_held": False, "has_tokenizer": False})],
 )
-async def test_thoughts_that_are_not_shown_leave_decode_unknown(
-    held: int, made: int, more: dict[str, Any]
-) -> None:
-    """Whether `usage` says so, its tokenizer does, or only the length of the words."""
-    async with pacing(Paced(0.02, 0.005, held=held, shows_held=False, **more)) as url:
+async def test_hidden_reasoning_leaves_decode_unknown(held: int, made: int, more: dict[str, Any]) -> None:
+    """Whether `usage` reports it, the tokenizer shows it, or only the length of the text."""
+    async with serving_paced(PacedServer(0.02, 0.005, held=held, shows_held=False, **more)) as url:
         done = await run(url, replace(POINT, prompt_tokens=200, answer_tokens=made))
     (found,) = done.run.figures
     assert not found.wrong and found.samples > 0 and found.ttft_mean_ms is not None
-    assert found.decode_tps is None and found.prefill_tps is None
-    assert "of tokens that were never shown" in found.notes[0]
-    assert held != 20 or "hold 40%" in found.notes[0]
+    assert found.decode_tokens_per_s is None and found.prefill_tokens_per_s is None
+    assert "were never shown" in found.notes[0]
+    assert held != 20 or "40% of the tokens" in found.notes[0]
 
 
-async def test_a_budget_that_is_short_drops_points_and_not_repetitions() -> None:
+async def test_a_short_budget_drops_points_not_repetitions() -> None:
     points = tuple(Point("quick", text, users, 40, 40) for users in (1, 4) for text in ("prose", "code"))
-    async with serving(Liar(first_s=0.2, token_s=0.005)) as url:
+    async with serving(FaultyServer(first_s=0.2, token_s=0.005)) as url:
         order = RunOrder(Subject(url, MODEL), points, limits=RunLimits(2.5, 0.001))
         done: RunFinished | None = None
         async for event in measure(order):
             done = event if isinstance(event, RunFinished) else done
     assert done is not None and done.run.is_whole
-    visits = {(each.point.text, each.point.users): each.visits for each in done.run.figures}
+    visits = {(each.point.text, each.point.users): each.repetitions for each in done.run.figures}
     assert visits["prose", 1] >= 3 and visits["code", 4] == 0
     assert all(many >= 3 or many == 0 for many in visits.values()), visits
     assert any("left out or cut short" in note and "code with 4 users" in note for note in done.run.notes)
 
 
-async def test_the_precision_is_looked_for_from_the_sixth_visit_on() -> None:
-    async with serving(Liar(token_s=0.001)) as url:
+async def test_precision_is_checked_from_the_sixth_repetition_on() -> None:
+    async with serving(FaultyServer(token_s=0.001)) as url:
         done = await run(url, limits=RunLimits(20, 0.9))
-    assert done.run.figures[0].visits == 6
+    assert done.run.figures[0].repetitions == 6
 
 
-# --- the pretend Spark, whose speed is known ---
+# --- the simulated Spark, whose speed is known ---
 
 
 DRAFTS = ("--speculative-config", '{"method": "eagle3", "num_speculative_tokens": 3}')
@@ -397,7 +413,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
 
 
 @pytest.mark.parametrize("more", [(), DRAFTS], ids=["plain", "drafts"])
-async def test_a_pretend_spark_shows_the_speed_that_it_was_given(host: Spark, more: tuple[str, ...]) -> None:
+async def test_a_simulated_spark_has_the_configured_speed(host: Spark, more: tuple[str, ...]) -> None:
     """Drafted tokens come several to a chunk: whoever counts chunks finds half."""
     launch = (*VLLM, *more)
     pace = EngineSpeed.read(order_of([*launch], host.folder, "id", {})["speed"])
@@ -413,11 +429,11 @@ async def test_a_pretend_spark_shows_the_speed_that_it_was_given(host: Spark, mo
         last = event if isinstance(event, RunFinished) else last
     assert last is not None
     for found in last.run.figures:
-        assert not found.wrong and found.decode_tps is not None
+        assert not found.wrong and found.decode_tokens_per_s is not None
         truth = pace.decode_tokens_per_s(found.point.users, "code")
         # Two visits; in a loop of four the prompts of the others are read in between, which is no error.
         near = 0.02 if found.point.users == 1 else 0.05
-        assert found.decode_tps.value == pytest.approx(truth, rel=near), found
+        assert found.decode_tokens_per_s.value == pytest.approx(truth, rel=near), found
     first = last.run.figures[0]
     assert (first.accepted_per_step or 1.0) == pytest.approx(pace.tokens_per_step("code"), rel=0.02)
     assert first.kv_usage is not None and first.preemptions == 0

@@ -11,9 +11,9 @@ import pytest
 
 from firesteel.bench.results import other_tools, serialize
 from firesteel.errors import UsageError
-from tests.bench.runs import kept, rates
+from tests.bench.stored_runs import rates, stored_run
 
-FILES = Path(__file__).parent / "foreign"
+FILES = Path(__file__).parent / "other_tools"
 
 
 def text(name: str) -> str:
@@ -34,11 +34,16 @@ def test_llama_benchy() -> None:
     for figures, entry in zip(found.run.figures, raw, strict=True):
         assert figures.point.users == entry["concurrency"]
         assert figures.point.depth == entry["prompt_size"] + entry["context_size"]
-        assert figures.decode_tps is not None and figures.decode_tps.n == 3, "runs, not streams"
-        assert figures.decode_tps.value == pytest.approx(entry["tg_req_throughput"]["mean"])
+        assert figures.decode_tokens_per_s is not None and figures.decode_tokens_per_s.n == 3, (
+            "runs, not streams"
+        )
+        assert figures.decode_tokens_per_s.value == pytest.approx(entry["tg_req_throughput"]["mean"])
         assert figures.ttft_ms["p90"] == pytest.approx(numpy.percentile(entry["e2e_ttft"]["values"], 90))
-        assert figures.total_tps is None, "theirs leaves the first token out"
-    assert found.run.figures[0].prefill_tps is not None and found.run.figures[1].prefill_tps is None
+        assert figures.total_tokens_per_s is None, "theirs leaves the first token out"
+    assert (
+        found.run.figures[0].prefill_tokens_per_s is not None
+        and found.run.figures[1].prefill_tokens_per_s is None
+    )
 
 
 def test_llama_benchy_with_a_cached_context() -> None:
@@ -47,13 +52,13 @@ def test_llama_benchy_with_a_cached_context() -> None:
     assert (second.prompt_tokens, second.shared_tokens) == (64, 128)
 
 
-def test_a_stream_that_failed_leaves_no_figure_of_a_crowd() -> None:
+def test_no_figure_of_several_users_if_a_stream_failed() -> None:
     raw = said("llama-benchy-0.4.0.json")
     raw["benchmarks"][1]["tg_req_throughput"]["values"].pop()
-    assert other_tools.read(json.dumps(raw), "a").run.figures[1].decode_tps is None
+    assert other_tools.read(json.dumps(raw), "a").run.figures[1].decode_tokens_per_s is None
 
 
-def test_llama_benchys_table() -> None:
+def test_llama_benchy_csv() -> None:
     found = other_tools.read(text("llama-benchy-0.4.0.csv"), "a.csv").run
     assert [(point.users, point.depth, point.answer_tokens) for point in found.points] == [
         (1, 64, 16),
@@ -61,7 +66,7 @@ def test_llama_benchys_table() -> None:
         (1, 192, 16),
         (2, 192, 16),
     ]
-    decode = found.figures[0].decode_tps
+    decode = found.figures[0].decode_tokens_per_s
     assert decode is not None and (decode.value, decode.n) == (35.015292474648895, 1)
 
 
@@ -69,9 +74,9 @@ def test_vllm_bench_serve() -> None:
     raw = said("vllm-serve-0.32.0.json")
     (figures,) = other_tools.read(text("vllm-serve-0.32.0.json"), "a").run.figures
     assert (figures.point.users, figures.point.prompt_tokens, figures.point.answer_tokens) == (2, 64, 16)
-    assert figures.decode_tps is not None and figures.total_tps is not None
-    assert figures.decode_tps.value == pytest.approx(1000 / raw["mean_tpot_ms"])
-    assert figures.total_tps.value == raw["output_throughput"]
+    assert figures.decode_tokens_per_s is not None and figures.total_tokens_per_s is not None
+    assert figures.decode_tokens_per_s.value == pytest.approx(1000 / raw["mean_tpot_ms"])
+    assert figures.total_tokens_per_s.value == raw["output_throughput"]
     assert figures.ttft_ms == {
         "p50": raw["median_ttft_ms"],
         "p99": raw["p99_ttft_ms"],
@@ -84,12 +89,12 @@ def test_vllm_bench_serve_in_detail_agrees_with_its_own_mean() -> None:
     """Each request's rate is what its `tpot` is of: the tokens after the first, by their time."""
     raw = said("vllm-serve-0.32.0-detailed.json")
     (figures,) = other_tools.read(text("vllm-serve-0.32.0-detailed.json"), "a").run.figures
-    assert figures.decode_tps is not None and figures.decode_tps.n == raw["completed"] == 6
+    assert figures.decode_tokens_per_s is not None and figures.decode_tokens_per_s.n == raw["completed"] == 6
     tpots = [
         1000 * sum(gaps) / (made - 1) for gaps, made in zip(raw["itls"], raw["output_lens"], strict=True)
     ]
     assert numpy.mean(tpots) == pytest.approx(raw["mean_tpot_ms"], rel=1e-3)
-    assert figures.decode_tps.value == pytest.approx(numpy.mean([1000 / tpot for tpot in tpots]))
+    assert figures.decode_tokens_per_s.value == pytest.approx(numpy.mean([1000 / tpot for tpot in tpots]))
 
 
 def test_vllm_bench_serve_appended() -> None:
@@ -119,14 +124,14 @@ def test_an_open_loop_and_failures() -> None:
         ),
     ],
 )
-def test_files_that_tell_too_little_for_a_figure(document: dict[str, Any], says: str) -> None:
+def test_files_with_too_little_for_a_figure(document: dict[str, Any], says: str) -> None:
     found = other_tools.read(json.dumps(document), "a").run
     assert found.figures == () and says in found.notes[0]
 
 
-def test_our_own() -> None:
-    ours = kept("a-run", rates(50), answers="abcdefgh")
-    found = other_tools.read(json.dumps(serialize.document(ours)), "a.json")
+def test_our_own_files() -> None:
+    ours = stored_run("a-run", rates(50), answers="abcdefgh")
+    found = other_tools.read(json.dumps(serialize.to_document(ours)), "a.json")
     assert (found.run, found.samples, found.origin) == (ours.run, ours.samples, "reported")
 
 
@@ -154,7 +159,7 @@ def test_our_own() -> None:
         '{"version": "1", "latency_mode": "api", "benchmarks": {}, "timestamp": "x", "model": "m"}',
     ],
 )
-def test_what_is_no_result_is_a_sentence(hostile: str) -> None:
+def test_unknown_files_are_refused(hostile: str) -> None:
     with pytest.raises(UsageError) as told:
         other_tools.read(hostile, "theirs.json")
     assert "theirs.json" in told.value.what and told.value.next and len(told.value.what) < 300
@@ -175,7 +180,7 @@ def test_what_is_no_result_is_a_sentence(hostile: str) -> None:
         (("date",), "x" * 10_000),
     ],
 )
-def test_a_value_that_cannot_be_names_its_place(path: tuple[str], value: object) -> None:
+def test_an_invalid_value_names_its_place(path: tuple[str], value: object) -> None:
     raw = {**said("vllm-serve-0.32.0.json"), path[0]: value}
     with pytest.raises(UsageError, match=path[0]):
         other_tools.read(json.dumps(raw), "theirs.json")

@@ -23,7 +23,7 @@ from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
 from firesteel.cli.output.bench_page import earlier_run, write_page
 from firesteel.edge.files.home import Home
 from firesteel.planner.speed.published import PublishedRun as Published
-from tests.bench.made_up import POINTS, made_up, of_texts
+from tests.bench.example_run import POINTS, example_run, of_texts
 
 GOLDEN = Path(__file__).parent / "golden" / "report.html"
 SVG, XHTML = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xhtml}"
@@ -45,10 +45,11 @@ CHARTS = (
 )
 
 
-def published(decode_tps: float, depth: int = 1024) -> Published:
+def published(decode_tokens_per_s: float, depth: int = 1024) -> Published:
     """Made up too; of a source that is not one of ours."""
     return Published(
-        "simulated", "", "", "", "", "", "fp8", "vllm", "0.27.0", 1, depth, 128, 1, "", "", decode_tps,
+        "simulated", "", "", "", "", "", "fp8", "vllm", "0.27.0", 1, depth, 128, 1, "", "",
+        decode_tokens_per_s,
         None, None, None, "", "nobody", "",
     )  # fmt: skip
 
@@ -66,8 +67,8 @@ def drawn(root: ElementTree.Element) -> list[str]:
 
 
 def test_golden() -> None:
-    old = replace(made_up("made-up-0").run, began="2026-11-14T10:00:00+00:00")
-    page = report_page(made_up(), [published(44.0), published(39.0, 8192)], old)
+    old = replace(example_run("made-up-0").run, began="2026-11-14T10:00:00+00:00")
+    page = report_page(example_run(), [published(44.0), published(39.0, 8192)], old)
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.parent.mkdir(exist_ok=True)
         GOLDEN.write_text(page, "utf-8")
@@ -77,7 +78,7 @@ def test_golden() -> None:
 
 
 def test_a_complete_run_has_every_chart_with_a_description() -> None:
-    root = parsed(report_page(made_up()))
+    root = parsed(report_page(example_run()))
     assert tuple(drawn(root)) == CHARTS
     for svg in root.iter(f"{SVG}svg"):
         ids = svg.attrib["aria-labelledby"].split()
@@ -101,7 +102,7 @@ def test_missing_charts_are_explained() -> None:
 
 
 def test_a_run_without_figures() -> None:
-    stored = made_up()
+    stored = example_run()
     text = words(parsed(report_page(StoredRun(replace(stored.run, figures=(), beside={}, client={})))))
     assert "Nothing could be measured" in text
     assert "All figures There are none" in text
@@ -126,7 +127,7 @@ def tags(page: str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def hostile(word: str) -> StoredRun:
-    stored = made_up("made-up-1", word)
+    stored = example_run("made-up-1", word)
     subject = replace(
         stored.run.subject, engine=word, version=word, launch_key=word, image_digest=word, url=word,
         launch={"flags": {word: word}, "env": {word: [word]}, "start": [word], "image": word},
@@ -151,7 +152,7 @@ def test_foreign_text_never_becomes_markup() -> None:
 
 
 def test_it_is_one_file_without_scripts() -> None:
-    page = report_page(made_up())
+    page = report_page(example_run())
     assert not {"script", "link", "img", "iframe", "object", "foreignobject"} & {tag for tag, _ in tags(page)}
     assert not any(name.startswith("on") for _, names in tags(page) for name in names)
     assert not re.search(r"\bsrc=|url\(|@import", page)
@@ -159,7 +160,7 @@ def test_it_is_one_file_without_scripts() -> None:
 
 
 def test_sources_of_published_figures_are_linked() -> None:
-    stored = made_up()
+    stored = example_run()
     name = "nvidia/Gemma-4-26B-A4B-NVFP4"
     subject = replace(stored.run.subject, model=name, launch={**stored.run.subject.launch, "model": name})
     run = replace(stored.run, subject=subject)
@@ -178,7 +179,7 @@ COUNTS = st.one_of(st.integers(-2, 20), st.sampled_from([0, 10**9, 10**40]))
 
 @st.composite
 def wild_runs(draw: st.DrawFn) -> StoredRun:
-    stored = made_up()
+    stored = example_run()
 
     def figure() -> MeasuredFigure | None:
         return draw(st.none() | st.builds(MeasuredFigure, NUMBERS, NUMBERS, NUMBERS, COUNTS))
@@ -211,7 +212,9 @@ def wild_runs(draw: st.DrawFn) -> StoredRun:
             "power_w": [draw(NUMBERS), None, draw(NUMBERS)],
         },
     }
-    usual = replace(stored.run.figures[0], decode_tps=figure() or stored.run.figures[0].decode_tps)
+    usual = replace(
+        stored.run.figures[0], decode_tokens_per_s=figure() or stored.run.figures[0].decode_tokens_per_s
+    )
     found = (one(), one(), usual)
     run = replace(
         stored.run, figures=found, points=tuple(figures.point for figures in found), beside=beside,
@@ -246,7 +249,7 @@ def test_any_numbers_give_a_well_formed_page(stored: StoredRun) -> None:
 
 
 def test_thousands_of_samples_and_points_make_a_page_of_bounded_size() -> None:
-    stored = made_up()
+    stored = example_run()
     many = [replace(POINTS[0], prompt_tokens=1000 + n) for n in range(1000)]
     found = tuple(replace(stored.run.figures[0], point=point, notes=("n" * 5000,)) for point in many)
     times = [float(n) for n in range(20_000)]
@@ -271,7 +274,7 @@ def verdict_text(run: BenchRun) -> str:
 
 
 def test_the_verdict_in_plain_words() -> None:
-    text = verdict_text(made_up().run)
+    text = verdict_text(example_run().run)
     assert "One user alone gets 54.5 ±1.2% tok/s of code and 50.5 ±1.2% tok/s of prose" in text
     assert "With 32,768 tokens of prompt it gets 37.0 ±1.2% tok/s, and waits 14 s for the first word" in text
     assert "writing prose: 4 at 20 tok/s or more. Tried were 1, 2, 4, 8 and 16." in text
@@ -281,13 +284,13 @@ def test_the_verdict_in_plain_words() -> None:
 
 
 def test_without_a_target_it_says_how_many_keep_each_pace() -> None:
-    run = made_up().run
+    run = example_run().run
     text = verdict_text(replace(run, settings=replace(run.settings, target={})))
     assert "1 at 50 tok/s or more; 4 at 20 tok/s or more; all 16 at 10 tok/s or more" in text
 
 
 def test_slower_than_planned_is_a_warning() -> None:
-    run = made_up().run
+    run = example_run().run
     plan = {**run.subject.plan, "decode_tps": {"low": 70.0, "expected": 75.0, "high": 80.0}, "at_depth": []}
     text = verdict_text(replace(run, subject=replace(run.subject, plan=plan)))
     assert (
@@ -298,13 +301,13 @@ def test_slower_than_planned_is_a_warning() -> None:
 
 @pytest.mark.parametrize("share", [0.3, 1.2])
 def test_a_share_outside_the_corridor_is_a_warning(share: float) -> None:
-    run = made_up().run
+    run = example_run().run
     odd = replace(run.figures[0], bandwidth_share=share)
     assert "warning: Decode of one user is" in verdict_text(replace(run, figures=(odd, *run.figures[1:])))
 
 
 def test_without_a_gpu_a_small_share_is_no_fault() -> None:
-    run = made_up().run
+    run = example_run().run
     odd = replace(run.figures[0], bandwidth_share=0.3)
     here = replace(run, figures=(odd,), subject=replace(run.subject, host={"title": "a CPU", "gpus": []}))
     assert "fact: Decode of one user is 0.30" in verdict_text(here)
@@ -314,8 +317,8 @@ def test_without_a_gpu_a_small_share_is_no_fault() -> None:
 
 
 def test_a_run_cut_off_and_a_late_client_are_warnings() -> None:
-    run = made_up().run
-    few = replace(run.figures[0], visits=1)
+    run = example_run().run
+    few = replace(run.figures[0], repetitions=1)
     text = verdict_text(replace(run, is_whole=False, client={"p99_lag_ms": 3.0}, figures=(few,)))
     assert "stopped before its end" in text
     assert "client itself ran late" in text
@@ -330,14 +333,14 @@ def chart(root: ElementTree.Element, title: str) -> ElementTree.Element:
 
 
 def test_measured_is_filled_planned_a_band_and_reported_hollow() -> None:
-    root = parsed(report_page(made_up(), [published(44.0), published(39.0, 8192)]))
+    root = parsed(report_page(example_run(), [published(44.0), published(39.0, 8192)]))
     found = chart(root, "Decode speed against depth")
     circles = list(found.iter(f"{SVG}circle"))
     hollow = [circle for circle in circles if circle.attrib["fill"] == "none"]
     assert len(hollow) == 2 + 1  # and the one in the legend
     assert len(circles) - len(hollow) == 3 + 1
     assert len(list(found.iter(f"{SVG}polygon"))) == 1
-    none = chart(parsed(report_page(made_up())), "Decode speed against depth")
+    none = chart(parsed(report_page(example_run())), "Decode speed against depth")
     assert not [circle for circle in none.iter(f"{SVG}circle") if circle.attrib["fill"] == "none"]
 
 
@@ -348,7 +351,8 @@ def test_a_point_is_drawn_at_its_value() -> None:
         replace(stored.run.figures[0], point=Point("depth", prompt_tokens=tokens)) for tokens in (1000, 3000)
     )
     slow, fast = (
-        replace(figures, decode_tps=MeasuredFigure(v, v, v, 3)) for figures, v in ((slow, 20.0), (fast, 40.0))
+        replace(figures, decode_tokens_per_s=MeasuredFigure(v, v, v, 3))
+        for figures, v in ((slow, 20.0), (fast, 40.0))
     )
     run = replace(stored.run, points=(slow.point, fast.point), figures=(slow, fast))
     found = chart(parsed(report_page(StoredRun(run))), "Decode speed against depth")
@@ -357,7 +361,7 @@ def test_a_point_is_drawn_at_its_value() -> None:
 
 
 def test_text_in_drawings_does_not_overlap() -> None:
-    root = parsed(report_page(made_up(), [published(44.0), published(39.0, 8192)]))
+    root = parsed(report_page(example_run(), [published(44.0), published(39.0, 8192)]))
     for svg in root.iter(f"{SVG}svg"):
         boxes = [_box(text) for text in svg.iter(f"{SVG}text") if "transform" not in text.attrib]
         for index, one in enumerate(boxes):
@@ -378,9 +382,9 @@ def _box(text: ElementTree.Element) -> tuple[float, float, float, float, str]:
 
 
 def test_the_page_compares_with_the_last_run_of_the_same_model(tmp_path: Path) -> None:
-    now = made_up("run-now")
-    old = replace(made_up("run-old").run, began="2026-11-13T10:00:00+00:00")
-    other = replace(made_up("run-other", "another").run, began="2026-11-14T10:00:00+00:00")
+    now = example_run("run-now")
+    old = replace(example_run("run-old").run, began="2026-11-13T10:00:00+00:00")
+    other = replace(example_run("run-other", "another").run, began="2026-11-14T10:00:00+00:00")
     with open_history(Home(tmp_path)) as history:
         for run in (old, other, now.run):
             history.begin(run)

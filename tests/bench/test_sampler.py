@@ -11,12 +11,12 @@ from firesteel.bench.load.sampler import (
     Counters,
     HostReading,
     Sampler,
-    added,
-    during,
     mean_watts,
     parse_gpu,
     read_counters,
-    summary,
+    readings_within,
+    sum_counters,
+    summarize,
 )
 from firesteel.sim import SimSpark, create_spark, environment
 
@@ -40,39 +40,39 @@ def test_nvidia_smi(text: str, seen: HostReading) -> None:
     assert parse_gpu(1, text) == seen
 
 
-async def test_the_pretend_spark_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_simulated_spark_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     create_spark(tmp_path, SimSpark())
     for name, value in environment(tmp_path, {"PATH": "/usr/bin:/bin"}).items():
         monkeypatch.setenv(name, value)
     async with Sampler("http://127.0.0.1:9", None) as sampler:
         async with asyncio.timeout(20):
-            while not sampler.looks:
+            while not sampler.readings:
                 await asyncio.sleep(0.01)
-    (first, *_) = sampler.looks
+    (first, *_) = sampler.readings
     assert (first.clock_mhz, first.power_w, first.temperature_c) == (208, 8, 38)
     assert first.memory_available_bytes is not None and first.memory_available_bytes > 100 * 2**30
     assert first.kv_usage is None
 
 
-async def test_of_another_machine_nothing_is_known() -> None:
-    async with Sampler("http://127.0.0.1:9", None, is_here=False) as sampler:
+async def test_a_remote_host_is_not_read() -> None:
+    async with Sampler("http://127.0.0.1:9", None, is_local=False) as sampler:
         async with asyncio.timeout(20):
-            while not sampler.looks:
+            while not sampler.readings:
                 await asyncio.sleep(0.01)
-    assert summary(sampler.looks) == {} and mean_watts(sampler.looks) is None
+    assert summarize(sampler.readings) == {} and mean_watts(sampler.readings) is None
 
 
-def test_a_summary_leaves_out_what_nobody_saw() -> None:
+def test_a_summary_leaves_out_unknown_quantities() -> None:
     looks = [HostReading(1, clock_mhz=200), HostReading(2, clock_mhz=2400, temperature_c=50)]
-    found = summary(looks)
+    found = summarize(looks)
     assert found["clock_mhz"] == {"least": 200, "mean": 1300, "most": 2400}
     assert found["temperature_c"]["mean"] == 50 and "power_w" not in found
 
 
-def test_power_counts_while_there_is_load() -> None:
+def test_power_counts_under_load_only() -> None:
     looks = [HostReading(float(at), power_w=60 if 10 <= at <= 13 else 8) for at in range(20)]
-    assert mean_watts(during(looks, [(10, 11), (12.5, 13.5)])) == 60
-    assert mean_watts(during(looks, [(10, 11)])) is None, "twice is too seldom"
+    assert mean_watts(readings_within(looks, [(10, 11), (12.5, 13.5)])) == 60
+    assert mean_watts(readings_within(looks, [(10, 11)])) is None, "twice is too seldom"
 
 
 VLLM = """
@@ -99,25 +99,25 @@ def test_counters_of_llama_cpp() -> None:
     text = "llamacpp:prompt_tokens_total 75\nllamacpp:prompt_tokens_cached_total 25\n"
     text += "llamacpp:spec_decode_num_drafts_total 0\n"
     found = read_counters("llamacpp", text)
-    assert (found.cache_asked, found.cache_hit, found.cached_share) == (100, 25, 0.25)
+    assert (found.cache_queries, found.cache_hits, found.cached_share) == (100, 25, 0.25)
     assert found.accepted_per_step is None and found.preemptions is None
 
 
-def test_a_counter_that_went_back_is_unknown() -> None:
+def test_a_decreased_counter_is_unknown() -> None:
     before, after = Counters(preemptions=5, drafts=10, accepted_tokens=9), Counters(preemptions=1, drafts=12)
     assert after.since(before) == Counters(drafts=2)
 
 
-def test_stretches_add_up_where_all_are_known() -> None:
-    assert added([Counters(drafts=1, preemptions=2), Counters(drafts=3)]) == Counters(drafts=4)
-    assert added([]) == Counters()
+def test_periods_add_up_if_all_are_known() -> None:
+    assert sum_counters([Counters(drafts=1, preemptions=2), Counters(drafts=3)]) == Counters(drafts=4)
+    assert sum_counters([]) == Counters()
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
-def test_another_programs_page_tells_nothing(engine: str) -> None:
+def test_metrics_of_another_program(engine: str) -> None:
     assert read_counters(engine, "<html>it works</html>") == Counters()  # type: ignore[arg-type]
 
 
-def test_a_page_that_was_recorded_is_read() -> None:
+def test_recorded_metrics_are_read() -> None:
     found = read_counters("llamacpp", RECORDED.read_text())
-    assert found.cache_asked is not None and found.drafts is not None
+    assert found.cache_queries is not None and found.drafts is not None

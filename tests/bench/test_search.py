@@ -45,72 +45,72 @@ def run(search: Search, score: Truth, noise: float = 0.01, seed: int = 0) -> Sea
 @pytest.mark.parametrize("seed", range(8))
 def test_near_the_best_in_a_third_of_the_grid(seed: int) -> None:
     score = truth(seed)
-    search = run(Search(AXES, START, most=len(GRID)), score, seed=seed)
+    search = run(Search(AXES, START, max_runs=len(GRID)), score, seed=seed)
     assert search.best is not None
     assert score(search.best.setting) >= 0.98 * max(map(score, GRID))
-    assert len(search.told) <= len(GRID) / 3
-    assert len({each.setting for each in search.told}) == len(search.told)
+    assert len(search.observations) <= len(GRID) / 3
+    assert len({each.setting for each in search.observations}) == len(search.observations)
 
 
-def test_far_fewer_than_by_lot() -> None:
+def test_far_fewer_runs_than_random_search() -> None:
     """How many drawn by lot come as near as often: the search must be worth its code."""
     ours, lots = [], []
     for seed in range(6):
         score = truth(seed)
         near = 0.98 * max(map(score, GRID))
-        search = run(Search(AXES, START, most=len(GRID)), score, seed=seed)
-        ours.append(next(at for at, each in enumerate(search.told, 1) if score(each.setting) >= near))
+        search = run(Search(AXES, START, max_runs=len(GRID)), score, seed=seed)
+        ours.append(next(at for at, each in enumerate(search.observations, 1) if score(each.setting) >= near))
         good = sum(score(setting) >= near for setting in GRID)
         lots.append((len(GRID) + 1) / (good + 1))  # the mean place of the first good one
     assert sum(ours) < 0.5 * sum(lots), (ours, lots)
 
 
-def test_the_setting_as_it_is_comes_first() -> None:
+def test_the_current_setting_comes_first() -> None:
     assert Search(AXES, START).ask() == START
 
 
-def test_the_same_each_time() -> None:
+def test_the_search_is_deterministic() -> None:
     first, second = (run(Search(AXES, START, seed=3), truth(3)) for _ in range(2))
-    assert [each.setting for each in first.told] == [each.setting for each in second.told]
+    assert [each.setting for each in first.observations] == [each.setting for each in second.observations]
 
 
-def test_told_again_it_goes_on_where_it_was() -> None:
+def test_replayed_observations_continue_the_search() -> None:
     """What a journal has is all that there is to know."""
     whole = run(Search(AXES, START), truth(4))
-    for cut in (1, 5, len(whole.told) - 1):
+    for cut in (1, 5, len(whole.observations) - 1):
         again = Search(AXES, START)
-        for each in whole.told[:cut]:
+        for each in whole.observations[:cut]:
             again.tell(each.setting, each.values)
-        assert again.ask() == whole.told[cut].setting
+        assert again.ask() == whole.observations[cut].setting
 
 
-def test_what_is_barred_is_never_asked_for() -> None:
-    search = run(Search(AXES, START, barred=lambda setting: setting[3] == 1), truth(5))
-    assert len(search.told) > 3 and all(each.setting[3] == 0 for each in search.told)
+def test_excluded_settings_are_never_asked_for() -> None:
+    search = run(Search(AXES, START, is_excluded=lambda setting: setting[3] == 1), truth(5))
+    assert len(search.observations) > 3 and all(each.setting[3] == 0 for each in search.observations)
 
 
-def test_no_more_runs_than_it_may() -> None:
-    assert len(run(Search(AXES, START, most=4), truth(6)).told) == 4
+def test_max_runs() -> None:
+    assert len(run(Search(AXES, START, max_runs=4), truth(6)).observations) == 4
 
 
-def test_a_choice_that_never_comes_up_is_left_alone() -> None:
+def test_a_choice_that_never_works_is_given_up() -> None:
     score = truth(7)
-    search = Search(AXES, START, most=len(GRID))
+    search = Search(AXES, START, max_runs=len(GRID))
     while (setting := search.ask()) is not None:
         search.tell(setting, () if setting[4] == 2 else [score(setting)] * 4)
-    failed = [each for each in search.told if not each.values]
+    failed = [each for each in search.observations if not each.values]
     assert len(failed) <= 2
     assert search.best is not None and search.best.setting[4] != 2
 
 
-def test_where_nothing_matters_it_ends_soon() -> None:
-    search = run(Search(AXES, START, most=len(GRID)), lambda setting: 50.0)
-    assert len(search.told) < 30
+def test_it_ends_soon_if_nothing_matters() -> None:
+    search = run(Search(AXES, START, max_runs=len(GRID)), lambda setting: 50.0)
+    assert len(search.observations) < 30
 
 
-def test_the_plan_goes_first() -> None:
+def test_the_plan_decides_first() -> None:
     """What is expected to be far better is tried before the rest."""
-    search = Search(AXES, START, worth=lambda setting: 300.0 if setting[3] == 1 else 100.0)
+    search = Search(AXES, START, expected=lambda setting: 300.0 if setting[3] == 1 else 100.0)
     search.tell(START, [100.0] * 4)
     asked = search.ask()
     assert asked is not None and asked[3] == 1
@@ -126,7 +126,7 @@ def test_clearly_beaten() -> None:
     assert not search.is_beaten([50.0, 50.0])  # two may agree by chance
 
 
-def test_values_that_are_no_rates_are_a_failure() -> None:
+def test_invalid_values_are_a_failure() -> None:
     search = Search(AXES, START)
     search.tell(START, [0.0, -1.0])
     assert search.best is None and search.ask() is None
@@ -134,6 +134,6 @@ def test_values_that_are_no_rates_are_a_failure() -> None:
 
 def test_a_very_large_space_is_drawn_from() -> None:
     axes = tuple(SearchAxis(10) for _ in range(6))
-    search = Search(axes, (0,) * 6, most=4)
+    search = Search(axes, (0,) * 6, max_runs=4)
     found = run(search, lambda setting: 100.0 + sum(setting))
-    assert len(found.told) == 4 and all(len(each.setting) == 6 for each in found.told)
+    assert len(found.observations) == 4 and all(len(each.setting) == 6 for each in found.observations)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.bench.load.shapes import MAX_POINTS, Sizes, fitting, longest, points, shapes
+from firesteel.bench.load.shapes import MAX_POINTS, Sizes, fit_context, needed_context, points, shapes
 from firesteel.bench.values import Point
 from firesteel.errors import UsageError
 
 
-def test_the_shapes_are_those_of_the_issue() -> None:
+def test_known_shapes() -> None:
     assert set(shapes()) == {"quick", "single", "sweep", "depth", "agent", "rag", "burst", "open"}
     assert points(["single"]) == (Point("single", "prose", 1, 512, 256),)
     assert [each.users for each in points(["sweep"])] == [1, 2, 4, 8, 16]
@@ -22,7 +22,7 @@ def test_the_shapes_are_those_of_the_issue() -> None:
     assert all(each.rate_per_s for each in points(["open"]))
 
 
-def test_sizes_go_before_the_shapes_own() -> None:
+def test_sizes_replace_those_of_the_shape() -> None:
     sizes = Sizes(users=(1, 4), depths=(1024, 8192), texts=("code", "json"), answer=32)
     found = points(["single"], sizes)
     assert len(found) == 8 and {each.answer_tokens for each in found} == {32}
@@ -33,7 +33,7 @@ def test_sizes_go_before_the_shapes_own() -> None:
     assert deep.depth == 4096 and deep.prompt_tokens == 512 and deep.shared_tokens == 3584
 
 
-def test_a_point_is_visited_once_however_often_it_is_named() -> None:
+def test_a_point_is_listed_once() -> None:
     assert points(["single", "single"]) == points(["single"])
 
 
@@ -51,7 +51,7 @@ def test_a_point_is_visited_once_however_often_it_is_named() -> None:
         (["sweep"], Sizes(depths=tuple(range(1, MAX_POINTS)))),
     ],
 )
-def test_what_makes_no_sense_is_a_sentence(names: list[str], sizes: Sizes) -> None:
+def test_invalid_sizes_are_refused(names: list[str], sizes: Sizes) -> None:
     with pytest.raises(UsageError) as error:
         points(names, sizes)
     assert error.value.next
@@ -59,13 +59,13 @@ def test_what_makes_no_sense_is_a_sentence(names: list[str], sizes: Sizes) -> No
 
 def test_points_that_do_not_fit_are_left_out_and_named() -> None:
     every = points(["depth"])
-    kept, notes = fitting(every, 4096)
-    assert kept == tuple(each for each in every if longest(each) <= 4096) and kept
+    kept, notes = fit_context(every, 4096)
+    assert kept == tuple(each for each in every if needed_context(each) <= 4096) and kept
     assert "4,096 are served" in notes[0]
-    assert fitting(every, None) == (every, ())
-    assert fitting([Point("single", "prose", 1, 4000, 512)], 4096)[0] == (), "an answer takes room too"
+    assert fit_context(every, None) == (every, ())
+    assert fit_context([Point("single", "prose", 1, 4000, 512)], 4096)[0] == (), "an answer takes room too"
     turns = Point("agent", "code", 1, 500, 200, shared_tokens=1000, turns=4)
-    assert longest(turns) > 1000 + 4 * 700
+    assert needed_context(turns) > 1000 + 4 * 700
 
 
 def test_rates_are_for_open_loops() -> None:

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from firesteel import library
-from firesteel.bench.tune.space import AS_IT_IS, OFF, Goal, PlanningContext, SearchSpace, make_search_space
+from firesteel.bench.tune.knobs import AS_IT_IS, OFF, Goal
+from firesteel.bench.tune.proposals import PlanningContext
+from firesteel.bench.tune.space import SearchSpace, make_search_space
 from firesteel.edge.embedded import server
 from firesteel.engines.schema.releases import find_schema
 from firesteel.facts.host.hardware import hardware, idle_host
@@ -39,7 +41,7 @@ def space() -> SearchSpace:
 
 
 def labels(space: SearchSpace, knob: str) -> tuple[str, ...]:
-    at = space.at(knob)
+    at = space.knob_index(knob)
     return space.knobs[at].labels if at is not None else ()
 
 
@@ -55,7 +57,7 @@ def test_labels_and_settings_are_inverse(space: SearchSpace) -> None:
         assert space.setting(space.labels(setting)) == setting
 
 
-def test_what_a_release_has_not_is_never_offered() -> None:
+def test_unknown_flags_of_a_release_are_never_offered() -> None:
     """`--attention-backend` came with 0.13.0."""
     now, old = spaced(proposed("gpt-oss-20b", "0.24.0")), spaced(proposed("gpt-oss-20b", "0.11.0"))
     assert labels(now, "attention-backend") and not labels(old, "attention-backend")
@@ -75,41 +77,41 @@ def test_every_choice_is_of_the_release(model: str) -> None:
                 assert not isinstance(value, str) or known.flags[flag].value.accepts(value), (flag, value)
 
 
-def test_what_does_not_fit_is_listed_with_its_reason() -> None:
+def test_settings_that_do_not_fit_are_listed_with_the_reason() -> None:
     refused = spaced(library.propose(Ask("qwen3.6-27b-nvfp4"), GB10)[0], users=8).refused()
     why = [why for changes, why in refused if changes == {"kv-cache-dtype": "auto"}]
     assert len(why) == 1 and "does not fit" in why[0]
 
 
-def test_what_a_rule_stops_is_listed_with_its_rule() -> None:
+def test_settings_that_a_rule_stops_are_listed_with_the_rule() -> None:
     space = spaced(proposed("gpt-oss-20b", "0.26.0"))
     why = [why for changes, why in space.refused() if changes == {"attention-backend": "FLASHINFER"}]
     assert len(why) == 1 and ": " in why[0] and "does not fit" not in why[0]
-    at = space.at("attention-backend")
+    at = space.knob_index("attention-backend")
     assert at is not None
-    barred = space.moved(space.start, at, labels(space, "attention-backend").index("FLASHINFER"))
-    assert space.barred(barred) and not space.barred(space.start)
+    barred = space.with_choice(space.start, at, labels(space, "attention-backend").index("FLASHINFER"))
+    assert space.refusal(barred) and not space.refusal(space.start)
 
 
-def test_only_ways_to_draft_that_the_model_has() -> None:
+def test_only_drafters_of_the_model() -> None:
     assert labels(spaced(proposed(MTP)), "speculation") == (OFF, "mtp 1", "mtp 2", "mtp 3")
     assert labels(spaced(proposed(f"{MTP}-plain")), "speculation") == (OFF, "mtp 1", "mtp 2", "mtp 3")
     assert labels(spaced(proposed("gpt-oss-20b")), "speculation") == ()
     assert "dflash 15" in labels(spaced(proposed("qwen3.5-27b-dflash")), "speculation")
 
 
-def test_turning_drafting_off_takes_the_flag_away(space: SearchSpace) -> None:
-    at = space.at("speculation")
+def test_turning_drafting_off_removes_the_flag(space: SearchSpace) -> None:
+    at = space.knob_index("speculation")
     assert at is not None
-    plain = space.proposal(space.moved(space.start, at, 0)).plan
+    plain = space.proposal(space.with_choice(space.start, at, 0)).plan
     assert "speculative-config" not in plain.launch.flags
     assert plain.memory.needed.expected < space.base.plan.memory.needed.expected  # its drafter is not loaded
 
 
-def test_more_sequences_are_planned_anew(space: SearchSpace) -> None:
-    at = space.at("max-num-seqs")
+def test_more_sequences_are_planned_again(space: SearchSpace) -> None:
+    at = space.knob_index("max-num-seqs")
     assert at is not None and labels(space, "max-num-seqs") == ("4", "8")
-    more = space.proposal(space.moved(space.start, at, 1)).plan.launch.flags
+    more = space.proposal(space.with_choice(space.start, at, 1)).plan.launch.flags
     assert more["max-num-seqs"] == "8"
     now, then = (int(str(f["kv-cache-memory-bytes"])) for f in (space.base.plan.launch.flags, more))
     assert then > 1.5 * now
@@ -121,7 +123,7 @@ def test_fewer_sequences_than_users_only_for_throughput() -> None:
     assert "2" not in labels(spaced(base, goal="latency"), "max-num-seqs")
 
 
-def test_the_embedded_engine_is_offered_what_it_takes() -> None:
+def test_the_embedded_engine_is_offered_its_own_flags() -> None:
     space = spaced(library.plan("smollm2")[0], users=1)
     assert {"threads", "flash-attn", "ubatch-size"} <= {knob.name for knob in space.knobs}
     flags = {flag for knob in space.knobs for choice in knob.choices for flag in choice.flags}
@@ -129,8 +131,8 @@ def test_the_embedded_engine_is_offered_what_it_takes() -> None:
     assert labels(space, "ubatch-size") == ("256", AS_IT_IS, "1024", "2048")  # 512 is what it is anyway
 
 
-def test_a_way_to_load_is_no_matter_of_speed(space: SearchSpace) -> None:
-    at = space.at("load-format")
+def test_load_format_does_not_affect_speed(space: SearchSpace) -> None:
+    at = space.knob_index("load-format")
     assert at is not None and space.knobs[at].moves == "start"
     assert space.size * 2 == _grid(space)
 
@@ -142,7 +144,7 @@ def _grid(space: SearchSpace) -> int:
     return found
 
 
-def test_what_a_bench_found_here_does_not_decide_the_ranking(space: SearchSpace) -> None:
+def test_own_measurements_do_not_decide_the_ranking(space: SearchSpace) -> None:
     """A start that was measured at ten times its plan must not make all others look slow."""
     speed = space.base.plan.speed
     assert speed is not None
@@ -150,18 +152,18 @@ def test_what_a_bench_found_here_does_not_decide_the_ranking(space: SearchSpace)
     faster = Band(10 * band.low, 10 * band.expected, 10 * band.high)
     fast = replace(speed, basis="measured here", decode_tokens_per_s=faster)
     base = replace(space.base, plan=replace(space.base.plan, speed=fast))
-    at = space.at("max-num-batched-tokens")
+    at = space.knob_index("max-num-batched-tokens")
     assert at is not None
     biased = spaced(base)
-    settings = (biased.start, biased.moved(biased.start, at, 0))
-    now, then = (biased.worth(each, "latency", ("code",), 1) for each in settings)
+    settings = (biased.start, biased.with_choice(biased.start, at, 0))
+    now, then = (biased.expected_speed(each, "latency", ("code",), 1) for each in settings)
     assert now is not None and then is not None and then > 0.5 * now
 
 
 def test_the_plan_ranks_what_it_knows(space: SearchSpace) -> None:
     """One user: more of the past to read with a wider cache, so fp8 is expected to be faster."""
-    at = space.at("kv-cache-dtype")
+    at = space.knob_index("kv-cache-dtype")
     assert at is not None
-    wider = space.moved(space.start, at, labels(space, "kv-cache-dtype").index("auto"))
-    now, then = (space.worth(each, "latency", ("code",), 1) for each in (space.start, wider))
+    wider = space.with_choice(space.start, at, labels(space, "kv-cache-dtype").index("auto"))
+    now, then = (space.expected_speed(each, "latency", ("code",), 1) for each in (space.start, wider))
     assert now is not None and then is not None and now != then

@@ -1,4 +1,4 @@
-"""A whole tune, on the pretend Spark's truth: what it finds, what it leaves, and what survives a kill."""
+"""A whole tune, on the simulated Spark's truth: what it finds, what it leaves, and what survives a kill."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from firesteel import catalog, library
-from firesteel.bench.compare.stats import is_real
+from firesteel.bench.compare.stats import compare_values
 from firesteel.bench.results.history import open_history
 from firesteel.bench.tune import journal as journals
+from firesteel.bench.tune.events import TrialFinished, TuneResult
 from firesteel.bench.tune.journal import Journal, RunningBefore, Trial, TuneOptions
 from firesteel.bench.tune.measure import rounds
-from firesteel.bench.tune.space import PlanningContext
-from firesteel.bench.tune.summary import drafting, drafting_text
-from firesteel.bench.tune.tune import TrialFinished, TuneEnvironment, TuneResult, tune
+from firesteel.bench.tune.proposals import PlanningContext
+from firesteel.bench.tune.summary import compare_drafting, drafting_text
+from firesteel.bench.tune.tune import TuneEnvironment, tune
 from firesteel.bench.values import Point, RequestSample
 from firesteel.edge.files.home import Home, catalog_files
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
@@ -31,7 +32,7 @@ from firesteel.planner import launch_key
 from firesteel.rules import Proposal
 from firesteel.run import LOOPBACK
 from firesteel.sim import SimSpark, TrueSpeed
-from tests.bench.pretend_tune import PretendHands, true_score
+from tests.bench.simulated_tune import SimulatedRunner, true_score
 
 GB10 = idle_host(hardware("gb10"))
 MODEL = "qwen3.6-35b-a3b-nvfp4"
@@ -52,7 +53,7 @@ AS_GOOD = SimSpark(
 
 
 @cache
-def around() -> PlanningContext:
+def planning_context() -> PlanningContext:
     known = library.catalog()
     return PlanningContext(known.images, recipes=tuple(known.recipes.values()))
 
@@ -63,7 +64,7 @@ def proposed(ask: Ask) -> tuple[Proposal, ...]:
 
 
 class Bench:
-    """A home, hands and a journal."""
+    """A home, runner and a journal."""
 
     def __init__(
         self,
@@ -74,16 +75,16 @@ class Bench:
     ) -> None:
         self.home = Home(root)
         self.history = open_history(self.home)
-        self.hands = PretendHands(self.home, self.history, lambda: GB10, world)
+        self.runner = SimulatedRunner(self.home, self.history, lambda: GB10, world)
         self.journal = Journal("t1", "2026-11-15", MODEL, ASK, wish, before)
 
     @property
-    def place(self) -> TuneEnvironment:
-        return TuneEnvironment(self.home, proposed, around, self.hands)
+    def environment(self) -> TuneEnvironment:
+        return TuneEnvironment(self.home, proposed, planning_context, self.runner)
 
     async def run(self, until: int = 10_000) -> TuneResult | None:
         """None: dropped after so many runs, as a caller that goes away does."""
-        events, done, seen = tune(self.journal, self.place), None, 0
+        events, done, seen = tune(self.journal, self.environment), None, 0
         async for event in events:
             done = event if isinstance(event, TuneResult) else done
             seen += isinstance(event, TrialFinished)
@@ -106,12 +107,13 @@ def bench(tmp_path: Path) -> Iterator[Any]:
         each.history.close()
 
 
-async def test_it_finds_the_best_and_writes_it_down(bench: Any) -> None:
+async def test_the_best_is_found_and_written(bench: Any) -> None:
     one: Bench = bench()
     done = await one.run()
     assert done is not None and done.is_better and done.difference.low > 1.1
     space, points = done.space, (Point("single", "code", 1, 128, 64),)
-    grid = [each for each in product(*(range(len(k.choices)) for k in space.knobs)) if not space.barred(each)]
+    settings = product(*(range(len(knob.choices)) for knob in space.knobs))
+    grid = [setting for setting in settings if not space.refusal(setting)]
     best = max(true_score(space.proposal(each), BETTER, points, "latency") for each in grid)
     found = next(each for each in grid if space.changes(each) == done.changes)
     assert true_score(space.proposal(found), BETTER, points, "latency") >= 0.98 * best
@@ -125,34 +127,34 @@ async def test_it_finds_the_best_and_writes_it_down(bench: Any) -> None:
     again = from_recipe(known, recipe, Ask(port=8123, name=MODEL))
     assert launch_key(again) == launch_key(space.proposal(found).plan.launch)
     # nothing ran before, so nothing runs now
-    assert not one.hands.running and done.running is None
+    assert not one.runner.running and done.running is None
     assert journals.read(one.home, "t1").ended == "done"
 
 
-async def test_where_nothing_is_better_nothing_changes(bench: Any) -> None:
+async def test_nothing_changes_if_nothing_is_better(bench: Any) -> None:
     one: Bench = bench(world=AS_GOOD, before=RAN)
     done = await one.run()
-    assert done is not None and not done.is_better and "nothing is changed" in done.words
+    assert done is not None and not done.is_better and "nothing was changed" in done.text
     assert not one.home.catalog.exists() and done.recipe is None
-    (running,) = one.hands.running
+    (running,) = one.runner.running
     assert launch_key(running) == launch_key(proposed(ASK)[0].plan.launch)
-    assert one.hands.manners[-1].words == RAN.words
+    assert one.runner.run_options[-1].words == RAN.arguments
 
 
-async def test_what_ran_before_runs_again_as_the_best(bench: Any) -> None:
+async def test_the_service_runs_again_with_the_best_setting(bench: Any) -> None:
     one: Bench = bench(before=RAN)
     done = await one.run()
     assert done is not None and done.running == MODEL
-    (running,) = one.hands.running
+    (running,) = one.runner.running
     assert running.flags["attention-backend"] == "TRITON_ATTN" and running.name == MODEL
-    last = one.hands.manners[-1]
+    last = one.runner.run_options[-1]
     assert (last.listen, last.at_boot, last.words[0]) == ("0.0.0.0", True, f"{MODEL}-tuned")
-    assert all(each.listen == LOOPBACK and not each.at_boot for each in one.hands.manners[:-1])
+    assert all(each.listen == LOOPBACK and not each.at_boot for each in one.runner.run_options[:-1])
 
 
-async def test_what_fails_its_proof_is_out_with_the_reason(bench: Any) -> None:
+async def test_a_candidate_that_fails_verification_is_out(bench: Any) -> None:
     one: Bench = bench()
-    one.hands.broken["TRITON_ATTN"] = FiresteelError("it came up, but its answers are wrong (facts)")
+    one.runner.broken["TRITON_ATTN"] = FiresteelError("it came up, but its answers are wrong (facts)")
     done = await one.run()
     assert done is not None
     failed = [each for each in one.journal.trials if each.failed]
@@ -161,68 +163,68 @@ async def test_what_fails_its_proof_is_out_with_the_reason(bench: Any) -> None:
     assert len(failed) <= 2  # a choice that never comes up is left alone
 
 
-async def test_a_setting_that_cannot_be_measured_as_it_is_ends_it(bench: Any) -> None:
+async def test_it_ends_if_the_current_setting_cannot_be_measured(bench: Any) -> None:
     one: Bench = bench(before=RAN)
-    one.hands.broken["flashinfer"] = FiresteelError("CUDA out of memory")
-    with pytest.raises(FiresteelError, match=r"did not come up again: .*CUDA out of memory") as failed:
+    one.runner.broken["flashinfer"] = FiresteelError("CUDA out of memory")
+    with pytest.raises(FiresteelError, match=r"did not start again: .*CUDA out of memory") as failed:
         await one.run()
     assert failed.value.next == f"firesteel up {MODEL} --port 8123"
 
 
-async def test_what_cannot_be_planned_leaves_what_ran(bench: Any) -> None:
+async def test_a_failed_plan_restores_the_service(bench: Any) -> None:
     """It was stopped to see the memory free; a wish that does not fit must not cost the service."""
     one: Bench = bench(before=RAN)
     one.journal.ask = replace(ASK, context=131072, users=64)
-    one.hands.running.append(proposed(ASK)[0].plan.launch)
+    one.runner.running.append(proposed(ASK)[0].plan.launch)
     with pytest.raises(FiresteelError, match="does not fit"):
         await one.run()
-    (running,) = one.hands.running
+    (running,) = one.runner.running
     assert launch_key(running) == launch_key(proposed(ASK)[0].plan.launch)
 
 
-async def test_a_host_that_is_not_ready_is_no_fault_of_a_candidate(bench: Any) -> None:
+async def test_a_host_that_is_not_ready_ends_the_tune(bench: Any) -> None:
     one: Bench = bench()
-    one.hands.broken["TRITON_ATTN"] = HostNotReady("the docker daemon does not answer")
+    one.runner.broken["TRITON_ATTN"] = HostNotReady("the docker daemon does not answer")
     with pytest.raises(HostNotReady, match="docker"):
         await one.run()
-    assert not one.hands.running and not any(each.failed for each in one.journal.trials)
-    one.hands.broken.clear()
+    assert not one.runner.running and not any(each.failed for each in one.journal.trials)
+    one.runner.broken.clear()
     one.journal = journals.read(one.home, "t1")
     done = await one.run()
     assert done is not None and done.is_better
 
 
-async def test_told_to_end_it_puts_back_what_ran(bench: Any) -> None:
+async def test_an_early_end_restores_the_service(bench: Any) -> None:
     one: Bench = bench(world=AS_GOOD, before=RAN)
     assert await one.run(until=2) is None
-    (running,) = one.hands.running
+    (running,) = one.runner.running
     assert launch_key(running) == launch_key(proposed(ASK)[0].plan.launch)
     kept = journals.read(one.home, "t1")
     assert kept.ended is None and kept.is_restored and len(kept.trials) == 2
-    assert journals.cut_off(one.home, MODEL) is not None and journals.cut_off(one.home, "other") is None
+    assert journals.unfinished(one.home, MODEL) is not None and journals.unfinished(one.home, "other") is None
 
 
-async def test_cancelled_in_the_middle_of_a_start(bench: Any) -> None:
+async def test_cancelled_during_a_start(bench: Any) -> None:
     one: Bench = bench(before=RAN)
-    events = tune(one.journal, one.place)
+    events = tune(one.journal, one.environment)
 
     async def go() -> None:
         async for _ in events:
-            if len(one.hands.ups) == 3:
+            if len(one.runner.ups) == 3:
                 await asyncio.sleep(3600)
 
     task = asyncio.create_task(go())
     async with asyncio.timeout(60):
-        while len(one.hands.ups) < 3:
+        while len(one.runner.ups) < 3:
             await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     await events.aclose()  # type: ignore[attr-defined]  # it is a generator
-    assert len(one.hands.running) == 1 and len(journals.read(one.home, "t1").trials) == 2
+    assert len(one.runner.running) == 1 and len(journals.read(one.home, "t1").trials) == 2
 
 
-async def test_killed_it_goes_on_and_repeats_nothing(bench: Any) -> None:
+async def test_a_killed_tune_continues_and_repeats_nothing(bench: Any) -> None:
     whole: Bench = bench()
     first = await whole.run()
     assert first is not None
@@ -233,17 +235,19 @@ async def test_killed_it_goes_on_and_repeats_nothing(bench: Any) -> None:
         again.journal = journals.read(whole.home, "t1")
         again.journal.ended = None
         again.journal.trials = again.journal.trials[:cut]
-        again.hands.running.append(again.place.propose(ASK)[0].plan.launch)  # a candidate that nobody stopped
+        again.runner.running.append(
+            again.environment.propose(ASK)[0].plan.launch
+        )  # a candidate that nobody stopped
         done = await again.run()
         assert done is not None and done.changes == first.changes
         assert [dict(each.labels) for each in again.journal.trials] == settings
-        assert len(again.hands.ups) == len(settings) - cut and not again.hands.running
+        assert len(again.runner.ups) == len(settings) - cut and not again.runner.running
 
 
 async def test_no_more_starts_than_allowed(bench: Any) -> None:
     one: Bench = bench(wish=replace(WISH, max_runs=5))
     done = await one.run()
-    assert done is not None and len(one.hands.ups) <= 5
+    assert done is not None and len(one.runner.ups) <= 5
     assert {each.role for each in one.journal.trials} == {"search", "confirm", "twin"}
 
 
@@ -253,10 +257,10 @@ async def test_no_more_time_than_allowed(bench: Any) -> None:
     assert done is not None and len(one.journal.of("search")) == 1 and "time was over" in done.notes[0]
 
 
-async def test_every_run_that_is_over_is_on_the_disk(bench: Any) -> None:
+async def test_every_finished_run_is_in_the_journal(bench: Any) -> None:
     """Whoever kills it after this event finds it there."""
     one: Bench = bench(wish=replace(WISH, max_runs=4))
-    async for event in tune(one.journal, one.place):
+    async for event in tune(one.journal, one.environment):
         if isinstance(event, TrialFinished):
             assert journals.read(one.home, "t1").trials[-1] == event.trial
             assert len(journals.read(one.home, "t1").trials) == event.number
@@ -265,7 +269,7 @@ async def test_every_run_that_is_over_is_on_the_disk(bench: Any) -> None:
 
 async def test_only_one_at_a_time(bench: Any) -> None:
     one: Bench = bench()
-    events = tune(one.journal, one.place)
+    events = tune(one.journal, one.environment)
     await anext(events)
     with pytest.raises(FiresteelError, match="another tune"):
         await one.run()
@@ -292,11 +296,15 @@ async def test_where_drafting_loses(bench: Any) -> None:
     assert alone.difference.ratio > 1.2
 
 
-async def test_a_way_to_load_is_chosen_by_its_start(bench: Any) -> None:
+async def test_load_format_is_chosen_by_start_time(bench: Any) -> None:
     one: Bench = bench(wish=replace(WISH, only=(*KNOBS, "load-format")))
-    one.hands.start_s.update({"fastsafetensors": 60.0, "auto": 40.0})
+    one.runner.start_s.update({"fastsafetensors": 60.0, "auto": 40.0})
     done = await one.run()
-    assert done is not None and done.changes["load-format"] == "auto" and "one start each" in done.notes[0]
+    assert (
+        done is not None
+        and done.changes["load-format"] == "auto"
+        and "each was started once" in done.notes[0]
+    )
     assert all(each.labels["load-format"] == "fastsafetensors" for each in one.journal.of("search"))
 
 
@@ -306,7 +314,7 @@ async def test_an_unknown_knob_is_named(bench: Any) -> None:
         await one.run()
 
 
-async def test_a_best_that_does_not_come_up_again_is_none(bench: Any) -> None:
+async def test_a_best_that_fails_to_start_again_does_not_count(bench: Any) -> None:
     """It was the best of the search; when measured afresh it failed, so nothing changes."""
     one: Bench = bench()
     searched = await one.run()
@@ -314,9 +322,9 @@ async def test_a_best_that_does_not_come_up_again_is_none(bench: Any) -> None:
     again: Bench = bench()
     again.journal = journals.read(one.home, "t1")
     again.journal.ended, again.journal.trials = None, again.journal.of("search")
-    again.hands.broken["TRITON_ATTN"] = FiresteelError("illegal memory access")
+    again.runner.broken["TRITON_ATTN"] = FiresteelError("illegal memory access")
     done = await again.run()
-    assert done is not None and not done.is_better and "nothing is changed" in done.words
+    assert done is not None and not done.is_better and "nothing was changed" in done.text
     (confirm,) = again.journal.of("confirm")
     assert confirm.failed == "illegal memory access"
 
@@ -328,13 +336,13 @@ def sample(point: int, visit: int, total_s: float, **more: Any) -> RequestSample
     return RequestSample(point, visit, 10.0 * visit, 0.1, total_s, total_s, completion_tokens=100, **more)
 
 
-def test_a_round_is_over_all_texts() -> None:
+def test_a_round_covers_all_texts() -> None:
     points = (Point("single", "code"), Point("single", "prose"))
     samples = [sample(0, 1, 1.0), sample(1, 1, 4.0), sample(0, 2, 2.0), sample(1, 2, 2.0)]
     assert rounds(samples, points, "latency") == pytest.approx((50.0, 50.0))
 
 
-def test_what_went_wrong_or_was_cold_makes_no_round() -> None:
+def test_wrong_and_cold_samples_make_no_round() -> None:
     points = (Point("single", "code"), Point("single", "prose"))
     cold = [sample(0, 0, 9.0, is_cold=True), sample(1, 0, 9.0, is_cold=True)]
     wrong = [sample(0, 1, 1.0), sample(1, 1, 1.0, wrong="stalled"), sample(0, 2, 1.0), sample(1, 2, 1.0)]
@@ -343,7 +351,7 @@ def test_what_went_wrong_or_was_cold_makes_no_round() -> None:
     assert rounds(silent, points, "latency") == ()
 
 
-def test_throughput_is_of_all_users_together() -> None:
+def test_throughput_is_that_of_all_users() -> None:
     visit = [sample(0, 1, 2.0), sample(0, 1, 4.0)]
     assert rounds(visit, (Point("sweep", "code", 2),), "throughput") == pytest.approx((50.0,))
     assert rounds(visit, (Point("sweep", "code", 2),), "latency") == pytest.approx(((50 * 25) ** 0.5,))
@@ -353,9 +361,20 @@ def test_throughput_is_of_all_users_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"form": 2}', '{"form": 1}', '{"form": 1, "id": 3}', "[" * 100_000, "\x00"]
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"form": 3}',
+        '{"form": 2}',
+        '{"form": 1}',
+        '{"form": 1, "id": 3}',
+        "[" * 100_000,
+        "\x00",
+    ],
 )
-def test_a_journal_that_is_none_is_a_sentence(tmp_path: Path, text: str) -> None:
+def test_an_invalid_journal_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "tune" / "x" / "journal.json"
     path.parent.mkdir(parents=True)
     path.write_text(text)
@@ -363,10 +382,10 @@ def test_a_journal_that_is_none_is_a_sentence(tmp_path: Path, text: str) -> None
         journals.read(Home(tmp_path), "x")
 
 
-def test_a_journal_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_journal_round_trip(tmp_path: Path) -> None:
     trial = Trial({"a": "b"}, "twin", (1.0, 2.0), "r", None, 3.0, True, 4.0, (("code", 2, (1.0, 1.5)),))
     kept = Journal("x", "2026-11-15", "m", ASK, WISH, RAN, [trial], 7.0)
-    journals.keep(Home(tmp_path), kept)
+    journals.write(Home(tmp_path), kept)
     assert journals.read(Home(tmp_path), "x") == kept
 
 
@@ -380,16 +399,16 @@ def _swept(**rows: tuple[float, ...]) -> Trial:
     [
         ({1: 200.0, 4: 150.0, 8: 80.0}, "loses from 8 users on (0.80 x there), and gains up to 4"),
         ({1: 90.0, 4: 80.0, 8: 70.0}, "loses from one user on"),
-        ({1: 200.0, 4: 150.0, 8: 120.0}, "gains up to 8 users, the most that was tried (1.20 to 2.00 x)"),
+        ({1: 200.0, 4: 150.0, 8: 120.0}, "gains up to 8 users, the most that were tried (1.20 to 2.00 x)"),
         ({1: 100.0, 4: 100.0, 8: 100.0}, "no difference seen"),
     ],
 )
-def test_what_is_said_of_drafting(drafting_at: dict[int, float], says: str) -> None:
-    def around(value: float) -> tuple[float, ...]:
+def test_advice_about_drafting(drafting_at: dict[int, float], says: str) -> None:
+    def planning_context(value: float) -> tuple[float, ...]:
         return tuple(value * each for each in (0.999, 1.0, 1.001, 1.0))
 
-    with_it = _swept(**{f"code_{users}": around(rate) for users, rate in drafting_at.items()})
-    without = _swept(**{f"code_{users}": around(100.0) for users in drafting_at})
-    (words,) = drafting_text(drafting(with_it, without))
+    with_it = _swept(**{f"code_{users}": planning_context(rate) for users, rate in drafting_at.items()})
+    without = _swept(**{f"code_{users}": planning_context(100.0) for users in drafting_at})
+    (words,) = drafting_text(compare_drafting(with_it, without))
     assert says in words
-    assert is_real(around(100.0), around(100.0)).verdict == "no difference seen"
+    assert compare_values(planning_context(100.0), planning_context(100.0)).verdict == "no difference seen"

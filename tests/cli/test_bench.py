@@ -21,7 +21,7 @@ from firesteel.bench.results.history import History, open_history
 from firesteel.cli.output.documents.all import schemas
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
-from tests.bench.liar import Liar, serving
+from tests.bench.faulty_server import FaultyServer, serving
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
 from tests.sim.spark import until
@@ -30,7 +30,7 @@ QUICK = ("--budget", "1s", "--users", "1", "--depth", "64", "--answer", "16", "-
 
 
 @contextmanager
-def lying(liar: Liar) -> Iterator[str]:
+def lying(liar: FaultyServer) -> Iterator[str]:
     """A server in a thread of its own, because the command under test has its own event loop."""
     result: list[str] = []
     ready, over = threading.Event(), threading.Event()
@@ -57,7 +57,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> None:
-    with lying(Liar(token_s=0.004)) as url:
+    with lying(FaultyServer(token_s=0.004)) as url:
         ran = here("bench", "--url", f"{url}/v1", *QUICK, "--json")
         assert ran.code == 0, ran.err
         shown = here("bench", "--url", url, *QUICK, "--cold", "--target", "ttft=1s,token=20ms")
@@ -71,7 +71,7 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
         stored = history.run(ran.json["id"])
         assert len(history.runs()) == 2
     assert len(stored.samples) >= figures["samples"] and stored.run.is_whole
-    assert stored.run.figures[0].decode_tps is not None
+    assert stored.run.figures[0].decode_tokens_per_s is not None
     assert shown.code == 0 and "tok/s" in shown.out and "±" in shown.out, shown.out
     assert "cold" in shown.out and "requests/s within the target" in shown.out
     assert "client  at most" in shown.out
@@ -79,7 +79,7 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("lie", ["500", "no usage", "garbage"])
 def test_a_server_that_gives_nothing_is_exit_1(here: Firesteel, lie: str) -> None:
-    with lying(Liar(lie)) as url:
+    with lying(FaultyServer(lie)) as url:
         ran = here("bench", "--url", url, *QUICK)
     assert ran.code == 1
     text = " ".join(ran.out.split())
@@ -87,7 +87,7 @@ def test_a_server_that_gives_nothing_is_exit_1(here: Firesteel, lie: str) -> Non
 
 
 def test_an_interrupted_run_can_be_resumed(here: Firesteel, tmp_path: Path) -> None:
-    with lying(Liar(token_s=0)) as url:
+    with lying(FaultyServer(token_s=0)) as url:
         first = here("bench", "--url", url, *QUICK, "--json").json
         with open_history(Home(tmp_path / "home")) as history:
             whole = history.run(first["id"])
@@ -119,7 +119,7 @@ def test_an_interrupted_run_can_be_resumed(here: Firesteel, tmp_path: Path) -> N
     ],
 )  # fmt: skip
 def test_invalid_arguments(here: Firesteel, arguments: tuple[str, ...]) -> None:
-    with lying(Liar(token_s=0)) as url:
+    with lying(FaultyServer(token_s=0)) as url:
         ran = here("bench", "--url", url, *arguments)
     assert ran.code == 2 and ran.err.count("\n") <= 4 and "next: " in ran.err, ran.err
     assert len(ran.err) < 900
@@ -149,7 +149,7 @@ def test_the_shapes_are_listed(here: Firesteel) -> None:
 
 
 def test_points_that_do_not_fit_the_context(here: Firesteel) -> None:
-    with lying(Liar(token_s=0)) as url:
+    with lying(FaultyServer(token_s=0)) as url:
         ran = here("bench", "--url", url, "--shape", "single", "--depth", "64k")
         assert ran.code == 2 and "8,192 are served" in ran.err
         some = here(
@@ -177,7 +177,7 @@ def test_the_real_engine_by_its_own_clock(engine_home: Home, free_port: int) -> 
 
 def _interrupt(home: Path, how: signal.Signals, *more: str) -> tuple[int, bytes]:
     """Interrupts a run long before its budget of ten minutes."""
-    liar = Liar(token_s=0.01)
+    liar = FaultyServer(token_s=0.01)
     with lying(liar) as url:
         arguments = [sys.executable, "-m", "firesteel", "bench", "--url", url, *QUICK[2:], "--budget", "10m"]
         env = {**os.environ, "FIRESTEEL_HOME": str(home), "FIRESTEEL_COMMAND": "firesteel"}
@@ -219,7 +219,7 @@ def test_a_resumed_run_has_its_own_budget(
         raise UsageError("only looked at", next="nothing")
 
     monkeypatch.setattr("firesteel.cli.bench._run", note)
-    with lying(Liar(token_s=0)) as url:
+    with lying(FaultyServer(token_s=0)) as url:
         here("bench", "--url", url, "--resume", "last")
         here("bench", "--url", url, "--resume", "last", "--budget", "30s", "--precision", "5%")
     own, given = (order.limits for order in orders)
@@ -228,7 +228,7 @@ def test_a_resumed_run_has_its_own_budget(
 
 
 def test_a_run_interrupted_before_its_first_answer_can_be_resumed(here: Firesteel, tmp_path: Path) -> None:
-    with lying(Liar(token_s=0)) as url:
+    with lying(FaultyServer(token_s=0)) as url:
         first = here("bench", "--url", url, *QUICK, "--json").json
         with open_history(Home(tmp_path / "home")) as history:
             whole = history.run(first["id"])

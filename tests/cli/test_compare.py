@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from firesteel.bench.compare.runs import compare, were_in_turns
+from firesteel.bench.compare.runs import compare, were_interleaved
 from firesteel.bench.results.history import open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings, Subject
@@ -17,8 +17,8 @@ from firesteel.cli.ab import measure_in_turns
 from firesteel.cli.output.documents.all import schemas
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
-from tests.bench.liar import Liar, serving
-from tests.bench.runs import POINT, SUBJECT, kept, rates
+from tests.bench.faulty_server import FaultyServer, serving
+from tests.bench.stored_runs import POINT, SUBJECT, rates, stored_run
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
 
@@ -35,10 +35,10 @@ def keep(home: Path, made: StoredRun, at: int) -> None:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Firesteel:
     home = tmp_path / "home"
-    keep(home, kept("slow", rates(50, seed=1), answers="abcdefgh"), 0)
+    keep(home, stored_run("slow", rates(50, seed=1), answers="abcdefgh"), 0)
     planned = replace(SUBJECT, plan=PLAN, launch={"flags": {"kv-cache-dtype": "fp8"}})
-    keep(home, kept("fast", rates(60, seed=2), answers="abcdefgX", subject=planned), 1)
-    keep(home, kept("thinks", rates(60), settings=RequestSettings(thinking=True)), 2)
+    keep(home, stored_run("fast", rates(60, seed=2), answers="abcdefgX", subject=planned), 1)
+    keep(home, stored_run("thinks", rates(60), settings=RequestSettings(thinking=True)), 2)
     return inside(home, monkeypatch, capsys)
 
 
@@ -79,7 +79,7 @@ def test_against_the_plan(run: Firesteel) -> None:
 
 
 def test_against_a_plan_where_nothing_was_measured(run: Firesteel, tmp_path: Path) -> None:
-    planned = kept("none", rates(50), subject=replace(SUBJECT, plan=PLAN))
+    planned = stored_run("none", rates(50), subject=replace(SUBJECT, plan=PLAN))
     bare = replace(planned.run, figures=(), is_whole=False)
     keep(tmp_path / "home", StoredRun(bare), 4)
     refused = run("compare", "none", "--plan")
@@ -92,7 +92,7 @@ def test_against_a_plan_where_nothing_was_measured(run: Firesteel, tmp_path: Pat
 def test_against_published_runs(run: Firesteel, tmp_path: Path) -> None:
     subject = Subject("", "x", "llamacpp", launch={"model": "ggml-org/gpt-oss-20b-GGUF", "sparks": 1})
     point = replace(POINT, prompt_tokens=512, answer_tokens=32)
-    keep(tmp_path / "home", kept("oss", rates(80), point=point, subject=subject), 3)
+    keep(tmp_path / "home", stored_run("oss", rates(80), point=point, subject=subject), 3)
     done = run("compare", "oss", "--published")
     assert done.code == 0 and "https://" in done.out and "two hands" in done.out
     assert run("compare", "oss", "--published", "--json").json["rows"]
@@ -176,7 +176,7 @@ OPTIONS = {
 
 async def test_two_servers_in_turns_are_two_runs(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    async with serving(Liar(token_s=0.004)) as one, serving(Liar(token_s=0.006)) as other:
+    async with serving(FaultyServer(token_s=0.004)) as one, serving(FaultyServer(token_s=0.006)) as other:
         with open_history(home) as history:
             first, second = await measure_in_turns(history, (one, other), OPTIONS)
             with pytest.raises(UsageError, match="from its cache"):
@@ -184,7 +184,7 @@ async def test_two_servers_in_turns_are_two_runs(tmp_path: Path) -> None:
     with open_history(home) as history:
         again = [history.run(stored.run.id) for stored in (first, second)]
     assert again == [first, second]
-    assert were_in_turns(*again)
+    assert were_interleaved(*again)
     result = compare(*again, is_interleaved=True)
     assert result.rows[0].difference.verdict == "slower"
     assert result.answers is not None and result.answers.changed == 0

@@ -164,7 +164,7 @@ POINT = Point("single", users=1, prompt_tokens=1000, answer_tokens=100)
 
 def measured(home: Home, key: str, rate: float = 61.5, origin: str = "measured here") -> None:
     figures = PointFigures(
-        POINT, 5, decode_tps=MeasuredFigure(rate, rate - 1, rate + 1, 5), ttft_ms={"p50": 400.0}
+        POINT, 5, decode_tokens_per_s=MeasuredFigure(rate, rate - 1, rate + 1, 5), ttft_ms={"p50": 400.0}
     )
     subject = Subject("http://127.0.0.1:1/v1", "smollm2", "llamacpp", launch_key=key)
     run = BenchRun(
@@ -210,11 +210,11 @@ def test_own_runs_are_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "lie",
     [
-        {"decode_tps": {"value": -1, "low": -2, "high": 0, "n": 5}},
-        {"decode_tps": {"value": 1e300, "low": 0, "high": 1e300, "n": 5}},
-        {"decode_tps": {"value": 50, "low": 60, "high": 70, "n": 5}},
-        {"decode_tps": {"value": 10**400, "low": 1, "high": 10**400, "n": 5}},
-        {"decode_tps": "fast"},
+        {"decode_tokens_per_s": {"value": -1, "low": -2, "high": 0, "n": 5}},
+        {"decode_tokens_per_s": {"value": 1e300, "low": 0, "high": 1e300, "n": 5}},
+        {"decode_tokens_per_s": {"value": 50, "low": 60, "high": 70, "n": 5}},
+        {"decode_tokens_per_s": {"value": 10**400, "low": 1, "high": 10**400, "n": 5}},
+        {"decode_tokens_per_s": "fast"},
         {"point": {"users": "many"}},
         {"point": None},
         {"ttft_ms": []},

@@ -1,5 +1,7 @@
-"""How fast it is: measured with known load, kept, compared, and made faster by trying.
+"""Measure how fast a server is, store the runs, compare them, and search for faster settings.
 
-`DESIGN.md` has the whole. It asks engines over HTTP and starts none itself, but for `tune`, which goes
-through `run`.
+`bench` sends a known load to an OpenAI endpoint over HTTP and turns the samples into figures with intervals.
+It never starts or stops an engine, except in `bench.tune`, which does so through `firesteel.run`. `DESIGN.md`
+explains what makes two figures comparable. Import from the sub-packages: `load`, `results`, `compare`,
+`tune`, `report`.
 """

@@ -9,9 +9,10 @@ from typing import Any, Literal
 from firesteel.bench.compare.against import PublishedComparison
 from firesteel.bench.compare.runs import AnswerComparison, Comparison, Measure
 from firesteel.bench.compare.stats import FigureDifference, mean_interval
+from firesteel.bench.tune.events import TuneResult
 from firesteel.bench.tune.journal import Role, Trial
-from firesteel.bench.tune.space import Goal, SearchSpace
-from firesteel.bench.tune.tune import TuneResult
+from firesteel.bench.tune.knobs import Goal
+from firesteel.bench.tune.space import SearchSpace
 from firesteel.bench.values import (
     BenchRun,
     MeasuredFigure,
@@ -292,12 +293,12 @@ def tune_json(result: TuneResult) -> TuneJson:
     return TuneJson(
         id=journal.id,
         model=journal.name,
-        goal=journal.wish.goal,
-        users=journal.wish.users,
+        goal=journal.options.goal,
+        users=journal.options.users,
         settings_in_all=result.space.size,
         is_better=result.is_better,
         changes=result.changes,
-        words=result.words,
+        words=result.text,
         ratio=difference.ratio,
         ratio_low=difference.low,
         ratio_high=difference.high,
@@ -311,8 +312,8 @@ def tune_json(result: TuneResult) -> TuneJson:
             DraftingJson(
                 text=row.text,
                 users=row.users,
-                drafting_tokens_per_s=row.drafting_tps,
-                plain_tokens_per_s=row.plain_tps,
+                drafting_tokens_per_s=row.drafting_tokens_per_s,
+                plain_tokens_per_s=row.plain_tokens_per_s,
                 ratio=row.difference.ratio,
                 verdict=row.difference.verdict,
             )

@@ -1,4 +1,7 @@
-"""What passes between the parts of `bench`: points, samples, figures, runs. Plain values, JSON-shaped."""
+"""The values that the parts of `bench` exchange: points, samples, figures, runs.
+
+All are frozen dataclasses of plain JSON types, and their field names are the keys of the stored runs.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +13,30 @@ Text = Literal["code", "prose", "json", "math"]
 Wrong = Literal[
     "http", "refused", "dropped", "stalled", "garbled", "no usage", "wrong usage", "short", "late", "unsent"
 ]
-"""http: a status that is not 200. refused: no connection. dropped: it ended without its end. stalled: nothing
-came for too long. garbled: not the protocol. wrong usage: a count that cannot be. short: fewer tokens than
-were asked for, though it was told to go on. late: it began after its time in an open-loop load because the
-client itself was behind. unsent: so many were open that its turn never came."""
+"""http: a status other than 200. refused: no connection. dropped: the stream ended early. stalled: no data
+for too long. garbled: not the protocol. wrong usage: an impossible count. short: fewer tokens than asked
+for, although the server was told to continue. late: in an open loop, the client itself sent it too late.
+unsent: too many requests were open, so this one was never sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One thing to measure: so many users, such prompts, such answers."""
+    """One load to measure: number of users, prompt size, answer size."""
 
     shape: str
-    """Of `data/bench/shapes.yaml`: `single`, `sweep`, `depth`, `agent`, `rag`, `burst`, `open`."""
+    """A name in `data/bench/shapes.yaml`: `single`, `sweep`, `depth`, `agent`, `rag`, `burst`, `open`."""
     text: Text = "prose"
     users: int = 1
-    """Streams at once, each asking again when it is answered; in an open-loop load, the most that may be."""
+    """Concurrent streams, each of which asks again when it is answered; in an open loop, the maximum."""
     prompt_tokens: int = 512
-    """New ones in each request, after the shared prefix."""
+    """New tokens in each request, after the shared prefix."""
     answer_tokens: int = 128
     shared_tokens: int = 0
-    """A prefix that all requests of this point share."""
+    """Length of a prefix that all requests of this point share."""
     turns: int = 1
-    """Requests of one conversation, each with all before it."""
+    """Requests per conversation; each carries the whole conversation before it."""
     rate_per_s: float | None = None
-    """Open loop: requests arrive so often whatever becomes of them. None: each user asks when answered."""
+    """Open loop: requests arrive at this rate, answered or not. None: each user asks when answered."""
 
     @property
     def depth(self) -> int:
@@ -42,44 +45,44 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class RequestSample:
-    """One request, as seen by the client. Times are seconds from when it was sent."""
+    """One request as the client saw it. Times are seconds since it was sent."""
 
     point: int
-    """Which of the run's points."""
+    """Index into the points of the run."""
     repetition: int
     started_s: float
-    """On the run's clock."""
+    """On the clock of the run."""
     first_s: float | None = None
-    """To the first chunk that had words in it (reasoning or content)."""
+    """Until the first chunk with text (reasoning or content)."""
     last_s: float | None = None
-    """To the last such chunk."""
+    """Until the last such chunk."""
     total_s: float = 0.0
     gaps_s: tuple[float, ...] = ()
-    """Between chunks that had words in them."""
+    """Between chunks with text."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     is_cold: bool = False
-    """The first of its point after a start or a flush; warm figures leave it out."""
+    """Part of the first repetition of its point; figures of a warm server leave it out."""
     wrong: Wrong | None = None
     why: str = ""
     finish: str | None = None
     text_hash: str = ""
-    """Of the whole answer, to hold answers at temperature 0 against each other."""
-    server_decode_tps: float | None = None
-    server_prefill_tps: float | None = None
-    """The engine's own (`timings` of llama.cpp), to hold ours against."""
+    """Hash of the whole answer, to compare answers at temperature 0."""
+    server_decode_tokens_per_s: float | None = None
+    server_prefill_tokens_per_s: float | None = None
+    """The engine's own rates (`timings` of llama.cpp), to check ours against."""
     late_s: float = 0.0
-    """How much later than meant it was sent; who waits for a first word waits this long too."""
+    """How long after its due time it was sent; its user waits this long as well."""
     queued_s: float = 0.0
-    """Of that, what it waited for room among as many as may be open, and for a connection: the server's
-    doing, not the client's."""
+    """The part of `late_s` spent waiting for a free slot or a connection: the server's fault, not the
+    client's."""
     stream: int | None = None
-    """Which of the users asked; None: each asked once."""
+    """Index of the user who asked; None: every user asked once."""
     first_tokens: int = 1
-    """In the first chunk with words. More than one where an engine gathers, or hides its first thoughts."""
+    """Tokens in the first chunk with text; more than one where an engine buffers or hides reasoning."""
     hidden_tokens: int = 0
-    """Counted by `usage` and never shown: thoughts without words of their own."""
+    """Tokens that `usage` counts and no chunk showed: reasoning without text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,59 +102,60 @@ class MeasuredFigure:
 
 @dataclass(frozen=True, slots=True)
 class PointFigures:
-    """What one point came to; None: not known, never a guess."""
+    """The results of one point. None means unknown, never a guess."""
 
     point: Point
     samples: int
     wrong: Mapping[str, int] = field(default_factory=dict)
-    decode_tps: MeasuredFigure | None = None
-    """Of one user: tokens after the first, by the time they took."""
-    total_tps: MeasuredFigure | None = None
-    """All users together, over the time that the point was under load."""
-    prefill_tps: MeasuredFigure | None = None
+    decode_tokens_per_s: MeasuredFigure | None = None
+    """Of one user: tokens after the first, over the time that they took."""
+    total_tokens_per_s: MeasuredFigure | None = None
+    """Of all users together, over the time that the point was under load."""
+    prefill_tokens_per_s: MeasuredFigure | None = None
     ttft_ms: Mapping[str, float] = field(default_factory=dict)
     """`p50`, `p90`, `p99`, `mean`."""
     inter_token_ms: Mapping[str, float] = field(default_factory=dict)
     time_per_output_token_ms: Mapping[str, float] = field(default_factory=dict)
     goodput_per_s: float | None = None
-    """Requests a second that met the stated target."""
+    """Requests per second that met the target."""
     bandwidth_share: float | None = None
-    """Of what the memory could give, where the plan knows the bytes of a token."""
+    """Share of the memory bandwidth in use, where the plan knows the bytes per token."""
     joules_per_token: float | None = None
     cached_share: float | None = None
     accepted_per_step: float | None = None
     ttft_mean_ms: MeasuredFigure | None = None
-    visits: int = 0
-    """How often the point was under load; what intervals are made of."""
+    repetitions: int = 0
+    """How often the point was under load; the observations behind the intervals."""
     cold: Mapping[str, float] = field(default_factory=dict)
-    """`ttft_ms` and `decode_tps` of the first visit, which the figures leave out."""
+    """`ttft_ms` and `decode_tokens_per_s` of the first repetition, which the other figures leave out."""
     server: Mapping[str, float] = field(default_factory=dict)
-    """The engine's own `decode_tps` and `prefill_tps` over the same requests, where it tells."""
+    """The engine's own `decode_tokens_per_s` and `prefill_tokens_per_s` of the same requests, if it reports
+    them."""
     kv_usage: float | None = None
-    """The most of the cache that was seen in use, 0 to 1."""
+    """Highest observed use of the KV cache, 0 to 1."""
     preemptions: int | None = None
     notes: tuple[str, ...] = ()
-    """What a reader must know before believing it."""
+    """What a reader must know before trusting the figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSettings:
-    """How it was asked: without this a figure cannot be compared."""
+    """How requests were made. Figures are comparable only if these are equal."""
 
     temperature: float | None = 0.0
-    """None: not known, as in the files of other tools."""
+    """None: unknown, as in result files of other tools."""
     thinking: bool | None = None
-    """None: the model has no such switch, or it was left as it is."""
+    """None: the model has no such switch, or its default was kept."""
     max_num_seqs: int | None = None
     seed: int = 0
     ignores_eos: bool = True
     target: Mapping[str, float] = field(default_factory=dict)
-    """Goodput's: `ttft_ms`, `inter_token_ms`."""
+    """Limits that count as goodput: `ttft_ms`, `inter_token_ms`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What was measured."""
+    """The server that was measured."""
 
     url: str
     model: str
@@ -162,24 +166,25 @@ class Subject:
     image_digest: str | None = None
     host: Mapping[str, Any] = field(default_factory=dict)
     plan: Mapping[str, Any] = field(default_factory=dict)
-    """What was predicted: `decode_tps`, `ttft_ms`, `prefill_tps` with bands, bytes of a token, bandwidth."""
+    """The prediction: `decode_tokens_per_s`, `prefill_tokens_per_s` and `ttft_ms` as bands, bytes per token,
+    bandwidth."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchRun:
     id: str
     began: str
-    """UTC, ISO."""
+    """UTC, ISO 8601."""
     subject: Subject
     settings: RequestSettings
     points: tuple[Point, ...]
     figures: tuple[PointFigures, ...] = ()
     is_whole: bool = False
-    """False: stopped before its budget or precision was reached; it can go on."""
+    """False: stopped before every point was measured; `--resume` continues it."""
     client: Mapping[str, float] = field(default_factory=dict)
     """The client's own cost: `p99_lag_ms`, `cpu_share`."""
     beside: Mapping[str, Any] = field(default_factory=dict)
-    """What the sampler saw: clocks, power, heat, memory, engine metrics, as summaries."""
+    """Summaries of what the sampler saw: clocks, power, temperature, memory, engine metrics."""
     notes: tuple[str, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
-    """`budget_s` and `precision` as they were asked for, to go on with; empty: not known."""
+    """`budget_s` and `precision` of the request, for `--resume`; empty: unknown."""

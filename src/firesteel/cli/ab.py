@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from firesteel import library
-from firesteel.bench.compare.ab import in_turns
-from firesteel.bench.compare.runs import TURNS
+from firesteel.bench.compare.ab import interleave
+from firesteel.bench.compare.runs import INTERLEAVED_WITH
 from firesteel.bench.load.measure import (
     RunFinished,
-    RunLimits,
     RunOrder,
     RunProgress,
     RunStarted,
     SampleTaken,
 )
-from firesteel.bench.load.shapes import Sizes, fitting, points
+from firesteel.bench.load.schedule import RunLimits
+from firesteel.bench.load.shapes import Sizes, fit_context, points
 from firesteel.bench.load.subject import FoundSubject, of_url
 from firesteel.bench.results.history import History, new_run_id
 from firesteel.bench.results.serialize import StoredRun
@@ -44,11 +44,11 @@ async def measure_in_turns(
     orders = _orders(sides, options)
     ids = [order.id for order in orders]
     first, second = (
-        replace(order, notes=(*order.notes, f"{TURNS}{other}"))
+        replace(order, notes=(*order.notes, f"{INTERLEAVED_WITH}{other}"))
         for order, other in zip(orders, reversed(ids), strict=True)
     )
     done: dict[int, RunFinished] = {}
-    async for side, event in in_turns(first, second):
+    async for side, event in interleave(first, second):
         if isinstance(event, RunStarted):
             history.begin(event.run)
         elif isinstance(event, SampleTaken):
@@ -90,7 +90,7 @@ def _orders(sides: list[_Side], options: Mapping[str, Any]) -> list[RunOrder]:
         options["users"], options["depth"], options["text"], answer=next(iter(options["answer"]), None)
     )
     contexts = [server.context for server, _ in sides if server.context]
-    wanted, notes = fitting(points(options["shapes"] or ("quick",), sizes), min(contexts, default=None))
+    wanted, notes = fit_context(points(options["shapes"] or ("quick",), sizes), min(contexts, default=None))
     if not wanted:
         raise UsageError(f"none of these points fits: {notes[0]}", next="another --shape")
     limits = RunLimits(options["budget"] / 2, options["precision"])

@@ -17,18 +17,18 @@ from click.core import ParameterSource
 
 from firesteel import library
 from firesteel.bench.load import shapes as load_shapes
-from firesteel.bench.load.contention import watched
+from firesteel.bench.load.contention import watch_contention
 from firesteel.bench.load.measure import (
     Event,
     RunFinished,
-    RunLimits,
     RunOrder,
     RunProgress,
     RunStarted,
     SampleTaken,
     measure,
 )
-from firesteel.bench.load.shapes import Sizes, fitting, points
+from firesteel.bench.load.schedule import RunLimits
+from firesteel.bench.load.shapes import Sizes, fit_context, points
 from firesteel.bench.load.subject import FoundSubject, of_service, of_url
 from firesteel.bench.results.history import History, new_run_id, open_history
 from firesteel.bench.results.serialize import StoredRun
@@ -174,7 +174,7 @@ def _order(
         options["users"], options["depth"], options["text"], options["rate"],
         next(iter(options["answer"]), None),
     )  # fmt: skip
-    wanted, notes = fitting(points(shapes or ("quick",), sizes), server.context)
+    wanted, notes = fit_context(points(shapes or ("quick",), sizes), server.context)
     if not wanted:
         raise UsageError(f"none of these points fits: {notes[0]}", next="--depth with fewer tokens")
     settings = RequestSettings(
@@ -209,7 +209,9 @@ def _resumed(
         for name, limit in (("budget", "budget_s"), ("precision", "precision"))
     )
     limits = RunLimits(_elapsed_s(stored.samples) + budget_s, precision)
-    return RunOrder(server.subject, run.points, run.settings, limits, key, run.id, kept=stored.samples)
+    return RunOrder(
+        server.subject, run.points, run.settings, limits, key, run.id, earlier_samples=stored.samples
+    )
 
 
 def _elapsed_s(samples: Iterable[RequestSample]) -> float:
@@ -262,7 +264,7 @@ def _run_fast(work: Coroutine[Any, Any, RunFinished]) -> RunFinished:
 
 async def _measured(order: RunOrder, history: History) -> RunFinished:
     last: RunFinished | None = None
-    with watched(library.home(), order.subject.url, order.id) as others:
+    with watch_contention(library.home(), order.subject.url, order.id) as others:
         async for event in _followed(measure(order)):
             if isinstance(event, RunStarted) and not history.is_begun(order.id):
                 history.begin(_annotated(event.run, order, others()))
@@ -277,7 +279,7 @@ async def _measured(order: RunOrder, history: History) -> RunFinished:
 
 def _annotated(run: BenchRun, order: RunOrder, notes: tuple[str, ...]) -> BenchRun:
     """With its limits, so that it can be resumed; of a resumed run, those of this part."""
-    limits, elapsed_s = order.limits, _elapsed_s(order.kept)
+    limits, elapsed_s = order.limits, _elapsed_s(order.earlier_samples)
     return replace(
         run,
         notes=(*run.notes, *notes),

@@ -16,7 +16,7 @@ from firesteel.bench.compare.against import (
     against_plan,
     against_published,
 )
-from firesteel.bench.compare.runs import AnswerComparison, Comparison, compare, were_in_turns
+from firesteel.bench.compare.runs import AnswerComparison, Comparison, compare, were_interleaved
 from firesteel.bench.report.formatting import load
 from firesteel.bench.results import other_tools
 from firesteel.bench.results.history import History
@@ -81,7 +81,7 @@ def command(
         return 0
     first, second = stored
     return _show(
-        compare(first, second, despite=despite, is_interleaved=ab or were_in_turns(first, second)), as_json
+        compare(first, second, despite=despite, is_interleaved=ab or were_interleaved(first, second)), as_json
     )
 
 

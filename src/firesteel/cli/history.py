@@ -130,9 +130,9 @@ def export(runs: tuple[str, ...], file: Path | None, samples: bool) -> None:
         names = runs or tuple(run.id for run in history.runs(_ALL) if run.origin == "measured here")
         stored = [history.run(name) for name in names]
     if samples:
-        text = json.dumps(serialize.document(stored[0]))
+        text = json.dumps(serialize.to_document(stored[0]))
     else:
-        text = exchange.export_text(row for run in stored for row in exchange.rows_of(run))
+        text = exchange.export_text(row for run in stored for row in exchange.export_rows(run))
     if file:
         text_files.write_new(file, f"{text}\n")
     else:

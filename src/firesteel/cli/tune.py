@@ -17,17 +17,11 @@ from firesteel.bench.load.measure import RunProgress
 from firesteel.bench.results.history import new_run_id, open_history
 from firesteel.bench.tune import journal as journals
 from firesteel.bench.tune.candidate import CandidateRunner
+from firesteel.bench.tune.events import Event, SpacePlanned, TrialFinished, TrialStarted, TuneResult
 from firesteel.bench.tune.journal import Journal, RunningBefore, TuneOptions
-from firesteel.bench.tune.space import PlanningContext, make_search_space
-from firesteel.bench.tune.tune import (
-    Event,
-    SpacePlanned,
-    TrialFinished,
-    TrialStarted,
-    TuneEnvironment,
-    TuneResult,
-    tune,
-)
+from firesteel.bench.tune.proposals import PlanningContext
+from firesteel.bench.tune.space import make_search_space
+from firesteel.bench.tune.tune import TuneEnvironment, tune
 from firesteel.cli.options import bench, common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import SlowLines
@@ -133,14 +127,14 @@ def _journal(model: str, resume: bool, anew: bool, dry_run: bool, options: Mappi
     )  # fmt: skip
     ask = Ask(model, options["context"], options["users"], options["port"])
     chosen, running = _choose(ask)
-    interrupted = journals.cut_off(library.home(), chosen.name)
+    interrupted = journals.unfinished(library.home(), chosen.name)
     if resume:
         if interrupted is None:
             raise UsageError(
                 f"there is no interrupted search for {chosen.name}", next=f"firesteel tune {chosen.name}"
             )
         # The goal stays what it was; time and runs may be given anew.
-        interrupted.wish = replace(interrupted.wish, budget_s=wish.budget_s, max_runs=wish.max_runs)
+        interrupted.options = replace(interrupted.options, budget_s=wish.budget_s, max_runs=wish.max_runs)
         return interrupted
     if interrupted and not (anew or dry_run):
         raise UsageError(
@@ -149,7 +143,7 @@ def _journal(model: str, resume: bool, anew: bool, dry_run: bool, options: Mappi
         )
     if interrupted and not dry_run:
         interrupted.ended = "left"
-        journals.keep(library.home(), interrupted)
+        journals.write(library.home(), interrupted)
     ask = replace(ask, model=chosen.recipe.name if chosen.recipe else model)
     if interrupted and not interrupted.is_restored:  # what runs now is a candidate that a killed tune left
         ask = replace(interrupted.ask, context=ask.context or interrupted.ask.context)
@@ -207,8 +201,8 @@ def _planning_context() -> PlanningContext:
 
 def _show_space(journal: Journal, as_json: bool) -> None:
     base = library.propose(journal.ask, library.host())[0]
-    users = journal.wish.users or engines.served_capacity(base.plan.launch).users or 1
-    space = make_search_space(base, journal.wish.goal, users, _planning_context())
+    users = journal.options.users or engines.served_capacity(base.plan.launch).users or 1
+    space = make_search_space(base, journal.options.goal, users, _planning_context())
     if as_json:
         from firesteel.bench.documents import space_json
 

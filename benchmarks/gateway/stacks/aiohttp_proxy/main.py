@@ -38,16 +38,16 @@ class Gateway:
         if base is None:
             raise web.HTTPNotFound
         headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP}
-        async with request.app[SESSION].post(base + request.path_qs, data=body, headers=headers) as said:
-            return await self.passed_on(request, said)
+        async with request.app[SESSION].post(base + request.path_qs, data=body, headers=headers) as upstream:
+            return await self.forward(request, upstream)
 
-    async def passed_on(self, request: web.Request, said: aiohttp.ClientResponse) -> web.StreamResponse:
-        kept = {name: value for name, value in said.headers.items() if name.lower() not in HOP}
-        if said.content_length is not None:
-            return web.Response(status=said.status, body=await said.read(), headers=kept)
-        response = web.StreamResponse(status=said.status, headers=kept)
+    async def forward(self, request: web.Request, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
+        forwarded = {name: value for name, value in upstream.headers.items() if name.lower() not in HOP}
+        if upstream.content_length is not None:
+            return web.Response(status=upstream.status, body=await upstream.read(), headers=forwarded)
+        response = web.StreamResponse(status=upstream.status, headers=forwarded)
         await response.prepare(request)
-        async for piece in said.content.iter_any():
+        async for piece in upstream.content.iter_any():
             await response.write(piece)
         await response.write_eof()
         return response

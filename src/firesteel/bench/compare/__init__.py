@@ -1,1 +1,4 @@
-"""Statistics: run against run, run against plan, run against published figures."""
+"""Statistics: run against run, run against plan, run against published figures.
+
+It only judges stored runs; `ab` alone measures, two servers in turns.
+"""

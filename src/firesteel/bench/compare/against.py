@@ -1,8 +1,8 @@
-"""A run against its plan, and against what others published. Pure.
+"""A run against its plan, and against published figures. Pure.
 
-A plan speaks of some points and of no others: decode near a depth, prefill of a prompt of a length. Only
-those are held against it. A published figure comes without an interval and from other hands, so no more is
-said than whether two are further apart than hands were seen to be.
+A plan is about some points only: decode near a depth, prefill of a prompt of a certain length. Only those are
+compared with it. A published figure has no interval and comes from another setup, so the only verdict is
+whether two figures differ by more than setups are known to differ.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from typing import Any, Literal
 from firesteel.bench.compare.runs import Measure
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, Text
 from firesteel.planner import Band
-from firesteel.planner.speed.published import PublishedRun as Published
+from firesteel.planner.speed.published import PublishedRun
 
-_NEAR = 1.5
-"""Published depths up to so many times apart are shown beside a point."""
+_NEAR_DEPTH = 1.5
+"""Published figures are shown beside a point if the depths differ by at most this factor."""
 _PLANNED_DEPTH = 1024
-"""Where a plan gives its decode figure; `planner.speed.DEPTH`."""
+"""The depth of a plan's decode figure; `planner.speed.DEPTH`."""
 _SAME_DEPTH = 2.0
-_DRAFTED: Mapping[Text, str] = {"code": "code", "prose": "prose", "json": "structured", "math": "reasoning"}
-"""What plans call these kinds of text."""
+PLANNER_TEXTS: Mapping[Text, str] = {
+    "code": "code", "prose": "prose", "json": "structured", "math": "reasoning",
+}  # fmt: skip
+"""How plans name these kinds of text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +39,17 @@ class PlanComparison:
 
     @property
     def off(self) -> float:
-        """Over what was expected."""
+        """Measured over expected."""
         return self.measured.value / self.planned.expected
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedComparison:
-    """A measured decode figure against one that somebody published."""
+    """A measured decode figure against a published one."""
 
     point: Point
     measured: MeasuredFigure
-    published: Published
+    published: PublishedRun
     source: str
     verdict: str
 
@@ -57,56 +59,62 @@ class PublishedComparison:
 
 
 def against_plan(run: BenchRun) -> tuple[PlanComparison, ...]:
-    """Only figures that the plan is about: decode near the depth that it is given for, of one user or of as
-    many as it was made for; with drafts that of the kind of text; prefill and TTFT of prompts as long as its.
-    """
-    return tuple(held for figures in run.figures for held in _held(figures, run.subject.plan))
+    """Compare what the plan is about: decode near its depth, for one user or as many as it was made for (with
+    speculation, for the same kind of text); prefill and TTFT of prompts as long as the plan's."""
+    return tuple(row for figures in run.figures for row in _plan_rows(figures, run.subject.plan))
 
 
-def _held(figures: PointFigures, plan: Mapping[str, Any]) -> Iterator[PlanComparison]:
+def _plan_rows(figures: PointFigures, plan: Mapping[str, Any]) -> Iterator[PlanComparison]:
     point, prompt = figures.point, plan.get("prompt_tokens")
     if point.rate_per_s is not None:
         return
     decode = _planned_decode(point, plan)
-    if decode and figures.decode_tps:
-        yield _against(point, "decode", figures.decode_tps, decode)
-    has_its_prompt = isinstance(prompt, int) and prompt / 2 <= point.prompt_tokens <= prompt * 2
-    if point.users > 1 or point.shared_tokens or not has_its_prompt:
+    if decode and figures.decode_tokens_per_s:
+        yield _compare(point, "decode", figures.decode_tokens_per_s, decode)
+    has_planned_prompt = isinstance(prompt, int) and prompt / 2 <= point.prompt_tokens <= prompt * 2
+    if point.users > 1 or point.shared_tokens or not has_planned_prompt:
         return
-    prefill, ttft = _band(plan.get("prefill_tps")), _band(plan.get("ttft_ms"))
-    if prefill and figures.prefill_tps:
-        yield _against(point, "prefill", figures.prefill_tps, prefill)
+    prefill, ttft = _band(plan.get("prefill_tokens_per_s")), _band(plan.get("ttft_ms"))
+    if prefill and figures.prefill_tokens_per_s:
+        yield _compare(point, "prefill", figures.prefill_tokens_per_s, prefill)
     if ttft and figures.ttft_mean_ms and point.prompt_tokens == prompt:
-        yield _against(point, "TTFT", figures.ttft_mean_ms, ttft)
+        yield _compare(point, "TTFT", figures.ttft_mean_ms, ttft)
 
 
 def _planned_decode(point: Point, plan: Mapping[str, Any]) -> Band | None:
-    depth = point.depth + point.answer_tokens // 2
-    is_shallow = 1 / _SAME_DEPTH <= depth / _PLANNED_DEPTH <= _SAME_DEPTH
-    if not is_shallow and point.users == 1 and not plan.get("drafts"):
-        return _at_depth(plan.get("at_depth"), depth)
-    if not is_shallow:
-        return None
+    depth = _middle_depth(point)
+    if not _is_same_depth(depth, _PLANNED_DEPTH):
+        has_rows = point.users == 1 and not plan.get("drafts")
+        return _at_depth(plan.get("at_depth"), depth) if has_rows else None
     if point.users > 1:
-        crowd = plan.get("crowd")
-        is_its = isinstance(crowd, Mapping) and crowd.get("users") == point.users
-        return _band(crowd.get("each_tps")) if is_its and isinstance(crowd, Mapping) else None
+        batch = plan.get("batch")
+        if not isinstance(batch, Mapping) or batch.get("users") != point.users:
+            return None
+        return _band(batch.get("each_tokens_per_s"))
     if not plan.get("drafts"):
-        return _band(plan.get("decode_tps"))
+        return _band(plan.get("decode_tokens_per_s"))
     drafted = plan.get("drafted")
-    return _band(drafted.get(_DRAFTED[point.text])) if isinstance(drafted, Mapping) else None
+    return _band(drafted.get(PLANNER_TEXTS[point.text])) if isinstance(drafted, Mapping) else None
+
+
+def _middle_depth(point: Point) -> int:
+    return point.depth + point.answer_tokens // 2
+
+
+def _is_same_depth(one: int, other: int) -> bool:
+    return 1 / _SAME_DEPTH <= one / max(1, other) <= _SAME_DEPTH
 
 
 def _at_depth(rows: object, depth: int) -> Band | None:
-    """The plan's figure for about that depth; None where it has none."""
+    """The plan's figure for about that depth, if it has one."""
     for row in rows if isinstance(rows, list | tuple) else ():
         match row:
-            case [int() as at, band] if 1 / _SAME_DEPTH <= depth / max(1, at) <= _SAME_DEPTH:
+            case [int() as planned, band] if _is_same_depth(depth, planned):
                 return _band(band)
     return None
 
 
-def _against(point: Point, measure: Measure, measured: MeasuredFigure, planned: Band) -> PlanComparison:
+def _compare(point: Point, measure: Measure, measured: MeasuredFigure, planned: Band) -> PlanComparison:
     is_time, value = measure == "TTFT", measured.value
     if planned.low <= value <= planned.high:
         return PlanComparison(point, measure, measured, planned, "inside the band")
@@ -116,8 +124,8 @@ def _against(point: Point, measure: Measure, measured: MeasuredFigure, planned: 
     )
 
 
-def _band(said: object) -> Band | None:
-    match said:
+def _band(value: object) -> Band | None:
+    match value:
         case {
             "low": int() | float() as low,
             "expected": int() | float() as expected,
@@ -128,33 +136,27 @@ def _band(said: object) -> Band | None:
 
 
 def against_published(
-    run: BenchRun, rows: Sequence[Published], sources: Mapping[str, str], carried: tuple[float, float]
+    run: BenchRun, rows: Sequence[PublishedRun], sources: Mapping[str, str], usual: tuple[float, float]
 ) -> tuple[PublishedComparison, ...]:
-    """`rows`: plain runs of the same checkpoint and engine. `carried`: how far off two hands were seen to be
-    when they measured the same, least and most. It says no more than that two differ by more."""
+    """`rows`: plain runs of the same checkpoint and engine. `usual`: the lowest and the highest ratio that
+    was seen between two setups that measured the same."""
     found = []
     for figures in run.figures:
-        point, decode = figures.point, figures.decode_tps
+        point, decode = figures.point, figures.decode_tokens_per_s
         if decode is None or point.users != 1 or point.rate_per_s is not None:
             continue
-        depth = point.depth + point.answer_tokens // 2
-        near = [
-            row for row in rows if row.decode_tps and 1 / _NEAR <= (row.middle_depth or 1) / depth <= _NEAR
-        ]
-        found += [
-            PublishedComparison(
-                point, decode, row, sources.get(row.source, row.source), _beside(decode, row, carried)
-            )
-            for row in near
-        ]
+        for row in rows:
+            ratio = (row.middle_depth or 1) / _middle_depth(point)
+            if row.decode_tps and 1 / _NEAR_DEPTH <= ratio <= _NEAR_DEPTH:
+                source = sources.get(row.source, row.source)
+                verdict = _published_verdict(decode, row.decode_tps, usual)
+                found.append(PublishedComparison(point, decode, row, source, verdict))
     return tuple(found)
 
 
-def _beside(decode: MeasuredFigure, row: Published, carried: tuple[float, float]) -> str:
-    theirs = row.decode_tps or decode.value
-    low, high = decode.low / theirs, decode.high / theirs
-    if low > carried[1]:
+def _published_verdict(decode: MeasuredFigure, published: float, usual: tuple[float, float]) -> str:
+    if decode.low / published > usual[1]:
         return "faster"
-    if high < carried[0]:
+    if decode.high / published < usual[0]:
         return "slower"
-    return "no more apart than two hands are"
+    return "within the usual difference between setups"

@@ -1,23 +1,24 @@
-"""A run in plain sentences: how fast for one, for how many, as planned or not, what to doubt. Pure."""
+"""A run in plain sentences: speed for one user, for several, against the plan, and reasons for doubt.
+Pure."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from firesteel.bench.compare.against import PlanComparison, against_plan
 from firesteel.bench.report import formatting
 from firesteel.bench.report.data import has_no_gpu
-from firesteel.bench.results.figures import SHARE_HIGH, SHARE_LOW
-from firesteel.bench.values import BenchRun, Point, PointFigures
+from firesteel.bench.results.context import SHARE_HIGH, SHARE_LOW
+from firesteel.bench.values import BenchRun, Point
 from firesteel.units import show_seconds
 
 PACES = (50, 20, 10)
-"""tok/s of each user, for which it says how many there may be; a stated target goes before."""
-_FEW = 3
-_LAG_MS = 1.0
+"""tok/s per user for which it reports how many users there may be; a stated target takes precedence."""
+_FEW_REPETITIONS = 3
+_MAX_LAG_MS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,33 +28,47 @@ class VerdictLine:
 
 
 def verdict(run: BenchRun) -> tuple[VerdictLine, ...]:
-    """The most important first."""
-    if not any(each.samples for each in run.figures):
-        return VerdictLine("warning", "Nothing could be measured: no request went right."), *_warnings(run)
-    return (*_alone(run), *_together(run), *_as_planned(run), *_bound(run), *_target(run), *_warnings(run))
-
-
-# --- for one ---
-
-
-def _alone(run: BenchRun) -> Iterator[VerdictLine]:
-    one = [each for each in run.figures if _is_alone(each.point) and each.decode_tps]
-    if not one:
-        yield VerdictLine("unknown", "How fast it is for one user alone was not measured.")
-        return
-    depth = min(each.point.depth for each in one)
-    first = {each.point.text: each for each in reversed(one) if each.point.depth == depth}
-    rates = formatting.join_words(
-        f"{formatting.figure(each.decode_tps)} tok/s of {text}" for text, each in first.items()
+    """The most important line first."""
+    if not any(figures.samples for figures in run.figures):
+        return VerdictLine("warning", "Nothing could be measured: every request failed."), *_warnings(run)
+    return (
+        *_one_user(run),
+        *_several_users(run),
+        *_as_planned(run),
+        *_bandwidth(run),
+        *_target(run),
+        *_warnings(run),
     )
-    waits = [each.ttft_mean_ms.value / 1000 for each in first.values() if each.ttft_mean_ms]
-    wait = f"; the first word comes after {_seconds(waits)}" if waits else ""
-    yield VerdictLine("fact", f"One user alone gets {rates}, with {depth:,} tokens of prompt{wait}.")
-    yield from _deep(one, depth)
 
 
-def _is_alone(point: Point) -> bool:
-    return point.users == 1 and point.rate_per_s is None and point.turns == 1
+# --- one user ---
+
+
+def _one_user(run: BenchRun) -> Iterator[VerdictLine]:
+    alone = [
+        figures
+        for figures in run.figures
+        if figures.decode_tokens_per_s
+        and (figures.point.users, figures.point.rate_per_s, figures.point.turns) == (1, None, 1)
+    ]
+    if not alone:
+        yield VerdictLine("unknown", "The speed for a single user was not measured.")
+        return
+    depth = min(figures.point.depth for figures in alone)
+    by_text = {figures.point.text: figures for figures in reversed(alone) if figures.point.depth == depth}
+    rates = formatting.join_words(
+        f"{formatting.figure(figures.decode_tokens_per_s)} tok/s of {text}"
+        for text, figures in by_text.items()
+    )
+    waits = [figures.ttft_mean_ms.value / 1000 for figures in by_text.values() if figures.ttft_mean_ms]
+    wait = f"; the first token comes after {_seconds(waits)}" if waits else ""
+    yield VerdictLine("fact", f"A single user gets {rates}, with a prompt of {depth:,} tokens{wait}.")
+    deepest = max(alone, key=lambda figures: figures.point.depth)
+    if deepest.point.depth > depth:
+        ttft, rate = deepest.ttft_mean_ms, formatting.figure(deepest.decode_tokens_per_s)
+        wait = f", and waits {show_seconds(ttft.value / 1000)} for the first token" if ttft else ""
+        prompt = f"With a prompt of {deepest.point.depth:,} tokens"
+        yield VerdictLine("fact", f"{prompt} a user gets {rate} tok/s{wait}.")
 
 
 def _seconds(waits: Sequence[float]) -> str:
@@ -61,123 +76,108 @@ def _seconds(waits: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _deep(one: Sequence[PointFigures], shallow: int) -> Iterator[VerdictLine]:
-    deepest = max(one, key=lambda each: each.point.depth)
-    if deepest.point.depth > shallow:
-        wait = deepest.ttft_mean_ms
-        late = f", and waits {show_seconds(wait.value / 1000)} for the first word" if wait else ""
-        rate, depth = formatting.figure(deepest.decode_tps), deepest.point.depth
-        yield VerdictLine("fact", f"With {depth:,} tokens of prompt it gets {rate} tok/s{late}.")
+# --- several users ---
 
 
-# --- for several ---
-
-
-def _together(run: BenchRun) -> Iterator[VerdictLine]:
-    """Of the load that was tried with the most counts of users."""
-    loads: dict[tuple[Any, ...], dict[int, float]] = defaultdict(dict)
-    for each in run.figures:
-        point = each.point
-        if each.decode_tps and point.rate_per_s is None:
-            load = (point.text, point.prompt_tokens, point.shared_tokens, point.answer_tokens, point.turns)
-            loads[load][point.users] = _pace(each, each.decode_tps.value)
-    text, rates = max(
-        ((key[0], rates) for key, rates in loads.items()), key=lambda one: len(one[1]), default=("", {})
-    )
-    if len(rates) < 2:
+def _several_users(run: BenchRun) -> Iterator[VerdictLine]:
+    """For the load that was measured with the most different numbers of users."""
+    loads: dict[Point, dict[int, float]] = defaultdict(dict)
+    for figures in run.figures:
+        point = figures.point
+        if figures.decode_tokens_per_s and point.rate_per_s is None:
+            pace = figures.decode_tokens_per_s.value
+            if total := figures.total_tokens_per_s:  # decode leaves out the wait for the first token
+                pace = min(pace, total.value / point.users)
+            loads[replace(point, shape="", users=1)][point.users] = pace
+    load, paces = max(loads.items(), key=lambda item: len(item[1]), default=(None, {}))
+    if load is None or len(paces) < 2:
         yield VerdictLine(
-            "unknown", "How many users it can serve at once was not measured: `--users 1,2,4,8` tells."
+            "unknown", "How many users it can serve at once was not measured; add `--users 1,2,4,8`."
         )
         return
-    paces = [pace for pace in _paces(run.settings.target) if max(rates.values()) >= pace] or [min(PACES)]
-    told = "; ".join(f"{_keepers(rates, pace)} at {pace:g} tok/s or more" for pace in paces)
-    tried = formatting.join_words(f"{users:,}" for users in sorted(rates))
+    max_gap_ms = run.settings.target.get("inter_token_ms", 0)
+    wanted: Sequence[float] = (round(1000 / max_gap_ms, 1),) if max_gap_ms > 0 else PACES
+    reached = [pace for pace in wanted if max(paces.values()) >= pace] or [min(PACES)]
+    counts = "; ".join(f"{_users_at(paces, pace)} at {pace:g} tok/s or more" for pace in reached)
+    measured = formatting.join_words(f"{users:,}" for users in sorted(paces))
     yield VerdictLine(
-        "fact", f"Users at once that each keep their pace, writing {text}: {told}. Tried were {tried}."
+        "fact", f"Concurrent users that keep a pace of {load.text}: {counts}. Measured: {measured}."
     )
 
 
-def _paces(target: Mapping[str, float]) -> Sequence[float]:
-    gap = target.get("inter_token_ms", 0)
-    return (round(1000 / gap, 1),) if gap > 0 else PACES
-
-
-def _pace(found: PointFigures, decode: float) -> float:
-    """Of one user over all that it waits for: with what all get together no more than their share is had."""
-    return min(decode, found.total_tps.value / found.point.users) if found.total_tps else decode
-
-
-def _keepers(rates: Mapping[int, float], pace: float) -> str:
-    """The most of those tried up to which nobody falls below."""
+def _users_at(paces: Mapping[int, float], pace: float) -> str:
+    """The largest measured number of users up to which nobody is slower."""
     most = 0
-    for users in sorted(rates):
-        if rates[users] < pace:
+    for users in sorted(paces):
+        if paces[users] < pace:
             return f"{most:,}" if most else "none"
         most = users
     return f"all {most:,}"
 
 
-# --- as planned, as can be, as wanted ---
+# --- plan, bandwidth, target ---
 
 
 def _as_planned(run: BenchRun) -> Iterator[VerdictLine]:
-    held = against_plan(run)
-    if not held:
-        why = "its plan speaks of none of these loads" if run.subject.plan else "no plan was kept with it"
-        yield VerdictLine("unknown", f"It is held against no plan: {why}.")
+    rows = against_plan(run)
+    if not rows:
+        why = "its plan covers none of these loads" if run.subject.plan else "no plan is stored with it"
+        yield VerdictLine("unknown", f"The run cannot be compared with a plan: {why}.")
         return
-    outside = [each for each in held if each.verdict != "inside the band"]
+    outside = [row for row in rows if row.verdict != "inside the band"]
     if not outside:
-        one = f"It is inside its plan's band: {_against(held[0])}"
-        many = f"All {len(held)} figures that the plan speaks of are inside its band"
-        once = sum(each.measured.n < 2 for each in held)
-        yield _praise(many if len(held) > 1 else one, once, len(held))
+        one = f"It is inside its plan's band: {_plan_text(rows[0])}"
+        several = f"All {len(rows)} figures that the plan covers are inside its band"
+        once = sum(row.measured.n < 2 for row in rows)
+        yield _praise(several if len(rows) > 1 else one, once, len(rows))
         return
-    for verdict_ in ("slower than planned", "faster than planned"):
-        those = [each for each in outside if each.verdict == verdict_]
-        if those:
-            kind: Literal["warning", "fact"] = "warning" if verdict_ == "slower than planned" else "fact"
-            many = f"{len(those)} of {len(held)} figures" if len(held) > 1 else "It"
-            verb = "are" if len(those) > 1 else "is"
-            yield VerdictLine(
-                kind,
-                f"{many} {verb} {verdict_}: {_against(those[0])}{', for one' if len(those) > 1 else ''}.",
-            )
+    kinds: tuple[tuple[str, Literal["warning", "fact"]], ...] = (
+        ("slower than planned", "warning"),
+        ("faster than planned", "fact"),
+    )
+    for text, kind in kinds:
+        found = [row for row in outside if row.verdict == text]
+        if found:
+            count = f"{len(found)} of {len(rows)} figures" if len(rows) > 1 else "It"
+            verb, example = ("are", ", for example") if len(found) > 1 else ("is", "")
+            yield VerdictLine(kind, f"{count} {verb} {text}: {_plan_text(found[0])}{example}.")
 
 
-def _praise(words: str, once: int, of: int) -> VerdictLine:
-    """Good only where it was seen again: once says nothing of the next time."""
+def _praise(text: str, once: int, of: int) -> VerdictLine:
+    """Good only if it was measured more than once."""
     if not once:
-        return VerdictLine("good", f"{words}.")
-    return VerdictLine("fact", f"{words}, but {f'{once} of them were' if of > 1 else 'that was'} seen once.")
+        return VerdictLine("good", f"{text}.")
+    return VerdictLine(
+        "fact", f"{text}, but {f'{once} of them were' if of > 1 else 'that was'} measured only once."
+    )
 
 
-def _against(held: PlanComparison) -> str:
-    return f"{held.measure} {formatting.figure(held.measured)}, planned {formatting.band(held.planned)}"
+def _plan_text(row: PlanComparison) -> str:
+    return f"{row.measure} {formatting.figure(row.measured)}, planned {formatting.band(row.planned)}"
 
 
-def _bound(run: BenchRun) -> Iterator[VerdictLine]:
-    found = [each for each in run.figures if each.bandwidth_share is not None]
-    shares = [each.bandwidth_share for each in found if each.bandwidth_share is not None]
+def _bandwidth(run: BenchRun) -> Iterator[VerdictLine]:
+    found = [figures for figures in run.figures if figures.bandwidth_share is not None]
+    shares = [share for figures in found if (share := figures.bandwidth_share) is not None]
     if not shares:
         return
-    once = sum(each.decode_tps is None or each.decode_tps.n < 2 for each in found)
+    once = sum(figures.decode_tokens_per_s is None or figures.decode_tokens_per_s.n < 2 for figures in found)
     low, high = min(shares), max(shares)
-    told = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
-    words = f"Decode of one user is {told} of what the memory's bandwidth allows"
-    if high <= SHARE_HIGH and has_no_gpu(run):  # what is usual is known of GB10s alone
-        few = "; without a GPU arithmetic is the limit, so that is no sign of a fault"
-        yield VerdictLine("fact", f"{words}{few if low < SHARE_LOW else ''}.")
+    share_text = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
+    text = f"Decode of one user reaches {share_text} of the memory bandwidth bound"
+    if high <= SHARE_HIGH and has_no_gpu(run):  # the usual share is known for GB10s only
+        reason = "; without a GPU arithmetic is the limit, so that is no sign of a fault"
+        yield VerdictLine("fact", f"{text}{reason if low < SHARE_LOW else ''}.")
     elif low >= SHARE_LOW and high <= SHARE_HIGH:
-        yield _praise(f"{words}, as is usual on a GB10", once, len(found))
+        yield _praise(f"{text}, as is usual on a GB10", once, len(found))
     else:
-        yield VerdictLine("warning", f"{words}, where {SHARE_LOW} to {SHARE_HIGH} is usual on a GB10.")
+        yield VerdictLine("warning", f"{text}, where {SHARE_LOW} to {SHARE_HIGH} is usual on a GB10.")
 
 
 def _target(run: BenchRun) -> Iterator[VerdictLine]:
-    met = [(each.goodput_per_s, each.point) for each in run.figures if each.goodput_per_s is not None]
+    met = [(rate, figures.point) for figures in run.figures if (rate := figures.goodput_per_s) is not None]
     if met and run.settings.target:
-        most, point = max(met, key=lambda each: each[0])
+        most, point = max(met, key=lambda row: row[0])
         goal = formatting.join_words(
             f"{name.replace('_', ' ')} {value:g}" for name, value in run.settings.target.items()
         )
@@ -186,32 +186,27 @@ def _target(run: BenchRun) -> Iterator[VerdictLine]:
         )
 
 
-# --- what to doubt ---
+# --- reasons for doubt ---
 
 
 def _warnings(run: BenchRun) -> Iterator[VerdictLine]:
-    wrong = sum(sum(each.wrong.values()) for each in run.figures)
+    def warn(text: str) -> VerdictLine:
+        return VerdictLine("warning", text)
+
+    wrong = sum(sum(figures.wrong.values()) for figures in run.figures)
     if wrong:
-        good = sum(each.samples for each in run.figures)
-        verb = "request" if wrong == 1 else "requests"
-        yield VerdictLine(
-            "warning", f"{wrong:,} {verb} went wrong and are in no figure; {good:,} went right."
-        )
+        good = sum(figures.samples for figures in run.figures)
+        noun = "request" if wrong == 1 else "requests"
+        yield warn(f"{wrong:,} {noun} failed and are in no figure; {good:,} succeeded.")
     if not run.is_whole:
-        yield VerdictLine(
-            "warning", "The run was stopped before its end: some loads were visited too seldom or never."
-        )
-    few = [each for each in run.figures if each.samples and each.visits < _FEW]
+        yield warn("The run was stopped early: some loads were measured too rarely or never.")
+    few = [each for each in run.figures if each.samples and each.repetitions < _FEW_REPETITIONS]
     if few:
-        yield VerdictLine(
-            "warning",
-            f"{len(few)} of {len(run.figures)} loads were visited fewer than {_FEW} times: trust them less.",
+        loads = f"{len(few)} of {len(run.figures)} loads"
+        yield warn(f"{loads} have fewer than {_FEW_REPETITIONS} repetitions: trust them less.")
+    if run.client.get("p99_lag_ms", 0.0) > _MAX_LAG_MS:
+        yield warn(
+            "The client itself was late: the machine was busy, and the server may be faster than this."
         )
-    if run.client.get("p99_lag_ms", 0.0) > _LAG_MS:
-        yield VerdictLine(
-            "warning",
-            "The client itself ran late: the machine was busy, and the server may be faster than this.",
-        )
-    noted = sum(bool(each.notes) for each in run.figures)
-    if noted:
-        yield VerdictLine("warning", f"{noted} of {len(run.figures)} loads have notes of their own, below.")
+    if noted := sum(bool(figures.notes) for figures in run.figures):
+        yield warn(f"{noted} of {len(run.figures)} loads have notes of their own, below.")

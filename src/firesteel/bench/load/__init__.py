@@ -1,1 +1,4 @@
-"""Load generation: prompts, requests, streamed responses, and what the host did meanwhile."""
+"""Load generation: prompts of an exact length, timed streams, and the state of the host meanwhile.
+
+It measures one server and yields events. It stores nothing and compares nothing.
+"""

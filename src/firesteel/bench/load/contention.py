@@ -1,8 +1,9 @@
-"""Benches of one server at the same time: each slows the other, and neither would know.
+"""Detect other benchmarks of the same server: each slows the others down, and none would notice by itself.
 
-Each holds a lock of its own under FIRESTEEL_HOME/locks, named by the server's address, looks for the locks of
-others, and leaves a mark beside them. Nobody is kept out: whoever measures a crowd on purpose may, and both
-runs say so. A lock goes with its process, so what a killed one leaves says nothing.
+Each benchmark holds a lock file of its own under FIRESTEEL_HOME/locks, named after the server's address. It
+looks for locks of other benchmarks and marks both sides. Nobody is locked out, since somebody may want to
+measure contention on purpose; both runs get a note. A lock ends with its process, so files that a killed
+process leaves behind do no harm.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ from urllib.parse import urlsplit
 
 from firesteel.edge.files.home import Home, is_locked, lock
 
-NOTE = "another bench ran on it at the same time, and each slowed the other"
-_MOST = 1000
+NOTE = "another benchmark used this server at the same time, and each slowed the other down"
+_MAX_LOCKS = 1000
 
 
 @contextmanager
-def watched(home: Home, url: str, name: str) -> Iterator[Callable[[], tuple[str, ...]]]:
-    """What it yields tells, at any time, what there is to note."""
+def watch_contention(home: Home, url: str, name: str) -> Iterator[Callable[[], tuple[str, ...]]]:
+    """Yield a function that returns the notes so far; it may be called at any time."""
     folder, server = home.root / "locks", _server(url)
     own = folder / f"server-{server}-{name}.lock"
     try:
-        with lock(own):  # its own first: of two that begin at once, one sees the other at least
-            for other in islice(folder.glob(f"server-{server}-*.lock"), _MOST):
+        # The own lock comes first: if two benchmarks begin at once, at least one of them sees the other.
+        with lock(own):
+            for other in islice(folder.glob(f"server-{server}-*.lock"), _MAX_LOCKS):
                 if other != own and is_locked(other):
                     _mark(own).touch()
                     _mark(other).touch()
@@ -46,7 +48,7 @@ def _server(url: str) -> str:
     host = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}.get(parts.hostname or "", parts.hostname or "")
     try:
         port = parts.port
-    except ValueError:  # the client will say so
+    except ValueError:  # the client reports an invalid port
         port = None
     port = port or {"https": 443}.get(parts.scheme, 80)
     return hashlib.sha256(f"{host}:{port}".encode()).hexdigest()[:16]

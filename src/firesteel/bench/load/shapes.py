@@ -1,4 +1,4 @@
-"""Load shapes: data (`data/bench/shapes.yaml`) and what the user asked for -> points. Pure."""
+"""Turn load shapes (`data/bench/shapes.yaml`) and the user's options into points to measure. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MAX_POINTS = 200
 MAX_USERS = 1024
 MAX_TOKENS = 2**21
 _OPEN_USERS = 512
-"""Open at once in an open loop: all that arrive in one visit, so that too much waits at the server."""
-_ROOM = 64
-"""Tokens of the context that a chat template may take."""
+"""Requests open at once in an open loop: all of one repetition, so that an overload queues at the server."""
+_TEMPLATE_TOKENS = 64
+"""Tokens that a chat template may add to each turn."""
 
 _Count = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 _Users = Annotated[int, Field(ge=1, le=MAX_USERS)]
@@ -41,7 +41,7 @@ class Shape(FileSchema):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the user asked for in place of a shape's own; empty: as the shape has it."""
+    """Sizes that replace those of a shape; empty: the shape's own."""
 
     users: tuple[int, ...] = ()
     depths: tuple[int, ...] = ()
@@ -57,70 +57,69 @@ def shapes() -> Mapping[str, Shape]:
 
 
 def points(names: Iterable[str], sizes: Sizes | None = None) -> tuple[Point, ...]:
-    """Every point of these shapes once, in the order named. Rates are for shapes that have some, where one of
-    these has; else they make an open loop of any."""
-    asked, wanted = sizes or Sizes(), [_named(name) for name in names]
-    _insist(asked)
-    has_open = any(shape.rates for _, shape in wanted)
-    every = (
-        point
-        for name, shape in wanted
-        for point in _points(name, shape, replace(asked, rates=()) if has_open and not shape.rates else asked)
-    )
-    found = tuple(dict.fromkeys(every))
+    """All points of these shapes, once each, in the order of the names.
+
+    Rates apply to open-loop shapes if any of these is one; otherwise they turn every shape into an open loop.
+    """
+    sizes = sizes or Sizes()
+    _check(sizes)
+    chosen: dict[str, Shape] = {}
+    for name in names:
+        if name not in shapes():
+            raise UsageError(f"no load shape is called `{name[:40]}`", next=f"one of {', '.join(shapes())}")
+        chosen[name] = shapes()[name]
+    has_open = any(shape.rates for shape in chosen.values())
+    found: dict[Point, None] = {}
+    for name, shape in chosen.items():
+        own_sizes = replace(sizes, rates=()) if has_open and not shape.rates else sizes
+        found |= dict.fromkeys(_points(name, shape, own_sizes))
     if not found or len(found) > MAX_POINTS:
-        raise UsageError(f"{len(found)} points are not 1 to {MAX_POINTS}", next="name fewer sizes")
-    return found
+        raise UsageError(f"{len(found)} points; 1 to {MAX_POINTS} can be measured", next="name fewer sizes")
+    return tuple(found)
 
 
-def _named(name: str) -> tuple[str, Shape]:
-    shape = shapes().get(name)
-    if shape is None:
-        raise UsageError(f"no load shape is called `{name[:40]}`", next=f"one of {', '.join(shapes())}")
-    return name, shape
-
-
-def _points(name: str, shape: Shape, asked: Sizes) -> Iterable[Point]:
-    depths = asked.depths or [shape.shared + prompt for prompt in shape.prompt]
-    rates: Iterable[float | None] = asked.rates or shape.rates or (None,)
-    texts, answer = asked.texts or shape.texts, asked.answer or shape.answer
-    for users, depth, text, rate in product(asked.users or shape.users, depths, texts, rates):
+def _points(name: str, shape: Shape, sizes: Sizes) -> Iterable[Point]:
+    depths = sizes.depths or [shape.shared + prompt for prompt in shape.prompt]
+    rates: Iterable[float | None] = sizes.rates or shape.rates or (None,)
+    texts, answer = sizes.texts or shape.texts, sizes.answer or shape.answer
+    for users, depth, text, rate in product(sizes.users or shape.users, depths, texts, rates):
         most = users if rate is None else max(_OPEN_USERS, *shape.users)
-        yield _deep(Point(name, text, most, shape.prompt[0], answer, shape.shared, shape.turns, rate), depth)
+        point = Point(name, text, most, shape.prompt[0], answer, shape.shared, shape.turns, rate)
+        yield _with_depth(point, depth)
 
 
-def _deep(point: Point, depth: int) -> Point:
-    """A shared prefix takes up what the new tokens leave; without one all of the depth is new."""
+def _with_depth(point: Point, depth: int) -> Point:
+    """A shared prefix takes what the new tokens leave; without a prefix, all tokens are new."""
     if not point.shared_tokens:
         return replace(point, prompt_tokens=depth)
     new = min(point.prompt_tokens, max(1, depth // 2))
     return replace(point, prompt_tokens=new, shared_tokens=depth - new)
 
 
-def _insist(asked: Sizes) -> None:
-    for what, most, given in (
-        ("users", MAX_USERS, asked.users),
-        ("tokens of depth", MAX_TOKENS, asked.depths),
-        ("tokens of an answer", MAX_TOKENS, (asked.answer,) if asked.answer is not None else ()),
+def _check(sizes: Sizes) -> None:
+    for what, most, values in (
+        ("users", MAX_USERS, sizes.users),
+        ("tokens of depth", MAX_TOKENS, sizes.depths),
+        ("tokens of an answer", MAX_TOKENS, (sizes.answer,) if sizes.answer is not None else ()),
     ):
-        wrong = next((each for each in given if not 1 <= each <= most), None)
+        wrong = next((value for value in values if not 1 <= value <= most), None)
         if wrong is not None:
             raise UsageError(f"{wrong:,} {what}: write 1 to {most:,}", next="firesteel bench --help")
-    if any(not 0 < rate <= 1000 for rate in asked.rates):
-        raise UsageError("a rate is more than 0 and at most 1000 requests a second", next="--rate 0.5,2")
+    if any(not 0 < rate <= 1000 for rate in sizes.rates):
+        raise UsageError("a rate must be above 0 and at most 1000 requests per second", next="--rate 0.5,2")
 
 
-def longest(point: Point) -> int:
-    """Tokens of context that its last request needs, its answer included."""
-    return point.shared_tokens + point.turns * (point.prompt_tokens + point.answer_tokens + _ROOM)
+def needed_context(point: Point) -> int:
+    """Context tokens that the last request of a conversation needs, including its answer."""
+    return point.shared_tokens + point.turns * (point.prompt_tokens + point.answer_tokens + _TEMPLATE_TOKENS)
 
 
-def fitting(points: Iterable[Point], context: int | None) -> tuple[tuple[Point, ...], tuple[str, ...]]:
-    """Those that fit the context, and a sentence about those that do not."""
-    every = tuple(points)
-    kept = tuple(point for point in every if context is None or longest(point) <= context)
-    left = sorted({longest(point) for point in every if point not in kept})
-    if not left:
-        return kept, ()
-    needed = ", ".join(f"{tokens:,}" for tokens in left)
-    return kept, (f"left out: points that need {needed} tokens of context, where {context:,} are served",)
+def fit_context(points: Iterable[Point], context: int | None) -> tuple[tuple[Point, ...], tuple[str, ...]]:
+    """The points that fit the context, and a note about those that do not."""
+    all_points = tuple(points)
+    fitting = tuple(p for p in all_points if context is None or needed_context(p) <= context)
+    too_long = sorted({needed_context(point) for point in all_points if point not in fitting})
+    if not too_long:
+        return fitting, ()
+    needed = ", ".join(f"{tokens:,}" for tokens in too_long)
+    return fitting, (f"left out: points that need {needed} tokens of context, where {context:,} are served",)

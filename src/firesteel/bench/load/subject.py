@@ -65,22 +65,22 @@ def plan_of(plan: Plan) -> dict[str, Any]:
     if speed is None:
         return {}
     found: dict[str, Any] = {
-        "decode_tps": asdict(speed.decode_tokens_per_s),
+        "decode_tokens_per_s": asdict(speed.decode_tokens_per_s),
         "bytes_per_token": speed.bytes_per_token,
         "bandwidth_bytes_per_s": speed.bandwidth_bytes_per_s,
-        "bound_tps": speed.bound_tokens_per_s,
+        "bound_tokens_per_s": speed.bound_tokens_per_s,
         "why": speed.explanation,
         "rung": speed.basis,
         "at_depth": [[depth, asdict(band)] for depth, band in speed.at_depth],
         "drafts": bool(speed.drafted),
-        "drafted": {each.text: asdict(each.decode_tokens_per_s) for each in speed.drafted},
+        "drafted": {row.text: asdict(row.decode_tokens_per_s) for row in speed.drafted},
     }
     if speed.batch:
-        crowd = speed.batch
-        found["crowd"] = {"users": crowd.users, "each_tps": asdict(crowd.per_user_tokens_per_s)}
+        rate = asdict(speed.batch.per_user_tokens_per_s)
+        found["batch"] = {"users": speed.batch.users, "each_tokens_per_s": rate}
     if speed.prefill:
         found |= {
-            "prefill_tps": asdict(speed.prefill.tokens_per_s),
+            "prefill_tokens_per_s": asdict(speed.prefill.tokens_per_s),
             "ttft_ms": asdict(speed.prefill.ttft_ms),
             "prompt_tokens": speed.prefill.prompt_tokens,
         }
@@ -90,8 +90,8 @@ def plan_of(plan: Plan) -> dict[str, Any]:
 def _promised(expect: Expected) -> dict[str, Any]:
     """What `up` kept beside the service: bands only."""
     bands: dict[str, Band | None] = {
-        "decode_tps": expect.decode_tokens_per_s,
-        "prefill_tps": expect.prefill_tokens_per_s,
+        "decode_tokens_per_s": expect.decode_tokens_per_s,
+        "prefill_tokens_per_s": expect.prefill_tokens_per_s,
     }
     found: dict[str, Any] = {name: asdict(band) for name, band in bands.items() if band}
     return found | {"drafts": expect.drafts is not None} if found else {}

@@ -23,9 +23,9 @@ _Measured = tuple[Point, float, MeasuredFigure]
 
 def throughput(data: ReportData, name: str) -> ChartSection:
     measured = [
-        (figures.point, figures.decode_tps.value, total)
+        (figures.point, figures.decode_tokens_per_s.value, total)
         for figures in _closed_loop(data.run)
-        if figures.decode_tps and (total := _total_tps(figures, data.run))
+        if figures.decode_tokens_per_s and (total := _total_tps(figures, data.run))
     ]
     series = _group(
         measured,
@@ -46,10 +46,10 @@ def throughput(data: ReportData, name: str) -> ChartSection:
 
 def _total_tps(figures: PointFigures, run: BenchRun) -> MeasuredFigure | None:
     """Of one user it follows from TTFT and decode speed; of several it was measured."""
-    point, decode, ttft = figures.point, figures.decode_tps, figures.ttft_mean_ms
+    point, decode, ttft = figures.point, figures.decode_tokens_per_s, figures.ttft_mean_ms
     is_single = point.users == 1 and point.turns == 1 and run.settings.ignores_eos
-    if figures.total_tps or not (is_single and decode and ttft):
-        return figures.total_tps
+    if figures.total_tokens_per_s or not (is_single and decode and ttft):
+        return figures.total_tokens_per_s
     total = point.answer_tokens / (ttft.value / 1000 + (point.answer_tokens - 1) / decode.value)
     return MeasuredFigure(total, total, total, 1)
 
@@ -75,9 +75,9 @@ def time_to_first_token(data: ReportData, name: str) -> ChartSection:
 
 def decode_by_depth(data: ReportData, name: str) -> ChartSection:
     measured = [
-        (figures.point, _middle_depth(figures.point), figures.decode_tps)
+        (figures.point, _middle_depth(figures.point), figures.decode_tokens_per_s)
         for figures in _closed_loop(data.run)
-        if figures.decode_tps
+        if figures.decode_tokens_per_s
     ]
     series = _group(
         measured,
@@ -117,7 +117,7 @@ def _planned_decode(data: ReportData) -> Iterator[Series]:
                 point = _planned_point(_PLANNED_DEPTH, row.planned)
                 yield Series(f"planned, {row.point.text}", (point,), "band")
         return
-    bands = {_PLANNED_DEPTH: parse_band(data.plan.get("decode_tps"))}
+    bands = {_PLANNED_DEPTH: parse_band(data.plan.get("decode_tokens_per_s"))}
     at_depth = data.plan.get("at_depth")
     for entry in at_depth if isinstance(at_depth, list | tuple) else ():
         match entry:

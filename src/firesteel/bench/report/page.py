@@ -147,12 +147,12 @@ def _launch(launch: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 _Column = tuple[str, Callable[[PointFigures], str]]
 _COLUMNS: tuple[_Column, ...] = (
     ("load", lambda f: formatting.load(f.point)),
-    ("decode tok/s", lambda f: formatting.figure(f.decode_tps)),
-    ("total tok/s", lambda f: formatting.figure(f.total_tps)),
+    ("decode tok/s", lambda f: formatting.figure(f.decode_tokens_per_s)),
+    ("total tok/s", lambda f: formatting.figure(f.total_tokens_per_s)),
     ("TTFT ms", lambda f: formatting.figure(f.ttft_mean_ms)),
     ("p50 / p90 / p99", lambda f: " / ".join(number(f.ttft_ms.get(p)) for p in ("p50", "p90", "p99"))),
-    ("prefill tok/s", lambda f: formatting.figure(f.prefill_tps)),
-    ("repetitions", lambda f: number(f.visits, ".0f")),
+    ("prefill tok/s", lambda f: formatting.figure(f.prefill_tokens_per_s)),
+    ("repetitions", lambda f: number(f.repetitions, ".0f")),
     ("failed requests", lambda f: f"{sum(f.wrong.values()):,}"),
 )
 _MORE_COLUMNS: tuple[_Column, ...] = (
@@ -165,8 +165,8 @@ _MORE_COLUMNS: tuple[_Column, ...] = (
     ("KV cache usage", lambda f: number(f.kv_usage, ".0%")),
     ("preemptions", lambda f: number(f.preemptions, ",.0f")),
     ("TTFT ms, cold", lambda f: number(f.cold.get("ttft_ms"))),
-    ("decode tok/s, cold", lambda f: number(f.cold.get("decode_tps"))),
-    ("decode tok/s by the engine's own clock", lambda f: number(f.server.get("decode_tps"))),
+    ("decode tok/s, cold", lambda f: number(f.cold.get("decode_tokens_per_s"))),
+    ("decode tok/s by the engine's own clock", lambda f: number(f.server.get("decode_tokens_per_s"))),
 )
 
 

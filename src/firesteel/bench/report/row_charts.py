@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from firesteel.bench.compare.stats import percentile
 from firesteel.bench.report import formatting
 from firesteel.bench.report.data import ChartSection, ReportData, has_no_gpu, is_number, section
-from firesteel.bench.results.figures import SHARE_HIGH, SHARE_LOW
+from firesteel.bench.results.context import SHARE_HIGH, SHARE_LOW
 from firesteel.bench.values import MeasuredFigure, Point
 from firesteel.planner import Band
 from firesteel.render.charts import BAD_COLOUR, Axis, LegendEntry, Row, RowChart, histogram
@@ -106,7 +106,7 @@ def bandwidth_share(data: ReportData, name: str) -> ChartSection:
         why = "the bytes read per token or the bandwidth are unknown, or no load has a single user"
         return ChartSection(title, missing=why)
     bound, size, rate = (
-        data.plan.get(key) for key in ("bound_tps", "bytes_per_token", "bandwidth_bytes_per_s")
+        data.plan.get(key) for key in ("bound_tokens_per_s", "bytes_per_token", "bandwidth_bytes_per_s")
     )
     limit = (1.0, f"limit: {bound:.0f} tok/s" if is_number(bound) else "limit")
     usual = (SHARE_LOW, SHARE_HIGH, f"usual on a GB10: {SHARE_LOW} to {SHARE_HIGH}")

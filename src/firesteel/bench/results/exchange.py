@@ -1,10 +1,10 @@
-"""Runs to share: the figures of a run as rows of `data/measured/runs.csv`, with their intervals, as JSON.
+"""Runs to share: the figures of a run as rows with the columns of `data/measured/runs.csv`, as JSON.
 
     {"firesteel_rows": 1, "rows": [{"model": ..., "depth": 512, "decode_tps": 80.1, "decode_tps_low": ...}]}
 
-Only what a stranger may know goes out: the model, the engine, the sizes, the figures, and what kind of
-machine it was. No address, no name of a host, no environment. Whoever takes rows in has them as `reported`;
-what was measured on this machine stays `measured here`, and only that is believed by plans.
+An export contains only what a stranger may know: the model, the engine, the sizes, the figures, and the kind
+of machine. No address, no host name, no environment. Imported rows are `reported`; runs of this machine stay
+`measured here`, and plans use only those.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from firesteel.bench.results.serialize import StoredRun, loaded
+from firesteel.bench.results.serialize import StoredRun, invalid, load_json
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, RequestSettings, Subject
-from firesteel.errors import UsageError
 from firesteel.printable import printable
 
 FORM = 1
@@ -28,7 +27,7 @@ _Rate = Field(default=None, gt=0, lt=1e9)
 
 
 class ExportRow(BaseModel):
-    """The columns of `runs.csv`, and what they lack: intervals, how many, when, on what."""
+    """The columns of `runs.csv`, which name rates `*_tps`, plus intervals, count, date and machine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -74,37 +73,39 @@ class _RowsSchema(BaseModel):
     rows: tuple[ExportRow, ...] = Field(max_length=MAX_ROWS)
 
 
-def rows_of(kept: StoredRun) -> tuple[ExportRow, ...]:
-    """One a point of a fixed number of users; loads of other kinds have no such row."""
-    plain = [each for each in kept.run.figures if each.point.rate_per_s is None and each.point.turns == 1]
-    return tuple(_row(kept, each) for each in plain)
+def export_rows(stored: StoredRun) -> tuple[ExportRow, ...]:
+    """One row per point with a fixed number of users; other loads have no such row."""
+    return tuple(
+        _row(stored, figures)
+        for figures in stored.run.figures
+        if figures.point.rate_per_s is None and figures.point.turns == 1
+    )
 
 
-def _row(kept: StoredRun, figures: PointFigures) -> ExportRow:
-    run, point, decode = kept.run, figures.point, figures.decode_tps
+def _row(stored: StoredRun, figures: PointFigures) -> ExportRow:
+    run, point, decode = stored.run, figures.point, figures.decode_tokens_per_s
     launch, settings = run.subject.launch, run.settings
-    flags = launch.get("flags")
-    said: Mapping[str, Any] = flags if isinstance(flags, Mapping) else {}
+    flags: Mapping[str, Any] = launch["flags"] if isinstance(launch.get("flags"), Mapping) else {}
     return ExportRow(
         run=run.id,
         model=run.subject.model,
         checkpoint=str(launch.get("model") or ""),
-        kv_dtype=str(said.get("kv-cache-dtype") or said.get("cache-type-k") or ""),
+        kv_dtype=str(flags.get("kv-cache-dtype") or flags.get("cache-type-k") or ""),
         engine=run.subject.engine or "",
         version=run.subject.version or "",
         sparks=int(launch.get("sparks") or 1),
         depth=point.depth,
         generated=point.answer_tokens,
         users=point.users,
-        speculation=_speculation(said),
+        speculation=_speculation(flags),
         accepted="" if figures.accepted_per_step is None else f"{figures.accepted_per_step:.2f} a step",
         decode_tps=decode.value if decode else None,
         decode_tps_low=decode.low if decode else None,
         decode_tps_high=decode.high if decode else None,
-        total_tps=figures.total_tps.value if figures.total_tps else None,
-        prefill_tps=figures.prefill_tps.value if figures.prefill_tps else None,
+        total_tps=figures.total_tokens_per_s.value if figures.total_tokens_per_s else None,
+        prefill_tps=figures.prefill_tokens_per_s.value if figures.prefill_tokens_per_s else None,
         ttft_ms=figures.ttft_ms.get("p50") or figures.ttft_ms.get("mean"),
-        n=decode.n if decode else max(1, figures.visits),
+        n=decode.n if decode else max(1, figures.repetitions),
         text=point.text,
         shared=point.shared_tokens,
         temperature=settings.temperature,
@@ -112,70 +113,56 @@ def _row(kept: StoredRun, figures: PointFigures) -> ExportRow:
         max_num_seqs=settings.max_num_seqs,
         date=run.began[:10],
         host=str(run.subject.host.get("title") or "")[:200],
-        source=PurePath(kept.source).name if kept.origin != "measured here" else "firesteel",
+        source="firesteel" if stored.is_own else PurePath(stored.source).name,
         note="; ".join((*run.notes, *figures.notes))[:2000],
     )
 
 
 def _speculation(flags: Mapping[str, Any]) -> str:
-    """Empty: none."""
-    said = flags.get("speculative-config") or flags.get("speculative-algorithm") or flags.get("spec-type")
-    said = said or flags.get("model-draft")
-    return (json.dumps(said) if isinstance(said, Mapping) else str(said or ""))[:300]
+    """Empty: no speculation."""
+    names = ("speculative-config", "speculative-algorithm", "spec-type", "model-draft")
+    value = next((flags[name] for name in names if flags.get(name)), "")
+    return (json.dumps(value) if isinstance(value, Mapping) else str(value))[:300]
 
 
 def export_text(rows: Iterable[ExportRow]) -> str:
     return json.dumps({"firesteel_rows": FORM, "rows": [row.model_dump() for row in rows]}, indent=1)
 
 
-def is_rows(said: object) -> bool:
-    return isinstance(said, Mapping) and "firesteel_rows" in said
-
-
 def import_text(text: str, where: str) -> tuple[StoredRun, ...]:
-    """Runs that were measured elsewhere: `reported`, each under an id of its own."""
-    said = loaded(text, where)
+    """Runs that were measured elsewhere: `reported`, each with an id of its own."""
+    document = load_json(text, where)
     try:
-        sheet = _RowsSchema.model_validate(said)
+        rows = _RowsSchema.model_validate(document).rows
     except (ValidationError, RecursionError) as error:
-        raise UsageError(
-            f"{where}: {_first(error)}", next="firesteel history export, for the form"
-        ) from error
+        raise invalid(error, where) from error
     by_run: dict[str, list[ExportRow]] = {}
-    for row in sheet.rows:
+    for row in rows:
         by_run.setdefault(row.run, []).append(row)
     return tuple(_reported(name, rows, where) for name, rows in by_run.items())
 
 
-def _first(error: ValidationError | RecursionError) -> str:
-    if isinstance(error, RecursionError):
-        return "nested too deep"
-    problem = error.errors(include_url=False, include_input=False)[0]
-    return f"`{'.'.join(str(part) for part in problem['loc'])[:80] or 'the whole'}`: {problem['msg'].lower()}"
-
-
 def _reported(name: str, rows: Sequence[ExportRow], where: str) -> StoredRun:
-    """Its id says what is in it, so that the same file taken in twice is one run."""
+    """Its id depends on its content, so that a file that is imported twice is one run."""
     first = rows[0]
-    mark = hashlib.sha256("".join(row.model_dump_json() for row in rows).encode()).hexdigest()[:8]
+    digest = hashlib.sha256("".join(row.model_dump_json() for row in rows).encode()).hexdigest()[:8]
     launch: dict[str, Any] = {"model": first.checkpoint, "sparks": first.sparks}
     figures = tuple(_figures(row) for row in rows)
     run = BenchRun(
-        id=f"{name[:60]}-{mark}",
+        id=f"{name[:60]}-{digest}",
         began=first.date,
         subject=Subject(
             "", first.model, first.engine or None, first.version or None, launch=launch,
             host={"title": first.host} if first.host else {},
         ),
         settings=RequestSettings(first.temperature, first.thinking, first.max_num_seqs),
-        points=tuple(each.point for each in figures),
+        points=tuple(found.point for found in figures),
         figures=figures,
         is_whole=True,
         notes=(first.note,) if first.note else (),
     )  # fmt: skip
-    return StoredRun(
-        run, (), "reported", first.source if first.source not in ("", "firesteel") else printable(where)
-    )
+    source = first.source if first.source not in ("", "firesteel") else printable(where)
+    return StoredRun(run, (), "reported", source)
 
 
 def _figures(row: ExportRow) -> PointFigures:
@@ -183,26 +170,19 @@ def _figures(row: ExportRow) -> PointFigures:
         "single" if row.users == 1 else "sweep", row.text, row.users,  # type: ignore[arg-type]  # by its pattern
         max(1, row.depth - row.shared), row.generated, row.shared,
     )  # fmt: skip
-    decode = None
-    if row.decode_tps is not None:
-        low, high = row.decode_tps_low, row.decode_tps_high
-        is_told = low is not None and high is not None and low <= row.decode_tps <= high
-        decode = MeasuredFigure(
-            row.decode_tps,
-            low if is_told and low is not None else 0.0,
-            high if is_told and high is not None else 2 * row.decode_tps,
-            row.n if is_told else 1,
-        )
+    decode = _without_interval(row.decode_tps)
+    low, high = row.decode_tps_low, row.decode_tps_high
+    if decode and low is not None and high is not None and low <= decode.value <= high:
+        decode = MeasuredFigure(decode.value, low, high, row.n)
     return PointFigures(
         point,
         row.n,
-        decode_tps=decode,
-        total_tps=_alone(row.total_tps),
-        prefill_tps=_alone(row.prefill_tps),
+        decode_tokens_per_s=decode,
+        total_tokens_per_s=_without_interval(row.total_tps),
+        prefill_tokens_per_s=_without_interval(row.prefill_tps),
         ttft_ms={"p50": row.ttft_ms} if row.ttft_ms is not None else {},
     )
 
 
-def _alone(value: float | None) -> MeasuredFigure | None:
-    """A figure whose interval did not travel."""
+def _without_interval(value: float | None) -> MeasuredFigure | None:
     return None if value is None else MeasuredFigure(value, 0.0, 2 * value, 1)

@@ -1,12 +1,11 @@
 """The history: every run with all its samples, in one SQLite file under FIRESTEEL_HOME.
 
-A sample is a transaction of its own, so a process that is killed loses nothing that it had handed over, and a
-run goes on where it was (`resume`). The file is in WAL mode and is not flushed to the disk with each sample,
-which would take the time that is being measured: only a machine that loses its power can lose the last ones.
+Every sample is a transaction of its own, so a killed process loses nothing that it had added, and its run can
+be continued (`resume`). The file is in WAL mode and is not flushed to disk with every sample, which would
+disturb the measurement: only a power failure can lose the last samples.
 
-Two processes may write to it at once, each its own run; a lock beside it keeps one run from two writers. A
-file that is damaged is set aside under another name and a new one begun; one that a newer firesteel wrote is
-left as it is.
+Several processes may write at once, each its own run; a lock file keeps two writers off the same run. A
+damaged file is renamed and a new one is started; a file of a newer firesteel is left alone.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import re
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,15 +31,15 @@ from firesteel.edge.files.own_runs import SCHEMA, history_path
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.printable import printable
 
-_MARK = 0x46495245
-"""`FIRE`, so that somebody else's database is not taken for ours."""
-_PATIENCE_S = 10
+_APPLICATION_ID = 0x46495245
+"""`FIRE`, so that the database of another program is not mistaken for ours."""
+_TIMEOUT_S = 10
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _LAST = re.compile(r"last(?:~(\d{1,6}))?")
 _CHECKED_BYTES = 64 * 2**20
-"""A file up to this size is looked through before it is used."""
+"""A file up to this size is checked before it is used."""
 _WAL_PAGES = 8000
-"""32 MiB before what was written goes into the file itself, which waits for the disk."""
+"""32 MiB before a checkpoint moves the log into the file, which waits for the disk."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS runs (
     id TEXT PRIMARY KEY, began TEXT NOT NULL, origin TEXT NOT NULL, source TEXT NOT NULL,
@@ -80,7 +79,7 @@ class RunSummary:
 
 
 def new_run_id(now: datetime | None = None) -> str:
-    """Sorted by time, and told apart from others of the same second."""
+    """Sorts by time; the suffix separates runs of the same second."""
     return f"{now or datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
@@ -89,10 +88,10 @@ class History:
 
     def __init__(self, home: Home, file: sqlite3.Connection, notes: tuple[str, ...]) -> None:
         self.notes = notes
-        """What was found wrong when it was opened; empty mostly."""
+        """Problems that were found when it was opened; usually empty."""
         self._home, self._file = home, file
-        self._held = ExitStack()
-        self._writing: set[str] = set()
+        self._locks = ExitStack()
+        self._claimed: set[str] = set()
 
     def __enter__(self) -> History:
         return self
@@ -103,73 +102,74 @@ class History:
         self.close()
 
     def close(self) -> None:
-        for name in self._writing:
+        for name in self._claimed:
             self._lock_path(name).unlink(missing_ok=True)
-        self._held.close()
+        self._locks.close()
         with suppress(sqlite3.Error):
             self._file.close()
 
     def begin(self, run: BenchRun, origin: str = "measured here", source: str = "") -> None:
-        """From here on it is in the history, with no samples yet."""
+        """Add the run to the history, without samples."""
         self._claim(run.id)
-        with self._change() as file:
+        with self._transaction() as file:
             if file.execute("SELECT 1 FROM runs WHERE id = ?", (run.id,)).fetchone():
-                raise UsageError(f"there is a run {run.id} already", next=f"firesteel history show {run.id}")
+                raise UsageError(f"run {run.id} exists already", next=f"firesteel history show {run.id}")
             subject = run.subject
             file.execute(
                 "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (run.id, run.began, origin, source, subject.model, subject.engine, subject.version,
                  subject.launch_key, run.is_whole, _about(run)),
             )  # fmt: skip
-            points = [(run.id, at, serialize.text_of(point)) for at, point in enumerate(run.points)]
+            points = [(run.id, index, serialize.to_json(point)) for index, point in enumerate(run.points)]
             file.executemany("INSERT INTO points VALUES (?, ?, ?)", points)
-            self._keep_figures(file, run)
+            self._write_figures(file, run)
 
     def is_begun(self, run_id: str) -> bool:
-        """By this process: begun, or gone on with."""
-        return run_id in self._writing
+        """Whether this process has begun or resumed it."""
+        return run_id in self._claimed
 
     def add(self, run_id: str, *samples: RequestSample) -> None:
-        """They are kept when this returns."""
+        """The samples are stored when this returns."""
         self._need_claim(run_id)
-        rows = [(run_id, each.point, each.repetition, serialize.text_of(each)) for each in samples]
-        with self._change() as file:
+        rows = [(run_id, sample.point, sample.repetition, serialize.to_json(sample)) for sample in samples]
+        with self._transaction() as file:
             file.executemany("INSERT INTO samples (run, point, repetition, text) VALUES (?, ?, ?, ?)", rows)
 
     def finish(self, run: BenchRun) -> None:
-        """What the run came to, whole or not; it may be called again as figures come."""
+        """Store the results, complete or not; may be called again with newer figures."""
         self._need_claim(run.id)
-        with self._change() as file:
+        with self._transaction() as file:
             file.execute(
                 "UPDATE runs SET text = ?, is_whole = ?, engine = ?, version = ?, launch_key = ?"
                 " WHERE id = ?",
                 (_about(run), run.is_whole, run.subject.engine, run.subject.version, run.subject.launch_key,
                  run.id),
             )  # fmt: skip
-            self._keep_figures(file, run)
+            self._write_figures(file, run)
 
     @staticmethod
-    def _keep_figures(file: sqlite3.Connection, run: BenchRun) -> None:
+    def _write_figures(file: sqlite3.Connection, run: BenchRun) -> None:
         file.execute("DELETE FROM figures WHERE run = ?", (run.id,))
-        rows = [(run.id, at, serialize.text_of(each)) for at, each in enumerate(run.figures)]
+        rows = [(run.id, index, serialize.to_json(found)) for index, found in enumerate(run.figures)]
         file.executemany("INSERT INTO figures VALUES (?, ?, ?)", rows)
 
     def resume(self, word: str) -> StoredRun:
-        """A run that was not whole, to go on with: its points, its samples so far, its settings."""
-        found = self.run(word)
-        if found.run.is_whole or found.origin != "measured here":
-            why = "is whole" if found.run.is_whole else f"is {found.origin}, not measured here"
-            raise UsageError(
-                f"run {found.run.id} {why}; there is nothing to go on with", next="firesteel bench"
-            )
-        self._claim(found.run.id)
-        with self._change() as file:  # they will be older than its samples
-            file.execute("DELETE FROM figures WHERE run = ?", (found.run.id,))
-        return self.run(found.run.id)  # what the other process did before it let go is in it
+        """An interrupted run to continue: its points, settings and samples so far."""
+        stored = self.run(word)
+        run = stored.run
+        if run.is_whole or not stored.is_own:
+            why = "is complete" if run.is_whole else f"is {stored.origin}, not measured here"
+            raise UsageError(f"run {run.id} {why} and cannot be continued", next="firesteel bench")
+        self._claim(run.id)
+        with self._transaction() as file:  # the figures will be older than the samples
+            file.execute("DELETE FROM figures WHERE run = ?", (run.id,))
+        return self.run(
+            run.id
+        )  # read again: another process may have added samples before it released the run
 
     def runs(self, limit: int = 50) -> tuple[RunSummary, ...]:
         """The newest first."""
-        with self._reading():
+        with self._readable_errors():
             rows = self._file.execute(
                 "SELECT id, began, model, engine, version, origin, is_whole,"
                 " (SELECT count(*) FROM points WHERE run = runs.id),"
@@ -177,12 +177,12 @@ class History:
                 " FROM runs ORDER BY began DESC, rowid DESC LIMIT ?",
                 (limit,),
             ).fetchall()
-        return tuple(RunSummary(*(_shown(each) for each in row)) for row in rows)
+        return tuple(RunSummary(*map(_printable, row)) for row in rows)
 
     def run(self, word: str) -> StoredRun:
-        """By id, the beginning of one, `last`, or `last~1`: the one before."""
+        """By id, the beginning of an id, `last`, or `last~1` for the one before."""
         name = self.find(word)
-        with self._reading():
+        with self._readable_errors():
             about, origin, source = self._file.execute(
                 "SELECT text, origin, source FROM runs WHERE id = ?", (name,)
             ).fetchone()
@@ -200,81 +200,78 @@ class History:
                 )
             )
         where = f"run {name} in {history_path(self._home)}"
-        said = {
-            **serialize.loaded(about, where),
-            "points": [serialize.loaded(text, where) for text in points],
-            "figures": [serialize.loaded(text, where) for text in figures],
+        document = {
+            **serialize.load_json(about, where),
+            "points": [serialize.load_json(text, where) for text in points],
+            "figures": [serialize.load_json(text, where) for text in figures],
         }
-        run, kept = serialize.run_from(said, where), serialize.samples_document(samples, where)
-        return StoredRun(with_figures(run, kept), kept, origin, printable(source))
+        run = serialize.validate_run(document, where)
+        loaded = serialize.load_samples(samples, where)
+        return StoredRun(with_figures(run, loaded), loaded, origin, printable(source))
 
     def find(self, word: str) -> str:
-        """The whole id."""
+        """The full id."""
         if last := _LAST.fullmatch(word):
             return self._from_last(int(last[1] or 0))
         if not _ID.fullmatch(word):
-            raise UsageError("that is no id of a run", next="firesteel history, for all there are")
-        with self._reading():
-            found = self._file.execute(
+            raise UsageError("that is not the id of a run", next="firesteel history, for the list")
+        with self._readable_errors():
+            rows = self._file.execute(
                 "SELECT id FROM runs WHERE id = ? OR substr(id, 1, ?) = ? ORDER BY id = ? DESC LIMIT 2",
                 (word, len(word), word, word),
             ).fetchall()
-        if not found:
-            raise UsageError(f"there is no run {word}", next="firesteel history, for all there are")
-        if len(found) > 1 and found[0][0] != word:
-            both = " and ".join(name for (name,) in found)
-            raise UsageError(
-                f"{word} is the beginning of more than one run: {both}", next="more of its letters"
-            )
-        return str(found[0][0])
+        if not rows:
+            raise UsageError(f"there is no run {word}", next="firesteel history, for the list")
+        if len(rows) > 1 and rows[0][0] != word:
+            both = " and ".join(name for (name,) in rows)
+            raise UsageError(f"{word} is the beginning of several ids: {both}", next="type more of the id")
+        return str(rows[0][0])
 
     def _from_last(self, back: int) -> str:
-        with self._reading():
+        with self._readable_errors():
             row = self._file.execute(
                 "SELECT id FROM runs WHERE origin = 'measured here'"
                 " ORDER BY began DESC, rowid DESC LIMIT 1 OFFSET ?",
                 (back,),
             ).fetchone()
         if not row:
-            what = (
-                "no run was measured here yet"
-                if not back
-                else f"fewer than {back + 1} runs were measured here"
-            )
-            raise UsageError(what, next="firesteel bench")
+            few = f"fewer than {back + 1} runs were measured here"
+            raise UsageError(few if back else "no run was measured here yet", next="firesteel bench")
         return str(row[0])
 
     def delete(self, word: str) -> str:
         name = self.find(word)
         self._claim(name)
-        with self._change() as file:
+        with self._transaction() as file:
             file.execute("DELETE FROM runs WHERE id = ?", (name,))
         return name
 
     def _claim(self, name: str) -> None:
         if not _ID.fullmatch(name):
-            raise UsageError("that is no id of a run", next="letters, digits, `.`, `_` and `-`, at most 80")
-        if name in self._writing:
+            raise UsageError(
+                "that is not the id of a run", next="letters, digits, `.`, `_` and `-`, at most 80"
+            )
+        if name in self._claimed:
             return
         try:
-            self._held.enter_context(lock(self._lock_path(name)))
+            self._locks.enter_context(lock(self._lock_path(name)))
         except Locked:
             raise UsageError(
                 f"run {name} is being measured by another process", next="firesteel history"
             ) from None
-        self._writing.add(name)
+        self._claimed.add(name)
 
     def _lock_path(self, name: str) -> Path:
         return self._home.root / "locks" / f"bench-{name}.lock"
 
     def _need_claim(self, name: str) -> None:
-        if name not in self._writing:
+        if name not in self._claimed:
             raise FiresteelError(f"run {name} was not begun here", next=f"firesteel history show {name}")
 
     @contextmanager
-    def _change(self) -> Iterator[sqlite3.Connection]:
-        """All of it or nothing."""
-        with _in_words(history_path(self._home)):
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing."""
+        with _readable_errors(history_path(self._home)):
             self._file.execute("BEGIN IMMEDIATE")
             try:
                 yield self._file
@@ -284,35 +281,34 @@ class History:
                     self._file.execute("ROLLBACK")
                 raise
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        with _in_words(history_path(self._home)):
-            yield
+    def _readable_errors(self) -> AbstractContextManager[None]:
+        return _readable_errors(history_path(self._home))
 
 
 def open_history(home: Home) -> History:
     path = history_path(home)
     notes: tuple[str, ...] = ()
-    with writable_folder(home.root), _in_words(path):
+    with writable_folder(home.root), _readable_errors(path):
         try:
-            file = _opened(path)
+            file = _open(path)
         except sqlite3.DatabaseError as error:
-            if not _is_damage(error):
+            # Locked, full and forbidden files are OperationalErrors and are not damaged.
+            if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
                 raise
-            notes = (_set_aside(home, path, error),)
-            file = _opened(path)
+            notes = (_rename_damaged(path, error),)
+            file = _open(path)
     return History(home, file, notes)
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    file = sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
+def _open(path: Path) -> sqlite3.Connection:
+    file = sqlite3.connect(path, timeout=_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
         path.chmod(0o600)  # a launch may carry secrets in its environment
-        version = _need_ours(path, file)
+        version = _check_owner(path, file)
         if path.stat().st_size <= _CHECKED_BYTES:
-            told = file.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if told != "ok":
-                raise sqlite3.DatabaseError(f"malformed: {told}")
+            result = file.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if result != "ok":
+                raise sqlite3.DatabaseError(f"malformed: {result}")
         file.execute("PRAGMA journal_mode = WAL")
         file.execute("PRAGMA synchronous = NORMAL")
         file.execute("PRAGMA foreign_keys = ON")
@@ -320,7 +316,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         if version < SCHEMA:
             file.executescript(
                 f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {SCHEMA};"
-                f" PRAGMA application_id = {_MARK}; COMMIT;"
+                f" PRAGMA application_id = {_APPLICATION_ID}; COMMIT;"
             )
     except BaseException:
         file.close()
@@ -328,31 +324,27 @@ def _opened(path: Path) -> sqlite3.Connection:
     return file
 
 
-def _need_ours(path: Path, file: sqlite3.Connection) -> int:
-    """Its version; 0 for a file that is new. Tables are looked for first: whoever makes them marks it too."""
+def _check_owner(path: Path, file: sqlite3.Connection) -> int:
+    """Its schema version; 0 for a new file. Tables come first: a process that creates them sets the id as
+    well."""
     has_tables = file.execute("SELECT 1 FROM sqlite_master").fetchone()
-    version, mark = (
+    version, application_id = (
         int(file.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("user_version", "application_id")
     )
-    if mark not in (0, _MARK) or (has_tables and not mark):
+    if application_id not in (0, _APPLICATION_ID) or (has_tables and not application_id):
         raise UsageError(
-            f"{path} is a database of another program",
+            f"{path} belongs to another program",
             next="move it, or set FIRESTEEL_HOME to another folder",
         )
     if version > SCHEMA:
         raise UsageError(
-            f"{path} was written by a newer firesteel: its form is {version}, this one reads {SCHEMA}",
-            next="the newer firesteel again, or FIRESTEEL_HOME=/another/folder for this one",
+            f"{path} was written by a newer firesteel: its schema is {version}, this one reads {SCHEMA}",
+            next="use the newer firesteel, or set FIRESTEEL_HOME=/another/folder for this one",
         )
     return version
 
 
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Locked, full and forbidden files are OperationalErrors, and not damaged."""
-    return not isinstance(error, sqlite3.OperationalError) or "malformed" in str(error)
-
-
-def _set_aside(home: Home, path: Path, error: Exception) -> str:
+def _rename_damaged(path: Path, error: Exception) -> str:
     for number in range(1, 1000):
         aside = path.with_name(f"{path.name}.damaged-{number}")
         if not aside.exists():
@@ -362,36 +354,34 @@ def _set_aside(home: Home, path: Path, error: Exception) -> str:
             path.with_name(path.name + end).replace(aside.with_name(aside.name + end))
     with suppress(FileNotFoundError):  # another process was faster
         path.replace(aside)
-    return f"{path} is damaged ({error}); it is now {aside.name}, and a new history was begun"
+    return f"{path} is damaged ({error}); it was renamed to {aside.name}, and a new history was started"
 
 
 @contextmanager
-def _in_words(path: Path) -> Iterator[None]:
+def _readable_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        said = str(error)
-        if "locked" in said:
-            raise FiresteelError(
-                f"{path} was busy for {_PATIENCE_S} s", next="try again in a moment"
-            ) from error
-        if "full" in said or "readonly" in said or "unable to open" in said or "disk I/O" in said:
+        message = str(error)
+        if "locked" in message:
+            raise FiresteelError(f"{path} was busy for {_TIMEOUT_S} s", next="try again later") from error
+        if any(word in message for word in ("full", "readonly", "unable to open", "disk I/O")):
             raise HostNotReady(
-                f"{path} cannot be written: {said}",
+                f"{path} cannot be written: {message}",
                 next="free some space, or set FIRESTEEL_HOME=/path/with/space",
             ) from error
-        raise FiresteelError(f"{path}: {said}", next="firesteel history") from error
+        raise FiresteelError(f"{path}: {message}", next="firesteel history") from error
     except sqlite3.DatabaseError as error:
         raise FiresteelError(
-            f"{path} is damaged: {error}", next="firesteel history, which sets it aside"
+            f"{path} is damaged: {error}", next="firesteel history, which renames it"
         ) from error
 
 
-def _shown(value: Any) -> Any:
-    """Of a row that may hold what an older firesteel took in as it was."""
-    return printable(value) if isinstance(value, str) else value
+def _printable(cell: Any) -> Any:
+    """A row may hold text that an older firesteel imported as it was."""
+    return printable(cell) if isinstance(cell, str) else cell
 
 
 def _about(run: BenchRun) -> str:
-    """The run without what has tables of its own."""
+    """The run without the parts that have tables of their own."""
     return json.dumps(asdict(replace(run, points=(), figures=())), separators=(",", ":"))

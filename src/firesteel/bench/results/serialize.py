@@ -1,8 +1,8 @@
-"""Runs and samples as JSON text and back: what the history keeps, and what a file of one run holds.
+"""Runs and samples as JSON and back: the format of the history and of files with one run.
 
-A document is `{"firesteel_run": 1, "run": {...}, "samples": [...]}`. Fields that a newer firesteel added are
-passed over; one that is not of its kind is a UsageError that names the place. What is read here may be shown:
-its words are made printable.
+A document is `{"firesteel_run": 2, "run": {...}, "samples": [...]}`. Fields that a newer firesteel added are
+ignored; a field of the wrong type is a UsageError that names its place. What is read here may be displayed,
+so its text is made printable. Form 1 has older names for some keys, which `current_keys` renames.
 """
 
 from __future__ import annotations
@@ -15,113 +15,111 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample
+from firesteel.edge.files.history_keys import current_keys
 from firesteel.errors import UsageError
-from firesteel.printable import printable, printable_json
+from firesteel.printable import printable
 
-FORM = 1
+FORM = 2
+OWN = "measured here"
 _PRINTED = "firesteel.bench/1"
 MAX_SAMPLES = 200_000
 T = TypeVar("T")
-_RUN, _POINT = TypeAdapter(BenchRun), TypeAdapter(Point)
-_SAMPLE, _FIGURES = TypeAdapter(RequestSample), TypeAdapter(PointFigures)
+_RUN, _SAMPLE = TypeAdapter(BenchRun), TypeAdapter(RequestSample)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """A run with its samples, as far as there are any, and whose it is."""
+    """A run with its samples, if there are any, and its origin."""
 
     run: BenchRun
     samples: tuple[RequestSample, ...] = ()
-    origin: str = "measured here"
-    """Else `reported`: from a file that somebody made elsewhere, or with another tool."""
+    origin: str = OWN
+    """Otherwise `reported`: from a file that was made elsewhere, or with another tool."""
     source: str = ""
-    """Of a reported one: the file."""
+    """The file of a reported run."""
+
+    @property
+    def is_own(self) -> bool:
+        return self.origin == OWN
 
 
-def text_of(value: BenchRun | RequestSample | Point | PointFigures) -> str:
+def to_json(value: BenchRun | RequestSample | Point | PointFigures) -> str:
     return json.dumps(asdict(value), separators=(",", ":"))
 
 
-def document(kept: StoredRun) -> dict[str, Any]:
+def to_document(stored: StoredRun) -> dict[str, Any]:
     return {
         "firesteel_run": FORM,
-        "run": asdict(kept.run),
-        "samples": [asdict(each) for each in kept.samples],
+        "run": asdict(stored.run),
+        "samples": [asdict(sample) for sample in stored.samples],
     }
 
 
-def is_document(said: object) -> bool:
-    """Ours: an exported run, or what `firesteel bench --json` printed."""
-    return isinstance(said, Mapping) and ("firesteel_run" in said or said.get("document") == _PRINTED)
+def is_document(value: object) -> bool:
+    """Whether it is ours: an exported run, or the output of `firesteel bench --json`."""
+    return isinstance(value, Mapping) and ("firesteel_run" in value or value.get("document") == _PRINTED)
 
 
-def from_document(said: Mapping[str, Any], where: str) -> StoredRun:
-    if said.get("document") == _PRINTED:
-        return StoredRun(run_from(said, where), (), "reported", printable(where))
-    if said.get("firesteel_run") != FORM:
+def from_document(document: Mapping[str, Any], where: str) -> StoredRun:
+    source = printable(where)
+    if document.get("document") == _PRINTED:
+        return StoredRun(validate_run(document, where), (), "reported", source)
+    form = document.get("firesteel_run")
+    if form not in (1, FORM):
         raise UsageError(
-            f"{where}: a run in the form {str(said.get('firesteel_run'))[:20]}; this firesteel reads {FORM}",
+            f"{where}: a run in the form {str(form)[:20]}; this firesteel reads up to {FORM}",
             next="the newest firesteel, on the machine where it is read",
         )
-    samples = said.get("samples", [])
+    samples = document.get("samples", [])
     if not isinstance(samples, list) or len(samples) > MAX_SAMPLES:
         raise UsageError(
-            f"{where}: `samples` is no list of at most {MAX_SAMPLES:,}", next=f"head -c 300 {where}"
+            f"{where}: `samples` must be a list of at most {MAX_SAMPLES:,}", next=f"head -c 300 {where}"
         )
-    run = run_from(said.get("run"), where)
-    return StoredRun(
-        run, tuple(sample_from(each, f"{where}: samples[{at}]") for at, each in enumerate(samples)),
-        "reported", printable(where),
-    )  # fmt: skip
+    run = validate_run(document.get("run"), where)
+    checked = (validate_sample(sample, f"{where}: samples[{index}]") for index, sample in enumerate(samples))
+    return StoredRun(run, tuple(checked), "reported", source)
 
 
-def run_from(said: object, where: str) -> BenchRun:
-    return _checked(_RUN, said, where)
+def validate_run(value: object, where: str) -> BenchRun:
+    return _validate(_RUN, value, where)
 
 
-def sample_from(said: object, where: str) -> RequestSample:
-    return _checked(_SAMPLE, said, where)
+def validate_sample(value: object, where: str) -> RequestSample:
+    return _validate(_SAMPLE, value, where)
 
 
-def point_from(said: object, where: str) -> Point:
-    return _checked(_POINT, said, where)
+def load_samples(texts: Sequence[str], where: str) -> tuple[RequestSample, ...]:
+    return tuple(validate_sample(load_json(text, where), where) for text in texts)
 
 
-def figures_from(said: object, where: str) -> PointFigures:
-    return _checked(_FIGURES, said, where)
-
-
-def loaded(text: str, where: str) -> Any:
-    """JSON that may be anybody's: too deep or broken is a sentence."""
+def load_json(text: str, where: str) -> Any:
+    """JSON from anywhere; if it is broken or nested too deep, the error says so."""
     try:
-        return parsed(text)
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
-        at = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise UsageError(f"{where} is no JSON{at}", next=f"head -c 300 {where}") from error
+        line = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise UsageError(f"{where} is not JSON{line}", next=f"head -c 300 {where}") from error
 
 
-def parsed(text: str) -> Any:
-    """As `json.loads`, with words that can be shown. Most texts have no letter that could be otherwise."""
-    said = json.loads(text)
-    return said if text.isascii() and "\\" not in text and "\x7f" not in text else printable_json(said)
+def parse_json(text: str) -> Any:
+    """Like `json.loads`, with printable text. Plain ASCII without escapes needs no cleaning."""
+    value = json.loads(text)
+    return value if text.isascii() and "\\" not in text and "\x7f" not in text else printable(value)
 
 
-def _checked(kind: TypeAdapter[T], said: object, where: str) -> T:
+def _validate(kind: TypeAdapter[T], value: object, where: str) -> T:
     try:
-        return kind.validate_python(said)
+        return kind.validate_python(current_keys(value))
     except (ValidationError, RecursionError) as error:
-        raise UsageError(
-            f"{where}: {_first(error)}", next="firesteel history export, for the form"
-        ) from error
+        raise invalid(error, where) from error
 
 
-def _first(error: ValidationError | RecursionError) -> str:
+def invalid(error: ValidationError | RecursionError, where: str) -> UsageError:
+    """The first problem of a file, with its place."""
     if isinstance(error, RecursionError):
-        return "nested too deep"
-    problem = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(str(part) for part in problem["loc"])[:80] or "the whole"
-    return f"`{place}`: {problem['msg'].lower()}"
-
-
-def samples_document(texts: Sequence[str], where: str) -> tuple[RequestSample, ...]:
-    return tuple(sample_from(loaded(text, where), where) for text in texts)
+        what = "nested too deep"
+    else:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in problem["loc"])[:80] or "the whole"
+        what = f"`{place}`: {problem['msg'].lower()}"
+    return UsageError(f"{where}: {what}", next="firesteel history export, for an example")

@@ -1,4 +1,4 @@
-"""What `tune` does to the world: start a candidate, measure it, stop it. All else in it only decides."""
+"""Start a candidate, measure it, stop it: the only part of `tune` that acts. Everything else decides."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from firesteel.bench.load.measure import RunOrder, RunProgress
 from firesteel.bench.load.subject import of_service
 from firesteel.bench.results.history import History, new_run_id
+from firesteel.bench.tune.knobs import Goal
 from firesteel.bench.tune.measure import CandidateScore, Effort, score
-from firesteel.bench.tune.space import Goal
 from firesteel.bench.values import Point, RequestSettings
 from firesteel.edge.files.home import Home
 from firesteel.errors import FiresteelError
@@ -22,16 +22,16 @@ from firesteel.run import RunOptions, Service, all_services, bring_up, stop, sto
 
 @dataclass(frozen=True, slots=True)
 class CandidateOrder:
-    """What is to be measured of a candidate, and how."""
+    """What to measure of a candidate, and how."""
 
     tune: str
     points: tuple[Point, ...]
-    counted: int
-    """So many of the points make the goal, from the first on."""
+    goal_points: int
+    """How many of the points, from the first on, make up the goal."""
     goal: Goal
     seed: int
     thinking: bool | None
-    pains: Effort
+    effort: Effort
     is_beaten: Callable[[Sequence[float]], bool]
 
 
@@ -41,35 +41,37 @@ class CandidateRunner:
     history: History
     host: Callable[[], Host]
 
-    def up(self, proposal: Proposal, manner: RunOptions) -> AsyncIterator[RunEvent]:
-        """Verified when it ends; a FiresteelError where it is not."""
-        return bring_up(proposal, self.home, manner)
+    def up(self, proposal: Proposal, options: RunOptions) -> AsyncIterator[RunEvent]:
+        """Verified when it ends; otherwise it raises a FiresteelError."""
+        return bring_up(proposal, self.home, options)
 
-    async def measured(
-        self, proposal: Proposal, asked: CandidateOrder
+    async def measure(
+        self, proposal: Proposal, order: CandidateOrder
     ) -> AsyncIterator[RunProgress | CandidateScore]:
         service = self._service(proposal.name)
         if service is None:
             raise FiresteelError(f"{proposal.name} is gone", next=f"firesteel logs {proposal.name}")
         host = await asyncio.to_thread(self.host)
         found = of_service(service, stored_expected(service.folder), proposal.plan, host)
-        order = RunOrder(
+        run = RunOrder(
             found.subject,
-            asked.points,
-            RequestSettings(max_num_seqs=found.users, seed=asked.seed, thinking=asked.thinking),
+            order.points,
+            RequestSettings(max_num_seqs=found.users, seed=order.seed, thinking=order.thinking),
             id=new_run_id(),
-            salt=asked.tune,  # every candidate is asked the same
-            notes=(f"a candidate of tune {asked.tune}",),
+            salt=order.tune,  # all candidates get the same prompts
+            notes=(f"a candidate of tune {order.tune}",),
         )
-        async for each in score(order, self.history, asked.goal, asked.counted, asked.pains, asked.is_beaten):
-            yield each
+        async for event in score(
+            run, self.history, order.goal, order.goal_points, order.effort, order.is_beaten
+        ):
+            yield event
 
     async def clear(self, name: str) -> AsyncIterator[RunEvent]:
-        """Whatever runs under that name is stopped, and its memory back."""
+        """Stop what runs under that name, and wait until its memory is free."""
         service = self._service(name)
         if service is not None:
             async for event in stop(service):
                 yield event
 
     def _service(self, name: str) -> Service | None:
-        return next((each for each in all_services(self.home) if each.name == name), None)
+        return next((service for service in all_services(self.home) if service.name == name), None)

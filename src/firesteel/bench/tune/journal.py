@@ -1,7 +1,7 @@
-"""The journal of a tune: what was wished for, what ran before, every run that is over. One JSON file.
+"""The journal of a tune: its options, what ran before, and every finished run. One JSON file.
 
-It is written whole after each run (FIRESTEEL_HOME/tune/ID/journal.json), so a tune that was killed goes on
-with the next run and repeats none that was over: the search is told them again, in their order.
+The whole file is written after each run (FIRESTEEL_HOME/tune/ID/journal.json), so a tune that was killed
+continues with the next run and repeats none: the finished ones are replayed to the search in their order.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from firesteel.bench.tune.space import Goal
+from firesteel.bench.tune.knobs import Goal
 from firesteel.bench.values import Text
 from firesteel.edge.files.home import Home, write_text
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
 
-FORM = 1
-_MOST_BYTES = 16 * 2**20
+FORM = 2
+_MAX_BYTES = 16 * 2**20
+_MAX_JOURNALS = 200
 _FILE = "journal.json"
 Role = Literal["search", "confirm", "twin", "start"]
-"""search: to find the best. confirm: the best again, afresh. twin: the same with or without drafting.
-start: only how long it takes to come up."""
+"""search: find the best. confirm: measure the best again. twin: the same with or without drafting.
+start: only how long it takes to start."""
 
 
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
-    """What was typed."""
+    """What the user asked for."""
 
     goal: Goal = "latency"
     texts: tuple[Text, ...] = ()
-    """Empty: code and prose for the goal, all kinds for what is said of drafting."""
+    """Empty: code and prose for the goal, all kinds for the comparison of drafting."""
     users: int | None = None
     """None: one for latency, as many as are served for throughput."""
     budget_s: float = 7200.0
@@ -43,19 +44,19 @@ class TuneOptions:
     answer_tokens: int = 128
     seed: int = 0
     thinking: bool | None = None
-    """None: as the server has it."""
+    """None: the server's default."""
     only: tuple[str, ...] = ()
     """Names of the knobs to turn; empty: all."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningBefore:
-    """What ran when it began."""
+    """The service that ran when the tune began."""
 
-    words: tuple[str, ...]
-    """What had been typed after `firesteel up`."""
+    arguments: tuple[str, ...]
+    """What was typed after `firesteel up`."""
     ask: Ask
-    """What these words meant."""
+    """What these arguments meant."""
     listen: str
     trusts_code: bool
     at_boot: bool
@@ -63,22 +64,22 @@ class RunningBefore:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run that is over."""
+    """One finished run."""
 
     labels: Mapping[str, str]
     """By knob."""
     role: Role
     values: tuple[float, ...] = ()
-    """Of the goal, one a round; empty: it failed."""
+    """Of the goal, one per round; empty: the candidate failed."""
     run: str | None = None
-    """In the history."""
+    """Its id in the history."""
     failed: str | None = None
     start_s: float | None = None
     was_beaten: bool = False
     """Given up after a short measurement, clearly below the best."""
     took_s: float = 0.0
     rows: tuple[tuple[str, int, tuple[float, ...]], ...] = ()
-    """Tokens a second by kind of text and users, of a run that swept over them."""
+    """Tokens per second by kind of text and users, of a run that swept over them."""
 
 
 @dataclass(slots=True)
@@ -88,25 +89,25 @@ class Journal:
     name: str
     """Of the service."""
     ask: Ask
-    wish: TuneOptions
+    options: TuneOptions
     before: RunningBefore | None = None
     trials: list[Trial] = field(default_factory=list)
     spent_s: float = 0.0
     ended: str | None = None
-    """How it ended; None: it is under way, or was killed."""
+    """How it ended; None: it is running, or was killed."""
     recipe: str | None = None
     is_restored: bool = False
-    """It was told to end and put back what ran before; a killed one could not."""
+    """It ended early and restored what ran before; a killed tune could not."""
 
     def of(self, role: Role) -> list[Trial]:
-        return [each for each in self.trials if each.role == role]
+        return [trial for trial in self.trials if trial.role == role]
 
 
 def folder(home: Home) -> Path:
     return home.root / "tune"
 
 
-def keep(home: Home, journal: Journal) -> None:
+def write(home: Home, journal: Journal) -> None:
     text = json.dumps({"form": FORM, **asdict(journal)}, indent=1)
     write_text(folder(home) / journal.id / _FILE, text)
 
@@ -114,26 +115,36 @@ def keep(home: Home, journal: Journal) -> None:
 def read(home: Home, id: str) -> Journal:
     path = folder(home) / id / _FILE
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if path.stat().st_size > _MAX_BYTES:
             raise ValueError("too large")
-        said: Any = json.loads(path.read_text("utf-8"))
-        form = said.pop("form", None) if isinstance(said, dict) else None
-        if form != FORM:
-            raise ValueError(f"in the form {str(form)[:20]}; this firesteel reads {FORM}")
-        return TypeAdapter(Journal).validate_python(said)
+        document: Any = json.loads(path.read_text("utf-8"))
+        form = document.pop("form", None) if isinstance(document, dict) else None
+        if form not in (1, FORM):
+            raise ValueError(f"in the form {str(form)[:20]}; this firesteel reads up to {FORM}")
+        if form == 1:
+            _rename_keys(document)
+        return TypeAdapter(Journal).validate_python(document)
     except (OSError, ValueError, RecursionError, ValidationError) as error:
         why = str(error).splitlines()[0][:200]
         raise UsageError(
-            f"{path} cannot be read: {why}", next=f"rm -r {path.parent}, then tune anew"
+            f"{path} cannot be read: {why}", next=f"rm -r {path.parent}, then start a new tune"
         ) from error
 
 
-def cut_off(home: Home, name: str) -> Journal | None:
-    """The newest that did not end, of that service."""
-    found = sorted(folder(home).iterdir(), reverse=True) if folder(home).is_dir() else []
-    for each in found[:200]:
-        if (each / _FILE).is_file():
-            journal = read(home, each.name)
+def _rename_keys(document: dict[str, Any]) -> None:
+    """Form 1 has older names for two keys."""
+    if "wish" in document:
+        document["options"] = document.pop("wish")
+    if isinstance(before := document.get("before"), dict) and "words" in before:
+        before["arguments"] = before.pop("words")
+
+
+def unfinished(home: Home, name: str) -> Journal | None:
+    """The newest tune of that service that did not end."""
+    folders = sorted(folder(home).iterdir(), reverse=True) if folder(home).is_dir() else []
+    for path in folders[:_MAX_JOURNALS]:
+        if (path / _FILE).is_file():
+            journal = read(home, path.name)
             if journal.name == name and journal.ended is None:
                 return journal
     return None

@@ -1,9 +1,9 @@
-"""One candidate that is up: measured shortly, given up when it is clearly beaten, else measured well.
+"""Measure one running candidate: briefly first, and thoroughly unless it is clearly beaten.
 
-The goal is one number a round, more is better, over all kinds of text by their geometric mean:
+The goal is one number per round, more is better, as the geometric mean over all kinds of text:
 
-    latency      answer tokens by the whole time of a request, as a user feels it: reading, then writing
-    throughput   answer tokens of all users by the time that the load was on
+    latency      answer tokens over the whole time of a request, as a user feels it: reading, then writing
+    throughput   answer tokens of all users over the time that the load lasted
 """
 
 from __future__ import annotations
@@ -11,34 +11,34 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import exp, fsum, log
+from statistics import geometric_mean
 
 from firesteel.bench.load.measure import (
     RunFinished,
-    RunLimits,
     RunOrder,
     RunProgress,
     RunStarted,
     SampleTaken,
     measure,
 )
+from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.results.history import History
-from firesteel.bench.tune.space import Goal
+from firesteel.bench.tune.knobs import Goal
 from firesteel.bench.values import BenchRun, Point, RequestSample
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is taken with one candidate."""
+    """How much time one candidate gets."""
 
-    short: RunLimits
-    well: RunLimits
+    brief: RunLimits
+    thorough: RunLimits
 
     @classmethod
     def within(cls, budget_s: float) -> Effort:
-        """A short budget is not spent on the first candidate."""
-        short_s, well_s = min(300.0, budget_s / 10), min(900.0, budget_s / 5)
-        return cls(RunLimits(short_s, 0.02, 3, 3), RunLimits(well_s, 0.01, 5, 8))
+        """A short budget must not be spent on the first candidate."""
+        brief_s, thorough_s = min(300.0, budget_s / 10), min(900.0, budget_s / 5)
+        return cls(RunLimits(brief_s, 0.02, 3, 3), RunLimits(thorough_s, 0.01, 5, 8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class CandidateScore:
     run: BenchRun
     samples: tuple[RequestSample, ...]
     values: tuple[float, ...]
-    """One a round."""
+    """One per round."""
     was_beaten: bool = False
 
 
@@ -54,60 +54,58 @@ async def score(
     order: RunOrder,
     history: History,
     goal: Goal,
-    counted: int,
-    pains: Effort,
+    goal_points: int,
+    effort: Effort,
     is_beaten: Callable[[Sequence[float]], bool],
 ) -> AsyncIterator[RunProgress | CandidateScore]:
-    """The last is Scored. `counted`: so many of the order's points make the goal, from the first on."""
-    done: RunFinished | None = None
-    for limits in (pains.short, pains.well):
-        again = replace(order, limits=limits, kept=done.samples if done else ())
-        async for event in measure(again):
-            if isinstance(event, RunStarted) and done is None:
+    """The last event is the score. `goal_points`: how many of the points, from the first on, make up the
+    goal."""
+    finished: RunFinished | None = None
+    for limits in (effort.brief, effort.thorough):
+        stage = replace(order, limits=limits, earlier_samples=finished.samples if finished else ())
+        async for event in measure(stage):
+            if isinstance(event, RunStarted) and finished is None:
                 history.begin(event.run)
             elif isinstance(event, SampleTaken):
                 history.add(order.id, event.sample)
             elif isinstance(event, RunProgress):
                 yield event
             elif isinstance(event, RunFinished):
-                done = event
-        assert done is not None  # the last event always is
-        history.finish(done.run)
-        values = rounds(done.samples, order.points[:counted], goal)
+                finished = event
+        assert finished is not None  # it is always the last event
+        history.finish(finished.run)
+        values = rounds(finished.samples, order.points[:goal_points], goal)
         beaten = is_beaten(values)
         if beaten or not values:
             break
-    assert done is not None
-    yield CandidateScore(done.run, done.samples, values, beaten)
+    assert finished is not None
+    yield CandidateScore(finished.run, finished.samples, values, beaten)
 
 
 def rounds(samples: Iterable[RequestSample], points: Sequence[Point], goal: Goal) -> tuple[float, ...]:
-    """The goal, round by round; a round in which a point went wrong is left out."""
-    by_point = [repetition_rates(samples, at, goal) for at in range(len(points))]
+    """The goal by round; a round in which a point failed is left out."""
+    by_point = [repetition_rates(samples, index, goal) for index in range(len(points))]
     common = set.intersection(*(set(rates) for rates in by_point)) if by_point else set()
-    return tuple(_middle([rates[each] for rates in by_point]) for each in sorted(common))
+    return tuple(geometric_mean([rates[number] for rates in by_point]) for number in sorted(common))
 
 
 def repetition_rates(samples: Iterable[RequestSample], point: int, goal: Goal) -> dict[int, float]:
-    """By repetition, of warm visits in which nothing went wrong."""
-    visits: dict[int, list[RequestSample]] = defaultdict(list)
-    for each in samples:
-        if each.point == point and not each.is_cold:
-            visits[each.repetition].append(each)
-    rates = {at: _rate(visit, goal) for at, visit in visits.items()}
-    return {at: rate for at, rate in rates.items() if rate > 0}
+    """By repetition, for warm ones without a failure."""
+    repetitions: dict[int, list[RequestSample]] = defaultdict(list)
+    for sample in samples:
+        if sample.point == point and not sample.is_cold:
+            repetitions[sample.repetition].append(sample)
+    rates = {number: _rate(found, goal) for number, found in repetitions.items()}
+    return {number: rate for number, rate in rates.items() if rate > 0}
 
 
-def _rate(visit: Sequence[RequestSample], goal: Goal) -> float:
-    """0: no figure can be made of it."""
-    if any(each.wrong or not each.completion_tokens or each.total_s <= 0 for each in visit):
+def _rate(samples: Sequence[RequestSample], goal: Goal) -> float:
+    """0: it has no rate."""
+    if any(sample.wrong or not sample.completion_tokens or sample.total_s <= 0 for sample in samples):
         return 0.0
     if goal == "latency":
-        return _middle([(each.completion_tokens or 0) / each.total_s for each in visit])
-    began = min(each.started_s for each in visit)
-    took = max(each.started_s + each.total_s for each in visit) - began
-    return sum(each.completion_tokens or 0 for each in visit) / took if took > 0 else 0.0
-
-
-def _middle(rates: Sequence[float]) -> float:
-    return exp(fsum(map(log, rates)) / len(rates))
+        return geometric_mean([(sample.completion_tokens or 0) / sample.total_s for sample in samples])
+    began = min(sample.started_s for sample in samples)
+    duration_s = max(sample.started_s + sample.total_s for sample in samples) - began
+    tokens = sum(sample.completion_tokens or 0 for sample in samples)
+    return tokens / duration_s if duration_s > 0 else 0.0

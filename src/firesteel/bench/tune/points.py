@@ -1,4 +1,5 @@
-"""Which load a tune puts on its candidates: its goal's own, and the sweep that judges drafting. Pure."""
+"""The load that a tune applies to its candidates: that of its goal, and the sweep that judges drafting.
+Pure."""
 
 from __future__ import annotations
 
@@ -7,35 +8,38 @@ from firesteel.bench.tune.journal import TuneOptions
 from firesteel.bench.values import Point, Text
 from firesteel.rules import Proposal
 
-_TEXTS: tuple[Text, ...] = ("code", "prose")
+_GOAL_TEXTS: tuple[Text, ...] = ("code", "prose")
 _ALL_TEXTS: tuple[Text, ...] = ("code", "prose", "json", "math")
-_DOUBLINGS = 10
+_MAX_DOUBLINGS = 10
 
 
-def texts(wish: TuneOptions) -> tuple[Text, ...]:
-    return wish.texts or _TEXTS
+def goal_texts(options: TuneOptions) -> tuple[Text, ...]:
+    return options.texts or _GOAL_TEXTS
 
 
-def offered(base: Proposal) -> int:
+def served_users(base: Proposal) -> int:
     return engines.served_capacity(base.plan.launch).users or 1
 
 
-def users(wish: TuneOptions, base: Proposal) -> int:
-    """At once, for the goal."""
-    return wish.users or (offered(base) if wish.goal == "throughput" else 1)
+def goal_users(options: TuneOptions, base: Proposal) -> int:
+    """Users at once for the goal."""
+    return options.users or (served_users(base) if options.goal == "throughput" else 1)
 
 
-def goal_points(wish: TuneOptions, base: Proposal) -> tuple[Point, ...]:
-    return tuple(_point(wish, text, users(wish, base)) for text in texts(wish))
+def goal_points(options: TuneOptions, base: Proposal) -> tuple[Point, ...]:
+    users = goal_users(options, base)
+    return tuple(_point(options, text, users) for text in goal_texts(options))
 
 
-def sweep(wish: TuneOptions, base: Proposal) -> tuple[Point, ...]:
-    """The goal's points first, then the other texts and crowds: 1, 2, 4 and so on to the most."""
-    most = max(users(wish, base), offered(base))
-    crowds = sorted({1, most, *(2**power for power in range(1, _DOUBLINGS + 1) if 2**power < most)})
-    more = (_point(wish, text, many) for text in (wish.texts or _ALL_TEXTS) for many in crowds)
-    return tuple(dict.fromkeys((*goal_points(wish, base), *more)))
+def sweep_points(options: TuneOptions, base: Proposal) -> tuple[Point, ...]:
+    """The points of the goal first, then all texts with 1, 2, 4 and so on up to the largest number of
+    users."""
+    most = max(goal_users(options, base), served_users(base))
+    counts = sorted({1, most, *(2**power for power in range(1, _MAX_DOUBLINGS + 1) if 2**power < most)})
+    more = (_point(options, text, users) for text in (options.texts or _ALL_TEXTS) for users in counts)
+    return tuple(dict.fromkeys((*goal_points(options, base), *more)))
 
 
-def _point(wish: TuneOptions, text: Text, many: int) -> Point:
-    return Point("single" if many == 1 else "sweep", text, many, wish.prompt_tokens, wish.answer_tokens)
+def _point(options: TuneOptions, text: Text, users: int) -> Point:
+    shape = "single" if users == 1 else "sweep"
+    return Point(shape, text, users, options.prompt_tokens, options.answer_tokens)

@@ -1,4 +1,4 @@
-"""A setting that was found -> a recipe file, as the user's own catalog takes it."""
+"""Write the best setting as a recipe file for the user's own catalog."""
 
 from __future__ import annotations
 
@@ -9,54 +9,52 @@ from typing import Any
 import yaml
 
 from firesteel import engines
+from firesteel.bench.tune.proposals import PLANNED_FLAGS
 from firesteel.catalog import Recipe
 from firesteel.catalog.recipe import read_recipe
 from firesteel.facts.evidence import Evidence
 from firesteel.rules import Proposal
 
-_PLANNED = ("kv-cache-memory-bytes", "gpu-memory-utilization")
-_END = "-tuned"
+_SUFFIX = "-tuned"
 
 
 def tuned_name(name: str) -> str:
-    """A recipe that was tuned before keeps its name, and its file is written anew."""
-    return name if name.endswith(_END) else f"{name}{_END}"
+    """A recipe that was tuned before keeps its name, and its file is overwritten."""
+    return name if name.endswith(_SUFFIX) else f"{name}{_SUFFIX}"
 
 
 def recipe_text(base: Recipe, best: Proposal, why: Mapping[str, str], note: str) -> str:
-    """`why`: by flag, what is said of those that were changed."""
+    """`why`: the reason of each flag that was changed."""
     launch = best.plan.launch
-    offered = engines.served_capacity(launch)
-    context, users = offered.context or base.context, offered.users or base.users
+    served_capacity = engines.served_capacity(launch)
+    context, users = served_capacity.context or base.context, served_capacity.users or base.users
     sized = engines.size_flags(base.engine, context, users)
+    old_reasons = {name: flag.why for name, flag in base.flags.items()}
     flags = {
-        name: {"value": value, "why": why.get(name) or _why(base, name)}
+        name: {"value": value, "why": why.get(name) or old_reasons.get(name, "as it was")}
         for name, value in launch.flags.items()
-        if name not in sized and (name not in _PLANNED or name in base.flags)
+        if name not in sized and (name not in PLANNED_FLAGS or name in base.flags)
     }
-    sheet = {
+    document = {
         "title": f"{base.title}, tuned here", "model": base.model, "engine": base.engine, "image": base.image,
         "sparks": base.sparks, "serves": {"context": context, "users": users}, "flags": flags,
-        "env": {name: asdict(each) for name, each in base.env.items()},
-        "assets": [_asset(asdict(each), each.source) for each in base.assets],
+        "env": {name: asdict(variable) for name, variable in base.env.items()},
+        "assets": [
+            _known({**asdict(asset), "source": _source(asset.source) if asset.source else None})
+            for asset in base.assets
+        ],
         "requests": dict(base.requests), "status": "measured",
-        "sources": [_source(each) for each in base.sources], "note": note,
+        "sources": [_source(source) for source in base.sources], "note": note,
     }  # fmt: skip
-    plain = {name: value for name, value in sheet.items() if value not in ({}, [])}
-    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=110)
-    read_recipe(tuned_name(base.name), "recipe", text)  # what cannot be read back is not handed out
+    filled = {name: value for name, value in document.items() if value not in ({}, [])}
+    text = yaml.safe_dump(filled, sort_keys=False, allow_unicode=True, width=110)
+    read_recipe(tuned_name(base.name), "recipe", text)  # never write a recipe that cannot be read back
     return text
 
 
-def _why(base: Recipe, flag: str) -> str:
-    return base.flags[flag].why if flag in base.flags else "as it was"
-
-
 def _source(source: Evidence) -> dict[str, Any]:
-    found = {"url": source.url, "seen": source.seen.isoformat(), "note": source.note}
-    return {name: value for name, value in found.items() if value is not None}
+    return _known({"url": source.url, "seen": source.seen.isoformat(), "note": source.note})
 
 
-def _asset(asset: dict[str, Any], source: Evidence | None) -> dict[str, Any]:
-    told = {**asset, "source": _source(source) if source else None}
-    return {name: value for name, value in told.items() if value is not None}
+def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -33,22 +33,24 @@ def _row(figures: PointFigures, cold: bool) -> list[Text]:
     depth = f"{point.depth:,} + {point.answer_tokens}" + (f", {point.turns} turns" if point.turns > 1 else "")
     users = f"{point.rate_per_s:g}/s" if point.rate_per_s else str(point.users)
     cells = [
-        point.shape, point.text, users, depth, figure(figures.decode_tps), figure(figures.total_tps),
-        figure(figures.ttft_mean_ms), number(figures.ttft_ms.get("p99")), figure(figures.prefill_tps),
-        f"{figures.visits}" + (f", {sum(figures.wrong.values())} failed" if figures.wrong else ""),
+        point.shape, point.text, users, depth,
+        figure(figures.decode_tokens_per_s), figure(figures.total_tokens_per_s),
+        figure(figures.ttft_mean_ms), number(figures.ttft_ms.get("p99")),
+        figure(figures.prefill_tokens_per_s),
+        f"{figures.repetitions}" + (f", {sum(figures.wrong.values())} failed" if figures.wrong else ""),
     ]  # fmt: skip
     if cold:
-        cells += [number(figures.cold.get("ttft_ms")), number(figures.cold.get("decode_tps"))]
+        cells += [number(figures.cold.get("ttft_ms")), number(figures.cold.get("decode_tokens_per_s"))]
     return [Text(cell) for cell in cells]
 
 
 def _lines(run: BenchRun) -> Iterable[str]:
     for row in against_plan(run):
         yield f"plan    {row.measure} {figure(row.measured)}, planned {band(row.planned)}: {row.verdict}"
-    for number, figures in enumerate(run.figures, 1):
-        yield from (f"note    #{number}: {note}" for note in figures.notes)
+    for row_number, figures in enumerate(run.figures, 1):
+        yield from (f"note    #{row_number}: {note}" for note in figures.notes)
         if more := _more(figures):
-            yield f"also    #{number}: {more}"
+            yield f"also    #{row_number}: {more}"
     yield from (f"note    {note}" for note in run.notes)
     yield f"client  {_client(run)}"
     if gpu := _gpu(run.beside):
@@ -68,8 +70,8 @@ def _more(figures: PointFigures) -> str:
         "of prompts cached": figures.cached_share
         and figures.point.shared_tokens
         and f"{figures.cached_share:.0%}",
-        "tok/s by the engine's own clock": figures.server.get("decode_tps")
-        and f"{figures.server['decode_tps']:.1f}",
+        "tok/s by the engine's own clock": figures.server.get("decode_tokens_per_s")
+        and f"{figures.server['decode_tokens_per_s']:.1f}",
     }
     return ", ".join(f"{value} {name}" for name, value in values.items() if value)
 

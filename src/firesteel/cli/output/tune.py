@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from rich.console import Group, RenderableType
 
 from firesteel.bench.compare.stats import mean_interval
+from firesteel.bench.tune.events import SpacePlanned, TuneResult
 from firesteel.bench.tune.journal import Trial
 from firesteel.bench.tune.space import SearchSpace
-from firesteel.bench.tune.tune import SpacePlanned, TuneResult
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import table
 
@@ -67,7 +67,7 @@ def view(result: TuneResult) -> RenderableType:
     parts += _refused_view(space)
     if result.advice:
         parts += ["", *result.advice]
-    parts += ["", result.words, *result.notes]
+    parts += ["", result.text, *result.notes]
     if result.recipe:
         parts.append(f"recipe {result.recipe}: {result.recipe_path}")
     if result.running:

@@ -14,12 +14,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from firesteel.edge.files.history_keys import current_keys
 from firesteel.edge.files.home import Home
 from firesteel.planner.band import Band
 from firesteel.planner.speed.own_runs import OwnRun
 from firesteel.printable import printable
 
-SCHEMA = 1
+SCHEMA = 2
 """`PRAGMA user_version` of the file; it goes up when an older firesteel can no longer read it."""
 _MAX_ROWS = 500
 _MAX_TEXT = 2**16
@@ -56,7 +57,7 @@ def read_own_runs(home: Home) -> Mapping[str, tuple[OwnRun, ...]]:
 def _rows(path: Path, sqlite3: Any) -> Iterator[OwnRun]:
     file = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=2)
     try:
-        if file.execute("PRAGMA user_version").fetchone()[0] != SCHEMA:
+        if file.execute("PRAGMA user_version").fetchone()[0] not in (1, SCHEMA):
             return
         for row in file.execute(_QUERY, (_MAX_TEXT, _MAX_ROWS)).fetchall():
             if run := _own_run(*row):
@@ -71,7 +72,7 @@ def _own_run(run: object, began: object, version: object, key: object, text: obj
     if not isinstance(key, str) or not re.fullmatch("[0-9a-f]{32}", key) or not seen:
         return None
     try:
-        figures = json.loads(str(text))
+        figures = current_keys(json.loads(str(text)))
         point = figures["point"]
         return OwnRun(
             key=key,
@@ -83,9 +84,9 @@ def _own_run(run: object, began: object, version: object, key: object, text: obj
             prompt_tokens=_count(point["prompt_tokens"]),
             shared_tokens=_count(point["shared_tokens"], minimum=0),
             answer_tokens=_count(point["answer_tokens"]),
-            decode_tps=_band(figures["decode_tps"]),
-            total_tps=_band(figures["total_tps"]),
-            prefill_tps=_band(figures["prefill_tps"]),
+            decode_tps=_band(figures["decode_tokens_per_s"]),
+            total_tps=_band(figures["total_tokens_per_s"]),
+            prefill_tps=_band(figures["prefill_tokens_per_s"]),
             ttft_ms=_rate(figures["ttft_ms"].get("p50")),
             is_open_loop=point["rate_per_s"] is not None or _count(point["turns"]) > 1,
         )

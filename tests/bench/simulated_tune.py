@@ -1,4 +1,5 @@
-"""Hands that start nothing: the pretend Spark's truth without its clock, and a record of what they did."""
+"""A candidate runner that starts nothing: the true speed of the simulated Spark without its clock, and a
+record of the calls."""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ _TEXTS = {"code": "code", "prose": "prose", "json": "structured", "math": "reaso
 
 
 @dataclass(frozen=True)
-class PretendHands(CandidateRunner):
+class SimulatedRunner(CandidateRunner):
     world: SimSpark = field(default_factory=SimSpark)
     ups: list[Launch] = field(default_factory=list)
-    manners: list[RunOptions] = field(default_factory=list)
+    run_options: list[RunOptions] = field(default_factory=list)
     running: list[Launch] = field(default_factory=list)
     """Empty, or the one."""
     broken: dict[str, FiresteelError] = field(default_factory=dict)
@@ -36,11 +37,11 @@ class PretendHands(CandidateRunner):
     """By `load-format`."""
     noise: float = 0.002
 
-    async def up(self, proposal: Proposal, manner: RunOptions) -> AsyncIterator[RunEvent]:
+    async def up(self, proposal: Proposal, options: RunOptions) -> AsyncIterator[RunEvent]:
         launch = proposal.plan.launch
         assert not self.running, "two at once"
         self.ups.append(launch)
-        self.manners.append(manner)
+        self.run_options.append(options)
         yield PhaseProgress("launch", "starting")
         if (error := self.broken.get(str(launch.flags.get("attention-backend")))) is not None:
             raise error
@@ -49,35 +50,43 @@ class PretendHands(CandidateRunner):
         url = f"http://127.0.0.1:{launch.port}/v1"
         yield ServiceReady(Report(launch.name, url, launch.model, launch.engine, None, (), (), took, 1.0, ""))
 
-    async def measured(
-        self, proposal: Proposal, asked: CandidateOrder
+    async def measure(
+        self, proposal: Proposal, order: CandidateOrder
     ) -> AsyncIterator[RunProgress | CandidateScore]:
         assert self.running == [proposal.plan.launch], "what is measured is not what runs"
         yield RunProgress("measuring")
         pace = true_pace(proposal, self.world)
         samples: list[RequestSample] = []
-        for many in (3, 6):  # a short look, then a better one
+        for count in (3, 6):  # a short look, then a better one
             samples = [
-                each for at, point in enumerate(asked.points) for each in self._samples(pace, at, point, many)
+                each
+                for at, point in enumerate(order.points)
+                for each in self._samples(pace, at, point, count)
             ]
-            values = rounds(samples, asked.points[: asked.counted], asked.goal)
-            if asked.is_beaten(values):
+            values = rounds(samples, order.points[: order.goal_points], order.goal)
+            if order.is_beaten(values):
                 break
         run = BenchRun(
-            new_run_id(), "2026-11-15", Subject("http://pretend", "m"), RequestSettings(), asked.points
+            new_run_id(), "2026-11-15", Subject("http://simulated", "m"), RequestSettings(), order.points
         )
-        yield CandidateScore(run, tuple(samples), values, asked.is_beaten(values))
+        yield CandidateScore(run, tuple(samples), values, order.is_beaten(values))
 
-    def _samples(self, pace: EngineSpeed, at: int, point: Point, many: int) -> list[RequestSample]:
+    def _samples(self, pace: EngineSpeed, at: int, point: Point, count: int) -> list[RequestSample]:
         took = took_s(pace, point)
         found = []
-        for visit in range(many):
-            wobble = 1 + self.noise * (1, -1, 0.5, -0.5, 0.2, -0.2)[visit]
+        for repetition in range(count):
+            wobble = 1 + self.noise * (1, -1, 0.5, -0.5, 0.2, -0.2)[repetition]
             for user in range(point.users):
                 each = took[user] * wobble
                 found.append(
                     RequestSample(
-                        at, visit, 100.0 * visit, 0.01, each, each, completion_tokens=point.answer_tokens
+                        at,
+                        repetition,
+                        100.0 * repetition,
+                        0.01,
+                        each,
+                        each,
+                        completion_tokens=point.answer_tokens,
                     )
                 )
         return found
@@ -92,7 +101,7 @@ _PACES: dict[str, EngineSpeed] = {}
 
 
 def true_pace(proposal: Proposal, world: SimSpark) -> EngineSpeed:
-    """Kept: the pretend Spark plans a launch ten times for it."""
+    """Cached: the simulated Spark plans a launch ten times for it."""
     key = f"{proposal.plan.launch.flags} {world}"
     if key not in _PACES:
         _PACES[key] = EngineSpeed.read(engine_speed(proposal.plan, world))
@@ -100,23 +109,23 @@ def true_pace(proposal: Proposal, world: SimSpark) -> EngineSpeed:
 
 
 def took_s(pace: EngineSpeed, point: Point) -> list[float]:
-    """Seconds until each user has an answer: the pretend Spark's own steps, added up and not waited for."""
+    """Seconds until each user has an answer: the simulated Spark's own steps, added up and not waited for."""
     batch, now = Batch(replace(pace, caches_prefixes=False, jitter=0.0)), 0.0
-    asked = [
+    order = [
         ActiveAnswer(point.prompt_tokens, [("content", "x")] * point.answer_tokens, _TEXTS[point.text])
         for _ in range(point.users)
     ]
-    batch.waiting.extend(asked)
+    batch.waiting.extend(order)
     done: dict[int, float] = {}
     for _ in range(100_000):
         batch._admit()
         if not batch.running:
-            return [done[id(each)] for each in asked]
+            return [done[id(each)] for each in order]
         reading = next((each for each in batch.running if each.unread), None)
         step = batch._step_s(reading)
         now += step
         batch._advance(reading, step)
-        done |= {id(each): now for each in asked if each.is_gone and id(each) not in done}
+        done |= {id(each): now for each in order if each.is_gone and id(each) not in done}
     raise AssertionError("it does not end")
 
 

@@ -1,8 +1,9 @@
-"""A pretend engine whose truth is arithmetic: it reads one prompt at a time, `prefill_s` each, while nobody
-writes; then all that are in write one token a step, `step_s` each. Who finds no slot waits in line.
+"""A simulated engine whose true speed is arithmetic: it reads one prompt at a time, `prefill_s` each, while
+nobody decodes; then all active requests decode one token per step, `step_s` each. Requests without a slot
+queue.
 
-With N users who ask again at once, every request takes N prefills and its own steps, so what a steady state
-comes to can be written down without running anything.
+With N users who ask again at once, every request takes N prefills and its own steps, so the steady state can
+be computed without running anything.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.bench.liar import MODEL, TEMPLATE, tokens
+from tests.bench.faulty_server import MODEL, TEMPLATE, tokens
 
 
 @dataclass(slots=True)
@@ -28,14 +29,14 @@ class _Stream:
 
 
 @dataclass(slots=True)
-class Paced:
+class PacedServer:
     prefill_s: float = 0.03
     step_s: float = 0.008
     slots: int = 64
     held: int = 1
-    """Tokens that its first chunk waits for."""
+    """Tokens that its first chunk holds back."""
     shows_held: bool = True
-    """False: what was held is counted as thought, and never shown."""
+    """False: what was held back counts as reasoning, and is never shown."""
     tells_held: bool = True
     has_tokenizer: bool = True
     line: deque[_Stream] = field(default_factory=deque)
@@ -103,7 +104,7 @@ def _line(piece: dict[str, Any]) -> bytes:
 
 
 @asynccontextmanager
-async def pacing(engine: Paced) -> AsyncIterator[str]:
+async def serving_paced(engine: PacedServer) -> AsyncIterator[str]:
     """Its address, for as long as it serves."""
 
     async def models(request: web.Request) -> web.StreamResponse:

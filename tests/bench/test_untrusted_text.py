@@ -1,4 +1,4 @@
-"""What others wrote never reaches the terminal as more than letters: names, notes and ids from files, from
+"""Untrusted text reaches the terminal only as printable characters: names, notes and ids from files, from
 servers, and from rows that are in the history already."""
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from firesteel.bench.results.history import open_history
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from firesteel.printable import printable, printable_json
-from tests.bench.runs import SUBJECT, kept, rates
+from tests.bench.stored_runs import SUBJECT, rates, stored_run
 from tests.cli.inside import inside
 
 EVIL = "pwn\x1b]0;pwn\x07\x1b[2J\x9b31m\u202egnp.\x7f[/b]"
-FILES = Path(__file__).parent / "foreign"
+FILES = Path(__file__).parent / "other_tools"
 
 
 def is_plain(text: str) -> bool:
@@ -30,12 +30,12 @@ def is_plain(text: str) -> bool:
 
 
 @given(st.text())
-def test_only_what_can_be_shown_is_left(text: str) -> None:
+def test_only_printable_text_is_left(text: str) -> None:
     assert printable(text).isprintable() and len(printable(text)) == len(text)
     assert printable(printable(text)) == printable(text)
 
 
-def test_names_and_values_alike() -> None:
+def test_keys_and_values_are_cleaned() -> None:
     found = printable_json({EVIL: [EVIL, {"a": EVIL}, 1, None]})
     assert is_plain(json.dumps(found, ensure_ascii=False))
     assert "\x1b" not in str(found) and found[printable(EVIL)][2:] == [1, None]
@@ -50,17 +50,17 @@ def test_files_of_other_tools() -> None:
 
 
 def test_our_own_documents_and_rows() -> None:
-    made = kept("a", rates(50), subject=replace(SUBJECT, model=EVIL, host={"title": EVIL}))
+    made = stored_run("a", rates(50), subject=replace(SUBJECT, model=EVIL, host={"title": EVIL}))
     whole = replace(made, run=replace(made.run, notes=(EVIL,)))
-    found = other_tools.read(json.dumps(serialize.document(whole)), "a.json").run
+    found = other_tools.read(json.dumps(serialize.to_document(whole)), "a.json").run
     assert is_plain(found.subject.model) and is_plain(found.notes[0])
-    rows = exchange.export_text(exchange.rows_of(whole))
+    rows = exchange.export_text(exchange.export_rows(whole))
     (told,) = exchange.import_text(rows, f"{EVIL}.json")
     assert is_plain(told.run.subject.model) and is_plain(told.run.notes[0]) and is_plain(told.source)
     assert is_plain(str(told.run.subject.host["title"]))
 
 
-async def test_a_server_whose_model_cannot_be_named(free_port: int) -> None:
+async def test_a_model_with_an_unprintable_name(free_port: int) -> None:
     async def models(request: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": EVIL}]})
 
@@ -77,14 +77,14 @@ async def test_a_server_whose_model_cannot_be_named(free_port: int) -> None:
     assert is_plain(refused.value.what) and is_plain(refused.value.next)
 
 
-def test_old_rows_are_shown_plain(
+def test_old_rows_are_shown_printable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As an older firesteel has kept them."""
     with open_history(Home(tmp_path)) as history:
         for name, rate in (("one", 50), ("two", 60)):
             subject = replace(SUBJECT, model=EVIL + name, version=EVIL, launch={"flags": {EVIL: name + EVIL}})
-            made = kept(name, rates(rate), subject=subject)
+            made = stored_run(name, rates(rate), subject=subject)
             history.begin(replace(made.run, notes=(EVIL,)), "reported", EVIL)
             history.add(name, *made.samples)
     run = inside(tmp_path, monkeypatch, capsys)
@@ -93,11 +93,11 @@ def test_old_rows_are_shown_plain(
         assert done.code == 0 and "pwn" in done.out and is_plain(done.out + done.err), words
 
 
-def test_the_id_of_a_file_is_no_markup(
+def test_an_id_is_not_markup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = kept("a", rates(50))
+    made = stored_run("a", rates(50))
     path = tmp_path / "a.json"
-    path.write_text(json.dumps(serialize.document(replace(made, run=replace(made.run, id=f"x{EVIL}")))))
+    path.write_text(json.dumps(serialize.to_document(replace(made, run=replace(made.run, id=f"x{EVIL}")))))
     done = inside(tmp_path, monkeypatch, capsys)("compare", str(path), str(path))
     assert done.code == 0 and is_plain(done.out) and "[/b]" in done.out

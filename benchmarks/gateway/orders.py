@@ -1,9 +1,9 @@
-"""What is asked and what the mock upstream answers: one truth for the mock, the load client and the soak.
+"""Requests and the answers of the mock upstream, shared by the mock, the load client and the soak test.
 
-An answer follows from how the prompt begins, `order SEED-EVENTS-PACE-DIES-LEAVES-FAT`, so whoever knows the
-order knows every byte that must come back. Only the times differ: each event carries `@` and the 16 digits of
-the moment at which it was sent (both sides read one clock), which `times_in` takes out before bytes are
-compared. No two events of a stream are alike: LiteLLM ends a stream that repeats itself.
+The answer follows from the beginning of the prompt, `order SEED-EVENTS-PACE-DIES-LEAVES-FAT`, so the order
+determines every byte that must come back. Only the times differ: each event carries `@` and 16 digits of the
+time at which it was sent (both sides use the same clock), which `times_in` removes before bytes are compared.
+No two events of a stream are equal, since LiteLLM ends a stream that repeats itself.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ DONE = b"data: [DONE]\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How the mock shall answer."""
+    """How the mock has to answer."""
 
     seed: int
     events: int = 0
     """0: no stream."""
     pace_us: int = 0
     dies_after: int = 0
-    """The connection is reset after so many events; 0: never."""
+    """Reset the connection after so many events; 0: never."""
     leaves: int = 0
-    """1: the connection is closed after the answer, with no word of it in the head."""
+    """1: close the connection after the answer, without announcing it in the head."""
     fat: int = 0
-    """How often an event says its word again, to fill buffers."""
+    """How often an event repeats its word, to fill buffers."""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         return f"{self.seed}-{self.events}-{self.pace_us}-{self.dies_after}-{self.leaves}-{self.fat}"
 
 
@@ -52,8 +52,8 @@ def prompt(size: int) -> str:
 
 def body(order: Order, text: str, model: str = "bench") -> bytes:
     """Messages first, as the openai client writes it: who looks for `model` has the prompt before it."""
-    said = f"order {order.words}; {text}"
-    fields: dict[str, object] = {"messages": [{"role": "user", "content": said}], "model": model}
+    content = f"order {order.text}; {text}"
+    fields: dict[str, object] = {"messages": [{"role": "user", "content": content}], "model": model}
     if order.events:
         fields |= {"stream": True, "stream_options": {"include_usage": True}}
     return json.dumps(fields, separators=(",", ":")).encode()
@@ -72,11 +72,11 @@ def word(seed: int, n: int) -> str:
 
 def event(order: Order, n: int) -> bytes:
     """With a bare `@` where the time goes."""
-    said = word(order.seed, n).encode()
+    text = word(order.seed, n).encode()
     return (
         b'data: {"id":"chatcmpl-%d","object":"chat.completion.chunk","created":1700000000,"model":"bench",'
         b'"choices":[{"index":0,"delta":{"content":" %s %d @%s"},"logprobs":null,"finish_reason":null}]}\n\n'
-    ) % (order.seed, said, n, said * order.fat)
+    ) % (order.seed, text, n, text * order.fat)
 
 
 def ending(order: Order) -> bytes:
@@ -118,9 +118,9 @@ def answer(order: Order, asked: bytes) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def times_in(said: bytes) -> tuple[bytes, list[int]]:
+def times_in(data: bytes) -> tuple[bytes, list[int]]:
     """The bytes without their times, and the times."""
-    return STAMP.sub(b"@", said), [int(each) for each in STAMP.findall(said)]
+    return STAMP.sub(b"@", data), [int(digits) for digits in STAMP.findall(data)]
 
 
 def fault(order: Order, asked: bytes, got: bytes, is_exact: bool = True) -> str | None:
@@ -129,9 +129,9 @@ def fault(order: Order, asked: bytes, got: bytes, is_exact: bool = True) -> str 
         return _text_fault(order, got)
     bare, times = times_in(got)
     if bare != (stream(order) if order.events else answer(order, asked)):
-        return f"order {order.words}: {len(got)} bytes differ from what was said"
+        return f"order {order.text}: {len(got)} bytes differ from the expected answer"
     if len(times) != order.events or times != sorted(times):
-        return f"order {order.words}: times out of order"
+        return f"order {order.text}: times out of order"
     return None
 
 
@@ -143,4 +143,4 @@ def _text_fault(order: Order, got: bytes) -> str | None:
             for choice in json.loads(line[6:]).get("choices", ()):
                 told += (choice.get("delta") or choice.get("message") or {}).get("content") or ""
     same = STAMP.sub(b"@", told.encode()) == text_of(order).encode()
-    return None if same else f"order {order.words}: the text differs from what was said"
+    return None if same else f"order {order.text}: the text differs from the expected answer"

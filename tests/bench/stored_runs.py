@@ -1,4 +1,4 @@
-"""Runs to keep and compare: made up, and known to be."""
+"""Synthetic runs to store and compare."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample, RequestSettings, Subject
 
 POINT = Point("single", users=1, prompt_tokens=1000, answer_tokens=100)
-SUBJECT = Subject("http://127.0.0.1:1/v1", "pretend", engine="vllm", version="0.28.0")
+SUBJECT = Subject("http://127.0.0.1:1/v1", "test-model", engine="vllm", version="0.28.0")
 
 
 def sample(
@@ -25,7 +25,7 @@ def sample(
     )  # fmt: skip
 
 
-def kept(
+def stored_run(
     name: str,
     rates: Sequence[float],
     *,
@@ -35,7 +35,9 @@ def kept(
     answers: Sequence[str] = (),
     has_samples: bool = True,
 ) -> StoredRun:
-    figures = PointFigures(point, len(rates), decode_tps=mean_interval(rates), ttft_ms={"p50": 500.0})
+    figures = PointFigures(
+        point, len(rates), decode_tokens_per_s=mean_interval(rates), ttft_ms={"p50": 500.0}
+    )
     began = "2026-11-15T10:00:00+00:00"
     run = BenchRun(name, began, subject, settings or RequestSettings(), (point,), (figures,), is_whole=True)
     samples = tuple(
@@ -50,6 +52,6 @@ def rates(mean: float, n: int = 8, spread: float = 0.01, seed: int = 0) -> list[
 
 
 def unfinished(name: str, points: int = 2) -> BenchRun:
-    whole = kept(name, [50.0, 51.0, 52.0]).run
+    whole = stored_run(name, [50.0, 51.0, 52.0]).run
     several = tuple(replace(POINT, prompt_tokens=1000 + at) for at in range(points))
     return replace(whole, points=several, figures=(), is_whole=False)

@@ -1,18 +1,19 @@
-"""A run for the report: made up, marked as made up, and with something in it for every chart."""
+"""A synthetic run for the report, marked as made up, with something for every chart."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from firesteel.bench.results.figures import PointContext, figures
+from firesteel.bench.results.context import PointContext
+from firesteel.bench.results.figures import figures
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings, Subject, Text
 
 PLAN = {
-    "decode_tps": {"low": 44.0, "expected": 52.0, "high": 60.0},
+    "decode_tokens_per_s": {"low": 44.0, "expected": 52.0, "high": 60.0},
     "bytes_per_token": 3_600_000_000,
     "bandwidth_bytes_per_s": 273e9,
-    "bound_tps": 75.8,
+    "bound_tokens_per_s": 75.8,
     "why": "pretend figures for a test",
     "rung": "fitted",
     "at_depth": [
@@ -22,7 +23,7 @@ PLAN = {
         [131072, {"low": 15.0, "expected": 20.0, "high": 26.0}],
     ],
     "drafts": False,
-    "prefill_tps": {"low": 2000.0, "expected": 2400.0, "high": 2800.0},
+    "prefill_tokens_per_s": {"low": 2000.0, "expected": 2400.0, "high": 2800.0},
     "ttft_ms": {"low": 400.0, "expected": 480.0, "high": 560.0},
     "prompt_tokens": 1024,
 }
@@ -61,9 +62,9 @@ POINTS = (
 
 def _rate(point: Point, repetition: int) -> float:
     alone = {"prose": 51.0, "code": 55.0}.get(point.text, 50.0)
-    crowd = 1 / (1 + 0.14 * (point.users - 1)) if point.rate_per_s is None else 0.8
+    share = 1 / (1 + 0.14 * (point.users - 1)) if point.rate_per_s is None else 0.8
     wave = (0.0, 0.011, -0.008, 0.005, -0.012)[repetition % 5]
-    return alone * crowd * (1 - point.depth / 120_000) * (1 + wave)
+    return alone * share * (1 - point.depth / 120_000) * (1 + wave)
 
 
 def _samples(at: int, point: Point) -> list[RequestSample]:
@@ -93,7 +94,7 @@ def _with_wrong(samples: list[RequestSample]) -> list[RequestSample]:
     ]
 
 
-def made_up(name: str = "made-up-1", model: str = SUBJECT.model) -> StoredRun:
+def example_run(name: str = "made-up-1", model: str = SUBJECT.model) -> StoredRun:
     every = [_samples(at, point) for at, point in enumerate(POINTS)]
     every[-1] = _with_wrong(every[-1])
     around = PointContext(PLAN, {"ttft_ms": 1000.0, "inter_token_ms": 50.0}, watts=62.0, kv_usage=0.31)
@@ -130,7 +131,7 @@ def _beside() -> dict[str, object]:
 
 def of_texts(*texts: Text) -> StoredRun:
     """One point for each, one user, without a plan, without samples."""
-    kept = made_up()
+    kept = example_run()
     points = tuple(Point("single", text) for text in texts)
     found = tuple(replace(kept.run.figures[0], point=point, bandwidth_share=None) for point in points)
     subject = replace(kept.run.subject, plan={}, launch={}, host={}, engine=None, version=None)

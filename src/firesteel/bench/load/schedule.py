@@ -1,0 +1,166 @@
+"""Which point to measure next, within a budget of time. Pure: it is told how much time has passed.
+
+Rounds over the points are shuffled by the seed, so that drift (clocks, heat, neighbours) affects all points
+alike. A point is done when its intervals are narrow enough, which is checked from the sixth repetition on:
+after three, they may be narrow by chance. A point that yields nothing but wrong samples is given up. If the
+budget does not allow three repetitions of every point of the shape `quick`, some points get three and the
+others none, and the run says which: a single repetition is no measurement.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from firesteel.bench.load.repetition import is_closed_loop
+from firesteel.bench.values import Point
+
+_MAX_FAILURES = 2
+"""Repetitions in a row without a good sample, after which a point is given up."""
+_OPTIONAL_SHAPE = "quick"
+"""The shape that runs by default: nobody named its points one by one, so some may be left out."""
+ENOUGH = 3
+"""Warm repetitions below which a point is not worth its time."""
+_OVERTIME = 0.25
+"""How far beyond the budget, as a share of it, a point that has begun may go."""
+_ROUNDS = (3, 2)
+"""Answers of each user in a closed loop: usually, and where the budget is short."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    budget_s: float = 120.0
+    precision: float = 0.02
+    """Half the width of an interval, as a share of its figure."""
+    least_repetitions: int = 3
+    most_repetitions: int = 100
+    precision_from: int = 6
+    """Warm repetitions from which on the precision is checked."""
+
+
+@dataclass(slots=True)
+class Schedule:
+    points: Sequence[Point]
+    limits: RunLimits
+    seed: int
+    is_precise: Callable[[int], bool]
+    """Whether the intervals of a point are narrow enough."""
+    repetitions: list[int]
+    """By point, how many there were, including the cold one and those of a run that is resumed."""
+    dropped: set[int] = field(default_factory=set)
+    spent_s: float = 0.0
+    _durations_s: dict[int, list[float]] = field(default_factory=dict)
+    """By point, including prompts and counting; the first is the cold repetition."""
+    _failures: dict[int, int] = field(default_factory=dict)
+    """By point, repetitions in a row without a good sample."""
+    _rounds: dict[int, int] = field(default_factory=dict)
+    _rounds_started: int = 0
+    _queue: list[int] = field(default_factory=list)
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.limits.budget_s - self.spent_s)
+
+    def next(self, spent_s: float) -> int | None:
+        """The index of a point; None: all are precise, or the budget is spent."""
+        self.spent_s = spent_s
+        self._drop_points()
+        self._queue = [index for index in self._queue if index not in self.dropped]
+        while self._queue or self._start_round():
+            index = self._queue.pop()
+            if self.left_s > 0 or self._is_owed(index):
+                return index
+            if not self._queue:
+                return None
+        return None
+
+    def record(self, index: int, duration_s: float, *, has_good_sample: bool) -> None:
+        self.repetitions[index] += 1
+        self._durations_s.setdefault(index, []).append(duration_s)
+        self._failures[index] = 0 if has_good_sample else self._failures.get(index, 0) + 1
+
+    def given_up(self) -> list[int]:
+        return [index for index, count in self._failures.items() if count >= _MAX_FAILURES]
+
+    def is_missing(self, index: int) -> bool:
+        """Never measured warm, although it was neither left out nor given up."""
+        return index not in self.dropped and self.repetitions[index] < 2 and index not in self.given_up()
+
+    def rounds(self, index: int) -> int:
+        """Answers of each user of a closed loop; equal for all warm repetitions of a point."""
+        usual, few = _ROUNDS
+        if index not in self._durations_s:
+            return usual
+        needed_s = ENOUGH * (usual + 1) * self._cold_s(index) * len(self.points)
+        return self._rounds.setdefault(index, usual if needed_s <= self.left_s else few)
+
+    def _start_round(self) -> bool:
+        unfinished = [index for index in range(len(self.points)) if self._is_unfinished(index)]
+        random.Random(f"{self.seed}/{self._rounds_started}").shuffle(unfinished)
+        if not self._rounds_started and any(map(self._is_optional, unfinished)):
+            unfinished.sort(key=self._priority, reverse=True)  # the queue is read from its end
+        self._rounds_started += bool(unfinished)
+        self._queue = unfinished
+        return bool(unfinished)
+
+    def _is_unfinished(self, index: int) -> bool:
+        repetitions, limits = self.repetitions[index], self.limits
+        if index in self.dropped or (self.left_s <= 0 and not self._is_owed(index)):
+            return False
+        if index in self.given_up() or repetitions > limits.most_repetitions:
+            return False
+        is_early = repetitions <= max(limits.least_repetitions, limits.precision_from)
+        return is_early or not self.is_precise(index)
+
+    def _is_owed(self, index: int) -> bool:
+        """Each point gets one warm repetition, up to twice the budget. A point that was not dropped may
+        finish its repetitions a little after the budget."""
+        budget, repetitions = self.limits.budget_s, self.repetitions[index]
+        may_finish = self._is_optional(index) and repetitions <= ENOUGH
+        if may_finish and self.spent_s < (1 + _OVERTIME) * budget:
+            return True
+        return repetitions < 2 and self.spent_s < 2 * budget
+
+    # --- what the budget does not allow ---
+
+    def _is_optional(self, index: int) -> bool:
+        return self.points[index].shape == _OPTIONAL_SHAPE
+
+    def _priority(self, index: int) -> tuple[bool, bool, int, int]:
+        """Ascending: other kinds of text are dropped first, then larger numbers of users."""
+        point = self.points[index]
+        return self._is_optional(index), point.text != self.points[0].text, point.users, index
+
+    def _drop_points(self) -> None:
+        """Drop points whose repetitions do not fit into the budget; the first point is always measured."""
+        indices = range(len(self.points))
+        if not any(self.repetitions) or not any(map(self._is_optional, indices)):
+            return
+        left_s = self.left_s
+        for rank, index in enumerate(sorted(indices, key=self._priority)):
+            if index in self.dropped or not self._is_optional(index):
+                continue
+            warm = max(0, self.repetitions[index] - 1)
+            needed_s = max(0, ENOUGH - warm) * self._warm_s(index)
+            if not self.repetitions[index]:
+                needed_s += self._cold_s(index)
+            overtime_s = _OVERTIME * self.limits.budget_s if warm else 0.0
+            if rank and warm < ENOUGH and needed_s > left_s + overtime_s:
+                self.dropped.add(index)
+            else:
+                left_s -= needed_s
+
+    def _cold_s(self, index: int) -> float:
+        """Its own duration, or that of points with as many users: several users take longer than one."""
+        if index in self._durations_s:
+            return self._durations_s[index][0]
+        users = self.points[index].users
+        similar = [took[0] for other, took in self._durations_s.items() if self.points[other].users == users]
+        return min(similar or [took[0] for took in self._durations_s.values()], default=0.0)
+
+    def _warm_s(self, index: int) -> float:
+        warm = self._durations_s.get(index, [])[1:]
+        if warm:
+            return sum(warm) / len(warm)
+        return self._cold_s(index) * (min(_ROUNDS) + 1 if is_closed_loop(self.points[index]) else 1)

@@ -1,0 +1,49 @@
+"""A launch with changed flags, planned again and checked against the rules. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from firesteel.catalog import Images, Recipe
+from firesteel.errors import FiresteelError
+from firesteel.launch import FlagValue
+from firesteel.planner import MeasuredMemory, launch_key, plan
+from firesteel.rules import Proposal, check, insist
+
+PLANNED_FLAGS = ("kv-cache-memory-bytes", "gpu-memory-utilization")
+"""Flags that the planner computes anew for every setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningContext:
+    """What a plan needs besides the launch. Not the user's own measurements: they cover a few settings only,
+    and a measured figure among estimates would decide the ranking."""
+
+    images: Images
+    realised: Mapping[str, MeasuredMemory] = field(default_factory=dict)
+    recipes: tuple[Recipe, ...] = ()
+    """All known recipes; another one of the same model may show how to draft."""
+
+
+def propose(
+    base: Proposal, changed: Mapping[str, FlagValue | None], context: PlanningContext
+) -> Proposal | str:
+    """The proposal with these flags, or the reason why there is none."""
+    was, own_flags = base.plan, base.recipe.flags if base.recipe else {}
+    flags = {
+        name: value
+        for name, value in was.launch.flags.items()
+        if name not in changed and (name not in PLANNED_FLAGS or name in own_flags)
+    }
+    flags |= {name: value for name, value in changed.items() if value is not None}
+    launch = replace(was.launch, flags=flags)
+    try:
+        memory = context.realised.get(launch_key(launch))
+        planned = plan(launch, was.shape, was.weights, was.host, memory)
+        findings = check(planned.launch, hardware=was.host.hardware, images=context.images)
+        proposal = replace(base, plan=planned, findings=findings)
+        insist(proposal)
+    except FiresteelError as error:
+        return error.what
+    return proposal
