@@ -170,7 +170,7 @@ def test_render(firesteel: Firesteel) -> None:
 
 def test_a_dry_run_prints_steps_and_starts_nothing(firesteel: Firesteel, tmp_path: Path) -> None:
     ran = firesteel("up", "smollm2", "--dry-run")
-    assert ran.code == 0 and "embedded_server.py --model" in ran.out
+    assert ran.code == 0 and "embedded/server.py --model" in ran.out
     assert document(firesteel("up", "smollm2", "--dry-run", "--json"))["steps"][0]["command"][:2] == [
         "firesteel",
         "pull",
