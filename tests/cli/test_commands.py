@@ -85,7 +85,7 @@ def test_plan_exits_4_when_it_does_not_fit(firesteel: Firesteel) -> None:
         (["plan", "smollm2", "--context", "0"], 2, "0 is not in the range", "firesteel plan --help"),
         (["plan", "smollm2", "--context", "999999"], 2, "takes 8,192 tokens at most", "--context 8192"),
         (["plan", "smollm2", "--host", "gb300"], 2, "no machine is called `gb300`", "--host gb10"),
-        (["plan", "./none.gguf"], 2, "there is no ", "firesteel models"),
+        (["plan", "./none.gguf"], 2, "does not exist", "firesteel models"),
         (["up", "nonsense"], 2, "nothing called `nonsense`", "firesteel models"),
         (["dwn"], 2, "there is no command `dwn`; did you mean `firesteel down`?", "firesteel --help"),
         (["down", "x"], 1, "nothing is running", "firesteel up"),
