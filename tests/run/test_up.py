@@ -120,7 +120,7 @@ def test_up_continues_after_a_killed_up(engine_home: Home, free_port: int) -> No
     left = all_services(engine_home)
     assert [service.phase for service in left] == ["starting"]
     again = up(engine_home, free_port)
-    assert again.code == 0 and "going on from there" in again.err
+    assert again.code == 0 and "continuing from there" in again.err
     assert all_services(engine_home)[0].state == left[0].state
     assert run_firesteel(engine_home.root, "down").code == 0
     assert all_services(engine_home) == []

@@ -150,7 +150,7 @@ async def test_docker_without_the_nvidia_toolkit(proposal: Proposal, engine_home
     launch = proposal.plan.launch
     assert launch.container is not None
     with_gpu = replace(launch, container=replace(launch.container, gpus="all"))
-    with pytest.raises(HostNotReady, match="docker cannot hand a GPU to a container") as refused:
+    with pytest.raises(HostNotReady, match="docker cannot give a GPU to a container") as refused:
         async for _ in bring_up(replace(proposal, plan=replace(proposal.plan, launch=with_gpu)), engine_home):
             pass
     assert "nvidia-ctk" in refused.value.next
