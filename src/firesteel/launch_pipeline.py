@@ -2,7 +2,8 @@
 
     step               called by         why
     from_recipe        proposals         a recipe becomes a launch at the context and users asked for
-    in_container       proposals         a checkpoint without a recipe runs in the engine's own image
+    from_checkpoint    proposals         a checkpoint without a recipe gets its sizes and no other flag
+    in_container       proposals         a launch without a container moves into the engine's image
     with_user_options  proposals         what the user typed overrules the recipe
     across_sparks      proposals         several Sparks need their ranks, the host's network and RDMA
     with_memory_flags  planner           vLLM is told how much memory the plan gives it
@@ -25,10 +26,12 @@ from pathlib import PurePosixPath
 from firesteel import engines
 from firesteel.catalog import Asset, Catalog, Image, Recipe, max_context
 from firesteel.errors import UsageError
+from firesteel.facts import Checkpoint
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch, Mount
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 8000
+DEFAULT_CONTEXT = 8192
 HUB_CACHE = "~/.cache/huggingface"
 """On the host. Whoever runs or prints a launch replaces `~` by the user's home."""
 HUB_INSIDE = "/hub"
@@ -161,6 +164,30 @@ def _fetch_command(asset: Asset) -> str | None:
     download = shlex.join(["hf", "download", "--quiet", asset.name, *([asset.path] if asset.path else [])])
     folder = PurePosixPath(asset.target).parent
     return f'mkdir -p {shlex.quote(str(folder))} && ln -sfn "$({download})" {shlex.quote(asset.target)}'
+
+
+def from_checkpoint(
+    checkpoint: Checkpoint, name: str, engine: EngineName, image: Image | None, ask: Ask
+) -> Launch:
+    """A checkpoint without a recipe, in the image if that is a container."""
+    limit = checkpoint.architecture.max_context
+    context = ask.context or min(limit, DEFAULT_CONTEXT)
+    if context > limit:
+        raise UsageError(f"{checkpoint.name} takes {limit:,} tokens at most", next=f"--context {limit}")
+    flags = engines.size_flags(engine, context, ask.users or 1)
+    if engine == "vllm" and checkpoint.kv_cache_dtype:  # what its `auto` would choose, spelled out
+        flags = {**flags, "kv-cache-dtype": checkpoint.kv_cache_dtype}
+    launch = Launch(
+        name=name,
+        model=checkpoint.model,
+        engine=engine,
+        version=image.version if image else None,
+        flags=flags,
+        port=ask.port or DEFAULT_PORT,
+    )
+    if image and image.reference:
+        launch = in_container(launch, image)
+    return with_user_options(launch, ask)
 
 
 def in_container(launch: Launch, image: Image) -> Launch:

@@ -22,8 +22,9 @@ from firesteel.catalog import Catalog, Images
 from firesteel.edge.files.home import Home, find_home
 from firesteel.facts import Host
 from firesteel.launch import Ask
+from firesteel.proposals import Proposal
 from firesteel.reads import ReadLaunch, no_launch_error
-from firesteel.rules import Finding, LintOptions, Proposal
+from firesteel.rules import Finding, LintOptions
 from firesteel.workspace import Workspace
 
 if TYPE_CHECKING:  # loaded only by those who run something

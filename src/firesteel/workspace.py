@@ -6,7 +6,7 @@
 The catalog with the user's own recipes over it, the host, the memory that earlier starts took here, the
 user's own benchmark runs, checkpoints on disk and on the Hub. `plan`, `up`, `up -f`, `render`, `bench`,
 `tune`, the gateway's loader and the library all propose through it, so that one Ask gives one plan whichever
-way it comes in. It decides nothing: `rules.propose` does, from these values.
+way it comes in. It decides nothing: `proposals.propose` does, from these values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from firesteel.facts import Checkpoint, Host
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask, EngineName
 from firesteel.planner import MeasuredMemory, OwnRun
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal, propose, propose_checkpoint
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Workspace:
         runs = self.own_runs if is_local else {}
         if ask.model and self._is_checkpoint(ask.model):
             checkpoint = _open_checkpoint(ask.model, ask.quant)
-            return (rules.propose_checkpoint(checkpoint, self.catalog.images, host, ask, memory, runs),)
-        return rules.propose(self.catalog, host, ask, memory, runs)
+            return (propose_checkpoint(checkpoint, self.catalog.images, host, ask, memory, runs),)
+        return propose(self.catalog, host, ask, memory, runs)
 
     def _is_checkpoint(self, model: str) -> bool:
         return is_path(model) or (is_hub_id(model) and not self._is_in_catalog(model))

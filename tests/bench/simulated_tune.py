@@ -14,7 +14,7 @@ from firesteel.bench.tune.measure import CandidateScore, rounds
 from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings, Subject
 from firesteel.errors import FiresteelError
 from firesteel.launch import Launch
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.run import Event as RunEvent
 from firesteel.run import PhaseProgress, Report, RunOptions, ServiceReady
 from firesteel.sim import SimSpark

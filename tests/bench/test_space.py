@@ -16,7 +16,7 @@ from firesteel.engines.schema.releases import find_schema
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.planner import Band
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 
 GB10 = idle_host(hardware("gb10"))
 MTP = "qwen3.6-35b-a3b-nvfp4"

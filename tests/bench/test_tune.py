@@ -29,7 +29,7 @@ from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.launch_pipeline import from_recipe
 from firesteel.planner import launch_key
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.run import LOOPBACK
 from firesteel.sim import SimSpark, TrueSpeed
 from tests.bench.simulated_tune import SimulatedRunner, true_score

@@ -6,7 +6,7 @@ from firesteel.catalog import Recipe, shipped
 from firesteel.catalog.recipe import Asset, Setting, read_recipe
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
-from firesteel.rules import propose
+from firesteel.proposals import propose
 from firesteel.yaml_schema import InvalidFile
 
 RECIPES = shipped().recipes

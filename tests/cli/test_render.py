@@ -11,8 +11,8 @@ from firesteel.catalog import shipped
 from firesteel.cli.render import launch_facts
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
+from firesteel.proposals import propose
 from firesteel.reads import read
-from firesteel.rules import propose
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
 

@@ -18,7 +18,7 @@ from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.typical import is_gguf, typical_weights
 from firesteel.launch import Ask
 from firesteel.planner import Plan
-from firesteel.rules.propose import propose_checkpoint
+from firesteel.proposals import propose_checkpoint
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
 GB10 = firesteel.host("gb10")

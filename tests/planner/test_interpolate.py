@@ -17,7 +17,7 @@ from firesteel.facts.model.typical import heavier_weights, typical_weights
 from firesteel.launch import Ask
 from firesteel.planner import Band, MeasuredMemory, MemoryPart, Plan, between, launch_key
 from firesteel.planner.interpolate import memory_between
-from firesteel.rules.propose import propose_checkpoint
+from firesteel.proposals import propose_checkpoint
 from firesteel.units import GIB
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"

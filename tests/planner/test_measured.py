@@ -12,7 +12,7 @@ import firesteel
 from firesteel import library
 from firesteel.launch import Ask, FlagValue, Launch
 from firesteel.planner import MeasuredMemory, Plan, launch_key, plan
-from firesteel.rules.propose import propose
+from firesteel.proposals import propose
 from firesteel.units import GIB
 
 GB10 = firesteel.host("gb10")

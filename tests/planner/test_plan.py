@@ -15,7 +15,7 @@ from firesteel.errors import UsageError
 from firesteel.facts import Gpu, Host, LinearAttention, Role
 from firesteel.launch import Ask, FlagValue
 from firesteel.planner import Band, Plan, plan
-from firesteel.rules import Proposal, insist
+from firesteel.proposals import Proposal, require_runnable
 from firesteel.units import GIB
 
 GB10 = firesteel.host("gb10")
@@ -266,7 +266,7 @@ def test_bands_add() -> None:
 def test_the_largest_context_that_fits() -> None:
     host = replace(GB10, memory_available_bytes=70 * GIB + GB10.keep_free_bytes)
     with pytest.raises(firesteel.FiresteelError) as refused:
-        insist(best("gpt-oss-120b-llamacpp", host, context=131072, users=8))
+        require_runnable(best("gpt-oss-120b-llamacpp", host, context=131072, users=8))
     assert refused.value.exit_code == 4
     assert refused.value.next.startswith("--context ")
     context = int(refused.value.next.split()[1])
@@ -277,5 +277,5 @@ def test_the_largest_context_that_fits() -> None:
 def test_weights_that_do_not_fit_get_no_advice_on_context() -> None:
     host = replace(GB10, memory_available_bytes=30 * GIB + GB10.keep_free_bytes)
     with pytest.raises(firesteel.FiresteelError, match="does not fit") as refused:
-        insist(best("gpt-oss-120b-llamacpp", host))
+        require_runnable(best("gpt-oss-120b-llamacpp", host))
     assert refused.value.next.startswith("firesteel models")

@@ -16,7 +16,7 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import DoesNotFit
 from firesteel.launch import Ask
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.run import Report, RunOptions, ServiceReady, all_services, bring_up
 from firesteel.run.service import folder_of, write_spec
 from firesteel.run.start.options import make_spec

@@ -21,7 +21,7 @@ from firesteel.launch_pipeline import (
     OFFLINE_ENV,
     in_container,
 )
-from firesteel.rules import Proposal, propose
+from firesteel.proposals import Proposal, propose
 from firesteel.run.start.caches import cache_name, staged, stale
 
 HOME = Home(Path("/fs"))

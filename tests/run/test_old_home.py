@@ -22,7 +22,7 @@ import firesteel
 from firesteel.edge.files.home import Home, is_locked
 from firesteel.edge.host import process
 from firesteel.launch import Ask
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.run import RunOptions, Service, ServiceReady, bring_up, read_report, stop
 from firesteel.run.service import death, is_supervised, load, write_spec
 from firesteel.run.start import start_times

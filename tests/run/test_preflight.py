@@ -23,7 +23,7 @@ from firesteel.errors import HostNotReady
 from firesteel.facts import Gpu
 from firesteel.launch import Ask
 from firesteel.planner import Band, MemoryPart
-from firesteel.rules import Proposal, propose
+from firesteel.proposals import Proposal, propose
 from firesteel.run.events import PhaseDone
 from firesteel.run.service import ServiceSpec, ServiceState, write_spec, write_state
 from firesteel.run.start.preflight import driver_problem, gpu_problem, preflight

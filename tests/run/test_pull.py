@@ -23,7 +23,7 @@ from firesteel.edge.hub.cache import find_store
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
-from firesteel.rules import Proposal, propose
+from firesteel.proposals import Proposal, propose
 from firesteel.run import Event, PhaseDone, PhaseProgress, WeightsNeed, pull_launch, pull_weights
 
 NAME = "org/model"

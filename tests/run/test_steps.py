@@ -11,7 +11,7 @@ import firesteel
 from firesteel.edge.files.home import Home
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Ask, FlagValue
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.run import make_steps
 
 HOME = Home(Path("/home/me/fs"))

@@ -25,7 +25,7 @@ from firesteel.edge.host import process
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.host import Gpu
 from firesteel.launch import Ask, Mount
-from firesteel.rules import Proposal, propose_checkpoint
+from firesteel.proposals import Proposal, propose_checkpoint
 from firesteel.run import PhaseDone, ServiceReady, adopt_all, all_services, bring_up, stop
 from firesteel.run.service import ServiceState
 

@@ -20,9 +20,9 @@ from firesteel.edge.files import client_files
 from firesteel.errors import UsageError
 from firesteel.gateway.address import Address, read_address
 from firesteel.launch import Ask, Launch
+from firesteel.proposals import Proposal
 from firesteel.render import clients
 from firesteel.render.clients import ClientEndpoint, ClientSettings, KnownClient
-from firesteel.rules import Proposal
 from firesteel.run import Service
 
 KEY = "FIRESTEEL_API_KEY"

@@ -12,7 +12,7 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import models_view, out
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Goal
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 
 
 @click.command("models")
@@ -51,7 +51,7 @@ def command(
         raise UsageError("no model in the catalog matches", next="firesteel models")
     if as_json:
         from firesteel.facts.documents import HostJson
-        from firesteel.rules.documents import ModelsJson, model_row
+        from firesteel.proposals.documents import ModelsJson, model_row
 
         rows = tuple(map(model_row, proposals))
         common.print_json(ModelsJson(host=HostJson.model_validate(host), models=rows))

@@ -8,7 +8,7 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.services import service_status
 from firesteel.cli.output.show import Row, grid, host_rows, out, speed_band
 from firesteel.launch import Ask
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.run import Service
 
 

@@ -15,7 +15,8 @@ from firesteel.edge.files import text_files
 from firesteel.edge.kept import Answer
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Goal
-from firesteel.rules import Proposal, release
+from firesteel.proposals import Proposal
+from firesteel.rules import release
 
 
 def answer(
@@ -78,7 +79,9 @@ def answer(
 
 def _planned(best: Proposal, rest: tuple[Proposal, ...], model: str, as_json: bool) -> str:
     if as_json:
-        from firesteel.rules.documents import plan_json  # the documents take a tenth of a second to define
+        from firesteel.proposals.documents import (
+            plan_json,  # the documents take a tenth of a second to define
+        )
 
         return f"{plan_json(best, rest).model_dump_json(indent=1)}\n"
     return _text(plan_view(best, rest), typed(f"\nnext: {_next(best, model)}"))
@@ -87,7 +90,7 @@ def _planned(best: Proposal, rest: tuple[Proposal, ...], model: str, as_json: bo
 def _compared(ways: Sequence[Proposal], as_json: bool) -> str:
     """Side by side; the command exits as the first that can run would."""
     if as_json:
-        from firesteel.rules.documents import plan_compare_json
+        from firesteel.proposals.documents import plan_compare_json
 
         return f"{plan_compare_json(ways).model_dump_json(indent=1)}\n"
     return _text(compare_view(ways))

@@ -14,8 +14,9 @@ from firesteel.cli.options import common
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Launch
+from firesteel.proposals import Proposal
 from firesteel.render import Cluster, LaunchFacts
-from firesteel.rules import Proposal, release
+from firesteel.rules import release
 from firesteel.service_file import asks, read_service_file
 
 _FORMS = {

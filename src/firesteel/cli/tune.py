@@ -32,7 +32,7 @@ from firesteel.cli.up import options_of
 from firesteel.edge.files.measured_memory import read_measured_memory
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.run import LOOPBACK, PhaseProgress, Service, ServiceSpec
 
 

@@ -22,7 +22,8 @@ from firesteel.cli.signals import cancel_on_signals
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName
-from firesteel.rules import Proposal, insist, release
+from firesteel.proposals import Proposal, require_runnable
+from firesteel.rules import release
 from firesteel.run import (
     LOOPBACK,
     RunOptions,
@@ -181,7 +182,7 @@ async def _up(proposals: Iterable[Proposal], options: RunOptions) -> list[Servic
 
 def _print_steps(proposals: list[Proposal], listen: str, as_json: bool) -> None:
     for proposal in proposals:
-        insist(proposal)
+        require_runnable(proposal)
     bound = [listening(proposal, listen) for proposal in proposals]
     steps = [step for proposal in bound for step in make_steps(proposal, library.home())]
     if as_json:

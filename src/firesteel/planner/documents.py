@@ -21,7 +21,7 @@ from firesteel.render import docker
 class MemoryJson(Document):
     verdict: Verdict
     needed_bytes: Band
-    room_bytes: int
+    budget_bytes: int
     parts: tuple[MemoryPart, ...]
 
 
@@ -75,13 +75,13 @@ class SpeedJson(Document):
     bound_tokens_per_s: float
     bytes_per_token: int
     bandwidth_bytes_per_s: float
-    rung: SpeedBasis
-    why: str
+    basis: SpeedBasis
+    explanation: str
     sources: tuple[str, ...]
     parts_ms: Mapping[str, float]
     """Where the time of one decode step goes."""
     at_depth: tuple[DepthJson, ...]
-    crowd: BatchSpeed | None
+    batch: BatchSpeed | None
     drafted: tuple[DraftedSpeed, ...]
     """With the launch's own drafter, by kind of text."""
     prefill: PrefillSpeed | None
@@ -116,7 +116,10 @@ class LaunchJson(Document):
 def memory_json(plan: Plan) -> MemoryJson:
     memory = plan.memory
     return MemoryJson(
-        verdict=memory.verdict, needed_bytes=memory.needed, room_bytes=memory.budget_bytes, parts=memory.parts
+        verdict=memory.verdict,
+        needed_bytes=memory.needed,
+        budget_bytes=memory.budget_bytes,
+        parts=memory.parts,
     )
 
 

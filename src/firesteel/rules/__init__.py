@@ -1,8 +1,8 @@
 """Known mistakes as data, and the findings they give for a launch.
 
-`check` checks a launch against every rule, `lint` a whole text; `propose` ranks plans by their findings.
+`check` checks a launch against every rule, `lint` a whole text.
 Rules are version-ranged data with sources (`data/rules/`), each with examples that it must hit and miss.
-`check` and `lint` never modify a launch; a fix edits the text that it was read from, and is verified by
+Rules never modify a launch; a fix edits the text that it was read from, and is verified by
 reading that again.
 """
 
@@ -19,7 +19,6 @@ from firesteel.rules.lint import (
     lint,
     release,
 )
-from firesteel.rules.propose import Proposal, after, insist, propose, propose_checkpoint, service_name
 from firesteel.rules.rule import Level, Rule, explain, read_rules, rules
 
 __all__ = [
@@ -30,23 +29,17 @@ __all__ = [
     "LintOptions",
     "LintResult",
     "NoReason",
-    "Proposal",
     "Rule",
     "SupportRange",
-    "after",
     "apply_fixes",
     "check",
     "compatibility",
     "engine_version",
     "explain",
-    "insist",
     "known_patterns",
     "lint",
-    "propose",
-    "propose_checkpoint",
     "read_rules",
     "release",
     "rules",
-    "service_name",
     "visible",
 ]  # fmt: skip

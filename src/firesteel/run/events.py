@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.run.report import Report
 
 PhaseName = Literal["plan", "check", "pull", "launch", "warm", "verify", "stop", "boot"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from firesteel.errors import DoesNotFit
 from firesteel.facts import Host
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.run.service import Service
 from firesteel.service_file import ServiceFile, chosen
 from firesteel.units import show_bytes

@@ -14,7 +14,7 @@ from firesteel.edge.files.home import Home, Locked, lock
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import evict, meminfo
 from firesteel.errors import DoesNotFit, FiresteelError
-from firesteel.rules import Proposal, insist
+from firesteel.proposals import Proposal, require_runnable
 from firesteel.run.down import remove_files, stop_processes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
 from firesteel.run.fetch.pull import pull_launch, staged_files
@@ -59,7 +59,7 @@ async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAUL
 def _require_fit(proposal: Proposal, home: Home) -> None:
     """Suggest stopping another model if the plan does not fit beside it."""
     try:
-        insist(proposal)
+        require_runnable(proposal)
     except DoesNotFit as error:
         others = [service.name for service in all_services(home) if service.phase != "dead"]
         if not others:

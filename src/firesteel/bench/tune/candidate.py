@@ -15,7 +15,7 @@ from firesteel.bench.values import Point, RequestSettings
 from firesteel.edge.files.home import Home
 from firesteel.errors import FiresteelError
 from firesteel.facts import Host
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.run import Event as RunEvent
 from firesteel.run import RunOptions, Service, all_services, bring_up, stop, stored_expected
 

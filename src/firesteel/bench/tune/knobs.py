@@ -21,7 +21,7 @@ from firesteel.engines.schema.symbols import Schema
 from firesteel.facts import Role
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import FlagValue, Launch
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.yaml_schema import FileSchema, load
 
 Goal = Literal["latency", "throughput"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from firesteel import engines
 from firesteel.bench.tune.journal import TuneOptions
 from firesteel.bench.values import Point, Text
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 
 _GOAL_TEXTS: tuple[Text, ...] = ("code", "prose")
 _ALL_TEXTS: tuple[Text, ...] = ("code", "prose", "json", "math")

@@ -9,7 +9,8 @@ from firesteel.catalog import Images, Recipe
 from firesteel.errors import FiresteelError
 from firesteel.launch import FlagValue
 from firesteel.planner import MeasuredMemory, launch_key, plan
-from firesteel.rules import Proposal, check, insist
+from firesteel.proposals import Proposal, require_runnable
+from firesteel.rules import check
 
 PLANNED_FLAGS = ("kv-cache-memory-bytes", "gpu-memory-utilization")
 """Flags that the planner computes anew for every setting."""
@@ -43,7 +44,7 @@ def propose(
         planned = plan(launch, was.shape, was.weights, was.host, memory)
         findings = check(planned.launch, hardware=was.host.hardware, images=context.images)
         proposal = replace(base, plan=planned, findings=findings)
-        insist(proposal)
+        require_runnable(proposal)
     except FiresteelError as error:
         return error.what
     return proposal

@@ -13,7 +13,7 @@ from firesteel.bench.tune.proposals import PLANNED_FLAGS
 from firesteel.catalog import Recipe
 from firesteel.catalog.recipe import read_recipe
 from firesteel.facts.evidence import Evidence
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 
 _SUFFIX = "-tuned"
 

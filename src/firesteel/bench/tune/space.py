@@ -18,7 +18,7 @@ from firesteel.bench.tune.proposals import PlanningContext, propose
 from firesteel.bench.values import Text
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import FlagValue
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 
 Setting = tuple[int, ...]
 """The index of a choice for each knob."""

@@ -37,7 +37,7 @@ from firesteel.edge.files.home import Home, Locked, lock
 from firesteel.edge.host.process import uptime
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.launch import Ask
-from firesteel.rules import Proposal, insist
+from firesteel.proposals import Proposal, require_runnable
 from firesteel.run import RunOptions, ServiceReady
 
 
@@ -113,7 +113,7 @@ class _Tune:
 
     def _plan(self) -> None:
         base = self.environment.propose(self.journal.ask)[0]
-        insist(base)
+        require_runnable(base)
         options, context = self.journal.options, self.environment.planning_context()
         all_knobs = make_search_space(base, options.goal, options.users or served_users(base), context)
         self._space = space = all_knobs.only(options.only)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from firesteel.planner import Band, Plan, Speed
+from firesteel.proposals import Proposal
 from firesteel.render.charts import COLOURS, Axis, Row, RowChart, draw_panels
-from firesteel.rules import Proposal
 from firesteel.units import show_bytes
 
 

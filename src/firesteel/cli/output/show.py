@@ -14,7 +14,8 @@ from rich.text import Text
 from firesteel.catalog import Recipe
 from firesteel.facts import Host
 from firesteel.planner import Band, MemoryAccount, Plan, Speed
-from firesteel.rules import Finding, Level, Proposal, after, visible
+from firesteel.proposals import Proposal, compared_with_best
+from firesteel.rules import Finding, Level, visible
 from firesteel.units import show_bytes, show_count, show_seconds
 
 _PIPED_WIDTH = 160
@@ -147,7 +148,7 @@ def _figures(proposal: Proposal, others: tuple[Proposal, ...]) -> list[Row]:
         rows += _speed_rows(speed)
     rows += [("note", note) for note in plan.notes]
     rows += [
-        ("also" if not index else "", f"{other.name}: {after(proposal, other)}")
+        ("also" if not index else "", f"{other.name}: {compared_with_best(proposal, other)}")
         for index, other in enumerate(others)
     ]
     return rows

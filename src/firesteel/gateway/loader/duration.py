@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from firesteel.edge.files.home import Home
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.run import PhaseDone, PhaseProgress
 from firesteel.run.start.start_times import earlier_starts, last_verified, record_verified
 

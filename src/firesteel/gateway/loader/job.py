@@ -44,7 +44,7 @@ from firesteel.gateway.loader.duration import LoadClock, load_time
 from firesteel.gateway.service_config import ModelConfig, Reason, ServiceConfig
 from firesteel.launch import Ask
 from firesteel.planner import launch_key
-from firesteel.rules import Proposal, insist
+from firesteel.proposals import Proposal, require_runnable
 from firesteel.run import (
     LOOPBACK,
     PhaseDone,
@@ -195,7 +195,7 @@ def _identity(proposal: Proposal) -> str:
 
 def _objection(proposal: Proposal) -> Reason | None:
     try:
-        insist(proposal)
+        require_runnable(proposal)
     except FiresteelError as error:
         return _reason(error)
     return None

@@ -22,7 +22,7 @@ from firesteel.edge.hub.listing import HubFile, Listing
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Launch
 from firesteel.launch_pipeline import WHEELS_INSIDE
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.fetch.weights import WeightsNeed, packages, select_files, weights_needed
 from firesteel.run.start.caches import compiled_folder, driver, wheels_folder

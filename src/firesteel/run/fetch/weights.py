@@ -21,7 +21,7 @@ from firesteel.edge.hub.listing import HubFile
 from firesteel.edge.model_reference import is_hub_id
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import EngineName, FlagValue
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 
 MAIN = "main"
 _SAME_WEIGHTS = (

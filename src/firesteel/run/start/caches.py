@@ -15,7 +15,7 @@ from firesteel.edge.files.home import Home
 from firesteel.facts import Host
 from firesteel.launch import EngineName, Launch
 from firesteel.launch_pipeline import with_local_files
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.run.fetch.weights import packages
 
 _ANY_DRIVER = "any"

@@ -11,8 +11,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from firesteel.errors import Stopped, UsageError
 from firesteel.launch_pipeline import LOOPBACK, listening_on
+from firesteel.proposals import Proposal
 from firesteel.render.launch_facts import KEY_VARIABLES
-from firesteel.rules import Proposal
 
 __all__ = ["LOOPBACK", "is_wide", "key_in", "listening", "reached_at"]
 

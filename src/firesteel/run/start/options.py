@@ -16,8 +16,8 @@ from firesteel.edge.host.memory import meminfo
 from firesteel.errors import Stopped
 from firesteel.launch_pipeline import HUB_TOKEN
 from firesteel.planner import launch_key
+from firesteel.proposals import Proposal
 from firesteel.render.launch_facts import KEY_VARIABLES
-from firesteel.rules import Proposal
 from firesteel.run.service import ServiceSpec
 from firesteel.run.start.listen import LOOPBACK, is_wide, reached_at
 from firesteel.run.start.steps import attach_command, make_steps

@@ -30,7 +30,7 @@ from firesteel.errors import HostNotReady
 from firesteel.facts import Gpu, GpuProcess
 from firesteel.launch import Container
 from firesteel.planner.memory.pool import pool
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import all_services
 from firesteel.run.supervise.guard import LaunchMemory, decide_start

@@ -14,9 +14,9 @@ from firesteel.edge.hub.cache import find_store
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Launch, Step
 from firesteel.launch_pipeline import embedded, supervised
+from firesteel.proposals import Proposal
 from firesteel.reads import container_name
 from firesteel.render import docker_argv
-from firesteel.rules import Proposal
 from firesteel.run.start.caches import staged
 
 

@@ -22,7 +22,7 @@ from firesteel.engines import introspection
 from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import EngineName, FlagValue, Launch
 from firesteel.planner import Band, Plan
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 
 Size = Literal["unknown", "tiny", "small", "able"]
 TINY_BELOW, ABLE_FROM = 1_000_000_000, 4_000_000_000

@@ -17,7 +17,7 @@ from firesteel.edge.http.poll import get_from_engine
 from firesteel.errors import FiresteelError
 from firesteel.launch import Launch
 from firesteel.planner import MeasuredMemory, launch_key
-from firesteel.rules import Proposal
+from firesteel.proposals import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, ServiceReady
 from firesteel.run.report import Report, compare, write_report
 from firesteel.run.service import MAX_TAIL_BYTES, Service, ServiceSpec, folder_of, last_lines, load

@@ -7,12 +7,13 @@ from typing import Any
 from firesteel.bench import documents as bench
 from firesteel.cli.output.documents import client, diagnose, error, key, learn, overview, ps, render, serve
 from firesteel.facts.documents import Document
+from firesteel.proposals import documents as proposals
 from firesteel.rules import documents as rules
 from firesteel.run import documents as run
 
 DOCUMENTS: tuple[type[Document], ...] = (
     overview.OverviewJson,
-    rules.ModelsJson, rules.PlanJson, rules.PlanCompareJson,
+    proposals.ModelsJson, proposals.PlanJson, proposals.PlanCompareJson,
     rules.CheckJson, rules.RuleJson, rules.FactsJson,
     run.UpJson, run.UpFileJson, run.UpDryRunJson, run.VerifyJson,
     ps.PsJson, run.LogsJson, diagnose.DiagnosisJson, run.DownJson,

@@ -1,25 +1,23 @@
-"""A plan that breaks no rule: what was asked for -> recipes -> launches -> plans -> the best of them."""
+"""What was asked for -> recipes -> launches -> plans, judged and ranked."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from firesteel import catalog as catalog_room
-from firesteel import engines
+from firesteel import catalog as recipe_catalog
 from firesteel.catalog import Catalog, Image, Images, Model, Recipe
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import DoesNotFit, HostNotReady, Stopped, UsageError
 from firesteel.facts import Checkpoint, Host, Weights
 from firesteel.facts.formats.byte_source import one_line
-from firesteel.launch import Ask, EngineName, Goal, Launch
-from firesteel.launch_pipeline import DEFAULT_PORT, from_recipe, in_container, with_user_options
+from firesteel.launch import Ask, EngineName, Goal
+from firesteel.launch_pipeline import from_checkpoint, from_recipe, with_user_options
 from firesteel.planner import MeasuredMemory, OwnRun, Plan, largest_context, launch_key, longest_context, plan
 from firesteel.rules.check import Finding, check
 from firesteel.units import show_bytes
 
-DEFAULT_CONTEXT = 8192
 _UPSTREAM: dict[EngineName, str] = {
     "vllm": "vllm/vllm-openai:v{version}{suffix}",
     "sglang": "lmsysorg/sglang:v{version}{suffix}",
@@ -41,8 +39,10 @@ class Proposal:
     recipe: Recipe | None = None
     """None for a checkpoint that was planned from its own files."""
     model: Model | None = None
+    ask: Ask = field(default_factory=Ask)
+    """What it answers, with the release in full."""
     asked: str = ""
-    """What the user called it."""
+    """Where a checkpoint without a recipe was read from."""
 
     @property
     def name(self) -> str:
@@ -63,40 +63,46 @@ class Proposal:
         return self.image is not None and self.image.package is not None
 
     @property
+    def lacks_sparks(self) -> bool:
+        """It needs several Sparks, and this host is one."""
+        return self.plan.launch.sparks > 1 and self.plan.host.name == "local"
+
+    @property
     def can_run(self) -> bool:
-        return self.suits_host and self.plan.fits and not self.stops
+        return self.suits_host and self.plan.fits and not self.stops and not self.lacks_sparks
 
 
 def propose(
     catalog: Catalog,
     host: Host,
     ask: Ask,
-    realised: Mapping[str, MeasuredMemory] | None = None,
+    measured: Mapping[str, MeasuredMemory] | None = None,
     own: Mapping[str, Sequence[OwnRun]] | None = None,
 ) -> tuple[Proposal, ...]:
     """Every recipe that the ask means, best first; without a model's name, every recipe there is.
 
-    By `launch_key`, `realised`: what earlier starts took on this host; `own`: how fast benches found it here.
+    By `launch_key`: `measured`, the memory that earlier starts took on this host, and `own`, the user's own
+    benchmark runs here.
     """
-    recipes = catalog_room.find(catalog, ask.model) if ask.model else tuple(catalog.recipes.values())
+    recipes = recipe_catalog.find(catalog, ask.model) if ask.model else tuple(catalog.recipes.values())
     recipes = tuple(recipe for recipe in recipes if ask.engine in (None, recipe.engine))
     if (ask.sparks or 1) > 1:  # llama.cpp has no tensor parallelism between machines
         recipes = tuple(recipe for recipe in recipes if recipe.engine != "llamacpp")
     if not recipes:
-        raise UsageError(f"no recipe runs {ask.model or 'anything'} so", next="firesteel models")
+        raise UsageError(f"no recipe runs {ask.model or 'anything'} like that", next="firesteel models")
     if ask.quant:
         recipes = _stored_as(catalog, recipes, ask.quant)
-    found = (_proposal(catalog, recipe, host, ask, realised or {}, own or {}) for recipe in recipes)
+    found = (_proposal(catalog, recipe, host, ask, measured or {}, own or {}) for recipe in recipes)
     return tuple(sorted(found, key=lambda proposal: _rank(proposal, ask.goal)))
 
 
 def _stored_as(catalog: Catalog, recipes: tuple[Recipe, ...], label: str) -> tuple[Recipe, ...]:
-    """Those whose checkpoint is of that label: of a checkpoint that exists, its weights are what they are."""
-    called = {recipe.name: _labels(catalog, recipe) for recipe in recipes}
-    found = tuple(recipe for recipe in recipes if label.lower() in called[recipe.name])
-    if found:
-        return found
-    there = sorted({labels[0] for labels in called.values()})
+    """The recipes whose checkpoint is stored in that format."""
+    labels_by_name = {recipe.name: _labels(catalog, recipe) for recipe in recipes}
+    matching = tuple(recipe for recipe in recipes if label.lower() in labels_by_name[recipe.name])
+    if matching:
+        return matching
+    there = sorted({labels[0] for labels in labels_by_name.values()})
     raise UsageError(
         f"no recipe has these weights in {one_line(label)[:40]}; there are {', '.join(there)}",
         next=f"--quant {there[0]}, or a config.json, for which --quant may be anything",
@@ -109,7 +115,7 @@ def _labels(catalog: Catalog, recipe: Recipe) -> tuple[str, ...]:
     if tag:
         return (tag.lower(),)
     said = tuple(word.lower() for word in _FORMATS.findall(name.rpartition("/")[2]))
-    return said or (_most(catalog_room.weights(catalog, recipe)).lower(),)
+    return said or (_most(recipe_catalog.weights(catalog, recipe)).lower(),)
 
 
 def _most(weights: Weights) -> str:
@@ -121,7 +127,7 @@ def _most(weights: Weights) -> str:
     return "BF16" if most == "16-bit" else most
 
 
-def _insist_on_no_label(checkpoint: Checkpoint, ask: Ask) -> None:
+def _refuse_label(checkpoint: Checkpoint, ask: Ask) -> None:
     """Files say themselves how they are stored."""
     if ask.quant and checkpoint.weights.provenance == "counted":
         raise UsageError(
@@ -136,16 +142,16 @@ def _proposal(
     recipe: Recipe,
     host: Host,
     ask: Ask,
-    realised: Mapping[str, MeasuredMemory],
+    measured: Mapping[str, MeasuredMemory],
     own: Mapping[str, Sequence[OwnRun]],
 ) -> Proposal:
     model, image = catalog.models[recipe.model], catalog.images.named[recipe.image]
     launch = with_user_options(from_recipe(catalog, recipe, ask), ask)
-    weights = _weights(catalog_room.weights(catalog, recipe), ask)
+    weights = _weights(recipe_catalog.weights(catalog, recipe), ask)
     key = launch_key(launch)
-    planned = plan(launch, model.architecture, weights, host, realised.get(key), own=own.get(key, ()))
+    planned = plan(launch, model.architecture, weights, host, measured.get(key), own=own.get(key, ()))
     findings = check(planned.launch, hardware=host.hardware, images=catalog.images)
-    return Proposal(planned, findings, image, recipe, model)
+    return Proposal(planned, findings, image, recipe, model, ask)
 
 
 def propose_checkpoint(
@@ -153,49 +159,32 @@ def propose_checkpoint(
     images: Images,
     host: Host,
     ask: Ask,
-    realised: Mapping[str, MeasuredMemory] | None = None,
+    measured: Mapping[str, MeasuredMemory] | None = None,
     own: Mapping[str, Sequence[OwnRun]] | None = None,
 ) -> Proposal:
     """A checkpoint that is in no catalog, on the engine that reads its format, with no flag but its sizes.
 
-    Where there is a GPU it runs in a container that a recipe uses; where there is none, embedded.
+    With a GPU it runs in a container that a recipe uses; without one, in the embedded engine.
     """
-    _insist_on_no_label(checkpoint, ask)
-    engine = _engine(checkpoint, ask)
-    shape = checkpoint.architecture
-    context = ask.context or min(shape.max_context, DEFAULT_CONTEXT)
-    if context > shape.max_context:
-        raise UsageError(
-            f"{checkpoint.name} takes {shape.max_context:,} tokens at most",
-            next=f"--context {shape.max_context}",
-        )
-    has_gpu = bool(host.gpus or host.hardware)
+    _refuse_label(checkpoint, ask)
+    engine, has_gpu = _engine(checkpoint, ask), bool(host.gpus or host.hardware)
     ask = _with_a_release(engine, has_gpu, images, ask)
     image = _image(engine, has_gpu, images, ask.version)
-    launch = Launch(
-        name=service_name(checkpoint.name),
-        model=checkpoint.model,
-        engine=engine,
-        version=image.version if image else None,
-        flags=engines.size_flags(engine, context, ask.users or 1),
-        port=ask.port or DEFAULT_PORT,
-    )
-    if engine == "vllm" and checkpoint.kv_cache_dtype:  # what its `auto` would take, said out loud
-        launch = replace(launch, flags={**launch.flags, "kv-cache-dtype": checkpoint.kv_cache_dtype})
-    if image and image.reference:
-        launch = in_container(launch, image)
-    launch = with_user_options(launch, ask)
+    launch = from_checkpoint(checkpoint, service_name(checkpoint.name), engine, image, ask)
     key = launch_key(launch)
-    heavier = checkpoint.heavier if ask.weights_bytes is None else None
     planned = plan(
-        launch, shape, _weights(checkpoint.weights, ask), host, (realised or {}).get(key), heavier,
-        (own or {}).get(key, ()),
-    )  # fmt: skip
-    notes = tuple(f"not counted: {words}" for words in checkpoint.unknown)
-    planned = replace(planned, notes=(*planned.notes, *notes))
-    return Proposal(
-        planned, check(planned.launch, hardware=host.hardware, images=images), image, asked=checkpoint.origin
+        launch,
+        checkpoint.architecture,
+        _weights(checkpoint.weights, ask),
+        host,
+        (measured or {}).get(key),
+        heavier=checkpoint.heavier if ask.weights_bytes is None else None,
+        own=(own or {}).get(key, ()),
     )
+    notes = tuple(f"not counted: {part}" for part in checkpoint.unknown)
+    planned = replace(planned, notes=(*planned.notes, *notes))
+    findings = check(planned.launch, hardware=host.hardware, images=images)
+    return Proposal(planned, findings, image, ask=ask, asked=checkpoint.origin)
 
 
 def _engine(checkpoint: Checkpoint, ask: Ask) -> EngineName:
@@ -224,7 +213,7 @@ def _image(engine: EngineName, has_gpu: bool, images: Images, version: str | Non
     if version is None or not has_gpu:
         return None
     tags = (_UPSTREAM[engine].format(version=version, suffix=suffix) for suffix in ("", "-cu130"))
-    found = [known for tag in tags if (known := catalog_room.identify(tag, images))]
+    found = [known for tag in tags if (known := recipe_catalog.identify(tag, images))]
     found.sort(key=lambda known: not (known.cuda or "").startswith("13"))  # a GB10 wants CUDA 13
     suited = [known for known in found if known.sm is None or "12.1" in known.sm]
     return next(iter([*suited, *found]), None)
@@ -276,19 +265,19 @@ def _worth(proposal: Proposal, goal: Goal) -> float:
         case "speed":
             return speed.decode_tokens_per_s.expected if speed else 0.0
         case "throughput":
-            crowd = speed.batch if speed else None
-            return crowd.total_tokens_per_s.expected if crowd else _worth(proposal, "speed")
+            batch = speed.batch if speed else None
+            return batch.total_tokens_per_s.expected if batch else _worth(proposal, "speed")
         case "context":
             return float(longest_context(plan))
         case "quality":
-            return _kept(proposal)
+            return _retained_quality(proposal)
 
 
-def _kept(proposal: Proposal) -> float:
-    """How much of the unquantized scores is reported to be left.
+def _retained_quality(proposal: Proposal) -> float:
+    """The share of the unquantized model's scores that this checkpoint is reported to keep.
 
-    Weights in 16 bits lost nothing; where nobody reports, the larger checkpoint is taken to have lost less,
-    and comes after those that were measured.
+    Weights in 16 bits lost nothing. Where nobody reports, a larger checkpoint is taken to have lost less, and
+    ranks below those that were measured.
     """
     weights = proposal.plan.weights
     plain = sum(size for (_, form), size in weights.bytes_by_format.items() if form in _SIXTEEN_BITS)
@@ -299,33 +288,39 @@ def _kept(proposal: Proposal) -> float:
     return sum(scores) / len(scores) if scores else weights.total_bytes / 1e15
 
 
-def after(best: Proposal, other: Proposal) -> str:
-    """Why one way came after another."""
+def compared_with_best(best: Proposal, other: Proposal) -> str:
+    """Why another way ranks lower than the best."""
     if not other.plan.fits:
         return f"does not fit, {show_bytes(other.plan.memory.short_bytes)} short"
     if other.stops:
         return f"{other.stops[0].rule} stops it"
     if not other.suits_host:
         return "needs a GPU"
-    ours, theirs = best.plan.speed, other.plan.speed
-    words = []
-    if ours and theirs:
-        words.append(f"{theirs.decode_tokens_per_s.expected:.0f} tok/s")
-    words.append(f"{show_bytes(round(other.plan.memory.needed.expected))} needed")
+    if other.lacks_sparks:
+        return f"needs {other.plan.launch.sparks} Sparks"
+    reasons = []
+    if best.plan.speed and other.plan.speed:
+        reasons.append(f"{other.plan.speed.decode_tokens_per_s.expected:.0f} tok/s")
+    reasons.append(f"{show_bytes(round(other.plan.memory.needed.expected))} needed")
     if best.recipe and other.recipe and best.recipe.status != other.recipe.status:
-        words.append(other.recipe.status)
-    return ", ".join(words)
+        reasons.append(other.recipe.status)
+    return ", ".join(reasons)
 
 
-def insist(proposal: Proposal) -> None:
-    """Raises the reason why it must not be launched: it does not fit, a rule stops it, no GPU is there."""
-    memory = proposal.plan.memory
+def require_runnable(proposal: Proposal) -> None:
+    """Raises why it must not be launched here: too few Sparks, no room, a rule that stops it, no GPU."""
+    memory, sparks = proposal.plan.memory, proposal.plan.launch.sparks
+    if proposal.lacks_sparks:
+        raise HostNotReady(
+            f"{proposal.name} runs on {sparks} Sparks together, and this host is one",
+            next=f"firesteel models, for what runs on one; firesteel render {proposal.name}, for its launch",
+        )
     if not proposal.plan.fits:
         raise DoesNotFit(
             f"{proposal.name} does not fit {proposal.plan.host.title}: it needs "
             f"{show_bytes(round(memory.needed.expected))}, there is room for "
             f"{show_bytes(memory.budget_bytes)}",
-            next=_smaller(proposal),
+            next=_how_to_fit(proposal),
         )
     if proposal.stops:
         first = proposal.stops[0]
@@ -339,7 +334,6 @@ def insist(proposal: Proposal) -> None:
         )
 
 
-def _smaller(proposal: Proposal) -> str:
-    """What would make it fit, else where to look."""
+def _how_to_fit(proposal: Proposal) -> str:
     context = largest_context(proposal.plan)
     return f"--context {context}" if context else "firesteel models, which shows what fits"

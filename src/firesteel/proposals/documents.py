@@ -1,0 +1,122 @@
+"""What `plan` and `models` print with `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from firesteel.catalog.recipe import Quality
+from firesteel.facts import Provenance
+from firesteel.facts.documents import Document, HostJson
+from firesteel.launch import EngineName
+from firesteel.planner.band import Band
+from firesteel.planner.documents import (
+    CacheJson,
+    LaunchJson,
+    MemoryJson,
+    SpeedJson,
+    cache_json,
+    launch_json,
+    memory_json,
+)
+from firesteel.planner.memory.account import Verdict
+from firesteel.planner.speed.speed import SpeedBasis
+from firesteel.proposals.propose import Proposal, compared_with_best
+from firesteel.rules.documents import FindingJson, finding_json
+
+
+class AlternativeJson(Document):
+    name: str
+    why: str
+
+
+class PlanJson(Document):
+    """`firesteel plan MODEL --json`"""
+
+    document: Literal["firesteel.plan/1"] = "firesteel.plan/1"
+    name: str
+    model: str
+    status: str
+    can_run: bool
+    host: HostJson
+    memory: MemoryJson
+    cache: CacheJson
+    speed: SpeedJson | None
+    findings: tuple[FindingJson, ...]
+    notes: tuple[str, ...]
+    launch: LaunchJson
+    others: tuple[AlternativeJson, ...]
+    """Other recipes that serve the model, and why each one ranks lower."""
+
+
+class PlanCompareJson(Document):
+    """`firesteel plan --compare MODEL MODEL --json`"""
+
+    document: Literal["firesteel.plan-compare/1"] = "firesteel.plan-compare/1"
+    plans: tuple[PlanJson, ...]
+
+
+class ModelRowJson(Document):
+    name: str
+    model: str
+    title: str
+    engine: EngineName
+    status: str
+    verdict: Verdict
+    can_run: bool
+    needed_bytes: Band
+    decode_tokens_per_s: Band | None
+    speed_basis: SpeedBasis | None
+    weights_provenance: Provenance
+    quality: tuple[Quality, ...]
+
+
+class ModelsJson(Document):
+    """`firesteel models --json`"""
+
+    document: Literal["firesteel.models/1"] = "firesteel.models/1"
+    host: HostJson
+    models: tuple[ModelRowJson, ...]
+
+
+def plan_json(proposal: Proposal, others: tuple[Proposal, ...] = ()) -> PlanJson:
+    plan = proposal.plan
+    return PlanJson(
+        name=proposal.name,
+        model=plan.launch.model,
+        status=proposal.recipe.status if proposal.recipe else "untried",
+        can_run=proposal.can_run,
+        host=HostJson.model_validate(plan.host),
+        memory=memory_json(plan),
+        cache=cache_json(plan),
+        speed=SpeedJson.model_validate(plan.speed) if plan.speed else None,
+        findings=tuple(map(finding_json, proposal.findings)),
+        notes=plan.notes,
+        launch=launch_json(plan.launch),
+        others=tuple(
+            AlternativeJson(name=other.name, why=compared_with_best(proposal, other)) for other in others
+        ),
+    )
+
+
+def plan_compare_json(proposals: Iterable[Proposal]) -> PlanCompareJson:
+    return PlanCompareJson(plans=tuple(plan_json(proposal) for proposal in proposals))
+
+
+def model_row(proposal: Proposal) -> ModelRowJson:
+    plan, recipe, model = proposal.plan, proposal.recipe, proposal.model
+    assert recipe is not None and model is not None, "everything in the catalog has both"
+    return ModelRowJson(
+        name=proposal.name,
+        model=model.id,
+        title=model.title,
+        engine=plan.launch.engine,
+        status=recipe.status,
+        verdict=plan.memory.verdict,
+        can_run=proposal.can_run,
+        needed_bytes=plan.memory.needed,
+        decode_tokens_per_s=plan.speed.decode_tokens_per_s if plan.speed else None,
+        speed_basis=plan.speed.basis if plan.speed else None,
+        weights_provenance=model.weights.provenance,
+        quality=recipe.quality,
+    )
