@@ -14,6 +14,7 @@ from firesteel import engines
 from firesteel.catalog import Images
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName, Launch
+from firesteel.printable import printable
 from firesteel.units import show_bytes, show_seconds
 
 RESTARTS = 3
@@ -138,8 +139,4 @@ def _unpinned(launch: Launch, facts: LaunchFacts) -> list[str]:
 def comments(lines: Iterable[str], indent: int = 0) -> list[str]:
     """Each as a single line: whatever it contains, it stays a comment."""
     pad = " " * indent
-    return [f"{pad}# {' '.join(_printable(line).split())}" for line in lines]
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    return [f"{pad}# {' '.join(printable(line).split())}" for line in lines]

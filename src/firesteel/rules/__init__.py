@@ -9,7 +9,6 @@ reading that again.
 from firesteel.rules.allow import NoReason
 from firesteel.rules.check import Finding, check
 from firesteel.rules.compatibility import CompatibilityRow, CompatibilityTable, SupportRange, compatibility
-from firesteel.rules.context import visible
 from firesteel.rules.lint import (
     LintOptions,
     LintResult,
@@ -41,5 +40,4 @@ __all__ = [
     "read_rules",
     "release",
     "rules",
-    "visible",
 ]  # fmt: skip

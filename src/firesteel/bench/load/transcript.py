@@ -20,6 +20,7 @@ from typing import Any
 from firesteel.bench.load.client import RawResponse
 from firesteel.bench.values import RequestSample, Wrong
 from firesteel.edge.http import sse
+from firesteel.printable import printable
 
 _MAX_QUOTE = 300
 _MAX_SPLIT_CHUNKS = 2
@@ -148,9 +149,7 @@ def _as_dict(value: Any) -> dict[str, Any]:
 
 
 def _quote(data: bytes) -> str:
-    text = data.decode("utf-8", "replace")
-    shown = "".join(c if c.isprintable() else "\ufffd" for c in text[:_MAX_QUOTE])
-    return shown + ("…" if len(text) > _MAX_QUOTE else "")
+    return printable(data.decode("utf-8", "replace"), _MAX_QUOTE)
 
 
 def _count(counts: dict[str, Any], name: str) -> int | None:
