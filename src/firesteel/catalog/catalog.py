@@ -18,7 +18,7 @@ from firesteel import package_data
 from firesteel.catalog.errors import mistake
 from firesteel.catalog.image import Images, read_images
 from firesteel.catalog.lazy_dict import LazyDict
-from firesteel.catalog.model import Model, check_model, read_model
+from firesteel.catalog.model import Model
 from firesteel.catalog.recipe import Recipe, read_recipe
 from firesteel.errors import UsageError
 from firesteel.facts import Role, Weights
@@ -55,9 +55,9 @@ def _shipped_images(path: str, text: str) -> Images:
 
 
 def _shipped_model(path: str, text: str) -> Model:
-    model = read_model(path, text)
-    _ = model.architecture, model.weights  # computed once, and then part of the cached value
-    return model
+    from firesteel.catalog.model_schema import read_model  # not for a value that comes from the cache
+
+    return read_model(path, text)
 
 
 def _shipped_recipe(path: str, text: str) -> Recipe:
@@ -86,8 +86,9 @@ def overlay(catalog: Catalog, files: Iterable[File]) -> Catalog:
         if kind == "images":
             images = read_images(path, text, images)
         elif kind == "models":
+            from firesteel.catalog.model_schema import read_model  # most users have no models of their own
+
             model = read_model(path, text)
-            check_model(model, path, text)
             _once(seen, f"model `{model.id}`", path, text)
             own_models[model.id] = model
         elif kind == "recipes":

@@ -34,8 +34,8 @@ class Shape:
     answer: _Count
     shared: Annotated[int, between(0, MAX_TOKENS)] = 0
     turns: Annotated[int, between(1, 64)] = 1
-    rates: list[_Rate] = []
-    texts: list[Text] = ["prose"]
+    rates: list[_Rate] = field(default_factory=list)
+    texts: list[Text] = field(default_factory=lambda: ["prose"])
 
 
 @dataclass(frozen=True, slots=True)
