@@ -63,12 +63,12 @@ def test_a_config_alone(firesteel: Firesteel, config: str) -> None:
     assert ran.code == 0, ran.err
     result = ran.json
     weights = result["memory"]["parts"][0]
-    assert "usual layout of nvfp4" in weights["why"] and weights["basis"] == "derived"
+    assert "usual layout of nvfp4" in weights["explanation"] and weights["basis"] == "derived"
     assert weights["bytes"]["low"] == pytest.approx(6.4e9, rel=0.01)
     assert weights["bytes"]["high"] == pytest.approx(8.6e9, rel=0.05)  # attention left in BF16
-    assert "stay in 16 bits" in result["speed"]["why"]
+    assert "stay in 16 bits" in result["speed"]["explanation"]
     assert (result["launch"]["version"], result["launch"]["flags"]["kv-cache-dtype"]) == ("0.26.0", "fp8")
-    assert result["cache"]["users"] == 5 and result["speed"]["rung"] == "fitted"
+    assert result["cache"]["users"] == 5 and result["speed"]["basis"] == "fitted"
 
 
 def test_weights_bytes_replace_the_assumed_size(firesteel: Firesteel, config: str) -> None:
@@ -159,7 +159,7 @@ def test_a_cache_that_the_engine_refuses_does_not_fit(firesteel: Firesteel, conf
 def test_a_release_as_people_write_it(firesteel: Firesteel, config: str) -> None:
     for text, version in (("v0.26.0", "0.26.0"), ("0.28", "0.28.0"), ("0.24.0", "0.24.0")):
         result = firesteel("plan", config, "--engine-version", text, "--host", "gb10", "--json").json
-        assert (result["launch"]["version"], result["speed"]["rung"]) == (version, "fitted")
+        assert (result["launch"]["version"], result["speed"]["basis"]) == (version, "fitted")
 
 
 def test_a_name_that_tells_more_than_its_config(firesteel: Firesteel, tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_depth_and_users_make_it_slower_whatever_the_layout(firesteel: Firesteel
     alone = speed["decode_tokens_per_s"]["expected"]
     depths = [row["decode_tokens_per_s"]["expected"] for row in speed["at_depth"]]
     assert depths == sorted(depths, reverse=True) and depths[0] <= alone * 1.0001
-    assert speed["crowd"]["each_tokens_per_s"]["expected"] <= alone
+    assert speed["batch"]["per_user_tokens_per_s"]["expected"] <= alone
     fraction = float(result["launch"]["flags"]["gpu-memory-utilization"])
     needed = sum(part["bytes"]["high"] for part in memory["parts"])
     assert fraction * 130_663_642_562 >= needed  # of a Spark's memory
