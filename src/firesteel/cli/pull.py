@@ -14,8 +14,8 @@ from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow
 from firesteel.cli.signals import cancel_on_signals
-from firesteel.edge.model_reference import is_hub_id
 from firesteel.errors import HostNotReady, UsageError
+from firesteel.hub_id import is_hub_id
 from firesteel.run import (
     Event,
     PhaseDone,
