@@ -13,7 +13,7 @@ from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow
-from firesteel.cli.signals import cancel_on_signals
+from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.hub_id import is_hub_id
 from firesteel.run import (
