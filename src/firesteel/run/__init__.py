@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from firesteel.run.start.steps import make_steps
     from firesteel.run.up import bring_up
     from firesteel.run.verify.checks import CheckResult
-    from firesteel.run.verify.expected import Expected, stored_expected, write_expected
+    from firesteel.run.verify.expected import Expected, expected, stored_expected, write_expected
     from firesteel.run.verify.verify import Verification, VerifyBudget
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "all_services",
     "bring_up",
     "death",
+    "expected",
     "find_unused",
     "last_lines",
     "listening",
@@ -68,24 +69,25 @@ __all__ = [
     "write_expected",
 ]  # fmt: skip
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "down": ("stop",),
-        "start.listen": ("LOOPBACK", "listening"),
-        "start.options": ("RunOptions",),
-        "start.start": ("adopt_all",),
-        "service_plans": ("plan_all",),
-        "events": ("PhaseProgress", "PhaseDone", "Event", "PlanReady", "ServiceReady"),
-        "fetch.prune": ("UnusedFile", "find_unused", "remove_unused"),
-        "fetch.pull": ("pulled_gguf", "pull_weights", "pull_launch"),
-        "fetch.weights": ("WeightsNeed", "parse_name", "weights_needed"),
-        "report": ("Compared", "Report", "read_report"),
-        "service": ("Service", "ServiceSpec", "all_services", "death", "last_lines", "pick"),
-        "start.steps": ("make_steps",),
-        "up": ("bring_up",),
-        "verify.checks": ("CheckResult",),
-        "verify.expected": ("Expected", "write_expected", "stored_expected"),
-        "verify.verify": ("VerifyBudget", "Verification"),
-    },
-)
+if not TYPE_CHECKING:  # a type checker would accept any name
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "down": ("stop",),
+            "start.listen": ("LOOPBACK", "listening"),
+            "start.options": ("RunOptions",),
+            "start.start": ("adopt_all",),
+            "service_plans": ("plan_all",),
+            "events": ("PhaseProgress", "PhaseDone", "Event", "PlanReady", "ServiceReady"),
+            "fetch.prune": ("UnusedFile", "find_unused", "remove_unused"),
+            "fetch.pull": ("pulled_gguf", "pull_weights", "pull_launch"),
+            "fetch.weights": ("WeightsNeed", "parse_name", "weights_needed"),
+            "report": ("Compared", "Report", "read_report"),
+            "service": ("Service", "ServiceSpec", "all_services", "death", "last_lines", "pick"),
+            "start.steps": ("make_steps",),
+            "up": ("bring_up",),
+            "verify.checks": ("CheckResult",),
+            "verify.expected": ("Expected", "expected", "write_expected", "stored_expected"),
+            "verify.verify": ("VerifyBudget", "Verification"),
+        },
+    )
