@@ -130,10 +130,15 @@ def models(host_name: str | None = None) -> tuple[Proposal, ...]:
 
 
 def plan(
-    model: str, *, host_name: str | None = None, context: int | None = None, users: int | None = None
+    model: str,
+    *,
+    host_name: str | None = None,
+    context: int | None = None,
+    users: int | None = None,
+    port: int | None = None,
 ) -> tuple[Proposal, ...]:
     """The ways to serve a model, best first: a catalog name, a Hub id, a GGUF file, a folder."""
-    return propose(Ask(model=model, context=context, users=users), host(host_name))
+    return propose(Ask(model=model, context=context, users=users, port=port), host(host_name))
 
 
 def propose(ask: Ask, on: Host) -> tuple[Proposal, ...]:
