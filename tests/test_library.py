@@ -16,7 +16,7 @@ import yaml
 
 import firesteel
 from firesteel import library
-from firesteel.bench.load.measure import RunFinished
+from firesteel.bench.load.measure import RunFinished, SampleTaken
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.load.shapes import Sizes
 from firesteel.bench.results.history import open_history
@@ -203,6 +203,23 @@ def test_measure_is_stored(home: Home) -> None:
     assert isinstance(finished, RunFinished) and finished.run.subject.model == MODEL
     assert firesteel.stored_run("last").run.figures == finished.run.figures
     assert firesteel.compare_with_plan() == () == firesteel.compare_with_published()
+
+
+def test_an_interrupted_measurement_continues(home: Home) -> None:
+    async def measure() -> tuple[str, object]:
+        async with serving(FaultyServer()) as url:
+            sizes, limits = Sizes(users=(1,), depths=(64,), answer=8), RunLimits(budget_s=2)
+            events = firesteel.measure(url=url, sizes=sizes, limits=limits)
+            async for event in events:
+                if isinstance(event, SampleTaken):
+                    break
+            await events.aclose()
+            interrupted = firesteel.stored_run("last").run
+            assert not interrupted.is_whole
+            return interrupted.id, await last(firesteel.measure(url=url, resume="last"))
+
+    name, finished = asyncio.run(measure())
+    assert isinstance(finished, RunFinished) and finished.run.id == name and finished.run.is_whole
 
 
 def test_compare(home: Home) -> None:

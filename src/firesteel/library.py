@@ -17,7 +17,7 @@ an example of each.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -248,7 +248,7 @@ def services() -> list[Service]:
 
 async def verify(
     name: str | None = None, *, url: str | None = None, model: str | None = None, key: str | None = None
-) -> AsyncIterator[str | Verification]:
+) -> AsyncGenerator[str | Verification]:
     """Asks questions with known answers; the last item is the `Verification`.
 
     Of a service (without a name, the only one), or of any OpenAI endpoint at `url`.
@@ -352,14 +352,21 @@ async def measure(
     sizes: Sizes | None = None,
     settings: RequestSettings | None = None,
     limits: RunLimits | None = None,
-) -> AsyncIterator[BenchEvent]:
-    """Measures a service or any OpenAI endpoint; the last event is `RunFinished`, and the run is stored."""
-    from firesteel.bench.load.recorded import make_order, measure_recorded  # the client that measures
+    resume: str | None = None,
+) -> AsyncGenerator[BenchEvent]:
+    """Measures a service or any OpenAI endpoint; the last event is `RunFinished`, and the run is stored.
+
+    `resume`: an interrupted run to continue; it keeps its points and settings.
+    """
+    from firesteel.bench.load import recorded  # the client that measures
 
     server, key = await _measured_server(name, url, model, key)
-    order = make_order(server, key, shapes, sizes, settings, limits)
     with history() as runs:
-        async for event in measure_recorded(order, runs, home()):
+        if resume:
+            order = recorded.resume_order(runs, resume, server, key, limits)
+        else:
+            order = recorded.make_order(server, key, shapes, sizes, settings, limits)
+        async for event in recorded.measure_recorded(order, runs, home()):
             yield event
 
 
@@ -416,7 +423,7 @@ def compare_with_published(name: str = "last") -> tuple[PublishedComparison, ...
 
 async def tune(
     model: str, options: TuneOptions | None = None, *, context: int | None = None, port: int | None = None
-) -> AsyncIterator[TuneEvent]:
+) -> AsyncGenerator[TuneEvent]:
     """Searches for better settings of a model by measured runs; the last event is `TuneResult`.
 
     The model must not run yet. An interrupted search of the same model continues.

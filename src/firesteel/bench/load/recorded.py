@@ -39,6 +39,25 @@ def _queueing(wanted: Iterable[Point], server: FoundSubject) -> Iterable[str]:
         yield f"it serves {server.users} requests at once; with {most} users the others wait"
 
 
+def resume_order(
+    history: History, name: str, server: FoundSubject, key: str | None, limits: RunLimits | None = None
+) -> RunOrder:
+    """The same points and settings; without limits, again as much time as the run had."""
+    stored = history.resume(name)
+    run = stored.run
+    if run.subject.model != server.subject.model:
+        what = f"run {run.id} measured {run.subject.model}, not {server.subject.model}"
+        raise UsageError(what, next="firesteel bench")
+    usual = RunLimits()
+    limits = limits or RunLimits(
+        run.limits.get("budget_s", usual.budget_s), run.limits.get("precision", usual.precision)
+    )
+    limits = replace(limits, budget_s=elapsed(stored.samples) + limits.budget_s)
+    return RunOrder(
+        server.subject, run.points, run.settings, limits, key, run.id, earlier_samples=stored.samples
+    )
+
+
 async def measure_recorded(order: RunOrder, history: History, home: Home) -> AsyncIterator[Event]:
     """The last event is RunFinished; its run is in the history."""
     with watch_contention(home, order.subject.url, order.id) as others:
