@@ -15,7 +15,7 @@ from firesteel.launch import Ask, EngineName, Goal
 from firesteel.launch_pipeline import from_checkpoint, from_recipe, with_user_options
 from firesteel.planner import MeasuredMemory, OwnRun, Plan, largest_context, launch_key, longest_context, plan
 from firesteel.printable import printable
-from firesteel.rules.check import Finding, check
+from firesteel.rules.checker import Finding, check
 from firesteel.units import show_bytes
 
 _UPSTREAM: dict[EngineName, str] = {
