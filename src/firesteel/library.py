@@ -28,8 +28,6 @@ from firesteel.edge.files.home import Home, find_home
 from firesteel.facts import Host
 from firesteel.launch import Ask, EngineName
 from firesteel.proposals import Proposal
-from firesteel.reads import ReadLaunch, no_launch_error
-from firesteel.rules import CompatibilityTable, Finding, LintOptions
 from firesteel.workspace import Workspace
 
 if TYPE_CHECKING:  # loaded only by those who use them
@@ -53,7 +51,9 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.gateway.client_target import ClientTarget
     from firesteel.gateway.keys import Key
     from firesteel.gateway.rate_limits import KeyLimits
+    from firesteel.reads import ReadLaunch
     from firesteel.render import Cluster
+    from firesteel.rules import CompatibilityTable, Finding
     from firesteel.run import Event, RunOptions, Service, UnusedFile, Verification
     from firesteel.run.verify.target import VerifyTarget
 
@@ -182,9 +182,9 @@ def read(text: str, path: str = "text") -> tuple[ReadLaunch, ...]:
 
 def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") -> tuple[Finding, ...]:
     """What the rules say of every launch in a text."""
-    found = rules.lint(text, path, LintOptions(images(text), hardware_name))
+    found = rules.lint(text, path, rules.LintOptions(images(text), hardware_name))
     if not found.readings:
-        raise found.problem or no_launch_error(path)
+        raise found.problem or reads.no_launch_error(path)
     return found.findings
 
 

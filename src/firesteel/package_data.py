@@ -15,7 +15,6 @@ import hashlib
 import os
 import pickle
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -85,6 +84,8 @@ def _read_own(path: Path) -> bytes:
 
 
 def _write(file_name: str, content: bytes) -> None:
+    import tempfile  # only when something is compiled
+
     for folder in _cache_folders():
         with suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -6,22 +6,47 @@ variable and option. It never runs, fetches or repairs anything, and keeps what 
 `render` is its inverse.
 """
 
-from firesteel.catalog import container_name
-from firesteel.reads.launches import no_launch_error, read, scan
-from firesteel.reads.mentions import Mention, mentions
-from firesteel.reads.programs import is_shell
-from firesteel.reads.reader import ReadLaunch
-from firesteel.reads.source_text import SourceFile, source_file
+from typing import TYPE_CHECKING
+
+from firesteel.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from firesteel.reads.launches import no_launch_error, read, scan
+    from firesteel.reads.programs import is_shell
+    from firesteel.reads.prose_mentions import Mention, mentions
+    from firesteel.reads.reader import ReadLaunch
+    from firesteel.reads.source_text import SourceFile, source_file
 
 __all__ = [
     "Mention",
     "ReadLaunch",
     "SourceFile",
-    "container_name",
     "is_shell",
     "mentions",
     "no_launch_error",
     "read",
     "scan",
     "source_file",
-]  # fmt: skip
+]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of these
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "launches": (
+                "no_launch_error",
+                "read",
+                "scan",
+            ),
+            "prose_mentions": (
+                "Mention",
+                "mentions",
+            ),
+            "programs": ("is_shell",),
+            "reader": ("ReadLaunch",),
+            "source_text": (
+                "SourceFile",
+                "source_file",
+            ),
+        },
+    )

@@ -11,7 +11,6 @@ keys.json  the gateway's keys, hashed         requests.db, history.db: requests 
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import fcntl
 import os
@@ -157,6 +156,8 @@ def lock(path: Path) -> Iterator[None]:
 @asynccontextmanager
 async def wait_for_lock(path: Path, timeout_s: float, busy: str) -> AsyncIterator[None]:
     """Takes a lock, or waits for it without blocking the event loop, so that Ctrl-C works."""
+    import asyncio  # a third of the imports of a plan, which waits for nothing
+
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         try:

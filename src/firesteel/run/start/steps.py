@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from firesteel import engines
+from firesteel.catalog import container_name
 from firesteel.command import Command
 from firesteel.edge.embedded import install, server
 from firesteel.edge.embedded.install import WheelFile
@@ -15,7 +16,6 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Launch, Step
 from firesteel.launch_pipeline import embedded, supervised
 from firesteel.proposals import Proposal
-from firesteel.reads import container_name
 from firesteel.render import docker_argv
 from firesteel.run.start.caches import staged
 
