@@ -272,7 +272,7 @@ def test_boot_logs_read_like_real_ones(plain: Plain) -> None:
     logs: dict[EngineName, str] = {"llamacpp": llamacpp, "vllm": vllm}
     for engine, text in logs.items():
         assert "simulated" in text.splitlines()[0]
-        assert any(engines.phase(engine, line) for line in text.splitlines())
+        assert any(engines.start_progress(engine, line) for line in text.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_a_crash_prints_its_lines_and_exits_with_its_code(sparks: Sparks) -> Non
     log = engine.log()
     assert lines[0] in log and "Available KV cache memory" not in log
     assert engine.client.returncode == 3
-    assert engines.complaint(log.splitlines()) is not None
+    assert engines.diagnose(log).causes
 
 
 def test_an_oom_kill_is_137_and_in_the_kernel_log(sparks: Sparks) -> None:

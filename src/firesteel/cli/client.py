@@ -176,7 +176,9 @@ def _of_engine(model: str | None, context: int | None) -> _Target:
 def _of_service(service: Service, context: int | None) -> ClientEndpoint:
     """What its own command line serves; a recipe of the same name knows the rest about the model."""
     spec = service.spec
-    launch = Launch(spec.name, spec.model, spec.engine, flags=engines.parse(spec.engine, spec.start).flags)
+    launch = Launch(
+        spec.name, spec.model, spec.engine, flags=engines.parse_argv(spec.engine, spec.start).flags
+    )
     try:
         proposal = library.propose(Ask(service.name), library.host("gb10"))[0]
     except UsageError:

@@ -65,20 +65,21 @@ __all__ = [
     "start_progress",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "engine": (
-            "ServedCapacity", "argv", "default_port", "expand_shortcuts", "format_flag", "grammar",
-            "listen_address", "parse_argv", "program", "served_capacity", "size_flags",
-        ),
-        "flags": ("ParsedCommandLine", "compact_json"),
-        "kv_cache": ("KvCache", "reported_kv", "requested_kv_cache_bytes", "size_kv_cache"),
-        "logs.data": ("Stage",),
-        "logs.diagnosis": ("Cause", "Diagnosis", "diagnose"),
-        "logs.memory": ("ReportedMemory", "reported_memory"),
-        "logs.progress": ("StartProgress", "stages", "start_progress"),
-        "vllm.kv_cache": ("ReportedKv",),
-        "vllm.kv_settings": ("speculative_tokens",),
-    },
-)  # fmt: skip
+if not TYPE_CHECKING:  # a type checker takes any name from a module with a __getattr__
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "engine": (
+                "ServedCapacity", "argv", "default_port", "expand_shortcuts", "format_flag", "grammar",
+                "listen_address", "parse_argv", "program", "served_capacity", "size_flags",
+            ),
+            "flags": ("ParsedCommandLine", "compact_json"),
+            "kv_cache": ("KvCache", "reported_kv", "requested_kv_cache_bytes", "size_kv_cache"),
+            "logs.data": ("Stage",),
+            "logs.diagnosis": ("Cause", "Diagnosis", "diagnose"),
+            "logs.memory": ("ReportedMemory", "reported_memory"),
+            "logs.progress": ("StartProgress", "stages", "start_progress"),
+            "vllm.kv_cache": ("ReportedKv",),
+            "vllm.kv_settings": ("speculative_tokens",),
+        },
+    )  # fmt: skip

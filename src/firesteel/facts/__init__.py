@@ -88,24 +88,25 @@ __all__ = [
     "truncated",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "formats.byte_source": ("BadHeader", "ByteSource", "MemorySource", "truncated"),
-        "formats.gguf": ("ArrayInfo", "GgufHeader"),
-        "formats.gguf_architecture": ("architecture_of_gguf",),
-        "host.host": ("Gpu", "Host", "Meminfo", "keep_free_bytes", "parse_gpus", "parse_meminfo"),
-        "host.memory_sample": (
-            "GpuProcess", "KernelEvent", "MemorySample", "Pressure", "Shm", "StallCounters",
-        ),
-        "model.architecture": (
-            "Architecture", "ChunkedAttention", "CompressedAttention", "FullAttention", "Indexer",
-            "LatentAttention", "Layer", "LinearAttention", "Mamba2", "NoCache", "SharedKv",
-            "SlidingAttention", "SparseAttention", "UnknownArchitecture",
-        ),
-        "model.checkpoint": ("Checkpoint",),
-        "model.config": ("architecture_of_config",),
-        "model.roles": ("role_of",),
-        "model.tensors": ("Provenance", "Role", "Tensor", "Weights", "sum_weights"),
-    },
-)  # fmt: skip
+if not TYPE_CHECKING:  # a type checker takes any name from a module with a __getattr__
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "formats.byte_source": ("BadHeader", "ByteSource", "MemorySource", "truncated"),
+            "formats.gguf": ("ArrayInfo", "GgufHeader"),
+            "formats.gguf_architecture": ("architecture_of_gguf",),
+            "host.host": ("Gpu", "Host", "Meminfo", "keep_free_bytes", "parse_gpus", "parse_meminfo"),
+            "host.memory_sample": (
+                "GpuProcess", "KernelEvent", "MemorySample", "Pressure", "Shm", "StallCounters",
+            ),
+            "model.architecture": (
+                "Architecture", "ChunkedAttention", "CompressedAttention", "FullAttention", "Indexer",
+                "LatentAttention", "Layer", "LinearAttention", "Mamba2", "NoCache", "SharedKv",
+                "SlidingAttention", "SparseAttention", "UnknownArchitecture",
+            ),
+            "model.checkpoint": ("Checkpoint",),
+            "model.config": ("architecture_of_config",),
+            "model.roles": ("role_of",),
+            "model.tensors": ("Provenance", "Role", "Tensor", "Weights", "sum_weights"),
+        },
+    )  # fmt: skip

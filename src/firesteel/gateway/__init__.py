@@ -23,19 +23,20 @@ __all__ = [
     "serve_file",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "http.server": ("new_loop",),
-        "serve": (
-            "ServeEvent",
-            "ServeOptions",
-            "serve_file",
-        ),
-        "allocator": (
-            "freeze_startup_objects",
-            "release_free_memory",
-            "retain_free_memory",
-        ),
-    },
-)
+if not TYPE_CHECKING:  # a type checker takes any name from a module with a __getattr__
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "http.server": ("new_loop",),
+            "serve": (
+                "ServeEvent",
+                "ServeOptions",
+                "serve_file",
+            ),
+            "allocator": (
+                "freeze_startup_objects",
+                "release_free_memory",
+                "retain_free_memory",
+            ),
+        },
+    )

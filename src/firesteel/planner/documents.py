@@ -125,7 +125,7 @@ def memory_json(plan: Plan) -> MemoryJson:
 
 def cache_json(plan: Plan) -> CacheJson:
     cache, pool = plan.cache, plan.cache.pool
-    told = engines.told_cache_bytes(plan.launch)
+    told = engines.requested_kv_cache_bytes(plan.launch)
     return CacheJson(
         bytes=cache.bytes,
         bytes_per_token=cache.bytes_per_token,

@@ -68,24 +68,25 @@ __all__ = [
     "write_expected",
 ]  # fmt: skip
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "down": ("stop",),
-        "start.listen": ("LOOPBACK", "listening"),
-        "start.options": ("RunOptions",),
-        "start.start": ("adopt_all",),
-        "service_plans": ("plan_all",),
-        "events": ("PhaseProgress", "PhaseDone", "Event", "PlanReady", "ServiceReady"),
-        "fetch.prune": ("UnusedFile", "find_unused", "remove_unused"),
-        "fetch.pull": ("pulled_gguf", "pull_weights", "pull_launch"),
-        "fetch.weights": ("WeightsNeed", "parse_name", "weights_needed"),
-        "report": ("Compared", "Report", "read_report"),
-        "service": ("Service", "ServiceSpec", "all_services", "death", "last_lines", "pick"),
-        "start.steps": ("make_steps",),
-        "up": ("bring_up",),
-        "verify.checks": ("CheckResult",),
-        "verify.expected": ("Expected", "write_expected", "stored_expected"),
-        "verify.verify": ("VerifyBudget", "Verification"),
-    },
-)
+if not TYPE_CHECKING:  # a type checker takes any name from a module with a __getattr__
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "down": ("stop",),
+            "start.listen": ("LOOPBACK", "listening"),
+            "start.options": ("RunOptions",),
+            "start.start": ("adopt_all",),
+            "service_plans": ("plan_all",),
+            "events": ("PhaseProgress", "PhaseDone", "Event", "PlanReady", "ServiceReady"),
+            "fetch.prune": ("UnusedFile", "find_unused", "remove_unused"),
+            "fetch.pull": ("pulled_gguf", "pull_weights", "pull_launch"),
+            "fetch.weights": ("WeightsNeed", "parse_name", "weights_needed"),
+            "report": ("Compared", "Report", "read_report"),
+            "service": ("Service", "ServiceSpec", "all_services", "death", "last_lines", "pick"),
+            "start.steps": ("make_steps",),
+            "up": ("bring_up",),
+            "verify.checks": ("CheckResult",),
+            "verify.expected": ("Expected", "write_expected", "stored_expected"),
+            "verify.verify": ("VerifyBudget", "Verification"),
+        },
+    )

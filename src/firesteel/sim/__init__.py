@@ -34,11 +34,12 @@ __all__ = [
     "scenarios",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "setup": ("create_spark", "enter", "environment"),
-        "scenario_files": ("scenario", "scenarios"),
-        "spark": ("SimFault", "SimGpuProcess", "SimSpark", "TrueSpeed"),
-    },
-)
+if not TYPE_CHECKING:  # a type checker takes any name from a module with a __getattr__
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "setup": ("create_spark", "enter", "environment"),
+            "scenario_files": ("scenario", "scenarios"),
+            "spark": ("SimFault", "SimGpuProcess", "SimSpark", "TrueSpeed"),
+        },
+    )

@@ -177,7 +177,7 @@ def _speculation(base: Proposal, recipes: Iterable[Recipe]) -> Knob | None:
 
 
 def _speculation_vllm(base: Proposal, recipes: Iterable[Recipe]) -> Knob | None:
-    own = engines.written_out(base.plan.launch).get("speculative-config")
+    own = engines.expand_shortcuts(base.plan.launch).get("speculative-config")
     config = own if isinstance(own, dict) else _config_of_another_recipe(base, recipes)
     if config is None or not _accepts(base, "speculative-config"):
         return None
@@ -237,7 +237,7 @@ def _speculation_sglang(launch: Launch) -> Knob | None:
 
 def _sequences(launch: Launch, goal: Goal, users: int) -> Knob | None:
     """How many sequences at once; never fewer than users, except for throughput, where queueing may pay."""
-    served = engines.served(launch)
+    served = engines.served_capacity(launch)
     if served.context is None or served.users is None:
         return None
     least = users // 2 if goal == "throughput" and users >= 4 else users

@@ -250,7 +250,7 @@ def engine_speed(planned: Plan, spark: SimSpark) -> dict[str, Any]:
 
 def applies(truth: TrueSpeed, launch: Launch) -> bool:
     flags = {
-        name: engines.compact(value)
+        name: engines.compact_json(value)
         if isinstance(value, dict | list)
         else str(value).lower()
         if isinstance(value, bool)
