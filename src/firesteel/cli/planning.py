@@ -16,7 +16,6 @@ from firesteel.edge.kept import Answer
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Goal
 from firesteel.proposals import Proposal
-from firesteel.rules import release
 
 
 def answer(
@@ -54,7 +53,7 @@ def answer(
         users,
         port,
         engine=engine,
-        version=release(engine, version) if version else None,
+        version=version,
         quant=quant,
         weights_bytes=weights_bytes,
         kv_cache_dtype=kv_cache_dtype,

@@ -16,7 +16,6 @@ from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Launch
 from firesteel.proposals import Proposal
 from firesteel.render import Cluster, LaunchFacts
-from firesteel.rules import release
 from firesteel.service_file import asks, read_service_file
 
 _FORMS = {
@@ -122,11 +121,10 @@ def _asks(models: tuple[str, ...], file: Path | None, form: str, sizes: dict[str
         return [known[name] for name in models or known]
     if not models:
         raise UsageError("which MODEL?", next="firesteel models, to list their names")
-    version, nodes = sizes.pop("version"), sizes.pop("nodes")
+    nodes = sizes.pop("nodes")
     if nodes and nodes & (nodes - 1):
         raise UsageError(f"attention heads cannot be split over {nodes} Sparks", next="--nodes 2")
-    release_ = release(sizes["engine"], version) if version else None
-    return [Ask(model, **sizes, version=release_, sparks=nodes) for model in models]
+    return [Ask(model, **sizes, sparks=nodes) for model in models]
 
 
 def _command_line(models: tuple[str, ...], file: Path | None, form: str) -> str:

@@ -6,8 +6,7 @@ Proposal + Manner -> Spec, which is all that a keeper is told.
 from __future__ import annotations
 
 import re
-import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from firesteel.edge.files.home import Home, expand_home
@@ -33,15 +32,8 @@ class RunOptions:
     trusts_code: bool = False
     """The user said so: code that comes with the weights may run."""
     at_boot: bool = False
-    words: tuple[str, ...] = ()
-    """What was typed after `firesteel up`, for whoever starts it again."""
-
-
-def _again(proposal: Proposal, manner: RunOptions) -> str:
-    """What the user would type for it: the recipe's name, or the path it was planned from."""
-    named = proposal.recipe.name if proposal.recipe else proposal.asked
-    words = manner.words or (named, "--port", str(proposal.plan.launch.port))
-    return f"firesteel up {shlex.join(words)}"
+    service_file: str = ""
+    """The path of the service file that has it; empty: none."""
 
 
 def make_spec(proposal: Proposal, home: Home, manner: RunOptions) -> ServiceSpec:
@@ -53,7 +45,15 @@ def make_spec(proposal: Proposal, home: Home, manner: RunOptions) -> ServiceSpec
         model=launch.name,
         start=expand_home(start.command.argv),
         env=dict(start.command.env),
-        again=_again(proposal, manner),
+        ask=replace(
+            proposal.ask,
+            model=proposal.recipe.name if proposal.recipe else proposal.asked,
+            port=launch.port,
+            name=launch.name,
+        ),
+        listen=manner.listen,
+        trusts_code=manner.trusts_code,
+        service_file=manner.service_file,
         stop=start.undo.argv if start.undo else (),
         attach=attach_command(launch).argv if launch.container else (),
         memory_floor_bytes=proposal.plan.host.keep_free_bytes // 2,
