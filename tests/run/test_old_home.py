@@ -79,7 +79,9 @@ def test_a_stopped_service_is_read(home: Home) -> None:
     assert service.spec.url == "http://127.0.0.1:18765" and service.spec.start[0].startswith(str(home.root))
     assert service.state is not None and service.state.supervisor == process.Pid(12235, 140492)
     assert service.report is not None and read_report(service.report).is_verified
-    assert stored_expected(service.folder).context == 4096
+    stored = stored_expected(service.folder)
+    assert stored.context == 4096 and stored.plan.decode_tokens_per_s is not None
+    assert stored.plan.decode_tokens_per_s.expected == pytest.approx(19.367, abs=0.001)
     assert start_times.earlier_starts(home, "smollm2", "llamacpp", "11549")
 
 
