@@ -6,14 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.yaml_schema import FileSchema, InvalidFile, load, read
+from firesteel.file_schema import file_schema
+from firesteel.yaml_schema import InvalidFile, load, read
 
 
-class Part(FileSchema):
+@file_schema
+class Part:
     size: int
 
 
-class Thing(FileSchema):
+@file_schema
+class Thing:
     version: str
     port: int
     on: bool = False

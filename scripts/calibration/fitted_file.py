@@ -48,7 +48,7 @@ def _fit_lines(name: str, fit: FittedSchema) -> list[str]:
 
 
 def _flow(value: ErrorsSchema | SpreadSchema) -> str:
-    return _mapping(value.model_dump())
+    return _mapping(vars(value))
 
 
 def _mapping(values: Mapping[str, float]) -> str:

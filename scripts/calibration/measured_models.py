@@ -14,10 +14,12 @@ from firesteel import yaml_schema
 from firesteel.facts import Architecture, FullAttention, Layer, LinearAttention, Role, SlidingAttention
 from firesteel.facts.evidence import Evidence
 from firesteel.facts.model.architecture import LatentAttention, NoCache
+from firesteel.file_schema import file_schema
 from firesteel.planner.speed.decode import StoredBytes
 
 
-class MeasuredLayersSchema(yaml_schema.FileSchema):
+@file_schema
+class MeasuredLayersSchema:
     kind: Literal["full", "sliding", "latent", "recurrent", "moe", "mlp"]
     times: PositiveInt
     kv_heads: int = 0
@@ -39,7 +41,8 @@ class MeasuredLayersSchema(yaml_schema.FileSchema):
         return NoCache(self.kind)
 
 
-class MeasuredModelSchema(yaml_schema.FileSchema):
+@file_schema
+class MeasuredModelSchema:
     hidden_size: PositiveInt
     vocab_size: PositiveInt
     experts: int = 0
@@ -59,7 +62,8 @@ class MeasuredModelSchema(yaml_schema.FileSchema):
         return {(role, dtype): size for role, formats in roles.items() for dtype, size in formats.items()}
 
 
-class MeasuredModelsSchema(yaml_schema.FileSchema):
+@file_schema
+class MeasuredModelsSchema:
     layouts: dict[str, str]
     shapes: dict[str, MeasuredModelSchema]
 

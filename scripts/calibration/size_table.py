@@ -74,7 +74,7 @@ def weight_bytes(model: Model, format: str) -> int:
     """The language model's weights in `format`, without towers and drafter."""
     if format not in _FORMATS:
         raise UsageError(f"`{format}` is not one of {', '.join(FORMATS)}", next=f"use {FORMATS[0]}")
-    counted = parameters_of_config(model.schema.config)
+    counted = parameters_of_config(model.config)
     own = replace(counted, groups=tuple(group for group in counted.groups if group.is_of_model))
     layout = _FORMATS[format]
     stored = Quantization(*layout, converts_head=False) if layout else None

@@ -84,7 +84,7 @@ def from_recipe(catalog: Catalog, recipe: Recipe, ask: Ask) -> Launch:
     """A recipe at the sizes asked for.
 
     The port is published on the loopback address alone: Docker's published ports bypass a host firewall, and
-    an engine asks nobody for a key.
+    engines accept requests without a key.
     """
     model, image = catalog.models[recipe.model], catalog.images.named[recipe.image]
     context = recipe.context if ask.context is None else ask.context
@@ -345,7 +345,7 @@ def supervised(launch: Launch, container: Container) -> Launch:
 
 
 def embedded(launch: Launch, model_path: str, cores: int) -> Launch:
-    """llama.cpp's threads wait for each other at every layer: one that shares its core holds up all."""
+    """llama.cpp's threads wait for each other at every layer: a thread that shares its core slows all."""
     defaults: dict[str, FlagValue] = {
         "log-verbosity": _LOG_WITH_BUFFERS,
         "threads": str(max(1, cores - 1)),

@@ -40,14 +40,15 @@ def names(folder: str) -> Iterator[str]:
         yield path.relative_to(DATA).as_posix()
 
 
-def load(name: str, build: Callable[[str, str], T]) -> T:
-    """`build(name, text)` of a shipped file, from the cache unless something has changed."""
-    stat = (DATA / name).stat()
-    key = (
-        f"{name} {stat.st_size} {stat.st_mtime_ns} {_code_version()} {build.__module__}.{build.__qualname__}"
-    )
+def load(name: str, build: Callable[[str, str], T], kind: str | None = None) -> T:
+    """`build(name, text)` of a shipped file, from the cache unless something has changed.
+
+    `kind` tells values apart that are built from the same file; the name of `build` by default.
+    """
+    kind, stat = kind or build.__qualname__, (DATA / name).stat()
+    key = f"{name} {stat.st_size} {stat.st_mtime_ns} {kind} {_code_version()}"
     digest = hashlib.blake2b(key.encode(), digest_size=_DIGEST_BYTES).digest()
-    file_name = f"{name.replace('/', '-')}.{build.__qualname__}.{sys.implementation.cache_tag}.pickle"
+    file_name = f"{name.replace('/', '-')}.{kind}.{sys.implementation.cache_tag}.pickle"
     for folder in _cache_folders():
         with suppress(Exception):  # whatever is wrong with a cache, the value can be built
             content = _read_own(folder / file_name)

@@ -27,7 +27,7 @@ from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
 
 from firesteel import yaml_schema
 from firesteel.errors import UsageError
@@ -116,12 +116,16 @@ Aliases = Annotated[
 ]
 
 
-class MemorySettings(yaml_schema.FileSchema):
+class _Schema(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MemorySettings(_Schema):
     ceiling: Bytes | None = None
     """All models together; without it, what the host can give."""
 
 
-class QueueSettings(yaml_schema.FileSchema):
+class QueueSettings(_Schema):
     """Whom the gateway lets wait, and for how long. A load on a Spark takes 2 to 15 minutes."""
 
     size: Annotated[int, Field(ge=1, le=10_000)] = 256
@@ -133,7 +137,7 @@ class QueueSettings(yaml_schema.FileSchema):
     """For so long what was just loaded stays, whoever else waits: what a load cost is used for a while."""
 
 
-class ModelEntry(yaml_schema.FileSchema):
+class ModelEntry(_Schema):
     """One model: started by us from a `recipe`, or running already at a `url` or several; one of them."""
 
     recipe: str | None = None
@@ -173,7 +177,7 @@ Group = Annotated[
 ]
 
 
-class ServiceFile(yaml_schema.FileSchema):
+class ServiceFile(_Schema):
     listen: Address = "127.0.0.1:8080"
     memory: Annotated[MemorySettings, _shaped(dict, "has a ceiling", "memory: {ceiling: 100GiB}")] = (
         MemorySettings()

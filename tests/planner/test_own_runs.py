@@ -183,14 +183,14 @@ def test_a_plan_for_this_machine_says_measured_here(
     before = firesteel("plan", "smollm2", "--json").json
     kept = firesteel("plan", "gpt-oss-20b", "--host", "gb10", "--json")
     launch = library.propose(Ask("smollm2"), library.host())[0].plan.launch
-    assert before["speed"]["rung"] == "roofline"
+    assert before["speed"]["basis"] == "roofline"
     measured(home, launch_key(launch))
     after = firesteel("plan", "smollm2", "--json").json
-    assert after["speed"]["rung"] == "measured here"
+    assert after["speed"]["basis"] == "measured here"
     assert after["speed"]["decode_tokens_per_s"] == {"low": 60.5, "expected": 61.5, "high": 62.5}
     assert "measured here on 2026-11-15, 1 run" in firesteel("plan", "smollm2").out
     assert firesteel("plan", "gpt-oss-20b", "--host", "gb10", "--json").out == kept.out
-    assert firesteel("plan", "smollm2", "--host", "gb10", "--json").json["speed"]["rung"] != "measured here"
+    assert firesteel("plan", "smollm2", "--host", "gb10", "--json").json["speed"]["basis"] != "measured here"
 
 
 def test_reported_runs_are_not_used(tmp_path: Path) -> None:

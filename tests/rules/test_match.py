@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from firesteel.catalog import Image
 from firesteel.launch import Container, Launch
@@ -24,7 +25,7 @@ def holds(
     hardware: str | None = "gb10",
     more: Mapping[str, Any] = {},
 ) -> list[str]:
-    rule = Rule.model_validate(
+    rule = TypeAdapter(Rule).validate_python(
         {
             "id": "a-rule",
             "level": "stop",

@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache, partial
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
 from typing import TypeVar
 
+from firesteel import package_data
 from firesteel.catalog.errors import mistake
 from firesteel.catalog.image import Images, read_images
 from firesteel.catalog.lazy_dict import LazyDict
-from firesteel.catalog.model import Model, check_model, read_model
+from firesteel.catalog.model import Model
 from firesteel.catalog.recipe import Recipe, read_recipe
 from firesteel.errors import UsageError
 from firesteel.facts import Role, Weights
@@ -39,39 +38,36 @@ class Catalog:
 @cache
 def shipped() -> Catalog:
     """What comes with firesteel."""
-    data = files("firesteel") / "data"
-    images = read_images("images.yaml", (data / "images.yaml").read_text("utf-8"), Images())
+    images = package_data.load("images.yaml", _shipped_images)
     models: dict[str, Callable[[], Model]] = {
-        _model_id(path): partial(_open_model, path, entry) for path, entry in _walk(data / "models", "models")
+        _model_id(path): partial(package_data.load, path, _shipped_model)
+        for path in package_data.names("models")
     }
     recipes: dict[str, Callable[[], Recipe]] = {
-        PurePosixPath(path).stem: partial(_open_recipe, path, entry)
-        for path, entry in _walk(data / "recipes", "recipes")
+        PurePosixPath(path).stem: partial(package_data.load, path, _shipped_recipe)
+        for path in package_data.names("recipes")
     }
     return Catalog(LazyDict(recipes), LazyDict(models), images)
 
 
-def _walk(folder: Traversable, path: str) -> Iterable[tuple[str, Traversable]]:
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        inside = f"{path}/{entry.name}"
-        if entry.is_dir():
-            yield from _walk(entry, inside)
-        elif entry.name.endswith(".yaml"):
-            yield inside, entry
+def _shipped_images(path: str, text: str) -> Images:
+    return read_images(path, text, Images())
+
+
+def _shipped_model(path: str, text: str) -> Model:
+    from firesteel.catalog.model_schema import read_model  # not for a value that comes from the cache
+
+    return read_model(path, text)
+
+
+def _shipped_recipe(path: str, text: str) -> Recipe:
+    return read_recipe(PurePosixPath(path).stem, path, text)
 
 
 def _model_id(path: str) -> str:
     """`models/ORG/NAME.yaml`, and `models/ORG/NAME/QUANTIZATION.yaml` for one file of a GGUF repository."""
     _, organisation, name, *quantization = path.removesuffix(".yaml").split("/")
     return ":".join([f"{organisation}/{name}", *quantization])
-
-
-def _open_model(path: str, entry: Traversable) -> Model:
-    return read_model(path, entry.read_text("utf-8"))
-
-
-def _open_recipe(path: str, entry: Traversable) -> Recipe:
-    return read_recipe(PurePosixPath(path).stem, path, entry.read_text("utf-8"))
 
 
 def overlay(catalog: Catalog, files: Iterable[File]) -> Catalog:
@@ -90,8 +86,9 @@ def overlay(catalog: Catalog, files: Iterable[File]) -> Catalog:
         if kind == "images":
             images = read_images(path, text, images)
         elif kind == "models":
+            from firesteel.catalog.model_schema import read_model  # most users have no models of their own
+
             model = read_model(path, text)
-            check_model(model, path, text)
             _once(seen, f"model `{model.id}`", path, text)
             own_models[model.id] = model
         elif kind == "recipes":

@@ -18,10 +18,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from pydantic import AfterValidator, model_validator
 
 from firesteel import yaml_schema
 from firesteel.catalog.docker_options import plain_reference
@@ -29,6 +28,7 @@ from firesteel.catalog.errors import mistake
 from firesteel.engines.schema.history import EngineHistory, schema_at
 from firesteel.engines.schema.symbols import Schema
 from firesteel.facts.evidence import Evidence, Sources
+from firesteel.file_schema import STRICT, After, file_schema
 from firesteel.launch import EngineName
 
 Strings = tuple[str, ...]
@@ -72,7 +72,7 @@ class Image:
 class OtherImage:
     """An image without an engine that firesteel knows, and what it is instead."""
 
-    __pydantic_config__ = yaml_schema.STRICT
+    __pydantic_config__ = STRICT
     repository: str
     """With `*` at the end: everything below it."""
     what: str
@@ -141,29 +141,36 @@ def _is_digest(text: str) -> str:
     return text
 
 
-VersionRange = Annotated[str, AfterValidator(_is_version_range)]
+VersionRange = Annotated[str, After(_is_version_range)]
 """The versions of an engine that an entry applies to."""
 
 
-class ContentsSchema(yaml_schema.FileSchema):
+_UNSET: Any = object()
+"""The file says nothing: what is known from elsewhere stays, which an explicit `null` would replace."""
+
+
+@file_schema
+class ContentsSchema:
     """What is inside an image."""
 
-    version: str | None = None
-    entrypoint: Strings | None = ()
-    configured_by: Literal["argv", "env"] = "argv"
-    arch: Strings | None = None
-    cuda: str | None = None
-    sm: Strings | None = None
-    ipc: str | None = None
-    gpu: bool = True
-    floating: bool = False
-    note: str | None = None
+    version: str | None = _UNSET
+    entrypoint: Strings | None = _UNSET
+    configured_by: Literal["argv", "env"] = _UNSET
+    arch: Strings | None = _UNSET
+    cuda: str | None = _UNSET
+    sm: Strings | None = _UNSET
+    ipc: str | None = _UNSET
+    gpu: bool = _UNSET
+    floating: bool = _UNSET
+    note: str | None = _UNSET
 
     def contents(self) -> dict[str, Any]:
         """Only the fields that the file gives."""
-        return self.model_dump(include=set(ContentsSchema.model_fields), exclude_unset=True)
+        values = {name: getattr(self, name) for name in ContentsSchema.__dataclass_fields__}
+        return {name: value for name, value in values.items() if value is not _UNSET}
 
 
+@file_schema
 class NamedSchema(ContentsSchema):
     reference: str | None = None
     digest: str | None = None
@@ -171,33 +178,34 @@ class NamedSchema(ContentsSchema):
     engine: EngineName | None = None
     sources: tuple[Evidence, ...] = ()
 
-    @model_validator(mode="after")
-    def _is_one_thing(self) -> Self:
+    def __post_init__(self) -> None:
         if (self.reference is None) == (self.package is None):
             raise ValueError("needs a container `reference` or a PyPI `package`, and not both")
-        return self
 
 
+@file_schema
 class TagSchema(ContentsSchema):
     repository: str
-    tag: Annotated[str, AfterValidator(_is_regex)]
+    tag: Annotated[str, After(_is_regex)]
     versions: VersionRange = ""
     """The row applies only to these versions."""
-    versions_by_key: dict[str, str] = {}
+    versions_by_key: dict[str, str] = field(default_factory=dict)
     engine: EngineName
     sources: Sources
 
 
+@file_schema
 class DigestSchema(ContentsSchema):
     reference: str
     """The tag that it had; what a tag row knows about it needs no repetition."""
-    digest: Annotated[str, AfterValidator(_is_digest)]
+    digest: Annotated[str, After(_is_digest)]
     engine: EngineName | None = None
     sources: Sources
 
 
-class ImagesSchema(yaml_schema.FileSchema):
-    images: dict[str, NamedSchema] = {}
+@file_schema
+class ImagesSchema:
+    images: dict[str, NamedSchema] = field(default_factory=dict)
     tags: tuple[TagSchema, ...] = ()
     digests: tuple[DigestSchema, ...] = ()
     others: tuple[OtherImage, ...] = ()

@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt
-
 from firesteel import engines, yaml_schema
 from firesteel.catalog.errors import mistake
 from firesteel.facts.evidence import Evidence, Sources
+from firesteel.file_schema import STRICT, Before, PositiveInt, file_schema, matching
 from firesteel.launch import EngineName, FlagValue
 
 Status = Literal["measured", "reported", "untried"]
@@ -49,8 +48,8 @@ def _flag_value(value: Any) -> Any:
 class Setting:
     """A flag or an environment variable, and the reason for it."""
 
-    __pydantic_config__ = yaml_schema.STRICT
-    value: Annotated[FlagValue, BeforeValidator(_flag_value)]
+    __pydantic_config__ = STRICT
+    value: Annotated[FlagValue, Before(_flag_value)]
     why: str
 
 
@@ -58,7 +57,7 @@ class Setting:
 class Correction:
     """What guides in circulation recommend, and why this recipe does not."""
 
-    __pydantic_config__ = yaml_schema.STRICT
+    __pydantic_config__ = STRICT
     was: str
     why: str
     source: Evidence
@@ -68,7 +67,7 @@ class Correction:
 class Quality:
     """A score as its publisher reports it, with that of the unquantized model."""
 
-    __pydantic_config__ = yaml_schema.STRICT
+    __pydantic_config__ = STRICT
     suite: str
     this: float
     source: Evidence
@@ -77,10 +76,10 @@ class Quality:
 
 
 AssetKind = Literal["file", "package", "draft"]
-AssetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.\[\],<>=!~/-]*$", max_length=200)]
+AssetName = Annotated[str, matching(r"^[A-Za-z0-9][\w.\[\],<>=!~/-]*$", 200)]
 """A Hub repository or a pip requirement, safe in a shell when quoted."""
-ContainerPath = Annotated[str, Field(pattern=r"^/[\w./-]+$", max_length=200)]
-RepositoryPath = Annotated[str, Field(pattern=r"^[\w.][\w./-]*$", max_length=200)]
+ContainerPath = Annotated[str, matching(r"^/[\w./-]+$", 200)]
+RepositoryPath = Annotated[str, matching(r"^[\w.][\w./-]*$", 200)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class Asset:
     there; the engine itself fetches a draft model that has its own repository.
     """
 
-    __pydantic_config__ = yaml_schema.STRICT
+    __pydantic_config__ = STRICT
     kind: AssetKind
     name: AssetName
     why: str
@@ -135,29 +134,32 @@ class Recipe:
     note: str | None = None
 
 
-class EnvSchema(yaml_schema.FileSchema):
+@file_schema
+class EnvSchema:
     """Unlike a flag, a variable is always text: `true` stays `true`."""
 
     value: str
     why: str
 
 
-class ServesSchema(yaml_schema.FileSchema):
+@file_schema
+class ServesSchema:
     context: PositiveInt
     users: PositiveInt
 
 
-class RecipeSchema(yaml_schema.FileSchema):
+@file_schema
+class RecipeSchema:
     title: str
     model: str
     engine: EngineName
     image: str
     sparks: PositiveInt = 1
     serves: ServesSchema
-    flags: dict[Annotated[str, Field(pattern="^[a-z][a-z0-9-]*$")], Setting] = {}
-    env: dict[str, EnvSchema] = {}
+    flags: dict[Annotated[str, matching("^[a-z][a-z0-9-]*$")], Setting] = field(default_factory=dict)
+    env: dict[str, EnvSchema] = field(default_factory=dict)
     assets: tuple[Asset, ...] = ()
-    requests: dict[str, Annotated[Any, BeforeValidator(_plain)]] = {}
+    requests: dict[str, Annotated[Any, Before(_plain)]] = field(default_factory=dict)
     quality: tuple[Quality, ...] = ()
     status: Status
     corrects: tuple[Correction, ...] = ()

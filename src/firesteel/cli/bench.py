@@ -129,7 +129,7 @@ def _list_shapes(as_json: bool) -> None:
         return
     from firesteel.bench.documents import BenchShapesJson, ShapeJson
 
-    rows = tuple(ShapeJson(name=name, **shape.model_dump()) for name, shape in load_shapes.shapes().items())
+    rows = tuple(ShapeJson(name=name, **vars(shape)) for name, shape in load_shapes.shapes().items())
     common.print_json(BenchShapesJson(shapes=rows))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from typing import Any, NoReturn
@@ -115,6 +116,7 @@ def _with_sim_value(argv: list[str]) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
+    gc.set_threshold(50_000)  # most commands end soon: a tenth of their time would go on finding no garbage
     argv = _with_sim_value(sys.argv[1:] if argv is None else argv)
     options = argv[: argv.index("--")] if "--" in argv else argv
     try:

@@ -1,63 +1,141 @@
-"""`firesteel plan MODEL`: its words, and the answer, kept from the last time or worked out."""
+"""`firesteel plan MODEL`"""
 
 from __future__ import annotations
 
-import gc
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import click
 
+from firesteel import library
 from firesteel.cli.options import common
-from firesteel.edge import kept
-from firesteel.edge.files.home import find_home
-from firesteel.edge.model_reference import is_path
-from firesteel.launch import EngineName, Goal
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.show import compare_view, out, plan_view
+from firesteel.edge.files import text_files
+from firesteel.errors import UsageError
+from firesteel.launch import Ask, EngineName, Goal
+from firesteel.proposals import Proposal
 
 
 @click.command("plan")
 @click.argument("models", metavar="MODEL", nargs=-1, required=True)
-@click.option("--compare", is_flag=True, help="Two or more MODELs side by side.")
-@click.option("--goal", type=click.Choice(get_args(Goal)), help="What to choose the way by.")
-@click.option("--chart", metavar="FILE.svg", type=click.Path(path_type=Path, dir_okay=False), help="Draw it.")
+@click.option("--compare", is_flag=True, help="Show two or more MODELs side by side.")
+@click.option("--goal", type=click.Choice(get_args(Goal)), help="Choose the recipe by this.")
+@click.option(
+    "--chart", metavar="FILE.svg", type=click.Path(path_type=Path, dir_okay=False), help="Draw the plan."
+)
 @common.host_option
 @common.size_options
-@click.option("--engine", type=click.Choice(get_args(EngineName)), help="Only ways through this engine.")
-@click.option("--engine-version", "version", metavar="VERSION", help="Figures as this release gives them.")
-@click.option("--quant", metavar="NAME", help="How a config's weights are stored: nvfp4, fp8, q4_k_m, ...")
-@click.option("--weights-bytes", type=click.IntRange(1, 2**50), help="Their sum, in place of an assumed one.")
-@click.option("--kv-cache-dtype", metavar="TYPE", help="fp8, auto, q8_0, ...")
+@click.option("--engine", type=click.Choice(get_args(EngineName)), help="Consider only this engine.")
+@click.option("--engine-version", "version", metavar="VERSION", help="Plan for this release of the engine.")
 @click.option(
-    "--kv-cache-memory-bytes", type=click.IntRange(1, 2**50), help="The engine's figures for this cache."
+    "--quant", metavar="NAME", help="Say how the weights of a config are stored: nvfp4, fp8, q4_k_m, ..."
 )
-@click.option("--nodes", type=click.IntRange(1, 8), help="Sparks to split it over.")
+@click.option(
+    "--weights-bytes", type=click.IntRange(1, 2**50), help="Give the size of the weights, if you know it."
+)
+@click.option("--kv-cache-dtype", metavar="TYPE", help="Store the KV cache so: fp8, auto, q8_0, ...")
+@click.option(
+    "--kv-cache-memory-bytes", type=click.IntRange(1, 2**50), help="Give the KV cache exactly this much."
+)
+@click.option("--nodes", type=click.IntRange(1, 8), help="Split the model over so many Sparks.")
 @common.json_option
-def command(**asked: Any) -> int:
-    """Does MODEL fit, and how fast will it be, before any download.
+def command(
+    models: tuple[str, ...],
+    compare: bool,
+    goal: Goal | None,
+    chart: Path | None,
+    host_name: str | None,
+    context: int | None,
+    users: int | None,
+    port: int | None,
+    engine: EngineName | None,
+    version: str | None,
+    quant: str | None,
+    weights_bytes: int | None,
+    kv_cache_dtype: str | None,
+    kv_cache_memory_bytes: int | None,
+    nodes: int | None,
+    as_json: bool,
+) -> int:
+    """Show whether MODEL fits and how fast it will be, before any download.
 
     MODEL is a name from `firesteel models`, a Hub id, a GGUF file, a folder with safetensors, or a
     config.json alone, for which --quant says how the weights are stored. Exits 4 when it does not fit, 3
     when a rule stops it.
     """
-    home = find_home()
-    name = kept.name(asked, home) if _may_be_kept(asked) else None
-    found = kept.recall(home, name) if name else None
-    if found is None:
-        found = _worked_out(asked)
-        if name and found.lasts:
-            kept.keep(home, name, found)
-    click.echo(found.text, nl=False, color=True)  # it has the colours that it should have
-    return found.code
+    _check_arguments(models, compare, chart, nodes)
+    ask = Ask(
+        models[0],
+        context,
+        users,
+        port,
+        engine=engine,
+        version=version,
+        quant=quant,
+        weights_bytes=weights_bytes,
+        kv_cache_dtype=kv_cache_dtype,
+        kv_cache_bytes=kv_cache_memory_bytes,
+        sparks=nodes,
+        goal=goal,
+    )
+    workspace = library.workspace()
+    host = workspace.host(host_name)
+    proposals = [workspace.propose(replace(ask, model=model), host) for model in models]
+    if compare:
+        return _compare([ways[0] for ways in proposals], as_json)
+    best, *others = proposals[0]
+    if chart:
+        from firesteel.cli.output.plan_chart import picture  # only now is a renderer needed
+
+        text_files.write_new(chart, picture(best))
+    if as_json:
+        from firesteel.proposals.documents import plan_json  # loads pydantic
+
+        common.print_json(plan_json(best, tuple(others)))
+    else:
+        out.print(plan_view(best, tuple(others)))
+        out.print(typed(f"\nnext: {_next(best, models[0])}"))
+    return _exit_code(best)
 
 
-def _worked_out(asked: dict[str, Any]) -> kept.Answer:
-    """Loading what a plan needs takes longer than planning."""
-    gc.disable()  # the process ends with its answer; a tenth of the time would go on finding no garbage
-    from firesteel.cli.planning import answer  # not for an answer that is kept
+def _check_arguments(models: tuple[str, ...], compare: bool, chart: Path | None, nodes: int | None) -> None:
+    if compare and (len(models) < 2 or chart):
+        raise UsageError(
+            "--compare takes two or more MODELs and draws no chart", next="firesteel plan --help"
+        )
+    if nodes and nodes & (nodes - 1):
+        raise UsageError(
+            f"attention heads cannot be split over {nodes} Sparks; 1, 2, 4 and 8 can be planned",
+            next="--nodes 2",
+        )
+    if len(models) > 1 and not compare:
+        raise UsageError("one MODEL at a time", next=f"firesteel plan --compare {' '.join(models)}")
 
-    return answer(**asked)
+
+def _compare(proposals: list[Proposal], as_json: bool) -> int:
+    """Exits as the first that can run would."""
+    if as_json:
+        from firesteel.proposals.documents import plan_compare_json
+
+        common.print_json(plan_compare_json(proposals))
+    else:
+        out.print(compare_view(proposals))
+    return min(map(_exit_code, proposals))
 
 
-def _may_be_kept(asked: dict[str, Any]) -> bool:
-    """A name, for a machine of the data. What lies on disk may be anything by now, and so may this host."""
-    return asked["host_name"] is not None and not any(map(is_path, asked["models"]))
+def _exit_code(proposal: Proposal) -> int:
+    if not proposal.plan.fits:
+        return 4
+    return 3 if proposal.stops else 0
+
+
+def _next(best: Proposal, model: str) -> str:
+    if best.plan.host.name != "local":
+        return f"firesteel up {model}, on that machine; firesteel render {model} prints its docker run"
+    if best.can_run:
+        return f"firesteel up {model}"
+    if best.stops:
+        return f"firesteel check --explain {best.stops[0].rule}"
+    return f"firesteel plan {model} --host gb10, for a Spark; firesteel models, for what fits here"

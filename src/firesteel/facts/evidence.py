@@ -9,9 +9,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
-
-from firesteel.yaml_schema import FileSchema
+from firesteel.file_schema import NOT_EMPTY, After, file_schema
 
 Confidence = Literal["measured", "reported", "claimed"]
 """measured: a log or a benchmark shows it. reported: users or documents agree on it. claimed: one report."""
@@ -23,11 +21,12 @@ def _is_address(text: str) -> str:
     return text
 
 
-class Evidence(FileSchema):
-    url: Annotated[str, AfterValidator(_is_address)]
+@file_schema
+class Evidence:
+    url: Annotated[str, After(_is_address)]
     seen: date
     note: str | None = None
     """What the page has to say about the figure, where the address does not show it."""
 
 
-Sources = Annotated[tuple[Evidence, ...], Field(min_length=1)]
+Sources = Annotated[tuple[Evidence, ...], NOT_EMPTY]

@@ -16,6 +16,7 @@ from packaging.version import Version
 from firesteel import catalog, yaml_schema
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
+from firesteel.file_schema import file_schema
 from firesteel.reads import read
 from firesteel.rules.context import Context
 from firesteel.rules.match import matches
@@ -28,7 +29,8 @@ Outcome = tuple[Level | None, tuple[str, ...]]
 _SEVERITY: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
 
 
-class RowSchema(yaml_schema.FileSchema):
+@file_schema
+class RowSchema:
     what: str
     guides: str
     line: str
@@ -36,7 +38,8 @@ class RowSchema(yaml_schema.FileSchema):
     now: str
 
 
-class TableSchema(yaml_schema.FileSchema):
+@file_schema
+class TableSchema:
     title: str
     rows: tuple[RowSchema, ...]
 

@@ -74,5 +74,5 @@ def _check_name(mention: Mention, engine: EngineName, hardware: str | None) -> l
 
 @cache
 def _name_rules() -> frozenset[str]:
-    ids = {rule.id for rule in rules() if rule.when.model_fields_set <= _NAME_MATCHERS and not rule.also}
+    ids = {rule.id for rule in rules() if rule.when.given <= _NAME_MATCHERS and not rule.also}
     return frozenset(ids | set(_GENERAL_RULES))

@@ -14,15 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
-
-from firesteel import yaml_schema
+from firesteel import package_data, yaml_schema
 from firesteel.catalog import VersionRange
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Sources
+from firesteel.file_schema import NOT_EMPTY, After, Before, file_schema, matching
 from firesteel.launch import EngineName
 from firesteel.rules.predicates import PREDICATES
 from firesteel.units import parse_size
@@ -47,11 +45,15 @@ def _bytes(value: object) -> object:
     return parse_size(value, docker=True) if isinstance(value, str) else value
 
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
+Texts = Annotated[tuple[str, ...], Before(_listed), NOT_EMPTY]
 """One text or a list, any of which matches."""
 
 
-class When(yaml_schema.FileSchema):
+_FLAG_DETAILS = {"bare", "value", "other_than", "above", "up_to", "number", "key"}
+
+
+@file_schema
+class When:
     """Matchers; every one that is given must match."""
 
     engine: EngineName | None = None
@@ -94,32 +96,28 @@ class When(yaml_schema.FileSchema):
     option: Texts | None = None
     """Any other option of `docker run`."""
     restart: Texts | None = None
-    shm_above: Annotated[int, BeforeValidator(_bytes)] | None = None
+    shm_above: Annotated[int, Before(_bytes)] | None = None
     extra: Texts | None = None
     """Patterns of arguments that the engine cannot place."""
     flaw: Literal["blank", "lost", "dash"] | None = None
     """An error in the text: a blank after a backslash, flags after the end, a typographic dash."""
-    predicate: Annotated[str, AfterValidator(_is_predicate)] | None = None
+    predicate: Annotated[str, After(_is_predicate)] | None = None
 
-    @model_validator(mode="after")
-    def _is_consistent(self) -> Self:
-        if not self.model_fields_set:
+    def __post_init__(self) -> None:
+        if not self.given:
             raise ValueError("needs at least one matcher")
-        details = {
-            "bare",
-            "value",
-            "other_than",
-            "above",
-            "up_to",
-            "number",
-            "key",
-        } & self.model_fields_set
+        details = _FLAG_DETAILS & self.given
         if details and not self.flag:
             raise ValueError(f"`{min(details)}` needs a `flag`")
-        return self
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The names of the matchers that the rule has."""
+        return frozenset(name for name, value in vars(self).items() if value is not None)
 
 
-class Fix(yaml_schema.FileSchema):
+@file_schema
+class Fix:
     """A change after which the launch does what its author meant; exactly one. `--fix` applies it."""
 
     drop: Literal["true"] | None = None
@@ -129,15 +127,14 @@ class Fix(yaml_schema.FileSchema):
     set: str | None = None
     """Another value of the same flag."""
 
-    @model_validator(mode="after")
-    def _is_one(self) -> Self:
-        if len(self.model_fields_set) != 1:
+    def __post_init__(self) -> None:
+        if sum(value is not None for value in vars(self).values()) != 1:
             raise ValueError("needs exactly one of `drop`, `rename` and `set`")
-        return self
 
 
-class Rule(yaml_schema.FileSchema):
-    id: Annotated[str, Field(pattern="^[a-z0-9]+(-[a-z0-9.]+)+$")]
+@file_schema
+class Rule:
+    id: Annotated[str, matching("^[a-z0-9]+(-[a-z0-9.]+)+$")]
     level: Level
     says: str
     """What happens. May contain {name}, {value}, {image} and {model} of the match."""
@@ -148,11 +145,12 @@ class Rule(yaml_schema.FileSchema):
     fix: Fix | None = None
     confidence: Confidence
     sources: Sources
-    hits: Annotated[tuple[str, ...], Field(min_length=1)]
-    misses: Annotated[tuple[str, ...], Field(min_length=1)]
+    hits: Annotated[tuple[str, ...], NOT_EMPTY]
+    misses: Annotated[tuple[str, ...], NOT_EMPTY]
 
 
-class RulesSchema(yaml_schema.FileSchema):
+@file_schema
+class RulesSchema:
     rules: tuple[Rule, ...]
 
 
@@ -178,11 +176,8 @@ def rules() -> tuple[Rule, ...]:
 
 def rule_files() -> Iterator[tuple[str, tuple[Rule, ...]]]:
     """The rule files of the package, each with its rules."""
-    folder = files("firesteel") / "data" / "rules"
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.name.endswith(".yaml"):
-            path = f"rules/{entry.name}"
-            yield path, read_rules(path, entry.read_text("utf-8"))
+    for path in package_data.names("rules"):
+        yield path, package_data.load(path, read_rules)
 
 
 def explain(rule_id: str) -> Rule:

@@ -68,7 +68,7 @@ __all__ = [
     "write_expected",
 ]  # fmt: skip
 
-if not TYPE_CHECKING:  # a type checker takes any name from a module with a __getattr__
+if not TYPE_CHECKING:  # a type checker would take any name for one of these
     __getattr__ = lazy_exports(
         __name__,
         {

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
+from pathlib import PurePosixPath
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
-
-from firesteel import yaml_schema
+from firesteel import package_data, yaml_schema
 from firesteel.errors import UsageError
+from firesteel.file_schema import Before, file_schema
 from firesteel.sim.spark import SimFault, SimGpuProcess, SimSpark, Text, TrueSpeed
 from firesteel.units import parse_size
 
-_FOLDER = files("firesteel") / "data" / "sim" / "scenarios"
 _TEXT = {"about", "source"}
 _BYTES = {"memory_total", "memory_available", "disk_free"}
-Size = Annotated[int, BeforeValidator(parse_size)]
+Size = Annotated[int, Before(parse_size)]
 
 
 def _with_sizes(row: Any) -> Any:
@@ -26,7 +24,8 @@ def _with_sizes(row: Any) -> Any:
     return row
 
 
-class ScenarioSchema(yaml_schema.FileSchema):
+@file_schema
+class ScenarioSchema:
     """Everything that differs from an idle Spark."""
 
     about: str
@@ -34,7 +33,7 @@ class ScenarioSchema(yaml_schema.FileSchema):
     memory_total: Size | None = None
     memory_available: Size | None = None
     driver: str | None = None
-    gpu_users: tuple[Annotated[SimGpuProcess, BeforeValidator(_with_sizes)], ...] | None = None
+    gpu_users: tuple[Annotated[SimGpuProcess, Before(_with_sizes)], ...] | None = None
     disk_free: Size | None = None
     images: tuple[str, ...] | None = None
     pull_s: float | None = None
@@ -45,7 +44,7 @@ class ScenarioSchema(yaml_schema.FileSchema):
     faster: float | None = None
     reads_faster: float = 10.0
     seed: int | None = None
-    faults: tuple[Annotated[SimFault, BeforeValidator(_with_sizes)], ...] = ()
+    faults: tuple[Annotated[SimFault, Before(_with_sizes)], ...] = ()
 
 
 @cache
@@ -60,17 +59,16 @@ def scenario(name: str) -> SimSpark:
             f"there is no scenario `{name}`; there are {', '.join(_names())}",
             next="firesteel --sim idle up gpt-oss-120b-llamacpp",
         )
-    values = {key: value for key, value in _schema(name) if value is not None and key not in _TEXT}
+    schema = vars(_schema(name))
+    values = {key: value for key, value in schema.items() if value is not None and key not in _TEXT}
     return SimSpark(**{f"{key}_bytes" if key in _BYTES else key: value for key, value in values.items()})
 
 
 @cache
 def _names() -> tuple[str, ...]:
-    names = (file.name for file in _FOLDER.iterdir())
-    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+    return tuple(PurePosixPath(path).stem for path in package_data.names("sim/scenarios"))
 
 
 @cache
 def _schema(name: str) -> ScenarioSchema:
-    path = f"{name}.yaml"
-    return yaml_schema.load(path, (_FOLDER / path).read_text("utf-8"), ScenarioSchema)
+    return yaml_schema.load_data(f"sim/scenarios/{name}.yaml", ScenarioSchema)

@@ -16,11 +16,10 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from itertools import islice
 
 from firesteel.bench.values import Text
-from firesteel.yaml_schema import load
+from firesteel.yaml_schema import load_data
 
 Count = Callable[[str], Awaitable[int]]
 _INSTRUCTIONS: Mapping[Text, str] = {
@@ -38,8 +37,7 @@ _DEFAULT_CHARS, _MAX_CHARS = 4.0, 12.0
 
 @cache
 def word_lists() -> Mapping[str, list[str]]:
-    text = (files("firesteel") / "data" / "bench" / "words.yaml").read_text("utf-8")
-    return load("data/bench/words.yaml", text, dict[str, list[str]])
+    return load_data("bench/words.yaml", dict[str, list[str]])
 
 
 # --- endless text by kind ---

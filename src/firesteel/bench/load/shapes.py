@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.resources import files
 from itertools import product
 from typing import Annotated
 
-from pydantic import Field
-
 from firesteel.bench.values import Point, Text
 from firesteel.errors import UsageError
-from firesteel.yaml_schema import FileSchema, load
+from firesteel.file_schema import between, file_schema
+from firesteel.yaml_schema import load_data
 
 MAX_POINTS = 200
 MAX_USERS = 1024
@@ -23,20 +21,21 @@ _OPEN_USERS = 512
 _TEMPLATE_TOKENS = 64
 """Tokens that a chat template may add to each turn."""
 
-_Count = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
-_Users = Annotated[int, Field(ge=1, le=MAX_USERS)]
-_Rate = Annotated[float, Field(gt=0, le=1000)]
+_Count = Annotated[int, between(1, MAX_TOKENS)]
+_Users = Annotated[int, between(1, MAX_USERS)]
+_Rate = Annotated[float, between(1e-9, 1000)]
 
 
-class Shape(FileSchema):
+@file_schema
+class Shape:
     about: str
     users: list[_Users]
     prompt: list[_Count]
     answer: _Count
-    shared: Annotated[int, Field(ge=0, le=MAX_TOKENS)] = 0
-    turns: Annotated[int, Field(ge=1, le=64)] = 1
-    rates: list[_Rate] = []
-    texts: list[Text] = ["prose"]
+    shared: Annotated[int, between(0, MAX_TOKENS)] = 0
+    turns: Annotated[int, between(1, 64)] = 1
+    rates: list[_Rate] = field(default_factory=list)
+    texts: list[Text] = field(default_factory=lambda: ["prose"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,7 @@ class Sizes:
 
 @cache
 def shapes() -> Mapping[str, Shape]:
-    text = (files("firesteel") / "data" / "bench" / "shapes.yaml").read_text("utf-8")
-    return load("data/bench/shapes.yaml", text, dict[str, Shape])
+    return load_data("bench/shapes.yaml", dict[str, Shape])
 
 
 def points(names: Iterable[str], sizes: Sizes | None = None) -> tuple[Point, ...]:
@@ -63,13 +61,13 @@ def points(names: Iterable[str], sizes: Sizes | None = None) -> tuple[Point, ...
     """
     sizes = sizes or Sizes()
     _check(sizes)
-    chosen: dict[str, Shape] = {}
+    chosen: dict[str, Shape] = field(default_factory=dict)
     for name in names:
         if name not in shapes():
             raise UsageError(f"no load shape is called `{name[:40]}`", next=f"one of {', '.join(shapes())}")
         chosen[name] = shapes()[name]
     has_open = any(shape.rates for shape in chosen.values())
-    found: dict[Point, None] = {}
+    found: dict[Point, None] = field(default_factory=dict)
     for name, shape in chosen.items():
         own_sizes = replace(sizes, rates=()) if has_open and not shape.rates else sizes
         found |= dict.fromkeys(_points(name, shape, own_sizes))

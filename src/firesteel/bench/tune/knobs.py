@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from typing import Literal
 
 from firesteel import engines
@@ -20,9 +19,10 @@ from firesteel.engines.schema.releases import nearest_schemas, newest_schema
 from firesteel.engines.schema.symbols import Schema
 from firesteel.facts import Role
 from firesteel.facts.evidence import Evidence
+from firesteel.file_schema import file_schema
 from firesteel.launch import FlagValue, Launch
 from firesteel.proposals import Proposal
-from firesteel.yaml_schema import FileSchema, load
+from firesteel.yaml_schema import load_data
 
 Goal = Literal["latency", "throughput"]
 Moves = Literal["speed", "start"]
@@ -40,7 +40,8 @@ _LLAMACPP_DRAFTERS = ("spec-type", "spec-draft-model", "spec-draft-hf", "model-d
 _LLAMACPP_DEPTH_FLAGS = ("spec-draft-n-max", "draft-max")
 
 
-class KnobSchema(FileSchema):
+@file_schema
+class KnobSchema:
     knob: str
     flags: list[str]
     values: list[str]
@@ -91,8 +92,7 @@ def knobs_of(base: Proposal, goal: Goal, users: int, recipes: Iterable[Recipe]) 
 
 @cache
 def _schemas() -> Mapping[str, list[KnobSchema]]:
-    text = (files("firesteel") / "data" / "bench" / "space.yaml").read_text("utf-8")
-    return load("data/bench/space.yaml", text, dict[str, list[KnobSchema]])
+    return load_data("bench/space.yaml", dict[str, list[KnobSchema]])
 
 
 # --- knobs of the data file ---

@@ -4,7 +4,7 @@ engines/   installed engines, one per version services/  one folder per running 
 weights/   weights that came with a package   catalog/   the user's own recipes, models and images
 hub/       what was fetched from the Hub      secrets/   keys and tokens, one file per service
 compiled/  what engines compiled              starts/    how long earlier starts took
-wheels/    packages that recipes add          cache/     saved answers: see edge/kept.py
+wheels/    packages that recipes add
 gateway/   what `serve` started, its socket   tune/      journals of `tune`
 keys.json  the gateway's keys, hashed         requests.db, history.db: requests served, benchmark runs
 """

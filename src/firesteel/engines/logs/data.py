@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import re
 from functools import cache, cached_property
-from importlib.resources import files
 from string import Formatter
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from firesteel import yaml_schema
 from firesteel.facts.evidence import Sources
+from firesteel.file_schema import NOT_EMPTY, After, Before, file_schema, matching
 from firesteel.launch import EngineName
 
 Stage = Literal["process", "download", "weights", "compile", "kv", "graphs", "warm", "listening"]
@@ -54,12 +53,13 @@ def _as_tuple(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-SignTexts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
-Pattern = Annotated[str, AfterValidator(_check_pattern)]
-Range = Annotated[str, AfterValidator(_check_range)]
+SignTexts = Annotated[tuple[str, ...], Before(_as_tuple), NOT_EMPTY]
+Pattern = Annotated[str, After(_check_pattern)]
+Range = Annotated[str, After(_check_range)]
 
 
-class LinePattern(yaml_schema.FileSchema):
+@file_schema
+class LinePattern:
     """How to recognize one kind of line."""
 
     sign: SignTexts
@@ -88,6 +88,7 @@ class LinePattern(yaml_schema.FileSchema):
             return True
 
 
+@file_schema
 class MarkRow(LinePattern):
     stage: Stage
     words: str
@@ -95,7 +96,8 @@ class MarkRow(LinePattern):
     """What `done` and `total` count."""
 
 
-class EngineRow(yaml_schema.FileSchema):
+@file_schema
+class EngineRow:
     engine: EngineName
     sources: Sources
     known_by: SignTexts
@@ -105,24 +107,27 @@ class EngineRow(yaml_schema.FileSchema):
     marks: tuple[MarkRow, ...]
 
 
-class PhasesSchema(yaml_schema.FileSchema):
+@file_schema
+class PhasesSchema:
     engines: tuple[EngineRow, ...]
 
 
+@file_schema
 class NoiseRow(LinePattern):
     """A line that looks like an error and is harmless."""
 
-    id: Annotated[str, Field(pattern="^[a-z0-9]+(-[a-z0-9.]+)+$")]
+    id: Annotated[str, matching("^[a-z0-9]+(-[a-z0-9.]+)+$")]
     says: str
     trace: bool = False
     """The traceback after it is harmless too."""
     sources: Sources
-    hits: Annotated[tuple[str, ...], Field(min_length=1)]
+    hits: Annotated[tuple[str, ...], NOT_EMPTY]
     misses: tuple[str, ...] = ()
 
 
+@file_schema
 class CauseRow(LinePattern):
-    id: Annotated[str, Field(pattern="^[a-z0-9]+(-[a-z0-9.]+)+$")]
+    id: Annotated[str, matching("^[a-z0-9]+(-[a-z0-9.]+)+$")]
     kind: Kind = "root"
     engines: tuple[EngineName, ...] = ()
     """Only in logs of these engines; empty: in any log."""
@@ -134,44 +139,40 @@ class CauseRow(LinePattern):
     """What to do, with the same placeholders."""
     confidence: Confidence
     sources: Sources
-    hits: Annotated[tuple[str, ...], Field(min_length=1)]
+    hits: Annotated[tuple[str, ...], NOT_EMPTY]
     misses: tuple[str, ...] = ()
 
-    @model_validator(mode="after")
-    def _check_fields(self) -> Self:
+    def __post_init__(self) -> None:
         captured = set(self.regex.groupindex)
         used = {name for text in (self.says, self.next or "") for _, name, _, _ in Formatter().parse(text)}
         if unknown := {name for name in used if name is not None} - captured:
             raise ValueError(f"the pattern captures no `{min(unknown)}`")
         if self.next is None and self.kind in ("root", "trouble"):
             raise ValueError("needs a `next`: what to do about it")
-        return self
 
 
-class CausesSchema(yaml_schema.FileSchema):
+@file_schema
+class CausesSchema:
     causes: tuple[CauseRow, ...]
 
 
-class NoiseSchema(yaml_schema.FileSchema):
+@file_schema
+class NoiseSchema:
     noise: tuple[NoiseRow, ...]
-
-
-def _text(name: str) -> str:
-    return (files("firesteel") / "data" / "logs" / name).read_text("utf-8")
 
 
 @cache
 def engine_rows() -> dict[EngineName, EngineRow]:
-    file = yaml_schema.load("phases.yaml", _text("phases.yaml"), PhasesSchema)
+    file = yaml_schema.load_data("logs/phases.yaml", PhasesSchema)
     return {row.engine: row for row in file.engines}
 
 
 @cache
 def cause_rows() -> tuple[CauseRow, ...]:
     """Specific rows before general ones: of two that match a line, the first is the answer."""
-    return yaml_schema.load("diagnoses.yaml", _text("diagnoses.yaml"), CausesSchema).causes
+    return yaml_schema.load_data("logs/diagnoses.yaml", CausesSchema).causes
 
 
 @cache
 def noise_rows() -> tuple[NoiseRow, ...]:
-    return yaml_schema.load("noise.yaml", _text("noise.yaml"), NoiseSchema).noise
+    return yaml_schema.load_data("logs/noise.yaml", NoiseSchema).noise

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Annotated
 
-from pydantic import BeforeValidator, PositiveInt
-
-from firesteel import yaml_schema
+from firesteel import package_data, yaml_schema
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Confidence, Evidence, Sources
 from firesteel.facts.host.host import Host, keep_free_bytes
+from firesteel.file_schema import Before, PositiveInt, file_schema
 from firesteel.units import parse_size
 
 
@@ -26,7 +24,7 @@ def _size(text: object) -> object:
     return parse_size(text) if isinstance(text, str) else text
 
 
-Size = Annotated[int, BeforeValidator(_size)]
+Size = Annotated[int, Before(_size)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,8 @@ class Hardware:
     """The evidence for each number: `installed`, `memory`, `ceiling`, `bandwidth`."""
 
 
-class FigureSchema(yaml_schema.FileSchema):
+@file_schema
+class FigureSchema:
     value: Size
     low: Size | None = None
     high: Size | None = None
@@ -68,14 +67,16 @@ class FigureSchema(yaml_schema.FileSchema):
     note: str | None = None
 
 
-class FiguresSchema(yaml_schema.FileSchema):
+@file_schema
+class FiguresSchema:
     installed: FigureSchema
     memory: FigureSchema
     ceiling: FigureSchema
     bandwidth: FigureSchema
 
 
-class HardwareSchema(yaml_schema.FileSchema):
+@file_schema
+class HardwareSchema:
     title: str
     unified: bool
     compute_capability: str
@@ -98,18 +99,18 @@ def hardware(name: str) -> Hardware:
 
 @cache
 def _shipped() -> Mapping[str, Hardware]:
-    folder = files("firesteel") / "data" / "hardware"
-    return {
-        name: read_hardware(name, file.name, file.read_text("utf-8"))
-        for file in folder.iterdir()
-        if (name := file.name.removesuffix(".yaml")) != file.name
-    }
+    machines = (package_data.load(path, _read_shipped) for path in package_data.names("hardware"))
+    return {machine.name: machine for machine in machines}
+
+
+def _read_shipped(path: str, text: str) -> Hardware:
+    return read_hardware(path.rpartition("/")[2].removesuffix(".yaml"), path, text)
 
 
 def read_hardware(name: str, path: str, text: str) -> Hardware:
     """The text of a hardware file -> a machine, or InvalidFile with the lines of its mistakes."""
     file = yaml_schema.load(path, text, HardwareSchema)
-    figures = {key: _figure(getattr(file.figures, key)) for key in FiguresSchema.model_fields}
+    figures = {key: _figure(getattr(file.figures, key)) for key in FiguresSchema.__dataclass_fields__}
     return Hardware(
         name=name,
         title=file.title,

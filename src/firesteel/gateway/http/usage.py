@@ -6,8 +6,9 @@ from the model is inside strings, with its quotes escaped. Only in the input of 
 add keys of its own, deeper in the response: so `usage` counts only if the brackets behind it show that it is
 near the top.
 
-What the APIs send, and where (seen 2026-11-15): - OpenAI's chat and completions: at the end; in a stream only
-on request (`stream_options`), in the last event.
+What the APIs send, and where (seen 2026-11-15):
+- OpenAI's chat and completions: at the end; in a stream only on request (`stream_options`), in the last
+  event.
 - Responses: in `response.completed`, the last event, after all output.
 - Anthropic's: `message_delta` at the end has the output; the input is in `message_start`, and vLLM repeats it
   at the end.

@@ -113,7 +113,10 @@ class Capacity:
     def _too_large(self, state: ModelState, permanent: list[ModelState], free_bytes: int) -> str:
         size, ceiling = show_bytes(state.need_bytes), show_bytes(self.limits.ceiling_bytes)
         if not permanent:
-            return f"`{state.name}` needs {size}; the ceiling is {ceiling}. Reduce its context, or raise it"
+            return (
+                f"`{state.name}` needs {size}; the ceiling is {ceiling}. "
+                "Reduce its context, or raise the ceiling"
+            )
         names = ", ".join(f"`{other.name}`" for other in permanent)
         return (
             f"`{state.name}` needs {size}; beside the models that always stay ({names}) "

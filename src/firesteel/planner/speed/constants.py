@@ -8,9 +8,11 @@ from __future__ import annotations
 from functools import cache
 
 from firesteel import yaml_schema
+from firesteel.file_schema import file_schema
 
 
-class ErrorsSchema(yaml_schema.FileSchema):
+@file_schema
+class ErrorsSchema:
     """Of predicted over measured; 19 in 20 of measured over predicted lie between `low` and `high`."""
 
     runs: int
@@ -21,20 +23,23 @@ class ErrorsSchema(yaml_schema.FileSchema):
     high: float
 
 
-class FittedSchema(yaml_schema.FileSchema):
+@file_schema
+class FittedSchema:
     costs: dict[str, float]
     fitted: ErrorsSchema
     left_out: ErrorsSchema
 
 
-class FittedEngineSchema(yaml_schema.FileSchema):
+@file_schema
+class FittedEngineSchema:
     decode: FittedSchema
     crowd: FittedSchema
     """Of several users who decode at once."""
     prefill: FittedSchema
 
 
-class SpreadSchema(yaml_schema.FileSchema):
+@file_schema
+class SpreadSchema:
     """The median of some ratios or times, and the range that holds 19 in 20 of them."""
 
     runs: int
@@ -43,7 +48,8 @@ class SpreadSchema(yaml_schema.FileSchema):
     high: float
 
 
-class ConstantsSchema(yaml_schema.FileSchema):
+@file_schema
+class ConstantsSchema:
     hardware: str
     engines: dict[str, FittedEngineSchema]
     repeated: SpreadSchema

@@ -12,13 +12,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from importlib.resources import files
 
-from firesteel import yaml_schema
+from firesteel import package_data, yaml_schema
+from firesteel.file_schema import file_schema
 
 CALIBRATED = {"vllm": {"djangodevreng"}, "llamacpp": {"ggml", "ggml-nemotron", "llmfit"}}
 """By engine, the sources that its costs are fitted to; runs of other sources are only compared."""
-_FOLDER = files("firesteel") / "data" / "measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +89,16 @@ def _plain_name(*parts: str) -> str:
     return "-".join(parts).lower().removeprefix("nvidia-")
 
 
-class RunSourceSchema(yaml_schema.FileSchema):
+@file_schema
+class RunSourceSchema:
     url: str
     seen: date
     licence: str
     credit: str | None = None
 
 
-class RunSourcesSchema(yaml_schema.FileSchema):
+@file_schema
+class RunSourcesSchema:
     sources: dict[str, RunSourceSchema]
 
 
@@ -108,7 +109,7 @@ def runs() -> tuple[PublishedRun, ...]:
 
 @cache
 def _lines() -> tuple[str, ...]:
-    return tuple((_FOLDER / "runs.csv").read_text("utf-8").splitlines())
+    return tuple(package_data.read_text("measured/runs.csv").splitlines())
 
 
 def _run(row: Mapping[str, str]) -> PublishedRun:

@@ -8,6 +8,7 @@ from firesteel import yaml_schema
 from firesteel.engines import KvCache
 from firesteel.facts import Architecture
 from firesteel.facts.evidence import Sources
+from firesteel.file_schema import file_schema
 from firesteel.launch import EngineName, Launch
 from firesteel.planner.band import Band
 from firesteel.planner.speed.decode import StoredBytes, step_reads
@@ -15,7 +16,8 @@ from firesteel.planner.speed.speed import DEPTH, Speed
 from firesteel.planner.speed.step_model import costs_engine
 
 
-class ShareSchema(yaml_schema.FileSchema):
+@file_schema
+class ShareSchema:
     engine: EngineName
     low: float
     expected: float
@@ -24,7 +26,8 @@ class ShareSchema(yaml_schema.FileSchema):
     sources: Sources
 
 
-class SharesSchema(yaml_schema.FileSchema):
+@file_schema
+class SharesSchema:
     shares: tuple[ShareSchema, ...]
 
 

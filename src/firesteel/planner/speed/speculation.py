@@ -14,6 +14,7 @@ from typing import Literal
 from firesteel import yaml_schema
 from firesteel.facts import Architecture
 from firesteel.facts.evidence import Evidence, Sources
+from firesteel.file_schema import file_schema
 from firesteel.launch import Launch
 from firesteel.planner.band import Band
 
@@ -30,7 +31,8 @@ class DraftedSpeed:
     sources: tuple[str, ...]
 
 
-class GainSchema(yaml_schema.FileSchema):
+@file_schema
+class GainSchema:
     method: str
     moe: bool | None = None
     low: float
@@ -40,13 +42,15 @@ class GainSchema(yaml_schema.FileSchema):
     sources: Sources
 
 
-class RangeSchema(yaml_schema.FileSchema):
+@file_schema
+class RangeSchema:
     low: float
     expected: float
     high: float
 
 
-class SpeculationSchema(yaml_schema.FileSchema):
+@file_schema
+class SpeculationSchema:
     gains: tuple[GainSchema, ...]
     texts: dict[TextKind, RangeSchema]
     texts_source: Evidence

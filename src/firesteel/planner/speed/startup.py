@@ -11,6 +11,7 @@ from functools import cache
 
 from firesteel import yaml_schema
 from firesteel.facts.evidence import Evidence
+from firesteel.file_schema import file_schema
 from firesteel.launch import EngineName, Launch
 from firesteel.planner.band import Band
 
@@ -40,7 +41,8 @@ class StartUp:
         return sum((phase.seconds for phase in self.phases if not phase.is_first_only), Band.exactly(0))
 
 
-class PhaseSchema(yaml_schema.FileSchema):
+@file_schema
+class PhaseSchema:
     name: str
     engine: EngineName
     first: bool = False
@@ -51,7 +53,8 @@ class PhaseSchema(yaml_schema.FileSchema):
     source: str
 
 
-class LoadSchema(yaml_schema.FileSchema):
+@file_schema
+class LoadSchema:
     engine: EngineName
     format: str | None = None
     low: float
@@ -60,7 +63,8 @@ class LoadSchema(yaml_schema.FileSchema):
     source: str
 
 
-class StartUpSchema(yaml_schema.FileSchema):
+@file_schema
+class StartUpSchema:
     phases: tuple[PhaseSchema, ...]
     loads: tuple[LoadSchema, ...]
     sources: dict[str, Evidence]

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 from typing import Literal
 
 from firesteel import yaml_schema
 from firesteel.facts.evidence import Evidence, Sources
+from firesteel.file_schema import file_schema
 
 Format = Literal["json", "toml", "yaml", "env"]
 _ORDER = ("opencode", "claude-code", "codex", "continue", "zed", "open-webui", "openai")
 
 
-class ConfigFolder(yaml_schema.FileSchema):
+@file_schema
+class ConfigFolder:
     variable: str
     """The environment variable that moves the folder."""
     default: str
 
 
-class KnownClient(yaml_schema.FileSchema):
+@file_schema
+class KnownClient:
     title: str
     speaks: Literal["chat", "messages", "responses"]
     """Which of the engine's APIs: OpenAI's chat completions, Anthropic's messages, OpenAI's responses."""
@@ -43,6 +45,4 @@ def client_names() -> tuple[str, ...]:
 
 @cache
 def load_client(name: str) -> KnownClient:
-    path = f"clients/{name}.yaml"
-    text = (files("firesteel") / "data" / path).read_text("utf-8")
-    return yaml_schema.load(path, text, KnownClient)
+    return yaml_schema.load_data(f"clients/{name}.yaml", KnownClient)

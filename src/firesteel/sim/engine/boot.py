@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
@@ -17,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 from firesteel import yaml_schema
 from firesteel.engines import speculative_tokens
 from firesteel.facts.evidence import Evidence
+from firesteel.file_schema import file_schema
 from firesteel.launch import EngineName, Launch
 from firesteel.planner import Plan
 from firesteel.sim.spark import SimSpark
@@ -30,7 +30,8 @@ _KERNELS = (
 )
 
 
-class LineSchema(yaml_schema.FileSchema):
+@file_schema
+class LineSchema:
     line: str
     since: str | None = None
     """The first release that prints it like this."""
@@ -40,7 +41,8 @@ class LineSchema(yaml_schema.FileSchema):
     """A trait of the launch; `not X` for its absence."""
 
 
-class StageSchema(yaml_schema.FileSchema):
+@file_schema
+class StageSchema:
     name: str
     phase: str | None = None
     """The phase of the planner that lasts as long; None: no time passes."""
@@ -52,12 +54,14 @@ class StageSchema(yaml_schema.FileSchema):
     end: tuple[LineSchema | str, ...] = ()
 
 
-class BootStagesSchema(yaml_schema.FileSchema):
+@file_schema
+class BootStagesSchema:
     stages: tuple[StageSchema, ...]
     sources: tuple[Evidence, ...]
 
 
-class BootSchema(yaml_schema.FileSchema):
+@file_schema
+class BootSchema:
     engines: dict[EngineName, BootStagesSchema]
 
 
@@ -210,6 +214,4 @@ def _kernel_class(name: str) -> str:
 
 @cache
 def _schema() -> BootSchema:
-    name = "boot.yaml"
-    text = (files("firesteel") / "data" / "sim" / name).read_text("utf-8")
-    return yaml_schema.load(name, text, BootSchema)
+    return yaml_schema.load_data("sim/boot.yaml", BootSchema)

@@ -1,0 +1,290 @@
+"""Models: the shape of a checkpoint, its bytes by role, its files and its licence, known before download.
+
+A model file contains the checkpoint's `config.json`, reduced to the keys that matter; layers and bytes are
+derived from it. `quantization` is the `hf_quant_config.json`, where the config does not have it. For a
+family whose config is not supported yet, the file lists layers and tensors, so that the bytes can be
+checked by hand; where nobody has published the tensors, it gives bytes by role and the assumption behind
+them. In each case it also gives a size published by somebody else, to compare ours with.
+
+An id is a Hub name; one file of a GGUF repository is identified by its quantization, as llama.cpp writes
+it: `unsloth/Qwen3-Coder-Next-GGUF:UD-Q4_K_XL`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import field, replace
+from math import prod
+from typing import Annotated, Any, Literal
+
+from firesteel import yaml_schema
+from firesteel.catalog.errors import mistake
+from firesteel.catalog.model import Modality, Model, ModelFile, PublishedSize
+from firesteel.errors import FiresteelError
+from firesteel.facts import (
+    Architecture,
+    FullAttention,
+    LatentAttention,
+    Layer,
+    LinearAttention,
+    Provenance,
+    Role,
+    SlidingAttention,
+    Tensor,
+    Weights,
+    architecture_of_config,
+    sum_weights,
+)
+from firesteel.facts.evidence import Evidence, Sources
+from firesteel.facts.formats.ggml_types import GGML_TYPES
+from firesteel.facts.formats.safetensors import DTYPE_BITS
+from firesteel.facts.model.parameters import ParameterGroups, parameters_of_config
+from firesteel.facts.model.quantization import read_quantization, weights_of_config
+from firesteel.file_schema import (
+    NOT_EMPTY,
+    Before,
+    Discriminator,
+    PositiveInt,
+    file_schema,
+    matching,
+)
+
+DTYPES: dict[str, tuple[int, int]] = {
+    **{name: (1, bits // 8) for name, bits in DTYPE_BITS.items() if bits % 8 == 0},
+    **{name: (elements, size) for name, elements, size in GGML_TYPES.values()},
+}
+"""Elements per block, and bytes per block. Safetensors store FP4 as `U8`, two values per byte."""
+
+
+@file_schema
+class FullSchema:
+    kind: Literal["full_attention"]
+    times: PositiveInt = 1
+    kv_heads: PositiveInt
+    key_dim: PositiveInt
+    value_dim: PositiveInt
+
+    def layer(self) -> Layer:
+        return FullAttention(self.kv_heads, self.key_dim, self.value_dim)
+
+
+@file_schema
+class SlidingSchema:
+    kind: Literal["sliding_attention"]
+    times: PositiveInt = 1
+    kv_heads: PositiveInt
+    key_dim: PositiveInt
+    value_dim: PositiveInt
+    window: PositiveInt
+
+    def layer(self) -> Layer:
+        return SlidingAttention(self.kv_heads, self.key_dim, self.value_dim, self.window)
+
+
+@file_schema
+class LinearSchema:
+    kind: Literal["linear_attention"]
+    times: PositiveInt = 1
+    state_elements: PositiveInt
+    conv_channels: PositiveInt
+    conv_kernel: PositiveInt
+
+    def layer(self) -> Layer:
+        return LinearAttention(self.state_elements, self.conv_channels, self.conv_kernel)
+
+
+@file_schema
+class LatentSchema:
+    kind: Literal["latent_attention"]
+    times: PositiveInt = 1
+    kv_lora_rank: PositiveInt
+    qk_rope_head_dim: PositiveInt
+
+    def layer(self) -> Layer:
+        return LatentAttention(self.kv_lora_rank, self.qk_rope_head_dim)
+
+
+LayerSchema = Annotated[FullSchema | SlidingSchema | LinearSchema | LatentSchema, Discriminator("kind")]
+
+
+@file_schema
+class StackSchema:
+    """The layers in `of`, in that order, each of them `times` in a row, all that `repeat` times."""
+
+    repeat: PositiveInt
+    of: Annotated[tuple[LayerSchema, ...], NOT_EMPTY]
+
+    def layers(self) -> list[Layer]:
+        return [row.layer() for row in self.of for _ in range(row.times)] * self.repeat
+
+
+@file_schema
+class ArchitectureSchema:
+    model_type: str
+    hidden_size: PositiveInt
+    vocab_size: PositiveInt
+    max_context: PositiveInt
+    experts: int = 0
+    experts_per_token: int = 0
+    drafter_layers: int = 0
+    layers: Annotated[tuple[StackSchema, ...], NOT_EMPTY]
+
+    def architecture(self) -> Architecture:
+        layers = tuple(layer for stack in self.layers for layer in stack.layers())
+        return Architecture(**{**vars(self), "layers": layers})
+
+
+@file_schema
+class GroupSchema:
+    """`count` tensors of the same shape."""
+
+    role: Role
+    what: str
+    count: PositiveInt
+    shape: Annotated[tuple[PositiveInt, ...], NOT_EMPTY]
+    dtype: str
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(
+                f"no size is known for dtype {self.dtype}; known are {', '.join(sorted(DTYPES))}"
+            )
+        if prod(self.shape) % DTYPES[self.dtype][0]:
+            raise ValueError(f"{self.shape} does not fill whole {self.dtype} blocks")
+
+    def tensor(self) -> Tensor:
+        elements, size = DTYPES[self.dtype]
+        total = self.count * prod(self.shape) // elements * size
+        return Tensor(self.what, self.dtype, (self.count, *self.shape), total, self.role)
+
+
+@file_schema
+class WeightsSchema:
+    provenance: Provenance
+    source: str
+    tensors: tuple[GroupSchema, ...] = ()
+    bytes_by_role: dict[Role, PositiveInt] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if bool(self.tensors) == bool(self.bytes_by_role):
+            raise ValueError("needs `tensors` or `bytes_by_role`, and not both")
+
+    def weights(self) -> Weights:
+        if self.tensors:
+            return sum_weights((group.tensor() for group in self.tensors), self.provenance, self.source)
+        tied = Role.HEAD not in self.bytes_by_role
+        return Weights(self.bytes_by_role, self.provenance, self.source, tied_head=tied)
+
+
+@file_schema
+class ExtraSchema:
+    """Weights of the checkpoint whose size does not follow from its config."""
+
+    role: Role
+    bytes: PositiveInt
+    what: str
+    source: Evidence
+
+
+def _json(text: Any) -> Any:
+    """A JSON object in a YAML block of text."""
+    try:
+        value = json.loads(text) if isinstance(text, str) else text
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if value is not None and not isinstance(value, dict):
+        raise ValueError("should be a JSON object")
+    return value
+
+
+JsonText = Annotated[dict[str, Any] | None, Before(_json)]
+
+
+@file_schema
+class ModelSchema:
+    id: Annotated[str, matching(r"^[\w.-]+/[\w.-]+(:[\w.-]+)?$")]
+    title: str
+    family: str
+    license: str
+    gated: bool
+    modality: Annotated[tuple[Modality, ...], NOT_EMPTY]
+    revision: str | None = None
+    config: JsonText = None
+    quantization: JsonText = None
+    architecture: ArchitectureSchema | None = None
+    weights: WeightsSchema | None = None
+    assumes: str | None = None
+    """The basis of `quantization`, where that of the checkpoint was not available."""
+    besides: tuple[ExtraSchema, ...] = ()
+    published: tuple[PublishedSize, ...] = ()
+    files: tuple[ModelFile, ...] = ()
+    sources: Sources
+    safety: str | None = None
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.config is None) == (self.architecture is None):
+            raise ValueError("needs `config` or `architecture`, and not both")
+        if self.config is None and self.weights is None:
+            raise ValueError("needs `weights`: there is no `config` to derive them from")
+        if self.weights is not None and (self.quantization is not None or self.besides or self.assumes):
+            raise ValueError(
+                "`quantization`, `assumes` and `besides` add to a `config`; `weights` needs none of them"
+            )
+
+    def shape(self) -> Architecture:
+        if self.architecture is not None:
+            return self.architecture.architecture()
+        return architecture_of_config(self.config)
+
+    def bytes_of(self, counted: ParameterGroups | None) -> Weights:
+        if self.weights is not None:
+            return self.weights.weights()
+        assert counted is not None, "a file without weights has a config"
+        config = self.quantization if self.quantization is not None else self.config
+        source = "config.json" + ("" if self.quantization is None else " and hf_quant_config.json")
+        weights = _with_extras(weights_of_config(counted, read_quantization(config), source), self.besides)
+        return replace(weights, provenance="reported", source=self.assumes) if self.assumes else weights
+
+
+def _with_extras(weights: Weights, extras: Iterable[ExtraSchema]) -> Weights:
+    by_role, by_format = dict(weights.bytes_by_role), dict(weights.bytes_by_format)
+    for extra in extras:
+        by_role[extra.role] = by_role.get(extra.role, 0) + extra.bytes
+        key = (extra.role, extra.what)
+        by_format[key] = by_format.get(key, 0) + extra.bytes
+    return replace(weights, bytes_by_role=by_role, bytes_by_format=by_format)
+
+
+def read_model(path: str, text: str) -> Model:
+    """Parse a model file. Raise InvalidFile with the lines of its mistakes."""
+    schema = yaml_schema.load(path, text, ModelSchema)
+    try:
+        counted = parameters_of_config(schema.config) if schema.config is not None else None
+        architecture, weights = schema.shape(), schema.bytes_of(counted)
+    except FiresteelError as error:
+        where = "config" if schema.config is not None else "weights"
+        raise mistake(path, text, (where,), error.what) from None
+    has_tower = any(extra.role is Role.TOWER for extra in schema.besides)
+    is_counted = counted is not None and schema.weights is None and not has_tower
+    return Model(
+        id=schema.id,
+        title=schema.title,
+        family=schema.family,
+        architecture=architecture,
+        weights=weights,
+        license=schema.license,
+        gated=schema.gated,
+        modality=schema.modality,
+        parameters=counted.total if counted else None,
+        active_parameters=counted.active if counted else None,
+        unknown=counted.unknown if counted and is_counted else (),
+        config=schema.config,
+        revision=schema.revision,
+        files=schema.files,
+        published=schema.published,
+        sources=schema.sources,
+        safety=schema.safety,
+        note=schema.note,
+    )
