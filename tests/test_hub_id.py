@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.hub_id import is_hub_id, is_valid_hub_id
+from firesteel.hub_id import is_hub_id, is_hub_model, is_valid_hub_id
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,36 @@ from firesteel.hub_id import is_hub_id, is_valid_hub_id
 )
 def test_is_hub_id(text: str, has_form: bool, is_valid: bool) -> None:
     assert (is_hub_id(text), is_valid_hub_id(text)) == (has_form, is_valid)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("openai/gpt-oss-20b", True),
+        ("poolside/Laguna-XS.2", True),
+        ("models/gpt-oss.gguf", False),
+        ("./models/x", False),
+        ("~/models", False),
+        ("/models/x", False),
+        ("<HF_MODEL_HANDLE>", False),
+        ("$MODEL", False),
+        ("gpt2", False),
+    ],
+)
+def test_is_hub_model(model: str, expected: bool) -> None:
+    assert is_hub_model(model) is expected
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("ggml-org/gpt-oss-20b-GGUF", True),
+        ("ggml-org/gpt-oss-20b-GGUF:MXFP4", True),
+        ("ggml-org/gpt-oss-20b-GGUF:", False),
+        ("ggml-org/gpt-oss-20b-GGUF:a:b", False),
+        ("models/gpt-oss.GGUF", False),
+    ],
+)
+def test_a_label_may_choose_a_file(model: str, expected: bool) -> None:
+    assert is_hub_model(model, with_label=True) is expected
+    assert not is_hub_model(model) or ":" not in model

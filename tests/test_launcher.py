@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -91,7 +92,44 @@ def test_a_python_that_is_too_old_or_has_no_venv(copy: Path, tmp_path: Path) -> 
     old.write_text('#!/bin/sh\ncase "$2" in *version*) exit 0;; esac\nexit 1\n')
     ran = run(copy, env={"PATH": str(tools), "FIRESTEEL_PYTHON": ""})
     assert ran.returncode == 5 and "has no venv and pip" in ran.stderr
-    assert "next: sudo apt install python3-venv" in ran.stderr
+    assert "next: sudo apt install python3-venv, or install uv" in ran.stderr
+
+
+UV = """#!/bin/sh
+printf '%s\\n' "$*" >>"$UV_LOG"
+case "$1 $2" in
+    "python find") [ -n "$UV_FINDS" ] && printf '%s\\n' "$UV_FINDS" ;;
+    venv*) for folder; do :; done; mkdir -p "$folder/bin" && cp "$UV_PYTHON" "$folder/bin/python" ;;
+esac
+"""
+"""A stand-in: writes down how it was called, and makes an environment that runs the Python of this test."""
+
+
+@pytest.mark.parametrize("has_python", [True, False])
+def test_uv_where_venv_or_python_is_missing(copy: Path, tmp_path: Path, has_python: bool) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("sh", "readlink", "cmp", "dirname", "mkdir", "rm", "cp"):
+        (tools / name).symlink_to(shutil.which(name) or f"/bin/{name}")
+    script(tools / "uv", UV)
+    script(tmp_path / "python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    bare = tmp_path / "python-without-venv"
+    script(bare, f'#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; esac\nexec {sys.executable} "$@"\n')
+    if has_python:
+        (tools / "python3").symlink_to(bare)
+    log = tmp_path / "uv.log"
+    env = {"PATH": str(tools), "FIRESTEEL_PYTHON": "", "UV_LOG": str(log), "UV_PYTHON": f"{tmp_path}/python"}
+    ran = run(copy, "--version", env={**env, "UV_FINDS": "" if has_python else str(bare)})
+    assert ran.returncode == 0 and ran.stdout.startswith("firesteel, version"), ran.stderr
+    calls = log.read_text().splitlines()
+    assert calls[-2].startswith("venv ") and calls[-2].endswith(f" {copy}/.venv")
+    assert calls[-1] == f"pip install --python {copy}/.venv/bin/python --editable {copy}"
+    assert run(copy, "--version", env=env).stderr == "" and len(log.read_text().splitlines()) == len(calls)
+
+
+def script(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
 
 
 @pytest.mark.real

@@ -2,27 +2,62 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import yaml
 
 import firesteel
+from firesteel import library
+from firesteel.bench.load.measure import RunFinished, SampleTaken
+from firesteel.bench.load.schedule import RunLimits
+from firesteel.bench.load.shapes import Sizes
+from firesteel.bench.results.history import open_history
+from firesteel.bench.tune import journal as journals
+from firesteel.bench.tune.begin import begin, environment
+from firesteel.bench.tune.journal import TuneOptions
+from firesteel.edge.files.home import Home
+from firesteel.errors import HostNotReady, UsageError
+from firesteel.gateway import ServeOptions
+from firesteel.launch import Ask
+from firesteel.proposals.rendered import CLUSTER_FORMS, FORMS
+from firesteel.run import PhaseDone, Service, ServiceSpec, Verification
+from tests.bench.faulty_server import MODEL, FaultyServer, serving
+from tests.bench.stored_runs import rates, stored_run
+
+T = TypeVar("T")
+EXAMPLES = re.findall(
+    r"```python\n(.*?)```", (Path(__file__).parents[1] / "docs/library.md").read_text(), re.DOTALL
+)
 
 
-def test_everything_on_the_door_is_there() -> None:
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path / "home"))
+    return Home(tmp_path / "home")
+
+
+async def last(events: AsyncIterator[T]) -> T:
+    return [event async for event in events][-1]
+
+
+def test_everything_that_is_exported_is_there() -> None:
     for name in firesteel.__all__:
         assert getattr(firesteel, name) is not None
     assert not hasattr(firesteel, "nonsense")
 
 
-def test_plan_and_models() -> None:
-    best, *others = firesteel.plan("gpt-oss-120b", host_name="gb10")
-    assert best.plan.fits and [other.name for other in others] == ["gpt-oss-120b-vllm"]
-    assert {each.name for each in firesteel.models("gb10")} >= {best.name, "smollm2"}
-
-
-def test_check_and_docker_agree() -> None:
-    best = firesteel.plan("qwen3.6-35b-a3b-nvfp4", host_name="gb10")[0]
-    assert not [finding for finding in firesteel.check(firesteel.docker(best)) if finding.level == "stop"]
+def test_no_function_hides_a_package() -> None:
+    """`firesteel.bench` is a package: after its first import, a function of that name would be gone."""
+    names = {path.stem for path in Path(library.__file__).parent.iterdir()}
+    assert not names & set(firesteel.__all__)
 
 
 def test_importing_it_loads_nothing_heavy() -> None:
@@ -30,3 +65,200 @@ def test_importing_it_loads_nothing_heavy() -> None:
     program = f"import firesteel, sys; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+# --- plans and texts ---
+
+
+def test_plan_and_models() -> None:
+    best, *others = firesteel.plan("gpt-oss-120b", host_name="gb10")
+    assert best.plan.fits and [other.name for other in others] == ["gpt-oss-120b-vllm"]
+    assert {proposal.name for proposal in firesteel.models("gb10")} >= {best.name, "smollm2"}
+
+
+def test_check_and_docker_agree() -> None:
+    best = firesteel.plan("qwen3.6-35b-a3b-nvfp4", host_name="gb10")[0]
+    assert not [finding for finding in firesteel.check(firesteel.docker(best)) if finding.level == "stop"]
+
+
+def test_render_as() -> None:
+    best, other = (firesteel.plan(name, host_name="gb10")[0] for name in ("gpt-oss-20b", "gpt-oss-120b"))
+    for form in FORMS:
+        assert best.plan.launch.model in firesteel.render_as(best, form)
+    for form in CLUSTER_FORMS:
+        assert other.plan.launch.name in firesteel.render_as([best, other], form)
+    assert len(yaml.safe_load(firesteel.render_as([best, other], "compose"))["services"]) == 2
+    assert "0.0.0.0:" in firesteel.render_as(best, listen="0.0.0.0")
+    for proposals, form in ((best, "nonsense"), ([best, other], "docker")):
+        with pytest.raises(UsageError):
+            firesteel.render_as(proposals, form)
+
+
+def test_diagnose(tmp_path: Path) -> None:
+    text = "INFO vLLM API server version 0.24.0\ntorch.OutOfMemoryError: CUDA out of memory.\n"
+    (tmp_path / "engine.log").write_text(text)
+    from_text, from_file = (
+        firesteel.diagnose(text, "vllm"),
+        firesteel.diagnose(tmp_path / "engine.log", "vllm"),
+    )
+    assert from_text.causes and from_text == from_file
+
+
+def test_compatibility_and_learn(home: Home) -> None:
+    assert firesteel.compatibility("sm121").rows
+    schema = asyncio.run(firesteel.learn("vllm", "v0.24.0"))
+    assert schema.version == "0.24.0" and "max-model-len" in schema.flags
+    assert not home.root.exists(), "a release that is known is neither fetched nor stored"
+    with pytest.raises(UsageError):
+        asyncio.run(firesteel.learn("vllm", "newest"))
+
+
+def test_learn_image_needs_a_container_runtime(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(HostNotReady, match="neither docker nor podman"):
+        firesteel.learn_image("vllm/vllm-openai:v0.33.0")
+
+
+# --- services ---
+
+
+def test_unused_files_are_listed_and_removed(home: Home) -> None:
+    old = home.engines / "xllamacpp-1.0"
+    old.mkdir(parents=True)
+    files = firesteel.unused_files()
+    assert [(file.kind, file.path) for file in files] == [("engine", old)]
+    assert firesteel.remove_files(files) == () and not old.exists()
+
+
+def test_logs(home: Home) -> None:
+    with pytest.raises(firesteel.FiresteelError):
+        firesteel.logs()
+    log = home.services / "mine" / "engine.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("one\ntwo\nthree\n")
+    assert firesteel.logs("mine", lines=2) == firesteel.logs(lines=2) == ["two", "three"]
+    assert firesteel.log_file("mine") == log
+
+
+def test_client_settings_of_a_plan(home: Home) -> None:
+    target = firesteel.client_target("gpt-oss-120b")
+    assert target.kind == "plan" and target.endpoint.url in firesteel.client_settings("opencode", target)
+
+
+def test_verify_a_url(home: Home) -> None:
+    async def verify() -> str | Verification:
+        async with serving(FaultyServer()) as url:
+            return await last(firesteel.verify(url=url))
+
+    result = asyncio.run(verify())
+    assert isinstance(result, Verification) and result.checks and not result.is_good
+
+
+@pytest.mark.real
+def test_pull_of_what_is_there(engine_home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRESTEEL_HOME", str(engine_home.root))
+
+    async def pull() -> list[str]:
+        return [event.text async for event in firesteel.pull("smollm2") if isinstance(event, PhaseDone)]
+
+    assert asyncio.run(pull()) == []
+
+
+# --- the gateway ---
+
+
+def test_keys(home: Home) -> None:
+    key, token = firesteel.add_key("laptop", models=("coder",))
+    assert firesteel.keys() == (key,) and token not in str(key)
+    assert firesteel.revoke_key("laptop") == key and firesteel.keys() == ()
+
+
+def test_serve(home: Home, tmp_path: Path, free_port: int) -> None:
+    file = tmp_path / "firesteel.yaml"
+    file.write_text("models:\n  other: {url: http://127.0.0.1:9, memory: 1GiB}\n")
+
+    async def serve() -> list[str]:
+        ends = asyncio.Event()
+        kinds: list[str] = []
+        async for event in firesteel.serve(ServeOptions(file, f"127.0.0.1:{free_port}"), ends):
+            kinds.append(event.kind)
+            if event.kind == "listening":
+                ends.set()
+        return kinds
+
+    kinds = asyncio.run(serve())
+    assert kinds[0] == "reading" and "listening" in kinds and kinds[-1] == "ended"
+
+
+# --- measurements ---
+
+
+def test_measure_is_stored(home: Home) -> None:
+    async def measure() -> object:
+        async with serving(FaultyServer()) as url:
+            sizes, limits = Sizes(users=(1,), depths=(64,), answer=8), RunLimits(budget_s=2)
+            return await last(firesteel.measure(url=url, sizes=sizes, limits=limits))
+
+    finished = asyncio.run(measure())
+    assert isinstance(finished, RunFinished) and finished.run.subject.model == MODEL
+    assert firesteel.stored_run("last").run.figures == finished.run.figures
+    assert firesteel.compare_with_plan() == () == firesteel.compare_with_published()
+
+
+def test_an_interrupted_measurement_continues(home: Home) -> None:
+    async def measure() -> tuple[str, object]:
+        async with serving(FaultyServer()) as url:
+            sizes, limits = Sizes(users=(1,), depths=(64,), answer=8), RunLimits(budget_s=2)
+            events = firesteel.measure(url=url, sizes=sizes, limits=limits)
+            async for event in events:
+                if isinstance(event, SampleTaken):
+                    break
+            await events.aclose()
+            interrupted = firesteel.stored_run("last").run
+            assert not interrupted.is_whole
+            return interrupted.id, await last(firesteel.measure(url=url, resume="last"))
+
+    name, finished = asyncio.run(measure())
+    assert isinstance(finished, RunFinished) and finished.run.id == name and finished.run.is_whole
+
+
+def test_compare(home: Home) -> None:
+    with open_history(home) as history:
+        for name, rate in (("slow", 50.0), ("fast", 60.0)):
+            stored = stored_run(name, rates(rate))
+            history.begin(stored.run)
+            history.add(stored.run.id, *stored.samples)
+    comparison = firesteel.compare("slow", "fast")
+    assert any(row.difference.verdict == "faster" for row in comparison.rows)
+
+
+def test_tune_begins_a_search_or_continues_one(home: Home, tmp_path: Path) -> None:
+    options = TuneOptions(max_runs=2)
+    new = begin(home, Ask("smollm2"), options, ())
+    assert (new.name, new.options, new.before) == ("smollm2", options, None)
+    running = Service("smollm2", tmp_path, ServiceSpec("smollm2", "", "smollm2", ()), None, "ready", None)
+    with pytest.raises(UsageError, match="is running"):
+        begin(home, Ask("smollm2"), options, (running,))
+    journals.write(home, new)
+    assert begin(home, Ask("smollm2"), replace(options, max_runs=9), (running,)).id == new.id
+    with open_history(home) as history:
+        assert environment(home, history).propose(Ask("smollm2"))[0].name == "smollm2"
+
+
+# --- the examples of docs/library.md ---
+
+
+@pytest.mark.parametrize("example", [text for text in EXAMPLES if "asyncio" not in text])
+def test_an_example_runs(example: str, home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(example, {"__name__": "__main__"})
+    assert capsys.readouterr().out or "history" in example
+
+
+@pytest.mark.real
+def test_the_example_with_the_real_engine_runs(engine_home: Home, free_port: int, tmp_path: Path) -> None:
+    (example,) = [text for text in EXAMPLES if "asyncio" in text]
+    program = tmp_path / "example.py"
+    program.write_text(example.replace('plan("smollm2")', f'plan("smollm2", port={free_port})'))
+    env = {"FIRESTEEL_HOME": str(engine_home.root), "PYTHONPATH": str(Path(library.__file__).parents[1])}
+    done = subprocess.run([sys.executable, program], env=env, capture_output=True, text=True, check=True)
+    assert "ServiceReady" in done.stdout and "Verification" in done.stdout

@@ -1,26 +1,90 @@
 """firesteel takes an NVIDIA DGX Spark from bare to a fast, correct, safe LLM service.
 
-As a library: `plan`, `models`, `check`, `read`, `docker`, `up`, `down`, `services`, `host`;
-`firesteel.library` tells more. They load when first used, so that `firesteel --help` stays quick.
+As a library it has functions for every command: `plan`, `check`, `up`, `verify`, `measure` and so on.
+`firesteel.library` describes them. They load when first used, so that `firesteel --help` stays quick.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from firesteel.errors import FiresteelError
+from firesteel.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from firesteel.library import check, docker, down, host, models, plan, propose, read, services, up
+    from firesteel.library import (
+        add_key,
+        check,
+        client_settings,
+        client_target,
+        compare,
+        compare_with_plan,
+        compare_with_published,
+        compatibility,
+        diagnose,
+        docker,
+        down,
+        history,
+        host,
+        keys,
+        learn,
+        learn_image,
+        log_file,
+        logs,
+        measure,
+        models,
+        plan,
+        propose,
+        pull,
+        read,
+        remove_files,
+        render_as,
+        revoke_key,
+        serve,
+        services,
+        stored_run,
+        tune,
+        unused_files,
+        up,
+        verify,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
-    "FiresteelError", "check", "docker", "down", "host", "models", "plan", "propose",
-    "read", "services", "up",
+    "FiresteelError",
+    "add_key",
+    "check",
+    "client_settings",
+    "client_target",
+    "compare",
+    "compare_with_plan",
+    "compare_with_published",
+    "compatibility",
+    "diagnose",
+    "docker",
+    "down",
+    "history",
+    "host",
+    "keys",
+    "learn",
+    "learn_image",
+    "log_file",
+    "logs",
+    "measure",
+    "models",
+    "plan",
+    "propose",
+    "pull",
+    "read",
+    "remove_files",
+    "render_as",
+    "revoke_key",
+    "serve",
+    "services",
+    "stored_run",
+    "tune",
+    "unused_files",
+    "up",
+    "verify",
 ]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from firesteel import library
-
-        return getattr(library, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would accept any name
+    __getattr__ = lazy_exports(__name__, {"library": __all__[1:]})

@@ -1,4 +1,4 @@
-"""firesteel as a library: what the commands can do, with values instead of text.
+"""firesteel as a library: what the commands can do, with values and events instead of text.
 
     import asyncio, firesteel
 
@@ -9,26 +9,56 @@
         async for event in firesteel.up(firesteel.plan("smollm2")[0]):
             print(event)
 
-Failures are FiresteelErrors: a sentence, and `next`, what to type.
+Functions that wait for something are async or return a stream of events, whose last one is the result.
+Failures are FiresteelErrors: a sentence, and `next`, what to type. Nothing here prints, and what is slow to
+load (the HTTP client, the benchmark, the gateway) loads when a function first needs it. `docs/library.md` has
+an example of each.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from firesteel import reads, rules, run
 from firesteel.catalog import Catalog, Images
 from firesteel.edge.files.home import Home, find_home
 from firesteel.facts import Host
-from firesteel.launch import Ask
+from firesteel.launch import Ask, EngineName
 from firesteel.proposals import Proposal
 from firesteel.reads import ReadLaunch, no_launch_error
-from firesteel.rules import Finding, LintOptions
+from firesteel.rules import CompatibilityTable, Finding, LintOptions
 from firesteel.workspace import Workspace
 
-if TYPE_CHECKING:  # loaded only by those who run something
-    from firesteel.run import Event, RunOptions, Service
+if TYPE_CHECKING:  # loaded only by those who use them
+    import asyncio
+
+    from firesteel.bench.compare.against import PlanComparison, PublishedComparison
+    from firesteel.bench.compare.runs import Comparison
+    from firesteel.bench.load.measure import Event as BenchEvent
+    from firesteel.bench.load.schedule import RunLimits
+    from firesteel.bench.load.shapes import Sizes
+    from firesteel.bench.load.subject import FoundSubject
+    from firesteel.bench.results.history import History
+    from firesteel.bench.results.serialize import StoredRun
+    from firesteel.bench.tune.events import Event as TuneEvent
+    from firesteel.bench.tune.journal import TuneOptions
+    from firesteel.bench.values import RequestSettings
+    from firesteel.catalog.image import InspectedImage
+    from firesteel.engines import Diagnosis
+    from firesteel.engines.schema.symbols import Schema
+    from firesteel.gateway import ServeEvent, ServeOptions
+    from firesteel.gateway.client_target import ClientTarget
+    from firesteel.gateway.keys import Key
+    from firesteel.gateway.rate_limits import KeyLimits
+    from firesteel.render import Cluster
+    from firesteel.run import Event, RunOptions, Service, UnusedFile, Verification
+    from firesteel.run.verify.target import VerifyTarget
+
+
+# --- this machine and what is known ---
 
 
 def home() -> Home:
@@ -51,21 +81,98 @@ def host(name: str | None = None) -> Host:
     return workspace().host(name)
 
 
+def images(text: str | None = None) -> Images:
+    """Known images, with those that `learn` added: all of them, or those that a text may name."""
+    return workspace().images(text)
+
+
+def compatibility(table: str = "sm121") -> CompatibilityTable:
+    """What works on a machine, release by release, according to the rules."""
+    return rules.compatibility(table)
+
+
+async def learn(engine: EngineName, version: str, *, again: bool = False) -> Schema:
+    """The flags of an engine's release; an unknown release is downloaded, read and stored."""
+    from firesteel.edge.files import learned_engines  # loads the readers of engines' sources
+
+    version = learned_engines.release_name(engine, version)
+    known = None if again else learned_engines.known_release(home(), engine, version)
+    if known:
+        return known
+    schema = await learned_engines.learn(engine, version, learned_engines.folder(home()))
+    learned_engines.save_schema(home(), schema)
+    return schema
+
+
+def learn_image(reference: str, *, again: bool = False) -> InspectedImage:
+    """The engine in an image on this machine, with its flags; an unknown image is read and stored."""
+    from datetime import date
+
+    from firesteel.edge.docker import image_sources
+    from firesteel.edge.files import learned_engines  # loads the readers of engines' sources
+
+    runtime = image_sources.find_container_runtime()
+    container = image_sources.inspect(runtime, reference)
+    known = None if again else learned_engines.known_image(home(), container)
+    if known:
+        return known
+    image = learned_engines.learn_image(runtime, container, date.today(), "")
+    learned_engines.save_learned_image(home(), image)
+    return image
+
+
+# --- plans ---
+
+
 def models(host_name: str | None = None) -> tuple[Proposal, ...]:
     """Every recipe, planned for a host, best first."""
     return propose(Ask(), host(host_name))
 
 
 def plan(
-    model: str, *, host_name: str | None = None, context: int | None = None, users: int | None = None
+    model: str,
+    *,
+    host_name: str | None = None,
+    context: int | None = None,
+    users: int | None = None,
+    port: int | None = None,
 ) -> tuple[Proposal, ...]:
     """The ways to serve a model, best first: a catalog name, a Hub id, a GGUF file, a folder."""
-    return propose(Ask(model=model, context=context, users=users), host(host_name))
+    return propose(Ask(model=model, context=context, users=users, port=port), host(host_name))
 
 
 def propose(ask: Ask, on: Host) -> tuple[Proposal, ...]:
     """The ways to serve what was asked for on a host, best first."""
     return workspace().propose(ask, on)
+
+
+def render_as(
+    proposals: Proposal | Sequence[Proposal],
+    form: str = "docker",
+    *,
+    listen: str | None = None,
+    cluster: Cluster | None = None,
+) -> str:
+    """The launch as text: docker, compose, systemd, quadlet, sparkrun, kubernetes or kubernetes-swap.
+
+    Kubernetes and compose take several proposals. `listen`: an address other than loopback, with a key.
+    """
+    from firesteel.proposals.rendered import render_proposals  # every form, and only here
+
+    chosen = [proposals] if isinstance(proposals, Proposal) else proposals
+    if listen:
+        chosen = [run.listening(proposal, listen) for proposal in chosen]
+    return render_proposals(chosen, form, catalog().images, cluster)
+
+
+def docker(proposal: Proposal) -> str:
+    """The proposal's launch as a `docker run` command to paste, without comments."""
+    from firesteel import render  # every form, and only here
+
+    return render.docker(proposal.plan.launch)
+
+
+# --- texts of others ---
 
 
 def read(text: str, path: str = "text") -> tuple[ReadLaunch, ...]:
@@ -81,21 +188,52 @@ def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") 
     return found.findings
 
 
-def images(text: str | None = None) -> Images:
-    """Known images, with those that `learn` added: all of them, or those that a text may name."""
-    return workspace().images(text)
+def diagnose(log: Path | str, engine: EngineName | None = None) -> Diagnosis:
+    """Why an engine did not start, from its log: a file, or its text."""
+    from firesteel import engines  # the patterns of logs load with the first diagnosis
+
+    if isinstance(log, str):
+        return engines.diagnose(log, engine)
+    from firesteel.edge.files.log_files import open_log
+
+    with open_log(log, str(log)) as text:
+        return engines.diagnose(text, engine)
 
 
-def docker(proposal: Proposal) -> str:
-    """The proposal's launch as a `docker run` command to paste."""
-    from firesteel import render  # every form, and only here
-
-    return render.docker(proposal.plan.launch)
+# --- services ---
 
 
-def up(proposal: Proposal, manner: RunOptions | None = None) -> AsyncIterator[Event]:
-    """Launches and proves it. The last event is `Ready`, with the report."""
-    return run.bring_up(proposal, home(), manner or run.RunOptions())
+def pull(
+    model: str,
+    patterns: tuple[str, ...] = (),
+    *,
+    weights_only: bool = False,
+    update: bool = False,
+    reread: bool = False,
+) -> AsyncIterator[Event]:
+    """Downloads what a model needs to start offline; a `PhaseDone` for each thing that was not there."""
+    from firesteel.run.fetch.pull_model import pull_model  # loads the Hub's client
+
+    return pull_model(workspace(), model, patterns, weights_only=weights_only, update=update, reread=reread)
+
+
+def unused_files(model: str | None = None) -> tuple[UnusedFile, ...]:
+    """Files that nothing uses any more; with a model, its weights too. `remove_files` removes them."""
+    from firesteel.run.fetch.pull_model import repositories_of  # loads the Hub's client
+
+    here = workspace()
+    repositories = repositories_of(here, model) if model else ()
+    return run.find_unused(here.home, here.catalog, here.host(), repositories)
+
+
+def remove_files(files: Iterable[UnusedFile]) -> tuple[UnusedFile, ...]:
+    """Removes them, and returns those that could not be removed because they belong to another user."""
+    return run.remove_unused(files)
+
+
+def up(proposal: Proposal, options: RunOptions | None = None) -> AsyncIterator[Event]:
+    """Launches and verifies it. The last event is `ServiceReady`, with the report."""
+    return run.bring_up(proposal, home(), options or run.RunOptions())
 
 
 def down(service: Service) -> AsyncIterator[Event]:
@@ -103,6 +241,199 @@ def down(service: Service) -> AsyncIterator[Event]:
 
 
 def services() -> list[Service]:
-    """What runs. A container whose keeper was killed gets another one first."""
+    """What runs. A container whose supervisor was killed gets another one first."""
     run.adopt_all(home())
     return run.all_services(home())
+
+
+async def verify(
+    name: str | None = None, *, url: str | None = None, model: str | None = None, key: str | None = None
+) -> AsyncGenerator[str | Verification]:
+    """Asks questions with known answers; the last item is the `Verification`.
+
+    Of a service (without a name, the only one), or of any OpenAI endpoint at `url`.
+    """
+    target = await _verify_target(name, url, model, key)
+    async for event in target.verify():
+        yield event
+
+
+async def _verify_target(
+    name: str | None, url: str | None, model: str | None, key: str | None
+) -> VerifyTarget:
+    from firesteel.run.endpoints import base_url, running_service
+    from firesteel.run.verify import target  # loads the HTTP client
+
+    if url:
+        return await target.target_at_url(base_url(url), model, key)
+    return await target.target_of_service(running_service(home(), name))
+
+
+def log_file(name: str | None = None) -> Path:
+    """The log of a service's engine; without a name, the one that was written to last."""
+    from firesteel.run.logs import find_log
+
+    return find_log(home(), name)
+
+
+def logs(name: str | None = None, lines: int = 50) -> list[str]:
+    """The last lines of a log."""
+    return run.last_lines(log_file(name), lines)
+
+
+def client_target(
+    model: str | None = None, *, context: int | None = None, direct: bool = False
+) -> ClientTarget:
+    """The endpoint that a client should use, with its limits and abilities: the gateway's unless `direct`."""
+    from firesteel.gateway.address import read_address
+    from firesteel.gateway.client_target import find_target
+
+    return find_target(workspace(), services(), None if direct else read_address(home()), model, context)
+
+
+def client_settings(client: str, target: ClientTarget) -> str:
+    """The configuration that points a client (`opencode`, `codex`, ...) at a target, as the client's file."""
+    from firesteel.render import clients
+
+    settings = clients.settings(client, target.endpoint)
+    return clients.render_settings(settings, clients.load_client(client).format)
+
+
+# --- the gateway ---
+
+
+def serve(options: ServeOptions, ends: asyncio.Event) -> AsyncIterator[ServeEvent]:
+    """Serves the models of a service file at one URL, until `ends` is set."""
+    from firesteel.gateway import serve_file  # the HTTP server
+
+    return serve_file(options, home(), ends)
+
+
+def keys() -> tuple[Key, ...]:
+    """The gateway's keys, without their tokens."""
+    from firesteel.gateway.keys import keys_path, read_keys
+
+    return tuple(read_keys(keys_path(home())).values())
+
+
+def add_key(
+    name: str,
+    *,
+    scope: Literal["inference", "admin"] = "inference",
+    models: tuple[str, ...] | None = None,
+    limits: KeyLimits | None = None,
+    priority: int = 0,
+) -> tuple[Key, str]:
+    """The key and its token, which is stored nowhere."""
+    from firesteel.gateway import keys
+    from firesteel.gateway.rate_limits import NO_LIMITS
+
+    path, limits = keys.keys_path(home()), limits or NO_LIMITS
+    return keys.add_key(path, name, scope=scope, models=models, limits=limits, priority=priority)
+
+
+def revoke_key(name: str) -> Key:
+    """A running gateway refuses it within seconds."""
+    from firesteel.gateway import keys
+
+    return keys.revoke_key(keys.keys_path(home()), name)
+
+
+# --- measurements ---
+
+
+async def measure(
+    name: str | None = None,
+    *,
+    url: str | None = None,
+    model: str | None = None,
+    key: str | None = None,
+    shapes: Iterable[str] = ("quick",),
+    sizes: Sizes | None = None,
+    settings: RequestSettings | None = None,
+    limits: RunLimits | None = None,
+    resume: str | None = None,
+) -> AsyncGenerator[BenchEvent]:
+    """Measures a service or any OpenAI endpoint; the last event is `RunFinished`, and the run is stored.
+
+    `resume`: an interrupted run to continue; it keeps its points and settings.
+    """
+    from firesteel.bench.load import recorded  # the client that measures
+
+    server, key = await _measured_server(name, url, model, key)
+    with history() as runs:
+        if resume:
+            order = recorded.resume_order(runs, resume, server, key, limits)
+        else:
+            order = recorded.make_order(server, key, shapes, sizes, settings, limits)
+        async for event in recorded.measure_recorded(order, runs, home()):
+            yield event
+
+
+async def _measured_server(
+    name: str | None, url: str | None, model: str | None, key: str | None
+) -> tuple[FoundSubject, str | None]:
+    from firesteel.bench.load.subject import of_service, of_url
+    from firesteel.run.endpoints import base_url, running_service
+    from firesteel.run.verify.prove import key_of
+
+    if url:
+        return await of_url(base_url(url), model, key), key
+    service = running_service(home(), name)
+    found = of_service(service, run.stored_expected(service.folder), None, host())
+    return found, key_of(service.spec)
+
+
+def history() -> AbstractContextManager[History]:
+    """The measured runs: `with firesteel.history() as history: history.runs()`."""
+    from firesteel.bench.results.history import open_history  # SQLite
+
+    return open_history(home())
+
+
+def stored_run(name: str = "last") -> StoredRun:
+    """A run of the history by its id, `last` or `last~1`; or one from a file, also of another tool."""
+    from firesteel.bench.results.result_files import find_run
+
+    with history() as runs:
+        return find_run(runs, name)
+
+
+def compare(first: str, second: str, *, despite: Iterable[str] = ()) -> Comparison:
+    """The second run against the first: which differences are more than chance."""
+    from firesteel.bench.compare import runs
+
+    one, other = stored_run(first), stored_run(second)
+    return runs.compare(one, other, despite=tuple(despite), is_interleaved=runs.were_interleaved(one, other))
+
+
+def compare_with_plan(name: str = "last") -> tuple[PlanComparison, ...]:
+    """A run against what was planned for its service."""
+    from firesteel.bench.compare.against import against_plan
+
+    return against_plan(stored_run(name).run)
+
+
+def compare_with_published(name: str = "last") -> tuple[PublishedComparison, ...]:
+    """A run against the published runs of the same checkpoint and engine."""
+    from firesteel.bench.compare.against import all_published
+
+    return all_published(stored_run(name).run)
+
+
+async def tune(
+    model: str, options: TuneOptions | None = None, *, context: int | None = None, port: int | None = None
+) -> AsyncGenerator[TuneEvent]:
+    """Searches for better settings of a model by measured runs; the last event is `TuneResult`.
+
+    The model must not run yet. An interrupted search of the same model continues.
+    """
+    from firesteel.bench.tune import begin, journal
+    from firesteel.bench.tune import tune as search
+
+    options = options or journal.TuneOptions()
+    ask = Ask(model, context, options.users, port)
+    entry = begin.begin(home(), ask, options, services())
+    with history() as runs:
+        async for event in search.tune(entry, begin.environment(home(), runs)):
+            yield event

@@ -1,18 +1,37 @@
 """The sanitizer for text from outside before it is shown: a model's name may contain characters that move a
-terminal's cursor, rename its window or reverse the line."""
+terminal's cursor, rename its window, fill its clipboard or reverse the line.
+
+    printable            on one line, `?` for what cannot be shown: names and quotes
+    escape_unprintable   `\\x1b` for it, where the reader must see what it was: findings and answers
+
+Quoting for a format (YAML, systemd, the shell, JSON) belongs to the module that writes the format. The reader
+of logs (`engines/logs/lines.py`) removes whole terminal sequences so that its patterns match; it shows none.
+"""
 
 from __future__ import annotations
 
 from typing import Any
+from unicodedata import category
 
-_WHITE_SPACE = "\t\n\r\v\f"
 
+def printable(text: str, max_chars: int | None = None) -> str:
+    """The text on one line, a blank for white space and `?` for characters that cannot be shown.
 
-def printable(text: str) -> str:
-    """The text on one line and as long as before: `?` for characters that cannot be shown."""
+    As long as before, unless it exceeds `max_chars`: then it is cut and ends in `…`.
+    """
+    text = _cut(text, max_chars)
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else " " if char in _WHITE_SPACE else "?" for char in text)
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
+
+
+def escape_unprintable(text: str, max_chars: int | None = None) -> str:
+    """The text with `\\x1b` or `\\u202e` for what cannot be shown; newlines, tabs and wide blanks stay."""
+    if max_chars is not None:
+        text = text[: max_chars + 1]  # an endless text costs no more than its beginning
+    if not text.isprintable():
+        text = "".join(char if _can_stay(char) else _escape(char) for char in text)
+    return _cut(text, max_chars)
 
 
 def printable_json(value: Any) -> Any:
@@ -24,3 +43,15 @@ def printable_json(value: Any) -> Any:
     if isinstance(value, list):
         return [printable_json(item) for item in value]
     return value
+
+
+def _cut(text: str, max_chars: int | None) -> str:
+    return text if max_chars is None or len(text) <= max_chars else f"{text[: max_chars - 1]}…"
+
+
+def _can_stay(char: str) -> bool:
+    return char.isprintable() or char in "\n\t" or category(char) == "Zs"
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")

@@ -22,10 +22,11 @@ from firesteel.catalog import Catalog, Images
 from firesteel.edge.files.home import Home, catalog_files
 from firesteel.edge.files.measured_memory import read_measured_memory
 from firesteel.edge.files.own_runs import read_own_runs
-from firesteel.edge.model_reference import is_hub_id, is_path
+from firesteel.edge.model_reference import is_path
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint, Host
 from firesteel.facts.host.hardware import hardware, idle_host
+from firesteel.hub_id import is_hub_id
 from firesteel.launch import Ask, EngineName
 from firesteel.planner import MeasuredMemory, OwnRun
 from firesteel.proposals import Proposal, propose, propose_checkpoint

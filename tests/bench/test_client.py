@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from firesteel.bench.load.client import RawResponse, RequestTimeouts, TargetServer, chat_body, stream_request
 from firesteel.bench.load.transcript import ExpectedSample, read_stream, to_sample, usage_contradicts_text
+from firesteel.edge.http import sse
 from firesteel.errors import UsageError
 from tests.bench.faulty_server import MODEL, FaultyServer, serving, speaking
 
@@ -74,6 +75,7 @@ def test_a_chunk_has_the_time_of_its_last_byte() -> None:
         (b"data: [1, 2]\n\n", "not JSON"),
         (b"data: " + b"[" * 100_000 + b"\n\n", "not JSON"),
         (b"data: {\n", "not JSON"),
+        (b'data: {"id": "\xff"}\n', "not JSON"),
         (b"\xff\xfe\x00binary\n", "not an event stream"),
         (b"Internal Server Error\n", "not an event stream: Internal"),
     ],
@@ -81,6 +83,13 @@ def test_a_chunk_has_the_time_of_its_last_byte() -> None:
 def test_garbage_is_reported(data: bytes, says: str) -> None:
     found = to_sample(raw(data), read_stream(raw(data)), ASKED)
     assert found.wrong == "garbled" and says in found.why and len(found.why) < 400
+
+
+def test_a_line_without_end_is_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "MAX_LINE_BYTES", len(WHOLE))
+    data = WHOLE[:-14] + b"x" * (len(WHOLE) + 1)
+    found = to_sample(raw(data), read_stream(raw(data)), ASKED)
+    assert found.wrong == "garbled" and "longer than" in found.why
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,11 @@ def test_counters_of_vllm() -> None:
     assert more.since(found).cached_share is None and more.since(found).preemptions == 0
 
 
+def test_a_counter_may_pass_a_billion() -> None:
+    text = "vllm:prefix_cache_queries_total 3e9\nvllm:prefix_cache_hits_total 1.5e9\n"
+    assert read_counters("vllm", text).cached_share == 0.5
+
+
 def test_counters_of_llama_cpp() -> None:
     text = "llamacpp:prompt_tokens_total 75\nllamacpp:prompt_tokens_cached_total 25\n"
     text += "llamacpp:spec_decode_num_drafts_total 0\n"

@@ -17,7 +17,7 @@ from firesteel.bench.results import exchange, other_tools, serialize
 from firesteel.bench.results.history import open_history
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
-from firesteel.printable import printable, printable_json
+from firesteel.printable import escape_unprintable, printable, printable_json
 from tests.bench.stored_runs import SUBJECT, rates, stored_run
 from tests.cli.inside import inside
 
@@ -33,6 +33,18 @@ def is_plain(text: str) -> bool:
 def test_only_printable_text_is_left(text: str) -> None:
     assert printable(text).isprintable() and len(printable(text)) == len(text)
     assert printable(printable(text)) == printable(text)
+
+
+@given(st.text(), st.integers(1, 40))
+def test_a_long_text_is_cut(text: str, max_chars: int) -> None:
+    for short in (printable(text, max_chars), escape_unprintable(text, max_chars)):
+        assert len(short) <= max_chars
+    assert printable(text, len(text)) == printable(text)
+
+
+def test_escapes_show_what_was_there() -> None:
+    assert escape_unprintable("a\x1b[2J\u202e\ud800\n\tb\u3000c") == "a\\x1b[2J\\u202e\\ud800\n\tb\u3000c"
+    assert escape_unprintable("x" * 9, 4) == "xxx…" and escape_unprintable("\0\0", 5) == "\\x00…"
 
 
 def test_keys_and_values_are_cleaned() -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import openai
 import pytest
 
-from firesteel.cli.client import _of_service
 from firesteel.edge.files.home import Home
+from firesteel.gateway.client_target import of_service
 from firesteel.launch import EngineName
 from firesteel.render.clients import client_names
+from firesteel.run import CheckResult, Expected, Report, write_expected
 from firesteel.run.service import Service, ServiceSpec, folder_of, write_spec
+from firesteel.workspace import Workspace
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
 
@@ -124,23 +127,50 @@ def test_a_dead_service_does_not_count(firesteel: Firesteel, tmp_path: Path) -> 
     assert "nothing is running" in firesteel("client", "opencode").err
 
 
+SCRIPT = "docker run img bash -c x"
+"""A launch with a plugin: its flags are inside the script, where nobody looks for them."""
+CALLS, SILENT = CheckResult("tool call", True, ""), CheckResult("tool call", False, "", "note")
+THINKS, BLANK = CheckResult("reasoning split", True, ""), CheckResult("reasoning split", False, "", "note")
+
+
 @pytest.mark.parametrize(
-    ("engine", "start", "context", "tools"),
+    ("known", "checks", "tools", "reasoning"),
     [
-        ("vllm", f"{DOCKER} --tool-call-parser q --enable-auto-tool-choice", 4096, True),
-        ("vllm", f"{DOCKER} --tool-call-parser q", 4096, False),
-        ("llamacpp", "python -I s.py --model w.gguf --ctx-size 8192 --parallel 2", 4096, None),
-        ("sglang", "docker run img x --context-length 1000", 1000, None),
-        ("vllm", "docker run img bash -c x", None, False),
+        (Expected("vllm", tool_parser="q", reasoning_parser="r"), (CALLS, THINKS), True, True),
+        (Expected("vllm", tool_parser="q", reasoning_parser="r"), (SILENT, BLANK), False, None),
+        (Expected("vllm", tool_parser="q", reasoning_parser="r"), (), True, True),
+        (Expected("vllm"), (), False, None),
+        (Expected("llamacpp"), (), None, None),
+        (Expected("llamacpp", tool_parser="asked for"), (CALLS,), True, None),
+        (Expected(), (), None, None),
     ],
 )
-def test_the_limits_of_a_service_come_from_its_command_line(
-    engine: EngineName, start: str, context: int | None, tools: bool | None, tmp_path: Path
-) -> None:
-    service = Service("mine", tmp_path, spec_of("mine", engine, start), None, "ready", None)
-    result = _of_service(service, None)
+def test_a_client_is_told_what_the_verification_showed(
+    known: Expected, checks: tuple[CheckResult, ...], tools: bool | None, reasoning: bool | None,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    write_expected(tmp_path, replace(known, context=4096))
+    report = Report("mine", "", "mine", "vllm", None, checks, (), 1.0, 1.0, "") if checks else None
+    service = Service(
+        "mine", tmp_path, spec_of("mine", "vllm", SCRIPT), None, "ready", asdict(report) if report else None
+    )
+    result = of_service(Workspace(Home(tmp_path / "home")), service)
     assert (result.url, result.model, result.key) == ("http://127.0.0.1:9123/v1", "mine", "FIRESTEEL_API_KEY")
-    assert (result.context, result.tools) == (context, tools)
+    assert (result.context, result.tools, result.reasoning) == (4096, tools, reasoning)
+
+
+def test_a_client_of_a_simulated_launch_with_a_script(tmp_path: Path, free_port: int) -> None:
+    """The recipe installs a reasoning parser first, so the container starts `bash -c`."""
+    model, home = "nemotron-3-nano-nvfp4", tmp_path / "home"
+    env = {"FIRESTEEL_SIM_SPEED": "200"}
+    up = run_firesteel(home, "--sim", "up", model, "--port", str(free_port), env=env)
+    try:
+        assert up.code == 0, up.err
+        text = run_firesteel(home, "--sim", "client", "opencode", "--json", env=env).json["text"]
+    finally:
+        run_firesteel(home, "--sim", "down", "--all", env=env)
+    settings = json.loads(text)["provider"]["firesteel"]["models"][model]
+    assert settings["tool_call"] is True and settings["reasoning"] is True
 
 
 @pytest.mark.real

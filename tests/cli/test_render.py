@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from firesteel.catalog import shipped
-from firesteel.cli.render import launch_facts
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.proposals import propose
+from firesteel.proposals.rendered import launch_facts
 from firesteel.reads import read
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
@@ -77,7 +77,7 @@ def test_a_model_that_does_not_fit_is_reported(firesteel: Firesteel) -> None:
         ((MODEL, "smollm2", "--as", "compose"), "takes one MODEL"),
         ((MODEL, "--service", "x"), "are for Kubernetes"),
         ((MODEL, "--as", "kubernetes", "--listen", "0.0.0.0"), "the Service decides"),
-        ((MODEL, "--as", "kubernetes-swap"), "nothing to be swapped"),
+        ((MODEL, "--as", "kubernetes-swap"), "only one model to swap"),
         ((MODEL, "--as", "kubernetes", "--service", "A b"), "no name of a Service"),
         ((MODEL, "--listen", "nowhere"), "no address to listen on"),
         ((MODEL, "--nodes", "3"), "split over 3 Sparks"),
@@ -94,7 +94,7 @@ def test_refused(firesteel: Firesteel, arguments: tuple[str, ...], message: str)
 
 def test_the_facts_come_from_plan_recipe_and_catalog() -> None:
     proposal = propose(shipped(), idle_host(hardware("gb10")), Ask("gemma-4-31b-nvfp4"))[0]
-    facts = launch_facts(proposal)
+    facts = launch_facts(proposal, shipped().images)
     assert facts.is_gated and facts.needed_bytes == round(proposal.plan.memory.needed.high)
     assert proposal.plan.speed is not None and proposal.plan.speed.start_up is not None
     assert facts.start_up_s == proposal.plan.speed.start_up.seconds.high

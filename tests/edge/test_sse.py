@@ -31,9 +31,13 @@ def test_event_data(line: bytes, data: str | None) -> None:
     assert sse.event_data(line) == data
 
 
+def test_event_bytes_are_not_decoded() -> None:
+    assert sse.event_bytes(b"data: \xff") == b"\xff" and sse.event_bytes(b": keep-alive") is None
+
+
 def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "MAX_LINE_BYTES", 10)
     splitter = sse.LineSplitter()
-    assert list(splitter.feed(b"123456\n12345")) == [b"123456"]
+    assert splitter.feed(b"123456\n12345") == [b"123456"]
     with pytest.raises(ValueError, match="longer than 10 bytes"):
-        list(splitter.feed(b"678901"))
+        splitter.feed(b"678901")

@@ -508,7 +508,7 @@ def test_every_config_is_read(name: str) -> None:
         (small(hidden_size=0), "has the `hidden_size` 0"),
         (small(hidden_size=10**5000), "has the `hidden_size` of more digits"),
         (small(hidden_size=[64]), "has the `hidden_size` of type list"),
-        (small("a\nb" * 1000), "`a?ba?b"),
+        (small("a\nb" * 1000), "`a ba b"),
         (small(num_hidden_layers=10**9), "has 1,000,000,000 layers"),
         (small("qwen3_moe", num_experts=8), "uses 0 for a token"),
         (small("qwen3_moe", num_experts=8, num_experts_per_tok=9), "uses 9 for a token"),

@@ -163,6 +163,7 @@ HOSTILE = {
     "name of the page itself": 'x{__name__="y"} 1\n',
     "brace in brace": "x{{a}} 1\n",
     "no value": "x\n",
+    "no blank before the value": "x0\n",
     "words": "x one\n",
     "hex": "x 0x10\n",
     "underscore": "x 1_000\n",

@@ -11,7 +11,6 @@ from firesteel.rules import check
 from firesteel.rules.context import Context, Match
 from firesteel.rules.exposure import (
     developer_mode,
-    is_hub_id,
     keys_written_out,
     tokens_written_out,
     unpinned_remote_code,
@@ -117,24 +116,6 @@ def test_keys(flags: dict[str, FlagValue], env: dict[str, str], expected: list[s
 def test_remote_code(model: str, flags: dict[str, FlagValue], env: dict[str, str], expected: bool) -> None:
     trusting: dict[str, FlagValue] = {"trust-remote-code": True, **flags}
     assert bool(unpinned_remote_code(context(model=model, flags=trusting, env=env))) is expected
-
-
-@pytest.mark.parametrize(
-    ("model", "expected"),
-    [
-        ("openai/gpt-oss-20b", True),
-        ("poolside/Laguna-XS.2", True),
-        ("models/gpt-oss.gguf", False),
-        ("./models/x", False),
-        ("~/models", False),
-        ("/models/x", False),
-        ("<HF_MODEL_HANDLE>", False),
-        ("$MODEL", False),
-        ("gpt2", False),
-    ],
-)
-def test_hub_ids(model: str, expected: bool) -> None:
-    assert is_hub_id(model) is expected
 
 
 @pytest.mark.parametrize(("value", "expected"), [("1", True), ("true", True), ("0", False), ("$DEV", False)])

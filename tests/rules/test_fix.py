@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from firesteel import catalog
 from firesteel.reads import SourceFile, scan
 from firesteel.rules import LintOptions, apply_fixes, lint
-from firesteel.rules.check import Finding
+from firesteel.rules.checker import Finding
 from firesteel.rules.fix import change
 from firesteel.rules.rule import Fix
 

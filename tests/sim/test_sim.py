@@ -308,7 +308,7 @@ def test_a_crash_prints_its_lines_and_exits_with_its_code(sparks: Sparks) -> Non
     log = engine.log()
     assert lines[0] in log and "Available KV cache memory" not in log
     assert engine.client.returncode == 3
-    assert engines.diagnose(log).cause is not None
+    assert engines.diagnose(log).causes
 
 
 def test_an_oom_kill_is_137_and_in_the_kernel_log(sparks: Sparks) -> None:

@@ -5,21 +5,26 @@ Pure: shipped files are package data and count as code; a user's files come in a
 Never plans, checks rules or does I/O.
 """
 
-from firesteel.catalog.catalog import Catalog, find, max_context, overlay, shipped, weights
-from firesteel.catalog.docker_options import SWITCHES, container_name, plain_reference
-from firesteel.catalog.image import (
-    Image,
-    Images,
-    InspectedImage,
-    OtherImage,
-    VersionRange,
-    identify,
-    is_upstream,
-    other_image,
-    with_learned,
-)
-from firesteel.catalog.model import Model, ModelFile, PublishedSize
-from firesteel.catalog.recipe import Asset, Correction, Quality, Recipe, Setting
+from typing import TYPE_CHECKING
+
+from firesteel.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from firesteel.catalog.catalog import Catalog, find, max_context, overlay, shipped, weights
+    from firesteel.catalog.docker_options import SWITCHES, container_name, plain_reference
+    from firesteel.catalog.image import (
+        Image,
+        Images,
+        InspectedImage,
+        OtherImage,
+        VersionRange,
+        identify,
+        is_upstream,
+        other_image,
+        with_learned,
+    )
+    from firesteel.catalog.model import Model, ModelFile, PublishedSize
+    from firesteel.catalog.recipe import Asset, Correction, Quality, Recipe, Setting
 
 __all__ = [
     "SWITCHES",
@@ -48,4 +53,47 @@ __all__ = [
     "shipped",
     "weights",
     "with_learned",
-]  # fmt: skip
+]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of these
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "catalog": (
+                "Catalog",
+                "find",
+                "max_context",
+                "overlay",
+                "shipped",
+                "weights",
+            ),
+            "docker_options": (
+                "SWITCHES",
+                "container_name",
+                "plain_reference",
+            ),
+            "image": (
+                "Image",
+                "Images",
+                "InspectedImage",
+                "OtherImage",
+                "VersionRange",
+                "identify",
+                "is_upstream",
+                "other_image",
+                "with_learned",
+            ),
+            "model": (
+                "Model",
+                "ModelFile",
+                "PublishedSize",
+            ),
+            "recipe": (
+                "Asset",
+                "Correction",
+                "Quality",
+                "Recipe",
+                "Setting",
+            ),
+        },
+    )

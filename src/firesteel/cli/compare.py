@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,22 +13,18 @@ from firesteel.bench.compare.against import (
     PlanComparison,
     PublishedComparison,
     against_plan,
-    against_published,
+    all_published,
 )
 from firesteel.bench.compare.runs import AnswerComparison, Comparison, compare, were_interleaved
 from firesteel.bench.report.formatting import load
-from firesteel.bench.results import other_tools
-from firesteel.bench.results.history import History
-from firesteel.bench.results.serialize import StoredRun
+from firesteel.bench.results.result_files import find_run
 from firesteel.bench.values import BenchRun, MeasuredFigure
-from firesteel.cli.history import opened, read_file
+from firesteel.cli.history import opened
 from firesteel.cli.options import common
 from firesteel.cli.options.bench import load_options
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out, table
 from firesteel.errors import UsageError
-from firesteel.planner.speed import published
-from firesteel.planner.speed.constants import constants
 from firesteel.printable import printable
 
 
@@ -72,7 +67,7 @@ def command(
 
             stored = asyncio.run(measure_in_turns(history, runs, options))
         else:
-            stored = [find(history, run) for run in runs]
+            stored = [find_run(history, run) for run in runs]
     if is_plan:
         _show_plan(stored[0].run, as_json)
         return 0
@@ -83,14 +78,6 @@ def command(
     return _show(
         compare(first, second, despite=despite, is_interleaved=ab or were_interleaved(first, second)), as_json
     )
-
-
-def find(history: History, name: str) -> StoredRun:
-    """A file has a `.` or a `/` in its name and exists; everything else is a run of the history."""
-    path = Path(name)
-    if ("/" in name or "." in name) and len(name) < 4096 and "\0" not in name and path.exists():
-        return other_tools.read(read_file(path), name)
-    return history.run(name)
 
 
 # --- two runs ---
@@ -222,7 +209,7 @@ def _plan_cells(row: PlanComparison) -> tuple[str, ...]:
 
 
 def _show_published(run: BenchRun, as_json: bool) -> None:
-    rows = _published(run)
+    rows = all_published(run)
     if as_json:
         from firesteel.bench.documents import ComparePublishedJson, published_row
 
@@ -237,15 +224,6 @@ def _show_published(run: BenchRun, as_json: bool) -> None:
     columns = ("point", "decode here", "published", "ratio", "verdict", "source")
     out.print(table(columns, [_published_cells(row) for row in rows]))
     out.print("published figures are as others reported them, without an interval", markup=False)
-
-
-def _published(run: BenchRun) -> tuple[PublishedComparison, ...]:
-    checkpoint = str(run.subject.launch.get("model") or run.subject.model)
-    sparks = run.subject.launch.get("sparks")
-    rows = published.runs_of(checkpoint, run.subject.engine or "", sparks if isinstance(sparks, int) else 1)
-    sources = {name: origin.url for name, origin in published.run_sources().items()}
-    carried = constants().carried
-    return against_published(run, rows, sources, (carried.low, carried.high))
 
 
 def _published_cells(row: PublishedComparison) -> tuple[str, ...]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from codecs import getincrementaldecoder
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO, get_args
+from typing import get_args
 
 import click
 from rich.console import Group
@@ -17,14 +16,13 @@ from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out
+from firesteel.edge.files.log_files import open_log
 from firesteel.engines import Cause, Diagnosis, diagnose
-from firesteel.errors import FiresteelError, UsageError
+from firesteel.errors import UsageError
 from firesteel.launch import EngineName
-from firesteel.rules import visible
+from firesteel.printable import escape_unprintable
+from firesteel.run.logs import all_logs
 
-MAX_BYTES = 2**30
-"""The longest log that is read; the first cause of a longer one is not in its last gigabyte anyway."""
-_CHUNK_BYTES = 2**16
 _SHOWN_CHARACTERS = 300
 _STYLES = {"root": "bold red", "trouble": "bold red", "follows": "dim", "note": "yellow"}
 _LABELS = {"root": "cause", "trouble": "cause", "follows": "then", "note": "note"}
@@ -50,7 +48,7 @@ def command(log: str, engine: EngineName | None, as_json: bool) -> int:
     if as_json:
         from firesteel.cli.output.documents.diagnose import diagnosis_json
 
-        common.print_json(diagnosis_json(visible(name), diagnosis))
+        common.print_json(diagnosis_json(escape_unprintable(name), diagnosis))
     else:
         out.print(_view(name, diagnosis), soft_wrap=True)
     return 1 if _is_unknown(diagnosis) or _is_not_a_log(diagnosis) else 0
@@ -74,48 +72,21 @@ def _is_not_a_log(diagnosis: Diagnosis) -> bool:
 
 def _open(log: str) -> tuple[str, AbstractContextManager[Iterator[str]]]:
     if log == "-":
-        return "stdin", _chunks(None, log)
+        return "stdin", open_log(sys.stdin.buffer, log)
     path = Path(log)
     try:
         if path.is_file() or path.is_fifo():
-            return log.encode(errors="replace").decode(), _chunks(path, log)
+            return log.encode(errors="replace").decode(), open_log(path, log)
     except (OSError, ValueError):
         pass  # cannot be a path, so perhaps a service
-    services = {path.parent.name: path for path in library.home().services.glob("*/engine.log")}
+    services = all_logs(library.home())
     if log in services:
-        return log, _chunks(services[log], log)
+        return log, open_log(services[log], log)
     known = f", and no service of that name has a log ({', '.join(sorted(services))})" if services else ""
     raise UsageError(
-        f"`{visible(log)}` is not a file{known}",
+        f"`{escape_unprintable(log)}` is not a file{known}",
         next="firesteel diagnose FILE, or: docker logs NAME 2>&1 | firesteel diagnose -",
     )
-
-
-@contextmanager
-def _chunks(path: Path | None, name: str) -> Iterator[Iterator[str]]:
-    try:
-        if path is None:
-            yield _read(sys.stdin.buffer, name)
-            return
-        with path.open("rb") as file:
-            yield _read(file, name)
-    except OSError as error:
-        raise FiresteelError(f"{name} cannot be read: {error.strerror}", next=f"ls -l {name}") from error
-
-
-def _read(file: BinaryIO, name: str) -> Iterator[str]:
-    decoder, count = getincrementaldecoder("utf-8")(errors="replace"), 0
-    while data := file.read(_CHUNK_BYTES):
-        if not count and b"\0" in data:
-            raise UsageError(f"{name} is not text", next="firesteel diagnose with the log of the engine")
-        count += len(data)
-        if count > MAX_BYTES:
-            raise UsageError(
-                f"{name} is longer than {MAX_BYTES:,} bytes",
-                next=f"head -c 100M {name} | firesteel diagnose -",
-            )
-        yield decoder.decode(data)
-    yield decoder.decode(b"", final=True)
 
 
 # --- showing ---
@@ -151,18 +122,18 @@ def _head(name: str, diagnosis: Diagnosis) -> str:
         "failed": f"failed{last}",
     }[diagnosis.state]
     earlier = ", after an earlier failure" if diagnosis.state == "healthy" and diagnosis.causes else ""
-    return f"{visible(name)}: {engine}, {diagnosis.lines:,} lines; {state}{earlier}"
+    return f"{escape_unprintable(name)}: {engine}, {diagnosis.lines:,} lines; {state}{earlier}"
 
 
 def _cause_view(name: str, cause: Cause) -> list[Text]:
     label = Text(f"{_LABELS[cause.kind]:<7}", _STYLES[cause.kind])
-    line = visible(cause.text[:_SHOWN_CHARACTERS])
+    line = escape_unprintable(cause.text[:_SHOWN_CHARACTERS])
     again = f" ({cause.count} times)" if cause.count > 1 else ""
     source = cause.sources[0]
     return [
-        label + Text(cause.id, "bold") + Text(f": {visible(cause.says)}"),
-        Text(f"       {visible(name)}:{cause.line}  {line}{again}"),
-        *([_command(visible(cause.next))] if cause.next else []),
+        label + Text(cause.id, "bold") + Text(f": {escape_unprintable(cause.says)}"),
+        Text(f"       {escape_unprintable(name)}:{cause.line}  {line}{again}"),
+        *([_command(escape_unprintable(cause.next))] if cause.next else []),
         Text(f"       seen   {cause.confidence}, {source.seen}, {source.url}", "dim"),
     ]
 
@@ -173,7 +144,7 @@ def _command(text: str) -> Text:
 
 def _where_the_log_is(name: str) -> str:
     if (library.home().services / name / "engine.log").is_file():
-        return f"firesteel ps, to see why {visible(name)} has written nothing"
+        return f"firesteel ps, to see why {escape_unprintable(name)} has written nothing"
     return "docker logs NAME 2>&1 | firesteel diagnose -"
 
 
@@ -181,13 +152,14 @@ def _unknown_view(name: str, diagnosis: Diagnosis) -> list[Text]:
     views = [Text("firesteel does not know this failure", "bold red")]
     if diagnosis.suspect:
         line, text = diagnosis.suspect
-        views.append(Text(f"       {visible(name)}:{line}  {visible(text[:_SHOWN_CHARACTERS])}"))
+        shown = escape_unprintable(text[:_SHOWN_CHARACTERS])
+        views.append(Text(f"       {escape_unprintable(name)}:{line}  {shown}"))
     views += [
-        Text(f"       {_position(name, cause)}  {visible(cause.text[:_SHOWN_CHARACTERS])}")
+        Text(f"       {_position(name, cause)}  {escape_unprintable(cause.text[:_SHOWN_CHARACTERS])}")
         for cause in diagnosis.follows
     ]
     return views
 
 
 def _position(name: str, cause: Cause) -> str:
-    return f"{cause.id} at {visible(name)}:{cause.line}"
+    return f"{cause.id} at {escape_unprintable(name)}:{cause.line}"

@@ -11,16 +11,15 @@ import click
 from rich.text import Text
 
 from firesteel import library
-from firesteel.bench.results import exchange, other_tools, serialize
+from firesteel.bench.results import exchange, serialize
 from firesteel.bench.results.history import History, RunSummary, open_history
+from firesteel.bench.results.result_files import ALL_RUNS, import_runs
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import err, out, table
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
-
-_ALL = 10_000
 
 
 @contextmanager
@@ -30,15 +29,6 @@ def opened() -> Iterator[History]:
         for note in history.notes:
             err.print(note, markup=False)
         yield history
-
-
-def read_file(path: Path) -> str:
-    """The whole file, or an error: half of a result is no result."""
-    text = text_files.read_text(path)
-    if len(text.encode(errors="replace")) >= text_files.MAX_BYTES:
-        most = text_files.MAX_BYTES // 2**20
-        raise UsageError(f"{path} is longer than {most} MiB", next="export it without single requests")
-    return text
 
 
 @click.group("history", invoke_without_command=True)
@@ -64,7 +54,7 @@ def list_command(is_all: bool, as_json: bool) -> None:
 
 def _list(is_all: bool, as_json: bool) -> None:
     with opened() as history:
-        runs, notes = history.runs(_ALL if is_all else 50), history.notes
+        runs, notes = history.runs(ALL_RUNS if is_all else 50), history.notes
     if as_json:
         from firesteel.bench.documents import HistoryJson, HistoryRunJson
 
@@ -127,7 +117,7 @@ def export(runs: tuple[str, ...], file: Path | None, samples: bool) -> None:
     if samples and len(runs) != 1:
         raise UsageError("--samples takes one RUN", next="firesteel history export last --samples")
     with opened() as history:
-        names = runs or tuple(run.id for run in history.runs(_ALL) if run.origin == "measured here")
+        names = runs or tuple(run.id for run in history.runs(ALL_RUNS) if run.origin == "measured here")
         stored = [history.run(name) for name in names]
     if samples:
         text = json.dumps(serialize.to_document(stored[0]))
@@ -144,18 +134,9 @@ def export(runs: tuple[str, ...], file: Path | None, samples: bool) -> None:
 @common.json_option
 def import_command(file: Path, as_json: bool) -> None:
     """Import runs that firesteel, llama-benchy or `vllm bench` wrote; they count as `reported`."""
-    imported = _from_file(read_file(file), str(file))
-    done = []
     with opened() as history:
-        known = {run.id for run in history.runs(_ALL)}
-        for stored in imported:
-            run = stored.run
-            if run.id in known:
-                done.append(f"{run.id} was there already")
-                continue
-            history.begin(run, "reported", stored.source)
-            history.add(run.id, *stored.samples)
-            done.append(f"{run.id}: {len(run.points)} points of {run.subject.model}, reported")
+        imported = import_runs(history, file)
+    done = [_imported_text(id, stored) for id, stored in imported.items()]
     if as_json:
         from firesteel.bench.documents import HistoryImportJson
 
@@ -165,10 +146,10 @@ def import_command(file: Path, as_json: bool) -> None:
         out.print(line, markup=False)
 
 
-def _from_file(text: str, name: str) -> tuple[StoredRun, ...]:
-    if text.lstrip()[:1] == "{" and '"firesteel_rows"' in text[:1000]:
-        return exchange.import_text(text, name)
-    return (other_tools.read(text, name),)
+def _imported_text(id: str, stored: StoredRun | None) -> str:
+    if stored is None:
+        return f"{id} was there already"
+    return f"{id}: {len(stored.run.points)} points of {stored.run.subject.model}, reported"
 
 
 @command.command("delete")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from datetime import date
 from typing import get_args
 
@@ -50,7 +49,14 @@ def command(
     """
     home = library.home()
     if image:
-        _learn_image(home, image, engine, _plain(engine, version) if version else "", again, as_json)
+        _learn_image(
+            home,
+            image,
+            engine,
+            learned_engines.release_name(engine, version) if version else "",
+            again,
+            as_json,
+        )
         return
     if engine is None:
         raise UsageError(
@@ -62,14 +68,7 @@ def command(
         return
     if not version:
         raise UsageError("which release?", next=f"firesteel learn {engine} VERSION, or --list")
-    _learn_release(home, engine, _plain(engine, version), again, as_json)
-
-
-def _plain(engine: EngineName | None, version: str) -> str:
-    plain = version.lstrip("vb")
-    if not re.fullmatch(r"[0-9][0-9a-z.]{0,30}", plain):
-        raise UsageError(f"`{version}` is not a release", next=f"firesteel learn {engine} --list")
-    return plain
+    _learn_release(home, engine, learned_engines.release_name(engine, version), again, as_json)
 
 
 def _counts(schema: Schema) -> str:
@@ -90,7 +89,7 @@ def _show_known(home: Home, engine: EngineName, as_json: bool) -> None:
 
 
 def _learn_release(home: Home, engine: EngineName, version: str, again: bool, as_json: bool) -> None:
-    known = None if again else _known(home, engine, version)
+    known = None if again else learned_engines.known_release(home, engine, version)
     schema = known or asyncio.run(_download(home, engine, version))
     path = None if known else str(learned_engines.save_schema(home, schema))
     if as_json:
@@ -112,11 +111,6 @@ def _learn_release(home: Home, engine: EngineName, version: str, again: bool, as
         )
 
 
-def _known(home: Home, engine: EngineName, version: str) -> Schema | None:
-    schema = schemas.find_schema(engine, version, learned_engines.learned_releases(home, engine))
-    return schema if schema and schema.is_exact else None
-
-
 async def _download(home: Home, engine: EngineName, version: str) -> Schema:
     package = learned_engines.SOURCES[engine].package
     err.print(f"fetch   {package}, for the sources of {engine} {version} ...")
@@ -136,7 +130,7 @@ def _learn_image(
     known = None if again else learned_engines.known_image(home, container)
     image = known or _read_image(runtime, container, version)
     _require(image, engine, version)
-    path = None if known else _save(home, image)
+    path = None if known else str(learned_engines.save_learned_image(home, image))
     if as_json:
         from firesteel.cli.output.documents.learn import LearnImageJson
 
@@ -174,10 +168,3 @@ def _require(image: InspectedImage, engine: EngineName | None, version: str) -> 
         raise UsageError(
             f"{image.reference} holds {found}, not {asked}", next=f"firesteel learn --image {image.reference}"
         )
-
-
-def _save(home: Home, image: InspectedImage) -> str:
-    # An image by the makers of the engine also describes that release.
-    if learned_engines.is_release(image) and _known(home, image.engine, image.version) is None:
-        learned_engines.save_schema(home, image.schema)
-    return str(learned_engines.save_image(home, image))

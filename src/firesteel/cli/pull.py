@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 import sys
 from collections.abc import AsyncIterator
 
@@ -13,21 +12,10 @@ from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow
-from firesteel.cli.signals import cancel_on_signals
-from firesteel.edge.model_reference import is_hub_id
+from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import HostNotReady, UsageError
-from firesteel.run import (
-    Event,
-    PhaseDone,
-    UnusedFile,
-    find_unused,
-    parse_name,
-    pull_launch,
-    pull_weights,
-    pulled_gguf,
-    remove_unused,
-    weights_needed,
-)
+from firesteel.run import Event, PhaseDone, UnusedFile
+from firesteel.run.fetch.pull_model import next_command
 from firesteel.units import show_bytes
 
 
@@ -68,9 +56,9 @@ def command(
         raise UsageError("which model?", next="firesteel models")
     if yes:
         raise UsageError("--yes needs --prune", next=f"firesteel pull {model}")
-    events, name = _pull(model, patterns, weights_only, update, reread)
+    events = library.pull(model, patterns, weights_only=weights_only, update=update, reread=reread)
     try:
-        done = asyncio.run(_follow(events)) or [f"{name} was there already"]
+        done = asyncio.run(_follow(events)) or [f"{model} was there already"]
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     if as_json:
@@ -79,36 +67,7 @@ def command(
         common.print_json(PullJson(done=tuple(done)))
     else:
         click.echo("\n".join(done))
-        click.echo(typed(f"next: {_next(model, patterns)}"), err=True)
-
-
-def _pull(
-    model: str, patterns: tuple[str, ...], weights_only: bool, update: bool, reread: bool
-) -> tuple[AsyncIterator[Event], str]:
-    """Everything that a catalog model needs; only the files of any other repository."""
-    home = library.home()
-    if patterns or _is_only_on_hub(model):
-        want = parse_name(model, patterns)
-        return pull_weights([want], home, update=update, reread=reread), want.name
-    best = library.plan(model)[0]
-    if weights_only or update or reread:
-        return pull_weights(weights_needed(best), home, update=update, reread=reread), best.name
-    return pull_launch(best, home), best.name
-
-
-def _is_only_on_hub(model: str) -> bool:
-    """A Hub id that is not in the catalog."""
-    ids = [known.lower() for known in library.catalog().models]
-    is_known = model.lower() in {*ids, *(known.partition(":")[0] for known in ids)}
-    return not is_known and is_hub_id(model.partition(":")[0].partition("@")[0])
-
-
-def _next(model: str, patterns: tuple[str, ...]) -> str:
-    if not _is_only_on_hub(model):
-        return f"firesteel up {model}"
-    path = pulled_gguf(parse_name(model, patterns), library.home())
-    # A GGUF without a recipe is served by its path.
-    return f"firesteel up {shlex.quote(str(path))}" if path else f"firesteel plan {model.partition('@')[0]}"
+        click.echo(typed(f"next: {next_command(library.workspace(), model, patterns)}"), err=True)
 
 
 async def _follow(events: AsyncIterator[Event]) -> list[str]:
@@ -120,15 +79,14 @@ async def _follow(events: AsyncIterator[Event]) -> list[str]:
 
 
 def _prune(model: str | None, yes: bool, as_json: bool) -> None:
-    repositories = _repositories(model) if model else []
-    unused = find_unused(library.home(), library.catalog(), library.host(), repositories)
+    unused = library.unused_files(model)
     total = sum(file.bytes for file in unused)
     if not as_json:
         _show(unused, total)
     confirmed = yes or (
         not as_json and bool(unused) and sys.stdin.isatty() and click.confirm("remove these?", err=True)
     )
-    left = remove_unused(unused) if confirmed else ()
+    left = library.remove_files(unused) if confirmed else ()
     if as_json:
         from firesteel.run.documents import PullPruneJson
 
@@ -151,12 +109,6 @@ def _prune(model: str | None, yes: bool, as_json: bool) -> None:
             f"{len(left)} of {len(unused)} belong to another user, because a container ran as root",
             next=f"sudo rm -r {paths}",
         )
-
-
-def _repositories(model: str) -> list[str]:
-    if _is_only_on_hub(model):
-        return [parse_name(model, ()).repository]
-    return sorted({want.repository for proposal in library.plan(model) for want in weights_needed(proposal)})
 
 
 def _show(unused: tuple[UnusedFile, ...], total: int) -> None:

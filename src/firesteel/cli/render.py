@@ -9,24 +9,15 @@ from typing import Any, get_args
 
 import click
 
-from firesteel import engines, library, render
+from firesteel import library
 from firesteel.cli.options import common
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
-from firesteel.launch import Ask, EngineName, Launch
+from firesteel.launch import Ask, EngineName
 from firesteel.proposals import Proposal
-from firesteel.render import Cluster, LaunchFacts
+from firesteel.proposals.rendered import CLUSTER_FORMS, FORMS
+from firesteel.render import Cluster
 from firesteel.service_file import asks, read_service_file
-
-_FORMS = {
-    "docker": render.docker,
-    "compose": render.compose,
-    "systemd": render.systemd,
-    "quadlet": render.quadlet,
-    "sparkrun": render.sparkrun,
-}
-_CLUSTER_FORMS = {"kubernetes": render.kubernetes, "kubernetes-swap": render.swap_script}
-_PLANNED = ("kv-cache-memory-bytes", "gpu-memory-utilization")
 
 
 @click.command("render")
@@ -34,7 +25,7 @@ _PLANNED = ("kv-cache-memory-bytes", "gpu-memory-utilization")
 @click.option(
     "--as",
     "form",
-    type=click.Choice([*_FORMS, *_CLUSTER_FORMS]),
+    type=click.Choice([*FORMS, *CLUSTER_FORMS]),
     default="docker",
     show_default=True,
     help="Write it for this tool.",
@@ -84,20 +75,20 @@ def command(
     stops it; the text is written in any case.
     """
     asks_ = _asks(models, file, form, sizes)
-    takes_several = form in _CLUSTER_FORMS or (form == "compose" and file)
+    takes_several = form in CLUSTER_FORMS or (form == "compose" and file)
     if len(asks_) > 1 and not takes_several:
         first = asks_[0].name or asks_[0].model or ""
         raise UsageError(f"--as {form} takes one MODEL", next=_command_line((first,), file, form))
-    if form not in _CLUSTER_FORMS and (service or tailnet):
+    if form not in CLUSTER_FORMS and (service or tailnet):
         raise UsageError(
             "--service and --tailnet are for Kubernetes", next=_command_line(models, file, "kubernetes")
         )
-    if listen and form in _CLUSTER_FORMS:
+    if listen and form in CLUSTER_FORMS:
         again = f"{_command_line(models, file, form)} --tailnet"
         raise UsageError("--listen is not for Kubernetes; the Service decides who can reach it", next=again)
     host = library.host(host_name or "gb10")
     proposals = [library.propose(ask, host)[0] for ask in asks_]
-    text = _text(form, proposals, listen, Cluster(service, tailnet))
+    text = library.render_as(proposals, form, listen=listen, cluster=Cluster(service, tailnet))
     if form == "docker" and not (output or as_json) and sys.stdout.isatty():
         # Without comments: an interactive zsh takes them for commands.
         text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
@@ -131,58 +122,6 @@ def _command_line(models: tuple[str, ...], file: Path | None, form: str) -> str:
     """A complete command, to type instead of this one."""
     from_file = ("-f", str(file)) if file else ()
     return shlex.join(("firesteel", "render", *models, *from_file, "--as", form))
-
-
-def _text(form: str, proposals: list[Proposal], listen: str | None, cluster: Cluster) -> str:
-    if listen:
-        from firesteel.run.start.listen import listening  # only --listen needs `run`, which is slow to load
-
-        proposals = [listening(proposal, listen) for proposal in proposals]
-    pairs = [(proposal.plan.launch, launch_facts(proposal)) for proposal in proposals]
-    if form in _CLUSTER_FORMS:
-        return _CLUSTER_FORMS[form](pairs, cluster)
-    if len(pairs) > 1:
-        return _compose_all(pairs)
-    return _FORMS[form](*pairs[0])
-
-
-def _compose_all(pairs: list[tuple[Launch, LaunchFacts]]) -> str:
-    """Several files merged: each with its own comments above it, under one `services`."""
-    key = "services:\n"
-    files = [render.compose(*pair).partition(key) for pair in pairs]
-    return (
-        "# One compose file for all models of a service file.\n"
-        + key
-        + "".join(f"\n{head}{body}" for head, _, body in files)
-    )
-
-
-def launch_facts(proposal: Proposal) -> LaunchFacts:
-    """What the recipe, the plan and the catalog know beyond the launch itself."""
-    plan, recipe, model = proposal.plan, proposal.recipe, proposal.model
-    start = plan.speed.start_up if plan.speed else None
-    image = plan.launch.container.image if plan.launch.container else None
-    return LaunchFacts(
-        flag_reasons=_flag_reasons(proposal, plan.launch),
-        env_reasons={name: setting.why for name, setting in recipe.env.items()} if recipe else {},
-        start_up_s=start.seconds.high if start and start.phases else None,
-        needed_bytes=round(plan.memory.needed.high),
-        weights_bytes=plan.weights.total_bytes,
-        digest=render.find_digest(image, library.catalog().images) if image else None,
-        revision=model.revision if model else None,
-        is_gated=bool(model and model.gated),
-    )
-
-
-def _flag_reasons(proposal: Proposal, launch: Launch) -> dict[str, str]:
-    plan, recipe = proposal.plan, proposal.recipe
-    reasons = {name: setting.why for name, setting in recipe.flags.items()} if recipe else {}
-    context, users = plan.cache.context, plan.cache.users
-    for name in engines.size_flags(launch.engine, context, users):
-        reasons.setdefault(name, f"{context:,} tokens for each of {users} at once")
-    for name in _PLANNED:
-        reasons.setdefault(name, f"from the plan for {plan.host.title}")
-    return reasons
 
 
 def _exit_code(proposal: Proposal) -> int:

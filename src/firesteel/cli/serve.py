@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import signal
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
-from firesteel.edge.files.home import Home, find_home, write_text
+from firesteel.edge.files.home import find_home
 from firesteel.errors import UsageError
 from firesteel.gateway import (
     ServeEvent,
@@ -29,12 +26,10 @@ from firesteel.gateway import (
     retain_free_memory,
     serve_file,
 )
-from firesteel.run.service import load
+from firesteel.gateway.model_list import write_service_file
 
 _FILE = "firesteel.yaml"
 _RELEASE_PAGES_S = 5.0
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
-"""The names that a service file allows; any other is refused there, and no service can have it."""
 
 
 @click.command("serve")
@@ -72,7 +67,7 @@ def command(
         raise UsageError("give a service file or MODELs, not both", next=f"firesteel serve -f {path}")
     if listen is not None:
         _require_address(listen)
-    file = _write_service_file(models, find_home()) if models else path or _default_file()
+    file = write_service_file(models, find_home()) if models else path or _default_file()
     options = ServeOptions(file, listen, cert, cert_key, keep_models=keep, logs_prompts=log_prompts)
     retain_free_memory()
     with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -99,36 +94,6 @@ def _default_file() -> Path:
     if not file.exists():
         raise UsageError(f"there is no {_FILE} here, and no MODEL was given", next="firesteel serve smollm2")
     return file
-
-
-def _write_service_file(models: tuple[str, ...], home: Home) -> Path:
-    """As JSON, which is YAML too and quotes what must be quoted."""
-    entries = {_plain(model): _entry(model, home) for model in models}
-    if len(entries) < len(models):
-        raise UsageError(
-            "two of these models have the same name", next="write a service file that names each"
-        )
-    path = home.root / "serve.yaml"
-    write_text(path, json.dumps({"models": entries}, indent=1))
-    return path
-
-
-def _entry(model: str, home: Home) -> dict[str, Any]:
-    """Keeps the port of a service that runs: with another port it would be another launch, and be stopped."""
-    name = _plain(model)
-    service = load(home, name) if _NAME.match(name) else None
-    if service is None or service.phase == "dead":
-        return {"recipe": model}
-    try:
-        port = urlsplit(service.spec.url).port
-    except ValueError:  # another program has overwritten the service's file
-        port = None
-    return {"recipe": model, "port": port} if port else {"recipe": model}
-
-
-def _plain(model: str) -> str:
-    """`org/Repo` is served as `Repo`."""
-    return model.rpartition("/")[2]
 
 
 async def _serve(options: ServeOptions, as_json: bool) -> None:

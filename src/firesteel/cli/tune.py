@@ -26,7 +26,7 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import SlowLines
 from firesteel.cli.output.show import err, out
 from firesteel.cli.output.tune import ROLES, outcome, setting_text, space_text, space_view, view
-from firesteel.cli.signals import cancel_on_signals
+from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal

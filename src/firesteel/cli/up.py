@@ -18,8 +18,8 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow
 from firesteel.cli.output.proofs import report_view
 from firesteel.cli.output.show import err, out, plan_view
-from firesteel.cli.signals import cancel_on_signals
 from firesteel.edge.files import text_files
+from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName
 from firesteel.proposals import Proposal, require_runnable

@@ -1,12 +1,8 @@
-"""What the name of a model refers to: something on disk, or a repository on the Hub."""
+"""Whether the name of a model refers to something on disk. `hub_id` has the form of names on the Hub."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-from firesteel.hub_id import is_hub_id
-
-__all__ = ["is_hub_id", "is_path"]
 
 
 def is_path(name: str) -> bool:

@@ -19,7 +19,7 @@ engine reports it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from firesteel.engines import prometheus
@@ -101,7 +101,7 @@ class Activity:
 
 
 def activity(engine: EngineName, text: str) -> Activity:
-    values = _values(text, {*_PULSE[engine], *(name for names in _NAMES[engine].values() for name in names)})
+    values = totals(text, {*_PULSE[engine], *(name for names in _NAMES[engine].values() for name in names)})
     fields = {
         field: next((values[name] for name in names if name in values), None)
         for field, names in _NAMES[engine].items()
@@ -113,7 +113,7 @@ def activity(engine: EngineName, text: str) -> Activity:
     return Activity(**counts, kv_usage=fields.get("kv_usage"), pulse=pulse)
 
 
-def _values(text: str, names: set[str]) -> dict[str, float]:
+def totals(text: str, names: Collection[str]) -> dict[str, float]:
     """One number for each name: the sum over the engines behind this port, or the highest share."""
     series: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
     for name, value, labels, _ in prometheus.parse(text, names):

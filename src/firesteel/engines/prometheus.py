@@ -3,6 +3,8 @@
     for sample in parse(text):
         sample.name, sample.value, sample.labels
 
+`parse_raw_sample` leaves values and escapes as they were written, for a program that writes the line again.
+
 Strict: a line that Prometheus itself would refuse is left out, never guessed at. Bounded: the page belongs to
 another program, so its length, the number of samples and the length of names and labels have limits.
 https://prometheus.io/docs/instrumenting/exposition_formats/, seen 2026-11-15; tested against the parser of
@@ -19,7 +21,7 @@ MAX_CHARS = 4 * 2**20
 """Of one page. A page of vLLM with all its histograms has about 100,000."""
 MAX_SAMPLES = 20_000
 
-_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}", re.ASCII)
 _SAMPLE = re.compile(
     r"([a-zA-Z_:][a-zA-Z0-9_:]{0,199})"
     r"(?:[ \t]*\{((?:[^\"}\n]|\"(?:[^\"\\\n]|\\.)*+\")*+)\}[ \t]*|[ \t]+)"
@@ -46,6 +48,16 @@ class PrometheusSample(NamedTuple):
     timestamp_ms: int | None = None
 
 
+class RawSample(NamedTuple):
+    """One line of `/metrics` that is valid, in its own spelling."""
+
+    name: str
+    value: str
+    labels: Mapping[str, str]
+    """The values are still escaped."""
+    timestamp_ms: str | None
+
+
 def parse(text: str, names: Collection[str] | None = None) -> Iterator[PrometheusSample]:
     """The samples of a page, in its order; with `names`, only samples of these names (much faster)."""
     lines = text[:MAX_CHARS].split("\n")  # not splitlines(): it sees line ends where Prometheus sees none
@@ -65,13 +77,30 @@ def parse(text: str, names: Collection[str] | None = None) -> Iterator[Prometheu
 
 def parse_sample(line: str) -> PrometheusSample | None:
     """One line, without its end; None for a comment, an empty line, and a line that is not valid."""
+    raw = parse_raw_sample(line)
+    if raw is None:
+        return None
+    name, value, labels, timestamp_ms = raw
+    if labels and "\\" in line:
+        labels = {label: _unescaped(text) for label, text in labels.items()}
+    return PrometheusSample(name, float(value), labels, int(timestamp_ms) if timestamp_ms else None)
+
+
+def parse_raw_sample(line: str) -> RawSample | None:
+    """The same line in its own spelling: `1` stays `1`, and labels keep their escapes."""
     match = _SAMPLE.fullmatch(line)
     if match is None or not _NUMBER.fullmatch(match[3]):
         return None
     labels = _parse_labels(match[2]) if match[2] else {}
-    if labels is None:
-        return None
-    return PrometheusSample(match[1], float(match[3]), labels, int(match[4]) if match[4] else None)
+    return None if labels is None else RawSample(match[1], match[3], labels, match[4])
+
+
+def is_metric_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
+
+
+def is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None
 
 
 def _parse_labels(text: str) -> dict[str, str] | None:
@@ -82,7 +111,10 @@ def _parse_labels(text: str) -> dict[str, str] | None:
         match = _LABEL.match(text, position)
         if match is None or match[1] in labels or match[1].startswith("__"):
             return None
-        name, value = match[1], match[2]
-        labels[name] = _ESCAPE.sub(lambda escape: _UNESCAPED[escape[1]], value) if "\\" in value else value
+        labels[match[1]] = match[2]
         position = match.end()
     return labels
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda escape: _UNESCAPED[escape[1]], text)

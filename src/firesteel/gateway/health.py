@@ -19,8 +19,8 @@ from firesteel.gateway.loader.process import Loader, LoaderFailed
 from firesteel.gateway.periodic import repeat
 from firesteel.gateway.scheduler.events import LoadFailed, ModelCrashed, ModelLoaded, ModelUnloaded
 from firesteel.gateway.service_config import ModelConfig
+from firesteel.run.service import STOP_REQUESTED, Service, death, load
 from firesteel.run.service import Phase as ServicePhase
-from firesteel.run.service import Service, death, load
 
 _SERVICES_S = 1.0
 _OUTSIDE_S = 3.0
@@ -28,8 +28,6 @@ _ADOPT_S = 30.0
 _MAX_MISSES = 2
 """An outside server that misses one check may be busy; after two it is down."""
 _BY_HAND = "it was stopped by hand"
-STOP_REQUESTED = "it was told to stop"
-"""What the supervisor (`run/supervise/supervisor.py`) writes when somebody asked for the stop."""
 
 
 @dataclass(frozen=True, slots=True)

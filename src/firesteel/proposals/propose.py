@@ -11,11 +11,11 @@ from firesteel.catalog import Catalog, Image, Images, Model, Recipe
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import DoesNotFit, HostNotReady, Stopped, UsageError
 from firesteel.facts import Checkpoint, Host, Weights
-from firesteel.facts.formats.byte_source import one_line
 from firesteel.launch import Ask, EngineName, Goal
 from firesteel.launch_pipeline import from_checkpoint, from_recipe, with_user_options
 from firesteel.planner import MeasuredMemory, OwnRun, Plan, largest_context, launch_key, longest_context, plan
-from firesteel.rules.check import Finding, check
+from firesteel.printable import printable
+from firesteel.rules.checker import Finding, check
 from firesteel.units import show_bytes
 
 _UPSTREAM: dict[EngineName, str] = {
@@ -104,7 +104,7 @@ def _stored_as(catalog: Catalog, recipes: tuple[Recipe, ...], label: str) -> tup
         return matching
     there = sorted({labels[0] for labels in labels_by_name.values()})
     raise UsageError(
-        f"no recipe has these weights in {one_line(label)[:40]}; there are {', '.join(there)}",
+        f"no recipe has these weights in {printable(label, 40)}; there are {', '.join(there)}",
         next=f"--quant {there[0]}, or a config.json, for which --quant may be anything",
     )
 

@@ -1,8 +1,8 @@
 """YAML as people write it -> nodes that know their position.
 
 These are other people's files, so more is allowed than in ours: anchors and aliases, merge keys, several
-documents. Size and depth are limited before anything walks the nodes, counted with every alias expanded.
-Scalars stay text.
+documents. The size and the depth are limited before anything walks the nodes, with every alias counted as the
+nodes that it stands for. Scalars stay text.
 """
 
 from __future__ import annotations

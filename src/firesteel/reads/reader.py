@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from firesteel import engines
 from firesteel.catalog import Image, Images, container_name, identify, other_image
 from firesteel.errors import UsageError
+from firesteel.hub_id import is_hub_id
 from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot
 from firesteel.reads import docker, programs, shell, variables
 from firesteel.reads.engine_start import EngineStart
@@ -25,7 +26,6 @@ _PACKAGES = re.compile(r"/(?:site|dist)-packages/|/vllm-workspace/|/sgl-workspac
 _CHANGES_ENGINE = re.compile(
     r"install\s[^&;|\n]*\b(?:vllm|sglang)|install\s[^&;|\n]*(?:-e|--editable)\s|git\s+(?:apply|checkout)|\bpatch\s"
 )
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _ELLIPSES = ("...", "\u2026")
 _MAX_NESTED = 3
 """How deep scripts may contain scripts."""
@@ -317,7 +317,7 @@ def _takes_arguments(known: Image | None, words: Sequence[str]) -> bool:
     if known is not None:
         if not words:
             return bool(known.entrypoint) or known.configured_by == "env"
-        looks_like_model = known.entrypoint == () and bool(_HUB_ID.fullmatch(words[0]))
+        looks_like_model = known.entrypoint == () and is_hub_id(words[0])
         return bool(known.entrypoint) or words[0].startswith("-") or looks_like_model
     return not words or words[0].startswith("-") or ("/" in words[0] and not programs.is_shell(words[0]))
 

@@ -6,14 +6,15 @@ reason may come from a user's own recipe, so it is made one line before it becom
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from firesteel import engines
 from firesteel.catalog import Images
 from firesteel.errors import UsageError
+from firesteel.hub_id import is_hub_id
 from firesteel.launch import EngineName, Launch
+from firesteel.printable import printable
 from firesteel.units import show_bytes, show_seconds
 
 RESTARTS = 3
@@ -23,7 +24,6 @@ DOWNLOAD_BYTES_PER_S = 25_000_000
 KEY_VARIABLES: Mapping[EngineName, str] = {"vllm": "VLLM_API_KEY", "llamacpp": "LLAMA_API_KEY"}
 """The variable from which an engine reads its API key. SGLang takes it only as an argument."""
 _REVISION_ENGINES = ("vllm", "sglang")
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def pin(launch: Launch, facts: LaunchFacts) -> Launch:
     """The launch with the digest of its image and the revision of its model, where known, and the Hub token
     passed on by name."""
     flags, env, container = dict(launch.flags), dict(launch.env), launch.container
-    if facts.revision and launch.engine in _REVISION_ENGINES and _HUB_ID.fullmatch(launch.model):
+    if facts.revision and launch.engine in _REVISION_ENGINES and is_hub_id(launch.model):
         flags.setdefault("revision", facts.revision)
     if facts.is_gated and container:
         env.setdefault("HF_TOKEN", "$HF_TOKEN")
@@ -128,7 +128,7 @@ def _unpinned(launch: Launch, facts: LaunchFacts) -> list[str]:
     lines = []
     if image and "@" not in image:
         lines.append("The image is named by its tag, which can change; its digest is unknown")
-    if _HUB_ID.fullmatch(launch.model) and "revision" not in launch.flags and not facts.revision:
+    if is_hub_id(launch.model) and "revision" not in launch.flags and not facts.revision:
         lines.append(
             "The revision of the model is not pinned: the next download gets whatever its author pushed last"
         )
@@ -138,8 +138,4 @@ def _unpinned(launch: Launch, facts: LaunchFacts) -> list[str]:
 def comments(lines: Iterable[str], indent: int = 0) -> list[str]:
     """Each as a single line: whatever it contains, it stays a comment."""
     pad = " " * indent
-    return [f"{pad}# {' '.join(_printable(line).split())}" for line in lines]
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    return [f"{pad}# {' '.join(printable(line).split())}" for line in lines]

@@ -6,20 +6,29 @@ Rules never modify a launch; a fix edits the text that it was read from, and is 
 reading that again.
 """
 
-from firesteel.rules.allow import NoReason
-from firesteel.rules.check import Finding, check
-from firesteel.rules.compatibility import CompatibilityRow, CompatibilityTable, SupportRange, compatibility
-from firesteel.rules.context import visible
-from firesteel.rules.lint import (
-    LintOptions,
-    LintResult,
-    apply_fixes,
-    engine_version,
-    known_patterns,
-    lint,
-    release,
-)
-from firesteel.rules.rule import Level, Rule, explain, read_rules, rules
+from typing import TYPE_CHECKING
+
+from firesteel.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from firesteel.rules.allow import NoReason
+    from firesteel.rules.checker import Finding, check
+    from firesteel.rules.compatibility_tables import (
+        CompatibilityRow,
+        CompatibilityTable,
+        SupportRange,
+        compatibility,
+    )
+    from firesteel.rules.linter import (
+        LintOptions,
+        LintResult,
+        apply_fixes,
+        engine_version,
+        known_patterns,
+        lint,
+        release,
+    )
+    from firesteel.rules.rule import Level, Rule, explain, read_rules, rules
 
 __all__ = [
     "CompatibilityRow",
@@ -41,5 +50,38 @@ __all__ = [
     "read_rules",
     "release",
     "rules",
-    "visible",
-]  # fmt: skip
+]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of these
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "allow": ("NoReason",),
+            "checker": (
+                "Finding",
+                "check",
+            ),
+            "compatibility_tables": (
+                "CompatibilityRow",
+                "CompatibilityTable",
+                "SupportRange",
+                "compatibility",
+            ),
+            "linter": (
+                "LintOptions",
+                "LintResult",
+                "apply_fixes",
+                "engine_version",
+                "known_patterns",
+                "lint",
+                "release",
+            ),
+            "rule": (
+                "Level",
+                "Rule",
+                "explain",
+                "read_rules",
+                "rules",
+            ),
+        },
+    )

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 
 from firesteel.errors import UsageError
 from firesteel.reads import ReadLaunch
-from firesteel.rules.check import Finding
+from firesteel.rules.checker import Finding
 
 _COMMENT = re.compile(
     r"firesteel:\s*allow(?P<file>-file)?\s+(?P<rules>[\w.*-]+(?:\s*,\s*[\w.*-]+)*)(?P<reason>[^\n]*)"

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from firesteel.catalog import plain_reference
+from firesteel.hub_id import is_hub_model
 from firesteel.launch import Container, Launch
 from firesteel.rules.context import Context, Match, as_number
-from firesteel.rules.exposure import is_hub_id
 
 _ROOT_IMAGES = (
     "vllm/vllm-openai:",
@@ -90,7 +90,7 @@ def _caches(context: Context) -> tuple[str, ...]:
 def _loses_downloads(context: Context) -> bool:
     """The model comes from the Hub, and no mount contains the download folder."""
     container, folders = context.launch.container, _caches(context)
-    if container is None or not folders or not is_hub_id(context.launch.model):
+    if container is None or not folders or not is_hub_model(context.launch.model):
         return False
     return not any(_covers(container, folder) for folder in folders)
 

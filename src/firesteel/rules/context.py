@@ -24,7 +24,6 @@ _PLACEHOLDER = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _OTHER_GPUS = re.compile(r"rocm|xpu|tpu|gaudi|hpu|neuron|ascend", re.IGNORECASE)
 
 NEWEST_KNOWN: dict[EngineName, str] = {"vllm": "0.32.0", "sglang": "0.5.23", "llamacpp": "11549"}
@@ -96,11 +95,6 @@ class Context:
 def is_final(text: str) -> bool:
     """Whether the text is complete: no variable, no placeholder, no range to choose from."""
     return not _PLACEHOLDER.search(text.strip())
-
-
-def visible(text: str) -> str:
-    """Escape characters that would move a terminal's cursor, fill its clipboard or change its direction."""
-    return _CONTROL.sub(lambda character: character[0].encode("unicode_escape").decode(), text)
 
 
 def as_number(value: object) -> float | None:

@@ -6,8 +6,8 @@ from typing import Literal
 
 from firesteel.facts.documents import Document
 from firesteel.facts.evidence import Evidence
-from firesteel.rules.check import Finding
-from firesteel.rules.compatibility import CompatibilityRow
+from firesteel.rules.checker import Finding
+from firesteel.rules.compatibility_tables import CompatibilityRow
 from firesteel.rules.rule import Level
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from firesteel.hub_id import is_hub_model
 from firesteel.launch import FlagValue
 from firesteel.rules.context import Context, Match
 
@@ -22,12 +23,6 @@ _KEY_FLAGS = ("api-key", "admin-api-key")
 _KEY_VARIABLES = ("VLLM_API_KEY", "LLAMA_API_KEY")
 _ON = ("1", "true")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}", re.IGNORECASE)
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-
-
-def is_hub_id(model: str) -> bool:
-    """`org/model`: fetched from the Hub, unless a folder of that name exists."""
-    return bool(_HUB_ID.fullmatch(model)) and not model.endswith(".gguf")
 
 
 def tokens_written_out(context: Context) -> list[Match]:
@@ -79,7 +74,7 @@ def keys_written_out(context: Context) -> list[Match]:
 def unpinned_remote_code(context: Context) -> list[Match]:
     """Runs Python code from a Hub repository without pinning a commit."""
     launch = context.launch
-    if launch.flags.get("trust-remote-code") is not True or not is_hub_id(launch.model):
+    if launch.flags.get("trust-remote-code") is not True or not is_hub_model(launch.model):
         return []
     if launch.env.get("HF_HUB_OFFLINE", "").lower() in _ON:
         return []

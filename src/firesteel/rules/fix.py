@@ -15,7 +15,7 @@ from typing import TypeVar
 from firesteel.errors import UsageError
 from firesteel.launch import Launch
 from firesteel.reads import ReadLaunch
-from firesteel.rules.check import Finding
+from firesteel.rules.checker import Finding
 
 MAX_FIXES = 200
 """Per text; the text is read again after each."""

@@ -13,7 +13,7 @@ from functools import cache
 from firesteel.engines.schema.releases import release_ranges
 from firesteel.launch import EngineName, Launch
 from firesteel.reads import Mention
-from firesteel.rules.check import Finding, check
+from firesteel.rules.checker import Finding, check
 from firesteel.rules.context import NEWEST_KNOWN
 from firesteel.rules.rule import rules
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from firesteel.rules import containers, exposure, kernels, memory, misplaced_arguments, speculation
 from firesteel.rules.context import Context, Match, as_number
-from firesteel.rules.release import (
+from firesteel.rules.release_predicates import (
     misspelt_flags,
     refused_values,
     stray_arguments,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from firesteel.run.start.steps import make_steps
     from firesteel.run.up import bring_up
     from firesteel.run.verify.checks import CheckResult
-    from firesteel.run.verify.expected import Expected, stored_expected, write_expected
+    from firesteel.run.verify.expected import Expected, expected, stored_expected, write_expected
     from firesteel.run.verify.verify import Verification, VerifyBudget
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "all_services",
     "bring_up",
     "death",
+    "expected",
     "find_unused",
     "last_lines",
     "listening",
@@ -86,7 +87,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
             "start.steps": ("make_steps",),
             "up": ("bring_up",),
             "verify.checks": ("CheckResult",),
-            "verify.expected": ("Expected", "write_expected", "stored_expected"),
+            "verify.expected": ("Expected", "expected", "write_expected", "stored_expected"),
             "verify.verify": ("VerifyBudget", "Verification"),
         },
     )

@@ -33,6 +33,8 @@ T = TypeVar("T")
 Phase = Literal["starting", "ready", "stopping", "unkept", "dead"]
 """unkept: a container whose supervisor was killed; it runs, and nobody guards it."""
 SUPERVISOR_LOCK, KEEPER_LOCK = "supervisor.lock", "keeper.lock"
+STOP_REQUESTED = "it was told to stop"
+"""`ServiceState.why` after somebody asked for the stop. Written by the supervisor, read by the gateway."""
 MAX_TAIL_BYTES = 2**20
 
 

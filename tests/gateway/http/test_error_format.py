@@ -263,7 +263,7 @@ def test_news_and_then_a_whole_answer() -> None:
         (WaitStatus("compiling", 0.1), ": compiling, about 1 s left"),
         (WaitStatus("downloading", 600), ": downloading, about 10 min left"),
         (WaitStatus("a\r\n\r\ndata: [DONE]\n\n"), ": a data: [DONE]"),
-        (WaitStatus("\x00\x1b[31mred\u2028line"), ": [31mred line"),
+        (WaitStatus("\x00\x1b[31mred\u2028line"), ": ??[31mred line"),
         (WaitStatus(""), ": "),
     ],
 )

@@ -14,6 +14,8 @@ from typing import Any, Literal
 from firesteel.bench.compare.runs import Measure
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, Text
 from firesteel.planner import Band
+from firesteel.planner.speed import published
+from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.published import PublishedRun
 
 _NEAR_DEPTH = 1.5
@@ -133,6 +135,16 @@ def _band(value: object) -> Band | None:
         }:
             return Band(float(low), float(expected), float(high)) if expected > 0 and low <= high else None
     return None
+
+
+def all_published(run: BenchRun) -> tuple[PublishedComparison, ...]:
+    """Against every published run of the same checkpoint, engine and number of Sparks."""
+    checkpoint = str(run.subject.launch.get("model") or run.subject.model)
+    sparks = run.subject.launch.get("sparks")
+    rows = published.runs_of(checkpoint, run.subject.engine or "", sparks if isinstance(sparks, int) else 1)
+    sources = {name: origin.url for name, origin in published.run_sources().items()}
+    carried = constants().carried
+    return against_published(run, rows, sources, (carried.low, carried.high))
 
 
 def against_published(

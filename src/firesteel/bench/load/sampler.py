@@ -8,7 +8,6 @@ this machine; nothing is known about other hosts.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -18,7 +17,7 @@ from typing import Any, get_args
 from firesteel.edge.host import memory, nvidia_smi
 from firesteel.edge.host.process import uptime
 from firesteel.edge.http.engine_client import metrics
-from firesteel.engines.metrics import activity
+from firesteel.engines.metrics import activity, totals
 from firesteel.launch import EngineName
 
 INTERVAL_S = 1.0
@@ -41,8 +40,8 @@ _COUNTERS: Mapping[EngineName, Mapping[str, str]] = {
         "cache_misses": "llamacpp:prompt_tokens_total",
     },
 }
-"""Counters that `engines.metrics` does not read. https://docs.vllm.ai/en/latest/usage/metrics/ and a running
-llama.cpp build 11549, both seen 2026-11-15."""
+"""Counters that `engines.metrics.activity` does not read. https://docs.vllm.ai/en/latest/usage/metrics/ and a
+running llama.cpp build 11549, both seen 2026-11-15."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +216,8 @@ def sum_counters(parts: Sequence[Counters]) -> Counters:
 def read_counters(engine: EngineName, text: str) -> Counters:
     assert engine in get_args(EngineName)
     known = activity(engine, text)
-    more = {field: _counter(text, name) for field, name in _COUNTERS[engine].items()}
+    values = totals(text, _COUNTERS[engine].values())
+    more = {field: round(values[name]) for field, name in _COUNTERS[engine].items() if name in values}
     misses, hits = more.pop("cache_misses", None), more.get("cache_hits")
     if misses is not None and hits is not None:
         more["cache_queries"] = misses + hits
@@ -228,10 +228,3 @@ def read_counters(engine: EngineName, text: str) -> Counters:
         kv_usage=known.kv_usage,
         **more,
     )
-
-
-def _counter(text: str, name: str) -> int | None:
-    """The sum over all engines behind one port; None where the counter is missing."""
-    cells = re.findall(rf"^{re.escape(name)}(?:\{{[^\n]{{0,2000}}?\}})? +([0-9.eE+]{{1,32}})$", text, re.M)
-    values = [_number(cell) for cell in cells]
-    return round(sum(value for value in values if value is not None)) if values else None

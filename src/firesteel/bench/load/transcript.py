@@ -19,6 +19,8 @@ from typing import Any
 
 from firesteel.bench.load.client import RawResponse
 from firesteel.bench.values import RequestSample, Wrong
+from firesteel.edge.http import sse
+from firesteel.printable import printable
 
 _MAX_QUOTE = 300
 _MAX_SPLIT_CHUNKS = 2
@@ -29,6 +31,7 @@ _HIDDEN_SHARE, _HIDDEN_SHARE_ESTIMATED = 0.2, 0.4
 """Share of an answer's tokens that its text does not account for, from which on they count as hidden: if the
 text was counted, and if it was estimated."""
 _ONE_TOKEN_PER_CHUNK = 1.3
+_DONE = sse.DONE.encode()
 _SSE_FIELDS = (b"event:", b"id:", b"retry:", b":")
 
 
@@ -77,18 +80,12 @@ class Transcript:
 def read_stream(raw: RawResponse) -> Transcript:
     transcript = Transcript()
     parts: list[str] = []
-    for arrived, line in _lines(raw):
-        if not line.startswith(b"data:"):
-            if line and not line.startswith(_SSE_FIELDS):
-                transcript.garbage = f"not an event stream: {_quote(line)}"
+    try:
+        for arrived, line in _lines(raw):
+            if line and not _read_line(transcript, line, arrived - raw.sent, parts):
                 break
-            continue
-        data = line[5:].strip()
-        if data == b"[DONE]":
-            transcript.is_done = True
-            break
-        if not _read_chunk(transcript, data, arrived - raw.sent, parts):
-            break
+    except sse.LineTooLong as error:
+        transcript.garbage = str(error)
     transcript.text = "".join(parts)
     transcript.first_text = parts[0] if parts else ""
     return transcript
@@ -96,16 +93,27 @@ def read_stream(raw: RawResponse) -> Transcript:
 
 def _lines(raw: RawResponse) -> Iterator[tuple[float, bytes]]:
     """Each line with the time at which its end arrived."""
-    partial: list[bytes] = []
+    splitter = sse.LineSplitter()
     arrived = raw.ended
     for arrived, piece in raw.pieces:
-        first, *more = piece.split(b"\n")
-        partial.append(first)
-        for line in more:
-            yield arrived, b"".join(partial).strip()
-            partial = [line]
-    if rest := b"".join(partial).strip():
+        for line in splitter.feed(piece):
+            yield arrived, line
+    if rest := splitter.rest():
         yield arrived, rest
+
+
+def _read_line(transcript: Transcript, line: bytes, arrived_s: float, parts: list[str]) -> bool:
+    """False: nothing after this line can be read, or nothing follows."""
+    data = sse.event_bytes(line)
+    if data is None:
+        if line.startswith(_SSE_FIELDS):
+            return True
+        transcript.garbage = f"not an event stream: {_quote(line)}"
+        return False
+    if data == _DONE:
+        transcript.is_done = True
+        return False
+    return _read_chunk(transcript, data, arrived_s, parts)
 
 
 def _read_chunk(transcript: Transcript, data: bytes, arrived_s: float, parts: list[str]) -> bool:
@@ -141,9 +149,7 @@ def _as_dict(value: Any) -> dict[str, Any]:
 
 
 def _quote(data: bytes) -> str:
-    text = data.decode("utf-8", "replace")
-    shown = "".join(c if c.isprintable() else "\ufffd" for c in text[:_MAX_QUOTE])
-    return shown + ("…" if len(text) > _MAX_QUOTE else "")
+    return printable(data.decode("utf-8", "replace"), _MAX_QUOTE)
 
 
 def _count(counts: dict[str, Any], name: str) -> int | None:

@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from firesteel.bench.results import serialize
 from firesteel.bench.results.interrupted import with_figures
@@ -29,7 +28,7 @@ from firesteel.bench.values import BenchRun, RequestSample
 from firesteel.edge.files.home import Home, Locked, lock, writable_folder
 from firesteel.edge.files.own_runs import SCHEMA, history_path
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.printable import printable
+from firesteel.printable import printable, printable_json
 
 _APPLICATION_ID = 0x46495245
 """`FIRE`, so that the database of another program is not mistaken for ours."""
@@ -177,7 +176,8 @@ class History:
                 " FROM runs ORDER BY began DESC, rowid DESC LIMIT ?",
                 (limit,),
             ).fetchall()
-        return tuple(RunSummary(*map(_printable, row)) for row in rows)
+        # A row may hold text that an older firesteel imported as it was.
+        return tuple(RunSummary(*map(printable_json, row)) for row in rows)
 
     def run(self, word: str) -> StoredRun:
         """By id, the beginning of an id, `last`, or `last~1` for the one before."""
@@ -375,11 +375,6 @@ def _readable_errors(path: Path) -> Iterator[None]:
         raise FiresteelError(
             f"{path} is damaged: {error}", next="firesteel history, which renames it"
         ) from error
-
-
-def _printable(cell: Any) -> Any:
-    """A row may hold text that an older firesteel imported as it was."""
-    return printable(cell) if isinstance(cell, str) else cell
 
 
 def _about(run: BenchRun) -> str:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample
 from firesteel.edge.files.history_keys import current_keys
 from firesteel.errors import UsageError
-from firesteel.printable import printable
+from firesteel.printable import printable, printable_json
 
 FORM = 2
 OWN = "measured here"
@@ -104,7 +104,7 @@ def load_json(text: str, where: str) -> Any:
 def parse_json(text: str) -> Any:
     """Like `json.loads`, with printable text. Plain ASCII without escapes needs no cleaning."""
     value = json.loads(text)
-    return value if text.isascii() and "\\" not in text and "\x7f" not in text else printable(value)
+    return value if text.isascii() and "\\" not in text and "\x7f" not in text else printable_json(value)
 
 
 def _validate(kind: TypeAdapter[T], value: object, where: str) -> T:

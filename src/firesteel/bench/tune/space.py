@@ -4,6 +4,8 @@ space = make_search_space(proposal, goal, users, context)
 space.start                      the current setting, a tuple with one number per knob
 space.proposal(setting)          a whole proposal: planned, and checked against the rules
 space.refusal(setting)           why it is never tried, or None
+
+The search sees only these numbers; what a choice means for the launch stands here.
 """
 
 from __future__ import annotations

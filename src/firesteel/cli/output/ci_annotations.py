@@ -9,7 +9,8 @@ from importlib.metadata import version
 from urllib.parse import quote
 
 from firesteel.errors import FiresteelError
-from firesteel.rules import Finding, Rule, explain, visible
+from firesteel.printable import escape_unprintable
+from firesteel.rules import Finding, Rule, explain
 
 _SARIF_LEVELS = {"stop": "error", "warn": "warning", "note": "note"}
 _GITHUB_LEVELS = {"stop": "error", "warn": "warning", "note": "notice"}
@@ -84,7 +85,7 @@ def github(findings: Iterable[Finding], unread: Unread = ()) -> Iterator[str]:
 
 
 def _data(text: str) -> str:
-    return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return escape_unprintable(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

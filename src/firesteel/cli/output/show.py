@@ -14,8 +14,9 @@ from rich.text import Text
 from firesteel.catalog import Recipe
 from firesteel.facts import Host
 from firesteel.planner import Band, MemoryAccount, Plan, Speed
+from firesteel.printable import escape_unprintable
 from firesteel.proposals import Proposal, compared_with_best
-from firesteel.rules import Finding, Level, visible
+from firesteel.rules import Finding, Level
 from firesteel.units import show_bytes, show_count, show_seconds
 
 _PIPED_WIDTH = 160
@@ -274,7 +275,7 @@ def findings_view(findings: tuple[Finding, ...]) -> Group:
         level = Text(f"{finding.level:<6}", _LEVEL_STYLE[finding.level])
         views.append(level + Text(finding.rule, "bold") + Text(f": {finding.says}"))
         spot = finding.spot
-        location = f"{visible(spot.path)}:{spot.line}:{spot.column}" if spot else "found"
+        location = f"{escape_unprintable(spot.path)}:{spot.line}:{spot.column}" if spot else "found"
         views.append(Text(f"      {location:<6} {finding.saw}"))
         if finding.instead:
             views.append(Text(f"      use    {finding.instead}"))

@@ -85,6 +85,20 @@ def learned_releases(home: Home, engine: EngineName) -> tuple[EngineHistory, ...
     return tuple(load_history(path.read_text("utf-8", errors="replace"), str(path)) for path in paths)
 
 
+def known_release(home: Home, engine: EngineName, version: str) -> Schema | None:
+    """The schema of exactly this release, shipped or learned."""
+    schema = schema_of(engine, version, learned_releases(home, engine))
+    return schema if schema and schema.is_exact else None
+
+
+def release_name(engine: EngineName | None, version: str) -> str:
+    """`v0.33.0` -> `0.33.0`, `b11549` -> `11549`, or a UsageError."""
+    plain = version.lstrip("vb")
+    if not re.fullmatch(r"[0-9][0-9a-z.]{0,30}", plain):
+        raise UsageError(f"`{version}` is not a release", next=f"firesteel learn {engine} --list")
+    return plain
+
+
 def save_schema(home: Home, schema: Schema) -> Path:
     path = folder(home) / schema.engine / f"{schema.version}.json"
     write_text(path, dump_history(build_history([schema])))
@@ -193,6 +207,13 @@ def _entrypoint(entrypoint: tuple[str, ...], engine: EngineName) -> tuple[str, .
     if not entrypoint or PurePosixPath(entrypoint[0]).name == "nvidia_entrypoint.sh":
         return ()
     return entrypoint if _STARTS[engine].search(" ".join(entrypoint)) else None
+
+
+def save_learned_image(home: Home, image: InspectedImage) -> Path:
+    """An image by the makers of the engine also describes that release."""
+    if is_release(image) and known_release(home, image.engine, image.version) is None:
+        save_schema(home, image.schema)
+    return save_image(home, image)
 
 
 def save_image(home: Home, image: InspectedImage) -> Path:

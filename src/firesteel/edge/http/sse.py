@@ -6,11 +6,13 @@ bytes and one that replays a recording read a stream the same way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 DONE = "[DONE]"
 """The data of the last event."""
 MAX_LINE_BYTES = 16 * 2**20
+
+
+class LineTooLong(ValueError):
+    """A line of the stream has no end within `MAX_LINE_BYTES`."""
 
 
 class LineSplitter:
@@ -20,14 +22,16 @@ class LineSplitter:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
 
-    def feed(self, piece: bytes) -> Iterator[bytes]:
+    def feed(self, piece: bytes) -> list[bytes]:
         """The lines that this piece completes, without white space at either end."""
-        first, *others = piece.split(b"\n")
-        self._keep(first)
-        for start in others:
-            yield self.rest()
+        *lines, last = piece.split(b"\n")
+        if lines and self._pending:
+            self._keep(lines[0])
+            lines[0] = self.rest()
             self._pending, self._pending_bytes = [], 0
-            self._keep(start)
+        if last:
+            self._keep(last)
+        return [line.strip() for line in lines]
 
     def rest(self) -> bytes:
         """What came after the last newline."""
@@ -37,12 +41,15 @@ class LineSplitter:
         self._pending.append(part)
         self._pending_bytes += len(part)
         if self._pending_bytes > MAX_LINE_BYTES:
-            raise ValueError(f"a line of the stream is longer than {MAX_LINE_BYTES:,} bytes")
+            raise LineTooLong(f"a line of the stream is longer than {MAX_LINE_BYTES:,} bytes")
+
+
+def event_bytes(line: bytes) -> bytes | None:
+    """The data of an event; None for a blank line, a comment, and fields other than `data`."""
+    return line[5:].strip() if line.startswith(b"data:") else None
 
 
 def event_data(line: bytes) -> str | None:
-    """The data of an event; None for a blank line, a comment, and fields other than `data`.
-
-    Bytes that are not UTF-8 become U+FFFD, so that checks of the text see them.
-    """
-    return line[5:].strip().decode("utf-8", "replace") if line.startswith(b"data:") else None
+    """The same as text: bytes that are not UTF-8 become U+FFFD, so that checks of the text see them."""
+    data = event_bytes(line)
+    return None if data is None else data.decode("utf-8", "replace")

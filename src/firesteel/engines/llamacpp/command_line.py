@@ -9,10 +9,10 @@ Seen in `common/arg.cpp` and `tools/server/README.md` up to 2026-10; `--flag=val
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from firesteel.engines.flags import Grammar, name_set, positive_int
+from firesteel.hub_id import is_hub_model
 from firesteel.launch import FlagValue
 
 PROGRAM: tuple[str, ...] = ("llama-server",)
@@ -109,16 +109,9 @@ GRAMMAR = Grammar(
     ),
 )
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?\Z")
-
 
 def model_arguments(model: str) -> tuple[str, ...]:
-    return ("--hf-repo" if is_hub_id(model) else "--model", model)
-
-
-def is_hub_id(model: str) -> bool:
-    """`org/repo` or `org/repo:Q4_K_M`, as opposed to a file."""
-    return bool(_HUB_ID.match(model)) and not model.lower().endswith(".gguf")
+    return ("--hf-repo" if is_hub_model(model, with_label=True) else "--model", model)
 
 
 def size_flags(context: int, users: int) -> dict[str, FlagValue]:

@@ -1,7 +1,8 @@
 """A log of any length and content as clean lines, in bounded time and memory.
 
-The carriage return of a progress bar ends a line too. Colours and cursor movements are removed. Long lines
-are cut at their end: engines print whole configs in one line, and a line is recognized by its beginning.
+The carriage return of a progress bar ends a line too. Colours and cursor movements are removed
+whole: `printable` would leave their letters, which no pattern expects. Long lines are cut at their end:
+engines print whole configs in one line, and a line is recognized by its beginning.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from importlib.resources import files
 
+from firesteel import package_data
 from firesteel.engines.schema.history import (
     EngineHistory,
     ReleaseRange,
@@ -125,7 +125,7 @@ def shipped_history(engine: EngineName) -> EngineHistory:
 
 
 def shipped_history_text(engine: EngineName) -> str:
-    return (files("firesteel") / "data" / "engines" / engine / SCHEMA_FILE).read_text("utf-8")
+    return package_data.read_text(f"engines/{engine}/{SCHEMA_FILE}")
 
 
 def _histories(engine: EngineName, learned: Sequence[EngineHistory]) -> dict[str, EngineHistory]:

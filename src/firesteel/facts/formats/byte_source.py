@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from firesteel.errors import FiresteelError
+from firesteel.printable import printable
+
+MAX_ERROR_CHARS = 300
+"""Of a message that quotes a file."""
 
 
 class BadHeader(FiresteelError):
@@ -49,10 +53,4 @@ def truncated(name: str) -> BadHeader:
 
 
 def bad_header(name: str, what: str) -> BadHeader:
-    return BadHeader(one_line(f"{name} {what}"), next="download it again")
-
-
-def one_line(text: str) -> str:
-    """Text that quotes a file, safe to print: no control characters, limited length."""
-    line = "".join(char if char.isprintable() else "?" for char in text[:300])
-    return line if len(text) <= 300 else f"{line[:297]}..."
+    return BadHeader(printable(f"{name} {what}", MAX_ERROR_CHARS), next="download it again")

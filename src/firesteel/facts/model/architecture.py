@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from firesteel.errors import FiresteelError
-from firesteel.facts.formats.byte_source import one_line
+from firesteel.facts.formats.byte_source import MAX_ERROR_CHARS
+from firesteel.printable import printable
 
 
 class UnknownArchitecture(FiresteelError):
     """A model whose memory cannot be computed: a guess could be wrong enough to wedge a host."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(one_line(what), next="firesteel models")
+        super().__init__(printable(what, MAX_ERROR_CHARS), next="firesteel models")
 
 
 @dataclass(frozen=True, slots=True)

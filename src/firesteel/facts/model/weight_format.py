@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from firesteel.errors import FiresteelError
-from firesteel.facts.formats.byte_source import one_line
+from firesteel.facts.formats.byte_source import MAX_ERROR_CHARS
+from firesteel.printable import printable
 
 
 class UnknownQuantization(FiresteelError):
     """A checkpoint whose size cannot be computed from its config."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(one_line(what), next="firesteel models")
+        super().__init__(printable(what, MAX_ERROR_CHARS), next="firesteel models")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, NamedTuple
 
+from firesteel.engines.prometheus import is_metric_name, is_number, parse_raw_sample
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Kind = Literal["counter", "gauge", "histogram", "summary", "untyped"]
 Labels = tuple[tuple[str, str], ...]
@@ -34,18 +36,6 @@ STEP = 64
 """Lines between two turns of the loop; about half a millisecond."""
 OWN_PREFIX = "firesteel_"
 
-_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}", re.ASCII)
-_SAMPLE = re.compile(
-    r"([a-zA-Z_:][a-zA-Z0-9_:]{0,199})[ \t]*"
-    r"(?:\{((?:[^\"}\n]|\"(?:[^\"\\\n]|\\.)*+\")*+)\})?[ \t]*"
-    r"([^ \t{}\"]{1,40})(?:[ \t]+(-?[0-9]{1,15}))?[ \t]*",
-    re.ASCII,
-)
-_LABEL = re.compile(
-    r"[ \t]*([a-zA-Z_][a-zA-Z0-9_]{0,99})[ \t]*=[ \t]*\"((?:[^\"\\\n]|\\[\\\"n]){0,4096})\"[ \t]*(?:,|$)",
-    re.ASCII,
-)
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
 _SPECIAL_VALUES = {"nan": "NaN", "inf": "+Inf", "+inf": "+Inf", "-inf": "-Inf"}
 _SUFFIXES: Mapping[str, tuple[str, ...]] = {
     "histogram": ("_bucket", "_sum", "_count"),
@@ -185,7 +175,7 @@ class _PageReader:
         if len(parts) < 3 or parts[0] != "#" or parts[1] not in ("TYPE", "HELP"):
             return True
         name, rest = parts[2], parts[3] if len(parts) > 3 else ""
-        if not _NAME.fullmatch(name):
+        if not is_metric_name(name):
             return False
         if parts[1] == "HELP":
             self._helps.setdefault(name, _unescaped(rest)[:1000])
@@ -196,37 +186,40 @@ class _PageReader:
         return self._types.setdefault(name, kind) == kind
 
     def _sample(self, line: str) -> bool:
-        match = _SAMPLE.fullmatch(line)
-        labels = _labels(match[2] or "") if match else None
-        value = _value(match[3]) if match else None
-        if match is None or labels is None or value is None:
+        sample = parse_raw_sample(line)
+        if sample is None:
             return False
-        family, suffix = self._family_of(match[1])
+        name, value, labels, timestamp_ms = sample
+        if "model" in labels and "exported_model" in labels:
+            return False
+        family, suffix = self._family_of(name)
         if family is None or not _has_required_label(self._kind(family), suffix, labels):
             return False
-        series = match[1] + self._with_model(labels)
+        series = name + self._with_model(labels)
         if series in self._series:  # a duplicate: at most one is correct
             return False
         self._series.add(series)
         self._pages.samples += 1
-        stamp = f" {match[4]}" if match[4] else ""
+        # C++ programs write `nan`, which not every parser accepts.
+        value = _SPECIAL_VALUES.get(value.lower(), value)
+        stamp = f" {timestamp_ms}" if timestamp_ms else ""
         self._pages.families[family].lines.append(f"{series} {value}{stamp}")
         return True
 
     def _with_model(self, labels: Mapping[str, str]) -> str:
         """Values keep their escapes: they were parsed strictly."""
-        rest = (f'{"exported_model" if name == "model" else name}="{text}"' for name, text in labels.items())
-        return "{" + ",".join((self._label, *rest)) + "}"
+        rest = [f'{"exported_model" if name == "model" else name}="{text}"' for name, text in labels.items()]
+        return "{" + ",".join([self._label, *rest]) + "}"
 
     def _kind(self, family: str) -> str:
         return self._types.get(family, "untyped")
 
     def _family_of(self, name: str) -> tuple[str | None, str]:
         """The family of a sample and its suffix; None if another family uses the name."""
-        for suffix in ("_bucket", "_sum", "_count"):
-            stem = name.removesuffix(suffix)
-            if stem != name and suffix in _SUFFIXES.get(self._kind(stem), ()):
-                return (stem if self._claim(stem) else None), suffix
+        stem, underscore, last = name.rpartition("_")
+        suffix = underscore + last
+        if stem and suffix in _SUFFIXES.get(self._kind(stem), ()):
+            return (stem if self._claim(stem) else None), suffix
         return (name if self._claim(name) else None), ""
 
     def _claim(self, family: str) -> bool:
@@ -249,27 +242,7 @@ def _has_required_label(kind: str, suffix: str, labels: Mapping[str, str]) -> bo
     if suffix not in _SUFFIXES[kind]:
         return False
     label = _REQUIRED_LABELS.get(suffix)
-    return label is None or _value(labels.get(label, "")) is not None
-
-
-def _labels(text: str) -> dict[str, str] | None:
-    """None if they are malformed or duplicated."""
-    labels: dict[str, str] = {}
-    position, text = 0, text.rstrip(" \t")
-    while position < len(text):
-        match = _LABEL.match(text, position)
-        if match is None or match[1] in labels or match[1].startswith("__"):
-            return None
-        labels[match[1]] = match[2]
-        position = match.end()
-    return None if "model" in labels and "exported_model" in labels else labels
-
-
-def _value(text: str) -> str | None:
-    """As Prometheus writes it. C++ programs write `nan`, which not every parser accepts."""
-    if _NUMBER.fullmatch(text):
-        return text
-    return _SPECIAL_VALUES.get(text.lower())
+    return label is None or is_number(labels.get(label, ""))
 
 
 def _unescaped(text: str) -> str:

@@ -18,6 +18,7 @@ import json
 
 from firesteel.gateway.http.routes import Route
 from firesteel.gateway.interfaces import ApiFamily, Rejection, WaitStatus
+from firesteel.printable import printable
 
 MAX_COMMENT_CHARS = 300
 
@@ -59,8 +60,8 @@ def wait_comment(wait_status: WaitStatus) -> bytes:
             if eta_s < 180
             else f", about {round(eta_s / 60)} min left"
         )
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return b": " + line[:MAX_COMMENT_CHARS].encode("utf-8", "replace") + b"\n\n"
+    line = " ".join(printable(text, MAX_COMMENT_CHARS).split())
+    return f": {line}\n\n".encode()
 
 
 def _json(value: dict[str, object]) -> bytes:

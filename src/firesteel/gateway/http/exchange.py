@@ -93,13 +93,8 @@ class Exchange:
         self._bytes_in = len(body)
         self._is_submitted = True
         self._client.dispatcher.submit(self)
-        if (
-            self._endpoint is None
-            and not self._is_over
-            and route.is_streamable
-            and self._head.is_11
-            and wants_stream(body)
-        ):
+        must_wait = self._endpoint is None and not self._is_over
+        if must_wait and route.is_streamable and self._head.is_11 and wants_stream(body):
             self._schedule_comment(self._client.limits.hold_after_s)
 
     def forward_to(self, endpoint: Endpoint, body: bytes) -> None:
@@ -283,8 +278,7 @@ class Exchange:
         elif self._error_head is not None:
             self._end_stream_with_error(self._engine_error(self._error_head), "whole")
         else:
-            if self._pending_head:
-                self.flush()
+            self.flush()
             if self._adds_framing:
                 self._client.transport.write(LAST_CHUNK)
             self._finish("whole")

@@ -37,6 +37,7 @@ from firesteel.edge.files import text_files
 from firesteel.edge.files.home import Home, find_home, is_locked
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
+from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import Host
 from firesteel.gateway.discovery import identity, outside_identity, running_model
@@ -308,18 +309,8 @@ def _end_with_parent() -> None:
 
 
 async def _cancellable(job: Coroutine[Any, Any, None]) -> None:
-    task = asyncio.ensure_future(job)
-    was_cancelled = False
-
-    def cancel_once() -> None:  # a second signal must not cut the clean-up short
-        nonlocal was_cancelled
-        if not was_cancelled:
-            was_cancelled = True
-            task.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, cancel_once)
-    await task
+    cancel_on_signals()
+    await job
 
 
 def _read_job(path: str) -> None:

@@ -1,5 +1,5 @@
-"""Decides which requests run, which wait, and which models are loaded or evicted.
+"""Decides which of the requests run, which wait, and which models are loaded or evicted.
 
-Pure: `Scheduler.handle(event, now_s)` returns effects; it never reads a clock, waits or does I/O. The
-executor (`gateway/executor.py`) drives it.
+Pure: `Scheduler.handle(event, now_s)` returns the effects for the executor (`gateway/executor.py`) to carry
+out; it never reads a clock, waits or does I/O.
 """

@@ -18,8 +18,8 @@ from pathlib import PurePosixPath
 
 from firesteel.catalog import Asset
 from firesteel.edge.hub.listing import HubFile
-from firesteel.edge.model_reference import is_hub_id
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.hub_id import is_hub_id
 from firesteel.launch import EngineName, FlagValue
 from firesteel.proposals import Proposal
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from firesteel.run.service import STOP_REQUESTED
 from firesteel.units import show_seconds
 
 ExitKind = Literal["died", "stuck", "guard", "requested"]
@@ -73,7 +74,7 @@ def decide(exits: Sequence[EngineExit]) -> RestartAfter | GiveUp:
 
 def _final(last: EngineExit) -> str | None:
     if last.kind == "requested":
-        return "it was told to stop"
+        return STOP_REQUESTED
     if last.kind == "guard":
         return "the memory guard stopped it, and would do so again"
     if last.is_fatal:

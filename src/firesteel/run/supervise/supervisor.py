@@ -33,6 +33,7 @@ from firesteel.engines.metrics import activity
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.run.service import (
     KEEPER_LOCK,
+    STOP_REQUESTED,
     SUPERVISOR_LOCK,
     ServiceSpec,
     ServiceState,
@@ -53,7 +54,6 @@ _VERIFY_S = 1800
 """Timeout of the verification after a restart."""
 _WRITE_TRIES = 5
 MAX_LOG_BYTES = 64 * 2**20
-STOP_REQUESTED = "it was told to stop"
 
 
 class _StopRequested(Exception):

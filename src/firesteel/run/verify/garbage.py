@@ -23,6 +23,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
+from firesteel.printable import escape_unprintable
+
 Kind = Literal["empty", "bytes", "special", "loop", "script", "soup"]
 Script = Literal["latin", "cjk", "cyrillic", "arabic", "any"]
 
@@ -244,8 +246,4 @@ def _soup(text: str) -> TextFault | None:
 
 def quote(text: str, limit: int = 60) -> str:
     """The text as one short line that is safe to print: unprintable characters are escaped."""
-    flat = " ".join(text[: 4 * limit].split())
-    shown = "".join(
-        character if character.isprintable() else f"\\u{ord(character):04x}" for character in flat
-    )
-    return f'"{shown[:limit]}{"…" if len(shown) > limit else ""}"'
+    return f'"{escape_unprintable(" ".join(text[: 4 * limit].split()), limit)}"'

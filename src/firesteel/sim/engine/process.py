@@ -38,7 +38,7 @@ _TICK_S = 0.1
 _STATS_S = 10.0
 
 
-class EngineExit(Exception):
+class SimulatedExit(Exception):
     """Ends the engine with an exit code."""
 
     def __init__(self, code: int) -> None:
@@ -87,7 +87,7 @@ class SimEngine:
                 await self._listen()
             self.server.is_ready = True
             return await self._serve()
-        except EngineExit as end:
+        except SimulatedExit as end:
             return end.code
 
     async def _listen(self) -> None:
@@ -137,7 +137,7 @@ class SimEngine:
         if crash and crash.at == stage and (stage != "serving" or seconds >= crash.after):
             for line in crash.lines:
                 self._print(line)
-            raise EngineExit(crash.code)
+            raise SimulatedExit(crash.code)
 
     def _run_memory_faults(self, stage: str, seconds: float = 0.0) -> None:
         """Faults that happen once, in the middle of a stage or so long into serving."""

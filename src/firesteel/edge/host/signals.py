@@ -12,7 +12,7 @@ def cancel_on_signals() -> None:
     assert task is not None
     signalled = False
 
-    def cancel_once() -> None:  # an impatient second Ctrl-C must not interrupt the clean-up
+    def cancel_once() -> None:  # a second signal, of an impatient user, must not interrupt the clean-up
         nonlocal signalled
         if not signalled:
             signalled = True

@@ -9,7 +9,7 @@ import pytest
 from firesteel import yaml_schema
 from firesteel.errors import UsageError
 from firesteel.rules import compatibility
-from firesteel.rules.compatibility import TableSchema
+from firesteel.rules.compatibility_tables import TableSchema
 
 
 def test_the_table_follows_the_rules() -> None:

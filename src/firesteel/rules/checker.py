@@ -11,7 +11,8 @@ from firesteel import catalog
 from firesteel.catalog import Images
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName, Launch, Spot
-from firesteel.rules.context import NEWEST_KNOWN, Context, Match, visible
+from firesteel.printable import escape_unprintable
+from firesteel.rules.context import NEWEST_KNOWN, Context, Match
 from firesteel.rules.match import matches
 from firesteel.rules.rule import Confidence, Fix, Level, Rule, rules
 
@@ -91,7 +92,7 @@ def _finding(rule: Rule, match: Match, context: Context, spots: Mapping[str, Spo
         says=f"if {_TITLES[context.launch.engine]} {_spaced(versions)}: {says}" if unknown else says,
         instead=_fill(rule.instead, match, context) if rule.instead else None,
         spot=spot,
-        saw=visible(match.shown or (spot.text if spot else "")),
+        saw=escape_unprintable(match.shown or (spot.text if spot else "")),
         confidence=rule.confidence,
         sources=rule.sources,
         scope=_scope(rule) + (f", if this tag is as new as {_newest(context)}" if assumed else ""),
@@ -121,7 +122,7 @@ def _fill(text: str, match: Match, context: Context) -> str:
     image = context.launch.container.image if context.launch.container else ""
     names = {"name": match.name, "value": match.value, "image": image, "model": context.launch.model}
     for name, value in names.items():
-        text = text.replace(f"{{{name}}}", visible(value))
+        text = text.replace(f"{{{name}}}", escape_unprintable(value))
     return text
 
 

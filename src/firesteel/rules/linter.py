@@ -13,7 +13,7 @@ from firesteel.errors import UsageError
 from firesteel.launch import EngineName
 from firesteel.reads import ReadLaunch, SourceFile, mentions, scan, source_file
 from firesteel.rules.allow import allowed
-from firesteel.rules.check import Finding, check
+from firesteel.rules.checker import Finding, check
 from firesteel.rules.fix import fix
 from firesteel.rules.mentions import check_mentions
 from firesteel.rules.rule import Level, rules

@@ -1,0 +1,77 @@
+"""Proposals -> text for other tools: `render`, with what recipe, plan and catalog know beyond the launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firesteel import engines, render
+from firesteel.catalog import Images
+from firesteel.errors import UsageError
+from firesteel.launch import Launch
+from firesteel.proposals.propose import Proposal
+from firesteel.render import Cluster, LaunchFacts
+
+_FORMS = {
+    "docker": render.docker,
+    "compose": render.compose,
+    "systemd": render.systemd,
+    "quadlet": render.quadlet,
+    "sparkrun": render.sparkrun,
+}
+_CLUSTER_FORMS = {"kubernetes": render.kubernetes, "kubernetes-swap": render.swap_script}
+FORMS, CLUSTER_FORMS = tuple(_FORMS), tuple(_CLUSTER_FORMS)
+_PLANNED = ("kv-cache-memory-bytes", "gpu-memory-utilization")
+
+
+def render_proposals(
+    proposals: Sequence[Proposal], form: str, images: Images, cluster: Cluster | None = None
+) -> str:
+    """Several only for Kubernetes and compose. `cluster`: names and reach of a Kubernetes Service."""
+    pairs = [(proposal.plan.launch, launch_facts(proposal, images)) for proposal in proposals]
+    if form in _CLUSTER_FORMS:
+        return _CLUSTER_FORMS[form](pairs, cluster or Cluster())
+    if form not in _FORMS:
+        raise UsageError(f"there is no form `{form[:40]}`", next=f"one of {', '.join(FORMS + CLUSTER_FORMS)}")
+    if len(pairs) == 1:
+        return _FORMS[form](*pairs[0])
+    if form != "compose":
+        raise UsageError(f"the form {form} takes one model, not {len(pairs)}", next="render them one by one")
+    return _compose_all(pairs)
+
+
+def _compose_all(pairs: list[tuple[Launch, LaunchFacts]]) -> str:
+    """Several files merged: each with its own comments above it, under one `services`."""
+    key = "services:\n"
+    files = [render.compose(*pair).partition(key) for pair in pairs]
+    return (
+        "# One compose file for all models of a service file.\n"
+        + key
+        + "".join(f"\n{head}{body}" for head, _, body in files)
+    )
+
+
+def launch_facts(proposal: Proposal, images: Images) -> LaunchFacts:
+    plan, recipe, model = proposal.plan, proposal.recipe, proposal.model
+    start = plan.speed.start_up if plan.speed else None
+    image = plan.launch.container.image if plan.launch.container else None
+    return LaunchFacts(
+        flag_reasons=_flag_reasons(proposal, plan.launch),
+        env_reasons={name: setting.why for name, setting in recipe.env.items()} if recipe else {},
+        start_up_s=start.seconds.high if start and start.phases else None,
+        needed_bytes=round(plan.memory.needed.high),
+        weights_bytes=plan.weights.total_bytes,
+        digest=render.find_digest(image, images) if image else None,
+        revision=model.revision if model else None,
+        is_gated=bool(model and model.gated),
+    )
+
+
+def _flag_reasons(proposal: Proposal, launch: Launch) -> dict[str, str]:
+    plan, recipe = proposal.plan, proposal.recipe
+    reasons = {name: setting.why for name, setting in recipe.flags.items()} if recipe else {}
+    context, users = plan.cache.context, plan.cache.users
+    for name in engines.size_flags(launch.engine, context, users):
+        reasons.setdefault(name, f"{context:,} tokens for each of {users} at once")
+    for name in _PLANNED:
+        reasons.setdefault(name, f"from the plan for {plan.host.title}")
+    return reasons

@@ -1,0 +1,95 @@
+"""What `verify` verifies: a running service with the expectations of its start, or any OpenAI endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+
+from firesteel.edge.http.engine_client import is_healthy, offered_models, status
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.run.endpoints import KEY_VARIABLES
+from firesteel.run.service import Service, death, last_lines
+from firesteel.run.verify.expected import Expected, stored_expected
+from firesteel.run.verify.prove import key_of
+from firesteel.run.verify.verify import Verification, verify
+
+_LOG_LINES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyTarget:
+    """A server to verify, and what is known about it."""
+
+    name: str
+    url: str
+    model: str
+    expected: Expected
+    key: str | None = None
+    read_log: Callable[[], str] | None = None
+
+    async def verify(self) -> AsyncIterator[str | Verification]:
+        """What is checked now; the last item is the Verification."""
+        events = verify(self.url, self.model, self.expected, key=self.key, read_log=self.read_log)
+        async for event in events:
+            if isinstance(event, str | Verification):
+                yield event
+
+    def unanswered(self, verification: Verification) -> HostNotReady:
+        """The error for a server that stopped answering: nothing is known about its answers then."""
+        last = verification.failed[-1]
+        what = f"{self.name} could not be verified ({last.name}: {last.observed})"
+        return HostNotReady(what, next="firesteel ps" if self.read_log else f"curl -i {self.url}/v1/models")
+
+
+async def target_of_service(service: Service) -> VerifyTarget:
+    spec, log = service.spec, service.log
+    if service.phase == "dead":
+        raise HostNotReady(f"{service.name} is dead: {death(service.state)}", next=spec.again)
+    if not await is_healthy(spec.url, timeout_s=10):
+        raise HostNotReady(
+            f"{service.name} runs but does not answer at {spec.url}/health within 10 s",
+            next=f"firesteel logs {service.name}, then firesteel down {service.name}",
+        )
+
+    def read_log() -> str:
+        return "\n".join(last_lines(log, _LOG_LINES)) if log.exists() else ""
+
+    return VerifyTarget(
+        service.name, spec.url, spec.model, stored_expected(service.folder), key_of(spec), read_log
+    )
+
+
+async def target_at_url(base: str, model: str | None = None, key: str | None = None) -> VerifyTarget:
+    """`base`: without `/v1`. Without a model, the only one that the server has."""
+    models = await offered_models(base, key=key)
+    names = [str(row["id"]) for row in models if isinstance(row.get("id"), str)]
+    chosen = model or (names[0] if len(names) == 1 else None)
+    if chosen is None:
+        raise await _no_model(base, names, key)
+    # A server that answers without the key never checked it, so the key proves nothing about the server.
+    is_open = key is not None and await status(f"{base}/v1/models", timeout_s=10) == 200
+    row = next((row for row in models if row.get("id") == chosen), {})
+    expected = Expected(parameters=_count(row, "n_params"), context=_count(row, "max_model_len", "n_ctx"))
+    return VerifyTarget(chosen, base, chosen, expected, None if is_open else key)
+
+
+async def _no_model(base: str, names: list[str], key: str | None) -> FiresteelError:
+    if names:
+        shown = ", ".join(names[:8])
+        return UsageError(f"{base} serves several models: {shown}", next=f"add --model {names[0]}")
+    code = await status(f"{base}/v1/models", timeout_s=10, key=key)
+    if code in (401, 403):
+        what = "rejects the key" if key else "asks for a key"
+        return HostNotReady(
+            f"{base} {what} (HTTP {code})", next=f"export {KEY_VARIABLES[0]}=..., then run it again"
+        )
+    answer = f"answers HTTP {code}" if code else "does not answer"
+    return HostNotReady(f"{base}/v1/models {answer}", next=f"curl -i {base}/v1/models")
+
+
+def _count(row: Mapping[str, object], *names: str) -> int | None:
+    """What the server reports: `max_model_len` (vLLM), `n_ctx` and `n_params` in `meta` (llama.cpp)."""
+    meta = row.get("meta")
+    fields = {**(meta if isinstance(meta, dict) else {}), **row}
+    values = (fields.get(name) for name in names)
+    return next((n for n in values if isinstance(n, int) and not isinstance(n, bool) and n > 0), None)

@@ -1,0 +1,133 @@
+"""The structure that the documentation promises, checked on the source: who does I/O, and what is unique."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "firesteel"
+MAX_LINES = 400
+
+PURE = (
+    "catalog", "command", "engines", "errors", "facts", "file_schema", "hub_id", "launch", "launch_pipeline",
+    "planner", "printable", "proposals", "reads", "render", "rules", "service_file", "typed_json", "units",
+    "yaml_reader", "yaml_schema",
+)  # fmt: skip
+"""Packages and modules that decide: values in, values out."""
+DOES_IO = {
+    "edge": "files, processes, containers, HTTP, the Hub, pip and the host, for the planning side",
+    "run": "starts, supervises and stops engines: processes, signals, clocks",
+    "bench": "sends timed requests over its own sockets and stores results in SQLite",
+    "gateway": "listens, forwards, starts loader processes, stores keys and requests in SQLite",
+    "cli": "reads the terminal and the environment, prints, ends on signals",
+    "sim": "a simulated Spark: processes and servers that stand in for real ones",
+    "package_data": "the one reader of the shipped data files; stores compiled values beside the byte code",
+    "workspace": "assembles what is known about this machine and its user, from `edge`",
+    "library": "the public API over `workspace` and `run`",
+    "lazy": "imports modules when their names are first used",
+    "__init__": "exports the library",
+    "__main__": "starts the command line",
+}
+IO_MODULES = frozenset(
+    {
+        "aiohttp", "asyncio", "http.client", "httpx2", "os", "random", "shutil", "signal", "socket",
+        "sqlite3", "subprocess", "tempfile", "threading", "time", "urllib.request",
+    }
+)  # fmt: skip
+IO_CALLS = frozenset(
+    {
+        "exists", "glob", "is_dir", "is_file", "iterdir", "mkdir", "open", "read_bytes", "read_text", "rglob",
+        "stat", "unlink", "write_bytes", "write_text",
+    }
+)  # fmt: skip
+"""Of `pathlib`, which is allowed for paths that are only written down, and the built-in `open`."""
+EXCEPTIONS: dict[str, dict[str, str]] = {}
+"""Pure module -> what it may import or call all the same -> the reason. None is needed today."""
+
+MODULES = {
+    path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")
+}
+
+
+def member(module: str) -> str:
+    """`engines/vllm/learn.py` -> `engines`, the member of the package that the module belongs to."""
+    return module.split("/")[0].removesuffix(".py")
+
+
+PURE_MODULES = sorted(module for module in MODULES if member(module) in PURE)
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """Dotted names of everything imported, at any depth of the module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module and not node.level, "imports are absolute"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def prefixes(name: str) -> set[str]:
+    """`os.path` -> `os`, `os.path`."""
+    parts = name.split(".")
+    return {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+
+
+def file_calls(tree: ast.Module) -> Iterator[str]:
+    """Calls that reach the file system, except through `package_data`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id == "open":
+            yield "open"
+        elif isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) != "package_data":
+            yield from {node.func.attr} & IO_CALLS
+
+
+def test_every_member_is_listed() -> None:
+    assert not set(PURE) & DOES_IO.keys()
+    assert {member(module) for module in MODULES} == {*PURE, *DOES_IO}
+
+
+@pytest.mark.parametrize("module", PURE_MODULES)
+def test_a_pure_module_does_no_io(module: str) -> None:
+    allowed = EXCEPTIONS.get(module, {}).keys()
+    imported = {name for whole in imports(MODULES[module]) for name in prefixes(whole)}
+    assert not (imported & IO_MODULES) - allowed
+    assert not set(file_calls(MODULES[module])) - allowed
+    ours = {f"firesteel.{name}" for name in DOES_IO if name not in ("package_data", "lazy")}
+    assert not (imported & ours) - allowed, "I/O at second hand"
+
+
+def test_exceptions_are_real() -> None:
+    for module, allowed in EXCEPTIONS.items():
+        used = {name for whole in imports(MODULES[module]) for name in prefixes(whole)}
+        assert allowed.keys() <= used | set(file_calls(MODULES[module])), module
+
+
+def test_the_check_sees_io() -> None:
+    tree = ast.parse(
+        "from os import path\ndef f():\n    import http.client\n    open(path)\n    x.read_text()"
+    )
+    assert {name for whole in imports(tree) for name in prefixes(whole)} >= {"os", "http.client"}
+    assert set(file_calls(tree)) == {"open", "read_text"}
+    assert not list(file_calls(ast.parse("package_data.read_text(name)")))
+
+
+def test_a_public_class_name_is_used_once() -> None:
+    modules: defaultdict[str, list[str]] = defaultdict(list)
+    for module, tree in sorted(MODULES.items()):
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules[node.name].append(module)
+    assert {name: where for name, where in modules.items() if len(where) > 1} == {}
+
+
+def test_no_file_is_long() -> None:
+    lengths = {module: len((PACKAGE / module).read_text("utf-8").splitlines()) for module in MODULES}
+    assert {module: lines for module, lines in lengths.items() if lines > MAX_LINES} == {}
