@@ -66,7 +66,7 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
     assert figures["decode_tokens_per_s"]["value"] == pytest.approx(250, rel=0.15)
     assert figures["point"]["prompt_tokens"] == 64 and not figures["wrong"]
     assert ran.json["settings"]["seed"] == 0 and ran.json["subject"]["plan"] == {}
-    assert "bench   asking how it counts tokens" in ran.err
+    assert "bench   asking how the server counts tokens" in ran.err
     with open_history(Home(tmp_path / "home")) as history:
         stored = history.run(ran.json["id"])
         assert len(history.runs()) == 2
