@@ -19,6 +19,8 @@ Goal = Literal["speed", "context", "throughput", "quality"]
 to quantization."""
 
 
+LOOPBACK = "127.0.0.1"
+"""Where a service listens unless the user says otherwise."""
 FlagValue = str | bool | dict[str, object] | list[object]
 """Text as typed; True for a bare flag, False for its `--no-` twin; a dict or list for a JSON flag."""
 

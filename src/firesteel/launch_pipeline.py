@@ -27,9 +27,8 @@ from firesteel import engines
 from firesteel.catalog import Asset, Catalog, Image, Recipe, max_context
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint
-from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch, Mount
+from firesteel.launch import LOOPBACK, Ask, Container, EngineName, FlagValue, Launch, Mount
 
-LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 8000
 DEFAULT_CONTEXT = 8192
 HUB_CACHE = "~/.cache/huggingface"

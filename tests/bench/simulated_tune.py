@@ -28,6 +28,7 @@ _TEXTS = {"code": "code", "prose": "prose", "json": "structured", "math": "reaso
 class SimulatedRunner(CandidateRunner):
     world: SimSpark = field(default_factory=SimSpark)
     ups: list[Launch] = field(default_factory=list)
+    recipes: list[str | None] = field(default_factory=list)
     run_options: list[RunOptions] = field(default_factory=list)
     running: list[Launch] = field(default_factory=list)
     """Empty, or the one."""
@@ -41,6 +42,7 @@ class SimulatedRunner(CandidateRunner):
         launch = proposal.plan.launch
         assert not self.running, "two at once"
         self.ups.append(launch)
+        self.recipes.append(proposal.recipe.name if proposal.recipe else None)
         self.run_options.append(options)
         yield PhaseProgress("launch", "starting")
         if (error := self.broken.get(str(launch.flags.get("attention-backend")))) is not None:

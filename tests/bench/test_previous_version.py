@@ -98,7 +98,7 @@ def test_the_journal_of_an_interrupted_tune_is_read(home: Home) -> None:
     journal = journals.unfinished(home, "coder")
     assert journal is not None and journal.before is not None
     assert (journal.options.goal, journal.options.users) == ("throughput", 4)
-    assert journal.before.arguments == ("coder", "--users", "4")
+    assert journal.before.ask.model == "coder" and journal.before.service_file == ""
     journals.write(home, journal)
     assert journals.read(home, journal.id) == journal
     assert '"wish"' not in (folder / "journal.json").read_text()

@@ -30,7 +30,7 @@ from firesteel.launch import Ask
 from firesteel.launch_pipeline import from_recipe
 from firesteel.planner import launch_key
 from firesteel.proposals import Proposal
-from firesteel.run import LOOPBACK
+from firesteel.run import LOOPBACK, RunOptions
 from firesteel.sim import SimSpark, TrueSpeed
 from tests.bench.simulated_tune import SimulatedRunner, true_score
 
@@ -39,7 +39,7 @@ MODEL = "qwen3.6-35b-a3b-nvfp4"
 ASK = Ask(MODEL, 8192, 4, 8123)
 KNOBS = ("speculation", "attention-backend", "max-num-batched-tokens")
 WISH = TuneOptions(texts=("code",), users=1, answer_tokens=64, prompt_tokens=128, only=KNOBS)
-RAN = RunningBefore((MODEL, "--port", "8123"), ASK, "0.0.0.0", False, True)
+RAN = RunningBefore(ASK, "0.0.0.0", False, True, "/etc/service.yaml")
 
 KERNELS = (
     TrueSpeed(when={"attention-backend": "TRITON_ATTN"}, decode_times=1.25),
@@ -138,7 +138,8 @@ async def test_nothing_changes_if_nothing_is_better(bench: Any) -> None:
     assert not one.home.catalog.exists() and done.recipe is None
     (running,) = one.runner.running
     assert launch_key(running) == launch_key(proposed(ASK)[0].plan.launch)
-    assert one.runner.run_options[-1].words == RAN.arguments
+    assert one.runner.run_options[-1] == RunOptions("0.0.0.0", False, True, "/etc/service.yaml")
+    assert one.runner.recipes[-1] == MODEL
 
 
 async def test_the_service_runs_again_with_the_best_setting(bench: Any) -> None:
@@ -148,7 +149,8 @@ async def test_the_service_runs_again_with_the_best_setting(bench: Any) -> None:
     (running,) = one.runner.running
     assert running.flags["attention-backend"] == "TRITON_ATTN" and running.name == MODEL
     last = one.runner.run_options[-1]
-    assert (last.listen, last.at_boot, last.words[0]) == ("0.0.0.0", True, f"{MODEL}-tuned")
+    assert (last.listen, last.at_boot, last.service_file) == ("0.0.0.0", True, "")
+    assert one.runner.recipes[-1] == f"{MODEL}-tuned"
     assert all(each.listen == LOOPBACK and not each.at_boot for each in one.runner.run_options[:-1])
 
 
@@ -168,7 +170,7 @@ async def test_it_ends_if_the_current_setting_cannot_be_measured(bench: Any) -> 
     one.runner.broken["flashinfer"] = FiresteelError("CUDA out of memory")
     with pytest.raises(FiresteelError, match=r"did not start again: .*CUDA out of memory") as failed:
         await one.run()
-    assert failed.value.next == f"firesteel up {MODEL} --port 8123"
+    assert failed.value.next == RAN.again
 
 
 async def test_a_failed_plan_restores_the_service(bench: Any) -> None:

@@ -98,7 +98,7 @@ def test_killed_resumed_and_the_best_setting_runs(sim: Firesteel, free_port: int
     (service,) = sim("ps", "--json").json["services"]
     assert (service["name"], service["phase"]) == (MODEL, "ready")
     spec = json.loads((home / "sim/home/services" / MODEL / "spec.json").read_text())
-    assert "q8_0" in spec["start"] and f"up {MODEL}-tuned" in spec["again"]
+    assert "q8_0" in spec["start"] and spec["ask"]["model"] == f"{MODEL}-tuned"
     planned = sim("plan", f"{MODEL}-tuned", *SMALL, "--host", "gb10", "--json")
     assert planned.code == 0 and "q8_0" in planned.out
     listed = {row["id"] for row in sim("history", "--json").json["runs"]}

@@ -79,8 +79,39 @@ def test_a_stopped_service_is_read(home: Home) -> None:
     assert service.spec.url == "http://127.0.0.1:18765" and service.spec.start[0].startswith(str(home.root))
     assert service.state is not None and service.state.supervisor == process.Pid(12235, 140492)
     assert service.report is not None and read_report(service.report).is_verified
-    assert stored_expected(service.folder).context == 4096
+    stored = stored_expected(service.folder)
+    assert stored.context == 4096 and stored.plan.decode_tokens_per_s is not None
+    assert stored.plan.decode_tokens_per_s.expected == pytest.approx(19.367, abs=0.001)
     assert start_times.earlier_starts(home, "smollm2", "llamacpp", "11549")
+
+
+def test_the_command_of_0_1_becomes_an_ask(home: Home) -> None:
+    assert smollm2(home).spec.ask == Ask("smollm2", port=18765)
+    assert smollm2(home).spec.again == "firesteel up smollm2 --port 18765"
+
+
+@pytest.mark.parametrize(
+    ("command", "ask", "more"),
+    [
+        (
+            "firesteel up gpt-oss-120b --port 8000 --context 8192 --users 2 --engine vllm "
+            "--engine-version v0.26 --listen 0.0.0.0 --trust-remote-code --boot",
+            Ask("gpt-oss-120b", 8192, 2, 8000, engine="vllm", version="v0.26"),
+            ("0.0.0.0", True, ""),
+        ),
+        ("firesteel up '/my models/a.gguf'", Ask("/my models/a.gguf"), ("127.0.0.1", False, "")),
+        ("firesteel up -f /s.yaml small", Ask(name="small"), ("127.0.0.1", False, "/s.yaml")),
+        ("firesteel up 'a", Ask(), ("127.0.0.1", False, "")),
+        ("firesteel up a --port", Ask(), ("127.0.0.1", False, "")),
+        ("firesteel up a --engine tensorrt", Ask(), ("127.0.0.1", False, "")),
+        ("", Ask(), ("127.0.0.1", False, "")),
+    ],
+)
+def test_commands_of_0_1(home: Home, command: str, ask: Ask, more: tuple[str, bool, str]) -> None:
+    path = home.services / "smollm2" / "spec.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "again": command}))
+    spec = smollm2(home).spec
+    assert (spec.ask, (spec.listen, spec.trusts_code, spec.service_file)) == (ask, more)
 
 
 def test_ps_shows_a_stopped_service(home: Home) -> None:

@@ -33,7 +33,7 @@ def test_up_ps_logs_down(sim: Firesteel, free_port: int, tmp_path: Path) -> None
     home = tmp_path / "home"
     assert not (home / "services").exists() and (home / "sim/home/services" / MODEL).is_dir()
     with urllib.request.urlopen(f"http://127.0.0.1:{free_port}/v1/models") as answer:
-        assert answer.headers["X-Firesteel-Pretend"] and json.loads(answer.read())["data"][0]["pretend"]
+        assert answer.headers["X-Firesteel-Simulated"] and json.loads(answer.read())["data"][0]["simulated"]
     (service,) = sim("ps", "--json").json["services"]
     assert (service["name"], service["phase"]) == (MODEL, "ready")
     assert "Available KV cache memory" in sim("logs", MODEL).out
@@ -57,6 +57,6 @@ def test_a_crash_while_it_starts(sim: Firesteel, free_port: int, tmp_path: Path)
 def test_the_host_is_called_simulated(firesteel: Firesteel) -> None:
     planned = firesteel("--sim", "plan", "gpt-oss-20b", "--json")
     assert planned.code == 0, planned.err
-    assert "pretend NVIDIA DGX Spark (GB10)" in planned.out
+    assert "simulated NVIDIA DGX Spark (GB10)" in planned.out
     unknown = firesteel("--sim", "nonsense", "ps")
-    assert unknown.code == 2 and "no pretend Spark is called `nonsense`" in unknown.err
+    assert unknown.code == 2 and "there is no scenario `nonsense`" in unknown.err

@@ -24,7 +24,7 @@ from firesteel.edge.http.engine_client import (
     offered_models,
 )
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.planner import Band
+from firesteel.planner import Band, PlanSummary
 from firesteel.run.service import ServiceSpec, all_services
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import Expected, expected, read_expected
@@ -39,8 +39,7 @@ EXPECTED = Expected(
     reasoning_parser="qwen3",
     requests={"temperature": 0.7, "top_k": 20},
     drafts="mtp",
-    decode_tokens_per_s=Band(30, 60, 5000),
-    prefill_tokens_per_s=Band(1e5, 1e6, 1e7),
+    plan=PlanSummary(decode_tokens_per_s=Band(30, 60, 5000), prefill_tokens_per_s=Band(1e5, 1e6, 1e7)),
     kv_tokens=(40_000, 40_000),
 )
 THOUGHTLESS = replace(EXPECTED, reasoning_parser=None)
@@ -115,7 +114,7 @@ async def test_each_fault_fails_its_check(fault: str) -> None:
     knows_nothing = fault == "wrong facts"
     expectations = THOUGHTLESS if knows_nothing else EXPECTED
     if fault == "slow":
-        expectations = replace(expectations, decode_tokens_per_s=Band(1000, 2000, 4000))
+        expectations = replace(expectations, plan=PlanSummary(decode_tokens_per_s=Band(1000, 2000, 4000)))
     garbler = Garbler(
         fault, drafts=True, key=KEY if fault == "open to all" else None, parses_thoughts=not knows_nothing
     )
@@ -304,7 +303,7 @@ def test_expectations_survive_a_round_trip() -> None:
 def test_expectations_follow_the_recipe() -> None:
     made = expected(library.plan("qwen3.6-27b-nvfp4-unsloth-mtp", host_name="gb10")[0])
     assert (made.size, made.tool_parser, made.reasoning_parser) == ("able", "qwen3_coder", "qwen3")
-    assert made.drafts == "mtp" and made.drafted_tokens_per_s and made.kv_tokens and not made.is_cpu
+    assert made.drafts == "mtp" and made.plan.drafted and made.kv_tokens and not made.is_cpu
     small = expected(library.plan("smollm2")[0])
     assert small.size == "tiny" and small.is_cpu and small.context == 4096 and small.drafts is None
     oss = expected(library.plan("gpt-oss-120b", host_name="gb10")[0])

@@ -9,7 +9,7 @@ import pytest
 
 from firesteel.edge.http.answer import Answer, ToolCall
 from firesteel.engines.prometheus import PrometheusSample, parse
-from firesteel.planner import Band
+from firesteel.planner import Band, PlanSummary
 from firesteel.run.verify import checks, engine_checks
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import Expected, Size
@@ -220,7 +220,7 @@ def test_speculation_counts_only_the_requests_of_the_checks() -> None:
     ("seconds", "passes", "fails"), [(2.0, True, False), (8.0, False, False), (60.0, False, True)]
 )
 def test_speed(seconds: float, passes: bool, fails: bool) -> None:
-    planned = Expected(decode_tokens_per_s=Band(40, 50, 70))
+    planned = Expected(plan=PlanSummary(decode_tokens_per_s=Band(40, 50, 70)))
     given = replace(answer("text", tokens=101), decode_s=seconds)
     check = engine_checks.speed(planned, [given])
     assert check is not None and (check.passed, check.fails_launch) == (passes, fails)
@@ -229,7 +229,7 @@ def test_speed(seconds: float, passes: bool, fails: bool) -> None:
 
 
 def test_slow_speculation_is_a_note() -> None:
-    planned = Expected(drafts="mtp", decode_tokens_per_s=Band(10, 12, 14))
+    planned = Expected(drafts="mtp", plan=PlanSummary(decode_tokens_per_s=Band(10, 12, 14)))
     loses = engine_checks.speculation_speedup(planned, 9.0)
     assert loses is not None and not loses.passed and loses.level == "note"
     assert (

@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler
 from tests.run.garbler import MODEL, Garbler, make_app
 
 from firesteel.errors import FiresteelError
-from firesteel.planner import Band
+from firesteel.planner import Band, PlanSummary
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import ServiceSpec
 from firesteel.run.verify.expected import Expected
@@ -28,7 +28,7 @@ from firesteel.run.verify.warm_up import (
     warm,
 )
 
-FAST = Expected(context=40_000, prefill_tokens_per_s=Band(1e6, 1e7, 1e8))
+FAST = Expected(context=40_000, plan=PlanSummary(prefill_tokens_per_s=Band(1e6, 1e7, 1e8)))
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ async def test_the_rounds_are_limited() -> None:
 
 async def test_sizes_that_would_take_too_long_are_skipped() -> None:
     lazy = Lazy(compile_s=0)
-    slow = Expected(context=40_000, prefill_tokens_per_s=Band(100, 200, 300))
+    slow = Expected(context=40_000, plan=PlanSummary(prefill_tokens_per_s=Band(100, 200, 300)))
     events = await run(lazy, slow, WarmUpLimits(prompt_s=1, total_s=60))
     assert max(lengths(lazy)) < MIDDLE
     # The measured speed may allow more than the plan; otherwise an event says that it was skipped.

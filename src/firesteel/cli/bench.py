@@ -40,10 +40,8 @@ from firesteel.cli.output.bench_page import write_page
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import SlowLines
 from firesteel.cli.output.show import err, out, table
-from firesteel.cli.up import options_of
 from firesteel.edge.http.engine_client import is_healthy
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.launch import Ask
 from firesteel.planner import Plan, launch_key
 from firesteel.run import Service, stored_expected
 from firesteel.run.verify.prove import key_of
@@ -153,15 +151,11 @@ async def _subject(
 
 
 def _plan_of(service: Service) -> Plan | None:
-    """The plan of the launch that runs, made again from the options it was started with."""
+    """The plan of the launch that runs, made again from what was asked for; None when it would differ."""
+    workspace = library.workspace()
     try:
-        given = options_of(service.spec)
-        ask = Ask(
-            next(iter(given["models"]), None), given["context"], given["users"], given["port"],
-            engine=given["engine"], version=given["version"],
-        )  # fmt: skip
-        proposals = library.propose(ask, library.host())
-    except (FiresteelError, ValueError, KeyError, click.ClickException):
+        proposals = workspace.propose(service.spec.ask, workspace.host())
+    except FiresteelError:
         return None
     plans = (proposal.plan for proposal in proposals)
     return next((plan for plan in plans if launch_key(plan.launch) == service.spec.launch), None)

@@ -17,7 +17,6 @@ from firesteel.launch import Ask, EngineName
 from firesteel.proposals import Proposal
 from firesteel.proposals.rendered import CLUSTER_FORMS, FORMS
 from firesteel.render import Cluster
-from firesteel.rules import release
 from firesteel.service_file import asks, read_service_file
 
 
@@ -113,11 +112,10 @@ def _asks(models: tuple[str, ...], file: Path | None, form: str, sizes: dict[str
         return [known[name] for name in models or known]
     if not models:
         raise UsageError("which MODEL?", next="firesteel models, to list their names")
-    version, nodes = sizes.pop("version"), sizes.pop("nodes")
+    nodes = sizes.pop("nodes")
     if nodes and nodes & (nodes - 1):
         raise UsageError(f"attention heads cannot be split over {nodes} Sparks", next="--nodes 2")
-    release_ = release(sizes["engine"], version) if version else None
-    return [Ask(model, **sizes, version=release_, sparks=nodes) for model in models]
+    return [Ask(model, **sizes, sparks=nodes) for model in models]
 
 
 def _command_line(models: tuple[str, ...], file: Path | None, form: str) -> str:

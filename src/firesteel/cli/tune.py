@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,13 +26,11 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import SlowLines
 from firesteel.cli.output.show import err, out
 from firesteel.cli.output.tune import ROLES, outcome, setting_text, space_text, space_view, view
-from firesteel.cli.up import options_of
-from firesteel.edge.files.measured_memory import read_measured_memory
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal
-from firesteel.run import LOOPBACK, PhaseProgress, Service, ServiceSpec
+from firesteel.run import PhaseProgress, Service
 
 
 @click.command("tune")
@@ -170,33 +167,20 @@ def _choose(ask: Ask) -> tuple[Proposal, Service | None]:
 
 
 def _as_it_runs(ask: Ask, running: Service | None) -> tuple[Ask, RunningBefore | None]:
-    """The current setting, from the options that the service was started with."""
+    """The current setting: what the running service was asked to be."""
     if running is None:
         return ask, None
-    given = _up_options(running.spec)
-    was = Ask(
-        ask.model, given["context"], given["users"], urlsplit(running.spec.url).port,
-        engine=given["engine"], version=given["version"],
-    )  # fmt: skip
-    arguments = tuple(shlex.split(running.spec.again)[2:])
-    before = RunningBefore(arguments, was, given["listen"], given["trusts_code"], given["at_boot"])
+    spec = running.spec
+    was = replace(spec.ask, model=spec.ask.model or ask.model, port=urlsplit(spec.url).port)
+    before = RunningBefore(was, spec.listen, spec.trusts_code, spec.at_boot, spec.service_file)
     sizes = (ask.context or was.context, ask.users or was.users, ask.port or was.port)
-    return replace(was, context=sizes[0], users=sizes[1], port=sizes[2]), before
-
-
-def _up_options(spec: ServiceSpec) -> Mapping[str, Any]:
-    try:
-        return options_of(spec)
-    except click.ClickException:
-        return {
-            "context": None, "users": None, "engine": None, "version": None, "listen": LOOPBACK,
-            "trusts_code": False, "at_boot": False,
-        }  # fmt: skip
+    return replace(was, model=ask.model, context=sizes[0], users=sizes[1], port=sizes[2]), before
 
 
 def _planning_context() -> PlanningContext:
-    catalog, home = library.catalog(), library.home()
-    return PlanningContext(catalog.images, read_measured_memory(home), tuple(catalog.recipes.values()))
+    workspace = library.workspace()
+    catalog = workspace.catalog
+    return PlanningContext(catalog.images, workspace.measured_memory, tuple(catalog.recipes.values()))
 
 
 def _show_space(journal: Journal, as_json: bool) -> None:

@@ -7,7 +7,7 @@ import shlex
 import socket
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 from urllib.parse import urlsplit
 
 import click
@@ -23,12 +23,10 @@ from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName
 from firesteel.proposals import Proposal, require_runnable
-from firesteel.rules import release
 from firesteel.run import (
     LOOPBACK,
     RunOptions,
     ServiceReady,
-    ServiceSpec,
     bring_up,
     listening,
     make_steps,
@@ -58,9 +56,7 @@ from firesteel.service_file import read_service_file
 @click.option("--boot", "at_boot", is_flag=True, help="Start it at boot, too.")
 @click.option("--dry-run", is_flag=True, help="Print the commands and run none.")
 @common.json_option
-@click.pass_context
 def command(
-    ctx: click.Context,
     models: tuple[str, ...],
     path: Path | None,
     context: int | None,
@@ -82,14 +78,13 @@ def command(
     if path is not None:
         if context or users or port or engine or version:
             raise UsageError("set sizes and engines in the service file", next=f"edit {path}")
-        _up_file(path, models, RunOptions(listen, trusts_code, at_boot), dry_run, as_json)
+        options = RunOptions(listen, trusts_code, at_boot, str(path.absolute()))
+        _up_file(path, models, options, dry_run, as_json)
         return
     if len(models) > 1:
         raise UsageError("give one MODEL; a service file can start several", next="firesteel up -f FILE")
     model = models[0] if models else None
-    ask = Ask(
-        model, context, users, port, engine=engine, version=release(engine, version) if version else None
-    )
+    ask = Ask(model, context, users, port, engine=engine, version=version)
     best, *others = library.propose(ask, library.host())
     if dry_run:
         _print_steps([best], listen, as_json)
@@ -98,7 +93,7 @@ def command(
         out.print(plan_view(best, tuple(other for other in others if other.can_run)))
         out.print(typed(f"\nnext: firesteel up {best.name}"))
         return
-    ready = _run([best], RunOptions(listen, trusts_code, at_boot, _again(ctx, best)))[0]
+    ready = _run([best], RunOptions(listen, trusts_code, at_boot))[0]
     if as_json:
         from firesteel.run.documents import up_json
 
@@ -106,29 +101,6 @@ def command(
     else:
         _show(ready)
         out.print(typed(f"\nnext: firesteel down {ready.report.name}, when you are done"))
-
-
-def _again(ctx: click.Context, best: Proposal) -> tuple[str, ...]:
-    """The arguments that start the same launch again, whatever the defaults will be then."""
-    given = {
-        param.opts[-1]: ctx.params[param.name]
-        for param in ctx.command.params
-        if isinstance(param, click.Option) and param.name not in ("dry_run", "as_json", "path", "port")
-    }
-    changed = [(name, str(value)) for name, value in given.items() if value not in (None, False, LOOPBACK)]
-    flags = [(name,) if value == "True" else (name, value) for name, value in changed]
-    return (
-        best.recipe.name if best.recipe else best.asked,
-        "--port",
-        str(best.plan.launch.port),
-        *(argument for flag in flags for argument in flag),
-    )
-
-
-def options_of(spec: ServiceSpec) -> dict[str, Any]:
-    """The parsed options of the `firesteel up` that started a service."""
-    arguments = shlex.split(spec.again)[2:]
-    return dict(command.make_context("up", arguments, resilient_parsing=True).params)
 
 
 def _up_file(path: Path, names: tuple[str, ...], options: RunOptions, dry_run: bool, as_json: bool) -> None:

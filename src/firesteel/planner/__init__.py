@@ -12,6 +12,7 @@ from firesteel.planner.speed.own_runs import OwnRun
 from firesteel.planner.speed.speculation import DraftedSpeed
 from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, Speed
 from firesteel.planner.speed.startup import StartPhase, StartUp
+from firesteel.planner.summary import PlanSummary, summarize
 
 __all__ = [
     "Band",
@@ -23,6 +24,7 @@ __all__ = [
     "MemoryPart",
     "OwnRun",
     "Plan",
+    "PlanSummary",
     "PrefillSpeed",
     "Speed",
     "StartPhase",
@@ -33,4 +35,5 @@ __all__ = [
     "launch_key",
     "longest_context",
     "plan",
+    "summarize",
 ]

@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from firesteel.edge.files.home import write_text
 from firesteel.edge.http.answer import Answer
 from firesteel.engines import ReportedMemory
 from firesteel.planner import Band, Plan
 from firesteel.run.verify.checks import CheckResult
+from firesteel.typed_json import from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def read_report(document: Mapping[str, Any]) -> Report:
     if isinstance(checks, list):
         renamed = [{"observed": check.get("saw"), **check} for check in checks if isinstance(check, dict)]
         document = {**document, "checks": renamed}
-    return TypeAdapter(Report).validate_python(document)
+    return from_json(Report, dict(document))
 
 
 def compare(

@@ -7,24 +7,28 @@ supervisor.lock  held by the supervisor for as long as it lives
 work.lock        held by an `up` that is under way, and by whoever removes these files
 engine.log       the engine's own words
 
-Version 0.1.0 called the supervisor `keeper`, in state.json and in the name of its lock. A service that it
-started may still run, so both names are read.
+Version 0.1.0 called the supervisor `keeper`, in state.json and in the name of its lock, and stored the
+command to start it again in place of the Ask. A service that it started may still run, so both are read.
 """
 
 from __future__ import annotations
 
-import json
+import shlex
 import signal
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from firesteel.edge.docker.containers import is_container_running
-from firesteel.edge.files.home import Home, is_locked, write_text
+from firesteel.edge.files import state_file
+from firesteel.edge.files.home import Home, is_locked
 from firesteel.edge.host.process import Pid, is_alive
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.launch import EngineName
+from firesteel.launch import LOOPBACK, Ask, EngineName
+from firesteel.typed_json import InvalidValue, from_json
+
+T = TypeVar("T")
 
 Phase = Literal["starting", "ready", "stopping", "unkept", "dead"]
 """unkept: a container whose supervisor was killed; it runs, and nobody guards it."""
@@ -32,7 +36,6 @@ SUPERVISOR_LOCK, KEEPER_LOCK = "supervisor.lock", "keeper.lock"
 STOP_REQUESTED = "it was told to stop"
 """`ServiceState.why` after somebody asked for the stop. Written by the supervisor, read by the gateway."""
 MAX_TAIL_BYTES = 2**20
-_MAX_FILE_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,13 @@ class ServiceSpec:
     model: str
     start: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    again: str = ""
-    """What to type to start it again."""
+    ask: Ask = field(default_factory=Ask)
+    """What it answers: its recipe, or the path or Hub id it was planned from, with its own port and name."""
+    listen: str = LOOPBACK
+    trusts_code: bool = False
+    """The user allowed it to run the code that comes with the weights."""
+    service_file: str = ""
+    """The path of the service file that it is in; empty: it is in none."""
     stop: tuple[str, ...] = ()
     """A command that stops the engine, a container then; empty: a signal does."""
     memory_floor_bytes: int = 0
@@ -72,7 +80,18 @@ class ServiceSpec:
     prefill_s: float = 0
     """How long the longest prompt may be read without a sign of life."""
     time_share: float = 1
-    """Of every wait, for a restart or a sign of life; less where time runs faster, as on a pretend Spark."""
+    """Of every wait, for a restart or a sign of life; less on a simulated Spark that runs faster."""
+
+    @property
+    def up_arguments(self) -> tuple[str, ...]:
+        """What to type after `firesteel up` to start it again."""
+        ask = replace(self.ask, name=self.name)
+        return up_arguments(ask, self.listen, self.trusts_code, self.at_boot, self.service_file)
+
+    @property
+    def again(self) -> str:
+        """The command that starts it again, to print."""
+        return f"firesteel up {shlex.join(self.up_arguments)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +125,31 @@ class Service:
         return self.folder / "engine.log"
 
 
+def up_arguments(
+    ask: Ask, listen: str, trusts_code: bool, at_boot: bool, service_file: str
+) -> tuple[str, ...]:
+    """What to type after `firesteel up`: sizes and releases in full, whatever the defaults will be then.
+
+    A service file has its own sizes.
+    """
+    options: dict[str, object] = {
+        "--port": ask.port, "--context": ask.context, "--users": ask.users, "--engine": ask.engine,
+        "--engine-version": ask.version,
+    }  # fmt: skip
+    subject = [ask.model or ask.name or ""]
+    if service_file:
+        subject, options = ["-f", service_file, ask.name or ""], {}
+    if listen != LOOPBACK:
+        options["--listen"] = listen
+    flags = [(name, str(value)) for name, value in options.items() if value is not None]
+    switches = {"--trust-remote-code": trusts_code, "--boot": at_boot}
+    return (
+        *(argument for argument in subject if argument),
+        *(word for flag in flags for word in flag),
+        *(name for name, is_on in switches.items() if is_on),
+    )
+
+
 def folder_of(home: Home, name: str) -> Path:
     return home.services / name
 
@@ -130,7 +174,7 @@ def load(home: Home, name: str) -> Service | None:
         return None
     spec = spec or ServiceSpec(name, "", name, ())
     state = read_state(folder)
-    report = _read(folder / "report.json")
+    report = _read_object(folder / "report.json") or None
     return Service(name, folder, spec, state, _phase(folder, spec, state, report), report)
 
 
@@ -192,72 +236,70 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 
 def write_spec(folder: Path, spec: ServiceSpec) -> None:
-    write_text(folder / "spec.json", json.dumps(asdict(spec), indent=1))
+    state_file.write_state(folder / "spec.json", spec)
 
 
 def write_state(folder: Path, state: ServiceState) -> None:
-    write_text(folder / "state.json", json.dumps(asdict(state), indent=1))
+    state_file.write_state(folder / "state.json", state)
 
 
 def read_spec(folder: Path) -> ServiceSpec | None:
-    """None when there is none, and when it is not one."""
-    found = _read(folder / "spec.json")
-    try:
-        return ServiceSpec(**_known(ServiceSpec, found)) if found else None
-    except (TypeError, KeyError):
-        return None
+    """None when there is none, and when it is damaged."""
+    document = _read_object(folder / "spec.json")
+    if "again" in document and "ask" not in document:
+        document |= _options_of_0_1(document["again"])
+    return _parse(ServiceSpec, document)
 
 
 def read_state(folder: Path) -> ServiceState | None:
-    found = _read(folder / "state.json")
+    document = _read_object(folder / "state.json")
+    if "keeper" in document:
+        document["supervisor"] = document["keeper"]
+    return _parse(ServiceState, document)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Empty when there is none."""
+    document = state_file.read_json(path)
+    return document if isinstance(document, dict) else {}
+
+
+def _parse(kind: type[T], document: Mapping[str, Any]) -> T | None:
     try:
-        if found and "keeper" in found:
-            found = {**found, "supervisor": found["keeper"]}
-        pids = {name: _pid(found[name]) for name in ("supervisor", "engine")} if found else {}
-        return ServiceState(**{**_known(ServiceState, found), **pids}) if found else None
-    except (TypeError, KeyError):
+        return from_json(kind, document)
+    except InvalidValue:
         return None
 
 
-def _known(kind: type[ServiceSpec] | type[ServiceState], found: Mapping[str, Any]) -> dict[str, Any]:
-    """What this release knows of a file that another may have written; lists are tuples here."""
-    read = {}
-    for each in fields(kind):
-        if each.name in found:
-            value = found[each.name]
-            value = tuple(value) if isinstance(value, list) else value
-            if not _is_a(each.name, value, each.default):
-                raise TypeError(f"{each.name} is {value!r:.100}")
-            read[each.name] = value
-    return read
+def _options_of_0_1(again: object) -> dict[str, Any]:
+    """The options in the command that version 0.1 stored in place of the Ask.
 
-
-_MAY_BE_NONE: Mapping[str, type | tuple[type, ...]] = {
-    "ended_at": (int, float), "exit_code": int, "why": str, "engine": (dict, str),
-}  # fmt: skip
-
-
-def _is_a(name: str, value: object, default: object) -> bool:
-    """By what the field is when nobody says anything; texts where somebody must."""
-    if name in _MAY_BE_NONE and (value is None or isinstance(value, _MAY_BE_NONE[name])):
-        return True
-    if isinstance(default, bool) or isinstance(value, bool):
-        return isinstance(default, bool) and isinstance(value, bool)
-    if isinstance(default, (int, float)) or name == "started_at":
-        return isinstance(value, (int, float))
-    if isinstance(value, tuple):
-        return all(isinstance(each, str) for each in value)
-    return isinstance(value, (dict, str)) if name in ("env", "supervisor") else isinstance(value, str)
-
-
-def _pid(found: dict[str, int] | None) -> Pid | None:
-    return Pid(**found) if found else None
-
-
-def _read(path: Path) -> dict[str, Any] | None:
+    Only bench, tune and hints use them, so a command that makes no sense does not hide the service.
+    """
     try:
-        with path.open("rb") as file:
-            found = json.loads(file.read(_MAX_FILE_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+        arguments = iter(shlex.split(str(again))[2:])  # after `firesteel up`
+        ask: dict[str, Any] = {}
+        options: dict[str, Any] = {"ask": ask}
+        for argument in arguments:
+            match argument:
+                case "--context" | "--users" | "--port":
+                    ask[argument[2:]] = int(next(arguments))
+                case "--engine":
+                    ask["engine"] = next(arguments)
+                case "--engine-version":
+                    ask["version"] = next(arguments)
+                case "--listen":
+                    options["listen"] = next(arguments)
+                case "-f":
+                    options["service_file"] = next(arguments)
+                case "--trust-remote-code":
+                    options["trusts_code"] = True
+                case "--boot":
+                    pass  # it has a key of its own
+                case _:
+                    ask["model"] = argument
+        if "service_file" in options:  # the argument is a name in that file, and the sizes are there too
+            ask["name"] = ask.pop("model", None)
+        return options if _parse(Ask, ask) else {}
+    except (ValueError, StopIteration):
+        return {}

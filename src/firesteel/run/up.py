@@ -140,7 +140,7 @@ async def _launch(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIte
     async for event in _until_verified(proposal, home, spec, lambda: process.has_ended(supervisor)):
         yield event
     if spec.at_boot:
-        await boot.enable(spec.name, home, spec.again)
+        await boot.enable(spec.name, home, spec.up_arguments)
         yield PhaseDone("boot", f"{spec.name} starts when the machine boots")
 
 

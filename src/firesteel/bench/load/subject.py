@@ -14,11 +14,16 @@ from firesteel.edge.http.poll import get_from_engine
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.facts import Host
 from firesteel.launch import Launch
-from firesteel.planner import Band, Plan, launch_key
+from firesteel.planner import Plan, PlanSummary, launch_key, summarize
 from firesteel.printable import printable
 from firesteel.run import Expected, Service
 
 _SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD")
+_PLAN_KEYS = (
+    "decode_tokens_per_s", "prefill_tokens_per_s", "ttft_ms", "prompt_tokens", "bytes_per_token",
+    "bandwidth_bytes_per_s", "bound_tokens_per_s",
+)  # fmt: skip
+"""Named alike in a summary and in a stored run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,8 @@ class FoundSubject:
 
 
 def of_service(service: Service, expect: Expected, plan: Plan | None, host: Host) -> FoundSubject:
-    """`plan`: of the very launch that runs; None where it is not known any more."""
+    """`plan`: of the very launch that runs; None where it can no longer be planned: then what was stored at
+    its start is taken."""
     spec = service.spec
     subject = Subject(
         url=spec.url,
@@ -42,7 +48,7 @@ def of_service(service: Service, expect: Expected, plan: Plan | None, host: Host
         launch=_launch(plan.launch) if plan else {"start": list(spec.start)},
         image_digest=_digest(plan.launch) if plan else None,
         host=host_of(host),
-        plan=plan_of(plan) if plan else _promised(expect),
+        plan=plan_json(summarize(plan) if plan else expect.plan, drafts=expect.drafts is not None),
     )
     users = engines.served_capacity(plan.launch).users if plan else None
     return FoundSubject(subject, expect.context, users)
@@ -59,42 +65,18 @@ def host_of(host: Host) -> dict[str, Any]:
     }
 
 
-def plan_of(plan: Plan) -> dict[str, Any]:
-    """What was predicted, in the names of `values.Subject.plan`."""
-    speed = plan.speed
-    if speed is None:
+def plan_json(summary: PlanSummary, *, drafts: bool) -> dict[str, Any]:
+    """What was predicted, in the keys of `values.Subject.plan`; without a prediction of speed, nothing."""
+    if summary.decode_tokens_per_s is None and summary.prefill_tokens_per_s is None:
         return {}
-    found: dict[str, Any] = {
-        "decode_tokens_per_s": asdict(speed.decode_tokens_per_s),
-        "bytes_per_token": speed.bytes_per_token,
-        "bandwidth_bytes_per_s": speed.bandwidth_bytes_per_s,
-        "bound_tokens_per_s": speed.bound_tokens_per_s,
-        "why": speed.explanation,
-        "rung": speed.basis,
-        "at_depth": [[depth, asdict(band)] for depth, band in speed.at_depth],
-        "drafts": bool(speed.drafted),
-        "drafted": {row.text: asdict(row.decode_tokens_per_s) for row in speed.drafted},
-    }
-    if speed.batch:
-        rate = asdict(speed.batch.per_user_tokens_per_s)
-        found["batch"] = {"users": speed.batch.users, "each_tokens_per_s": rate}
-    if speed.prefill:
-        found |= {
-            "prefill_tokens_per_s": asdict(speed.prefill.tokens_per_s),
-            "ttft_ms": asdict(speed.prefill.ttft_ms),
-            "prompt_tokens": speed.prefill.prompt_tokens,
-        }
-    return found
-
-
-def _promised(expect: Expected) -> dict[str, Any]:
-    """What `up` kept beside the service: bands only."""
-    bands: dict[str, Band | None] = {
-        "decode_tokens_per_s": expect.decode_tokens_per_s,
-        "prefill_tokens_per_s": expect.prefill_tokens_per_s,
-    }
-    found: dict[str, Any] = {name: asdict(band) for name, band in bands.items() if band}
-    return found | {"drafts": expect.drafts is not None} if found else {}
+    plain = asdict(summary)
+    found = {name: plain[name] for name in _PLAN_KEYS if plain[name] is not None}
+    if summary.basis:  # of a whole plan; version 0.1 stored bands alone
+        found |= {"why": summary.explanation, "rung": summary.basis, "drafted": plain["drafted"]}
+        found["at_depth"] = [list(row) for row in plain["at_depth"]]
+    if summary.batch_users:
+        found["batch"] = {"users": summary.batch_users, "each_tokens_per_s": plain["batch_tokens_per_s"]}
+    return {**found, "drafts": drafts or bool(summary.drafted)}
 
 
 def _launch(launch: Launch) -> dict[str, Any]:

@@ -7,6 +7,7 @@ continues with the next run and repeats none: the finished ones are replayed to 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from firesteel.bench.values import Text
 from firesteel.edge.files.home import Home, write_text
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
+from firesteel.run.service import up_arguments
 
 FORM = 2
 _MAX_BYTES = 16 * 2**20
@@ -53,13 +55,17 @@ class TuneOptions:
 class RunningBefore:
     """The service that ran when the tune began."""
 
-    arguments: tuple[str, ...]
-    """What was typed after `firesteel up`."""
     ask: Ask
-    """What these arguments meant."""
     listen: str
     trusts_code: bool
     at_boot: bool
+    service_file: str = ""
+
+    @property
+    def again(self) -> str:
+        """The command that starts it, to print."""
+        given = up_arguments(self.ask, self.listen, self.trusts_code, self.at_boot, self.service_file)
+        return f"firesteel up {shlex.join(given)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +138,9 @@ def read(home: Home, id: str) -> Journal:
 
 
 def _rename_keys(document: dict[str, Any]) -> None:
-    """Form 1 has older names for two keys."""
+    """Form 1 has an older name for a key."""
     if "wish" in document:
         document["options"] = document.pop("wish")
-    if isinstance(before := document.get("before"), dict) and "words" in before:
-        before["arguments"] = before.pop("words")
 
 
 def unfinished(home: Home, name: str) -> Journal | None:

@@ -16,7 +16,6 @@ finished runs, so `--resume` continues a tune that ended for any reason.
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
@@ -306,8 +305,11 @@ class _Tune:
         before = self.journal.before
         assert before is not None
         proposal = self.space.proposal(setting) if setting else self.environment.propose(before.ask)[0]
-        arguments = (recipe, *before.arguments[1:]) if recipe else before.arguments
-        options = RunOptions(before.listen, before.trusts_code, before.at_boot, arguments)
+        service_file = before.service_file
+        if recipe and proposal.recipe:  # the recipe just written is what to start next time
+            proposal = replace(proposal, recipe=replace(proposal.recipe, name=recipe))
+            service_file = ""
+        options = RunOptions(before.listen, before.trusts_code, before.at_boot, service_file)
         async for event in self.environment.runner.up(proposal, options):
             yield event
 
@@ -328,7 +330,7 @@ class _Tune:
             except FiresteelError as error:
                 raise FiresteelError(
                     f"{self.journal.name} ran before and did not start again: {error.what}",
-                    next=f"firesteel up {shlex.join(before.arguments)}",
+                    next=before.again,
                 ) from error
         self.journal.is_restored = True
         self._write_journal()

@@ -7,17 +7,14 @@ that cannot be read counts as empty.
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import stat
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from datetime import date
-from pathlib import Path
 from typing import get_args
 
-from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.files.home import Home
+from firesteel.edge.files.state_file import read_json, write_state
 from firesteel.launch import EngineName
 from firesteel.planner import MeasuredMemory
 
@@ -33,26 +30,14 @@ def save_measured_memory(home: Home, measured: MeasuredMemory) -> None:
     """Appends the newest; the oldest rows are dropped."""
     others = [row for key, row in read_measured_memory(home).items() if key != measured.key]
     rows = [*others, measured][-_MAX_ROWS:]
-    write_text(home.measured_memory, json.dumps([asdict(row) for row in rows], indent=1))
+    write_state(home.measured_memory, rows)
 
 
 def read_measured_memory(home: Home) -> Mapping[str, MeasuredMemory]:
     """By `launch_key`, the oldest first."""
-    try:
-        rows = json.loads(_text(home.existing_measured_memory))
-    except (OSError, ValueError, RecursionError):
-        return {}
+    rows = read_json(home.existing_measured_memory, _MAX_FILE_BYTES)
     parsed = (_row(row) for row in rows) if isinstance(rows, list) else ()
     return {row.key: row for row in parsed if row}
-
-
-def _text(path: Path) -> str:
-    """Empty for what is not a file, or is longer than it could be; never blocked by a pipe."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return ""
-        data = file.read(_MAX_FILE_BYTES + 1)
-    return data.decode() if len(data) <= _MAX_FILE_BYTES else ""
 
 
 def _row(row: object) -> MeasuredMemory | None:

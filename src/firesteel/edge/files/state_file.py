@@ -22,8 +22,9 @@ T = TypeVar("T")
 
 
 def write_state(path: Path, value: Any) -> None:
-    """A dataclass, replaced in one step: a reader sees the old file or the new one."""
-    write_text(path, json.dumps(asdict(value), indent=1))
+    """A dataclass or a list of them, replaced in one step: a reader sees the old file or the new one."""
+    plain = [asdict(row) for row in value] if isinstance(value, list) else asdict(value)
+    write_text(path, json.dumps(plain, indent=1))
 
 
 def read_state(path: Path, kind: type[T]) -> T | None:

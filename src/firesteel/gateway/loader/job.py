@@ -244,9 +244,8 @@ async def load(job: Job, home: Home) -> None:
     ask = Ask(job.recipe, job.context, job.users, job.port, name=job.name)
     proposals = workspace.propose(ask, host)
     chosen = next((found for found in proposals if _identity(found) == job.identity), proposals[0])
-    words = ("-f", job.path, job.name) if job.path else ()
     clock = LoadClock(load_time(chosen, home), process.uptime())
-    async for event in bring_up(chosen, home, RunOptions(words=words)):
+    async for event in bring_up(chosen, home, RunOptions(service_file=job.path)):
         now_s = process.uptime()
         if isinstance(event, (PhaseProgress, PhaseDone)):
             kind = "doing" if isinstance(event, PhaseProgress) else "done"

@@ -10,7 +10,8 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from firesteel.errors import Stopped, UsageError
-from firesteel.launch_pipeline import LOOPBACK, listening_on
+from firesteel.launch import LOOPBACK
+from firesteel.launch_pipeline import listening_on
 from firesteel.proposals import Proposal
 from firesteel.render.launch_facts import KEY_VARIABLES
 

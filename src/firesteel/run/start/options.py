@@ -1,13 +1,12 @@
-"""How a proposal is to run, beyond what it is: who may reach it, whose code it may run, does it come back.
+"""How a proposal runs, beyond what it is: who may reach it, whose code it may run, whether it starts at boot.
 
-Proposal + Manner -> Spec, which is all that a keeper is told.
+Proposal + RunOptions -> ServiceSpec, which is all that a supervisor knows.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from firesteel.edge.files.home import Home, expand_home
@@ -33,27 +32,28 @@ class RunOptions:
     trusts_code: bool = False
     """The user said so: code that comes with the weights may run."""
     at_boot: bool = False
-    words: tuple[str, ...] = ()
-    """What was typed after `firesteel up`, for whoever starts it again."""
+    service_file: str = ""
+    """The path of the service file that has it; empty: none."""
 
 
-def _again(proposal: Proposal, manner: RunOptions) -> str:
-    """What the user would type for it: the recipe's name, or the path it was planned from."""
-    named = proposal.recipe.name if proposal.recipe else proposal.asked
-    words = manner.words or (named, "--port", str(proposal.plan.launch.port))
-    return f"firesteel up {shlex.join(words)}"
-
-
-def make_spec(proposal: Proposal, home: Home, manner: RunOptions) -> ServiceSpec:
+def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpec:
     launch = proposal.plan.launch
     start = make_steps(proposal, home)[-1]
     return ServiceSpec(
         name=launch.name,
-        url=reached_at(manner.listen, launch.port),
+        url=reached_at(options.listen, launch.port),
         model=launch.name,
         start=expand_home(start.command.argv),
         env=dict(start.command.env),
-        again=_again(proposal, manner),
+        ask=replace(
+            proposal.ask,
+            model=proposal.recipe.name if proposal.recipe else proposal.asked,
+            port=launch.port,
+            name=launch.name,
+        ),
+        listen=options.listen,
+        trusts_code=options.trusts_code,
+        service_file=options.service_file,
         stop=start.undo.argv if start.undo else (),
         attach=attach_command(launch).argv if launch.container else (),
         memory_floor_bytes=proposal.plan.host.keep_free_bytes // 2,
@@ -64,8 +64,8 @@ def make_spec(proposal: Proposal, home: Home, manner: RunOptions) -> ServiceSpec
         launch=launch_key(launch),
         engine=launch.engine,
         secrets=str(secrets_path(home, launch.name)),
-        is_guarded_by_key=is_wide(manner.listen),
-        at_boot=manner.at_boot,
+        is_guarded_by_key=is_wide(options.listen),
+        at_boot=options.at_boot,
     )
 
 
@@ -76,10 +76,10 @@ def _prefill_s(proposal: Proposal) -> float:
     return plan.cache.context / speed if speed else 0
 
 
-def need_trust(proposal: Proposal, manner: RunOptions) -> None:
+def need_trust(proposal: Proposal, options: RunOptions) -> None:
     """Code beside the weights runs as ours. It may if it cannot change any more, or if the user says so."""
     flags = proposal.plan.launch.flags
-    if not flags.get("trust-remote-code") or manner.trusts_code:
+    if not flags.get("trust-remote-code") or options.trusts_code:
         return
     pinned = flags.get("code-revision") or flags.get("revision")
     if not (isinstance(pinned, str) and _COMMIT.match(pinned)):

@@ -151,7 +151,12 @@ def _require_port(port: int, again: str) -> None:
     by = f" by {owner}" if owner else ""
     others = range(port + 1, min(port + _PORTS_TRIED, 65536))
     another = next((other for other in others if process.port_is_free(other)), None)
-    hint = again.replace(f"--port {port}", f"--port {another}") if another else f"{again}, with a free --port"
+    if another is None:
+        hint = f"{again}, with a free --port"
+    elif f"--port {port}" in again:
+        hint = again.replace(f"--port {port}", f"--port {another}")
+    else:  # its port is in a service file
+        hint = f"write `port: {another}` in the service file, then {again}"
     raise HostNotReady(f"port {port} is in use{by}", next=hint)
 
 

@@ -6,11 +6,11 @@ counts as empty.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.files.home import Home
+from firesteel.edge.files.state_file import read_state, write_state
 from firesteel.launch import EngineName
 from firesteel.run.start.eta import Seconds
 
@@ -29,11 +29,11 @@ class StartTimes:
 
 
 def record_start(home: Home, name: str, start: StartTimes) -> None:
-    _write(home, name, [*_read(home, name), start][-_MAX_STARTS:])
+    write_state(_path(home, name), [*_read(home, name), start][-_MAX_STARTS:])
 
 
-def _write(home: Home, name: str, starts: list[StartTimes]) -> None:
-    write_text(home.root / "starts" / f"{name}.json", json.dumps([asdict(s) for s in starts], indent=1))
+def _path(home: Home, name: str) -> Path:
+    return home.root / "starts" / f"{name}.json"
 
 
 def earlier_starts(home: Home, name: str, engine: EngineName, version: str | None) -> tuple[Seconds, ...]:
@@ -48,7 +48,8 @@ def earlier_starts(home: Home, name: str, engine: EngineName, version: str | Non
 def record_verified(home: Home, name: str, proof_s: float, whole_s: float) -> None:
     """Complete the entry of the last start."""
     if starts := _read(home, name):
-        _write(home, name, [*starts[:-1], replace(starts[-1], proof_s=proof_s, whole_s=whole_s)])
+        completed = replace(starts[-1], proof_s=proof_s, whole_s=whole_s)
+        write_state(_path(home, name), [*starts[:-1], completed])
 
 
 def last_verified(home: Home, name: str, engine: EngineName, version: str | None) -> StartTimes | None:
@@ -60,14 +61,4 @@ def last_verified(home: Home, name: str, engine: EngineName, version: str | None
 
 
 def _read(home: Home, name: str) -> list[StartTimes]:
-    try:
-        entries = json.loads((home.root / "starts" / f"{name}.json").read_text("utf-8"))
-        return [_parse(entry) for entry in entries]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return []
-
-
-def _parse(entry: dict[str, Any]) -> StartTimes:
-    seconds = {stage: float(took) for stage, took in entry["seconds"].items()}
-    totals = (None if (s := entry.get(key)) is None else float(s) for key in ("proof_s", "whole_s"))
-    return StartTimes(entry["engine"], entry["version"], seconds, *totals)
+    return read_state(_path(home, name), list[StartTimes]) or []

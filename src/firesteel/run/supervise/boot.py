@@ -53,10 +53,10 @@ def require_systemd() -> None:
         raise HostNotReady("--boot needs systemd, and there is no systemctl here", next="leave --boot out")
 
 
-async def enable(name: str, home: Home, again: str) -> None:
-    """`again` is the user's command: `firesteel up NAME ...`."""
+async def enable(name: str, home: Home, up_arguments: tuple[str, ...]) -> None:
+    """`up_arguments`: what follows `firesteel up`."""
     is_root = os.geteuid() == 0
-    argv = (sys.executable, "-P", "-m", *shlex.split(again))
+    argv = (sys.executable, "-P", "-m", "firesteel", "up", *up_arguments)
     path = unit_path(name, is_root=is_root, user_home=Path.home())
     write_text(path, unit_text(name, argv, home.root, is_root=is_root))
     await _run(*_systemctl(is_root), "daemon-reload")

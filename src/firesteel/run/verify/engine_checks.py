@@ -95,7 +95,7 @@ def _draft_counters(
 
 def speculation_speedup(expected: Expected, measured: float | None) -> CheckResult | None:
     """Speculation that is slower than the plan without it."""
-    plain = expected.decode_tokens_per_s
+    plain = expected.plan.decode_tokens_per_s
     if expected.drafts is None or plain is None or measured is None or measured >= plain.expected:
         return None
     observed = f"{measured:.1f} tok/s with {expected.drafts}, {plain.expected:.1f} were planned without it"
@@ -122,7 +122,7 @@ def kv_cache(
 def speed(expected: Expected, answers: Iterable[Answer]) -> CheckResult | None:
     """The fastest answer counts: anything else that the host does only slows answers down."""
     measured = fastest_decode(answers)
-    band = expected.drafted_tokens_per_s or expected.decode_tokens_per_s
+    band = expected.plan.drafted.get("prose") or expected.plan.decode_tokens_per_s
     if measured is None:
         return None
     if band is None:

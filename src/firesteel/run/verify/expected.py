@@ -7,22 +7,20 @@ start.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
-
 from firesteel import engines
-from firesteel.edge.files.home import write_text
+from firesteel.edge.files import state_file
 from firesteel.engines import introspection
 from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import EngineName, FlagValue, Launch
-from firesteel.planner import Band, Plan
+from firesteel.planner import Plan, PlanSummary, summarize
 from firesteel.proposals import Proposal
+from firesteel.typed_json import InvalidValue, from_json
 
 Size = Literal["unknown", "tiny", "small", "able"]
 TINY_BELOW, ABLE_FROM = 1_000_000_000, 4_000_000_000
@@ -61,10 +59,7 @@ class Expected:
     """Flags that select kernels: `moe-backend` -> `marlin`."""
     drafts: str | None = None
     """Speculation method: `mtp`, `dflash`; None: no speculation."""
-    decode_tokens_per_s: Band | None = None
-    drafted_tokens_per_s: Band | None = None
-    """With its drafter, on prose."""
-    prefill_tokens_per_s: Band | None = None
+    plan: PlanSummary = field(default_factory=PlanSummary)
     kv_tokens: tuple[int, int] | None = None
     """The smallest and the largest KV cache size that the engine should report."""
     is_cpu: bool = False
@@ -79,9 +74,8 @@ class Expected:
 
 def expected(proposal: Proposal) -> Expected:
     plan = proposal.plan
-    launch, speed = plan.launch, plan.speed
+    launch = plan.launch
     requests = proposal.recipe.requests if proposal.recipe else {}
-    prose = next((drafted for drafted in speed.drafted if drafted.text == "prose"), None) if speed else None
     return Expected(
         engine=launch.engine,
         version=launch.version,
@@ -94,33 +88,36 @@ def expected(proposal: Proposal) -> Expected:
         thinking_request=_thinking(_map(requests.get("per_request"))),
         kernels=_kernels(launch),
         drafts=_drafts(plan),
-        decode_tokens_per_s=speed.decode_tokens_per_s if speed else None,
-        drafted_tokens_per_s=prose.decode_tokens_per_s if prose else None,
-        prefill_tokens_per_s=speed.prefill.tokens_per_s if speed and speed.prefill else None,
+        plan=summarize(plan),
         kv_tokens=_kv_tokens(plan),
         is_cpu=launch.container is None or launch.container.gpus is None,
     )
 
 
 def write_expected(folder: Path, expected: Expected) -> None:
-    write_text(folder / "expect.json", json.dumps(asdict(expected), indent=1))
+    state_file.write_state(folder / "expect.json", expected)
 
 
 def stored_expected(folder: Path) -> Expected:
     """The expectations of the start; none if the file is missing or damaged."""
-    try:
-        plain = json.loads((folder / "expect.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return Expected()
-    return read_expected(plain) if isinstance(plain, dict) else Expected()
+    return read_expected(state_file.read_json(folder / "expect.json"))
 
 
-def read_expected(plain: Mapping[str, object]) -> Expected:
+def read_expected(document: object) -> Expected:
     """The inverse of `dataclasses.asdict`; what cannot be read expects nothing."""
+    if isinstance(document, dict) and "plan" not in document:
+        document = {**document, "plan": _plan_of_0_1(document)}
     try:
-        return TypeAdapter(Expected).validate_python(plain)
-    except ValidationError:
+        return from_json(Expected, document)
+    except InvalidValue:
         return Expected()
+
+
+def _plan_of_0_1(document: Mapping[str, object]) -> dict[str, object]:
+    """Version 0.1 stored three of a plan's figures, side by side with the other expectations."""
+    same = {name: document.get(name) for name in ("decode_tokens_per_s", "prefill_tokens_per_s")}
+    drafted = document.get("drafted_tokens_per_s")
+    return {**same, "drafted": {"prose": drafted} if drafted else {}}
 
 
 def _parameters(proposal: Proposal) -> int | None:

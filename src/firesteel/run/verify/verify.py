@@ -112,7 +112,7 @@ class _Session:
     @property
     def rate(self) -> float:
         """Decoded tokens per second: measured, else planned, else a guess."""
-        planned = self.expected.decode_tokens_per_s
+        planned = self.expected.plan.decode_tokens_per_s
         return engine_checks.fastest_decode(self.answers) or (planned.low if planned else 30.0)
 
     @property
@@ -315,7 +315,7 @@ async def _settings(session: _Session) -> list[CheckResult]:
 async def _needle(session: _Session) -> list[CheckResult]:
     """First a prompt of a few hundred tokens, whose speed tells how long a prompt there is time for."""
     limits = warm_up.WarmUpLimits.of(session.expected)
-    planned = session.expected.prefill_tokens_per_s
+    planned = session.expected.plan.prefill_tokens_per_s
     limit_s = min(limits.prompt_s, 30.0 if planned else 10.0, max(0.0, session.left_s - 5))
     context = session.expected.context or 4 * warm_up.MIDDLE
     large = warm_up.prompt_sizes(context)[-1]

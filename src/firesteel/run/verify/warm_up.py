@@ -80,7 +80,8 @@ async def warm(
     limits = limits or WarmUpLimits.of(expected)
     sender = _Sender(spec, key, limits, time.monotonic() + limits.total_s, time.time_ns() % 10**9)
     sender.tokens_per_word = await tokens_per_word(spec.url, spec.model, key)
-    rate = expected.prefill_tokens_per_s.low if expected.prefill_tokens_per_s else None
+    prefill = expected.plan.prefill_tokens_per_s
+    rate = prefill.low if prefill else None
     results: list[str] = []
     for wanted in prompt_sizes(expected.context):
         tokens = tokens_within(wanted, rate, limits.prompt_s) if wanted > SMALL else wanted

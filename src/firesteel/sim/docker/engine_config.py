@@ -146,6 +146,7 @@ def _run_other_program(
 
 
 def _engine(text: str, command: list[str], spark: SimSpark) -> dict[str, Any]:
+    # Not the Workspace: this stands for docker and the engine, which do not know what was measured before.
     known = catalog.overlay(catalog.shipped(), catalog_files(find_home()))
     try:
         launch = reads.read(text, "docker run", known.images)[0].launch

@@ -1,0 +1,52 @@
+"""The command that starts a service again is derived from what is stored, and means the same."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from firesteel.cli.up import command
+from firesteel.launch import Ask
+from firesteel.run.service import ServiceSpec, read_spec, write_spec
+
+FULL = ServiceSpec(
+    "coder",
+    "http://127.0.0.1:8123",
+    "coder",
+    ("x",),
+    ask=Ask("my model", 8192, 4, 8123, name="coder", engine="vllm", version="0.26.0"),
+    listen="0.0.0.0",
+    trusts_code=True,
+    at_boot=True,
+)
+FROM_FILE = ServiceSpec(
+    "coder", "", "coder", ("x",), ask=Ask("big", 8192, name="coder"), service_file="/my files/s.yaml"
+)
+LOST = ServiceSpec("coder", "", "coder", ())
+
+
+@pytest.mark.parametrize("spec", [FULL, FROM_FILE, LOST], ids=["full", "from a file", "lost"])
+def test_a_spec_is_read_as_written(tmp_path: Path, spec: ServiceSpec) -> None:
+    write_spec(tmp_path, spec)
+    assert read_spec(tmp_path) == spec
+
+
+def test_up_understands_the_command() -> None:
+    options = command.make_context("up", list(FULL.up_arguments)).params
+    ask = Ask(
+        options["models"][0], options["context"], options["users"], options["port"], "coder",
+        options["engine"], options["version"],
+    )  # fmt: skip
+    assert ask == FULL.ask
+    assert (options["listen"], options["trusts_code"], options["at_boot"]) == ("0.0.0.0", True, True)
+    assert shlex.split(FULL.again)[2:] == list(FULL.up_arguments)
+
+
+def test_a_service_file_has_the_sizes_itself() -> None:
+    assert FROM_FILE.again == "firesteel up -f '/my files/s.yaml' coder"
+
+
+def test_a_service_whose_spec_is_lost_is_started_by_its_name() -> None:
+    assert LOST.again == "firesteel up coder"
