@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,3 +138,19 @@ def test_no_file_is_long() -> None:
     lengths = {module: len((PACKAGE / module).read_text("utf-8").splitlines()) for module in MODULES}
     long = {module for module, lines in lengths.items() if lines > MAX_LINES}
     assert long == LONG_FILES.keys()
+
+
+MAY_COPY_A_LAUNCH = {
+    "launch_pipeline.py": "every change to a launch that runs is a step there",
+    "reads/": "makes launches out of text",
+    "render/": "writes a launch for another tool, in that tool's terms",
+    "rules/": "compares a launch with a copy of it; the copy is never returned",
+    "sim/docker/engine_config.py": "plans for other numbers of users what a simulated engine was started with",
+}
+
+
+def test_only_the_pipeline_changes_a_launch() -> None:
+    changes = re.compile(r"\breplace\((\w+\.)*launch\b|\bLaunch\(")
+    found = {module for module in MODULES if changes.search((PACKAGE / module).read_text("utf-8"))}
+    assert {module for module in found if not module.startswith(tuple(MAY_COPY_A_LAUNCH))} == set()
+    assert "launch_pipeline.py" in found

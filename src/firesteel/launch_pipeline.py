@@ -7,6 +7,7 @@
     with_user_options  proposals         what the user typed overrules the recipe
     across_sparks      proposals         several Sparks need their ranks, the host's network and RDMA
     with_memory_flags  planner           vLLM is told how much memory the plan gives it
+    with_flags         `tune`            a candidate differs from the launch by the flags that are searched
     listening_on       `up --listen`     another address than loopback, and then with a key
     with_local_files   `up`, after pull  weights and compiled kernels come from this host, without a network
     supervised         `up`              a container that ends with its supervisor, without extra privileges
@@ -271,6 +272,11 @@ def with_memory_flags(launch: Launch, kv_bytes: int, needed_bytes: float, total_
         "gpu-memory-utilization": f"{fraction:.2f}",
     }
     return replace(launch, flags={**launch.flags, **flags})
+
+
+def with_flags(launch: Launch, flags: Mapping[str, FlagValue]) -> Launch:
+    """A candidate of `tune`: the same launch with these flags in place of its own."""
+    return replace(launch, flags=flags)
 
 
 # --- starting ---

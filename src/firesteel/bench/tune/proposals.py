@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from firesteel.catalog import Images, Recipe
 from firesteel.errors import FiresteelError
 from firesteel.launch import FlagValue
+from firesteel.launch_pipeline import with_flags
 from firesteel.planner import MeasuredMemory, launch_key, plan
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.rules import check
@@ -38,7 +39,7 @@ def propose(
         if name not in changed and (name not in PLANNED_FLAGS or name in own_flags)
     }
     flags |= {name: value for name, value in changed.items() if value is not None}
-    launch = replace(was.launch, flags=flags)
+    launch = with_flags(was.launch, flags)
     try:
         memory = context.realised.get(launch_key(launch))
         planned = plan(launch, was.shape, was.weights, was.host, memory)
