@@ -145,7 +145,7 @@ MAY_COPY_A_LAUNCH = {
     "reads/": "makes launches out of text",
     "render/": "writes a launch for another tool, in that tool's terms",
     "rules/": "compares a launch with a copy of it; the copy is never returned",
-    "sim/docker/engine_config.py": "plans what a simulated engine was started with, for other numbers of users",
+    "sim/docker/engine_config.py": "plans a simulated engine for other numbers of users",
 }
 
 

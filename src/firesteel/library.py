@@ -27,7 +27,6 @@ from firesteel.catalog import Catalog, Images
 from firesteel.edge.files.home import Home, find_home
 from firesteel.facts import Host
 from firesteel.launch import Ask, EngineName
-from firesteel.proposals import Proposal
 from firesteel.workspace import Workspace
 
 if TYPE_CHECKING:  # loaded only by those who use them
@@ -51,6 +50,7 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.gateway.client_target import ClientTarget
     from firesteel.gateway.keys import Key
     from firesteel.gateway.rate_limits import KeyLimits
+    from firesteel.proposals import Proposal
     from firesteel.reads import ReadLaunch
     from firesteel.render import Cluster
     from firesteel.rules import CompatibilityTable, Finding

@@ -14,22 +14,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from firesteel import catalog as recipes
 from firesteel import rules
 from firesteel.catalog import Catalog, Images
 from firesteel.edge.files.home import Home, catalog_files
-from firesteel.edge.files.measured_memory import read_measured_memory
-from firesteel.edge.files.own_runs import read_own_runs
 from firesteel.edge.model_reference import is_path
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint, Host
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.hub_id import is_hub_id
 from firesteel.launch import Ask, EngineName
-from firesteel.planner import MeasuredMemory, OwnRun
-from firesteel.proposals import Proposal, propose, propose_checkpoint
+
+if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
+    from firesteel.planner import MeasuredMemory, OwnRun
+    from firesteel.proposals import Proposal
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,15 @@ class Workspace:
     @cached_property
     def measured_memory(self) -> Mapping[str, MeasuredMemory]:
         """What earlier starts took on this host, by launch key."""
+        from firesteel.edge.files.measured_memory import read_measured_memory
+
         return read_measured_memory(self.home)
 
     @cached_property
     def own_runs(self) -> Mapping[str, tuple[OwnRun, ...]]:
         """What the user's own benchmarks measured on this host, by launch key."""
+        from firesteel.edge.files.own_runs import read_own_runs
+
         return read_own_runs(self.home)
 
     def host(self, name: str | None = None) -> Host:
@@ -66,12 +70,14 @@ class Workspace:
 
         A mistake in the user's own recipes is no reason not to check somebody else's command line.
         """
-        from firesteel.edge.files import learned_engines  # loads the readers of engines' sources
-
         try:
             known = self.catalog.images
         except UsageError:
             known = recipes.shipped().images
+        if not self.home.learned.exists():
+            return known
+        from firesteel.edge.files import learned_engines  # loads the readers of engines' sources
+
         books = [
             book
             for engine in get_args(EngineName)
@@ -85,6 +91,8 @@ class Workspace:
         A path is read, a name is looked up, a Hub id is looked up and then read. What was measured here says
         nothing about a host from the hardware data.
         """
+        from firesteel.proposals import propose, propose_checkpoint
+
         if ask.version:
             ask = replace(ask, version=rules.release(ask.engine, ask.version))
         is_local = host.name == "local"

@@ -53,6 +53,11 @@ class Home:
         return self.root / "measured_memory.json"
 
     @property
+    def learned(self) -> Path:
+        """Releases and images that `learn` has read: see `edge.files.learned_engines`."""
+        return self.root / "engines-data"
+
+    @property
     def existing_measured_memory(self) -> Path:
         """The file to read: an older firesteel wrote `realised.json`, and nothing may be newer yet."""
         old = self.root / "realised.json"

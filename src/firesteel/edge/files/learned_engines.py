@@ -76,7 +76,7 @@ _STARTS: Mapping[EngineName, re.Pattern[str]] = {
 
 
 def folder(home: Home) -> Path:
-    return home.root / "engines-data"
+    return home.learned
 
 
 def learned_releases(home: Home, engine: EngineName) -> tuple[EngineHistory, ...]:
