@@ -275,12 +275,15 @@ def verdict_text(run: BenchRun) -> str:
 
 def test_the_verdict_in_plain_words() -> None:
     text = verdict_text(example_run().run)
-    assert "One user alone gets 54.5 ±1.2% tok/s of code and 50.5 ±1.2% tok/s of prose" in text
-    assert "With 32,768 tokens of prompt it gets 37.0 ±1.2% tok/s, and waits 14 s for the first word" in text
-    assert "writing prose: 4 at 20 tok/s or more. Tried were 1, 2, 4, 8 and 16." in text
-    assert "good: All 8 figures that the plan speaks of are inside its band." in text
-    assert "good: Decode of one user is 0.67 to 0.72 of what the memory's bandwidth allows" in text
-    assert "warning: 3 requests went wrong and are in no figure; 280 went right." in text
+    assert "A single user gets 54.5 ±1.2% tok/s of code and 50.5 ±1.2% tok/s of prose" in text
+    assert (
+        "With a prompt of 32,768 tokens a user gets 37.0 ±1.2% tok/s, and waits 14 s for the first token"
+        in text
+    )
+    assert "it can serve with prose: 4 at 20 tok/s or more. Measured: 1, 2, 4, 8 and 16." in text
+    assert "good: All 8 figures that the plan covers are inside its band." in text
+    assert "good: Decode of one user reaches 0.67 to 0.72 of the memory bandwidth bound" in text
+    assert "warning: 3 requests failed and are in no figure; 280 succeeded." in text
 
 
 def test_without_a_target_it_says_how_many_keep_each_pace() -> None:
@@ -291,7 +294,11 @@ def test_without_a_target_it_says_how_many_keep_each_pace() -> None:
 
 def test_slower_than_planned_is_a_warning() -> None:
     run = example_run().run
-    plan = {**run.subject.plan, "decode_tps": {"low": 70.0, "expected": 75.0, "high": 80.0}, "at_depth": []}
+    plan = {
+        **run.subject.plan,
+        "decode_tokens_per_s": {"low": 70.0, "expected": 75.0, "high": 80.0},
+        "at_depth": [],
+    }
     text = verdict_text(replace(run, subject=replace(run.subject, plan=plan)))
     assert (
         "warning: 2 of 6 figures are slower than planned: decode 50.5 ±1.2%, planned 75.0 (70.0 to 80.0)"
@@ -303,26 +310,28 @@ def test_slower_than_planned_is_a_warning() -> None:
 def test_a_share_outside_the_corridor_is_a_warning(share: float) -> None:
     run = example_run().run
     odd = replace(run.figures[0], bandwidth_share=share)
-    assert "warning: Decode of one user is" in verdict_text(replace(run, figures=(odd, *run.figures[1:])))
+    assert "warning: Decode of one user reaches" in verdict_text(
+        replace(run, figures=(odd, *run.figures[1:]))
+    )
 
 
 def test_without_a_gpu_a_small_share_is_no_fault() -> None:
     run = example_run().run
     odd = replace(run.figures[0], bandwidth_share=0.3)
     here = replace(run, figures=(odd,), subject=replace(run.subject, host={"title": "a CPU", "gpus": []}))
-    assert "fact: Decode of one user is 0.30" in verdict_text(here)
+    assert "fact: Decode of one user reaches 0.30" in verdict_text(here)
     assert "0.30, not unusual without a GPU" in words(parsed(report_page(StoredRun(here))))
     high = replace(here, figures=(replace(odd, bandwidth_share=1.2),))
-    assert "warning: Decode of one user is 1.20" in verdict_text(high)
+    assert "warning: Decode of one user reaches 1.20" in verdict_text(high)
 
 
 def test_a_run_cut_off_and_a_late_client_are_warnings() -> None:
     run = example_run().run
     few = replace(run.figures[0], repetitions=1)
     text = verdict_text(replace(run, is_whole=False, client={"p99_lag_ms": 3.0}, figures=(few,)))
-    assert "stopped before its end" in text
-    assert "client itself ran late" in text
-    assert "1 of 1 loads were visited fewer than 3 times" in text
+    assert "run was stopped early" in text
+    assert "client itself was late" in text
+    assert "1 of 1 loads have fewer than 3 repetitions" in text
 
 
 # --- marks ---

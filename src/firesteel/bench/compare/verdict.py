@@ -101,7 +101,7 @@ def _several_users(run: BenchRun) -> Iterator[VerdictLine]:
     counts = "; ".join(f"{_users_at(paces, pace)} at {pace:g} tok/s or more" for pace in reached)
     measured = formatting.join_words(f"{users:,}" for users in sorted(paces))
     yield VerdictLine(
-        "fact", f"Concurrent users that keep a pace of {load.text}: {counts}. Measured: {measured}."
+        "fact", f"Concurrent users it can serve with {load.text}: {counts}. Measured: {measured}."
     )
 
 
