@@ -61,13 +61,13 @@ def points(names: Iterable[str], sizes: Sizes | None = None) -> tuple[Point, ...
     """
     sizes = sizes or Sizes()
     _check(sizes)
-    chosen: dict[str, Shape] = field(default_factory=dict)
+    chosen: dict[str, Shape] = {}
     for name in names:
         if name not in shapes():
             raise UsageError(f"no load shape is called `{name[:40]}`", next=f"one of {', '.join(shapes())}")
         chosen[name] = shapes()[name]
     has_open = any(shape.rates for shape in chosen.values())
-    found: dict[Point, None] = field(default_factory=dict)
+    found: dict[Point, None] = {}
     for name, shape in chosen.items():
         own_sizes = replace(sizes, rates=()) if has_open and not shape.rates else sizes
         found |= dict.fromkeys(_points(name, shape, own_sizes))
