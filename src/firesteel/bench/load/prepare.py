@@ -63,8 +63,8 @@ class _Probe:
     ) -> tuple[int, int] | None:
         """The server's own token counts of a prompt and its answer."""
         answer = await chat(
-            self.subject.url, self.subject.model, text,
-            max_tokens=max_tokens, extra={**self.extra, **(more or {})}, timeout_s=_TIMEOUT_S, key=self.key,
+            self.subject.url, self.subject.model, text, max_tokens=max_tokens, stream=False,
+            extra={**self.extra, **(more or {})}, timeout_s=_TIMEOUT_S, key=self.key,
         )  # fmt: skip
         if answer.prompt_tokens is None or answer.completion_tokens is None:
             return None
