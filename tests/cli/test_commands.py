@@ -84,7 +84,7 @@ def test_plan_exits_4_when_it_does_not_fit(firesteel: Firesteel) -> None:
         (["plan"], 2, "Missing argument", "firesteel plan --help"),
         (["plan", "smollm2", "--context", "0"], 2, "0 is not in the range", "firesteel plan --help"),
         (["plan", "smollm2", "--context", "999999"], 2, "takes 8,192 tokens at most", "--context 8192"),
-        (["plan", "smollm2", "--host", "gb300"], 2, "no machine is called `gb300`", "--host gb10"),
+        (["plan", "smollm2", "--host", "gb300"], 2, "`gb300` is not a known machine", "--host gb10"),
         (["plan", "./none.gguf"], 2, "does not exist", "firesteel models"),
         (["up", "nonsense"], 2, "nothing called `nonsense`", "firesteel models"),
         (["dwn"], 2, "there is no command `dwn`; did you mean `firesteel down`?", "firesteel --help"),
@@ -94,7 +94,7 @@ def test_plan_exits_4_when_it_does_not_fit(firesteel: Firesteel) -> None:
         (["verify"], 5, "nothing is running", "firesteel up"),
         (["check"], 2, "there is nothing to check", "firesteel check run.sh"),
         (["check", "none.sh"], 2, "`none.sh` is not a file", "firesteel check -"),
-        (["check", "--host", "spark", "vllm serve x"], 2, "no machine is called `spark`", "--host gb10"),
+        (["check", "--host", "spark", "vllm serve x"], 2, "`spark` is not a known machine", "--host gb10"),
         (["check", "--explain", "no-such-rule"], 2, "there is no rule `no-such-rule`", "firesteel"),
     ],
 )

@@ -22,8 +22,8 @@ from tests.bench.stored_runs import POINT, SUBJECT, rates, stored_run
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
 
-FOREIGN = Path(__file__).parents[1] / "bench" / "foreign"
-PLAN = {"decode_tps": {"low": 45.0, "expected": 50.0, "high": 55.0}, "why": "fitted to runs"}
+OTHER_TOOLS = Path(__file__).parents[1] / "bench" / "other_tools"
+PLAN = {"decode_tokens_per_s": {"low": 45.0, "expected": 50.0, "high": 55.0}, "why": "fitted to runs"}
 
 
 def keep(home: Path, made: StoredRun, at: int) -> None:
@@ -63,7 +63,7 @@ def test_two_runs_as_json(run: Firesteel) -> None:
 def test_not_comparable_and_despite(run: Firesteel) -> None:
     done = run("compare", "slow", "thinks")
     assert done.code == 1
-    assert "not comparable because thinking differs: as the model has it and on" in done.out
+    assert "not comparable because thinking differs: the model's default and on" in done.out
     assert "tok/s" not in done.out
     assert run("compare", "slow", "thinks", "--despite", "thinking").code == 0
     assert run("compare", "slow", "thinks", "--json").json["why_not"][0]["setting"] == "thinking"
@@ -73,7 +73,7 @@ def test_against_the_plan(run: Firesteel) -> None:
     done = run("compare", "fast", "--plan")
     assert done.code == 0 and "faster than planned" in done.out and "fitted to runs" in done.out
     result = run("compare", "fast", "--plan", "--json").json
-    assert result["rows"][0]["planned"] == PLAN["decode_tps"]
+    assert result["rows"][0]["planned"] == PLAN["decode_tokens_per_s"]
     refused = run("compare", "slow", "--plan")
     assert refused.code == 2 and "has no plan" in refused.err
 
@@ -94,13 +94,13 @@ def test_against_published_runs(run: Firesteel, tmp_path: Path) -> None:
     point = replace(POINT, prompt_tokens=512, answer_tokens=32)
     keep(tmp_path / "home", stored_run("oss", rates(80), point=point, subject=subject), 3)
     done = run("compare", "oss", "--published")
-    assert done.code == 0 and "https://" in done.out and "two hands" in done.out
+    assert done.code == 0 and "https://" in done.out and "within the usual difference" in done.out
     assert run("compare", "oss", "--published", "--json").json["rows"]
     assert "nobody has published a run" in run("compare", "slow", "--published").err
 
 
 def test_a_file_of_another_tool(run: Firesteel) -> None:
-    name = str(FOREIGN / "llama-benchy-0.4.0.json")
+    name = str(OTHER_TOOLS / "llama-benchy-0.4.0.json")
     done = run("compare", name, name)
     assert done.code == 0 and "no difference seen" in done.out
     assert run("compare", "slow", name).code == 1, "no point is in both"
@@ -114,13 +114,13 @@ def test_a_file_of_another_tool(run: Firesteel) -> None:
         (("compare", "slow", "fast", "--plan"), "give 1 RUN, not 2"),
         (("compare", "slow", "--plan", "--published"), "only one of"),
         (("compare", "slow", "nothing"), "no run nothing"),
-        (("compare", "slow", "./nothing.json"), "no id"),
-        (("compare", "slow", "a\nb"), "no id"),
-        (("compare", "slow", __file__), "is no result of"),
+        (("compare", "slow", "./nothing.json"), "not the id of a run"),
+        (("compare", "slow", "a\nb"), "not the id of a run"),
+        (("compare", "slow", __file__), "is not a result of"),
         (("compare", "slow", "/"), "not a file"),
         (("compare", "--ab", "slow", "fast"), "neither a URL nor a running service"),
-        (("history", "show", "x y"), "no id"),
-        (("history", "delete", "%"), "no id"),
+        (("history", "show", "x y"), "not the id of a run"),
+        (("history", "delete", "%"), "not the id of a run"),
         (("history", "import", "/nothing/there"), "not a file"),
         (("history", "export", "--samples"), "one RUN"),
     ],

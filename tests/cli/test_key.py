@@ -65,10 +65,10 @@ def test_as_json(firesteel: Firesteel, home: Path) -> None:
     ("arguments", "message"),
     [
         (("add",), "Missing argument"),
-        (("add", "a/b"), "is no name"),
-        (("add", "a", "--rate", "often"), "is no rate"),
+        (("add", "a/b"), "is not a valid name"),
+        (("add", "a", "--rate", "often"), "is not a rate"),
         (("add", "a", "--priority", "1000"), "not in the range"),
-        (("add", "a", "--model", "../x"), "is no name"),
+        (("add", "a", "--model", "../x"), "is not a valid name"),
         (("revoke", "nobody"), "no key called"),
         (("lose",), "No such command"),
     ],

@@ -225,18 +225,23 @@ finally:
 
 @pytest.mark.parametrize("model", ["gpt-oss-120b", "qwen3.6-35b-a3b-nvfp4"])
 def test_a_plan_for_a_named_host_reads_only_the_package_and_the_catalog(tmp_path: Path, model: str) -> None:
-    home = tmp_path / "home"
+    home, cache = tmp_path / "home", tmp_path / "cache"
     ran = subprocess.run(
         [sys.executable, "-P", "-c", WATCHED, "plan", model, "--host", "gb10", "--json"],
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
-        env={**os.environ, "FIRESTEEL_HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={
+            **os.environ,
+            "FIRESTEEL_HOME": str(home),
+            "XDG_CACHE_HOME": str(cache),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
     )
     packages = [path for path in sys.path if path.endswith("-packages")]
     named_by = (*packages, sys.base_prefix, sys.prefix, str(Path(firesteel.__file__).parents[1]))
-    own = (str(home / "catalog"),)
+    own = (str(home / "catalog"), f"{cache}/firesteel/")  # the second: compiled data, as in `__pycache__`
     events = [line.partition(" ") for line in ran.stderr.splitlines()]
     assert any("images.yaml" in what for _, _, what in events)
     assert [

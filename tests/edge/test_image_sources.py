@@ -289,7 +289,7 @@ def test_a_learned_image_overrides_what_its_tag_says() -> None:
     by_tag = identify("docker.io/vllm/vllm-openai:nightly", images)
     assert by_tag is not None and by_tag.schema == LEARNED.schema
     assert (by_tag.version, by_tag.floating, by_tag.entrypoint) == ("0.99.0", True, ("vllm", "serve"))
-    assert by_tag.note is not None and "read here on 2026-11-15; its tag moves" in by_tag.note
+    assert by_tag.note is not None and "inspected here on 2026-11-15; its tag moves" in by_tag.note
     by_digest = identify("mirror.example/any@" + LEARNED.digests[0], images)
     assert by_digest is not None and (by_digest.version, by_digest.floating) == ("0.99.0", False)
     other_digest = identify("vllm/vllm-openai:nightly@sha256:" + "b" * 64, images)

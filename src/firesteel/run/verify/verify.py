@@ -129,8 +129,8 @@ class _Session:
 
     async def ask_whole(self, prompt: str, max_tokens: int) -> Answer:
         return await engine_client.chat(
-            self.url, self.model, prompt, max_tokens=max_tokens, stream=False, timeout_s=self._timeout_s,
-            key=self.key,
+            self.url, self.model, prompt,
+            max_tokens=max_tokens, stream=False, timeout_s=self._timeout_s, key=self.key,
         )  # fmt: skip
 
     @property
