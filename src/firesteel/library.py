@@ -159,7 +159,7 @@ def render_as(
     """
     from firesteel.proposals.rendered import render_proposals  # every form, and only here
 
-    chosen = [proposals] if isinstance(proposals, Proposal) else proposals
+    chosen = list(proposals) if isinstance(proposals, Sequence) else [proposals]
     if listen:
         chosen = [run.listening(proposal, listen) for proposal in chosen]
     return render_proposals(chosen, form, catalog().images, cluster)
