@@ -107,8 +107,8 @@ def test_kill_9_of_the_supervisor_kills_the_engine(home: Home, start: Callable[.
     service = start(SLEEPS)
     assert service.state is not None
     process.send(service.state.supervisor, signal.SIGKILL)
-    until(lambda: not process.is_alive(engine_of(service)))
-    assert now(home).phase == "dead"
+    until(lambda: now(home).phase == "dead")  # not before its engine is gone
+    assert not process.is_alive(engine_of(service))
     assert "supervisor was killed" in death(now(home).state)
 
 
@@ -400,6 +400,23 @@ async def test_down_of_a_supervisor_in_sigstop(home: Home, start: Callable[..., 
     async for _ in stop(now(home)):
         pass
     assert load(home, "one") is None and not process.is_alive(service.state.supervisor)
+
+
+def test_a_signal_that_was_lost_in_a_finalizer_stops_it_all_the_same(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python ignores what a signal handler raises inside `__del__`."""
+    folder = home.services / "one"
+    spec = ServiceSpec("one", "http://127.0.0.1:9", "one", SLEEPS)
+    write_spec(folder, spec)
+    monkeypatch.setattr(supervisor, "_stop_signalled", True)
+    with subprocess.Popen(SLEEPS, stdout=subprocess.DEVNULL) as engine:
+        state = ServiceState(process.this_process(), process.find(engine.pid), 0)
+        monitor = supervisor._EngineMonitor(folder, spec, state, engine)
+        with pytest.raises(supervisor._StopRequested):
+            monitor.run()
+        monitor.close()
+        engine.kill()
 
 
 def test_a_second_signal_is_ignored(home: Home, start: Callable[..., Service]) -> None:

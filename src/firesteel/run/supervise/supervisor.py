@@ -60,8 +60,19 @@ class _StopRequested(Exception):
     """SIGTERM or SIGINT came."""
 
 
+_stop_signalled = False
+
+
 def _on_signal(number: int, frame: object) -> None:
+    global _stop_signalled
+    _stop_signalled = True
     raise _StopRequested
+
+
+def _check_signalled() -> None:
+    """Python drops an exception that a handler raises inside a finalizer: then the flag still tells."""
+    if _stop_signalled:
+        raise _StopRequested
 
 
 def supervise(folder: Path) -> int:
@@ -142,6 +153,7 @@ def _pause(folder: Path, spec: ServiceSpec, state: ServiceState, wait: restart.R
     _write_state(folder, paused)
     _handle_signals(_on_signal)
     time.sleep(seconds)
+    _check_signalled()
     return paused
 
 
@@ -236,6 +248,7 @@ class _EngineMonitor:
             with suppress(subprocess.TimeoutExpired):
                 self.engine.wait(timeout=_SAMPLE_S)
                 return self._kernel_kill()
+            _check_signalled()
             bound_log(self.folder / "engine.log")
             if reason := self._check():
                 return reason
