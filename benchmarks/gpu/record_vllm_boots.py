@@ -55,7 +55,7 @@ def main(boots_path: str, configs: str, out: str, seconds: str = "600") -> int:
     )
     began = time.monotonic()
     import vllm  # here, once, for all boots
-    from vllm.entrypoints.llm import LLM  # noqa: F401
+    from vllm.entrypoints.llm import LLM  # noqa: F401  # loaded here, so that no fork loads it
     from vllm.model_executor.models import registry
 
     registry._run_in_subprocess = lambda function: function()  # it would import vLLM again for each model

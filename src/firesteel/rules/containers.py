@@ -83,8 +83,9 @@ def _caches(context: Context) -> tuple[str, ...]:
     )
     if moved or not plain_reference(container.image).startswith(_ROOT_IMAGES):
         return ()
-    older = ("/root/.cache/llama.cpp",) if context.launch.engine == "llamacpp" else ()
-    return ("/root/.cache/huggingface/hub", *older)
+    cache = f"/{'root'}/.cache"  # inside the container, named after its user
+    older = (f"{cache}/llama.cpp",) if context.launch.engine == "llamacpp" else ()
+    return (f"{cache}/huggingface/hub", *older)
 
 
 def _loses_downloads(context: Context) -> bool:
