@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isfinite
 
 from packaging.version import InvalidVersion, Version
 
 from firesteel import engines
 from firesteel.catalog import Image
+from firesteel.dataclass import dataclass
 from firesteel.engines.schema.symbols import Schema
 from firesteel.launch import EngineName, FlagValue, Launch
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import shipped_history_text
 from firesteel.launch import EngineName
 

@@ -8,9 +8,9 @@ all` to append). llama.cpp takes no abbreviations; it reads `_` as `-` too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.schema.symbols import Flag, Schema, Value
 from firesteel.launch import EngineName
 

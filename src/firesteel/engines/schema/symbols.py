@@ -8,9 +8,10 @@ never whether it is a good idea.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.launch import EngineName
 
 Takes = Literal["value", "nothing", "optional", "many"]

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.vllm.kv_settings import KvSettings, Release
 from firesteel.engines.vllm.kv_specs import Kind, KvSpec, unsupported_model
 

@@ -6,9 +6,10 @@ window or a chunk, one compressed vector, a state of fixed size, the cache of an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import FiresteelError
 from firesteel.facts.formats.byte_source import MAX_ERROR_CHARS
 from firesteel.printable import printable

@@ -6,8 +6,9 @@ loads its weights into the GPU's memory, and the host's memory says nothing abou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from firesteel.dataclass import dataclass
 from firesteel.facts import Host
 from firesteel.launch import Launch
 from firesteel.units import GIB

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from firesteel.dataclass import dataclass
 from firesteel.facts import Architecture, Layer, Role, Weights
 from firesteel.facts.model.architecture import (
     CompressedAttention,

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import date
 from functools import cache
 
 from firesteel import package_data, yaml_schema
+from firesteel.dataclass import dataclass
 from firesteel.file_schema import file_schema
 
 CALIBRATED = {"vllm": {"djangodevreng"}, "llamacpp": {"ggml", "ggml-nemotron", "llmfit"}}
