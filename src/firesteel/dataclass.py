@@ -33,6 +33,8 @@ else:
         def decorate(cls: type) -> type:
             if options.get("order") or not options.get("frozen"):
                 return dataclasses.dataclass(**options)(cls)
+            if not cls.__doc__:  # or else it gets one with the signature, for which Python runs a tokenizer
+                cls.__doc__ = f"{cls.__name__}(...)"
             cls = dataclasses.dataclass(**options | _WITHOUT_METHODS)(cls)
             _add_methods(cls, options.get("slots", False))
             return cls
