@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from functools import cache
 
-from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from firesteel import engines
 from firesteel.catalog import is_upstream, plain_reference
@@ -21,6 +20,7 @@ from firesteel.reads import is_shell
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match, as_number, as_text, is_final
 from firesteel.rules.predicates import PREDICATES
 from firesteel.rules.rule import Rule, When
+from firesteel.version_range import has_no_end, is_in_range
 
 _LITERAL = re.compile(r"[^*?[]+")
 _MISSING = object()
@@ -96,18 +96,11 @@ def _in_scope(when: When, context: Context) -> bool:
     )
 
 
-@cache
-def _specifiers(text: str) -> SpecifierSet:
-    return SpecifierSet(text)
-
-
 def _version_matches(text: str, context: Context) -> bool:
     """An unknown version may be in any range without an upper end that includes the newest version."""
-    version, specifiers = context.version, _specifiers(text)
-    if version is None:
-        has_no_end = all(specifier.operator in (">", ">=", "!=") for specifier in specifiers)
-        return has_no_end and specifiers.contains(NEWEST_KNOWN[context.launch.engine])
-    return specifiers.contains(version, prereleases=True)
+    if context.version is None:
+        return has_no_end(text) and is_in_range(Version(NEWEST_KNOWN[context.launch.engine]), text)
+    return is_in_range(context.version, text)
 
 
 def _matches_any(patterns: Iterable[str], text: str) -> bool:
