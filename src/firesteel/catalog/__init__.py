@@ -15,85 +15,31 @@ if TYPE_CHECKING:
     from firesteel.catalog.image import (
         Image,
         Images,
-        InspectedImage,
-        OtherImage,
         VersionRange,
         identify,
         is_upstream,
         other_image,
         with_learned,
     )
-    from firesteel.catalog.model import Model, ModelFile, PublishedSize
-    from firesteel.catalog.recipe import Asset, Correction, Quality, Recipe, Setting
+    from firesteel.catalog.model import Model
+    from firesteel.catalog.recipe import Asset, Recipe
 
 __all__ = [
-    "SWITCHES",
-    "Asset",
-    "Catalog",
-    "Correction",
-    "Image",
-    "Images",
-    "InspectedImage",
-    "Model",
-    "ModelFile",
-    "OtherImage",
-    "PublishedSize",
-    "Quality",
-    "Recipe",
-    "Setting",
-    "VersionRange",
-    "container_name",
-    "find",
-    "identify",
-    "is_upstream",
-    "max_context",
-    "other_image",
-    "overlay",
-    "plain_reference",
-    "shipped",
-    "weights",
-    "with_learned",
-]
+    "SWITCHES", "Asset", "Catalog", "Image", "Images", "Model", "Recipe", "VersionRange", "container_name",
+    "find", "identify", "is_upstream", "max_context", "other_image", "overlay", "plain_reference",
+    "shipped", "weights", "with_learned",
+]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
     __getattr__ = lazy_exports(
         __name__,
         {
-            "catalog": (
-                "Catalog",
-                "find",
-                "max_context",
-                "overlay",
-                "shipped",
-                "weights",
-            ),
-            "docker_options": (
-                "SWITCHES",
-                "container_name",
-                "plain_reference",
-            ),
+            "catalog": ("Catalog", "find", "max_context", "overlay", "shipped", "weights"),
+            "docker_options": ("SWITCHES", "container_name", "plain_reference"),
             "image": (
-                "Image",
-                "Images",
-                "InspectedImage",
-                "OtherImage",
-                "VersionRange",
-                "identify",
-                "is_upstream",
-                "other_image",
-                "with_learned",
+                "Image", "Images", "VersionRange", "identify", "is_upstream", "other_image", "with_learned",
             ),
-            "model": (
-                "Model",
-                "ModelFile",
-                "PublishedSize",
-            ),
-            "recipe": (
-                "Asset",
-                "Correction",
-                "Quality",
-                "Recipe",
-                "Setting",
-            ),
+            "model": ("Model",),
+            "recipe": ("Asset", "Recipe"),
         },
-    )
+    )  # fmt: skip

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         expand_shortcuts,
         format_flag,
         grammar,
-        listen_address,
         parse_argv,
         program,
         served_capacity,
@@ -35,35 +34,12 @@ if TYPE_CHECKING:
     from firesteel.engines.vllm.kv_settings import speculative_tokens
 
 __all__ = [
-    "Cause",
-    "Diagnosis",
-    "KvCache",
-    "ParsedCommandLine",
-    "ReportedKv",
-    "ReportedMemory",
-    "ServedCapacity",
-    "Stage",
-    "StartProgress",
-    "argv",
-    "compact_json",
-    "default_port",
-    "diagnose",
-    "expand_shortcuts",
-    "format_flag",
-    "grammar",
-    "listen_address",
-    "parse_argv",
-    "program",
-    "reported_kv",
-    "reported_memory",
-    "requested_kv_cache_bytes",
-    "served_capacity",
-    "size_flags",
-    "size_kv_cache",
-    "speculative_tokens",
-    "stages",
-    "start_progress",
-]
+    "Cause", "Diagnosis", "KvCache", "ParsedCommandLine", "ReportedKv", "ReportedMemory", "ServedCapacity",
+    "Stage", "StartProgress", "argv", "compact_json", "default_port", "diagnose", "expand_shortcuts",
+    "format_flag", "grammar", "parse_argv", "program", "reported_kv", "reported_memory",
+    "requested_kv_cache_bytes", "served_capacity", "size_flags", "size_kv_cache", "speculative_tokens",
+    "stages", "start_progress",
+]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
     __getattr__ = lazy_exports(
@@ -71,7 +47,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
         {
             "engine": (
                 "ServedCapacity", "argv", "default_port", "expand_shortcuts", "format_flag", "grammar",
-                "listen_address", "parse_argv", "program", "served_capacity", "size_flags",
+                "parse_argv", "program", "served_capacity", "size_flags",
             ),
             "flags": ("ParsedCommandLine", "compact_json"),
             "kv_cache": ("KvCache", "reported_kv", "requested_kv_cache_bytes", "size_kv_cache"),

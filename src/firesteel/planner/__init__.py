@@ -5,35 +5,15 @@ Does no I/O: the host is a value. Never judges flags: that is the task of `rules
 """
 
 from firesteel.planner.band import Band
-from firesteel.planner.memory.account import MemoryAccount, MemoryPart, Verdict
+from firesteel.planner.memory.account import MemoryAccount, MemoryPart
 from firesteel.planner.memory.measured import MeasuredMemory, launch_key
-from firesteel.planner.plan import KvCache, Plan, between, largest_context, longest_context, plan
+from firesteel.planner.plan import Plan, between, largest_context, longest_context, plan
 from firesteel.planner.speed.own_runs import OwnRun
-from firesteel.planner.speed.speculation import DraftedSpeed
-from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, Speed
-from firesteel.planner.speed.startup import StartPhase, StartUp
+from firesteel.planner.speed.speed import Speed
+from firesteel.planner.speed.startup import StartPhase
 from firesteel.planner.summary import PlanSummary, summarize
 
 __all__ = [
-    "Band",
-    "BatchSpeed",
-    "DraftedSpeed",
-    "KvCache",
-    "MeasuredMemory",
-    "MemoryAccount",
-    "MemoryPart",
-    "OwnRun",
-    "Plan",
-    "PlanSummary",
-    "PrefillSpeed",
-    "Speed",
-    "StartPhase",
-    "StartUp",
-    "Verdict",
-    "between",
-    "largest_context",
-    "launch_key",
-    "longest_context",
-    "plan",
-    "summarize",
-]
+    "Band", "MeasuredMemory", "MemoryAccount", "MemoryPart", "OwnRun", "Plan", "PlanSummary", "Speed",
+    "StartPhase", "between", "largest_context", "launch_key", "longest_context", "plan", "summarize",
+]  # fmt: skip

@@ -11,7 +11,6 @@ from firesteel.proposals.propose import (
     propose,
     propose_checkpoint,
     require_runnable,
-    service_name,
 )
 
 __all__ = [
@@ -20,5 +19,4 @@ __all__ = [
     "propose",
     "propose_checkpoint",
     "require_runnable",
-    "service_name",
 ]

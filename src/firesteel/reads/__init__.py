@@ -18,35 +18,18 @@ if TYPE_CHECKING:
     from firesteel.reads.source_text import SourceFile, source_file
 
 __all__ = [
-    "Mention",
-    "ReadLaunch",
-    "SourceFile",
-    "is_shell",
-    "mentions",
-    "no_launch_error",
-    "read",
-    "scan",
+    "Mention", "ReadLaunch", "SourceFile", "is_shell", "mentions", "no_launch_error", "read", "scan",
     "source_file",
-]
+]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
     __getattr__ = lazy_exports(
         __name__,
         {
-            "launches": (
-                "no_launch_error",
-                "read",
-                "scan",
-            ),
-            "prose_mentions": (
-                "Mention",
-                "mentions",
-            ),
+            "launches": ("no_launch_error", "read", "scan"),
+            "prose_mentions": ("Mention", "mentions"),
             "programs": ("is_shell",),
             "reader": ("ReadLaunch",),
-            "source_text": (
-                "SourceFile",
-                "source_file",
-            ),
+            "source_text": ("SourceFile", "source_file"),
         },
-    )
+    )  # fmt: skip

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from firesteel.rules.allow import NoReason
     from firesteel.rules.checker import Finding, check
     from firesteel.rules.compatibility_tables import (
-        CompatibilityRow,
         CompatibilityTable,
         SupportRange,
         compatibility,
@@ -31,57 +30,22 @@ if TYPE_CHECKING:
     from firesteel.rules.rule import Level, Rule, explain, read_rules, rules
 
 __all__ = [
-    "CompatibilityRow",
-    "CompatibilityTable",
-    "Finding",
-    "Level",
-    "LintOptions",
-    "LintResult",
-    "NoReason",
-    "Rule",
-    "SupportRange",
-    "apply_fixes",
-    "check",
-    "compatibility",
-    "engine_version",
-    "explain",
-    "known_patterns",
-    "lint",
-    "read_rules",
-    "release",
-    "rules",
-]
+    "CompatibilityTable", "Finding", "Level", "LintOptions", "LintResult", "NoReason", "Rule",
+    "SupportRange", "apply_fixes", "check", "compatibility", "engine_version", "explain", "known_patterns",
+    "lint", "read_rules", "release", "rules",
+]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
     __getattr__ = lazy_exports(
         __name__,
         {
             "allow": ("NoReason",),
-            "checker": (
-                "Finding",
-                "check",
-            ),
-            "compatibility_tables": (
-                "CompatibilityRow",
-                "CompatibilityTable",
-                "SupportRange",
-                "compatibility",
-            ),
+            "checker": ("Finding", "check"),
+            "compatibility_tables": ("CompatibilityTable", "SupportRange", "compatibility"),
             "linter": (
-                "LintOptions",
-                "LintResult",
-                "apply_fixes",
-                "engine_version",
-                "known_patterns",
-                "lint",
+                "LintOptions", "LintResult", "apply_fixes", "engine_version", "known_patterns", "lint",
                 "release",
             ),
-            "rule": (
-                "Level",
-                "Rule",
-                "explain",
-                "read_rules",
-                "rules",
-            ),
+            "rule": ("Level", "Rule", "explain", "read_rules", "rules"),
         },
-    )
+    )  # fmt: skip

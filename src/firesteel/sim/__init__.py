@@ -23,16 +23,9 @@ if TYPE_CHECKING:
     from firesteel.sim.spark import SimFault, SimGpuProcess, SimSpark, TrueSpeed
 
 __all__ = [
-    "SimFault",
-    "SimGpuProcess",
-    "SimSpark",
-    "TrueSpeed",
-    "create_spark",
-    "enter",
-    "environment",
-    "scenario",
-    "scenarios",
-]
+    "SimFault", "SimGpuProcess", "SimSpark", "TrueSpeed", "create_spark", "enter", "environment",
+    "scenario", "scenarios",
+]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
     __getattr__ = lazy_exports(
@@ -42,4 +35,4 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
             "scenario_files": ("scenario", "scenarios"),
             "spark": ("SimFault", "SimGpuProcess", "SimSpark", "TrueSpeed"),
         },
-    )
+    )  # fmt: skip
