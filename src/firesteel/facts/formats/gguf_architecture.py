@@ -64,58 +64,38 @@ class _GgufFamily:
     """Layers from here on share the cache of an earlier layer, where the file does not set it."""
 
 
-_FULL = _GgufFamily()
-_LINEAR = _GgufFamily("linear", 4)
+_FULL_ATTENTION = (
+    "llama", "mistral3", "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe",
+    "gemma", "phi3", "smollm3", "granite", "granitemoe", "olmoe", "seed_oss", "glm4", "glm4moe", "minimax-m2",
+)  # fmt: skip
 _RANK, _INDEXER = "attention.kv_lora_rank", "attention.indexer.head_count"
 _SHARED = "attention.shared_kv_layers"
-_SPARSE_LATENT = _GgufFamily("latent", known_caches=frozenset({_RANK, _INDEXER}))
-_KDA = _GgufFamily("latent_linear", known_caches=frozenset({_RANK}))
 
 GGUF_FAMILIES: Mapping[str, _GgufFamily] = {
-    "llama": _FULL,
-    "mistral3": _FULL,
-    "qwen2": _FULL,
-    "qwen2moe": _FULL,
-    "qwen2vl": _FULL,
-    "qwen3": _FULL,
-    "qwen3moe": _FULL,
-    "qwen3vl": _FULL,
-    "qwen3vlmoe": _FULL,
-    "qwen3next": _LINEAR,
-    "qwen35": _LINEAR,
-    "qwen35moe": _LINEAR,
+    **dict.fromkeys(_FULL_ATTENTION, _GgufFamily()),
+    **dict.fromkeys(("qwen3next", "qwen35", "qwen35moe"), _GgufFamily("linear", 4)),
     "gpt-oss": _GgufFamily("window", 2),
-    "gemma": _FULL,
     "gemma2": _GgufFamily("window", 2, 4096),
     "gemma3": _GgufFamily("window", 6, 0),
     "gemma3n": _GgufFamily("window", 5, known_caches=frozenset({_SHARED}), layers_with_kv=20),
     "gemma4": _GgufFamily("listed_window", known_caches=frozenset({_SHARED})),
     "llama4": _GgufFamily("chunk", 4),
     "deepseek2": _GgufFamily("latent", known_caches=frozenset({_RANK})),
-    "deepseek32": _SPARSE_LATENT,
-    "glm-dsa": _SPARSE_LATENT,
+    **dict.fromkeys(
+        ("deepseek32", "glm-dsa"), _GgufFamily("latent", known_caches=frozenset({_RANK, _INDEXER}))
+    ),
     "deepseek4": _GgufFamily("compressed", known_caches=frozenset({_INDEXER})),
-    "kimi-linear": _KDA,
-    "kimi-k3": _KDA,
+    **dict.fromkeys(
+        ("kimi-linear", "kimi-k3"), _GgufFamily("latent_linear", known_caches=frozenset({_RANK}))
+    ),
     "minimax-m3": _GgufFamily("sparse", known_caches=frozenset({_INDEXER})),
-    "nemotron_h": _GgufFamily("blocks"),
-    "nemotron_h_moe": _GgufFamily("blocks"),
+    **dict.fromkeys(("nemotron_h", "nemotron_h_moe"), _GgufFamily("blocks")),
     "granitehybrid": _GgufFamily("mamba_window"),
     "mamba2": _GgufFamily("mamba"),
     "deci": _GgufFamily("pruned"),
-    "phi3": _FULL,
-    "smollm3": _FULL,
-    "granite": _FULL,
-    "granitemoe": _FULL,
     "olmo2": _GgufFamily("window", 4, 0),
-    "olmoe": _FULL,
     "cohere2": _GgufFamily("window", 4),
-    "seed_oss": _FULL,
-    "glm4": _FULL,
-    "glm4moe": _FULL,
-    "minimax-m2": _FULL,
-    "mimo2": _GgufFamily("listed_window"),
-    "step35": _GgufFamily("listed_window"),
+    **dict.fromkeys(("mimo2", "step35"), _GgufFamily("listed_window")),
 }
 
 _OTHER_CACHES = {
@@ -204,9 +184,11 @@ class _MetadataReader:
 
     def _attention(self, family: _GgufFamily, layer: int) -> Layer:
         kv_heads = self._kv_heads(layer, least=1)
-        if family.pattern == "chunk" and self._is_chunked(family, layer):
+        has_chunks = family.pattern == "chunk" and self._value("attention.sliding_window") != 0
+        if has_chunks and self._slides(family, layer):
             return ChunkedAttention(kv_heads, self._head_dim("key"), self._head_dim("value"), _CHUNK)
-        window = self._window(family)
+        has_window = family.pattern in ("window", "listed_window")
+        window = has_window and self._integer("attention.sliding_window", least=0, default=family.window)
         if not window or not self._slides(family, layer):
             return FullAttention(kv_heads, self._head_dim("key"), self._head_dim("value"))
         return SlidingAttention(
@@ -269,8 +251,7 @@ class _MetadataReader:
         return LinearAttention(heads * dim * dim, 3 * heads * dim, self._integer("ssm.conv_kernel"))
 
     def _block(self, layer: int) -> Layer:
-        if self._kv_heads(layer):
-            heads = self._kv_heads(layer)
+        if heads := self._kv_heads(layer):
             return FullAttention(heads, self._head_dim("key"), self._head_dim("value"))
         if not self._per_layer("feed_forward_length", layer, least=0):
             return self._mamba()
@@ -305,20 +286,10 @@ class _MetadataReader:
         )
         return (*layers[:first], *others)
 
-    def _is_chunked(self, family: _GgufFamily, layer: int) -> bool:
-        if self._value("attention.sliding_window") == 0:
-            return False
-        return self._slides(family, layer)
-
     def _is_linear(self, family: _GgufFamily, layer: int) -> bool:
         if self._value("attention.recurrent_layers") is not None:
             return bool(self._per_layer("attention.recurrent_layers", layer, least=0))
         return bool((layer + 1) % self._integer("full_attention_interval", default=family.every))
-
-    def _window(self, family: _GgufFamily) -> int:
-        if family.pattern not in ("window", "listed_window"):
-            return 0
-        return self._integer("attention.sliding_window", least=0, default=family.window)
 
     def _slides(self, family: _GgufFamily, layer: int) -> bool:
         pattern = self._value("attention.sliding_window_pattern")

@@ -94,12 +94,14 @@ def parse_gpus(text: str) -> tuple[Gpu, ...]:
     The last column may be missing, and a GB10 has `[N/A]` in it: its memory is the host's.
     """
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
-    return tuple(Gpu(row[0], row[1], row[2], _smi_bytes(row[3:])) for row in rows if len(row) in (3, 4))
+    return tuple(
+        Gpu(row[0], row[1], row[2], smi_bytes("".join(row[3:]))) for row in rows if len(row) in (3, 4)
+    )
 
 
-def _smi_bytes(cells: list[str]) -> int | None:
+def smi_bytes(cell: str) -> int | None:
     """`24564 MiB`, or `24564` with `nounits`."""
-    match = re.fullmatch(r"([0-9]{1,9})( MiB)?", cells[0]) if cells else None
+    match = re.fullmatch(r"([0-9]{1,9})( MiB)?", cell.strip())
     return int(match[1]) * MIB if match else None
 
 

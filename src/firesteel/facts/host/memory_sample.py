@@ -17,7 +17,7 @@ import re
 from typing import Literal
 
 from firesteel.dataclass import dataclass
-from firesteel.facts.host.host import Meminfo
+from firesteel.facts.host.host import Meminfo, smi_bytes
 from firesteel.units import MIB
 
 LARGE_BLOCK_BYTES = 2 * MIB
@@ -146,9 +146,4 @@ def parse_gpu_processes(text: str) -> tuple[GpuProcess, ...]:
     A name may contain commas; other lines are messages of nvidia-smi.
     """
     rows = re.findall(r"^ *(\d{1,10}), *(.*?), *([^,]*)$", text, re.M)
-    return tuple(GpuProcess(int(pid), name, _smi_bytes(used)) for pid, name, used in rows)
-
-
-def _smi_bytes(cell: str) -> int | None:
-    match = re.fullmatch(r"(\d{1,9})(?: MiB)?", cell.strip())
-    return int(match[1]) * MIB if match else None
+    return tuple(GpuProcess(int(pid), name, smi_bytes(used)) for pid, name, used in rows)

@@ -159,17 +159,10 @@ class NoCache:
     block: Literal["mlp", "moe", "none"]
 
 
+GroupedAttention = FullAttention | SlidingAttention | ChunkedAttention | SparseAttention
+"""Layers with a key and a value for each KV head."""
 Layer = (
-    FullAttention
-    | SlidingAttention
-    | ChunkedAttention
-    | LatentAttention
-    | SparseAttention
-    | CompressedAttention
-    | LinearAttention
-    | Mamba2
-    | SharedKv
-    | NoCache
+    GroupedAttention | LatentAttention | CompressedAttention | LinearAttention | Mamba2 | SharedKv | NoCache
 )
 
 

@@ -9,6 +9,7 @@ from firesteel.facts.model.architecture import (
     ChunkedAttention,
     CompressedAttention,
     FullAttention,
+    GroupedAttention,
     Indexer,
     LatentAttention,
     Layer,
@@ -54,22 +55,18 @@ class AttentionWeights:
             case NoCache():
                 pass
 
-    def _grouped(
-        self, name: str, layer: FullAttention | SlidingAttention | ChunkedAttention | SparseAttention
-    ) -> Iterator[TensorGroup]:
+    def _grouped(self, name: str, layer: GroupedAttention) -> Iterator[TensorGroup]:
         heads = self._heads(layer)
-        queries, keys, values = (
-            heads * layer.key_dim,
-            layer.kv_heads * layer.key_dim,
-            layer.kv_heads * layer.value_dim,
-        )
+        queries = heads * layer.key_dim
+        keys, values = layer.kv_heads * layer.key_dim, layer.kv_heads * layer.value_dim
         wide = 2 if self._layout.query_gate == "doubled" else 1
         if self._layout.fused:
             yield linear(f"{name}qkv_proj", queries + keys + values, self._hidden)
         else:
             yield linear(f"{name}q_proj", wide * queries, self._hidden)
             yield linear(f"{name}k_proj", keys, self._hidden)
-            if not self._keys_are_values(layer):
+            keys_are_values = isinstance(layer, FullAttention) and self._values.is_true("attention_k_eq_v")
+            if not keys_are_values:
                 yield linear(f"{name}v_proj", values, self._hidden)
         yield linear(f"{name}o_proj", self._hidden, heads * layer.value_dim)
         if self._layout.query_gate == "heads":
@@ -103,9 +100,6 @@ class AttentionWeights:
         yield linear(f"{name}o_proj", self._hidden, width)
         yield norm(f"{name}q_norm", source.key_dim)
 
-    def _keys_are_values(self, layer: Layer) -> bool:
-        return isinstance(layer, FullAttention) and self._values.is_true("attention_k_eq_v")
-
     def _has_sinks(self, layer: Layer) -> bool:
         slides = isinstance(layer, SlidingAttention)
         key = "add_swa_attention_sink_bias" if slides else "add_full_attention_sink_bias"
@@ -115,12 +109,9 @@ class AttentionWeights:
         if isinstance(layer, SlidingAttention):
             if self._values.get("swa_num_attention_heads") is not None:
                 return self._values.integer("swa_num_attention_heads")
-            if self._other_heads():
+            if isinstance(self._values.get("attention_other_setting"), Mapping):
                 return self._values.nested("attention_other_setting").integer("num_attention_heads")
         return self._values.integer("num_attention_heads")
-
-    def _other_heads(self) -> bool:
-        return isinstance(self._values.get("attention_other_setting"), Mapping)
 
     def _index_branch(self, name: str, indexer: Indexer) -> Iterator[TensorGroup]:
         yield linear(f"{name}index_q_proj", indexer.heads * indexer.head_dim, self._hidden, "indexer")
@@ -130,11 +121,8 @@ class AttentionWeights:
 
     def _latent(self, name: str, layer: LatentAttention) -> Iterator[TensorGroup]:
         integer = self._values.integer
-        heads, nope, value = (
-            integer("num_attention_heads"),
-            integer("qk_nope_head_dim"),
-            integer("v_head_dim"),
-        )
+        heads, nope = integer("num_attention_heads"), integer("qk_nope_head_dim")
+        value = integer("v_head_dim")
         rank, queries = self._values.first_integer(["q_lora_rank"]), heads * (nope + layer.qk_rope_head_dim)
         if rank:
             yield linear(f"{name}q_a_proj", rank, self._hidden)
@@ -149,14 +137,12 @@ class AttentionWeights:
         if self._values.is_true("mla_use_output_gate"):
             yield linear(f"{name}g_proj", heads * value, self._hidden)
         yield from self._biases(name, rank + layer.latent_dim)
-        if layer.indexer:
-            yield from self._latent_indexer(f"{name}indexer.", layer.indexer, rank)
-
-    def _latent_indexer(self, name: str, indexer: Indexer, rank: int) -> Iterator[TensorGroup]:
-        yield linear(f"{name}wq_b", indexer.heads * indexer.head_dim, rank, "indexer")
-        yield linear(f"{name}wk", indexer.head_dim, self._hidden, "indexer")
-        yield TensorGroup(f"{name}k_norm", "norm", (indexer.head_dim,), 2)
-        yield TensorGroup(f"{name}weights_proj", "indexer", (indexer.heads, self._hidden))
+        if indexer := layer.indexer:
+            own = f"{name}indexer."
+            yield linear(f"{own}wq_b", indexer.heads * indexer.head_dim, rank, "indexer")
+            yield linear(f"{own}wk", indexer.head_dim, self._hidden, "indexer")
+            yield TensorGroup(f"{own}k_norm", "norm", (indexer.head_dim,), 2)
+            yield TensorGroup(f"{own}weights_proj", "indexer", (indexer.heads, self._hidden))
 
     def _compressed(self, name: str, layer: CompressedAttention) -> Iterator[TensorGroup]:
         integer = self._values.integer

@@ -78,7 +78,8 @@ def language_model_values(config: object) -> ConfigValues:
     """The values of the language model in a config, with its family."""
     if not isinstance(config, Mapping):
         raise UnknownArchitecture(f"config.json holds a {type(config).__name__}, not an object with keys")
-    text = _text_config(config)
+    nested = config.get("text_config")
+    text = nested if isinstance(nested, Mapping) else config
     model_type = text.get("model_type") or config.get("model_type")
     if not isinstance(model_type, str):
         raise UnknownArchitecture("config.json has no `model_type`")
@@ -86,11 +87,6 @@ def language_model_values(config: object) -> ConfigValues:
     if model_type not in FAMILIES:
         raise UnknownArchitecture(f"`{model_type:.80}` is a model_type that firesteel does not know")
     return ConfigValues(model_type, text, FAMILIES[model_type])
-
-
-def _text_config(config: Config) -> Config:
-    nested = config.get("text_config")
-    return nested if isinstance(nested, Mapping) else config
 
 
 def _refuse_other_caches(model_type: str, text: Config) -> None:

@@ -59,7 +59,6 @@ class Family:
 
 _ALL_HEADS: Mapping[str, int | str] = {"num_key_value_heads": "num_attention_heads"}
 
-_LATE_WINDOW = Family("late_window")
 _DELTA_NET = Family(
     "alternate_linear", 4, "full_attention_interval", {"head_dim": 256}, recurrence="delta_net"
 )
@@ -79,23 +78,16 @@ _INDEXED = Family("marked_sparse", defaults={"head_dim": 128}, reads=frozenset({
 
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(defaults=_ALL_HEADS),
-    "mistral": Family("window"),
-    "ministral": Family("window"),
-    "ministral3": Family("window"),
-    "mixtral": Family("window"),
+    **dict.fromkeys(("mistral", "ministral", "ministral3", "mixtral"), Family("window")),
     "phi3": Family("window", defaults=_ALL_HEADS),
-    "qwen2": _LATE_WINDOW,
-    "qwen2_vl": _LATE_WINDOW,
-    "qwen2_vl_text": _LATE_WINDOW,
-    "qwen2_5_vl": _LATE_WINDOW,
-    "qwen2_5_vl_text": _LATE_WINDOW,
+    **dict.fromkeys(
+        ("qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), Family("late_window")
+    ),
     "qwen3": Family("late_window", defaults={"head_dim": 128}),
     "qwen3_moe": Family(),
     "qwen3_vl_text": Family(defaults={"head_dim": 128}),
     "qwen3_vl_moe_text": Family(),
-    "qwen3_next": _DELTA_NET,
-    "qwen3_5_text": _DELTA_NET,
-    "qwen3_5_moe_text": _DELTA_NET,
+    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), _DELTA_NET),
     "gpt_oss": Family("alternate_window", 2, defaults={"head_dim": 64}),
     "gemma": Family(defaults={"head_dim": 256}),
     "gemma2": Family("alternate_window", 2, defaults={"head_dim": 256, "sliding_window": 4096}),
@@ -112,8 +104,7 @@ FAMILIES: Mapping[str, Family] = {
             "sliding_window": 4096,
         },
     ),
-    "gemma4_text": _GEMMA4,
-    "gemma4_unified_text": _GEMMA4,
+    **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), _GEMMA4),
     "smollm3": Family(),
     "granite": Family(defaults=_ALL_HEADS),
     "granitemoe": Family(defaults=_ALL_HEADS),
@@ -140,12 +131,8 @@ FAMILIES: Mapping[str, Family] = {
         "no_rope_layer_interval",
         {"head_dim": 128, "attention_chunk_size": 8192, "intermediate_size_mlp": 16_384},
     ),
-    "deepseek_v2": _LATENT,
-    "deepseek_v3": _LATENT,
-    "kimi_k2": _LATENT,
-    "glm4_moe_lite": _LATENT,
-    "deepseek_v32": _LATENT_SPARSE,
-    "glm_moe_dsa": _LATENT_SPARSE,
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite"), _LATENT),
+    **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), _LATENT_SPARSE),
     "kimi_linear": Family(
         "marked_linear",
         defaults={"max_position_embeddings": "model_max_length"},
@@ -153,11 +140,8 @@ FAMILIES: Mapping[str, Family] = {
         recurrence="kda",
         reads=frozenset({"kv_lora_rank", "linear_attn_config"}),
     ),
-    "deepseek_v4": _COMPRESSED,
-    "deepseek_ref": _COMPRESSED,
-    "minimax_m3": _INDEXED,
-    "minimax_m3_vl": _INDEXED,
-    "minimax_m3_vl_text": _INDEXED,
+    **dict.fromkeys(("deepseek_v4", "deepseek_ref"), _COMPRESSED),
+    **dict.fromkeys(("minimax_m3", "minimax_m3_vl", "minimax_m3_vl_text"), _INDEXED),
     "nemotron_h": Family(
         "blocks",
         defaults={"head_dim": "attention_head_dim"},
@@ -174,6 +158,5 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "nemotron-nas": Family("block_configs", reads=frozenset({"block_configs"})),
     "gemma3n_text": Family("listed", reads=_SHARED_KV),
-    "step3p5": Family("listed"),
-    "step3p7": Family("listed"),
+    **dict.fromkeys(("step3p5", "step3p7"), Family("listed")),
 }

@@ -23,7 +23,7 @@ class FeedForwardWeights:
         elif self._values.model_type == "nemotron_h":
             if isinstance(layer, NoCache):
                 yield from self._experts(name, number) if layer.block == "moe" else self.dense(name)
-        elif self._has_gemma_experts:
+        elif self._values.is_true("enable_moe_block"):
             yield from self.dense(name, wide=2 if self._is_wide(layer) else 1)
             yield from self._gemma_experts(name)
         elif self._has_experts(number):
@@ -142,10 +142,6 @@ class FeedForwardWeights:
                 return self._values.integer(key, least=0)
         shared = self._values.first_integer(["n_shared_experts", "num_shared_experts"])
         return shared * self._values.integer(self._layout.expert_key) if shared else 0
-
-    @property
-    def _has_gemma_experts(self) -> bool:
-        return self._values.is_true("enable_moe_block")
 
     def _gemma_experts(self, name: str) -> Iterator[TensorGroup]:
         """Gemma 4 has its experts in addition to the MLP."""

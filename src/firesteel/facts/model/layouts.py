@@ -63,7 +63,6 @@ class Layout:
     """Copies of the embedding table or the head in each MTP layer."""
 
 
-_DEFAULT = Layout()
 _QWEN3 = Layout(bias="qkvo", bias_key="attention_bias", qk_norm="head")
 _QWEN_NEXT = replace(
     _QWEN3,
@@ -85,7 +84,6 @@ _DEEPSEEK_V3 = replace(_DEEPSEEK, drafter_copies=2)
 """Its MTP layer holds 11.5 B of its own and copies of the embedding table and of the head, 0.9 B each:
 https://github.com/deepseek-ai/DeepSeek-V3/blob/main/README_WEIGHTS.md, seen 2026-11-15."""
 _GEMMA = Layout(tied=True)
-_GEMMA4 = Layout(tied=True, norms=4, qk_norm="head")
 _MIXTRAL = Layout(moe="block_sparse_moe", expert=("w1", "w3", "w2"), expert_key="intermediate_size")
 _MINIMAX_M3 = Layout(
     prefix="language_model.model.",
@@ -121,8 +119,7 @@ _STEP = Layout(
 
 LAYOUTS: Mapping[str, Layout] = {
     "llama": Layout(bias="qkvo", bias_key="attention_bias"),
-    "mistral": _DEFAULT,
-    "ministral3": _DEFAULT,
+    **dict.fromkeys(("mistral", "ministral3", "nemotron-nas"), Layout()),
     "smollm3": Layout(tied=True),
     "granite": Layout(bias="qkvo", bias_key="attention_bias", tied=True),
     "seed_oss": Layout(bias="qkv", bias_key="attention_bias"),
@@ -130,18 +127,11 @@ LAYOUTS: Mapping[str, Layout] = {
     "glm4": Layout(fused=True, bias="qkv", bias_key="attention_bias", norms=4),
     "qwen2": Layout(bias="qkv"),
     "mimo": Layout(bias="qkv", bias_key="attention_bias", drafter="input_proj"),
-    "qwen3": _QWEN3,
-    "qwen3_moe": _QWEN3,
-    "qwen3_vl_text": _QWEN3,
-    "qwen3_vl_moe_text": _QWEN3,
-    "qwen3_next": _QWEN_NEXT,
-    "qwen3_5_text": _QWEN_NEXT,
-    "qwen3_5_moe_text": _QWEN_NEXT,
+    **dict.fromkeys(("qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text"), _QWEN3),
+    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), _QWEN_NEXT),
     "mixtral": _MIXTRAL,
     "minimax_m2": replace(_MIXTRAL, qk_norm="flat", corrects_router=True),
-    "minimax_m3": _MINIMAX_M3,
-    "minimax_m3_vl": _MINIMAX_M3,
-    "minimax_m3_vl_text": _MINIMAX_M3,
+    **dict.fromkeys(("minimax_m3", "minimax_m3_vl", "minimax_m3_vl_text"), _MINIMAX_M3),
     "gpt_oss": Layout(
         bias="qkvo",
         sinks=True,
@@ -153,10 +143,8 @@ LAYOUTS: Mapping[str, Layout] = {
     "gemma": _GEMMA,
     "gemma2": replace(_GEMMA, norms=4),
     "gemma3_text": replace(_GEMMA, norms=4, qk_norm="head"),
-    "gemma4_text": _GEMMA4,
-    "gemma4_unified_text": _GEMMA4,
-    "olmo2": Layout(qk_norm="flat"),
-    "olmo3": Layout(qk_norm="flat"),
+    **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), Layout(tied=True, norms=4, qk_norm="head")),
+    **dict.fromkeys(("olmo2", "olmo3"), Layout(qk_norm="flat")),
     "olmoe": Layout(qk_norm="flat", expert_key="intermediate_size"),
     "cohere2": Layout(norms=1, tied=True),
     "granitemoehybrid": Layout(
@@ -176,8 +164,7 @@ LAYOUTS: Mapping[str, Layout] = {
         drafter="eh_proj",
     ),
     "mimo_v2_flash": Layout(corrects_router=True),
-    "step3p5": _STEP,
-    "step3p7": _STEP,
+    **dict.fromkeys(("step3p5", "step3p7"), _STEP),
     "llama4_text": Layout(
         prefix="language_model.model.",
         nested_prefix="language_model.model.",
@@ -192,14 +179,10 @@ LAYOUTS: Mapping[str, Layout] = {
         shared_keys=("intermediate_size",),
     ),
     "deepseek_v2": replace(_DEEPSEEK, corrects_router=False),
-    "deepseek_v3": _DEEPSEEK_V3,
-    "deepseek_v32": _DEEPSEEK_V3,
-    "kimi_k2": _DEEPSEEK,
-    "glm_moe_dsa": _DEEPSEEK,
-    "glm4_moe_lite": _DEEPSEEK,
+    **dict.fromkeys(("deepseek_v3", "deepseek_v32"), _DEEPSEEK_V3),
+    **dict.fromkeys(("kimi_k2", "glm_moe_dsa", "glm4_moe_lite"), _DEEPSEEK),
     "kimi_linear": replace(_DEEPSEEK, moe="block_sparse_moe", expert=("w1", "w3", "w2")),
-    "deepseek_v4": _DEEPSEEK_V4,
-    "deepseek_ref": _DEEPSEEK_V4,
+    **dict.fromkeys(("deepseek_v4", "deepseek_ref"), _DEEPSEEK_V4),
     "nemotron_h": Layout(
         prefix="backbone.",
         embedding="embeddings",
@@ -212,5 +195,4 @@ LAYOUTS: Mapping[str, Layout] = {
         corrects_router=True,
         drafter="blocks",
     ),
-    "nemotron-nas": _DEFAULT,
 }

@@ -121,7 +121,10 @@ class _TensorLister:
         yield TensorGroup(f"{self._prefix}{self._layout.embedding}", "embedding", table)
         yield from self._per_layer_inputs()
         for number, layer in enumerate(self._architecture.layers):
-            yield from self._layer(f"{self._prefix}layers.{number}.", number, layer)
+            name = f"{self._prefix}layers.{number}."
+            yield from self._attention.of(name, layer)
+            yield from self._feed_forward.of(name, number, layer)
+            yield from self._norms_and_residuals(name, layer)
         yield norm(f"{self._prefix}norm", self._hidden)
         yield from self._final_tensors()
         if not self.is_tied:
@@ -146,11 +149,6 @@ class _TensorLister:
             yield "whether its sliding layers have other heads (`attention_other_setting`)"
 
     # -- a layer -------------------------------------------------------------------------------------
-
-    def _layer(self, name: str, number: int, layer: Layer) -> Iterator[TensorGroup]:
-        yield from self._attention.of(name, layer)
-        yield from self._feed_forward.of(name, number, layer)
-        yield from self._norms_and_residuals(name, layer)
 
     def _norms_and_residuals(self, name: str, layer: Layer) -> Iterator[TensorGroup]:
         yield from self._norms(name, layer)

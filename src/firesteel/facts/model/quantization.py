@@ -15,7 +15,7 @@ from firesteel.dataclass import dataclass
 from firesteel.facts.model.module_patterns import ModulePatterns, parse_modules
 from firesteel.facts.model.parameters import ParameterGroups
 from firesteel.facts.model.tensor_groups import TensorGroup
-from firesteel.facts.model.tensors import Role, Weights, is_replicated
+from firesteel.facts.model.tensors import Role, Tensor, Weights, sum_weights
 from firesteel.facts.model.weight_format import (
     BNB_INT8,
     FP8,
@@ -90,16 +90,14 @@ def weights_of_config(
 ) -> Weights:
     """The bytes of a checkpoint by role, from its config alone; parts that the config does not size are left
     out."""
-    by_role: dict[Role, int] = {}
-    by_format: dict[tuple[Role, str], int] = {}
-    replicated = 0
-    for group in parameters.groups:
+
+    def tensor(group: TensorGroup) -> Tensor:
         form = quantization.format_of(group) if quantization else unquantized(group.bits)
         size = group.count * form.bytes_of(group.shape)
-        by_role[group.role] = by_role.get(group.role, 0) + size
-        by_format[group.role, form.name] = by_format.get((group.role, form.name), 0) + size
-        replicated += size if group.role is Role.ATTENTION and is_replicated(group.name) else 0
-    return Weights(by_role, "derived", source, parameters.tied_head, by_format, replicated_bytes=replicated)
+        return Tensor(group.name, form.name, group.shape, size, group.role)
+
+    weights = sum_weights(map(tensor, parameters.groups), "derived", source)
+    return replace(weights, tied_head=parameters.tied_head)
 
 
 def read_quantization(config: object) -> Quantization | None:
@@ -171,9 +169,7 @@ def _quantized_layers(section: Mapping[str, object]) -> tuple[tuple[ModulePatter
 
 def _fp8(section: Mapping[str, object]) -> Quantization:
     block = section.get("weight_block_size")
-    form = FP8
-    if block is not None:
-        form = fp8_block(*_pair(block))
+    form = FP8 if block is None else fp8_block(*_pair(block))
     ignored = parse_modules([*_list(section, "modules_to_not_convert"), *_list(section, "ignored_layers")])
     others = _quantized_layers(section) if section.get("quantized_layers") else ()
     return Quantization("fp8", form, others, ignored, _kv_cache_dtype(section), converts_head=False)

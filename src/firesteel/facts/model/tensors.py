@@ -85,10 +85,6 @@ _REPLICATED = re.compile(r"(^|[._ ])(q_a_proj|kv_a_proj|wq_a|wkv)|\.(indexer|com
 0.32, `model_executor/models/deepseek_v2.py` and `models/deepseek_v4/attention.py`, seen 2026-11-15."""
 
 
-def is_replicated(name: str) -> bool:
-    return _REPLICATED.search(name[:256]) is not None
-
-
 def sum_weights(tensors: Iterable[Tensor], provenance: Provenance, source: str) -> Weights:
     """Sum tensors by role. A model without a separate head uses its embedding table."""
     by_role: dict[Role, int] = {}
@@ -96,7 +92,8 @@ def sum_weights(tensors: Iterable[Tensor], provenance: Provenance, source: str) 
     replicated = 0
     for tensor in tensors:
         stored = tensor.role, tensor.dtype
-        replicated += tensor.bytes if tensor.role is Role.ATTENTION and is_replicated(tensor.name) else 0
+        if tensor.role is Role.ATTENTION and _REPLICATED.search(tensor.name[:256]):
+            replicated += tensor.bytes
         by_role[tensor.role] = by_role.get(tensor.role, 0) + tensor.bytes
         by_format[stored] = by_format.get(stored, 0) + tensor.bytes
     tied = Role.HEAD not in by_role

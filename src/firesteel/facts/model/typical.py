@@ -16,7 +16,7 @@ from firesteel.facts.formats.gguf_labels import BASE_TYPES, NEEDS_IMATRIX, Store
 from firesteel.facts.model.module_patterns import ModulePatterns
 from firesteel.facts.model.parameters import ParameterGroups
 from firesteel.facts.model.quantization import Quantization, weights_of_config
-from firesteel.facts.model.tensors import Role, Weights
+from firesteel.facts.model.tensors import Tensor, Weights, sum_weights
 from firesteel.facts.model.weight_format import (
     FP8,
     FP8_ROWS,
@@ -106,12 +106,6 @@ def _gguf_weights(parameters: ParameterGroups, base: str, label: str, source: st
     """As llama.cpp's quantizer would write it, and how much files with that label differ from it."""
     with_imatrix = base in NEEDS_IMATRIX
     tensors = list(stored_types(parameters, base, with_imatrix))
-    by_role: dict[Role, int] = {}
-    by_format: dict[tuple[Role, str], int] = {}
-    for tensor in tensors:
-        key = tensor.group.role, tensor.type
-        by_role[key[0]] = by_role.get(key[0], 0) + tensor.bytes
-        by_format[key] = by_format.get(key, 0) + tensor.bytes
     description = f"{source} and llama.cpp's rules for {base.upper()}"
     if label.startswith("ud-"):
         low, high = _DYNAMIC_SPREAD
@@ -119,7 +113,9 @@ def _gguf_weights(parameters: ParameterGroups, base: str, label: str, source: st
         spread = low, high
     else:
         spread = _spread(parameters, base, tensors)
-    return Weights(by_role, "derived", description, parameters.tied_head, by_format, spread)
+    rows = (Tensor(row.group.name, row.type, row.group.shape, row.bytes, row.group.role) for row in tensors)
+    weights = sum_weights(rows, "derived", description)
+    return replace(weights, tied_head=parameters.tied_head, spread=spread)
 
 
 def _spread(parameters: ParameterGroups, base: str, tensors: list[StoredType]) -> tuple[float, float]:

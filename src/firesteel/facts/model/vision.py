@@ -44,7 +44,8 @@ def _qwen(values: ConfigValues) -> Iterator[TensorGroup]:
     yield _tensor(f"{name}blocks.0.mlp.linear_fc2", (width, deep + 1), blocks)
     yield _tensor(f"{name}blocks.0.norm1", (width,), 4 * blocks)
     merged, out = width * values.integer("spatial_merge_size") ** 2, values.integer("out_hidden_size")
-    mergers = 1 + _length(values, "deepstack_visual_indexes")
+    indexes = values.get("deepstack_visual_indexes")
+    mergers = 1 + (len(indexes) if isinstance(indexes, Sequence) else 0)
     yield _tensor(f"{name}merger.linear_fc1", (merged, merged + 1), mergers)
     yield _tensor(f"{name}merger.linear_fc2", (out, merged + 1), mergers)
     yield _tensor(f"{name}merger.norm", (width,), 2)
@@ -53,11 +54,8 @@ def _qwen(values: ConfigValues) -> Iterator[TensorGroup]:
 
 
 def _gemma4(values: ConfigValues, hidden: int) -> Iterator[TensorGroup]:
-    name, width, deep = (
-        "model.vision_tower.",
-        values.integer("hidden_size"),
-        values.integer("intermediate_size"),
-    )
+    name = "model.vision_tower."
+    width, deep = values.integer("hidden_size"), values.integer("intermediate_size")
     heads, dim = values.integer("num_attention_heads"), values.integer("head_dim")
     keys, blocks = values.integer("num_key_value_heads"), _layers(values, "num_hidden_layers")
     own = f"{name}encoder.layers.0."
@@ -76,11 +74,6 @@ def _gemma4(values: ConfigValues, hidden: int) -> Iterator[TensorGroup]:
 
 def _layers(values: ConfigValues, key: str) -> int:
     return min(values.integer(key), MAX_LAYERS)
-
-
-def _length(values: ConfigValues, key: str) -> int:
-    value = values.get(key)
-    return len(value) if isinstance(value, Sequence) else 0
 
 
 def _tensor(name: str, shape: tuple[int, ...], count: int = 1) -> TensorGroup:
