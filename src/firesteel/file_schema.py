@@ -82,6 +82,18 @@ def _not_empty(value: Any) -> Any:
 
 PositiveInt = Annotated[int, After(_positive)]
 NOT_EMPTY = After(_not_empty)
+Texts = Annotated[
+    tuple[str, ...], Before(lambda value: (value,) if isinstance(value, str) else value), NOT_EMPTY
+]
+"""One text, or a list of at least one."""
+
+
+def check_regex(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    return text
 
 
 def between(low: float, high: float) -> After:

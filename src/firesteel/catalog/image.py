@@ -29,7 +29,7 @@ from firesteel.dataclass import dataclass
 from firesteel.engines.schema.history import EngineHistory, schema_at
 from firesteel.engines.schema.symbols import Schema
 from firesteel.facts.evidence import Evidence, Sources
-from firesteel.file_schema import STRICT, After, file_schema
+from firesteel.file_schema import STRICT, After, check_regex, file_schema
 from firesteel.launch import EngineName
 from firesteel.version_range import check_range, is_in_range
 
@@ -122,14 +122,6 @@ class Images:
     """By engine and version, releases learned on this machine (`firesteel learn`)."""
 
 
-def _is_regex(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from None
-    return text
-
-
 def _is_digest(text: str) -> str:
     if not _DIGEST.fullmatch(text):
         raise ValueError("should be sha256: and 64 hexadecimal digits")
@@ -181,7 +173,7 @@ class NamedSchema(ContentsSchema):
 @file_schema
 class TagSchema(ContentsSchema):
     repository: str
-    tag: Annotated[str, After(_is_regex)]
+    tag: Annotated[str, After(check_regex)]
     versions: VersionRange = ""
     """The row applies only to these versions."""
     versions_by_key: dict[str, str] = field(default_factory=dict)

@@ -13,7 +13,6 @@ it: `unsloth/Qwen3-Coder-Next-GGUF:UD-Q4_K_XL`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import field, replace
 from math import prod
 from typing import Annotated, Any, Literal
@@ -65,9 +64,6 @@ class FullSchema:
     key_dim: PositiveInt
     value_dim: PositiveInt
 
-    def layer(self) -> Layer:
-        return FullAttention(self.kv_heads, self.key_dim, self.value_dim)
-
 
 @file_schema
 class SlidingSchema:
@@ -78,9 +74,6 @@ class SlidingSchema:
     value_dim: PositiveInt
     window: PositiveInt
 
-    def layer(self) -> Layer:
-        return SlidingAttention(self.kv_heads, self.key_dim, self.value_dim, self.window)
-
 
 @file_schema
 class LinearSchema:
@@ -90,9 +83,6 @@ class LinearSchema:
     conv_channels: PositiveInt
     conv_kernel: PositiveInt
 
-    def layer(self) -> Layer:
-        return LinearAttention(self.state_elements, self.conv_channels, self.conv_kernel)
-
 
 @file_schema
 class LatentSchema:
@@ -101,11 +91,17 @@ class LatentSchema:
     kv_lora_rank: PositiveInt
     qk_rope_head_dim: PositiveInt
 
-    def layer(self) -> Layer:
-        return LatentAttention(self.kv_lora_rank, self.qk_rope_head_dim)
-
 
 LayerSchema = Annotated[FullSchema | SlidingSchema | LinearSchema | LatentSchema, Discriminator("kind")]
+_LAYERS: dict[str, type[Layer]] = {
+    "full_attention": FullAttention, "sliding_attention": SlidingAttention,
+    "linear_attention": LinearAttention, "latent_attention": LatentAttention,
+}  # fmt: skip
+
+
+def _layer(row: LayerSchema) -> Layer:
+    values = {name: value for name, value in vars(row).items() if name not in ("kind", "times")}
+    return _LAYERS[row.kind](**values)
 
 
 @file_schema
@@ -116,7 +112,7 @@ class StackSchema:
     of: Annotated[tuple[LayerSchema, ...], NOT_EMPTY]
 
     def layers(self) -> list[Layer]:
-        return [row.layer() for row in self.of for _ in range(row.times)] * self.repeat
+        return [layer for row in self.of for layer in [_layer(row)] * row.times] * self.repeat
 
 
 @file_schema
@@ -244,17 +240,14 @@ class ModelSchema:
         assert counted is not None, "a file without weights has a config"
         config = self.quantization if self.quantization is not None else self.config
         source = "config.json" + ("" if self.quantization is None else " and hf_quant_config.json")
-        weights = _with_extras(weights_of_config(counted, read_quantization(config), source), self.besides)
+        weights = weights_of_config(counted, read_quantization(config), source)
+        by_role, by_format = dict(weights.bytes_by_role), dict(weights.bytes_by_format)
+        for extra in self.besides:
+            by_role[extra.role] = by_role.get(extra.role, 0) + extra.bytes
+            key = (extra.role, extra.what)
+            by_format[key] = by_format.get(key, 0) + extra.bytes
+        weights = replace(weights, bytes_by_role=by_role, bytes_by_format=by_format)
         return replace(weights, provenance="reported", source=self.assumes) if self.assumes else weights
-
-
-def _with_extras(weights: Weights, extras: Iterable[ExtraSchema]) -> Weights:
-    by_role, by_format = dict(weights.bytes_by_role), dict(weights.bytes_by_format)
-    for extra in extras:
-        by_role[extra.role] = by_role.get(extra.role, 0) + extra.bytes
-        key = (extra.role, extra.what)
-        by_format[key] = by_format.get(key, 0) + extra.bytes
-    return replace(weights, bytes_by_role=by_role, bytes_by_format=by_format)
 
 
 def read_model(path: str, text: str) -> Model:
@@ -268,23 +261,11 @@ def read_model(path: str, text: str) -> Model:
         raise mistake(path, text, (where,), error.what) from None
     has_tower = any(extra.role is Role.TOWER for extra in schema.besides)
     is_counted = counted is not None and schema.weights is None and not has_tower
+    values = {name: value for name, value in vars(schema).items() if name in Model.__dataclass_fields__}
+    values |= {"architecture": architecture, "weights": weights}
     return Model(
-        id=schema.id,
-        title=schema.title,
-        family=schema.family,
-        architecture=architecture,
-        weights=weights,
-        license=schema.license,
-        gated=schema.gated,
-        modality=schema.modality,
+        **values,
         parameters=counted.total if counted else None,
         active_parameters=counted.active if counted else None,
         unknown=counted.unknown if counted and is_counted else (),
-        config=schema.config,
-        revision=schema.revision,
-        files=schema.files,
-        published=schema.published,
-        sources=schema.sources,
-        safety=schema.safety,
-        note=schema.note,
     )

@@ -181,23 +181,7 @@ def read_recipe(name: str, path: str, text: str) -> Recipe:
     for flag in schema.flags:
         if flag in derived:
             raise mistake(path, text, ("flags", flag), f"`{flag}` is derived from `serves`; leave it out")
-    return Recipe(
-        name=name,
-        path=path,
-        title=schema.title,
-        model=schema.model,
-        engine=schema.engine,
-        image=schema.image,
-        context=schema.serves.context,
-        users=schema.serves.users,
-        status=schema.status,
-        sources=schema.sources,
-        sparks=schema.sparks,
-        flags=schema.flags,
-        env={variable: Setting(setting.value, setting.why) for variable, setting in schema.env.items()},
-        assets=schema.assets,
-        requests=schema.requests,
-        quality=schema.quality,
-        corrects=schema.corrects,
-        note=schema.note,
-    )
+    values = dict(vars(schema))
+    serves = values.pop("serves")
+    values["env"] = {name: Setting(setting.value, setting.why) for name, setting in schema.env.items()}
+    return Recipe(name=name, path=path, context=serves.context, users=serves.users, **values)
