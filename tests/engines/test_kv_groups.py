@@ -52,7 +52,8 @@ def test_windows_keep_tokens_for_drafters_of_several_modules(version: str, block
     window = SlidingAttention(8, 64, 64, 128)
     architecture = Architecture("test", (window,), 1, 1, 2**20, drafter_layers=3, drafters=(window,) * 3)
     mtp = vllm_launch(version, speculative_config={"method": "mtp", "num_speculative_tokens": 3})
-    assert vllm_pool(mtp, architecture, 131072).blocks_per_request == blocks
+    pool = vllm_pool(mtp, architecture, 131072)
+    assert pool.request_bytes == blocks * pool.block_bytes
 
 
 heads = (st.integers(1, 16), st.sampled_from([64, 96, 128, 256]), st.sampled_from([64, 128, 256]))

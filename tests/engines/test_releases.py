@@ -199,7 +199,7 @@ def test_the_nearest_known_release(asked: str, found: list[str]) -> None:
 def test_the_nearest_is_stated_as_such() -> None:
     near = find_schema("vllm", "0.24.1")
     assert near and not near.is_exact
-    assert near.spoken == "0.24.0 (the nearest known release to 0.24.1)"
+    assert (near.version, near.asked) == ("0.24.0", "0.24.1")
 
 
 def test_the_newest_is_the_last() -> None:

@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 
 from firesteel import yaml_schema
 from firesteel.facts.evidence import Sources
-from firesteel.file_schema import NOT_EMPTY, After, Before, file_schema, matching
+from firesteel.file_schema import NOT_EMPTY, After, Texts, check_regex, file_schema, matching
 from firesteel.launch import EngineName
 from firesteel.version_range import check_range, is_in_range
 
@@ -31,21 +31,12 @@ meaning. claimed: one report."""
 
 
 def _check_pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from None
-    outside_classes = re.sub(r"\[(?:\\.|[^\]])+\]", "c", text)
+    outside_classes = re.sub(r"\[(?:\\.|[^\]])+\]", "c", check_regex(text))
     if re.search(r"(?<!\\)(?:\.[*+]|\)[*+{])", outside_classes):
         raise ValueError("a pattern must limit how much it matches: `.{0,200}`, no `.*`, no repeated group")
     return text
 
 
-def _as_tuple(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
-SignTexts = Annotated[tuple[str, ...], Before(_as_tuple), NOT_EMPTY]
 Pattern = Annotated[str, After(_check_pattern)]
 Range = Annotated[str, After(check_range)]
 
@@ -54,7 +45,7 @@ Range = Annotated[str, After(check_range)]
 class LinePattern:
     """How to recognize one kind of line."""
 
-    sign: SignTexts
+    sign: Texts
     """One of these texts is in the line."""
     pattern: Pattern | None = None
     versions: Range | None = None
@@ -92,7 +83,7 @@ class MarkRow(LinePattern):
 class EngineRow:
     engine: EngineName
     sources: Sources
-    known_by: SignTexts
+    known_by: Texts
     version: tuple[LinePattern, ...]
     stages: tuple[Stage, ...]
     """In the order in which a start goes through them."""

@@ -76,8 +76,14 @@ def build_history(schemas: Iterable[Schema], complete: tuple[str, str] | None = 
             name: _symbol_history(versions, [release.get(name) for release in releases]) for name in names
         }
 
-    tables = (table(_flag_facts), table(_key_facts), table(_variable_facts))
-    return EngineHistory(by_age[0].engine, versions, *tables, complete)
+    return EngineHistory(
+        by_age[0].engine,
+        versions,
+        table(lambda schema: {f"--{flag.name}": _all_facts(flag) for flag in schema.flags.values()}),
+        table(_key_facts),
+        table(lambda schema: {name: (_facts(value), value) for name, value in schema.variables.items()}),
+        complete,
+    )
 
 
 def schema_at(history: EngineHistory, version: str) -> Schema:
@@ -97,7 +103,7 @@ def schema_at(history: EngineHistory, version: str) -> Schema:
                 values = tuple(
                     value for value, ranges in symbol.values.items() if facts_in(ranges) is not None
                 )
-                yield name, facts, _value(facts, values)
+                yield name, facts, Value(values=values, **_fields(facts, Value))
 
     configs: dict[str, tuple[bool, dict[str, Value]]] = {}
     for path, facts, value in symbols(history.keys):
@@ -109,7 +115,10 @@ def schema_at(history: EngineHistory, version: str) -> Schema:
     return Schema(
         history.engine,
         version,
-        {name[2:]: _flag(name[2:], facts, value) for name, facts, value in symbols(history.flags)},
+        {
+            name[2:]: Flag(name[2:], value, **_fields(facts, Flag))
+            for name, facts, value in symbols(history.flags)
+        },
         {name: Config(name, keys, strict) for name, (strict, keys) in configs.items()},
         {name: value for name, _, value in symbols(history.variables)},
     )
@@ -194,10 +203,8 @@ def _ranges(versions: Sequence[str], releases: Sequence[Facts | None]) -> tuple[
     return tuple(ranges)
 
 
-def _flag_facts(schema: Schema) -> dict[str, tuple[Facts, Value]]:
-    return {
-        f"--{flag.name}": (_facts(flag) | _facts(flag.value), flag.value) for flag in schema.flags.values()
-    }
+def _all_facts(flag: Flag) -> tuple[Facts, Value]:
+    return _facts(flag) | _facts(flag.value), flag.value
 
 
 def _key_facts(schema: Schema) -> dict[str, tuple[Facts, Value]]:
@@ -206,10 +213,6 @@ def _key_facts(schema: Schema) -> dict[str, tuple[Facts, Value]]:
         facts[config.name] = ({} if config.strict else {"strict": False}, Value())
         facts |= {f"{config.name}.{name}": (_facts(value), value) for name, value in config.keys.items()}
     return facts
-
-
-def _variable_facts(schema: Schema) -> dict[str, tuple[Facts, Value]]:
-    return {name: (_facts(value), value) for name, value in schema.variables.items()}
 
 
 def _facts(symbol: Flag | Value) -> Facts:
@@ -222,27 +225,10 @@ def _facts(symbol: Flag | Value) -> Facts:
     return facts
 
 
-def _value(facts: Mapping[str, Any], names: tuple[str, ...]) -> Value:
-    return Value(
-        facts.get("kind", "str"),
-        names,
-        facts.get("open", True),
-        facts.get("folds", False),
-        facts.get("config", ""),
-        facts.get("default"),
-    )
-
-
-def _flag(name: str, facts: Mapping[str, Any], value: Value) -> Flag:
-    return Flag(
-        name,
-        value,
-        facts.get("takes", "value"),
-        tuple(facts.get("aliases", ())),
-        tuple(facts.get("negatives", ())),
-        tuple(facts.get("variables", ())),
-        facts.get("deprecated", False),
-    )
+def _fields(facts: Mapping[str, Any], cls: type[Flag | Value]) -> Facts:
+    """The inverse of `_facts`: those that are fields of this class."""
+    own = {name: value for name, value in facts.items() if name in cls.__dataclass_fields__}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in own.items()}
 
 
 def _symbol_to_json(symbol: SymbolHistory) -> Facts:

@@ -94,13 +94,6 @@ class Schema:
     def is_exact(self) -> bool:
         return not self.asked
 
-    @property
-    def spoken(self) -> str:
-        """The version for a message."""
-        if self.is_exact:
-            return self.version
-        return f"{self.version} (the nearest known release to {self.asked})"
-
     @cached_property
     def spellings(self) -> Mapping[str, tuple[Flag, bool]]:
         """Every spelling that the engine accepts -> the flag, and whether the spelling negates it."""

@@ -17,17 +17,11 @@ DEFAULT_PORT = 30000
 
 _ARITY = flag_arity("sglang")
 _ALIASES = {
-    "dp": "data-parallel-size",
-    "dp-size": "data-parallel-size",
-    "ep": "expert-parallel-size",
-    "ep-size": "expert-parallel-size",
-    "model": "model-path",
-    "pp": "pipeline-parallel-size",
-    "pp-size": "pipeline-parallel-size",
-    "speculative-draft-model": "speculative-draft-model-path",
-    "tp": "tensor-parallel-size",
-    "tp-size": "tensor-parallel-size",
-}
+    "dp": "data-parallel-size", "dp-size": "data-parallel-size", "ep": "expert-parallel-size",
+    "ep-size": "expert-parallel-size", "model": "model-path", "pp": "pipeline-parallel-size",
+    "pp-size": "pipeline-parallel-size", "speculative-draft-model": "speculative-draft-model-path",
+    "tp": "tensor-parallel-size", "tp-size": "tensor-parallel-size",
+}  # fmt: skip
 GRAMMAR = Grammar(
     model_flags=("model-path",),
     name_flag="served-model-name",

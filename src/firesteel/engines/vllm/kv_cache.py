@@ -66,11 +66,6 @@ class VllmPool:
         return self.settings.unsure
 
     @property
-    def blocks_per_request(self) -> int:
-        """For a request of full length."""
-        return self._blocks(self.context)
-
-    @property
     def request_bytes(self) -> int:
         """`... GiB KV cache is needed`."""
         return self.request_bytes_at(self.context)

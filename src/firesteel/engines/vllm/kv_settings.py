@@ -95,6 +95,7 @@ def read_settings(launch: Launch, architecture: Architecture, release: Release |
     release = release or parse_release(launch.version) or NEWEST
     tokens = speculative_tokens(flags)
     has_drafter = bool(tokens) and _draft_method(flags) in _BUILT_IN_DRAFTERS
+    retains = has_drafter and release >= (0, 28) and min(tokens, architecture.drafter_layers) > 1
     conv_value_bytes = STATE_DTYPES.get(text_flag(flags, "mamba-cache-dtype", "auto"), 2)
     return KvSettings(
         release=release,
@@ -104,7 +105,7 @@ def read_settings(launch: Launch, architecture: Architecture, release: Release |
         block_size=positive_int(flags.get("block-size")),
         in_flight_tokens=_batches_in_flight(flags, release)
         * (positive_int(flags.get("max-num-batched-tokens")) or _BATCHED_TOKENS),
-        retained_tokens=_retained_tokens(tokens, release, architecture) if has_drafter else 0,
+        retained_tokens=tokens - 1 if retains else 0,
         draft_tokens=tokens,
         has_drafter=has_drafter,
         mamba_mode=_mamba_mode(flags, release, architecture),
@@ -158,10 +159,6 @@ def _batches_in_flight(flags: Mapping[str, FlagValue], release: Release) -> int:
     method = _draft_method(flags)
     overlaps = method not in _SYNCHRONOUS_DRAFTERS or (method == "draft_model" and release >= (0, 32))
     return 2 if overlaps else 1
-
-
-def _retained_tokens(tokens: int, release: Release, architecture: Architecture) -> int:
-    return tokens - 1 if release >= (0, 28) and min(tokens, architecture.drafter_layers) > 1 else 0
 
 
 def _mamba_mode(
@@ -230,19 +227,12 @@ def _unsure(launch: Launch, flags: Mapping[str, FlagValue], architecture: Archit
         return f"vLLM {launch.version} is not one of the releases that were read, 0.11 to 0.32"
     if parallel := next((flag for flag in _PARALLEL_FLAGS if (positive_int(flags.get(flag)) or 1) > 1), None):
         return f"`--{parallel}` splits the cache, and the figures are for one GPU"
-    if (
-        speculative_tokens(flags)
-        and _draft_method(flags) not in _BUILT_IN_DRAFTERS | _DRAFTERS_WITHOUT_LAYERS
-    ):
+    drafter = _draft_method(flags) if speculative_tokens(flags) else ""
+    if drafter and drafter not in _BUILT_IN_DRAFTERS | _DRAFTERS_WITHOUT_LAYERS:
         return "the drafter is another checkpoint, whose layers are not counted"
     has_windows = any(isinstance(layer, SlidingAttention | ChunkedAttention) for layer in architecture.layers)
     is_known = architecture.drafters or architecture.model_type in SLIDING_DRAFTER_FAMILIES
-    if (
-        speculative_tokens(flags)
-        and _draft_method(flags) in _BUILT_IN_DRAFTERS
-        and has_windows
-        and not is_known
-    ):
+    if drafter in _BUILT_IN_DRAFTERS and has_windows and not is_known:
         return "whether the drafter's layers slide is not known"
     if "kv-transfer-config" in flags:
         return "a KV connector may change the layout and the groups"
@@ -255,18 +245,12 @@ def _unsure(launch: Launch, flags: Mapping[str, FlagValue], architecture: Archit
 def _unread_combination(release: Release, architecture: Architecture) -> str:
     if release < (0, 24) and any(isinstance(layer, CompressedAttention) for layer in architecture.layers):
         return "DeepSeek-V4 was not read in releases before 0.24"
-    is_sparse = any(isinstance(layer, LatentAttention) and layer.attends for layer in architecture.layers)
-    if is_sparse and release < (0, 24):
+    latent = [layer for layer in architecture.layers if isinstance(layer, LatentAttention)]
+    sparse = [layer for layer in latent if layer.attends]
+    if sparse and release < (0, 24):
         return "sparse MLA has no backend for a GB10 before vLLM 0.24"
-    if is_sparse and release[:2] == (0, 29) and any(_shares_indexer(layer) for layer in architecture.layers):
+    if release[:2] == (0, 29) and any(layer.indexer is None for layer in sparse):
         return "whether vLLM 0.29 gives an index to layers that share one was not read"
-    is_kda = any(isinstance(layer, LatentAttention) for layer in architecture.layers) and is_hybrid(
-        architecture
-    )
-    if is_kda and release >= (0, 30):
+    if latent and is_hybrid(architecture) and release >= (0, 30):  # KDA
         return "KDA keeps one state more where its kernel can"
     return ""
-
-
-def _shares_indexer(layer: object) -> bool:
-    return isinstance(layer, LatentAttention) and bool(layer.attends) and layer.indexer is None

@@ -21,6 +21,7 @@ from firesteel.facts.model.architecture import (
     ChunkedAttention,
     CompressedAttention,
     FullAttention,
+    GroupedAttention,
     Indexer,
     LatentAttention,
     Layer,
@@ -177,12 +178,7 @@ class _SpecBuilder:
             case CompressedAttention():
                 return list(_v4_specs(layer))
 
-    def _attention(
-        self,
-        kind: Kind,
-        layer: FullAttention | SlidingAttention | ChunkedAttention | SparseAttention,
-        window: int = 0,
-    ) -> KvSpec:
+    def _attention(self, kind: Kind, layer: GroupedAttention, window: int = 0) -> KvSpec:
         page_bytes = self._block * _value_count(layer) * self._settings.value_bytes
         return KvSpec(kind, self._block, page_bytes, window, (layer.kv_heads, layer.key_dim, layer.value_dim))
 
@@ -196,12 +192,10 @@ class _SpecBuilder:
     def _latent_bytes(self, layer: LatentAttention) -> list[KvSpec]:
         page_bytes = self._block * _latent_bytes(self._settings, layer)
         own = KvSpec("mla", self._block, page_bytes, variant=(layer.latent_dim,))
-        index = layer.indexer
-        return (
-            [KvSpec("mla", self._block, self._block * _index_bytes(index), variant=(0,)), own]
-            if index
-            else [own]
-        )
+        if layer.indexer is None:
+            return [own]
+        index_bytes = self._block * _index_bytes(layer.indexer)
+        return [KvSpec("mla", self._block, index_bytes, variant=(0,)), own]
 
     def _aligned_block_size(self, architecture: Architecture, token: int) -> int:
         """The fewest tokens, in whole kernel blocks, whose page is at least as large as a state."""
@@ -232,12 +226,12 @@ def _default_block_size(architecture: Architecture) -> int:
 def _attention_token_bytes(settings: KvSettings, layer: Layer) -> int:
     if isinstance(layer, LatentAttention):
         return _latent_bytes(settings, layer)
-    if isinstance(layer, FullAttention | SlidingAttention | ChunkedAttention | SparseAttention):
+    if isinstance(layer, GroupedAttention):
         return _value_count(layer) * settings.value_bytes
     return 0
 
 
-def _value_count(layer: FullAttention | SlidingAttention | ChunkedAttention | SparseAttention) -> int:
+def _value_count(layer: GroupedAttention) -> int:
     return layer.kv_heads * (layer.key_dim + layer.value_dim)
 
 
