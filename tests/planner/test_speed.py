@@ -28,7 +28,7 @@ from firesteel.planner.speed.predict import MAX_CONTEXT, MAX_USERS, predict_spee
 from firesteel.units import GIB
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
-SPARK = MemoryPool(121 * GIB, 105 * GIB, 16 * GIB, 273e9, "gb10", True)
+SPARK = MemoryPool(121 * GIB, 105 * GIB, 273e9, "gb10", True)
 DENSE = Architecture("llama", (FullAttention(8, 128, 128),) * 32, 4096, 128_256, 131_072)
 DENSE_WEIGHTS = Weights(
     {Role.ATTENTION: 2_684_354_560, Role.DENSE_MLP: 11_274_289_152, Role.HEAD: 1_050_673_152},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from firesteel.dataclass import dataclass
+from firesteel.file_schema import file_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +25,12 @@ class Band:
 
     def scaled(self, factor: float) -> Band:
         return Band(self.low * factor, self.expected * factor, self.high * factor)
+
+
+@file_schema
+class BandSchema:
+    """A band in a file, alone or with more keys."""
+
+    low: float
+    expected: float
+    high: float

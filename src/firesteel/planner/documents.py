@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from firesteel import engines
 from firesteel.facts.documents import Document
@@ -20,7 +20,7 @@ from firesteel.render import docker
 
 class MemoryJson(Document):
     verdict: Verdict
-    needed_bytes: Band
+    needed_bytes: Band = Field(validation_alias="needed")
     budget_bytes: int
     parts: tuple[MemoryPart, ...]
 
@@ -28,7 +28,7 @@ class MemoryJson(Document):
 class CacheGroupJson(Document):
     kind: str
     layers: int
-    block_tokens: int
+    block_tokens: int = Field(validation_alias="block_size")
     page_bytes: int
 
 
@@ -113,16 +113,6 @@ class LaunchJson(Document):
     docker: str
 
 
-def memory_json(plan: Plan) -> MemoryJson:
-    memory = plan.memory
-    return MemoryJson(
-        verdict=memory.verdict,
-        needed_bytes=memory.needed,
-        budget_bytes=memory.budget_bytes,
-        parts=memory.parts,
-    )
-
-
 def cache_json(plan: Plan) -> CacheJson:
     cache, pool = plan.cache, plan.cache.pool
     told = engines.requested_kv_cache_bytes(plan.launch)
@@ -135,15 +125,7 @@ def cache_json(plan: Plan) -> CacheJson:
         dtype=cache.dtype,
         pool_bytes=cache.pool_bytes if told is None else told,
         block_bytes=pool.block_bytes if pool else None,
-        groups=tuple(
-            CacheGroupJson(
-                kind=group.kind,
-                layers=group.layers,
-                block_tokens=group.block_size,
-                page_bytes=group.page_bytes,
-            )
-            for group in (pool.groups if pool else ())
-        ),
+        groups=tuple(map(CacheGroupJson.model_validate, pool.groups)) if pool else (),
         request_bytes=pool.request_bytes if pool else None,
         least_bytes=pool.least_bytes if pool else None,
         printed=tuple(

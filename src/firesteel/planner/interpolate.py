@@ -7,12 +7,10 @@ in a batch) is slower in between. Every band covers both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from firesteel.planner.band import Band
 from firesteel.planner.memory.account import MemoryAccount, MemoryPart
-from firesteel.planner.speed.speculation import DraftedSpeed
 from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, Speed
 from firesteel.planner.speed.startup import StartPhase, StartUp
 
@@ -64,20 +62,22 @@ def speed_between(light: Speed | None, heavy: Speed | None) -> Speed | None:
         bound_tokens_per_s=_rate(light.bound_tokens_per_s, heavy.bound_tokens_per_s),
         bytes_per_token=round((light.bytes_per_token + heavy.bytes_per_token) / 2),
         explanation=f"{_EXPLANATION}; {light.explanation}",
-        parts_ms=_parts_ms(light.parts_ms, heavy.parts_ms),
+        parts_ms={
+            name: (light.parts_ms.get(name, 0.0) + heavy.parts_ms.get(name, 0.0)) / 2
+            for name in (*light.parts_ms, *heavy.parts_ms)
+        },
         at_depth=tuple(
             (depth, _rates(band, other))
             for (depth, band), (_, other) in zip(light.at_depth, heavy.at_depth, strict=True)
         ),
         batch=_batch(light.batch, heavy.batch),
-        drafted=tuple(_drafted(*pair) for pair in zip(light.drafted, heavy.drafted, strict=True)),
+        drafted=tuple(
+            replace(ours, decode_tokens_per_s=_rates(ours.decode_tokens_per_s, theirs.decode_tokens_per_s))
+            for ours, theirs in zip(light.drafted, heavy.drafted, strict=True)
+        ),
         prefill=_prefill(light.prefill, heavy.prefill),
         start_up=_start_up(light.start_up, heavy.start_up),
     )
-
-
-def _parts_ms(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict[str, float]:
-    return {name: (ours.get(name, 0.0) + theirs.get(name, 0.0)) / 2 for name in (*ours, *theirs)}
 
 
 def _batch(ours: BatchSpeed | None, theirs: BatchSpeed | None) -> BatchSpeed | None:
@@ -88,10 +88,6 @@ def _batch(ours: BatchSpeed | None, theirs: BatchSpeed | None) -> BatchSpeed | N
         per_user_tokens_per_s=_rates(ours.per_user_tokens_per_s, theirs.per_user_tokens_per_s),
         total_tokens_per_s=_rates(ours.total_tokens_per_s, theirs.total_tokens_per_s),
     )
-
-
-def _drafted(ours: DraftedSpeed, theirs: DraftedSpeed) -> DraftedSpeed:
-    return replace(ours, decode_tokens_per_s=_rates(ours.decode_tokens_per_s, theirs.decode_tokens_per_s))
 
 
 def _prefill(ours: PrefillSpeed | None, theirs: PrefillSpeed | None) -> PrefillSpeed | None:

@@ -14,9 +14,9 @@ from firesteel.launch import Launch
 from firesteel.launch_pipeline import with_memory_flags
 from firesteel.planner.interpolate import memory_between, speed_between
 from firesteel.planner.memory.account import MemoryAccount, account
-from firesteel.planner.memory.loaded import LoadedWeights, loaded_weights
+from firesteel.planner.memory.loaded import loaded_weights
 from firesteel.planner.memory.measured import MeasuredMemory, apply_measured
-from firesteel.planner.memory.pool import MemoryPool, pool
+from firesteel.planner.memory.pool import pool
 from firesteel.planner.memory.split import check_even_split, split_shape, split_weights
 from firesteel.planner.speed.own_runs import OwnRun, with_own_runs
 from firesteel.planner.speed.predict import predict_speed
@@ -72,7 +72,9 @@ def plan(
     if heavier:
         found = between(found, _plan(launch, shape, heavier, host))
     if realised:
-        found = _as_realised(found, realised)
+        tokens = found.printed[0].tokens if found.printed else None
+        memory, notes = apply_measured(found.memory, launch, realised, found.weights.total_bytes, tokens)
+        found = replace(found, memory=memory, notes=found.notes + notes)
     if own and found.speed:
         found = replace(found, speed=with_own_runs(found.speed, launch, shape, found.cache, own))
     memory = found.memory
@@ -90,16 +92,15 @@ def _plan(launch: Launch, shape: Architecture, weights: Weights, host: Host) -> 
     kv = engines.size_kv_cache(launch, part, context, users)
     home, held = pool(launch, host), loaded_weights(launch, shape, weights)
     told = engines.requested_kv_cache_bytes(launch)
-    memory = account(launch, part, _one_part(held, launch.sparks), kv, home, told)
+    stored, padding_bytes = split_weights(held.stored, launch.sparks), held.padding_bytes // launch.sparks
+    own = replace(held, stored=stored, padding_bytes=padding_bytes)
+    memory = account(launch, part, own, kv, home, told)
     printed = engines.reported_kv(launch, part, context, kv.pool_bytes if told is None else told)
     speed = predict_speed(launch, shape, held.weights, kv, home)
-    return Plan(launch, host, shape, weights, memory, kv, speed, _notes(launch, weights, home), printed)
-
-
-def _as_realised(found: Plan, realised: MeasuredMemory) -> Plan:
-    tokens = found.printed[0].tokens if found.printed else None
-    memory, more = apply_measured(found.memory, found.launch, realised, found.weights.total_bytes, tokens)
-    return replace(found, memory=memory, notes=found.notes + more)
+    notes = [home.note] if home.note else []
+    if weights.provenance != "counted":
+        notes.append(f"weights are {weights.provenance}; the checkpoint's own header would count them")
+    return Plan(launch, host, shape, weights, memory, kv, speed, tuple(notes), printed)
 
 
 def between(light: Plan, heavy: Plan) -> Plan:
@@ -108,15 +109,6 @@ def between(light: Plan, heavy: Plan) -> Plan:
         light,
         memory=memory_between(light.memory, heavy.memory),
         speed=speed_between(light.speed, heavy.speed),
-    )
-
-
-def _one_part(held: LoadedWeights, sparks: int) -> LoadedWeights:
-    """What one Spark of several holds."""
-    return replace(
-        held,
-        stored=split_weights(held.stored, sparks),
-        padding_bytes=held.padding_bytes // max(1, sparks),
     )
 
 
@@ -146,10 +138,3 @@ def longest_context(plan: Plan) -> int:
         return _grows(engines.size_kv_cache(plan.launch, part, thousands * 1024, 1)) <= spare
 
     return 1024 * bisect(range(1, plan.shape.max_context // 1024 + 1), False, key=lambda n: not fits(n))
-
-
-def _notes(launch: Launch, weights: Weights, home: MemoryPool) -> tuple[str, ...]:
-    notes = [home.note] if home.note else []
-    if weights.provenance != "counted":
-        notes.append(f"weights are {weights.provenance}; the checkpoint's own header would count them")
-    return tuple(notes)

@@ -17,7 +17,6 @@ from firesteel.planner.documents import (
     SpeedJson,
     cache_json,
     launch_json,
-    memory_json,
 )
 from firesteel.planner.memory.account import Verdict
 from firesteel.planner.speed.speed import SpeedBasis
@@ -87,7 +86,7 @@ def plan_json(proposal: Proposal, others: tuple[Proposal, ...] = ()) -> PlanJson
         status=proposal.recipe.status if proposal.recipe else "untried",
         can_run=proposal.can_run,
         host=HostJson.model_validate(plan.host),
-        memory=memory_json(plan),
+        memory=MemoryJson.model_validate(plan.memory),
         cache=cache_json(plan),
         speed=SpeedJson.model_validate(plan.speed) if plan.speed else None,
         findings=tuple(map(finding_json, proposal.findings)),

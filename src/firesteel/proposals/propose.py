@@ -128,16 +128,6 @@ def _most(weights: Weights) -> str:
     return "BF16" if most == "16-bit" else most
 
 
-def _refuse_label(checkpoint: Checkpoint, ask: Ask) -> None:
-    """Files say themselves how they are stored."""
-    if ask.quant and checkpoint.weights.provenance == "counted":
-        raise UsageError(
-            f"{checkpoint.origin} is {_most(checkpoint.weights)} by its own header; --quant is for a config "
-            "alone",
-            next=f"firesteel plan {checkpoint.origin}",
-        )
-
-
 def _proposal(
     catalog: Catalog,
     recipe: Recipe,
@@ -167,7 +157,12 @@ def propose_checkpoint(
 
     With a GPU it runs in a container that a recipe uses; without one, in the embedded engine.
     """
-    _refuse_label(checkpoint, ask)
+    if ask.quant and checkpoint.weights.provenance == "counted":  # files say themselves how they are stored
+        raise UsageError(
+            f"{checkpoint.origin} is {_most(checkpoint.weights)} by its own header; --quant is for a config "
+            "alone",
+            next=f"firesteel plan {checkpoint.origin}",
+        )
     engine, has_gpu = _engine(checkpoint, ask), bool(host.gpus or host.hardware)
     ask = _with_a_release(engine, has_gpu, images, ask)
     image = _image(engine, has_gpu, images, ask.version)
@@ -317,11 +312,12 @@ def require_runnable(proposal: Proposal) -> None:
             next=f"firesteel models, for what runs on one; firesteel render {proposal.name}, for its launch",
         )
     if not proposal.plan.fits:
+        context = largest_context(proposal.plan)
         raise DoesNotFit(
             f"{proposal.name} does not fit {proposal.plan.host.title}: it needs "
             f"{show_bytes(round(memory.needed.expected))}, there is room for "
             f"{show_bytes(memory.budget_bytes)}",
-            next=_how_to_fit(proposal),
+            next=f"--context {context}" if context else "firesteel models, which shows what fits",
         )
     if proposal.stops:
         first = proposal.stops[0]
@@ -333,8 +329,3 @@ def require_runnable(proposal: Proposal) -> None:
             f"{proposal.name} needs an NVIDIA GPU, and nvidia-smi shows none here",
             next="firesteel up smollm2, which needs none",
         )
-
-
-def _how_to_fit(proposal: Proposal) -> str:
-    context = largest_context(proposal.plan)
-    return f"--context {context}" if context else "firesteel models, which shows what fits"

@@ -44,7 +44,6 @@ class MemoryAccount:
     """What the launch may use: the memory available now, less what must stay free."""
     host_total_bytes: int
     """Of the pool: the memory of the GPU where that has its own."""
-    host_keep_free_bytes: int
 
     @property
     def needed(self) -> Band:
@@ -88,7 +87,7 @@ def account(
         parts += _llamacpp_parts(launch, shape, cache, pool)
     else:
         parts += _vllm_parts(launch, shape, stored, cache)
-    return MemoryAccount(tuple(parts), pool.budget_bytes, pool.total_bytes, pool.keep_free_bytes)
+    return MemoryAccount(tuple(parts), pool.budget_bytes, pool.total_bytes)
 
 
 def _explain_cache(cache: KvCache) -> str:

@@ -19,7 +19,6 @@ class MemoryPool:
     total_bytes: int
     budget_bytes: int
     """What a launch may use."""
-    keep_free_bytes: int
     bandwidth_bytes_per_s: float | None
     hardware: str | None
     """Name of the hardware file, for a launch that runs on its GPU."""
@@ -33,7 +32,6 @@ def pool(launch: Launch, host: Host) -> MemoryPool:
     shared = MemoryPool(
         host.memory_total_bytes,
         host.room_bytes,
-        host.keep_free_bytes,
         host.bandwidth_bytes_per_s,
         # A child process is the embedded engine, which runs on the CPU whatever GPU there is.
         host.hardware if launch.container else None,
@@ -50,12 +48,10 @@ def pool(launch: Launch, host: Host) -> MemoryPool:
         )
         return replace(shared, bandwidth_bytes_per_s=None, note=note)
     total = min(sizes)
-    keep_free = max(GIB, total // 20)
     return replace(
         shared,
         total_bytes=total,
-        budget_bytes=max(0, total - keep_free),
-        keep_free_bytes=keep_free,
+        budget_bytes=max(0, total - max(GIB, total // 20)),
         bandwidth_bytes_per_s=None,
         is_host_memory=False,
         note=f"planned for the whole memory of one {discrete[0].name}; its bandwidth is not known",

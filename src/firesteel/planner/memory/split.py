@@ -15,18 +15,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from firesteel.errors import UsageError
-from firesteel.facts import (
-    Architecture,
-    ChunkedAttention,
-    FullAttention,
-    Layer,
-    LinearAttention,
-    Mamba2,
-    Role,
-    SlidingAttention,
-    SparseAttention,
-    Weights,
-)
+from firesteel.facts import Architecture, Layer, LinearAttention, Mamba2, Role, Weights
+from firesteel.facts.model.architecture import GroupedAttention
 
 _REPLICATED = (Role.NORMS, Role.ROUTER)
 _BLOCK = 128
@@ -113,7 +103,7 @@ def _heads(shape: Architecture) -> Iterator[tuple[str, int]]:
     if shape.attention_heads:
         yield "query", shape.attention_heads
     for layer in set(shape.layers):
-        if isinstance(layer, FullAttention | SlidingAttention | ChunkedAttention | SparseAttention):
+        if isinstance(layer, GroupedAttention):
             yield "KV", layer.kv_heads
         elif isinstance(layer, Mamba2):
             yield "Mamba", layer.heads
@@ -127,7 +117,7 @@ def split_shape(shape: Architecture, sparks: int) -> Architecture:
 
 
 def _split_layer(layer: Layer, sparks: int) -> Layer:
-    if isinstance(layer, FullAttention | SlidingAttention | ChunkedAttention | SparseAttention):
+    if isinstance(layer, GroupedAttention):
         return replace(layer, kv_heads=max(1, layer.kv_heads // sparks))
     if isinstance(layer, LinearAttention):
         return replace(

@@ -10,18 +10,15 @@ from firesteel.facts import Architecture
 from firesteel.facts.evidence import Sources
 from firesteel.file_schema import file_schema
 from firesteel.launch import EngineName, Launch
-from firesteel.planner.band import Band
+from firesteel.planner.band import Band, BandSchema
 from firesteel.planner.speed.decode import StoredBytes, step_reads
 from firesteel.planner.speed.speed import DEPTH, Speed
 from firesteel.planner.speed.step_model import costs_engine
 
 
 @file_schema
-class ShareSchema:
+class ShareSchema(BandSchema):
     engine: EngineName
-    low: float
-    expected: float
-    high: float
     why: str
     sources: Sources
 

@@ -16,7 +16,7 @@ from firesteel.facts import Architecture
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.file_schema import file_schema
 from firesteel.launch import Launch
-from firesteel.planner.band import Band
+from firesteel.planner.band import Band, BandSchema
 
 TextKind = Literal["prose", "conversation", "code", "reasoning", "structured"]
 
@@ -32,27 +32,17 @@ class DraftedSpeed:
 
 
 @file_schema
-class GainSchema:
+class GainSchema(BandSchema):
     method: str
     moe: bool | None = None
-    low: float
-    expected: float
-    high: float
     why: str
     sources: Sources
 
 
 @file_schema
-class RangeSchema:
-    low: float
-    expected: float
-    high: float
-
-
-@file_schema
 class SpeculationSchema:
     gains: tuple[GainSchema, ...]
-    texts: dict[TextKind, RangeSchema]
+    texts: dict[TextKind, BandSchema]
     texts_source: Evidence
 
 

@@ -13,7 +13,7 @@ from firesteel.dataclass import dataclass
 from firesteel.facts.evidence import Evidence
 from firesteel.file_schema import file_schema
 from firesteel.launch import EngineName, Launch
-from firesteel.planner.band import Band
+from firesteel.planner.band import Band, BandSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +42,18 @@ class StartUp:
 
 
 @file_schema
-class PhaseSchema:
+class PhaseSchema(BandSchema):
     name: str
     engine: EngineName
     first: bool = False
-    low: float
-    expected: float
-    high: float
     unless: str | None = None
     source: str
 
 
 @file_schema
-class LoadSchema:
+class LoadSchema(BandSchema):
     engine: EngineName
     format: str | None = None
-    low: float
-    expected: float
-    high: float
     source: str
 
 
