@@ -47,7 +47,8 @@ def allowed(text: str, path: str, readings: Sequence[ReadLaunch]) -> tuple[Allow
     """Every allow comment of a text."""
     if "firesteel:" not in text:
         return ()
-    ranges = sorted(_lines(reading) for reading in readings)
+    lines = [[spot.line for spot in reading.spots.values()] or [0] for reading in readings]
+    ranges = sorted((min(own), max(own)) for own in lines)
     return tuple(
         _allowed(comment, number, bool(_OWN_LINE.match(line)), ranges, path)
         for number, line in enumerate(text.split("\n"), start=1)
@@ -79,8 +80,3 @@ def _affected_lines(number: int, is_own_line: bool, ranges: Iterable[tuple[int, 
         if first <= number <= last:
             break
     return number + 1, number + 1
-
-
-def _lines(reading: ReadLaunch) -> tuple[int, int]:
-    lines = [spot.line for spot in reading.spots.values()] or [0]
-    return min(lines), max(lines)

@@ -14,9 +14,8 @@ from firesteel.launch import EngineName, Launch, Spot
 from firesteel.printable import escape_unprintable
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match
 from firesteel.rules.match import matches
-from firesteel.rules.rule import Confidence, Fix, Level, Rule, rules
+from firesteel.rules.rule import SEVERITY, Confidence, Fix, Level, Rule, rules
 
-_ORDER: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
 _TITLES: dict[EngineName, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
 _NO_SPOTS: Mapping[str, Spot] = MappingProxyType({})
 
@@ -61,11 +60,11 @@ def check(
     specific: dict[str, int] = {}
     for rule, match in all_matches:
         if not _is_general(rule):
-            specific[match.key] = min(_ORDER[rule.level], specific.get(match.key, _ORDER["note"]))
+            specific[match.key] = min(SEVERITY[rule.level], specific.get(match.key, SEVERITY["note"]))
     findings = [
         _finding(rule, match, context, spots)
         for rule, match in all_matches
-        if not (_is_general(rule) and specific.get(match.key, 3) <= _ORDER[rule.level])
+        if not (_is_general(rule) and specific.get(match.key, 3) <= SEVERITY[rule.level])
     ]
     return tuple(sorted(dict.fromkeys(findings), key=_sort_key))
 
@@ -76,7 +75,7 @@ def _is_general(rule: Rule) -> bool:
 
 
 def _sort_key(finding: Finding) -> tuple[int, int, str]:
-    return _ORDER[finding.level], finding.spot.line if finding.spot else 0, finding.rule
+    return SEVERITY[finding.level], finding.spot.line if finding.spot else 0, finding.rule
 
 
 def _finding(rule: Rule, match: Match, context: Context, spots: Mapping[str, Spot]) -> Finding:
@@ -86,16 +85,18 @@ def _finding(rule: Rule, match: Match, context: Context, spots: Mapping[str, Spo
     elsewhere = bool(rule.when.hardware) and context.is_elsewhere
     says = _fill(rule.says, match, context)
     spot = spots.get(match.key) or spots.get("program") or spots.get("image")
+    title, newest = _TITLES[context.launch.engine], NEWEST_KNOWN[context.launch.engine]
+    spaced = re.sub(r"([<>=!]+)(?=\d)", r"\1 ", versions)
     return Finding(
         rule=rule.id,
         level="note" if unknown else _at_most_warn(rule.level) if assumed or elsewhere else rule.level,
-        says=f"if {_TITLES[context.launch.engine]} {_spaced(versions)}: {says}" if unknown else says,
+        says=f"if {title} {spaced}: {says}" if unknown else says,
         instead=_fill(rule.instead, match, context) if rule.instead else None,
         spot=spot,
         saw=escape_unprintable(match.shown or (spot.text if spot else "")),
         confidence=rule.confidence,
         sources=rule.sources,
-        scope=_scope(rule) + (f", if this tag is as new as {_newest(context)}" if assumed else ""),
+        scope=_scope(rule) + (f", if this tag is as new as {title} {newest}" if assumed else ""),
         key=match.key,
         fix=None if unknown or assumed else rule.fix,
     )
@@ -108,14 +109,6 @@ def _at_most_warn(level: Level) -> Level:
 
 def _versions(rule: Rule) -> str:
     return " and ".join(when.version for when in (rule.when, *rule.also) if when.version)
-
-
-def _spaced(versions: str) -> str:
-    return re.sub(r"([<>=!]+)(?=\d)", r"\1 ", versions)
-
-
-def _newest(context: Context) -> str:
-    return f"{_TITLES[context.launch.engine]} {NEWEST_KNOWN[context.launch.engine]}"
 
 
 def _fill(text: str, match: Match, context: Context) -> str:

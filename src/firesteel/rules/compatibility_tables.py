@@ -20,13 +20,12 @@ from firesteel.file_schema import file_schema
 from firesteel.reads import read
 from firesteel.rules.context import Context
 from firesteel.rules.match import matches
-from firesteel.rules.rule import Level, Rule, explain
+from firesteel.rules.rule import SEVERITY, Level, Rule, explain
 
 TABLES = {"sm121": "gb10"}
 """Table name -> hardware."""
 _IMAGE_SINCE, _PLAIN_TAG_SINCE = Version("0.14"), Version("0.20")
 Outcome = tuple[Level | None, tuple[str, ...]]
-_SEVERITY: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
 
 
 @file_schema
@@ -92,7 +91,7 @@ def _outcome(row: RowSchema, version: str, deciding: list[Rule], hardware: str) 
         reading.launch, hardware, catalog.identify(container.image, images) if container else None
     )
     hits = [rule for rule in deciding if matches(rule, context)]
-    level = min((rule.level for rule in hits), key=_SEVERITY.__getitem__, default=None)
+    level = min((rule.level for rule in hits), key=SEVERITY.__getitem__, default=None)
     return level, tuple(rule.id for rule in hits)
 
 

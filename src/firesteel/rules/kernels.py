@@ -93,37 +93,22 @@ FLAGS: Mapping[EngineName, Mapping[str, str]] = {
 
 PARSERS: Mapping[tuple[EngineName, str], Mapping[str, str]] = {
     ("sglang", "reasoning-parser"): {
-        "deepseek_r1": "deepseek-r1",
-        "deepseek_v3": "deepseek-v3",
-        "minimax_m2": "minimax",
-        "nemotron_v3": "nemotron_3",
-        "openai_gptoss": "gpt-oss",
+        "deepseek_r1": "deepseek-r1", "deepseek_v3": "deepseek-v3", "minimax_m2": "minimax",
+        "nemotron_v3": "nemotron_3", "openai_gptoss": "gpt-oss",
     },
     ("sglang", "tool-call-parser"): {
-        "deepseek_v3": "deepseekv3",
-        "deepseek_v31": "deepseekv31",
-        "deepseek_v32": "deepseekv32",
-        "llama3_json": "llama3",
-        "minimax_m2": "minimax-m2",
-        "openai": "gpt-oss",
-        "qwen3_xml": "qwen3_coder",
+        "deepseek_v3": "deepseekv3", "deepseek_v31": "deepseekv31", "deepseek_v32": "deepseekv32",
+        "llama3_json": "llama3", "minimax_m2": "minimax-m2", "openai": "gpt-oss", "qwen3_xml": "qwen3_coder",
     },
     ("vllm", "reasoning-parser"): {
-        "deepseek-r1": "deepseek_r1",
-        "deepseek-v3": "deepseek_v3",
-        "gpt-oss": "openai_gptoss",
+        "deepseek-r1": "deepseek_r1", "deepseek-v3": "deepseek_v3", "gpt-oss": "openai_gptoss",
         "nemotron_3": "nemotron_v3",
     },
     ("vllm", "tool-call-parser"): {
-        "deepseekv3": "deepseek_v3",
-        "deepseekv31": "deepseek_v31",
-        "deepseekv32": "deepseek_v32",
-        "gpt-oss": "openai",
-        "llama3": "llama3_json",
-        "minimax-m2": "minimax_m2",
-        "qwen25": "hermes",
+        "deepseekv3": "deepseek_v3", "deepseekv31": "deepseek_v31", "deepseekv32": "deepseek_v32",
+        "gpt-oss": "openai", "llama3": "llama3_json", "minimax-m2": "minimax_m2", "qwen25": "hermes",
     },
-}
+}  # fmt: skip
 """A parser's name in another engine -> its name in this one."""
 
 
@@ -131,21 +116,20 @@ def attention_without_kernel(context: Context) -> list[Match]:
     """An attention backend for latent attention that no GPU of capability 12.x can run."""
     return [
         Match(key, shown, name.upper(), f"compute capability {_ATTENTION[name.upper()]}")
-        for key, shown, name in _attention_choices(context)
+        for key, shown, name in (
+            *_choices(context, "attention-backend"),
+            *_choices(context, "attention-config", "backend"),
+            *_choices(context, "speculative-config", "attention_backend"),
+        )
         if name.upper() in _ATTENTION
     ]
 
 
-def _attention_choices(context: Context) -> Iterator[tuple[str, str, str]]:
-    yield from _choices(context, "attention-backend")
-    yield from _choices(context, "attention-config", "backend")
-    yield from _choices(context, "speculative-config", "attention_backend")
-
-
 def experts_without_kernel(context: Context) -> list[Match]:
     """A MoE backend that cannot run the experts of this checkpoint on capability 12.x, judged by names."""
-    kind = _experts_format(context.launch.model)
-    if kind is None:
+    model = context.launch.model
+    kind = next((kind for kind, pattern in _FORMATS.items() if pattern.search(model)), None)
+    if kind is None or not _MIXTURE.search(model):
         return []
     chosen = [*_choices(context, "moe-backend"), *_choices(context, "kernel-config", "moe_backend")]
     return [
@@ -153,12 +137,6 @@ def experts_without_kernel(context: Context) -> list[Match]:
         for key, shown, name in chosen
         if name not in _EXPERTS[kind] and release_ranges("vllm", "--moe-backend", name)
     ]
-
-
-def _experts_format(model: str) -> str | None:
-    if not _MIXTURE.search(model):
-        return None
-    return next((kind for kind, pattern in _FORMATS.items() if pattern.search(model)), None)
 
 
 def _choices(context: Context, flag: str, inside: str | None = None) -> Iterator[tuple[str, str, str]]:

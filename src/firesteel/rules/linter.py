@@ -17,9 +17,7 @@ from firesteel.rules.allow import allowed
 from firesteel.rules.checker import Finding, check
 from firesteel.rules.fix import fix
 from firesteel.rules.mentions import check_mentions
-from firesteel.rules.rule import Level, rules
-
-_ORDER: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
+from firesteel.rules.rule import SEVERITY, Level, rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ class LintOptions:
 
     def includes(self, finding: Finding) -> bool:
         return (
-            _ORDER[finding.level] <= _ORDER[self.level]
+            SEVERITY[finding.level] <= SEVERITY[self.level]
             and (not self.select or _matches_any(finding.rule, self.select))
             and not _matches_any(finding.rule, self.ignore)
         )
@@ -101,7 +99,7 @@ def _check_launches(readings: Sequence[ReadLaunch], options: LintOptions) -> lis
 
 def _sort_key(finding: Finding) -> tuple[int, int, int, str]:
     line, column = (finding.spot.line, finding.spot.column) if finding.spot else (0, 0)
-    return _ORDER[finding.level], line, column, finding.rule
+    return SEVERITY[finding.level], line, column, finding.rule
 
 
 def _matches_any(name: str, patterns: Sequence[str]) -> bool:

@@ -123,7 +123,8 @@ def _flags(when: When, context: Context, accept_placeholders: bool) -> Iterator[
             value = _inside(value, when.key)
         if value is not _MISSING and _value_matches(when, value, accept_placeholders):
             typed = _typed(context.launch, name, when.key)
-            yield Match(f"flag:{typed}", _shown(context.launch, typed, when.key, value), name, _plain(value))
+            plain = compact_json(value) if isinstance(value, dict | list) else as_text(value)
+            yield Match(f"flag:{typed}", _shown(context.launch, typed, when.key, value), name, plain)
 
 
 def _typed(launch: Launch, name: str, key: str | None) -> str:
@@ -150,28 +151,21 @@ def _value_matches(when: When, value: object, accept_placeholders: bool) -> bool
     return (
         when.bare in (None, value is True)
         and (when.value is None or text in _lower(when.value))
-        and (when.other_than is None or _is_other(when.other_than, text, accept_placeholders))
+        and (
+            when.other_than is None
+            or (text not in _lower(when.other_than) and (accept_placeholders or is_final(text)))
+        )
         and (when.above is None or (number is not None and number > when.above))
         and (when.up_to is None or (number is not None and number <= when.up_to))
-        and (when.number is None or (_is_final(value) and (number is not None) == when.number))
+        and (
+            when.number is None
+            or (isinstance(value, str) and is_final(value) and (number is not None) == when.number)
+        )
     )
-
-
-def _is_other(known: Iterable[str], text: str, accept_placeholders: bool) -> bool:
-    return text not in _lower(known) and (accept_placeholders or is_final(text))
-
-
-def _is_final(value: object) -> bool:
-    """Text without a shell variable (`$UTIL`) or placeholder (`<UTIL>`)."""
-    return isinstance(value, str) and is_final(value)
 
 
 def _lower(texts: Iterable[str]) -> set[str]:
     return {text.lower() for text in texts}
-
-
-def _plain(value: object) -> str:
-    return compact_json(value) if isinstance(value, dict | list) else as_text(value)
 
 
 def _shown(launch: Launch, name: str, key: str | None, value: object) -> str:

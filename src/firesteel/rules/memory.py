@@ -11,15 +11,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from firesteel import catalog, engines
-from firesteel.catalog import Model
 from firesteel.errors import FiresteelError
 from firesteel.facts import Host
 from firesteel.facts.host.hardware import hardware, idle_host
-from firesteel.launch import Launch
 from firesteel.rules.context import Context, Match
 from firesteel.units import GIB, show_bytes
 
 _DEFAULT_FRACTION = 0.92
+_OTHER_WEIGHTS = {"quantization", "cpu-offload-gb", "hf-overrides", "load-format", "config"}
+"""Flags after which the weights in memory are not those of the checkpoint."""
+_PARALLEL_FLAGS = (
+    "tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size", "nnodes", "tp", "tp-size",
+)  # fmt: skip
+"""Flags that split the weights over several GPUs or Sparks."""
 _USUAL_SHM = 32 * GIB
 """Tools set limits up to this size for NCCL, and little of it is ever used."""
 
@@ -40,10 +44,13 @@ def promised_twice(context: Context) -> list[Match]:
 
 def too_large(context: Context) -> list[Match]:
     """Weights and one request exceed the engine's share, even with no other overhead counted."""
-    model = _known_model(context)
-    if model is None or context.hardware is None or not _is_decidable(context):
+    model, launch = catalog.shipped().models.get(context.launch.model), context.launch
+    if model is None or model.weights.provenance not in ("counted", "derived"):
         return []
-    launch = _for_one(context.launch)
+    if context.hardware is None or not _is_decidable(context):
+        return []
+    if launch.engine == "vllm" and engines.served_capacity(launch).users:  # one request at a time
+        launch = replace(launch, flags={**launch.flags, "max-num-seqs": "1"})
     capacity = engines.served_capacity(launch)
     tokens = capacity.context or model.architecture.max_context
     try:
@@ -55,7 +62,7 @@ def too_large(context: Context) -> list[Match]:
     needed = model.weights.total_bytes + (cache.pool.least_bytes if cache.pool else cache.bytes)
     if needed <= share:
         return []
-    shown = f"{context.launch.model}: {show_bytes(needed)} for weights and one request, {explanation}"
+    shown = f"{launch.model}: {show_bytes(needed)} for weights and one request, {explanation}"
     return [Match("model", shown, show_bytes(needed), explanation)]
 
 
@@ -64,40 +71,8 @@ def _is_decidable(context: Context) -> bool:
     launch = context.launch
     if launch.engine == "sglang" or (launch.engine == "vllm" and launch.version is None):
         return False
-    changed = {
-        "quantization",
-        "cpu-offload-gb",
-        "hf-overrides",
-        "load-format",
-        "config",
-    } & context.flags.keys()
-    return launch.sparks == 1 and not changed and not _is_split(context)
-
-
-def _known_model(context: Context) -> Model | None:
-    known = catalog.shipped().models
-    model = known.get(context.launch.model)
-    return model if model and model.weights.provenance in ("counted", "derived") else None
-
-
-def _is_split(context: Context) -> bool:
-    """Over several GPUs or Sparks, each of which holds a part."""
-    names = (
-        "tensor-parallel-size",
-        "pipeline-parallel-size",
-        "data-parallel-size",
-        "nnodes",
-        "tp",
-        "tp-size",
-    )
-    return any((context.number(name) or 1) > 1 for name in names)
-
-
-def _for_one(launch: Launch) -> Launch:
-    """The same launch for one request at a time."""
-    if launch.engine != "vllm" or not engines.served_capacity(launch).users:
-        return launch
-    return replace(launch, flags={**launch.flags, "max-num-seqs": "1"})
+    is_split = any((context.number(name) or 1) > 1 for name in _PARALLEL_FLAGS)
+    return launch.sparks == 1 and not _OTHER_WEIGHTS & context.flags.keys() and not is_split
 
 
 def _share(context: Context, host: Host) -> tuple[int, str]:

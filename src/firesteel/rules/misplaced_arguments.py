@@ -19,7 +19,8 @@ _GPU_OPTIONS = ("runtime", "device", "privileged")
 def docker_options_after_image(context: Context) -> list[Match]:
     """`IMAGE model -p 8000:8000`: docker hands the option to the engine, which does not know it."""
     engine = context.launch.engine
-    options = {name: _typed(name) for name in context.launch.flags if name in _DOCKER_ONLY}
+    given = [name for name in context.launch.flags if name in _DOCKER_ONLY]
+    options = {name: f"-{name}" if len(name) == 1 or name == "it" else f"--{name}" for name in given}
     if context.launch.container is None or not options or engine == "llamacpp":
         return []  # llama.cpp has short flags too: `-p` is a prompt
     newest = find_schema(engine, NEWEST_KNOWN[engine])
@@ -30,10 +31,6 @@ def docker_options_after_image(context: Context) -> list[Match]:
         for name, typed in options.items()
         if isinstance(found := resolve_flag(newest, typed), AmbiguousFlag) or found is None
     ]
-
-
-def _typed(name: str) -> str:
-    return f"-{name}" if len(name) == 1 or name == "it" else f"--{name}"
 
 
 def model_for_program(context: Context) -> list[Match]:

@@ -20,12 +20,13 @@ from firesteel import package_data, yaml_schema
 from firesteel.catalog import VersionRange
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Sources
-from firesteel.file_schema import NOT_EMPTY, After, Before, file_schema, matching
+from firesteel.file_schema import NOT_EMPTY, After, Before, Texts, file_schema, matching
 from firesteel.launch import EngineName
 from firesteel.rules.predicates import PREDICATES
 from firesteel.units import parse_size
 
 Level = Literal["stop", "warn", "note"]
+SEVERITY: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
 Confidence = Literal["verified", "reported", "claimed"]
 """verified: in the engine's source, or reproduced. reported: users or maintainers agree.
 claimed: a single source."""
@@ -37,16 +38,8 @@ def _is_predicate(name: str) -> str:
     return name
 
 
-def _listed(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
 def _bytes(value: object) -> object:
     return parse_size(value, docker=True) if isinstance(value, str) else value
-
-
-Texts = Annotated[tuple[str, ...], Before(_listed), NOT_EMPTY]
-"""One text or a list, any of which matches."""
 
 
 _FLAG_DETAILS = {"bare", "value", "other_than", "above", "up_to", "number", "key"}
@@ -54,7 +47,7 @@ _FLAG_DETAILS = {"bare", "value", "other_than", "above", "up_to", "number", "key
 
 @file_schema
 class When:
-    """Matchers; every one that is given must match."""
+    """Matchers; every one that is given must match. Of several texts, any may match."""
 
     engine: EngineName | None = None
     version: VersionRange | None = None
