@@ -65,7 +65,7 @@ def _pods(node: Node) -> Iterator[Node]:
 def _starts(pod: Node, name: str, expander: _Expander) -> Iterator[EngineStart]:
     model = pod.get("model")
     pod_options = tuple(_pod_options(pod))
-    volumes = _volumes(pod)
+    volumes = {key: volume for volume in pod.list_items("volumes") if (key := volume.text_at("name"))}
     for container in (*pod.list_items("containers"), *((model,) if model else ())):
         if container.is_mapping:
             start = _start(container, volumes, replace(expander, known={}))
@@ -94,10 +94,7 @@ def _pod_options(pod: Node) -> Iterator[DockerOption]:
             yield from option_from(name, entry, value)
     runtime = pod.entry_at("runtimeClassName")
     if runtime and runtime[1].text == "nvidia":
-        yield from (
-            *option_from("gpus", runtime, "all"),
-            *option_from("runtime", runtime),
-        )
+        yield from (*option_from("gpus", runtime, "all"), *option_from("runtime", runtime))
 
 
 def _start(container: Node, volumes: Mapping[str, Node], expander: _Expander) -> EngineStart:
@@ -244,10 +241,6 @@ def _security(container: Node) -> Iterator[DockerOption]:
     for key, name in (("add", "cap-add"), ("drop", "cap-drop")):
         words = (item.word for item in context.list_items("capabilities", key))
         yield from (DockerOption(name, word.text, word) for word in words if word)
-
-
-def _volumes(pod: Node) -> dict[str, Node]:
-    return {name: volume for volume in pod.list_items("volumes") if (name := volume.text_at("name"))}
 
 
 def _mounts(container: Node, volumes: Mapping[str, Node]) -> Iterator[DockerOption]:

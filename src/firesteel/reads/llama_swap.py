@@ -55,12 +55,9 @@ def _starts(
         ChainMap({"MODEL_ID": name.content}, _macros(model), global_macros), _MACRO, filler
     )
     filled = filler.fill(_plain(command.content), _MACRO, lambda match: values.get(match[1]))
-    yield EngineStart(filled.words(model.file), env=_environment(model), name=name.text)
-
-
-def _environment(model: Node) -> dict[str, Word]:
     env = model.get("env")
-    return assigned(env.words()) if env and env.is_list else {}
+    variables = assigned(env.words()) if env and env.is_list else {}
+    yield EngineStart(filled.words(model.file), env=variables, name=name.text)
 
 
 def _plain(source: SourceText) -> SourceText:

@@ -15,7 +15,7 @@ import yaml
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads import shell
-from firesteel.reads.shell import ShellCommand, Word
+from firesteel.reads.shell import Word
 from firesteel.reads.source_text import Anchor, SourceFile, SourceText
 
 MAX_DEPTH = 40
@@ -62,13 +62,6 @@ class Node:
         if not isinstance(self.raw, yaml.ScalarNode):
             return self.source.inner("", ((0, self.raw.start_mark.index),))
         return _aligned(self.raw, self.source)
-
-    def commands(self) -> tuple[ShellCommand, ...]:
-        """A scalar split as shell text; nothing when it cannot be split."""
-        try:
-            return shell.split(self.content, self.file)
-        except UsageError:
-            return ()
 
     def words(self, *keys: str) -> tuple[Word, ...]:
         """The scalars of a list, or the words of a command in a scalar, on any number of lines."""

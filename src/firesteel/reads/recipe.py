@@ -38,7 +38,8 @@ def _start(document: Node, recipe: Recipe, image: Image | None) -> EngineStart:
     launch = in_container(process, image) if image else process
     container, near = launch.container, _word_at(document, "image")
     args = tuple(_arguments(document, recipe, launch))
-    env = dict(_environment(document))
+    settings = ((name, setting.get("value")) for name, setting in document.items("env"))
+    env = {name: node_word(value) for name, value in settings if value}
     if container is None or image is None:
         program = (implied_word(word, near) for word in engines.program(recipe.engine))
         return EngineStart((*program, *args), env=env)
@@ -65,13 +66,6 @@ def _arguments(document: Node, recipe: Recipe, launch: Launch) -> Iterator[Word]
     flags += [(name, value, _word_at(document, "serves")) for name, value in sizes.items()]
     for name, value, near in flags:
         yield from (implied_word(word, near) for word in engines.format_flag(recipe.engine, name, value))
-
-
-def _environment(document: Node) -> Iterator[tuple[str, Word]]:
-    for name, setting in document.items("env"):
-        value = setting.get("value")
-        if value:
-            yield name, node_word(value)
 
 
 def _options(container: Container, near: Word) -> Iterator[DockerOption]:
