@@ -29,6 +29,7 @@ from firesteel.facts.host.memory_sample import (
 from firesteel.launch import Ask, EngineName
 from firesteel.sim import SimFault, SimGpuProcess, SimSpark, enter, memory, nvidia_smi, scenario, scenarios
 from firesteel.sim.docker import cli, engine_config
+from firesteel.sim.docker.options import DockerError
 from firesteel.sim.engine import boot
 from firesteel.sim.scenario_files import ScenarioSchema
 from firesteel.sim.spark import read_spark
@@ -145,7 +146,7 @@ def test_docker_refuses_by_name(
     ],
 )
 def test_invalid_runs(plain: Plain, arguments: list[str], code: int, message: str) -> None:
-    with pytest.raises(engine_config.InvalidRun, match=re.escape(message)) as refused:
+    with pytest.raises(DockerError, match=re.escape(message)) as refused:
         engine_config.engine_config(arguments, plain.host.folder, "id", {})
     assert refused.value.code == code
 

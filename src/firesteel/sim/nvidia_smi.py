@@ -57,18 +57,15 @@ def apps(spark: SimSpark, folder: Path) -> list[dict[str, str]]:
     held = memory.held_bytes(folder).items()
     engines = [(pid.number, "simulated engine", size) for pid, size in held if size]
     foreign = [(process.pid, process.name, process.bytes) for process in spark.gpu_users]
-    return [
-        {
-            "pid": str(pid),
-            "process_name": name,
-            "name": name,
-            "used_memory": f"{size // MIB} MiB",
-            "used_gpu_memory": f"{size // MIB} MiB",
-            "gpu_uuid": _UUID,
-            "gpu_name": "NVIDIA GB10",
-        }
-        for pid, name, size in (*foreign, *engines)
-    ]
+    return [_app(*process) for process in (*foreign, *engines)]
+
+
+def _app(pid: int, name: str, size: int) -> dict[str, str]:
+    used = f"{size // MIB} MiB"
+    return {
+        "pid": str(pid), "process_name": name, "name": name, "used_memory": used, "used_gpu_memory": used,
+        "gpu_uuid": _UUID, "gpu_name": "NVIDIA GB10",
+    }  # fmt: skip
 
 
 def _gpu(spark: SimSpark, folder: Path) -> dict[str, str]:
@@ -106,9 +103,7 @@ def _without_unit(cell: str) -> str:
 
 
 _GPU_COLUMNS = frozenset(_gpu(SimSpark(), Path("/nonexistent")))
-_APP_COLUMNS = frozenset(
-    {"pid", "process_name", "name", "used_memory", "used_gpu_memory", "gpu_uuid", "gpu_name"}
-)
+_APP_COLUMNS = frozenset(_app(0, "", 0))
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], Path(os.environ[SIM])))

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from firesteel.file_schema import STRICT
 from firesteel.units import GB, GIB
 
 FaultKind = Literal[
@@ -35,8 +36,6 @@ FaultKind = Literal[
     "stall",  # streams pause for `seconds` in the middle, from request `after` on
     "wrong-kernel",  # the log names `lines` in place of the kernels that the launch asks for
 ]
-_STRICT = {"extra": "forbid"}
-"""Of what a scenario file may hold; without pydantic, which only the readers of those files load."""
 Text = Literal["prose", "conversation", "code", "reasoning", "structured"]
 
 
@@ -44,7 +43,7 @@ Text = Literal["prose", "conversation", "code", "reasoning", "structured"]
 class SimFault:
     """One thing that goes wrong. The comments at `FaultKind` say which fields a kind uses."""
 
-    __pydantic_config__: ClassVar = _STRICT
+    __pydantic_config__: ClassVar = STRICT
 
     kind: FaultKind
     at: str = ""
@@ -64,7 +63,7 @@ class SimFault:
 class SimGpuProcess:
     """A foreign process with GPU memory, which is not part of the available memory."""
 
-    __pydantic_config__: ClassVar = _STRICT
+    __pydantic_config__: ClassVar = STRICT
 
     pid: int
     name: str
@@ -76,7 +75,7 @@ class TrueSpeed:
     """The true speed of a model here. The first one that applies to a launch sets the rates, and the factors
     of all that apply multiply."""
 
-    __pydantic_config__: ClassVar = _STRICT
+    __pydantic_config__: ClassVar = STRICT
 
     model: str = "*"
     """A model as the engine is given it, or a pattern such as `openai/*`."""

@@ -22,7 +22,7 @@ from typing import Any
 from firesteel.edge.host import process
 from firesteel.edge.host.machine_files import SIM
 from firesteel.sim.docker import images, listing, records
-from firesteel.sim.docker.options import FAILED, DockerError, err, out, read_options, show
+from firesteel.sim.docker.options import DAEMON, FAILED, NO_GPU, DockerError, err, out, read_options, show
 from firesteel.sim.docker.records import ContainerRecord
 from firesteel.sim.spark import SimSpark, read_spark
 
@@ -64,12 +64,9 @@ def _run_command(arguments: list[str], folder: Path) -> int:
 
 def _version(arguments: list[str], folder: Path, spark: SimSpark) -> int:
     about = {
-        "Version": VERSION,
-        "ApiVersion": "1.51",
-        "Os": "linux",
-        "Arch": "arm64",
+        "Version": VERSION, "ApiVersion": "1.51", "Os": "linux", "Arch": "arm64",
         "KernelVersion": spark.kernel,
-    }
+    }  # fmt: skip
     options, _ = read_options(arguments, values={"format", "f"})
     show(options, {"Client": about, "Server": about}, f"Server: simulated docker {VERSION}")
     return 0
@@ -117,20 +114,19 @@ def _run(arguments: list[str], folder: Path, spark: SimSpark) -> int:
 
 
 def _refuse_conflicts(config: dict[str, Any], folder: Path, spark: SimSpark) -> None:
-    daemon = "docker: Error response from daemon: "
     if config["gpus"] and spark.fault("no-gpu-in-docker"):
-        raise DockerError(f'{daemon}could not select device driver "" with capabilities: [[gpu]].', FAILED)
+        raise DockerError(NO_GPU, FAILED)
     taken = records.find(folder, config["name"])
     if taken and taken.name == config["name"]:
         raise DockerError(
-            f'{daemon}Conflict. The container name "/{taken.name}" is already in use by container '
+            f'{DAEMON}Conflict. The container name "/{taken.name}" is already in use by container '
             f'"{taken.id}".',
             FAILED,
         )
     for address, port, _ in config["ports"]:
         if not process.port_is_free(port):
             raise DockerError(
-                f"{daemon}failed to set up container networking: Bind for {address}:{port} failed: "
+                f"{DAEMON}failed to set up container networking: Bind for {address}:{port} failed: "
                 "port is already allocated",
                 FAILED,
             )

@@ -32,6 +32,7 @@ from firesteel.reads.docker import DockerOption, environment, parse_options
 from firesteel.reads.shell import split
 from firesteel.reads.source_text import source_file
 from firesteel.sim import nvidia_smi
+from firesteel.sim.docker.options import FAILED, NO_GPU, DockerError
 from firesteel.sim.engine.boot import stages
 from firesteel.sim.spark import SimSpark, TrueSpeed, read_spark
 
@@ -48,14 +49,6 @@ _USER_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _DEFAULT_USERS = {"vllm": 256, "sglang": 256, "llamacpp": 4}
 
 
-class InvalidRun(Exception):
-    """docker's error message and exit code for a `docker run` that cannot start."""
-
-    def __init__(self, message: str, code: int = 125) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 def engine_config(
     arguments: Sequence[str], folder: Path, id: str, environ: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -67,9 +60,11 @@ def engine_config(
     given, image_index = parse_options(words)
     for option in given:
         if option.name not in _KNOWN:
-            raise InvalidRun(f"unknown flag: --{option.name} (the simulated docker does not know it)")
+            raise DockerError(
+                f"unknown flag: --{option.name} (the simulated docker does not know it)", FAILED
+            )
     if image_index >= len(words):
-        raise InvalidRun("docker: 'docker run' requires at least 1 argument")
+        raise DockerError("docker: 'docker run' requires at least 1 argument", FAILED)
     command = [word.text for word in words[image_index + 1 :]]
     container = _container(given, words[image_index].text, command, id, environ)
     entrypoint = next((option.value for option in reversed(given) if option.name == "entrypoint"), None)
@@ -118,7 +113,7 @@ def _port(text: str) -> list[tuple[str, int, int]]:
     *before, inside = text.removesuffix("/tcp").split(":")
     outside = before[-1] if before else inside
     if not (inside.isdigit() and outside.isdigit()):
-        raise InvalidRun(f'docker: invalid publish opts format "{text}"')
+        raise DockerError(f'docker: invalid publish opts format "{text}"', FAILED)
     return [(before[0] if len(before) > 1 else "0.0.0.0", int(outside), int(inside))]
 
 
@@ -136,8 +131,7 @@ def _run_other_program(
         if not has_gpu:
             return 127, "nvidia-smi: command not found\n"
         if spark.fault("no-gpu-in-docker"):
-            daemon = "docker: Error response from daemon: "
-            raise InvalidRun(f'{daemon}could not select device driver "" with capabilities: [[gpu]].')
+            raise DockerError(NO_GPU, FAILED)
         code, output = nvidia_smi.run(argv[1:], folder)
         return code, f"{output}\n"
     if program.startswith("python") and argv[1:4] == ["-m", "pip", "download"]:
@@ -151,7 +145,7 @@ def _engine(text: str, command: list[str], spark: SimSpark) -> dict[str, Any]:
     try:
         launch = reads.read(text, "docker run", known.images)[0].launch
     except UsageError as error:
-        raise InvalidRun(
+        raise DockerError(
             f"docker: a simulated container runs an engine, and this starts none: {error}", 127
         ) from error
     architecture, weights = _model(launch, known)
@@ -163,18 +157,14 @@ def _engine(text: str, command: list[str], spark: SimSpark) -> dict[str, Any]:
         "served": engines.parse_argv(launch.engine, command, contained=True).name or launch.name,
         "port": launch.port,
         "key": launch.flags.get("api-key") if isinstance(launch.flags.get("api-key"), str) else None,
-        "thinks": "reasoning-parser" in launch.flags or _thinks_always(launch),
+        # llama.cpp and vLLM separate the reasoning of gpt-oss without a flag.
+        "thinks": "reasoning-parser" in launch.flags or "gpt-oss" in launch.model.lower(),
         "calls_tools": _calls_tools(launch),
         "metrics": launch.engine == "vllm"
         or launch.flags.get("metrics" if launch.engine == "llamacpp" else "enable-metrics") is True,
         "stages": stages(planned, spark),
         "speed": engine_speed(planned, spark),
     }
-
-
-def _thinks_always(launch: Launch) -> bool:
-    """llama.cpp and vLLM separate the reasoning of gpt-oss without a flag."""
-    return "gpt-oss" in launch.model.lower()
 
 
 def _calls_tools(launch: Launch) -> bool:
@@ -197,7 +187,7 @@ def _model(launch: Launch, known: Catalog) -> tuple[Architecture, Weights]:
     if path is not None:
         checkpoint = checkpoints.open_path(str(path))
         return checkpoint.architecture, checkpoint.weights
-    raise InvalidRun(
+    raise DockerError(
         f"the simulated Spark knows no model `{launch.model}`: it is neither in the catalog nor on this disk",
         1,
     )
@@ -298,12 +288,12 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     folder, id, *rest = arguments
     try:
         sys.stdout.write(json.dumps(engine_config(rest, Path(folder), id, environ)))
-    except InvalidRun as error:
+    except DockerError as error:
         sys.stderr.write(f"{error}\n")
         return error.code
     except (FiresteelError, OSError) as error:
         sys.stderr.write(f"docker: {error}\n")
-        return 125
+        return FAILED
     return 0
 
 

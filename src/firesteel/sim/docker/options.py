@@ -11,6 +11,8 @@ from firesteel.sim.docker.template import UnknownAction, render
 
 FAILED = 125
 """docker's own exit code when docker itself fails."""
+DAEMON = "docker: Error response from daemon: "
+NO_GPU = f'{DAEMON}could not select device driver "" with capabilities: [[gpu]].'
 
 
 class DockerError(Exception):

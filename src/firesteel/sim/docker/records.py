@@ -8,13 +8,13 @@ without one it was killed, which is 137.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from firesteel.edge.files.home import write_text
 from firesteel.edge.host.process import Pid, is_alive
 
 _KILLED = 137
@@ -65,11 +65,7 @@ def _offset(times: Path, since: float) -> int:
 
 
 def write(folder: Path, record: ContainerRecord) -> None:
-    path = file_path(folder, record.id, "json")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.touch(mode=0o600)
-    temporary.write_text(json.dumps(asdict(record), indent=1))
-    temporary.replace(path)
+    write_text(file_path(folder, record.id, "json"), json.dumps(asdict(record), indent=1))
 
 
 def remove(folder: Path, record: ContainerRecord) -> None:

@@ -30,7 +30,8 @@ def first_sum(text: str) -> tuple[str, str] | None:
     for match in _SUM.finditer(plain):
         expression = match[0].strip().rstrip(".")
         if len(expression) <= _MAX_CHARS and (value := _value(expression)) is not None:
-            return " ".join(expression.split()), _text(value)
+            text = str(value.numerator) if value.denominator == 1 else f"{float(value):.6g}"
+            return " ".join(expression.split()), text
     return None
 
 
@@ -47,7 +48,3 @@ def _evaluate(node: ast.expr) -> Fraction:
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         return _OPERATORS[type(node.op)](_evaluate(node.left), _evaluate(node.right))
     raise ValueError("not a sum")
-
-
-def _text(value: Fraction) -> str:
-    return str(value.numerator) if value.denominator == 1 else f"{float(value):.6g}"

@@ -28,7 +28,9 @@ def data() -> dict[str, Any]:
 def prose(question: str, count: int = 9) -> str:
     """A few sentences, the same for the same question, those on its subject first."""
     random = _seeded(question)
-    opener = random.choice(data()["openers"]).format(topic=_topic(question))
+    match = _TOPIC.search(question[-200:].lower())
+    topic = f"the subject of {match[1].strip()}" if match else "such a question"
+    opener = random.choice(data()["openers"]).format(topic=topic)
     related, others = _by_theme(question)
     random.shuffle(others)
     return " ".join([f"{opener[0].upper()}{opener[1:]}", *(related + others)[:count]])
@@ -80,11 +82,6 @@ def _by_theme(question: str) -> tuple[list[str], list[str]]:
         is_related = not related and any(word in lower for word in theme["about"])
         (related if is_related else others).extend(theme["sentences"])
     return related, others
-
-
-def _topic(question: str) -> str:
-    match = _TOPIC.search(question[-200:].lower())
-    return f"the subject of {match[1].strip()}" if match else "such a question"
 
 
 def _seeded(text: str) -> Random:
