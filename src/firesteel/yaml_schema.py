@@ -65,6 +65,12 @@ def read(name: str, text: str) -> tuple[Any, dict[Path, int]]:
     return read(name, text)
 
 
+def mistake(name: str, text: str, path: Path, what: str) -> InvalidFile:
+    """The error for a value that only its reader can judge; the text is parsed again to find the line."""
+    line = read(name, text)[1].get(path, 1)
+    return InvalidFile(f"{name}:{line}: {what}", next=f"correct {name} at line {line}")
+
+
 def _line(lines: dict[Path, int], path: Path) -> int:
     while path not in lines:
         path = path[:-1]

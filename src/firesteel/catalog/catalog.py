@@ -14,8 +14,7 @@ from functools import cache, partial
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from firesteel import package_data
-from firesteel.catalog.errors import mistake
+from firesteel import package_data, yaml_schema
 from firesteel.catalog.image import Images, read_images
 from firesteel.catalog.lazy_dict import LazyDict
 from firesteel.catalog.model import Model
@@ -117,7 +116,7 @@ def _over(own: dict[str, T], under: Mapping[str, T]) -> Mapping[str, T]:
 
 def _once(seen: dict[str, str], what: str, path: str, text: str) -> None:
     if what in seen:
-        raise mistake(path, text, (), f"{what} is also in {seen[what]}")
+        raise yaml_schema.mistake(path, text, (), f"{what} is also in {seen[what]}")
     seen[what] = path
 
 
@@ -132,20 +131,22 @@ def _kind(path: str) -> str | None:
 def _check(recipe: Recipe, text: str, models: Mapping[str, Model], images: Images) -> None:
     """What only the whole catalog can tell: the model and the image exist and suit the recipe."""
     if recipe.model not in models:
-        raise mistake(recipe.path, text, ("model",), _unknown("model", recipe.model, models))
+        raise yaml_schema.mistake(recipe.path, text, ("model",), _unknown("model", recipe.model, models))
     if recipe.image not in images.named:
-        raise mistake(recipe.path, text, ("image",), _unknown("image", recipe.image, images.named))
+        raise yaml_schema.mistake(
+            recipe.path, text, ("image",), _unknown("image", recipe.image, images.named)
+        )
     image = images.named[recipe.image]
     if image.engine != recipe.engine:
         what = f"image `{recipe.image}` runs {image.engine}, and the recipe says {recipe.engine}"
-        raise mistake(recipe.path, text, ("engine",), what)
+        raise yaml_schema.mistake(recipe.path, text, ("engine",), what)
     limit = max_context(recipe, models[recipe.model])
     if recipe.context > limit:
         what = f"serves {recipe.context:,} tokens, and `{recipe.model}` takes {limit:,}"
-        raise mistake(recipe.path, text, ("serves", "context"), what)
+        raise yaml_schema.mistake(recipe.path, text, ("serves", "context"), what)
     if not image.reference and any(asset.target or asset.kind == "package" for asset in recipe.assets):
         what = f"`{recipe.image}` is no container, so nothing can be put into it before it starts"
-        raise mistake(recipe.path, text, ("assets",), what)
+        raise yaml_schema.mistake(recipe.path, text, ("assets",), what)
 
 
 def max_context(recipe: Recipe, model: Model) -> int:

@@ -24,7 +24,6 @@ from packaging.version import InvalidVersion, Version
 
 from firesteel import yaml_schema
 from firesteel.catalog.docker_options import plain_reference
-from firesteel.catalog.errors import mistake
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.history import EngineHistory, schema_at
 from firesteel.engines.schema.symbols import Schema
@@ -211,16 +210,16 @@ def read_images(path: str, text: str, under: Images) -> Images:
         if base is None:
             reference = entry.reference or entry.package
             what = f"`images.{name}`: needs its `engine`: no tag row knows `{reference}`"
-            raise mistake(path, text, ("images", name), what)
+            raise yaml_schema.mistake(path, text, ("images", name), what)
         if name in named and named[name].engine != base.engine:
             what = f"`images.{name}` is {named[name].engine} in the recipes that use it, not {base.engine}"
-            raise mistake(path, text, ("images", name), what)
+            raise yaml_schema.mistake(path, text, ("images", name), what)
         named[name] = _named(name, entry, base)
     for index, row in enumerate(schema.digests):
         base = _base(row.reference, row.engine, tags)
         if base is None:
             what = f"`digests.{index}`: needs its `engine`: no tag row knows `{row.reference}`"
-            raise mistake(path, text, ("digests", index), what)
+            raise yaml_schema.mistake(path, text, ("digests", index), what)
         digests[row.digest] = _pinned(row, base)
     others = (*schema.others, *under.others)
     return replace(under, named=named, tags=tags, digests=digests, others=others)

@@ -18,7 +18,6 @@ from math import prod
 from typing import Annotated, Any, Literal
 
 from firesteel import yaml_schema
-from firesteel.catalog.errors import mistake
 from firesteel.catalog.model import Modality, Model, ModelFile, PublishedSize
 from firesteel.errors import FiresteelError
 from firesteel.facts import (
@@ -258,7 +257,7 @@ def read_model(path: str, text: str) -> Model:
         architecture, weights = schema.shape(), schema.bytes_of(counted)
     except FiresteelError as error:
         where = "config" if schema.config is not None else "weights"
-        raise mistake(path, text, (where,), error.what) from None
+        raise yaml_schema.mistake(path, text, (where,), error.what) from None
     has_tower = any(extra.role is Role.TOWER for extra in schema.besides)
     is_counted = counted is not None and schema.weights is None and not has_tower
     values = {name: value for name, value in vars(schema).items() if name in Model.__dataclass_fields__}

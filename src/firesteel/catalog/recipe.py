@@ -14,7 +14,6 @@ from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from firesteel import engines, yaml_schema
-from firesteel.catalog.errors import mistake
 from firesteel.dataclass import dataclass
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.file_schema import STRICT, Before, PositiveInt, file_schema, matching
@@ -180,7 +179,9 @@ def read_recipe(name: str, path: str, text: str) -> Recipe:
     derived = engines.size_flags(schema.engine, schema.serves.context, schema.serves.users)
     for flag in schema.flags:
         if flag in derived:
-            raise mistake(path, text, ("flags", flag), f"`{flag}` is derived from `serves`; leave it out")
+            raise yaml_schema.mistake(
+                path, text, ("flags", flag), f"`{flag}` is derived from `serves`; leave it out"
+            )
     values = dict(vars(schema))
     serves = values.pop("serves")
     values["env"] = {name: Setting(setting.value, setting.why) for name, setting in schema.env.items()}

@@ -89,7 +89,12 @@ def _finding(rule: Rule, match: Match, context: Context, spots: Mapping[str, Spo
     spaced = re.sub(r"([<>=!]+)(?=\d)", r"\1 ", versions)
     return Finding(
         rule=rule.id,
-        level="note" if unknown else _at_most_warn(rule.level) if assumed or elsewhere else rule.level,
+        # Something uncertain never stops a launch.
+        level="note"
+        if unknown
+        else "warn"
+        if rule.level == "stop" and (assumed or elsewhere)
+        else rule.level,
         says=f"if {title} {spaced}: {says}" if unknown else says,
         instead=_fill(rule.instead, match, context) if rule.instead else None,
         spot=spot,
@@ -100,11 +105,6 @@ def _finding(rule: Rule, match: Match, context: Context, spots: Mapping[str, Spo
         key=match.key,
         fix=None if unknown or assumed else rule.fix,
     )
-
-
-def _at_most_warn(level: Level) -> Level:
-    """Something uncertain never stops a launch."""
-    return "warn" if level == "stop" else level
 
 
 def _versions(rule: Rule) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.launch import Launch
 from firesteel.reads import ReadLaunch
@@ -33,15 +32,8 @@ Read = Callable[[str], Sequence[ReadLaunch]]
 Check = Callable[[Sequence[ReadLaunch]], Sequence[tuple[ReadLaunch, Finding]]]
 
 
-@dataclass(frozen=True, slots=True)
-class FixedText:
-    text: str
-    findings: tuple[Finding, ...]
-    """The findings that were fixed."""
-
-
-def fix(text: str, read: Read, check: Check) -> FixedText:
-    """Fix what can be fixed, one finding after the other, the last in the text first."""
+def fix(text: str, read: Read, check: Check) -> tuple[str, tuple[Finding, ...]]:
+    """Fix what can be fixed, one finding after the other, the last in the text first; and what was fixed."""
     fixed: list[Finding] = []
     refused: set[tuple[str, str, int]] = set()
     for _ in range(MAX_FIXES):
@@ -56,7 +48,7 @@ def fix(text: str, read: Read, check: Check) -> FixedText:
             fixed.append(finding)
         else:
             refused.add(_identity(finding))
-    return FixedText(text, tuple(reversed(fixed)))
+    return text, tuple(reversed(fixed))
 
 
 def _identity(finding: Finding) -> tuple[str, str, int]:

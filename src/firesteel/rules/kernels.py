@@ -21,13 +21,9 @@ from firesteel.launch import EngineName
 from firesteel.rules.context import Context, Match, is_final
 
 _ATTENTION: Mapping[str, str] = {
-    "CUTLASS_MLA": "10.x",
-    "FLASHINFER_MLA": "10.x",
-    "FLASHMLA": "9.x and 10.x",
-    "FLASHMLA_SPARSE": "9.x and 10.x",
-    "FLASH_ATTN_MLA": "9.x",
-    "FLASH_ATTN_MLA_SPARSE": "9.x",
-    "TOKENSPEED_MLA": "10.x",
+    **dict.fromkeys(("CUTLASS_MLA", "FLASHINFER_MLA", "TOKENSPEED_MLA"), "10.x"),
+    **dict.fromkeys(("FLASHMLA", "FLASHMLA_SPARSE"), "9.x and 10.x"),
+    **dict.fromkeys(("FLASH_ATTN_MLA", "FLASH_ATTN_MLA_SPARSE"), "9.x"),
 }
 """Attention backends that refuse compute capability 12.x, and what they need."""
 

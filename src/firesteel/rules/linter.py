@@ -82,8 +82,7 @@ def apply_fixes(text: str, path: str, options: LintOptions) -> tuple[str, tuple[
         findings = _check_launches(readings, options)
         return [pair for pair in findings if not any(comment.covers(pair[1]) for comment in comments)]
 
-    fixed = fix(source.text, read, pairs)
-    return fixed.text, fixed.findings
+    return fix(source.text, read, pairs)
 
 
 def _check_launches(readings: Sequence[ReadLaunch], options: LintOptions) -> list[tuple[ReadLaunch, Finding]]:

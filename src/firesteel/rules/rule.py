@@ -153,10 +153,7 @@ def read_rules(path: str, text: str) -> tuple[Rule, ...]:
     seen: set[str] = set()
     for index, rule in enumerate(parsed):
         if rule.id in seen:
-            line = yaml_schema.read(path, text)[1]["rules", index, "id"]
-            raise yaml_schema.InvalidFile(
-                f"{path}:{line}: there are two rules `{rule.id}`", next=f"correct {path}"
-            )
+            raise yaml_schema.mistake(path, text, ("rules", index, "id"), f"there are two rules `{rule.id}`")
         seen.add(rule.id)
     return parsed
 
