@@ -128,7 +128,7 @@ def build_container(image: str, options: Sequence[DockerOption], program: tuple[
         restart=last.get("restart"),
         publish=tuple(option.value for option in options if option.name == "publish" and option.value),
         mounts=tuple(mount for mount in mounts if mount),
-        labels=dict(_label(option.value or "") for option in options if option.name == "label"),
+        labels=dict(name_and_value(option.value or "") for option in options if option.name == "label"),
         options=tuple((option.name, option.value) for option in options if not _has_field(option)),
     )
 
@@ -142,7 +142,8 @@ def _has_field(option: DockerOption) -> bool:
     return option.name in named
 
 
-def _label(text: str) -> tuple[str, str]:
+def name_and_value(text: str) -> tuple[str, str]:
+    """`NAME=value`; the value may be missing."""
     name, _, value = text.partition("=")
     return name, value
 
@@ -171,7 +172,7 @@ def _long_mount(text: str) -> Mount | None:
         fields = next(csv.reader([text], strict=True), [])
     except csv.Error:
         return None
-    pairs = dict(_label(field) for field in fields)
+    pairs = dict(name_and_value(field) for field in fields)
     source = pairs.pop("source", None) or pairs.pop("src", None)
     target = pairs.pop("target", None) or pairs.pop("dst", None) or pairs.pop("destination", None)
     read_only = any(pairs.pop(key, "false") in ("", "1", "true") for key in ("readonly", "ro"))

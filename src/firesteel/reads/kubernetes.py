@@ -24,7 +24,7 @@ from firesteel.reads.docker import DockerOption, csv_row, docker_size
 from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.nodes import Entry, Node
 from firesteel.reads.shell import NO_SPAN, Word
-from firesteel.reads.source_text import MAX_CHARACTERS, SourceFile, SourceText, join_texts
+from firesteel.reads.source_text import MAX_CHARACTERS, SourceFile, SourceText
 from firesteel.reads.yaml_values import (
     is_true,
     mount_option,
@@ -131,7 +131,7 @@ class _Expander:
 
     def expand(self, word: Word) -> Word:
         """Replace `$(NAME)` where NAME is known, and `$$` by one dollar."""
-        content = self._expand(word.content) if "$" in word.text else word.content
+        content = word.content.substitute(_USE, lambda use: self._value(use, word.content), MAX_EXPANDED)
         if content is word.content or len(content.text) > MAX_EXPANDED:
             return word
         self.size.characters += len(content.text)
@@ -142,20 +142,11 @@ class _Expander:
             )
         return replace(word, text=content.text, content=content, span=NO_SPAN)
 
-    def _expand(self, source: SourceText) -> SourceText:
-        pieces: list[SourceText] = []
-        offset = length = 0
-        for use in _USE.finditer(source.text):
-            known = self.known.get(use["name"] or "")
-            if use["name"] is not None and known is None:
-                continue
-            value = known.content if known else source.part(use.start(), use.start() + 1)
-            pieces += [source.part(offset, use.start()), value]
-            offset = use.end()
-            length += len(value.text)
-            if length > MAX_EXPANDED:
-                return source
-        return join_texts([*pieces, source.part(offset, len(source.text))]) if pieces else source
+    def _value(self, use: re.Match[str], source: SourceText) -> SourceText | None:
+        if use["name"] is None:
+            return source.part(use.start(), use.start() + 1)
+        known = self.known.get(use["name"])
+        return known.content if known else None
 
 
 def _environment(container: Node, expander: _Expander) -> Iterator[DockerOption]:

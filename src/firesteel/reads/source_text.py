@@ -8,8 +8,9 @@ none.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from sys import maxsize
 
@@ -89,6 +90,22 @@ class SourceText:
                 texts.append(text)
                 length += len(text)
         return self.inner("".join(texts), anchors or [(0, start)])
+
+    def substitute(
+        self, pattern: re.Pattern[str], value: Callable[[re.Match[str]], SourceText | None], limit: int
+    ) -> SourceText:
+        """The text with values for the matches that have one; unchanged where it would exceed `limit`."""
+        pieces: list[SourceText] = []
+        offset = length = 0
+        for match in pattern.finditer(self.text):
+            if (new := value(match)) is None:
+                continue
+            pieces += [self.part(offset, match.start()), new]
+            offset = match.end()
+            length += len(pieces[-2].text) + len(new.text)
+            if length > limit:
+                return self
+        return join_texts([*pieces, self.part(offset, len(self.text))]) if pieces else self
 
     def _resolve(self, length: int, anchors: tuple[Anchor, ...]) -> Iterable[Anchor]:
         for index, (offset, own_offset) in enumerate(anchors):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from firesteel.reads.shell import NO_SPAN, ShellCommand, Word
-from firesteel.reads.source_text import SourceFile, SourceText, join_texts
+from firesteel.reads.source_text import SourceFile, SourceText
 
 MAX_EXPANDED = 2**16
 """Characters of one expanded word."""
@@ -105,17 +105,8 @@ def _expand_word(word: Word, known: Values, file: SourceFile) -> Iterator[Word]:
 
 
 def _substitute(word: Word, known: Values, depth: int = 0) -> Word:
-    pieces: list[SourceText] = []
-    offset = 0
-    for use in _USE.finditer(word.text):
-        value = _value(use, word, known)
-        if value is not None:
-            pieces += [word.content.part(offset, use.start()), value]
-            offset = use.end()
-    if not pieces:
-        return word
-    content = join_texts([*pieces, word.content.part(offset, len(word.text))])
-    if len(content.text) > MAX_EXPANDED:
+    content = word.content.substitute(_USE, lambda use: _value(use, word, known), MAX_EXPANDED)
+    if content is word.content or len(content.text) > MAX_EXPANDED:
         return word
     expanded = replace(word, text=content.text, content=content, span=NO_SPAN)
     return _substitute(expanded, known, depth + 1) if depth < MAX_NESTED else expanded

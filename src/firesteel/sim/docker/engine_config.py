@@ -28,7 +28,7 @@ from firesteel.facts import Architecture, Weights
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Launch
 from firesteel.planner import Plan, plan
-from firesteel.reads.docker import DockerOption, environment, parse_options
+from firesteel.reads.docker import DockerOption, environment, name_and_value, parse_options
 from firesteel.reads.shell import split
 from firesteel.reads.source_text import source_file
 from firesteel.sim import nvidia_smi
@@ -79,7 +79,7 @@ def _container(
     given: Sequence[DockerOption], image: str, command: list[str], id: str, environ: Mapping[str, str]
 ) -> dict[str, Any]:
     last = {option.name: option.value for option in given}
-    labels = dict(_pair(option.value or "") for option in given if option.name == "label")
+    labels = dict(name_and_value(option.value or "") for option in given if option.name == "label")
     return {
         "output": None,
         "image": image,
@@ -99,7 +99,9 @@ def _environment(given: Sequence[DockerOption], environ: Mapping[str, str]) -> d
     for option in given:
         if option.name == "env-file":
             lines = Path(option.value or "").read_text().splitlines()
-            variables |= dict(_pair(line) for line in lines if "=" in line and not line.startswith("#"))
+            variables |= dict(
+                name_and_value(line) for line in lines if "=" in line and not line.startswith("#")
+            )
     for name, value in environment(given).items():
         if value != f"${name}":
             variables[name] = value
@@ -115,11 +117,6 @@ def _port(text: str) -> list[tuple[str, int, int]]:
     if not (inside.isdigit() and outside.isdigit()):
         raise DockerError(f'docker: invalid publish opts format "{text}"', FAILED)
     return [(before[0] if len(before) > 1 else "0.0.0.0", int(outside), int(inside))]
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name, value
 
 
 def _run_other_program(
