@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from firesteel.edge.files.home import Home
-from firesteel.engines.llamacpp import help_text
+from firesteel.engines.llamacpp import help_text, learn
 from firesteel.engines.schema.releases import find_schema
 from firesteel.engines.schema.symbols import Flag, Value
 from firesteel.errors import FiresteelError
@@ -69,7 +69,7 @@ BOOL = Value("bool")
 )
 def test_lines(head: str, about: str, flag: Flag | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let through although there is only one. A long head has a line of its own."""
-    monkeypatch.setattr(help_text, "self_check", lambda schema, *_, **__: schema)
+    monkeypatch.setattr(learn, "self_check", lambda schema, *_, **__: schema)
     lines = [head.ljust(40) + about] if len(head) < 38 else [head, " " * 40 + about]
     read = help_text.learn("1", "\n".join(["----- common params -----", "", *lines]))
     assert list(read.flags.values()) == ([flag] if flag else [])

@@ -15,14 +15,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from firesteel.engines.schema.self_check import layout_changed, self_check
+from firesteel.engines.llamacpp.learn import ENGINE, checked_schema
+from firesteel.engines.schema.self_check import layout_changed
 from firesteel.engines.schema.symbols import Flag, Schema, Value
 
-ENGINE = "llama.cpp"
 _COLUMN = 40
 """Where help texts start; longer spellings have a line of their own."""
 _SPELLING = re.compile(r"(-{1,2}[A-Za-z0-9][\w.-]*)(,?)\s*")
-_REQUIRED_FLAGS = ("model", "ctx-size", "port", "host", "flash-attn", "parallel", "cache-type-k")
 
 
 def learn(version: str, text: str) -> Schema:
@@ -30,11 +29,7 @@ def learn(version: str, text: str) -> Schema:
     if not re.search(r"^-{1,2}\w", text, re.MULTILINE):
         raise layout_changed(ENGINE, "a list of options in `llama-server --help`", version)
     flags = {flag.name: flag for head, about in _options(text) for flag in _flag(head, about)}
-    variables = {name: flag.value for flag in flags.values() for name in flag.variables}
-    schema = Schema("llamacpp", version, flags, {}, variables)
-    return self_check(
-        schema, ENGINE, required=_REQUIRED_FLAGS, flags=120, variables=40, named=("cache-type-k",)
-    )
+    return checked_schema(version, flags)
 
 
 def _options(text: str) -> Iterator[tuple[str, str]]:

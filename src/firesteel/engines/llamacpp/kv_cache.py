@@ -29,6 +29,7 @@ from firesteel.facts.model.architecture import (
     ChunkedAttention,
     CompressedAttention,
     FullAttention,
+    GroupedAttention,
     LatentAttention,
     Layer,
     LinearAttention,
@@ -231,9 +232,7 @@ class _LayerSizes:
             case _:
                 return 0
 
-    def _pair_bytes(
-        self, layer: FullAttention | SlidingAttention | ChunkedAttention | SparseAttention
-    ) -> Fraction:
+    def _pair_bytes(self, layer: GroupedAttention) -> Fraction:
         """One key and one value, of all heads."""
         return layer.kv_heads * (layer.key_dim * self._per_key_value + layer.value_dim * self._per_value)
 

@@ -49,6 +49,10 @@ def learn(version: str, files: Mapping[str, str]) -> Schema:
     if not _OPTION.search(text):
         raise layout_changed(ENGINE, "`add_opt(common_arg(` in common/arg.cpp", version)
     flags = {flag.name: flag for option in _options(text) for flag in _flag(option, text)}
+    return checked_schema(version, flags)
+
+
+def checked_schema(version: str, flags: Mapping[str, Flag]) -> Schema:
     variables = {name: flag.value for flag in flags.values() for name in flag.variables}
     schema = Schema("llamacpp", version, flags, {}, variables)
     return self_check(

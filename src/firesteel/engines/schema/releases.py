@@ -77,7 +77,10 @@ def _nearest_schemas(
     if wanted in versions and not is_prerelease:
         return (schema_of(wanted),)
     older = [key for key in sorted(versions) if key < wanted]
-    if older and _equals_older(engine, wanted) and not is_prerelease:
+    _, complete = _shipped_releases(engine)
+    # Where every change was read, a release equals the known one before it.
+    is_read = complete is not None and version_key(complete[0]) <= wanted <= version_key(complete[1])
+    if older and is_read and not is_prerelease:
         return (replace(schema_of(older[-1]), version=release),)
     newer = [key for key in sorted(versions) if key >= wanted]
     neighbours = [*older[-1:], *newer[:1]]
@@ -145,12 +148,6 @@ def _schema(engine: EngineName, version: str, learned: Sequence[EngineHistory]) 
         return schema_at(shipped_history(engine), version)
 
     return package_data.load(f"engines/{engine}/{SCHEMA_FILE}", build, f"schema-{version}")
-
-
-def _equals_older(engine: EngineName, wanted: tuple[int, ...]) -> bool:
-    """Whether every change around the release was read, so that it equals the known one before it."""
-    _, complete = _shipped_releases(engine)
-    return complete is not None and version_key(complete[0]) <= wanted <= version_key(complete[1])
 
 
 def _parse_version(version: str) -> tuple[str, bool]:

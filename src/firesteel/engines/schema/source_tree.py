@@ -18,13 +18,8 @@ from firesteel.dataclass import dataclass
 
 _PLAIN = {"str", "int", "float", "bool", "dict", "list", "tuple", "set", "None"}
 _BUILTIN_OF = {
-    "List": "list",
-    "Dict": "dict",
-    "Tuple": "tuple",
-    "Set": "set",
-    "Sequence": "list",
-    "Mapping": "dict",
-}
+    "List": "list", "Dict": "dict", "Tuple": "tuple", "Set": "set", "Sequence": "list", "Mapping": "dict",
+}  # fmt: skip
 _WRAPPERS = {"Optional", "Union", "SkipValidation", "InitVar", "Final", "A"}
 _TOP_LEVEL = re.compile(r"^(?:(?:class|def) (\w+)|(\w+)(?:\s*:[^\n=]*)? = )", re.MULTILINE)
 _MAX_DEPTH = 12
@@ -185,7 +180,10 @@ class SourceTree:
             return TypeHint(frozenset({"other"}))
         if not isinstance(definition.node, ast.ClassDef):
             return self.hint(definition.node, definition.path, depth + 1)
-        if _is_decorated(definition.node, {"config", "dataclass"}):
+        decorators = (
+            item.func if isinstance(item, ast.Call) else item for item in definition.node.decorator_list
+        )
+        if any(_last_name(decorator) in ("config", "dataclass") for decorator in decorators):
             return TypeHint(frozenset({"other"}), config=definition.node.name)
         bases = {
             _last_name(base.value if isinstance(base, ast.Subscript) else base)
@@ -215,11 +213,6 @@ def enum_members(node: ast.ClassDef) -> Iterator[str]:
                     yield text
                 case ast.Constant(int(number)) if not isinstance(number, bool):
                     yield str(number)
-
-
-def _is_decorated(node: ast.ClassDef, names: set[str]) -> bool:
-    decorators = (item.func if isinstance(item, ast.Call) else item for item in node.decorator_list)
-    return any(_last_name(decorator) in names for decorator in decorators)
 
 
 def _last_name(node: ast.expr) -> str:

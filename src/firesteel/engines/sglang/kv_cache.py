@@ -100,11 +100,9 @@ class SglangPool:
             if not slots:
                 return 0
             left_bytes -= (slots + self.spare_states) * self.state_bytes
-        return (
-            int(max(left_bytes, 0) // self.cell_bytes) // self.page_size * self.page_size
-            if self.cell_bytes
-            else 0
-        )
+        if not self.cell_bytes:
+            return 0
+        return int(max(left_bytes, 0) // self.cell_bytes) // self.page_size * self.page_size
 
 
 def sglang_pool(
@@ -114,25 +112,21 @@ def sglang_pool(
     value_bytes = bytes_per_value(SGLANG_DTYPES, dtype, "kv-cache-dtype")
     release = parse_release(version)
     is_old = release is not None and release <= _OLD_RELEASE
-    architecture = (
-        architecture if release is None or release >= _NEW_RELEASE else _index_every_layer(architecture)
-    )
+    if release is not None and release < _NEW_RELEASE:
+        architecture = _index_every_layer(architecture)
     has_two_pools = (
         architecture.model_type in _TWO_POOL_FAMILIES and flags.get("disable-hybrid-swa-memory") is not True
     )
     window_share = _ratio(flags, "swa-full-tokens-ratio", _WINDOW_SHARE)
-    full_bytes = sum(
-        _token_bytes(layer, value_bytes, is_old) for layer in architecture.layers if not _slides(layer)
-    )
-    window_bytes = sum(
-        _token_bytes(layer, value_bytes, is_old) for layer in architecture.layers if _slides(layer)
-    )
+    full_bytes = window_bytes = 0
+    for layer in architecture.layers:
+        token_bytes = _token_bytes(layer, value_bytes, is_old)
+        if isinstance(layer, SlidingAttention | ChunkedAttention):
+            window_bytes += token_bytes
+        else:
+            full_bytes += token_bytes
     # without full layers the pool of the windows is the only one, and holds every token
-    cell_bytes = (
-        full_bytes + window_bytes * window_share
-        if has_two_pools and full_bytes
-        else full_bytes + window_bytes
-    )
+    cell_bytes = full_bytes + window_bytes * (window_share if has_two_pools and full_bytes else 1)
     return SglangPool(
         cell_bytes=cell_bytes,
         page_size=positive_int(flags.get("page-size")) or 1,
@@ -157,10 +151,6 @@ def _index_every_layer(architecture: Architecture) -> Architecture:
         for layer in architecture.layers
     )
     return replace(architecture, layers=tuple(layers))
-
-
-def _slides(layer: Layer) -> bool:
-    return isinstance(layer, SlidingAttention | ChunkedAttention)
 
 
 def _token_bytes(layer: Layer, value_bytes: int, is_old: bool) -> int:

@@ -31,14 +31,8 @@ _ALWAYS_STRICT = {"SpeculativeConfig"}
 """Built with `SpeculativeConfig(**keys)`, so an unknown key is an error whatever pydantic is configured to
 do."""
 _REQUIRED_FLAGS = (
-    "model",
-    "max-model-len",
-    "gpu-memory-utilization",
-    "port",
-    "host",
-    "speculative-config",
-    "dtype",
-)
+    "model", "max-model-len", "gpu-memory-utilization", "port", "host", "speculative-config", "dtype",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
