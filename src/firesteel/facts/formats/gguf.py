@@ -87,7 +87,9 @@ def read_header(source: ByteSource) -> GgufHeader:
     if key_count > MAX_KEYS:
         raise cursor.bad(f"claims {key_count:,} keys, more than any real model")
     metadata = _read_metadata(cursor, key_count)
-    alignment = _alignment(cursor, metadata)
+    alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
+    if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
+        raise cursor.bad("is damaged: general.alignment is not a power of two")
     tensors, data_bytes = _read_tensors(cursor, tensor_count, alignment, model_layer_count(metadata))
     data_offset = _aligned(cursor.position, alignment) if tensors else cursor.position
     if data_offset + data_bytes > source.size:
@@ -176,13 +178,6 @@ def _read_array(cursor: ByteCursor, key: str) -> MetadataValue:
         cursor.skip(size)
         return ArrayInfo(name, length)
     return struct.unpack(f"<{length}{code}", cursor.take(size))
-
-
-def _alignment(cursor: ByteCursor, metadata: Mapping[str, MetadataValue]) -> int:
-    alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
-    if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
-        raise cursor.bad("is damaged: general.alignment is not a power of two")
-    return alignment
 
 
 def _read_tensors(

@@ -36,15 +36,9 @@ Method = Literal["modelopt", "compressed-tensors", "fp8", "mxfp4", "gptq", "awq"
 
 
 _MODELOPT = {
-    "NVFP4": NVFP4,
-    "W4A16_NVFP4": NVFP4_WEIGHTS_ONLY,
-    "NVFP4_AWQ": NVFP4,
-    "MXFP4": MXFP4,
-    "MXFP8": MXFP8,
-    "FP8": FP8,
-    "FP8_PER_CHANNEL_PER_TOKEN": FP8_ROWS,
-    "FP8_PB_WO": fp8_block(128, 128),
-}
+    "NVFP4": NVFP4, "W4A16_NVFP4": NVFP4_WEIGHTS_ONLY, "NVFP4_AWQ": NVFP4, "MXFP4": MXFP4, "MXFP8": MXFP8,
+    "FP8": FP8, "FP8_PER_CHANNEL_PER_TOKEN": FP8_ROWS, "FP8_PB_WO": fp8_block(128, 128),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

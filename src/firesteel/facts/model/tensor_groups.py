@@ -10,34 +10,16 @@ from firesteel.dataclass import dataclass
 from firesteel.facts.model.tensors import Role
 
 Part = Literal[
-    "embedding",
-    "head",
-    "attention",
-    "recurrence",
-    "indexer",
-    "dense_mlp",
-    "routed_experts",
-    "shared_experts",
-    "router",
-    "norm",
-    "tower",
-    "other",
-]
+    "embedding", "head", "attention", "recurrence", "indexer", "dense_mlp", "routed_experts",
+    "shared_experts", "router", "norm", "tower", "other",
+]  # fmt: skip
 
 _ROLES: Mapping[Part, Role] = {
-    "embedding": Role.EMBEDDINGS,
-    "head": Role.HEAD,
-    "attention": Role.ATTENTION,
-    "recurrence": Role.ATTENTION,
-    "indexer": Role.ATTENTION,
-    "dense_mlp": Role.DENSE_MLP,
-    "routed_experts": Role.ROUTED_EXPERTS,
-    "shared_experts": Role.SHARED_EXPERT,
-    "router": Role.ROUTER,
-    "norm": Role.NORMS,
-    "tower": Role.TOWER,
-    "other": Role.OTHER,
-}
+    "embedding": Role.EMBEDDINGS, "head": Role.HEAD, "attention": Role.ATTENTION,
+    "recurrence": Role.ATTENTION, "indexer": Role.ATTENTION, "dense_mlp": Role.DENSE_MLP,
+    "routed_experts": Role.ROUTED_EXPERTS, "shared_experts": Role.SHARED_EXPERT, "router": Role.ROUTER,
+    "norm": Role.NORMS, "tower": Role.TOWER, "other": Role.OTHER,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,9 @@ from firesteel.facts import Architecture, Role, Weights
 from firesteel.launch import Launch
 
 _TILES = {
-    "marlin": (256, 128),
-    "flashinfer_trtllm": (256, 128),
-    "flashinfer_trtllm_afp8": (256, 128),
-    "flashinfer_cutlass": (128, 128),
-    "flashinfer_cutlass_afp8": (128, 128),
-    "deep_gemm": (128, 128),
-    "triton": (1, 64),
-    "triton_unfused": (1, 64),
+    **dict.fromkeys(("marlin", "flashinfer_trtllm", "flashinfer_trtllm_afp8"), (256, 128)),
+    **dict.fromkeys(("flashinfer_cutlass", "flashinfer_cutlass_afp8", "deep_gemm"), (128, 128)),
+    **dict.fromkeys(("triton", "triton_unfused"), (1, 64)),
 }
 """By `--moe-backend`: what hidden and intermediate size are rounded up to, as in vLLM 0.28's
 `model_executor/layers/fused_moe/oracle/mxfp4.py`."""
@@ -69,14 +64,11 @@ def _without_idle_drafter(launch: Launch, weights: Weights) -> Weights:
     drafts = speculative_tokens(launch.flags) or "speculative-algorithm" in launch.flags
     if launch.engine == "llamacpp" or drafts or Role.DRAFTER not in weights.bytes_by_role:
         return weights
+    by_role, by_format = weights.bytes_by_role.items(), weights.bytes_by_format.items()
     return replace(
         weights,
-        bytes_by_role={
-            role: size for role, size in weights.bytes_by_role.items() if role is not Role.DRAFTER
-        },
-        bytes_by_format={
-            key: size for key, size in weights.bytes_by_format.items() if key[0] is not Role.DRAFTER
-        },
+        bytes_by_role={role: size for role, size in by_role if role is not Role.DRAFTER},
+        bytes_by_format={key: size for key, size in by_format if key[0] is not Role.DRAFTER},
         source=f"{weights.source}; without the drafter, which is not loaded",
     )
 

@@ -28,11 +28,8 @@ _NEAR = 1.25
 _MIN_VALUES = 3
 """A figure from fewer values has no meaningful interval."""
 _TEXT_KINDS: Mapping[str, TextKind] = {
-    "code": "code",
-    "prose": "prose",
-    "json": "structured",
-    "math": "reasoning",
-}
+    "code": "code", "prose": "prose", "json": "structured", "math": "reasoning",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
