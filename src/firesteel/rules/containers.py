@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from firesteel.catalog import plain_reference
 from firesteel.hub_id import is_hub_model
@@ -29,9 +30,6 @@ _TRUE_VALUES = ("1", "true")
 _ONE_DEVICE = re.compile(r"=?roce(?:p1|P2p1)s0f[01](?:np[01])?(?::1)?")
 _KERNELS_FOR_CACHE = ("f16", "bf16", "f32", "q4_0", "q8_0")
 _DEFAULT_CACHE_TYPE = "f16"
-_MAX_SAFE_JOBS = 4
-_MAX_SAFE_BATCH = 32768
-_MAX_SAFE_SHARE = 0.90
 
 
 def _option(container: Container, name: str) -> list[str | None]:
@@ -247,8 +245,10 @@ def _variable_above(context: Context, name: str, limit: float) -> list[Match]:
     return [_variable(context, name)] if number is not None and number > limit else []
 
 
-def pinned_gid(context: Context) -> list[Match]:
-    return _variable_above(context, "NCCL_IB_GID_INDEX", -1)
+pinned_gid = partial(_variable_above, name="NCCL_IB_GID_INDEX", limit=-1)
+many_jit_jobs = partial(_variable_above, name="MAX_JOBS", limit=4)
+large_aeon_batch = partial(_variable_above, name="MAX_NUM_BATCHED_TOKENS", limit=32768)
+variable_takes_all_memory = partial(_variable_above, name="GPU_MEMORY_UTILIZATION", limit=0.90)
 
 
 def empty_gid(context: Context) -> list[Match]:
@@ -273,18 +273,6 @@ def expandable_segments(context: Context) -> list[Match]:
     return [_variable(context, name) for name, value in given if "expandable_segments:true" in value]
 
 
-def many_jit_jobs(context: Context) -> list[Match]:
-    return _variable_above(context, "MAX_JOBS", _MAX_SAFE_JOBS)
-
-
-def large_aeon_batch(context: Context) -> list[Match]:
-    return _variable_above(context, "MAX_NUM_BATCHED_TOKENS", _MAX_SAFE_BATCH)
-
-
-def variable_takes_all_memory(context: Context) -> list[Match]:
-    return _variable_above(context, "GPU_MEMORY_UTILIZATION", _MAX_SAFE_SHARE)
-
-
 # --- image and program ---
 
 
@@ -297,11 +285,9 @@ def another_architecture(context: Context) -> list[Match]:
     if any(value.startswith(("linux/amd64", "linux/x86_64")) for value in platforms):
         return [Match("option:platform", f"--platform {platforms[-1]}", "platform", platforms[-1])]
     tag = container.image.partition("@")[0]
-    return (
-        [Match("image", container.image, "image", container.image)]
-        if tag.endswith(("-x86_64", "-amd64"))
-        else []
-    )
+    if tag.endswith(("-x86_64", "-amd64")):
+        return [Match("image", container.image, "image", container.image)]
+    return []
 
 
 def asks_for_gpu(context: Context) -> list[Match]:

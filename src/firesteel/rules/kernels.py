@@ -13,7 +13,7 @@ histories.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from firesteel.engines.flags import name_set
 from firesteel.engines.schema.releases import find_schema, known_versions, release_ranges
@@ -163,8 +163,10 @@ def unregistered_parsers(context: Context) -> list[Match]:
 
 def availability(engine: EngineName, symbol: str, value: str) -> str:
     spans = release_ranges(engine, symbol, value)
-    if not spans:
-        return "no release had it"
+    return first_or_last(spans) if spans else "no release had it"
+
+
+def first_or_last(spans: Sequence[tuple[str, str | None]]) -> str:
     return f"first in {spans[0][0]}" if spans[-1][1] is None else f"last in {spans[-1][1]}"
 
 

@@ -218,12 +218,8 @@ def _after_entrypoint(what: str, context: Context) -> Iterator[Match]:
     if shell == (what == "shell"):
         program = container.program[:2] if shell else container.program
         model = "..." if shell else context.launch.model
-        yield Match(
-            "program",
-            " ".join((container.image, *program, model)).strip(),
-            " ".join(program),
-            container.image,
-        )
+        shown = " ".join((container.image, *program, model)).strip()
+        yield Match("program", shown, " ".join(program), container.image)
 
 
 def _absent(name: str, launch: Launch) -> Iterator[Match]:

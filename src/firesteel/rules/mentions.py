@@ -41,11 +41,8 @@ def _notes(mention: Mention, hardware: str | None) -> Iterator[Finding]:
         return
     for engine, findings in by_engine.items():
         for finding in findings[:1]:
-            if (
-                is_flag
-                and finding.rule in _GENERAL_RULES
-                and not release_ranges(engine, f"--{mention.key[5:]}")
-            ):
+            is_general = is_flag and finding.rule in _GENERAL_RULES
+            if is_general and not release_ranges(engine, f"--{mention.key[5:]}"):
                 continue
             says = f"{finding.says} (checked against {engine} {NEWEST_KNOWN[engine]})"
             yield replace(

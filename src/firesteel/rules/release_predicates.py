@@ -19,6 +19,7 @@ from firesteel.engines.schema.resolve import AmbiguousFlag, resolve_flag, resolv
 from firesteel.engines.schema.symbols import Flag, Schema
 from firesteel.launch import EngineName, FlagValue
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match, is_final
+from firesteel.rules.kernels import first_or_last
 
 _FLAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TEMPLATE = re.compile(r"\{+[\s\w.-]*\}+|\[[\s\w.-]*\]")
@@ -61,9 +62,8 @@ def _unknown_flags(context: Context, known: Schema) -> Iterator[Match]:
             )
             yield Match(f"flag:{name}", f"--{name}", name, f"{known.engine} {known.version}: {reason}")
         elif isinstance(resolved, AmbiguousFlag):
-            yield Match(
-                f"flag:{name}", f"--{name}", name, f"it may be any of {', '.join(resolved.spellings[:3])}"
-            )
+            reason = f"it may be any of {', '.join(resolved.spellings[:3])}"
+            yield Match(f"flag:{name}", f"--{name}", name, reason)
 
 
 def misspelt_flags(context: Context) -> list[Match]:
@@ -161,10 +161,6 @@ def _availability(known: Schema, symbol: str, value: str | None = None) -> str:
     now, newest = version_key(known.version), known_versions(known.engine)[-1]
     for first, last in spans:
         if version_key(first) <= now and (last is None or now <= version_key(last)):
-            return (
-                f"last in {newest}"
-                if now > version_key(newest)
-                else f"in its release since {first}, not in this build"
-            )
-    first, last = spans[0][0], spans[-1][1]
-    return f"first in {first}" if last is None else f"last in {last}"
+            is_newer = now > version_key(newest)
+            return f"last in {newest}" if is_newer else f"in its release since {first}, not in this build"
+    return first_or_last(spans)

@@ -35,11 +35,8 @@ def method_is_unknown(context: Context) -> list[Match]:
     if known and method in known.configs["SpeculativeConfig"].keys["method"].values:
         return []
     shown = f'"method": "{method}" in --speculative-config'
-    return [
-        Match(
-            "flag:speculative-config", shown, method, availability("vllm", "SpeculativeConfig.method", method)
-        )
-    ]
+    reason = availability("vllm", "SpeculativeConfig.method", method)
+    return [Match("flag:speculative-config", shown, method, reason)]
 
 
 def drafts_through_flashinfer(context: Context) -> list[Match]:
