@@ -92,15 +92,10 @@ def _size_vllm(launch: Launch, architecture: Architecture, context: int, users: 
 
     pool = vllm_pool(launch, architecture, context)
     settings = pool.settings
-    growth = sum(
-        token_bytes(settings, layer)
-        for layer in (*architecture.layers, *drafter_layers(settings, architecture))
-    )
-    states = sum(
-        state_bytes(settings, layer)
-        for layer in architecture.layers
-        if isinstance(layer, LinearAttention | Mamba2)
-    )
+    layers = (*architecture.layers, *drafter_layers(settings, architecture))
+    growth = sum(token_bytes(settings, layer) for layer in layers)
+    recurrent = (layer for layer in architecture.layers if isinstance(layer, LinearAttention | Mamba2))
+    states = sum(state_bytes(settings, layer) for layer in recurrent)
     return KvCache(
         pool.request_bytes * users,
         int(growth),

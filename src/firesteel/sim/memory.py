@@ -68,20 +68,13 @@ def log_kernel_message(folder: Path, message: str) -> None:
 
 def _meminfo(spark: SimSpark, available: int) -> str:
     free = _free(available)
-    kib = {
-        "MemTotal": spark.memory_total_bytes,
-        "MemFree": free,
-        "MemAvailable": available,
-        "Buffers": 0,
-        "Cached": max(0, available - free),
-        "SwapCached": 0,
-        "Dirty": 0,
-        "AnonPages": max(0, spark.memory_total_bytes - available),
-        "Shmem": 0,
-        "SwapTotal": 0,
-        "SwapFree": 0,
-    }
-    rows = "".join(f"{name + ':':<16}{size // 1024:>8} kB\n" for name, size in kib.items())
+    total = spark.memory_total_bytes
+    sizes = {
+        "MemTotal": total, "MemFree": free, "MemAvailable": available, "Buffers": 0,
+        "Cached": max(0, available - free), "SwapCached": 0, "Dirty": 0,
+        "AnonPages": max(0, total - available), "Shmem": 0, "SwapTotal": 0, "SwapFree": 0,
+    }  # fmt: skip
+    rows = "".join(f"{name + ':':<16}{size // 1024:>8} kB\n" for name, size in sizes.items())
     return f"{rows}HugePages_Total:       0\nHugepagesize:       2048 kB\n"
 
 

@@ -111,10 +111,8 @@ def read_strings(reader: FunctionReader, node: ast.expr) -> tuple[tuple[str, ...
             ]
             return tuple(text for texts, _ in read for text in texts), all(complete for _, complete in read)
         case ast.BinOp(left, ast.Add(), right):
-            (texts, is_complete), (more, more_complete) = (
-                read_strings(reader, left),
-                read_strings(reader, right),
-            )
+            texts, is_complete = read_strings(reader, left)
+            more, more_complete = read_strings(reader, right)
             return (*texts, *more), is_complete and more_complete
         case ast.Dict(keys):
             read = [_read_string(key) for key in keys if key is not None]

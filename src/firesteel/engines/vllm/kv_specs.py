@@ -200,11 +200,8 @@ class _SpecBuilder:
     def _aligned_block_size(self, architecture: Architecture, token: int) -> int:
         """The fewest tokens, in whole kernel blocks, whose page is at least as large as a state."""
         settings, release = self._settings, self._settings.release
-        state = max(
-            state_bytes(settings, layer)
-            for layer in architecture.layers
-            if isinstance(layer, LinearAttention | Mamba2)
-        )
+        recurrent = (layer for layer in architecture.layers if isinstance(layer, LinearAttention | Mamba2))
+        state = max(state_bytes(settings, layer) for layer in recurrent)
         latent = any(isinstance(layer, LatentAttention) for layer in architecture.layers)
         step = self._block if release >= (0, 20) else 64 if latent else _BLOCK
         if latent and release >= (0, 27):

@@ -62,7 +62,10 @@ def read_header(source: ByteSource, layers: int | None = None) -> tuple[Tensor, 
             reader.check_metadata(text.value())
             continue
         plain = text.match(_PLAIN_INFO)
-        tensor, start = reader.plain_tensor(name, plain) if plain else reader.tensor(name, text.value())
+        if plain:
+            tensor, start = reader.checked_tensor(name, plain[1], plain[2], int(plain[3]), int(plain[4]))
+        else:
+            tensor, start = reader.tensor(name, text.value())
         tensors.append(tensor)
         starts.append(start)
     text.end()
@@ -115,12 +118,9 @@ class _HeaderReader:
         offsets = self._whole_numbers(name, fields, "data_offsets")
         if not isinstance(dtype, str) or len(offsets) != 2:
             raise self._bad(name, "has no dtype or not two data_offsets")
-        return self._checked_tensor(name, dtype, ",".join(map(str, shape)), offsets[0], offsets[1])
+        return self.checked_tensor(name, dtype, ",".join(map(str, shape)), offsets[0], offsets[1])
 
-    def plain_tensor(self, name: str, info: re.Match[str]) -> tuple[Tensor, int]:
-        return self._checked_tensor(name, info[1], info[2], int(info[3]), int(info[4]))
-
-    def _checked_tensor(
+    def checked_tensor(
         self, name: str, dtype: str, shape_text: str, start: int, end: int
     ) -> tuple[Tensor, int]:
         # Shapes repeat by the thousand; sharing them halves the memory of a big checkpoint.

@@ -65,12 +65,8 @@ class PublishedRun:
 
     @property
     def is_plain_on_several(self) -> bool:
-        return (
-            self.users == 1
-            and not self.speculation
-            and self.kind != "served_rate"
-            and self.decode_tps is not None
-        )
+        is_decode_rate = self.kind != "served_rate" and self.decode_tps is not None
+        return self.users == 1 and not self.speculation and is_decode_rate
 
     def is_of(self, names: Collection[str]) -> bool:
         """Whether it measured one of these Hub ids.

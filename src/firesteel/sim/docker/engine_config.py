@@ -238,26 +238,19 @@ def engine_speed(planned: Plan, spark: SimSpark) -> dict[str, Any]:
 
 def applies(truth: TrueSpeed, launch: Launch) -> bool:
     flags = {
-        name: engines.compact_json(value)
-        if isinstance(value, dict | list)
-        else str(value).lower()
-        if isinstance(value, bool)
-        else value
+        name: value if isinstance(value, str) else engines.compact_json(value)
         for name, value in engines.expand_shortcuts(launch).items()
     }
-    return fnmatchcase(launch.model, truth.model) and all(
-        flags.get(name) == value for name, value in truth.when.items()
-    )
+    has_flags = all(flags.get(name) == value for name, value in truth.when.items())
+    return has_flags and fnmatchcase(launch.model, truth.model)
 
 
 def _steps(planned: Plan, users: int, single_ms: float) -> list[tuple[int, float]]:
     """Milliseconds of a step with 1, 2, 4, ... concurrent users."""
     steps = [(1, single_ms)]
     for count in (count for count in _USER_COUNTS if 1 < count <= max(2, users)):
-        flags = {
-            **planned.launch.flags,
-            **engines.size_flags(planned.launch.engine, planned.cache.context, count),
-        }
+        sizes = engines.size_flags(planned.launch.engine, planned.cache.context, count)
+        flags = {**planned.launch.flags, **sizes}
         replanned = plan(replace(planned.launch, flags=flags), planned.shape, planned.weights, planned.host)
         batch = replanned.speed.batch if replanned.speed else None
         # With more users a step never gets shorter, whatever the estimates say.

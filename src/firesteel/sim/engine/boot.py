@@ -91,9 +91,8 @@ def stages(planned: Plan, spark: SimSpark) -> list[dict[str, Any]]:
 
 def _seconds(planned: Plan, stage: StageSchema, spark: SimSpark) -> float:
     start = planned.speed.start_up if planned.speed else None
-    planned_s = (
-        sum(phase.seconds.expected for phase in start.phases if phase.name == stage.phase) if start else 0.0
-    )
+    phases = start.phases if start else ()
+    planned_s = sum(phase.seconds.expected for phase in phases if phase.name == stage.phase)
     slow = spark.fault("slow-start")
     times = slow.times if slow and slow.at in ("", stage.name) else 1.0
     return planned_s * times / spark.faster
@@ -164,11 +163,8 @@ def _values(planned: Plan, parts: Mapping[str, int]) -> dict[str, str]:
     launch = planned.launch
     weights, kv = parts.get("weights", 0) + parts.get("expert padding", 0), parts.get("KV cache", 0)
     printed = planned.printed[0] if planned.printed else None
-    start = (
-        {phase.name: phase.seconds.expected for phase in planned.speed.start_up.phases}
-        if planned.speed and planned.speed.start_up
-        else {}
-    )
+    start_up = planned.speed.start_up if planned.speed else None
+    start = {phase.name: phase.seconds.expected for phase in (start_up.phases if start_up else ())}
     flags = launch.flags
     return {
         "version": launch.version or "unknown",

@@ -77,11 +77,8 @@ class SimServer:
     def _refusal(self, request: web.Request) -> web.Response | None:
         if not self.is_ready:
             return _error(503, "Loading model", "unavailable_error")
-        if (
-            self.key
-            and request.path not in _OPEN
-            and request.headers.get("Authorization") != f"Bearer {self.key}"
-        ):
+        needs_key = self.key and request.path not in _OPEN
+        if needs_key and request.headers.get("Authorization") != f"Bearer {self.key}":
             return _error(401, "Unauthorized", "invalid_request_error")
         return None
 
@@ -108,11 +105,8 @@ class SimServer:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         if not self.config["metrics"]:
-            return _error(
-                501,
-                "This server does not support metrics endpoint. Start it with `--metrics`",
-                "not_supported_error",
-            )
+            message = "This server does not support metrics endpoint. Start it with `--metrics`"
+            return _error(501, message, "not_supported_error")
         return web.Response(text=metrics.text(self.config["engine"], self.config["served"], self.batch))
 
     async def _props(self, request: web.Request) -> web.Response:
@@ -129,11 +123,9 @@ class SimServer:
 
     async def _slots(self, request: web.Request) -> web.Response:
         speed, running = self.batch.speed, len(self.batch.running)
+        slots = range(speed.users)
         return web.json_response(
-            [
-                {"id": slot, "n_ctx": speed.context, "is_processing": slot < running}
-                for slot in range(speed.users)
-            ]
+            [{"id": slot, "n_ctx": speed.context, "is_processing": slot < running} for slot in slots]
         )
 
     async def _tokenize(self, request: web.Request) -> web.Response:
@@ -146,14 +138,9 @@ class SimServer:
         numbers = self.tokenizer.numbers(text)
         if self.config["engine"] == "llamacpp":
             return web.json_response({"tokens": numbers})
-        return web.json_response(
-            {
-                "count": len(numbers),
-                "max_model_len": self.batch.speed.context,
-                "tokens": numbers,
-                "token_strs": None,
-            }
-        )
+        context = self.batch.speed.context
+        body = {"count": len(numbers), "max_model_len": context, "tokens": numbers, "token_strs": None}
+        return web.json_response(body)
 
     async def _detokenize(self, request: web.Request) -> web.Response:
         text = self.tokenizer.text([int(number) for number in (await request.json()).get("tokens", ())])
@@ -179,11 +166,8 @@ class SimServer:
             raise BadRequest("n: the simulated engine gives one answer at a time")
         self.requests += 1
         if self.active_fault("http-500"):
-            return _error(
-                500,
-                "EngineCore encountered an issue. See stack trace (above) for the root cause.",
-                "InternalServerError",
-            )
+            message = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+            return _error(500, message, "InternalServerError")
         if is_chat:
             answer = completion.chat(body, self._style())
         else:
@@ -287,13 +271,10 @@ class _Formatter:
         else:
             choice["text"] = self.parts["content"]
         kind = "chat.completion" if self.is_chat else "text_completion"
-        head = {
-            "id": self.id,
-            "object": kind,
-            "created": int(time.time()),
-            "model": self.server.config["served"],
-        }
-        return {**head, "choices": [choice], "usage": self._usage(), **self._timings()}
+        return {
+            "id": self.id, "object": kind, "created": int(time.time()), "model": self.server.config["served"],
+            "choices": [choice], "usage": self._usage(), **self._timings(),
+        }  # fmt: skip
 
     def _message(self) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": self.parts["content"]}
