@@ -5,11 +5,13 @@
     from_checkpoint    proposals         a checkpoint without a recipe gets its sizes and no other flag
     in_container       proposals         a launch without a container moves into the engine's image
     with_user_options  proposals         what the user typed overrules the recipe
+    native             proposals         an engine of this machine serves it, in place of a container
     across_sparks      proposals         several Sparks need their ranks, the host's network and RDMA
     with_memory_flags  planner           vLLM is told how much memory the plan gives it
     with_flags         `tune`            a candidate differs from the launch by the flags that are searched
     listening_on       `up --listen`     another address than loopback, and then with a key
     with_local_files   `up`, after pull  weights and compiled kernels come from this host, without a network
+    with_native_files  `up`, after pull  a program reads the weights that were pulled, without a network
     supervised         `up`              a container that ends with its supervisor, without extra privileges
     embedded           `up`              the embedded engine's file, threads and log level
 
@@ -28,7 +30,7 @@ from firesteel import engines
 from firesteel.catalog import Asset, Catalog, Image, Recipe, max_context
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint
-from firesteel.launch import LOOPBACK, Ask, Container, EngineName, FlagValue, Launch, Mount
+from firesteel.launch import LOOPBACK, Ask, Container, EngineName, FlagValue, Launch, Mount, Program
 
 DEFAULT_PORT = 8000
 DEFAULT_CONTEXT = 8192
@@ -92,7 +94,7 @@ def from_recipe(catalog: Catalog, recipe: Recipe, ask: Ask) -> Launch:
     users = recipe.users if ask.users is None else ask.users
     port = DEFAULT_PORT if ask.port is None else ask.port
     _check_sizes(model.title, context, max_context(recipe, model), users, port)
-    container = _container(image, port)
+    container = None if ask.runtime == "native" else _container(image, port)
     if container:
         container = with_assets(container, image, recipe)
     else:
@@ -229,6 +231,14 @@ def with_user_options(launch: Launch, ask: Ask) -> Launch:
     return across_sparks(changed, ask.sparks or launch.sparks)
 
 
+def native(launch: Launch, program: Program) -> Launch:
+    """Served by a program of this machine, and held against that program's release.
+
+    A release that it does not tell is not known: that of the recipe's image would be a guess.
+    """
+    return replace(launch, container=None, program=program, version=program.version)
+
+
 def across_sparks(launch: Launch, sparks: int) -> Launch:
     """The first node of a launch over several Sparks.
 
@@ -328,6 +338,20 @@ def with_local_files(
         env={**env, **launch.env},
         container=replace(container, mounts=mounts),
     )
+
+
+def with_native_files(
+    launch: Launch, hub_cache: str, model_path: str | None = None, revision: str | None = None
+) -> Launch:
+    """A program after a pull: offline, with the file it is to read or the host's Hub cache.
+
+    What it compiles stays in the user's own caches, which other starts of the same program share.
+    """
+    if model_path:
+        return replace(launch, model=model_path)
+    env = {"HF_HUB_CACHE": hub_cache, **OFFLINE_ENV[launch.engine]}
+    pinned = {"revision": revision} if revision and launch.engine != "llamacpp" else {}
+    return replace(launch, flags={**pinned, **launch.flags}, env={**env, **launch.env})
 
 
 def _in_hub_cache(launch: Launch, container: Container, hub_cache: str) -> str:

@@ -31,7 +31,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt,
 
 from firesteel import yaml_schema
 from firesteel.errors import UsageError
-from firesteel.launch import Ask
+from firesteel.launch import Ask, Runtime
 from firesteel.units import parse_size
 
 FIRST_PORT = 8000
@@ -157,6 +157,10 @@ class ModelEntry(_Schema):
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     memory: Bytes | None = None
     """What a model at a URL takes; ours are planned."""
+    runtime: Runtime | None = None
+    """`native`: an engine that is installed on this machine, in no container."""
+    engine_path: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    """That engine: its program, environment or build folder. Without it, it is looked for."""
     pinned: bool = False
     """Never evicted."""
     ttl: Seconds | None = None
@@ -270,7 +274,7 @@ def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             yield (*here, "urls", at), f"`{name}`: `urls` {wrong}"
         elif url in (entry.urls or ())[:at]:
             yield (*here, "urls", at), f"`{name}`: `urls` has this address twice"
-    for key in ("context", "users", "port", "ttl"):
+    for key in ("context", "users", "port", "ttl", "runtime", "engine_path"):
         if getattr(entry, key) is not None:
             yield (*here, key), f"`{name}`: a model at a `url` has no `{key}` of ours"
     for key in ("pinned", "preload"):
@@ -321,7 +325,15 @@ def asks(file: ServiceFile) -> dict[str, Ask]:
     taken = {_port_of(file.listen), *(entry.port for entry in file.models.values())}
     free = (port for port in range(FIRST_PORT, FIRST_PORT + 1000) if port not in taken)
     return {
-        name: Ask(entry.recipe, entry.context, entry.users, entry.port or next(free), name=name)
+        name: Ask(
+            entry.recipe,
+            entry.context,
+            entry.users,
+            entry.port or next(free),
+            name=name,
+            runtime="native" if entry.engine_path else entry.runtime,
+            engine_path=entry.engine_path,
+        )
         for name, entry in file.models.items()
         if entry.recipe
     }

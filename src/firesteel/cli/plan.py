@@ -14,7 +14,7 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import compare_view, out, plan_view
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
-from firesteel.launch import Ask, EngineName, Goal
+from firesteel.launch import Ask, EngineName, Goal, Runtime
 from firesteel.proposals import Proposal
 
 
@@ -29,6 +29,7 @@ from firesteel.proposals import Proposal
 @common.size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Consider only this engine.")
 @click.option("--engine-version", "version", metavar="VERSION", help="Plan for this release of the engine.")
+@common.runtime_options
 @click.option(
     "--quant", metavar="NAME", help="Say how the weights of a config are stored: nvfp4, fp8, q4_k_m, ..."
 )
@@ -52,6 +53,8 @@ def command(
     port: int | None,
     engine: EngineName | None,
     version: str | None,
+    runtime: Runtime | None,
+    engine_path: str | None,
     quant: str | None,
     weights_bytes: int | None,
     kv_cache_dtype: str | None,
@@ -79,6 +82,8 @@ def command(
         kv_cache_bytes=kv_cache_memory_bytes,
         sparks=nodes,
         goal=goal,
+        runtime=runtime,
+        engine_path=engine_path,
     )
     workspace = library.workspace()
     host = workspace.host(host_name)

@@ -46,6 +46,7 @@ from firesteel.run import PhaseProgress, Service
 @click.option("--users", type=click.IntRange(1, 1024), help="Tune for this many requests at once.")
 @click.option("--context", type=click.IntRange(1), help="Allow each request this many tokens.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Serve on this port while measuring.")
+@common.runtime_options
 @click.option(
     "--budget",
     default="2h",
@@ -122,7 +123,10 @@ def _journal(model: str, resume: bool, anew: bool, dry_run: bool, options: Mappi
         options["depth"], options["answer"], options["seed"],
         {"on": True, "off": False}.get(options["thinking"]), options["only"],
     )  # fmt: skip
-    ask = Ask(model, options["context"], options["users"], options["port"])
+    ask = Ask(
+        model, options["context"], options["users"], options["port"],
+        runtime=options["runtime"], engine_path=options["engine_path"],
+    )  # fmt: skip
     chosen, running = _choose(ask)
     interrupted = journals.unfinished(library.home(), chosen.name)
     if resume:

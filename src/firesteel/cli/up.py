@@ -21,7 +21,7 @@ from firesteel.cli.output.show import err, out, plan_view
 from firesteel.edge.files import text_files
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import UsageError
-from firesteel.launch import Ask, EngineName
+from firesteel.launch import Ask, EngineName, Runtime
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run import (
     LOOPBACK,
@@ -44,6 +44,7 @@ from firesteel.service_file import read_service_file
 @common.size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Use only this engine.")
 @click.option("--engine-version", "version", metavar="VERSION", help="Use this release of the engine.")
+@common.runtime_options
 @click.option(
     "--listen",
     default=LOOPBACK,
@@ -64,6 +65,8 @@ def command(
     port: int | None,
     engine: EngineName | None,
     version: str | None,
+    runtime: Runtime | None,
+    engine_path: str | None,
     listen: str,
     trusts_code: bool,
     at_boot: bool,
@@ -76,7 +79,7 @@ def command(
     MODEL is a name in that file; several may be given, and without one all of them are started.
     """
     if path is not None:
-        if context or users or port or engine or version:
+        if context or users or port or engine or version or runtime:
             raise UsageError("set sizes and engines in the service file", next=f"edit {path}")
         options = RunOptions(listen, trusts_code, at_boot, str(path.absolute()))
         _up_file(path, models, options, dry_run, as_json)
@@ -84,7 +87,9 @@ def command(
     if len(models) > 1:
         raise UsageError("give one MODEL; a service file can start several", next="firesteel up -f FILE")
     model = models[0] if models else None
-    ask = Ask(model, context, users, port, engine=engine, version=version)
+    ask = Ask(
+        model, context, users, port, engine=engine, version=version, runtime=runtime, engine_path=engine_path
+    )
     best, *others = library.propose(ask, library.host())
     if dry_run:
         _print_steps([best], listen, as_json)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from firesteel.run.down import stop
     from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
     from firesteel.run.fetch.prune import UnusedFile, find_unused, remove_unused
-    from firesteel.run.fetch.pull import pull_launch, pull_weights, pulled_gguf
+    from firesteel.run.fetch.pull import pull_launch, pull_weights
     from firesteel.run.fetch.weights import WeightsNeed, parse_name, weights_needed
     from firesteel.run.report import Compared, Report, read_report
     from firesteel.run.service import Service, ServiceSpec, all_services, death, last_lines, pick
@@ -60,7 +60,6 @@ __all__ = [
     "plan_all",
     "pull_launch",
     "pull_weights",
-    "pulled_gguf",
     "read_report",
     "remove_unused",
     "stop",
@@ -80,7 +79,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
             "service_plans": ("plan_all",),
             "events": ("PhaseProgress", "PhaseDone", "Event", "PlanReady", "ServiceReady"),
             "fetch.prune": ("UnusedFile", "find_unused", "remove_unused"),
-            "fetch.pull": ("pulled_gguf", "pull_weights", "pull_launch"),
+            "fetch.pull": ("pull_weights", "pull_launch"),
             "fetch.weights": ("WeightsNeed", "parse_name", "weights_needed"),
             "report": ("Compared", "Report", "read_report"),
             "service": ("Service", "ServiceSpec", "all_services", "death", "last_lines", "pick"),

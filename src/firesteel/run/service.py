@@ -134,7 +134,7 @@ def up_arguments(
     """
     options: dict[str, object] = {
         "--port": ask.port, "--context": ask.context, "--users": ask.users, "--engine": ask.engine,
-        "--engine-version": ask.version,
+        "--engine-version": ask.version, "--engine-path": ask.engine_path,
     }  # fmt: skip
     subject = [ask.model or ask.name or ""]
     if service_file:
@@ -142,7 +142,8 @@ def up_arguments(
     if listen != LOOPBACK:
         options["--listen"] = listen
     flags = [(name, str(value)) for name, value in options.items() if value is not None]
-    switches = {"--trust-remote-code": trusts_code, "--boot": at_boot}
+    is_native = ask.runtime == "native" and not (ask.engine_path or service_file)
+    switches = {"--native": is_native, "--trust-remote-code": trusts_code, "--boot": at_boot}
     return (
         *(argument for argument in subject if argument),
         *(word for flag in flags for word in flag),

@@ -17,11 +17,12 @@ from firesteel.errors import DoesNotFit, FiresteelError
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run.down import remove_files, stop_processes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
-from firesteel.run.fetch.pull import pull_launch, staged_files
+from firesteel.run.fetch.pull import pull_launch
+from firesteel.run.fetch.stored import staged_files
 from firesteel.run.report import read_report
 from firesteel.run.service import Service, ServiceSpec, all_services, folder_of, load, write_spec
 from firesteel.run.start.listen import listening
-from firesteel.run.start.options import RunOptions, make_spec, need_trust, write_secrets_of
+from firesteel.run.start.options import RunOptions, make_spec, need_trust, start_argv, write_secrets_of
 from firesteel.run.start.preflight import preflight
 from firesteel.run.start.start import adopt_all, start_failure, start_supervisor, wait_until_healthy
 from firesteel.run.supervise import boot
@@ -134,7 +135,9 @@ async def _launch(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIte
     folder = folder_of(home, spec.name)
     (folder / "engine.log").unlink(missing_ok=True)
     write_secrets_of(proposal, spec)
-    write_spec(folder, replace(spec, available_bytes=meminfo().available_bytes))
+    # Only now is it known where the Hub's files are.
+    spec = replace(spec, start=start_argv(proposal, home), available_bytes=meminfo().available_bytes)
+    write_spec(folder, spec)
     yield PhaseProgress("launch", "starting")
     supervisor = start_supervisor(folder)
     async for event in _until_verified(proposal, home, spec, lambda: process.has_ended(supervisor)):

@@ -34,12 +34,12 @@ def pool(launch: Launch, host: Host) -> MemoryPool:
         host.room_bytes,
         host.keep_free_bytes,
         host.bandwidth_bytes_per_s,
-        # A child process is the embedded engine, which runs on the CPU whatever GPU there is.
-        host.hardware if launch.container else None,
+        # The hardware's figures are those of its GPU; a container without one was always planned by them.
+        host.hardware if launch.container or launch.uses_gpu else None,
         bool(host.gpus or host.hardware),
     )
     discrete = () if host.hardware else host.gpus
-    if not discrete or launch.container is None or launch.container.gpus is None:
+    if not discrete or not launch.uses_gpu:
         return shared
     sizes = [gpu.memory_bytes for gpu in discrete if gpu.memory_bytes]
     if not sizes:

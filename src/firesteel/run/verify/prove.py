@@ -132,8 +132,8 @@ def _record_memory(proposal: Proposal, home: Home, service: Service) -> None:
 
 
 def _taken_bytes(service: Service, launch: Launch) -> int | None:
-    """For a container, what the host lost since the start: no process shows what CUDA took."""
-    if launch.container is None:
+    """On a GPU or in a container, what the host lost since the start: no process shows what CUDA took."""
+    if not (launch.container or launch.uses_gpu):
         engine = service.state.engine if service.state else None
         return _process_bytes(engine, launch)
     lost = service.spec.available_bytes - meminfo().available_bytes
@@ -141,5 +141,7 @@ def _taken_bytes(service: Service, launch: Launch) -> int | None:
 
 
 def _process_bytes(engine: process.Pid | None, launch: Launch) -> int | None:
-    """Our child is `docker run`, whose memory is not that of the container."""
-    return process.memory(engine).total_bytes if engine and launch.container is None else None
+    """Our child is `docker run`, whose memory is not that of the container; and no process shows a GPU's."""
+    return (
+        process.memory(engine).total_bytes if engine and not (launch.container or launch.uses_gpu) else None
+    )
