@@ -17,6 +17,7 @@ from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import Service, is_supervised, read_spec, read_state
 from firesteel.run.supervise import boot
 from firesteel.run.supervise.guard import memory_is_back
+from firesteel.run.supervise.leftovers import end_leftovers
 from firesteel.units import show_bytes
 
 _POLL_S = 0.05
@@ -40,7 +41,9 @@ async def stop_processes(service: Service) -> AsyncIterator[Event]:
     held_bytes = _held_bytes(service, before.available_bytes)
     yield PhaseProgress("stop", f"stopping {service.name}")
     await _stop_and_wait(service)
-    if service.spec.stop:
+    if not service.spec.stop:
+        end_leftovers(service.folder)
+    else:
         # A killed supervisor could not stop its container; stopping one that is already gone does no harm.
         await process.run(*service.spec.stop)
         # `docker stop` returns before the container is removed, and its name free for the next start.

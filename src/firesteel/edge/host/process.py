@@ -56,7 +56,7 @@ class ProcessMemory:
 
 def memory(pid: Pid) -> ProcessMemory:
     total = own = 0
-    for number in _with_children(pid.number) if is_alive(pid) else ():
+    for number in tree(pid.number) if is_alive(pid) else ():
         try:
             rollup = Path(f"/proc/{number}/smaps_rollup").read_text()
         except OSError:
@@ -67,7 +67,8 @@ def memory(pid: Pid) -> ProcessMemory:
     return ProcessMemory(total, own)
 
 
-def _with_children(number: int) -> list[int]:
+def tree(number: int) -> list[int]:
+    """A process and all below it, parents before their children."""
     numbers = [number]
     for parent in numbers:  # grows while it is read: children of children follow
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
@@ -76,6 +77,20 @@ def _with_children(number: int) -> list[int]:
             except (FileNotFoundError, ProcessLookupError):
                 continue
     return numbers
+
+
+def with_variable(name: str, value: str) -> list[Pid]:
+    """The processes that were started with this variable in their environment, as far as we may see."""
+    entry = f"{name}={value}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            environment = path.read_bytes()
+        except OSError:  # another user's, or gone by now
+            continue
+        if entry in environment.split(b"\0") and (pid := find(int(path.parent.name))):
+            found.append(pid)
+    return found
 
 
 def die_with_parent() -> None:

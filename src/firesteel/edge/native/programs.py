@@ -57,13 +57,15 @@ def _how_to_get(engine: EngineName) -> str:
     return f"firesteel engine {'build' if engine == 'llamacpp' else 'install'} {engine}"
 
 
-def find_programs(home: Home, path: str | None = None) -> dict[EngineName, Program]:
+def find_programs(
+    home: Home, path: str | None = None, environ: Mapping[str, str] = os.environ
+) -> dict[EngineName, Program]:
     """Every engine that is installed here; raises when there is none."""
     found: dict[EngineName, Program] = {}
     problems: list[FiresteelError] = []
     for engine in PROGRAMS:
         try:
-            found[engine] = find_program(engine, home, path)
+            found[engine] = find_program(engine, home, path, environ)
         except FiresteelError as problem:
             problems.append(problem)
     if found:

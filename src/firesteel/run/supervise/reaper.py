@@ -41,10 +41,11 @@ def reap(argv: list[str], supervisor: int) -> int:
     while status is None:
         # The supervisor may have ended before the kernel was asked to tell: then only the new parent tells.
         number = signal.sigtimedwait((*_FORWARDED, signal.SIGCHLD), 1.0)
-        if os.getppid() != supervisor or (number and number.si_signo in _FORWARDED):
-            os.kill(program, signal.SIGTERM)
         if os.getppid() != supervisor:
             end_tree(grace_s=_TREE_GRACE_S)
+            return 128 + signal.SIGTERM  # nobody is left to read it
+        if number and number.si_signo in _FORWARDED:
+            os.kill(program, signal.SIGTERM)  # not yet collected, so the number is still its own
         status = _collect(program)
     end_tree(grace_s=_TREE_GRACE_S)
     return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)

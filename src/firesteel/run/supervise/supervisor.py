@@ -27,7 +27,7 @@ from firesteel.edge.files.home import Home, Locked, is_locked, lock
 from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.memory import sample
-from firesteel.edge.host.process import die_with_parent, find, now, this_process, uptime
+from firesteel.edge.host.process import die_with_parent, find, now, this_process, tree, uptime
 from firesteel.edge.http.poll import HealthPoller
 from firesteel.engines.metrics import activity
 from firesteel.errors import FiresteelError, HostNotReady
@@ -44,6 +44,7 @@ from firesteel.run.service import (
     write_state,
 )
 from firesteel.run.supervise import guard, hang, restart
+from firesteel.run.supervise.leftovers import SERVICE_VARIABLE, end_leftovers
 
 _POLL_S = 0.1
 _SAMPLE_S = 1.0
@@ -98,6 +99,8 @@ class _StopReason:
 
 
 def _supervise(folder: Path, spec: ServiceSpec) -> int:
+    if not spec.stop:
+        end_leftovers(folder)
     state = _first_state(folder, spec)
     exits: tuple[restart.EngineExit, ...] = ()
     try:
@@ -164,7 +167,7 @@ def _run_engine(
     began = uptime()
     with open(folder / "engine.log", "ab", opener=_private) as log:
         try:
-            engine = _start(spec, log.fileno())
+            engine = _start(spec, {SERVICE_VARIABLE: str(folder)}, log.fileno())
         except OSError as error:
             why = f"{spec.start[0]} cannot be started: {error.strerror}"
             state = replace(state, ended_at=now(), exit_code=127, why=why)
@@ -197,13 +200,13 @@ def _first_state(folder: Path, spec: ServiceSpec) -> ServiceState:
     return ServiceState(this_process(), None, now())
 
 
-def _start(spec: ServiceSpec, log: int) -> subprocess.Popen[bytes]:
+def _start(spec: ServiceSpec, marker: Mapping[str, str], log: int) -> subprocess.Popen[bytes]:
     argv = spec.start
     if spec.attach and is_container_running(spec.name):
         argv = spec.attach
         os.write(log, logs_since(spec.attach[-1], os.fstat(log).st_mtime))
     secrets = read_secrets(Path(spec.secrets)) if spec.secrets else {}
-    return _spawn(argv, {**spec.env, **secrets}, log)
+    return _spawn(argv, {**marker, **spec.env, **secrets}, log)
 
 
 def _spawn(argv: tuple[str, ...], env: Mapping[str, str], log: int) -> subprocess.Popen[bytes]:
@@ -347,7 +350,10 @@ def _stop(engine: subprocess.Popen[bytes], spec: ServiceSpec, grace_s: float) ->
     while engine.poll() is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     if engine.poll() is None:
-        engine.kill()
+        # With what it started: a reaper that is killed can no longer end the tree below it.
+        for number in tree(engine.pid):
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
     return engine.wait()
 
 
