@@ -1,4 +1,4 @@
-"""The reaper ends the whole tree of a program: real processes that fork, ignore SIGTERM and outlive parents."""
+"""The reaper ends the whole tree of a program: real processes that fork, ignore SIGTERM, outlive parents."""
 
 from __future__ import annotations
 
@@ -73,8 +73,9 @@ def test_a_killed_supervisor_leaves_nothing(tmp_path: Path) -> None:
     numbers = tmp_path / "numbers"
     supervisor = (
         "import subprocess, sys\n"
-        f"subprocess.Popen([sys.executable, '-I', '-S', {REAPER!r}, sys.executable, '-c', {_PROGRAM!r}, '600'],"
-        f" stdout=open({str(numbers)!r}, 'w')).wait()"
+        f"program = [sys.executable, '-c', {_PROGRAM!r}, '600']\n"
+        f"reaper = [sys.executable, '-I', '-S', {REAPER!r}]\n"
+        f"subprocess.Popen([*reaper, *program], stdout=open({str(numbers)!r}, 'w')).wait()"
     )
     parent = subprocess.Popen([sys.executable, "-c", supervisor])
     deadline = time.monotonic() + 30
