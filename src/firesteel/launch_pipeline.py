@@ -13,7 +13,7 @@
     with_local_files   `up`, after pull  weights and compiled kernels come from this host, without a network
     with_native_files  `up`, after pull  a program reads the weights that were pulled, without a network
     supervised         `up`              a container that ends with its supervisor, without extra privileges
-    embedded           `up`              the embedded engine's file, threads and log level
+    llamacpp_process   `up`              llama.cpp in no container: threads, metrics and log level
 
 Rules judge a launch and never change it; renderers and readers translate it.
 """
@@ -340,15 +340,11 @@ def with_local_files(
     )
 
 
-def with_native_files(
-    launch: Launch, hub_cache: str, model_path: str | None = None, revision: str | None = None
-) -> Launch:
-    """A program after a pull: offline, with the file it is to read or the host's Hub cache.
+def with_native_files(launch: Launch, hub_cache: str, revision: str | None = None) -> Launch:
+    """A program after a pull: offline, with the host's Hub cache.
 
     What it compiles stays in the user's own caches, which other starts of the same program share.
     """
-    if model_path:
-        return replace(launch, model=model_path)
     env = {"HF_HUB_CACHE": hub_cache, **OFFLINE_ENV[launch.engine]}
     pinned = {"revision": revision} if revision and launch.engine != "llamacpp" else {}
     return replace(launch, flags={**pinned, **launch.flags}, env={**env, **launch.env})
@@ -374,11 +370,10 @@ def supervised(launch: Launch, container: Container) -> Launch:
     )
 
 
-def embedded(launch: Launch, model_path: str, cores: int) -> Launch:
-    """llama.cpp's threads wait for each other at every layer: a thread that shares its core slows all."""
-    defaults: dict[str, FlagValue] = {
-        "log-verbosity": _LOG_WITH_BUFFERS,
-        "threads": str(max(1, cores - 1)),
-        "metrics": True,
-    }
+def llamacpp_process(launch: Launch, model_path: str, cores: int) -> Launch:
+    """The embedded engine or a program. On a CPU llama.cpp's threads wait for each other at every layer: one
+    that shares its core slows all."""
+    defaults: dict[str, FlagValue] = {"log-verbosity": _LOG_WITH_BUFFERS, "metrics": True}
+    if not launch.uses_gpu:
+        defaults["threads"] = str(max(1, cores - 1))
     return replace(launch, model=model_path, flags={**defaults, **launch.flags})

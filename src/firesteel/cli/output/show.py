@@ -13,6 +13,7 @@ from rich.text import Text
 
 from firesteel.catalog import Recipe
 from firesteel.facts import Host
+from firesteel.facts.host.discrete_gpus import discrete_gpu
 from firesteel.planner import Band, MemoryAccount, Plan, Speed
 from firesteel.printable import escape_unprintable
 from firesteel.proposals import Proposal, compared_with_best
@@ -75,6 +76,8 @@ def host_rows(host: Host) -> list[Row]:
     gpus = ", ".join(gpu.name for gpu in host.gpus) or ("GB10" if host.hardware == "gb10" else "none")
     total, available = show_bytes(host.memory_total_bytes), show_bytes(host.memory_available_bytes)
     budget, kept_free = show_bytes(host.room_bytes), show_bytes(host.keep_free_bytes)
+    if own := gpu_rows(host):
+        return own
     rate = host.bandwidth_bytes_per_s
     return [
         ("host", f"{host.title}, {host.cores} cores"),
@@ -82,6 +85,22 @@ def host_rows(host: Host) -> list[Row]:
         ("memory", f"{total}, {available} available"),
         ("budget", f"{budget} for a model; {kept_free} are kept free"),
         ("bandwidth", f"{rate / 1e9:.0f} GB/s, {host.bandwidth_kind}" if rate else "not known"),
+    ]
+
+
+def gpu_rows(host: Host) -> list[Row]:
+    """A host whose GPU has memory of its own, which is what a model needs; nothing for any other."""
+    gpu = next((gpu for gpu in host.gpus if gpu.memory_bytes and not host.hardware), None)
+    if gpu is None or not gpu.memory_bytes:
+        return []
+    known = discrete_gpu(gpu.name)
+    count = f"{len(host.gpus)} x " if len(host.gpus) > 1 else ""
+    total, available = show_bytes(host.memory_total_bytes), show_bytes(host.memory_available_bytes)
+    return [
+        ("host", f"{host.title}, {host.cores} cores, {total}, {available} available"),
+        ("gpu", f"{count}{gpu.name}, compute capability {gpu.compute_capability}, driver {gpu.driver}"),
+        ("memory", f"{show_bytes(gpu.memory_bytes)} on the GPU"),
+        ("bandwidth", f"{known.bandwidth / 1e9:,.0f} GB/s, reported" if known else "not known"),
     ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from firesteel.facts import Host
+from firesteel.facts.host.discrete_gpus import discrete_gpu
 from firesteel.launch import Launch
 from firesteel.units import GIB
 
@@ -50,12 +51,15 @@ def pool(launch: Launch, host: Host) -> MemoryPool:
         return replace(shared, bandwidth_bytes_per_s=None, note=note)
     total = min(sizes)
     keep_free = max(GIB, total // 20)
+    known = discrete_gpu(discrete[0].name)
+    rate = f"{known.bandwidth / 1e9:,.0f} GB/s by its data sheet" if known else "bandwidth not known"
     return replace(
         shared,
         total_bytes=total,
         budget_bytes=max(0, total - keep_free),
         keep_free_bytes=keep_free,
-        bandwidth_bytes_per_s=None,
+        bandwidth_bytes_per_s=float(known.bandwidth) if known else None,
         is_host_memory=False,
-        note=f"planned for the whole memory of one {discrete[0].name}; its bandwidth is not known",
+        note=f"planned for the whole memory of one {discrete[0].name}, {rate}; the speed model is not "
+        "calibrated for it: `firesteel bench` measures it",
     )

@@ -16,7 +16,7 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.hub.cache import find_store
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Launch, Program, Step
-from firesteel.launch_pipeline import embedded, supervised, with_native_files
+from firesteel.launch_pipeline import llamacpp_process, supervised, with_native_files
 from firesteel.proposals import Proposal
 from firesteel.render import docker_argv
 from firesteel.run.fetch.stored import staged_files
@@ -44,7 +44,9 @@ def make_steps(proposal: Proposal, home: Home) -> tuple[Step, ...]:
 def _native_steps(proposal: Proposal, program: Program, home: Home, named: str) -> tuple[Step, ...]:
     launch = proposal.plan.launch
     revision = proposal.model.revision if proposal.model else None
-    local = with_native_files(launch, str(find_store(home).root), _local_file(proposal, home), revision)
+    local = with_native_files(launch, str(find_store(home).root), revision)
+    if launch.engine == "llamacpp":
+        local = llamacpp_process(local, _local_file(proposal, home), proposal.plan.host.cores)
     # An engine compiles kernels with tools (ninja) that are installed beside it.
     path = f"{Path(program.argv[0]).parent}:{os.environ.get('PATH', os.defpath)}"
     return (
@@ -57,14 +59,13 @@ def _native_steps(proposal: Proposal, program: Program, home: Home, named: str) 
     )
 
 
-def _local_file(proposal: Proposal, home: Home) -> str | None:
-    """The file that llama.cpp is to read: it looks for a Hub id in a cache of its own."""
-    launch = proposal.plan.launch
-    if launch.engine != "llamacpp" or launch.model.startswith("/"):
-        return None
+def _local_file(proposal: Proposal, home: Home) -> str:
+    """What llama.cpp is to read: the file, once it is pulled. Older builds do not look where the Hub's own
+    tools keep it."""
     if is_in_wheel(proposal):
         return str(install.weights_path(home, wheel_file(proposal)))
-    return next((str(path) for path in staged_files(proposal, home) if path.suffix == ".gguf"), None)
+    ggufs = (str(path) for path in staged_files(proposal, home) if path.suffix == ".gguf")
+    return next(ggufs, proposal.plan.launch.model)
 
 
 def _container_steps(launch: Launch, named: str) -> tuple[Step, ...]:
@@ -121,7 +122,7 @@ def _nearest(message: str) -> str:
 def _embedded_command(proposal: Proposal, home: Home) -> Command:
     launch = proposal.plan.launch
     weights = install.weights_path(home, wheel_file(proposal)) if proposal.model else launch.model
-    argv = engines.argv(embedded(launch, str(weights), proposal.plan.host.cores))
+    argv = engines.argv(llamacpp_process(launch, str(weights), proposal.plan.host.cores))
     _refuse_unknown_flags(argv)
     python = install.engine_python(home, engine_package(proposal))
     return Command((str(python), "-I", str(install.SERVER), *argv))
