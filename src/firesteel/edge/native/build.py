@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tarfile
 import time
@@ -212,7 +213,12 @@ async def _follow(log: Path, argv: tuple[str, ...]) -> AsyncIterator[BuildProgre
     """Progress from ninja's `[12/345]`. The time left follows from what this run has done itself."""
     with log.open("ab") as file:
         child = await asyncio.create_subprocess_exec(
-            *argv, stdin=asyncio.subprocess.DEVNULL, stdout=file, stderr=file, env=_plain_output(os.environ)
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env=_plain_output(os.environ),
+            start_new_session=True,  # so that cmake, ninja and the compilers can be ended together
         )
         began, first, start = time.monotonic(), None, log.stat().st_size
         try:
@@ -229,7 +235,7 @@ async def _follow(log: Path, argv: tuple[str, ...]) -> AsyncIterator[BuildProgre
                         yield BuildProgress(f"compiling, {done} of {total}", left)
         finally:
             if child.returncode is None:  # interrupted: what is compiled stays, and the next build goes on
-                child.terminate()
+                os.killpg(child.pid, signal.SIGTERM)
                 await child.wait()
     if child.returncode:
         raise _failure(log, _tail(log, start).decode(errors="replace"))
