@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from firesteel.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, dataclass_transform
+
+from firesteel.dataclass import dataclass
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler

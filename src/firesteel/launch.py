@@ -8,10 +8,11 @@ launches, readers of `docker run` lines make launches, renderers and planners ta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from firesteel.command import Command
+from firesteel.dataclass import dataclass
 
 EngineName = Literal["vllm", "llamacpp", "sglang"]
 Runtime = Literal["container", "native"]

@@ -6,6 +6,7 @@ pydantic. A package lists its public names by module, and pays for a module only
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
@@ -18,6 +19,8 @@ def lazy_exports(package: str, modules: Mapping[str, Iterable[str]]) -> Callable
     def load(name: str) -> Any:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{module_of[name]}"), name)
+        value = getattr(import_module(f"{package}.{module_of[name]}"), name)
+        setattr(sys.modules[package], name, value)  # the next use finds it there
+        return value
 
     return load

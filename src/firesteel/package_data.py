@@ -62,8 +62,18 @@ def load(name: str, build: Callable[[str, str], T], kind: str | None = None) -> 
 @cache
 def _code_version() -> str:
     """Changes when any module changes: a pickled value must fit the classes that it is loaded into."""
-    stats = [path.stat() for path in PACKAGE.rglob("*.py")]
+    stats = list(_module_stats(PACKAGE))
     return f"{len(stats)} {sum(stat.st_size for stat in stats)} {sum(stat.st_mtime_ns for stat in stats)}"
+
+
+def _module_stats(folder: Path | str) -> Iterator[os.stat_result]:
+    """Every load waits for this: `Path.rglob` would take three times as long."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                yield entry.stat()
+            elif entry.name not in ("data", "__pycache__") and entry.is_dir():
+                yield from _module_stats(entry.path)
 
 
 def _cache_folders() -> Iterator[Path]:

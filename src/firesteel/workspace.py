@@ -12,13 +12,14 @@ way it comes in. It decides nothing: `proposals.propose` does, from these values
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, get_args
 
 from firesteel import catalog as recipes
 from firesteel import rules
 from firesteel.catalog import Catalog, Images
+from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home, catalog_files
 from firesteel.edge.model_reference import is_path
 from firesteel.errors import UsageError

@@ -7,10 +7,14 @@ files over a megabyte are refused.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from firesteel import package_data
 from firesteel.errors import UsageError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 MAX_BYTES = 2**20
 MAX_DEPTH = 20
@@ -25,17 +29,26 @@ class InvalidFile(UsageError):
 
 def load(name: str, text: str, schema: type[T]) -> T:
     """Validate the text of the file `name`. Raise InvalidFile with `name:line` for every mistake."""
-    from pydantic import TypeAdapter, ValidationError  # slow to import, and most commands read no file
+    from pydantic import ValidationError  # slow to import, and most commands read no file
 
     value, lines = read(name, text)
     try:
-        return TypeAdapter(schema).validate_python(value)
+        validated: T = _adapter(schema).validate_python(value)  # type: ignore[arg-type]  # types are hashable
+        return validated
     except ValidationError as error:
         mistakes = [
             f"{name}:{_line(lines, details['loc'])}: {_where(details['loc'])}{_message(details)}"
             for details in error.errors(include_url=False)
         ]
         raise InvalidFile("\n".join(mistakes), next=f"correct {name}") from None
+
+
+@cache
+def _adapter(schema: Any) -> TypeAdapter[Any]:
+    """Building one takes ten times as long as reading a recipe with it."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(schema)
 
 
 def load_data(path: str, schema: type[T]) -> T:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -187,3 +190,19 @@ def test_engine_versions(firesteel: Firesteel) -> None:
     assert firesteel("check", "--engine-version", "0.18.0", line).code == 3
     assert firesteel("check", "--engine-version", "b5000", line).code == 0
     assert firesteel("check", "--engine-version", "banana", line).code == 2
+
+
+def test_a_command_is_checked_without_the_planner_and_the_parsers_of_files(tmp_path: Path) -> None:
+    """They take longer to import than the check itself."""
+    program = (
+        "import atexit, sys; from firesteel.cli.main import main\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr)); main()"
+    )
+    env = {**os.environ, "FIRESTEEL_HOME": str(tmp_path)}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    command = [sys.executable, "-c", program, "check", *BAD.split()]
+    for heavy in ({"firesteel.planner"}, {"firesteel.planner", "pydantic", "yaml", "importlib.metadata"}):
+        # The first run may have to compile the rules, which takes a parser.
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
+        assert ran.returncode == 3, ran.stderr
+        assert not heavy & set(ran.stderr.split())

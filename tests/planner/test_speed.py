@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import firesteel
+from firesteel.dataclass import dataclass
 from firesteel.engines import KvCache
 from firesteel.errors import UsageError
 from firesteel.facts import Architecture, FullAttention, LinearAttention, Role, Weights

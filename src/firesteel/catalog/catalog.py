@@ -8,7 +8,7 @@ ours, and every mistake has its file and line.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import PurePosixPath
@@ -20,6 +20,7 @@ from firesteel.catalog.image import Images, read_images
 from firesteel.catalog.lazy_dict import LazyDict
 from firesteel.catalog.model import Model
 from firesteel.catalog.recipe import Recipe, read_recipe
+from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.facts import Role, Weights
 

@@ -17,19 +17,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated, Any, Literal
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
 
 from firesteel import yaml_schema
 from firesteel.catalog.docker_options import plain_reference
 from firesteel.catalog.errors import mistake
+from firesteel.dataclass import dataclass
 from firesteel.engines.schema.history import EngineHistory, schema_at
 from firesteel.engines.schema.symbols import Schema
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.file_schema import STRICT, After, file_schema
 from firesteel.launch import EngineName
+from firesteel.version_range import check_range, is_in_range
 
 Strings = tuple[str, ...]
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -100,8 +102,9 @@ class TagRow:
     """What is known about every image of a repository whose tag matches."""
 
     repository: str
-    tag: re.Pattern[str]
-    versions: SpecifierSet
+    tag: str
+    """A regular expression."""
+    versions: str
     versions_by_key: Mapping[str, str]
     image: Image
 
@@ -127,21 +130,13 @@ def _is_regex(text: str) -> str:
     return text
 
 
-def _is_version_range(text: str) -> str:
-    try:
-        SpecifierSet(text)
-    except InvalidSpecifier:
-        raise ValueError("should be a version range like >=0.20,<0.24 (llama.cpp: >=8955)") from None
-    return text
-
-
 def _is_digest(text: str) -> str:
     if not _DIGEST.fullmatch(text):
         raise ValueError("should be sha256: and 64 hexadecimal digits")
     return text
 
 
-VersionRange = Annotated[str, After(_is_version_range)]
+VersionRange = Annotated[str, After(check_range)]
 """The versions of an engine that an entry applies to."""
 
 
@@ -263,8 +258,7 @@ def _pinned(entry: DigestSchema, base: Image) -> Image:
 
 def _tag_row(entry: TagSchema) -> TagRow:
     image = replace(Image(entry.engine, None, sources=entry.sources), **entry.contents())
-    specifiers = SpecifierSet(entry.versions)
-    return TagRow(entry.repository, re.compile(entry.tag), specifiers, entry.versions_by_key, image)
+    return TagRow(entry.repository, entry.tag, entry.versions, entry.versions_by_key, image)
 
 
 def with_learned(
@@ -340,14 +334,21 @@ def other_image(reference: str, images: Images) -> OtherImage | None:
 def _by_tag(reference: str, tags: Iterable[TagRow]) -> Image | None:
     repository, tag = split_reference(plain_reference(reference))
     for row in tags:
-        match = row.tag.fullmatch(tag) if row.repository == repository else None
+        match = re.fullmatch(row.tag, tag) if row.repository == repository else None
         if match is None:
             continue
         version = _version(row, match)
-        if not row.versions or (version is not None and row.versions.contains(version, prereleases=True)):
+        if not row.versions or _is_in_range(version, row.versions):
             floating = row.image.floating and "@" not in reference
             return replace(row.image, reference=reference, version=version, floating=floating)
     return None
+
+
+def _is_in_range(version: str | None, text: str) -> bool:
+    try:
+        return version is not None and is_in_range(Version(version), text)
+    except InvalidVersion:
+        return False
 
 
 def split_reference(reference: str) -> tuple[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.facts import Architecture, Weights
 from firesteel.facts.evidence import Evidence
 from firesteel.file_schema import STRICT, PositiveInt, between, matching

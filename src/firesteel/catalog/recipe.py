@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from firesteel import engines, yaml_schema
 from firesteel.catalog.errors import mistake
+from firesteel.dataclass import dataclass
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.file_schema import STRICT, Before, PositiveInt, file_schema, matching
 from firesteel.launch import EngineName, FlagValue

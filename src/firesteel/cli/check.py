@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -20,6 +19,7 @@ from firesteel.cli.options import common
 from firesteel.cli.output import ci_annotations
 from firesteel.cli.output.ci_annotations import filled
 from firesteel.cli.output.show import err, findings_view, out
+from firesteel.dataclass import dataclass
 from firesteel.edge.files import text_files
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.host.hardware import hardware

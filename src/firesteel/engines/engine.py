@@ -8,9 +8,9 @@ engine must listen on 0.0.0.0, as a child process on 127.0.0.1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from firesteel.dataclass import dataclass
 from firesteel.engines import flags as flag_syntax
 from firesteel.engines.flags import Grammar, ParsedCommandLine
 from firesteel.launch import EngineName, FlagValue, Launch

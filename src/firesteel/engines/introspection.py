@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf, nan
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.prometheus import PrometheusSample
 from firesteel.launch import EngineName
 

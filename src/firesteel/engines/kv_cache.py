@@ -8,10 +8,11 @@ repeats its arithmetic; this one offers the same interface for all three.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil
 from typing import TYPE_CHECKING
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.flags import parse_size
 from firesteel.engines.kv_dtypes import text_flag
 from firesteel.facts.model.architecture import Architecture, LinearAttention, Mamba2

@@ -20,8 +20,8 @@ engine reports it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
+from firesteel.dataclass import dataclass
 from firesteel.engines import prometheus
 from firesteel.launch import EngineName
 

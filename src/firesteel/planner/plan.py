@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from firesteel import engines
+from firesteel.dataclass import dataclass
 from firesteel.engines import KvCache, ReportedKv
 from firesteel.facts import Architecture, Host, Weights
 from firesteel.launch import Launch

@@ -7,8 +7,9 @@ later, when the same launch may no longer be plannable.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from firesteel.dataclass import dataclass
 from firesteel.planner.band import Band
 from firesteel.planner.plan import Plan
 from firesteel.planner.speed.speed import SpeedBasis

@@ -9,9 +9,10 @@ Seen in compose-spec/compose-go (`loader/extends.go`, `override/merge.go`, `tran
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads.compose_text import ExpandedText, split_command
 from firesteel.reads.docker import DockerOption, csv_row

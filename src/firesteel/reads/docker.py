@@ -12,9 +12,10 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from firesteel.catalog import SWITCHES
+from firesteel.dataclass import dataclass
 from firesteel.launch import Container, Mount
 from firesteel.reads.shell import NO_SPAN, Word
 from firesteel.reads.source_text import SourceText

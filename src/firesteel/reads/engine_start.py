@@ -7,8 +7,9 @@ reader translates its format into that, and `reader` does the rest for all of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from firesteel.dataclass import dataclass
 from firesteel.reads.docker import DockerOption
 from firesteel.reads.shell import Word
 

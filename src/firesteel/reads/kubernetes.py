@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from math import ceil
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads.docker import DockerOption, csv_row, docker_size
 from firesteel.reads.engine_start import EngineStart

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import yaml
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads import shell
 from firesteel.reads.shell import ShellCommand, Word

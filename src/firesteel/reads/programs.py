@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from firesteel.dataclass import dataclass
 from firesteel.launch import EngineName
 
 _MODULES: dict[str, EngineName] = {

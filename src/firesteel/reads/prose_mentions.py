@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
+from firesteel.dataclass import dataclass
 from firesteel.launch import Spot
 from firesteel.reads import markdown
 from firesteel.reads.reader import MAX_SPOT

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from firesteel import engines
 from firesteel.catalog import Image, Images, container_name, identify, other_image
+from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.hub_id import is_hub_id
 from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot

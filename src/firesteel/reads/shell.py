@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads.source_text import SourceFile, SourceText
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from sys import maxsize
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 
 MAX_CHARACTERS = 2**20

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.flags import name_set
 from firesteel.reads import programs, variables
 from firesteel.reads.docker import DockerOption

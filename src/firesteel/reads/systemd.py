@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from firesteel.dataclass import dataclass
 from firesteel.reads import docker, variables
 from firesteel.reads.docker import DockerOption
 from firesteel.reads.engine_start import EngineStart

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads import shell
 from firesteel.reads.shell import NO_SPAN, ShellCommand, Word

@@ -11,8 +11,8 @@ Seen in `src/lib/command-synthesis.js` (`resolveCommand`, `computeDockerMeta`), 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads.docker import DockerOption
 from firesteel.reads.engine_start import EngineStart

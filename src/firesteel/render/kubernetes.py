@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.render.docker import container_of, containerized, has_script

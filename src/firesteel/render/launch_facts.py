@@ -7,10 +7,11 @@ reason may come from a user's own recipe, so it is made one line before it becom
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from firesteel import engines
 from firesteel.catalog import Images
+from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.hub_id import is_hub_id
 from firesteel.launch import EngineName, Launch

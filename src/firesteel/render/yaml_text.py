@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from firesteel.dataclass import dataclass
 from firesteel.launch import Launch
 from firesteel.render.docker import container_arguments, container_of
 from firesteel.render.launch_facts import LaunchFacts, comments, flag_comments

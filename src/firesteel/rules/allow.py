@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads import ReadLaunch
 from firesteel.rules.checker import Finding

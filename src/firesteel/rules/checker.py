@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from firesteel import catalog
 from firesteel.catalog import Images
+from firesteel.dataclass import dataclass
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName, Launch, Spot
 from firesteel.printable import escape_unprintable

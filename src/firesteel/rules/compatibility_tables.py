@@ -7,13 +7,13 @@ rules that decide it are applied to every known minor release: when the rules ch
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 
 from packaging.version import Version
 
 from firesteel import catalog, yaml_schema
+from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
 from firesteel.file_schema import file_schema

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+from functools import cached_property
 from math import isfinite
 
 from packaging.version import InvalidVersion, Version
 
 from firesteel import engines
 from firesteel.catalog import Image
+from firesteel.dataclass import dataclass
 from firesteel.engines.schema.symbols import Schema
 from firesteel.launch import EngineName, FlagValue, Launch
 
@@ -40,7 +42,7 @@ class Match:
     value: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Context:
     launch: Launch
     hardware: str | None
@@ -50,7 +52,7 @@ class Context:
     releases: Mapping[tuple[EngineName, str], Schema] = field(default_factory=dict)
     """Releases learned on this machine (`firesteel learn`)."""
 
-    @property
+    @cached_property
     def version(self) -> Version | None:
         """The version that rules are checked against; None: not known."""
         text = self.launch.version
@@ -61,7 +63,7 @@ class Context:
         except InvalidVersion:
             return None
 
-    @property
+    @cached_property
     def flags(self) -> Mapping[str, FlagValue]:
         """The launch's flags, with shortcuts expanded."""
         return engines.expand_shortcuts(self.launch)

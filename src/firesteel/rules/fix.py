@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.launch import Launch
 from firesteel.reads import ReadLaunch

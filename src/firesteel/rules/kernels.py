@@ -16,8 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from firesteel.engines.flags import name_set
-from firesteel.engines.schema.history import version_key
-from firesteel.engines.schema.releases import known_versions, release_ranges
+from firesteel.engines.schema.releases import find_schema, known_versions, release_ranges
 from firesteel.launch import EngineName
 from firesteel.rules.context import Context, Match, is_final
 
@@ -178,23 +177,14 @@ def _choices(context: Context, flag: str, inside: str | None = None) -> Iterator
 def unregistered_parsers(context: Context) -> list[Match]:
     """Parsers that this release does not register, without a plugin that adds them."""
     engine, version, parsers = context.launch.engine, context.launch.version, list(_parsers(context))
-    if not parsers or version is None or version not in known_versions(engine):
+    known = find_schema(engine, version) if parsers and version in known_versions(engine) else None
+    if known is None:
         return []
     return [
         Match(f"flag:{flag}", f"--{flag} {name}", name, _alternative(engine, flag, name))
         for flag, name in parsers
-        if is_final(name)
-        and release_ranges(engine, f"--{flag}")
-        and not accepts_value(engine, version, f"--{flag}", name)
+        if is_final(name) and name not in known.names(flag) and release_ranges(engine, f"--{flag}")
     ]
-
-
-def accepts_value(engine: EngineName, version: str, symbol: str, value: str) -> bool:
-    """Whether a known release accepts this value of a flag or key."""
-    now, spans = version_key(version), release_ranges(engine, symbol, value)
-    return any(
-        version_key(first) <= now and (last is None or now <= version_key(last)) for first, last in spans
-    )
 
 
 def availability(engine: EngineName, symbol: str, value: str) -> str:

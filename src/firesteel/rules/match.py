@@ -6,11 +6,11 @@ return the part of the launch that they matched.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from functools import cache
 
-from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from firesteel import engines
 from firesteel.catalog import is_upstream, plain_reference
@@ -20,7 +20,9 @@ from firesteel.reads import is_shell
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match, as_number, as_text, is_final
 from firesteel.rules.predicates import PREDICATES
 from firesteel.rules.rule import Rule, When
+from firesteel.version_range import has_no_end, is_in_range
 
+_LITERAL = re.compile(r"[^*?[]+")
 _MISSING = object()
 _MAX_SHOWN = 160
 
@@ -42,11 +44,13 @@ def _match(when: When, context: Context, accept_placeholders: bool = False) -> l
     """
     if not _in_scope(when, context):
         return []
-    by_matcher = [list(found) for found in _by_matcher(when, context, accept_placeholders)]
-    if not all(by_matcher):
-        return []
+    most_specific: list[Match] = []
+    for matcher in _by_matcher(when, context, accept_placeholders):
+        if not (found := list(matcher)):
+            return []
+        most_specific = most_specific or found
     model = context.launch.model
-    return by_matcher[0] if by_matcher else [Match("model", model, "model", model)]
+    return most_specific or [Match("model", model, "model", model)]
 
 
 def _by_matcher(when: When, context: Context, accept_placeholders: bool) -> Iterator[Iterable[Match]]:
@@ -92,22 +96,21 @@ def _in_scope(when: When, context: Context) -> bool:
     )
 
 
-@cache
-def _specifiers(text: str) -> SpecifierSet:
-    return SpecifierSet(text)
-
-
 def _version_matches(text: str, context: Context) -> bool:
     """An unknown version may be in any range without an upper end that includes the newest version."""
-    version, specifiers = context.version, _specifiers(text)
-    if version is None:
-        has_no_end = all(specifier.operator in (">", ">=", "!=") for specifier in specifiers)
-        return has_no_end and specifiers.contains(NEWEST_KNOWN[context.launch.engine])
-    return specifiers.contains(version, prereleases=True)
+    if context.version is None:
+        return has_no_end(text) and is_in_range(Version(NEWEST_KNOWN[context.launch.engine]), text)
+    return is_in_range(context.version, text)
 
 
 def _matches_any(patterns: Iterable[str], text: str) -> bool:
-    return any(fnmatchcase(text.lower(), pattern.lower()) for pattern in patterns)
+    return any(_fits(text.lower(), pattern.lower()) for pattern in patterns)
+
+
+def _fits(text: str, pattern: str) -> bool:
+    """Without the first literal part nothing can match, and no regular expression has to be compiled."""
+    literal = _LITERAL.search(pattern)
+    return (literal is None or literal[0] in text) and fnmatchcase(text, pattern)
 
 
 def _flags(when: When, context: Context, accept_placeholders: bool) -> Iterator[Match]:
@@ -180,7 +183,7 @@ def _shown(launch: Launch, name: str, key: str | None, value: object) -> str:
 
 def _environment(patterns: Iterable[str], launch: Launch) -> Iterator[Match]:
     for name, value in launch.env.items():
-        if any(fnmatchcase(name, pattern) for pattern in patterns):
+        if any(_fits(name, pattern) for pattern in patterns):
             typed = f"{name}={value}" if value != f"${name}" else name
             yield Match(f"env:{name}", f"-e {typed}" if launch.container else typed, name, value)
 

@@ -1,7 +1,7 @@
 """Does the launch fit the machine's memory?
 
 Two checks. The flags alone: a fraction of all memory and the size of `/dev/shm` come out of one pool. And,
-where the weights of the model are known, the plan for a single request: vLLM refuses to start when its
+where the weights of the model are known, the cache of a single request: vLLM refuses to start when its
 share of memory cannot hold the weights and one request of full length.
 """
 
@@ -13,9 +13,9 @@ from dataclasses import replace
 from firesteel import catalog, engines
 from firesteel.catalog import Model
 from firesteel.errors import FiresteelError
+from firesteel.facts import Host
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Launch
-from firesteel.planner import Plan, plan
 from firesteel.rules.context import Context, Match
 from firesteel.units import GIB, show_bytes
 
@@ -43,14 +43,16 @@ def too_large(context: Context) -> list[Match]:
     model = _known_model(context)
     if model is None or context.hardware is None or not _is_decidable(context):
         return []
+    launch = _for_one(context.launch)
+    capacity = engines.served_capacity(launch)
+    tokens = capacity.context or model.architecture.max_context
     try:
-        machine = idle_host(hardware(context.hardware))
-        planned = plan(_for_one(context.launch), model.architecture, model.weights, machine)
+        host = idle_host(hardware(context.hardware))
+        cache = engines.size_kv_cache(launch, model.architecture, tokens, capacity.users or 1)
     except FiresteelError:
         return []
-    share, explanation = _share(context, planned)
-    pool = planned.cache.pool
-    needed = model.weights.total_bytes + (pool.least_bytes if pool else planned.cache.bytes)
+    share, explanation = _share(context, host)
+    needed = model.weights.total_bytes + (cache.pool.least_bytes if cache.pool else cache.bytes)
     if needed <= share:
         return []
     shown = f"{context.launch.model}: {show_bytes(needed)} for weights and one request, {explanation}"
@@ -98,14 +100,13 @@ def _for_one(launch: Launch) -> Launch:
     return replace(launch, flags={**launch.flags, "max-num-seqs": "1"})
 
 
-def _share(context: Context, planned: Plan) -> tuple[int, str]:
-    budget = planned.memory.budget_bytes
+def _share(context: Context, host: Host) -> tuple[int, str]:
     if context.launch.engine != "vllm" or "kv-cache-memory-bytes" in context.flags:
-        return budget, f"{show_bytes(budget)} are available"
+        return host.room_bytes, f"{show_bytes(host.room_bytes)} are available"
     fraction = context.number("gpu-memory-utilization")
     if fraction is None:
         fraction = _DEFAULT_FRACTION
-    share = round(min(fraction, 1.0) * planned.memory.host_total_bytes)
+    share = round(min(fraction, 1.0) * host.memory_total_bytes)
     return share, f"{fraction:g} of all memory is {show_bytes(share)}"
 
 

@@ -12,12 +12,11 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
-from firesteel.engines.schema.releases import known_versions
+from firesteel.engines.schema.releases import find_schema, known_versions
 from firesteel.rules.context import Context, Match
-from firesteel.rules.kernels import accepts_value, availability
+from firesteel.rules.kernels import availability
 
 _BLOCK_DRAFTERS = ("dflash", "dspark")
-_METHOD = "SpeculativeConfig.method"
 _WORD = re.compile(r"[a-z0-9_]+\Z")
 _SCHEDULE = "num_speculative_tokens_per_batch_size"
 
@@ -32,10 +31,15 @@ def method_is_unknown(context: Context) -> list[Match]:
     method, version = _config(context).get("method"), context.launch.version
     if version not in known_versions("vllm") or not isinstance(method, str) or not _WORD.match(method):
         return []
-    if accepts_value("vllm", version, _METHOD, method):
+    known = find_schema("vllm", version)
+    if known and method in known.configs["SpeculativeConfig"].keys["method"].values:
         return []
     shown = f'"method": "{method}" in --speculative-config'
-    return [Match("flag:speculative-config", shown, method, availability("vllm", _METHOD, method))]
+    return [
+        Match(
+            "flag:speculative-config", shown, method, availability("vllm", "SpeculativeConfig.method", method)
+        )
+    ]
 
 
 def drafts_through_flashinfer(context: Context) -> list[Match]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import version
 from urllib.parse import quote
 
+from firesteel import __version__
 from firesteel.errors import FiresteelError
 from firesteel.printable import escape_unprintable
 from firesteel.rules import Finding, Rule, explain
@@ -31,7 +31,7 @@ def sarif(findings: Iterable[Finding], unread: Unread = ()) -> str:
     rules = sorted({finding.rule for finding in findings})
     driver = {
         "name": "firesteel",
-        "version": version("firesteel"),
+        "version": __version__,
         "rules": [_sarif_rule(explain(rule)) for rule in rules],
     }
     notifications = [{"level": "error", "message": {"text": error.what}} for _, error in unread]

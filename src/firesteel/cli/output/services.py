@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from firesteel import run
+from firesteel.dataclass import dataclass
 from firesteel.run.service import Service
 
 Phase = Literal[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -13,12 +13,13 @@ from rich.text import Text
 
 from firesteel.catalog import Recipe
 from firesteel.facts import Host
-from firesteel.facts.host.discrete_gpus import discrete_gpu
-from firesteel.planner import Band, MemoryAccount, Plan, Speed
 from firesteel.printable import escape_unprintable
-from firesteel.proposals import Proposal, compared_with_best
 from firesteel.rules import Finding, Level
 from firesteel.units import show_bytes, show_count, show_seconds
+
+if TYPE_CHECKING:  # `check` prints its findings without a planner
+    from firesteel.planner import Band, MemoryAccount, Plan, Speed
+    from firesteel.proposals import Proposal
 
 _PIPED_WIDTH = 160
 out = Console(
@@ -93,6 +94,8 @@ def gpu_rows(host: Host) -> list[Row]:
     gpu = next((gpu for gpu in host.gpus if gpu.memory_bytes and not host.hardware), None)
     if gpu is None or not gpu.memory_bytes:
         return []
+    from firesteel.facts.host.discrete_gpus import discrete_gpu  # `check` prints no host
+
     known = discrete_gpu(gpu.name)
     count = f"{len(host.gpus)} x " if len(host.gpus) > 1 else ""
     total, available = show_bytes(host.memory_total_bytes), show_bytes(host.memory_available_bytes)
@@ -159,6 +162,8 @@ def _memory_table(memory: MemoryAccount) -> Table:
 
 
 def _figures(proposal: Proposal, others: tuple[Proposal, ...]) -> list[Row]:
+    from firesteel.proposals import compared_with_best
+
     plan = proposal.plan
     cache, speed = plan.cache, plan.speed
     per_token = show_bytes(cache.bytes_per_token)
@@ -216,7 +221,7 @@ def _speed_rows(speed: Speed) -> list[Row]:
         rows.append(("drafting", f"{', '.join(kinds)} tok/s, by the kind of text"))
     if speed.prefill:
         ttft = speed.prefill.ttft_ms
-        seconds = _seconds_band(Band(ttft.low / 1000, ttft.expected / 1000, ttft.high / 1000))
+        seconds = _seconds_band(ttft.scaled(1 / 1000))
         rows.append(("prompt", f"{speed.prefill.prompt_tokens:,} tokens in {seconds}"))
     if speed.start_up:
         first, again = speed.start_up.seconds, speed.start_up.again_seconds

@@ -19,11 +19,11 @@ import tarfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import IO, Any
 from uuid import uuid4
 
+from firesteel.dataclass import dataclass
 from firesteel.edge.docker.containers import docker_unavailable, last_line
 from firesteel.edge.embedded.wheels import TooMuchText, read_members
 from firesteel.errors import FiresteelError, HostNotReady, UsageError

@@ -14,9 +14,9 @@ import tempfile
 import zipfile
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
+from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home, require_disk_space, wait_for_lock
 from firesteel.edge.host.process import run
 from firesteel.errors import FiresteelError, HostNotReady

@@ -19,9 +19,9 @@ import struct
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from firesteel.dataclass import dataclass
 from firesteel.edge.host.machine_files import sim_free_bytes
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.units import show_bytes

@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import date
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 from firesteel.catalog import plain_reference
 from firesteel.catalog.image import InspectedImage, is_upstream, split_reference
+from firesteel.dataclass import dataclass
 from firesteel.edge.docker import image_sources
 from firesteel.edge.docker.image_sources import (
     ContainerRuntime,

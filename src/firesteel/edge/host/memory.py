@@ -10,9 +10,9 @@ import ctypes
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+from firesteel.dataclass import dataclass
 from firesteel.edge.host import nvidia_smi
 from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.machine_files import machine_file

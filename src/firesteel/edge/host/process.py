@@ -12,8 +12,9 @@ import os
 import signal
 import socket
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+from firesteel.dataclass import dataclass
 
 _PR_SET_PDEATHSIG = 1
 

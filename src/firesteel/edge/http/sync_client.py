@@ -12,11 +12,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from http.client import HTTPMessage
 from typing import IO
 from urllib.parse import urlsplit
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import FiresteelError
 
 _STALL_S = 30

@@ -15,11 +15,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home, free_bytes, writable_folder, write_text
 from firesteel.edge.hub.listing import HubFile, Listing, check_listing, check_revision, is_commit
 from firesteel.errors import HostNotReady, UsageError

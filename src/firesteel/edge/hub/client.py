@@ -15,7 +15,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import RawIOBase
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
+from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import is_locked, wait_for_lock, writable_folder
 from firesteel.edge.http.sync_client import bearer
 from firesteel.edge.hub import cache

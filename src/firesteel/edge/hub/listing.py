@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import FiresteelError, UsageError
 
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")

@@ -13,9 +13,9 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
 
+from firesteel.dataclass import dataclass
 from firesteel.units import show_bytes, show_seconds
 
 _WORKERS = 4

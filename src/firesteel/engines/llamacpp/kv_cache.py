@@ -17,10 +17,10 @@ packs it by its own rules, so it is an estimate.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.flags import positive_int
 from firesteel.engines.kv_dtypes import LLAMACPP_DTYPES, bytes_per_value, text_flag
 from firesteel.errors import UsageError

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.schema.self_check import layout_changed, self_check
 from firesteel.engines.schema.symbols import Flag, Kind, Schema, Takes, Value
 

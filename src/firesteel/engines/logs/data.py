@@ -12,13 +12,13 @@ from functools import cache, cached_property
 from string import Formatter
 from typing import Annotated, Literal
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from firesteel import yaml_schema
 from firesteel.facts.evidence import Sources
 from firesteel.file_schema import NOT_EMPTY, After, Before, file_schema, matching
 from firesteel.launch import EngineName
+from firesteel.version_range import check_range, is_in_range
 
 Stage = Literal["process", "download", "weights", "compile", "kv", "graphs", "warm", "listening"]
 """The stages of a start; not every engine has all of them, and each has its own order."""
@@ -41,21 +41,13 @@ def _check_pattern(text: str) -> str:
     return text
 
 
-def _check_range(text: str) -> str:
-    try:
-        SpecifierSet(text)
-    except InvalidSpecifier:
-        raise ValueError("should be a version range like >=0.20,<0.24 (llama.cpp: >=8955)") from None
-    return text
-
-
 def _as_tuple(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
 SignTexts = Annotated[tuple[str, ...], Before(_as_tuple), NOT_EMPTY]
 Pattern = Annotated[str, After(_check_pattern)]
-Range = Annotated[str, After(_check_range)]
+Range = Annotated[str, After(check_range)]
 
 
 @file_schema
@@ -83,7 +75,7 @@ class LinePattern:
         if self.versions is None or version is None:
             return True
         try:
-            return SpecifierSet(self.versions).contains(Version(version), prereleases=True)
+            return is_in_range(Version(version), self.versions)
         except InvalidVersion:
             return True
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 from typing import Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.logs.data import (
     CauseRow,
     Confidence,

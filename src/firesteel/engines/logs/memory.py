@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from firesteel.dataclass import dataclass
 from firesteel.launch import EngineName
 from firesteel.units import GIB, MIB
 

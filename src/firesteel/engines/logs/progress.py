@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from firesteel.dataclass import dataclass
 from firesteel.engines.logs.data import EngineRow, MarkRow, Stage, engine_rows
 from firesteel.launch import EngineName
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from firesteel.engines.schema.releases import shipped_history_text
+from firesteel import package_data
+from firesteel.dataclass import dataclass
+from firesteel.engines.schema.releases import SCHEMA_FILE
 from firesteel.launch import EngineName
 
 
@@ -31,8 +32,11 @@ class FlagArity:
 
 
 def flag_arity(engine: EngineName) -> FlagArity:
-    # The raw JSON: building the whole history takes ten times as long, and every command would pay for it.
-    flags = json.loads(shipped_history_text(engine))["flags"]
+    return package_data.load(f"engines/{engine}/{SCHEMA_FILE}", _read_arity)
+
+
+def _read_arity(name: str, text: str) -> FlagArity:
+    flags = json.loads(text)["flags"]
     names: dict[str, set[str]] = {"nothing": set(), "value": set(), "optional": set(), "many": set()}
     aliases: dict[str, str] = {}
     for dashed, history in flags.items():

@@ -15,9 +15,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, cast
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.flags import compact_json
 from firesteel.engines.schema.symbols import Config, Flag, Schema, Value
 from firesteel.errors import FiresteelError

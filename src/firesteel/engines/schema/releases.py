@@ -35,7 +35,8 @@ _VERSION = re.compile(r"(\d{1,9}(?:\.\d{1,9}){0,4}(?:\.?post\d{1,9})?)((?:\.?(?:
 
 def known_versions(engine: EngineName, learned: Sequence[EngineHistory] = ()) -> tuple[str, ...]:
     """The known releases, oldest first."""
-    return tuple(sorted(_histories(engine, learned), key=version_key))
+    own = {version for history in learned if history.engine == engine for version in history.versions}
+    return tuple(sorted(own.union(_shipped_releases(engine)[0]), key=version_key))
 
 
 def find_schema(engine: EngineName, version: str, learned: Sequence[EngineHistory] = ()) -> Schema | None:
@@ -67,16 +68,16 @@ def _nearest_schemas(
     engine: EngineName, version: str, learned: Sequence[EngineHistory]
 ) -> tuple[Schema, ...]:
     release, is_prerelease = _parse_version(version)
-    wanted, histories = version_key(release), _histories(engine, learned)
-    versions = {version_key(known): known for known in histories}
+    wanted = version_key(release)
+    versions = {version_key(known): known for known in known_versions(engine, learned)}
 
     def schema_of(key: tuple[int, ...]) -> Schema:
-        return schema_at(histories[versions[key]], versions[key])
+        return _schema(engine, versions[key], learned)
 
     if wanted in versions and not is_prerelease:
         return (schema_of(wanted),)
     older = [key for key in sorted(versions) if key < wanted]
-    if older and _equals_older(shipped_history(engine), wanted) and not is_prerelease:
+    if older and _equals_older(engine, wanted) and not is_prerelease:
         return (replace(schema_of(older[-1]), version=release),)
     newer = [key for key in sorted(versions) if key >= wanted]
     neighbours = [*older[-1:], *newer[:1]]
@@ -88,8 +89,7 @@ def _nearest_schemas(
 
 def newest_schema(engine: EngineName, learned: Sequence[EngineHistory] = ()) -> Schema:
     """For an image tag like `latest`."""
-    version = known_versions(engine, learned)[-1]
-    return schema_at(_histories(engine, learned)[version], version)
+    return _schema(engine, known_versions(engine, learned)[-1], learned)
 
 
 def release_ranges(
@@ -121,24 +121,36 @@ def _ranges_of_spelling(history: EngineHistory, spelling: str) -> Iterator[Relea
 
 @cache
 def shipped_history(engine: EngineName) -> EngineHistory:
-    return load_history(shipped_history_text(engine), f"data/engines/{engine}/{SCHEMA_FILE}")
+    path = f"engines/{engine}/{SCHEMA_FILE}"
+    return load_history(package_data.read_text(path), f"data/{path}")
 
 
-def shipped_history_text(engine: EngineName) -> str:
-    return package_data.read_text(f"engines/{engine}/{SCHEMA_FILE}")
+@cache
+def _shipped_releases(engine: EngineName) -> tuple[tuple[str, ...], tuple[str, str] | None]:
+    """The versions of the shipped history, and where it is complete, without reading the whole of it."""
+
+    def build(name: str, text: str) -> tuple[tuple[str, ...], tuple[str, str] | None]:
+        return shipped_history(engine).versions, shipped_history(engine).complete
+
+    return package_data.load(f"engines/{engine}/{SCHEMA_FILE}", build, "versions")
 
 
-def _histories(engine: EngineName, learned: Sequence[EngineHistory]) -> dict[str, EngineHistory]:
-    """Release -> the history that has it; what the user learned wins."""
-    histories = [shipped_history(engine), *(history for history in learned if history.engine == engine)]
-    return {version: history for history in histories for version in history.versions}
+def _schema(engine: EngineName, version: str, learned: Sequence[EngineHistory]) -> Schema:
+    """A known release; what the user learned wins."""
+    for history in reversed(learned):
+        if history.engine == engine and version in history.versions:
+            return schema_at(history, version)
+
+    def build(name: str, text: str) -> Schema:
+        return schema_at(shipped_history(engine), version)
+
+    return package_data.load(f"engines/{engine}/{SCHEMA_FILE}", build, f"schema-{version}")
 
 
-def _equals_older(history: EngineHistory, wanted: tuple[int, ...]) -> bool:
+def _equals_older(engine: EngineName, wanted: tuple[int, ...]) -> bool:
     """Whether every change around the release was read, so that it equals the known one before it."""
-    if history.complete is None:
-        return False
-    return version_key(history.complete[0]) <= wanted <= version_key(history.complete[1])
+    _, complete = _shipped_releases(engine)
+    return complete is not None and version_key(complete[0]) <= wanted <= version_key(complete[1])
 
 
 def _parse_version(version: str) -> tuple[str, bool]:

@@ -8,9 +8,9 @@ all` to append). llama.cpp takes no abbreviations; it reads `_` as `-` too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.schema.symbols import Flag, Schema, Value
 from firesteel.launch import EngineName
 
@@ -40,7 +40,7 @@ class AmbiguousFlag:
 def resolve_flag(schema: Schema, argument: str) -> ResolvedFlag | AmbiguousFlag | None:
     """None: the release has no such flag. A value after `=` is ignored."""
     typed, keys = _split_keys(schema.engine, argument)
-    spellings = _spellings(schema)
+    spellings = schema.spellings
     if typed in spellings:
         return ResolvedFlag(spellings[typed][0], typed, spellings[typed][1], keys)
     if schema.engine not in _ABBREVIATES or not typed.strip("-"):
@@ -82,13 +82,3 @@ def _split_keys(engine: EngineName, argument: str) -> tuple[str, tuple[str, ...]
     if engine in _UNDERSCORES and typed.startswith("--"):
         typed = typed.replace("_", "-")
     return typed, keys
-
-
-def _spellings(schema: Schema) -> dict[str, tuple[Flag, bool]]:
-    """Every spelling that the engine accepts -> the flag, and whether the spelling negates it."""
-    return {
-        spelling: (flag, negative)
-        for flag in schema.flags.values()
-        for negative, group in ((False, flag.spellings), (True, flag.negatives))
-        for spelling in group
-    }

@@ -12,8 +12,9 @@ import ast
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import reduce
+
+from firesteel.dataclass import dataclass
 
 _PLAIN = {"str", "int", "float", "bool", "dict", "list", "tuple", "set", "None"}
 _BUILTIN_OF = {

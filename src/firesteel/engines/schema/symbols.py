@@ -8,9 +8,11 @@ never whether it is a good idea.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+from functools import cached_property
 from typing import Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.launch import EngineName
 
 Takes = Literal["value", "nothing", "optional", "many"]
@@ -76,7 +78,7 @@ class Config:
     """An unknown key is refused. False: it is silently ignored."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Schema:
     """One release of one engine."""
 
@@ -98,6 +100,16 @@ class Schema:
         if self.is_exact:
             return self.version
         return f"{self.version} (the nearest known release to {self.asked})"
+
+    @cached_property
+    def spellings(self) -> Mapping[str, tuple[Flag, bool]]:
+        """Every spelling that the engine accepts -> the flag, and whether the spelling negates it."""
+        return {
+            spelling: (flag, negative)
+            for flag in self.flags.values()
+            for negative, group in ((False, flag.spellings), (True, flag.negatives))
+            for spelling in group
+        }
 
     def names(self, flag: str) -> tuple[str, ...]:
         """The values that the release lists for a flag: `names("reasoning-parser")`."""

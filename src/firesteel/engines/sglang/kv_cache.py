@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.flags import positive_int
 from firesteel.engines.kv_dtypes import SGLANG_DTYPES, STATE_DTYPES, bytes_per_value, text_flag
 from firesteel.engines.vllm.kv_settings import parse_release

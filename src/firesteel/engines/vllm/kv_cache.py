@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from contextlib import suppress
-from dataclasses import dataclass
 from math import ceil
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.vllm.kv_groups import KvGroup, block_bytes, group_layers
 from firesteel.engines.vllm.kv_settings import KvSettings, candidate_releases, read_settings
 from firesteel.engines.vllm.kv_specs import KvSpec, layer_specs

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from math import ceil
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.vllm.kv_settings import KvSettings, Release
 from firesteel.engines.vllm.kv_specs import Kind, KvSpec, unsupported_model
 
@@ -20,7 +22,7 @@ _OUTERMOST = frozenset({"BLHNC", "BLNHC", "BHLNC"})
 """KV layouts in which a block holds the pages of all its layers side by side."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KvGroup:
     specs: tuple[KvSpec, ...]
     """One per layer."""
@@ -50,7 +52,11 @@ class KvGroup:
         return sum(spec.page_bytes for spec in self.specs)
 
     def blocks(self, settings: KvSettings, length: int) -> int:
-        return max(spec.blocks(settings, length) for spec in set(self.specs))
+        return max(spec.blocks(settings, length) for spec in self._distinct)
+
+    @cached_property
+    def _distinct(self) -> set[KvSpec]:
+        return set(self.specs)
 
     @property
     def page_sizes(self) -> Counter[int]:
@@ -101,8 +107,9 @@ def block_bytes(settings: KvSettings, groups: Sequence[KvGroup]) -> int:
 
 def _are_equal(specs: Iterable[KvSpec]) -> bool:
     """Whether all are of one kind. Full layers may differ in a window that is computed and not stored."""
-    windows = {spec.window for spec in specs if spec.kind == "full" and spec.window}
-    alike = {replace(spec, window=0) if spec.kind == "full" else spec for spec in specs}
+    distinct = set(specs)
+    windows = {spec.window for spec in distinct if spec.kind == "full" and spec.window}
+    alike = {replace(spec, window=0) if spec.kind == "full" else spec for spec in distinct}
     return len(alike) == 1 and len(windows) <= 1
 
 
@@ -141,7 +148,8 @@ def _group_by_equal_page(specs: Sequence[KvSpec], release: Release) -> tuple[KvG
     page_bytes = max(spec.page_bytes for spec in specs)
     if release >= (0, 27) and any(not _can_resize(spec, page_bytes, release) for spec in specs):
         return _promote_all(specs)
-    buckets = _group_by([_resize_page(spec, page_bytes, release) for spec in specs], lambda spec: spec)
+    resized = {spec: _resize_page(spec, page_bytes, release) for spec in dict.fromkeys(specs)}
+    buckets = _group_by([resized[spec] for spec in specs], lambda spec: spec)
     smallest, largest = min(map(len, buckets)), max(map(len, buckets))
     limit = 1.5 if release >= (0, 18) else 1.25
     size = largest if release >= (0, 12) and largest < limit * smallest else smallest

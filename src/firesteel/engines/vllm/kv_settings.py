@@ -8,11 +8,11 @@ The defaults changed often, and each change altered how much a server holds: see
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from packaging.version import InvalidVersion, Version
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.engine import expand_shortcuts
 from firesteel.engines.flags import positive_int
 from firesteel.engines.kv_dtypes import STATE_DTYPES, VLLM_DTYPES, bytes_per_value, text_flag

@@ -9,11 +9,11 @@ A block is an entry of a block table; a page is the part of one layer in it. vLL
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from math import ceil, lcm
 from typing import Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.engines.vllm.kv_settings import SLIDING_DRAFTER_FAMILIES, KvSettings, is_hybrid
 from firesteel.errors import UsageError
 from firesteel.facts.model.architecture import (

@@ -7,9 +7,9 @@ test.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import FiresteelError
 from firesteel.printable import printable
 

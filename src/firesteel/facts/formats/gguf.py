@@ -16,9 +16,10 @@ import re
 import struct
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
+from firesteel.dataclass import dataclass
 from firesteel.facts.formats.byte_cursor import ByteCursor
 from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, truncated
 from firesteel.facts.formats.ggml_types import GGML_TYPES

@@ -9,9 +9,9 @@ architecture, which the table here repeats. Seen in llama.cpp's `src/models` and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.facts.formats.gguf import ArrayInfo, GgufHeader, MetadataValue, model_layer_count
 from firesteel.facts.model.architecture import (
     Architecture,

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
+from firesteel.dataclass import dataclass
 from firesteel.facts.formats.ggml_types import GGML_TYPES
 from firesteel.facts.model.parameters import ParameterGroups
 from firesteel.facts.model.tensor_groups import TensorGroup

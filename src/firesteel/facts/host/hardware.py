@@ -8,11 +8,11 @@ wedged the whole host. Plans are made against the ceiling.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated
 
 from firesteel import package_data, yaml_schema
+from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Confidence, Evidence, Sources
 from firesteel.facts.host.host import Host, keep_free_bytes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.units import GIB, KIB, MIB
 
 BandwidthKind = Literal["measured", "reported"]

@@ -14,9 +14,9 @@ Text in, values out. What a kernel does not report is None, and no text makes a 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.facts.host.host import Meminfo
 from firesteel.units import MIB
 

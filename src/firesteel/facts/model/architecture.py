@@ -6,9 +6,13 @@ window or a chunk, one compressed vector, a state of fixed size, the cache of an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import field
+from functools import cached_property
 from typing import Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import FiresteelError
 from firesteel.facts.formats.byte_source import MAX_ERROR_CHARS
 from firesteel.printable import printable
@@ -169,7 +173,7 @@ Layer = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Architecture:
     model_type: str
     """`model_type` of a config.json, or `general.architecture` of a GGUF."""
@@ -190,6 +194,11 @@ class Architecture:
     """Query heads, which are split over several Sparks; 0: not known."""
     feed_forward_size: int = field(default=0, compare=False)
     """The width of a dense MLP, or of one expert in an MoE model; 0: not known."""
+
+    @cached_property
+    def layer_counts(self) -> Mapping[Layer, int]:
+        """Every distinct layer, and how many there are: most layers of a model are equal."""
+        return Counter(self.layers)
 
     @property
     def is_moe(self) -> bool:

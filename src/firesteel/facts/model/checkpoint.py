@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.facts.model.architecture import Architecture
 from firesteel.facts.model.tensors import Weights
 

@@ -10,8 +10,10 @@ model code. Other families are refused. Seen in transformers as of 2026-08-21 an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from firesteel.dataclass import dataclass
 
 Pattern = Literal[
     "full",  # every layer has full attention

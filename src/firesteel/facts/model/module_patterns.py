@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import translate
 
+from firesteel.dataclass import dataclass
 from firesteel.facts.model.weight_format import UnknownQuantization
 
 _MAX_PATTERNS = 256

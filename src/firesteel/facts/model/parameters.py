@@ -8,9 +8,10 @@ tensors; names are those of the checkpoint, so that the ignore list of a quantiz
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
+from firesteel.dataclass import dataclass
 from firesteel.facts.model.architecture import Architecture, Layer, NoCache, UnknownArchitecture
 from firesteel.facts.model.attention_weights import AttentionWeights
 from firesteel.facts.model.config import architecture_of_config, language_model_values

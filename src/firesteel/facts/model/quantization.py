@@ -8,9 +8,10 @@ The keys of ModelOpt, compressed-tensors, AutoGPTQ, AutoAWQ and bitsandbytes as 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.facts.model.module_patterns import ModulePatterns, parse_modules
 from firesteel.facts.model.parameters import ParameterGroups
 from firesteel.facts.model.tensor_groups import TensorGroup

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.facts.model.tensors import Role
 
 Part = Literal[

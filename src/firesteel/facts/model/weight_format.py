@@ -6,9 +6,9 @@ Layouts as ModelOpt, compressed-tensors, AutoGPTQ, AutoAWQ and bitsandbytes writ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, prod
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import FiresteelError
 from firesteel.facts.formats.byte_source import MAX_ERROR_CHARS
 from firesteel.printable import printable

@@ -7,10 +7,10 @@ end: a launch fits when even that stays within the memory that the host can give
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
 from firesteel import engines
+from firesteel.dataclass import dataclass
 from firesteel.engines import KvCache
 from firesteel.facts import Architecture, Role, Weights
 from firesteel.launch import Launch

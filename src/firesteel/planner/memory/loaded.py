@@ -7,8 +7,9 @@ allocates them, so the padding takes memory and is read with every token: Marlin
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from firesteel.dataclass import dataclass
 from firesteel.engines import speculative_tokens
 from firesteel.facts import Architecture, Role, Weights
 from firesteel.launch import Launch

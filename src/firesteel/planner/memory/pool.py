@@ -6,8 +6,9 @@ loads its weights into the GPU's memory, and the host's memory says nothing abou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from firesteel.dataclass import dataclass
 from firesteel.facts import Host
 from firesteel.facts.host.discrete_gpus import discrete_gpu
 from firesteel.launch import Launch

@@ -17,10 +17,10 @@ llama.cpp has separate kernels for each quantization, so there the kinds are the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from firesteel.dataclass import dataclass
 from firesteel.facts import Architecture, Layer, Role, Weights
 from firesteel.facts.model.architecture import (
     CompressedAttention,
@@ -120,8 +120,8 @@ def step_reads(
         shape.experts_per_token,
         kv_read_bytes(shape, depth, kv_dtype),
         min(1.0, max(0.0, (_LONG_ROW - shape.hidden_size) / (_LONG_ROW - _SHORT_ROW))),
-        sum(_attention_blocks(layer) for layer in shape.layers),
-        sum(1 for layer in shape.layers if is_recurrent(layer)),
+        sum(count * _attention_blocks(layer) for layer, count in shape.layer_counts.items()),
+        sum(count for layer, count in shape.layer_counts.items() if is_recurrent(layer)),
         _moe_layers(shape),
         frozenset(unseen),
     )
@@ -167,10 +167,7 @@ def all_reduces(shape: Architecture) -> int:
 def kv_read_bytes(shape: Architecture, depth: int, kv_dtype: str) -> float:
     """What one step reads of the KV cache of a sequence, and reads and writes of its recurrent states."""
     width = _KV_WIDTH.get(kv_dtype, 2.0)
-    # Most layers of a model are equal, so each distinct one is computed once.
-    return sum(
-        count * _layer_kv(shape, layer, depth, width) for layer, count in Counter(shape.layers).items()
-    )
+    return sum(count * _layer_kv(shape, layer, depth, width) for layer, count in shape.layer_counts.items())
 
 
 def _layer_kv(shape: Architecture, layer: Layer, depth: int, width: float) -> float:

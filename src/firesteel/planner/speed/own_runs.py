@@ -10,9 +10,10 @@ version has another speed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log
 
+from firesteel.dataclass import dataclass
 from firesteel.engines import KvCache
 from firesteel.facts import Architecture
 from firesteel.launch import Launch

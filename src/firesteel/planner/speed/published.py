@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import date
 from functools import cache
 
 from firesteel import package_data, yaml_schema
+from firesteel.dataclass import dataclass
 from firesteel.file_schema import file_schema
 
 CALIBRATED = {"vllm": {"djangodevreng"}, "llamacpp": {"ggml", "ggml-nemotron", "llmfit"}}
@@ -129,10 +129,11 @@ def _run(row: Mapping[str, str]) -> PublishedRun:
 @cache
 def runs_of(checkpoint: str, engine: str, sparks: int = 1) -> tuple[PublishedRun, ...]:
     """Plain runs of a model in an engine. `org/repo:TAG` also finds runs that name no tag."""
-    names = {checkpoint, checkpoint.partition(":")[0]} - {""}
+    repository = checkpoint.partition(":")[0]
+    names = {checkpoint, repository} - {""}
     head, *rest = _lines()
     # Parse only the lines that contain the name: a plan should not wait for a thousand others.
-    lines = (line for line in rest if sparks > 1 or any(name in line for name in names))
+    lines = rest if sparks > 1 else [line for line in rest if repository in line]
     return tuple(
         run
         for run in map(_run, csv.DictReader((head, *lines)))

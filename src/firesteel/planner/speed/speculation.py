@@ -7,11 +7,11 @@ went at 50 tok/s and JSON at 202. So there is a range for each kind of text and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 from firesteel import yaml_schema
+from firesteel.dataclass import dataclass
 from firesteel.facts import Architecture
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.file_schema import file_schema

@@ -12,9 +12,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from firesteel.dataclass import dataclass
 from firesteel.planner.band import Band
 from firesteel.planner.speed.speculation import DraftedSpeed
 from firesteel.planner.speed.startup import StartUp

@@ -6,10 +6,10 @@ There are few public logs of a GB10, so bands are wide, and estimates are marked
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from firesteel import yaml_schema
+from firesteel.dataclass import dataclass
 from firesteel.facts.evidence import Evidence
 from firesteel.file_schema import file_schema
 from firesteel.launch import EngineName, Launch

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import hypot, log2
 
+from firesteel.dataclass import dataclass
 from firesteel.engines import KvCache
 from firesteel.facts import Architecture
 from firesteel.launch import Launch

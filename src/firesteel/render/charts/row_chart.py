@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import floor, log10
 
+from firesteel.dataclass import dataclass
 from firesteel.render.charts import svg
 from firesteel.render.charts.scale import Axis, Scale, fit_scale, format_number
 from firesteel.render.charts.svg import COLOURS, LETTER_WIDTH, RIGHT, WIDTH, LegendEntry

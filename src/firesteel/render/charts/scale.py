@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import Literal
+
+from firesteel.dataclass import dataclass
 
 _MAX_TICKS = 10
 

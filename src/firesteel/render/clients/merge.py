@@ -10,9 +10,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.render.clients import jsonc, toml_text, yaml_file
 from firesteel.render.clients.known import Format
