@@ -12,7 +12,7 @@ from firesteel import engines
 from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.edge.http import engine_client
-from firesteel.errors import FiresteelError, HostNotReady
+from firesteel.errors import FiresteelError, HostNotReady, SuspectWeights
 from firesteel.planner import Plan
 from firesteel.run.events import Event, PhaseProgress
 from firesteel.run.service import ServiceSpec, all_services, death, folder_of, last_lines, load
@@ -124,7 +124,10 @@ def start_failure(home: Home, spec: ServiceSpec) -> FiresteelError:
     show_log = f"firesteel logs {spec.name}"
     if diagnosis.cause is None:
         suspect = f" ({diagnosis.suspect[1]})" if diagnosis.suspect else ""
-        return FiresteelError(what + suspect, next=show_log)
+        return SuspectWeights(what + suspect, next=show_log)
     kind = HostNotReady if diagnosis.cause.is_host else FiresteelError
     hint = (diagnosis.cause.next or show_log).replace("MODEL", spec.name)
+    if "--reread" in hint:
+        says = f"{what}. {diagnosis.cause.says} ({diagnosis.cause.text})"
+        return SuspectWeights(says, next=hint, otherwise=show_log)
     return kind(f"{what}. {diagnosis.cause.says} ({diagnosis.cause.text})", next=hint)
