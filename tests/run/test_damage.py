@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import Ran, run_firesteel
 from tests.edge.hub_server import COMMIT
+from tests.edge.test_checkpoints import write_model
 from tests.run.test_pull import NAME, WEIGHTS, Place, _recipe, place
 
 from firesteel.edge.files.home import Home
@@ -89,6 +90,14 @@ def test_reread_finds_and_heals_what_no_time_shows(engine_home: Home, weights: P
     healed = run_firesteel(engine_home.root, "pull", "smollm2", "--reread")
     assert healed.code == 0 and healed.out == f"{AGAIN}\n", healed.err
     assert weights.read_bytes() == published
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("option", ["--weights-only", "--update", "--reread"])
+def test_no_option_takes_missing_weights_for_present(engine_home: Home, weights: Path, option: str) -> None:
+    weights.unlink()
+    ran = run_firesteel(engine_home.root, "pull", "smollm2", option)
+    assert ran.code == 0 and ran.out == f"{weights.name}\n" and weights.exists()
 
 
 @pytest.mark.real
@@ -201,6 +210,23 @@ async def test_a_file_in_the_store_by_its_path(proposal: Proposal, place: Place)
     assert "; m-Q8_0-00002-of-00002.gguf is damaged" in error.what
     ran = _type_next(place.home, Ran(1, "", f"next: {error.next}"))
     assert ran.code == 0 and "because it was damaged: m-Q8_0-00002-of-00002.gguf" in ran.out
+
+
+@pytest.mark.parametrize("by", ["name", "path"])
+def test_a_broken_header_in_the_store_says_what_to_type(place: Place, tmp_path: Path, by: str) -> None:
+    """A checkpoint without a recipe is opened for its plan, before anything is pulled."""
+    folder = write_model(tmp_path / "model", shards=True)
+    place.hub.add(NAME, {path.name: path.read_bytes() for path in folder.iterdir()})
+    assert place.pull(NAME).code == 0
+    shard = place.snapshot("model-00001-of-00002.safetensors").resolve()
+    _write_unnoticed(shard, 0, b"\xff" * 8)
+    plan = ("plan", NAME if by == "name" else str(place.snapshot()), "--host", "gb10")
+    failed = run_firesteel(place.home.root, *plan, env=place.env)
+    assert failed.code == 1 and "model-00001-of-00002.safetensors" in failed.err
+    healed = _type_next(place.home, failed)
+    assert healed.code == 0 and "damaged: model-00001-of-00002.safetensors" in healed.out, healed.err
+    again = run_firesteel(place.home.root, *plan, env=place.env)
+    assert again.code in (0, 3, 4), again.err  # planned, whatever the rules say
 
 
 async def test_a_file_that_nobody_published_here(proposal: Proposal, place: Place, tmp_path: Path) -> None:
