@@ -16,6 +16,7 @@ from tests.edge.test_checkpoints import write_model
 from tests.run.test_pull import NAME, WEIGHTS, Place, _recipe, place
 
 from firesteel.edge.files.home import Home
+from firesteel.edge.host import process
 from firesteel.edge.hub.cache import find_store
 from firesteel.errors import SuspectWeights
 from firesteel.proposals import Proposal
@@ -23,6 +24,8 @@ from firesteel.run import all_services
 from firesteel.run.fetch.damage import explain_with_digests
 from firesteel.run.fetch.pull import pull_weights
 from firesteel.run.fetch.weights import WeightsNeed
+from firesteel.run.service import ServiceState
+from firesteel.run.start.start import has_crashed
 
 __all__ = ["place"]
 NEXT = "firesteel pull smollm2 --reread"
@@ -131,6 +134,24 @@ def test_a_failed_start_names_the_damaged_file(
     assert healed.code == 0 and healed.out == f"{AGAIN}\n", healed.err
     works = run_firesteel(engine_home.root, *up)
     assert works.code == 0, works.err
+
+
+@pytest.mark.parametrize(
+    ("code", "why", "has"),
+    [
+        (1, None, True),
+        (-6, None, True),
+        (139, None, True),
+        (-9, None, False),
+        (137, None, False),
+        (None, None, False),
+        (1, "the guard stopped it", False),
+    ],
+)
+def test_only_a_crash_casts_doubt_on_the_weights(code: int | None, why: str | None, has: bool) -> None:
+    """Reading them takes seconds, and nobody whose engine was killed for its memory should wait for that."""
+    state = ServiceState(process.Pid(1, 1), None, 0.0, exit_code=code, why=why)
+    assert has_crashed(state) is has
 
 
 # --- what an error says, with files from a Hub on loopback ---
