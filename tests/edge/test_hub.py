@@ -241,6 +241,18 @@ async def test_wrong_bytes_are_fetched_again(
     assert _path(store, path).read_bytes() == FILES[path]
 
 
+async def test_wrong_bytes_of_a_file_that_the_library_fetches_are_fetched_again(
+    served: hub_server.Hub, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As files over 50 GB are; the library itself takes any bytes of the right size."""
+    monkeypatch.setattr(client, "_is_too_large", lambda file: file.path == "model.safetensors")
+    trouble = Trouble(instead=bytes(len(WEIGHTS)))
+    served.repositories[NAME].trouble["model.safetensors"] = trouble
+    await _fetch(served, store)
+    assert trouble.instead is None and served.sent["model.safetensors"] == 2 * len(WEIGHTS)
+    assert _path(store, "model.safetensors").read_bytes() == WEIGHTS
+
+
 async def test_wrong_bytes_every_time_are_an_error(served: hub_server.Hub, store: Store) -> None:
     wrong = b"z" * len(WEIGHTS)
     served.repositories[NAME].trouble["model.safetensors"] = Trouble(instead=wrong, every_time=True)
