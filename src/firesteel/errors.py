@@ -22,6 +22,15 @@ class FiresteelError(Exception):
         self.next = next
 
 
+class SuspectWeights(FiresteelError):
+    """A start that failed as it would with damaged weights."""
+
+    def __init__(self, what: str, *, next: str = "", otherwise: str = "") -> None:
+        super().__init__(what, next=next)
+        self.otherwise = otherwise
+        """What to type if the weights are intact; empty: the same."""
+
+
 class UsageError(FiresteelError):
     exit_code = 2
     kind = "usage"

@@ -9,6 +9,7 @@
     across_sparks      proposals         several Sparks need their ranks, the host's network and RDMA
     with_memory_flags  planner           vLLM is told how much memory the plan gives it
     with_flags         `tune`            a candidate differs from the launch by the flags that are searched
+    with_host_folders  `render`          the Hub's cache and compiled kernels where this user has them
     listening_on       `up --listen`     another address than loopback, and then with a key
     with_local_files   `up`, after pull  weights and compiled kernels come from this host, without a network
     with_native_files  `up`, after pull  a program reads the weights that were pulled, without a network
@@ -136,6 +137,20 @@ def _container(image: Image, port: int) -> Container | None:
         ipc=image.ipc,
         publish=(f"{LOOPBACK}:{port}:{port}",),
         mounts=(Mount(HUB_CACHE, HUB_INSIDE),),
+        options=_health_options(image, port),
+    )
+
+
+def _health_options(image: Image, port: int) -> tuple[tuple[str, str], ...]:
+    """An image that asks another port than the engine's would be unhealthy for ever.
+
+    Failures do not count while it loads, which takes minutes.
+    """
+    if image.health_port in (None, port):
+        return ()
+    return (
+        ("health-cmd", f"curl -fsS http://{LOOPBACK}:{port}/health"),
+        ("health-start-period", "30m"),
     )
 
 
@@ -290,6 +305,21 @@ def with_flags(launch: Launch, flags: Mapping[str, FlagValue]) -> Launch:
 
 
 # --- starting ---
+
+
+def with_host_folders(launch: Launch, hub_cache: Mount, compiled: str | None) -> Launch:
+    """For other tools: the Hub's cache of this user, and a folder in which compiled kernels are kept.
+
+    Unlike with `up` the weights may not be there yet: the cache stays writable, and nothing is offline.
+    """
+    container = launch.container
+    if container is None:
+        return launch
+    mounts = tuple(hub_cache if mount.target == HUB_INSIDE else mount for mount in container.mounts)
+    env = dict(COMPILE_CACHE_ENV[launch.engine]) if compiled else {}
+    if compiled:
+        mounts = (*mounts, Mount(compiled, COMPILED_INSIDE))
+    return replace(launch, env={**env, **launch.env}, container=replace(container, mounts=mounts))
 
 
 def listening_on(launch: Launch, address: str, key_variable: str | None) -> Launch:

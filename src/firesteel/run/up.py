@@ -13,10 +13,11 @@ from dataclasses import replace
 from firesteel.edge.files.home import Home, Locked, lock
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import evict, meminfo
-from firesteel.errors import DoesNotFit, FiresteelError
+from firesteel.errors import DoesNotFit, FiresteelError, SuspectWeights
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run.down import remove_files, stop_processes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
+from firesteel.run.fetch.damage import explain_with_digests
 from firesteel.run.fetch.pull import pull_launch
 from firesteel.run.fetch.stored import staged_files
 from firesteel.run.report import read_report
@@ -172,6 +173,9 @@ async def _until_verified(
         # Ctrl-C, a failed check or a bug: stop what was started.
         reason = await _root_cause(home, spec, error)
         await asyncio.shield(_undo(home, spec))
+        if isinstance(reason, SuspectWeights):
+            async for event in explain_with_digests(reason, proposal, home):  # raises what it finds
+                yield event
         raise reason from None
 
 

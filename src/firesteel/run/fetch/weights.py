@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from glob import escape
 from pathlib import PurePosixPath
 
 from firesteel.catalog import Asset
@@ -251,6 +252,12 @@ def _parts(models: Sequence[HubFile], first: HubFile, need: WeightsNeed) -> tupl
             next="use another label, or report it to the makers",
         )
     return tuple(parts[number] for number in sorted(parts))
+
+
+def all_parts(path: str) -> str:
+    """A pattern for all parts of the GGUF that this file is a part of; any other file is alone."""
+    part = _PART.match(path)
+    return f"{escape(part[1])}-*-of-{part[3]}.gguf" if part else escape(path)
 
 
 def _projector(files: Sequence[HubFile], model: HubFile) -> HubFile | None:

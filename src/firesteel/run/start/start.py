@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -12,16 +13,18 @@ from firesteel import engines
 from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.edge.http import engine_client
-from firesteel.errors import FiresteelError, HostNotReady
+from firesteel.errors import FiresteelError, HostNotReady, SuspectWeights
 from firesteel.planner import Plan
 from firesteel.run.events import Event, PhaseProgress
-from firesteel.run.service import ServiceSpec, all_services, death, folder_of, last_lines, load
+from firesteel.run.service import ServiceSpec, ServiceState, all_services, death, folder_of, last_lines, load
 from firesteel.run.start import eta, start_times
 
 EMBEDDED_LIMIT_S = 600
 CONTAINER_LIMIT_S = 6 * 3600
 """An engine in a container may fetch its weights while it starts: 75 GB at 100 Mbit/s take 100 minutes."""
 _POLL_S = 0.1
+_NOT_CRASHED = (None, 0, -signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
+"""Exit codes of an engine that was stopped or killed; in a container a signal counts from 128."""
 _ADOPT_S = 10
 MAX_LINES = 20_000
 _PROGRESS_S = 5.0
@@ -115,6 +118,11 @@ def _new_lines(log: Path, start: int) -> tuple[str, int]:
     return whole.decode(errors="replace"), start + len(whole)
 
 
+def has_crashed(state: ServiceState | None) -> bool:
+    """The engine ended by itself; neither its supervisor nor the kernel ended it."""
+    return state is not None and not state.why and state.exit_code not in _NOT_CRASHED
+
+
 def start_failure(home: Home, spec: ServiceSpec) -> FiresteelError:
     """Why it did not start, from its exit and a diagnosis of its log."""
     service = load(home, spec.name)
@@ -124,7 +132,11 @@ def start_failure(home: Home, spec: ServiceSpec) -> FiresteelError:
     show_log = f"firesteel logs {spec.name}"
     if diagnosis.cause is None:
         suspect = f" ({diagnosis.suspect[1]})" if diagnosis.suspect else ""
-        return FiresteelError(what + suspect, next=show_log)
+        unknown = SuspectWeights if service and has_crashed(service.state) else FiresteelError
+        return unknown(what + suspect, next=show_log)
     kind = HostNotReady if diagnosis.cause.is_host else FiresteelError
     hint = (diagnosis.cause.next or show_log).replace("MODEL", spec.name)
+    if "--reread" in hint:
+        says = f"{what}. {diagnosis.cause.says} ({diagnosis.cause.text})"
+        return SuspectWeights(says, next=hint, otherwise=show_log)
     return kind(f"{what}. {diagnosis.cause.says} ({diagnosis.cause.text})", next=hint)

@@ -14,7 +14,7 @@ from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.edge.http.poll import get_from_engine
-from firesteel.errors import FiresteelError
+from firesteel.errors import FiresteelError, SuspectWeights
 from firesteel.launch import Launch
 from firesteel.planner import MeasuredMemory, launch_key
 from firesteel.proposals import Proposal
@@ -77,6 +77,7 @@ def _log(folder: Path) -> str:
 def require_passed(spec: ServiceSpec, verification: Verification) -> None:
     if not verification.failed:
         return
+    kind: type[FiresteelError] = FiresteelError
     if verification.is_unanswered:
         last = verification.failed[-1]
         how = last.observed.removeprefix("the engine stopped answering: ")
@@ -84,10 +85,9 @@ def require_passed(spec: ServiceSpec, verification: Verification) -> None:
     else:
         observed = "; ".join(f"{check.name}: {check.observed}" for check in verification.failed)
         is_wrong = any(check.cause == "wrong" for check in verification.failed)
+        kind = SuspectWeights if is_wrong else FiresteelError
         problem = f"but {'its answers are wrong' if is_wrong else 'answers with errors'} ({observed})"
-    raise FiresteelError(
-        f"{spec.name} came up, {problem}; it was stopped", next=f"firesteel logs {spec.name}"
-    )
+    raise kind(f"{spec.name} came up, {problem}; it was stopped", next=f"firesteel logs {spec.name}")
 
 
 def _summary(checks: tuple[CheckResult, ...]) -> str:
