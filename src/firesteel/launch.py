@@ -56,7 +56,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class EngineProgram:
     """An engine that is installed on this machine: started as a process, in place of a container."""
 
     argv: tuple[str, ...]
@@ -114,7 +114,7 @@ class Launch:
     sparks: int = 1
     extra: tuple[str, ...] = ()
     """Words that a reader could not place."""
-    program: Program | None = None
+    program: EngineProgram | None = None
     """None without a container: the embedded engine."""
 
     @property

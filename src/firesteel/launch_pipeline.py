@@ -31,7 +31,7 @@ from firesteel import engines
 from firesteel.catalog import Asset, Catalog, Image, Recipe, max_context
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint
-from firesteel.launch import LOOPBACK, Ask, Container, EngineName, FlagValue, Launch, Mount, Program
+from firesteel.launch import LOOPBACK, Ask, Container, EngineName, EngineProgram, FlagValue, Launch, Mount
 
 DEFAULT_PORT = 8000
 DEFAULT_CONTEXT = 8192
@@ -246,7 +246,7 @@ def with_user_options(launch: Launch, ask: Ask) -> Launch:
     return across_sparks(changed, ask.sparks or launch.sparks)
 
 
-def native(launch: Launch, program: Program) -> Launch:
+def native(launch: Launch, program: EngineProgram) -> Launch:
     """Served by a program of this machine, and held against that program's release.
 
     A release that it does not tell is not known: that of the recipe's image would be a guess.

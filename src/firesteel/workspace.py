@@ -26,7 +26,7 @@ from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint, Host
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.hub_id import is_hub_id
-from firesteel.launch import Ask, EngineName, Program
+from firesteel.launch import Ask, EngineName, EngineProgram
 
 if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
     from firesteel.planner import MeasuredMemory, OwnRun
@@ -105,7 +105,7 @@ class Workspace:
             return (propose_checkpoint(checkpoint, self.catalog.images, host, ask, memory, runs, programs),)
         return propose(self.catalog, host, ask, memory, runs, programs)
 
-    def _programs(self, ask: Ask) -> Mapping[EngineName, Program] | None:
+    def _programs(self, ask: Ask) -> Mapping[EngineName, EngineProgram] | None:
         """The engines that are installed here, where one of them is to serve; None: a container does."""
         if ask.runtime != "native":
             return None

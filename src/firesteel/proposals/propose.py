@@ -12,7 +12,7 @@ from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import DoesNotFit, HostNotReady, Stopped, UsageError
 from firesteel.facts import Checkpoint, Host, Weights
-from firesteel.launch import Ask, EngineName, Goal, Program
+from firesteel.launch import Ask, EngineName, EngineProgram, Goal
 from firesteel.launch_pipeline import from_checkpoint, from_recipe, native, with_user_options
 from firesteel.planner import MeasuredMemory, OwnRun, Plan, largest_context, launch_key, longest_context, plan
 from firesteel.printable import printable
@@ -80,7 +80,7 @@ def propose(
     ask: Ask,
     measured: Mapping[str, MeasuredMemory] | None = None,
     own: Mapping[str, Sequence[OwnRun]] | None = None,
-    programs: Mapping[EngineName, Program] | None = None,
+    programs: Mapping[EngineName, EngineProgram] | None = None,
 ) -> tuple[Proposal, ...]:
     """Every recipe that the ask means, best first; without a model's name, every recipe there is.
 
@@ -152,7 +152,7 @@ def _proposal(
     ask: Ask,
     measured: Mapping[str, MeasuredMemory],
     own: Mapping[str, Sequence[OwnRun]],
-    program: Program | None,
+    program: EngineProgram | None,
 ) -> Proposal:
     model, image = catalog.models[recipe.model], catalog.images.named[recipe.image]
     launch = with_user_options(from_recipe(catalog, recipe, ask), ask)
@@ -172,7 +172,7 @@ def propose_checkpoint(
     ask: Ask,
     measured: Mapping[str, MeasuredMemory] | None = None,
     own: Mapping[str, Sequence[OwnRun]] | None = None,
-    programs: Mapping[EngineName, Program] | None = None,
+    programs: Mapping[EngineName, EngineProgram] | None = None,
 ) -> Proposal:
     """A checkpoint that is in no catalog, on the engine that reads its format, with no flag but its sizes.
 
@@ -204,7 +204,9 @@ def propose_checkpoint(
     return Proposal(planned, findings, image, ask=ask, asked=checkpoint.origin)
 
 
-def _program(programs: Mapping[EngineName, Program], engine: EngineName, checkpoint: Checkpoint) -> Program:
+def _program(
+    programs: Mapping[EngineName, EngineProgram], engine: EngineName, checkpoint: Checkpoint
+) -> EngineProgram:
     if engine not in programs:
         raise UsageError(
             f"{checkpoint.format} is for {engine}, and the engine that is installed here is "

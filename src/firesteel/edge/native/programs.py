@@ -19,7 +19,7 @@ from pathlib import Path
 from firesteel.edge.files.home import Home
 from firesteel.edge.native.installed import installed_engines
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.launch import EngineName, Program
+from firesteel.launch import EngineName, EngineProgram
 from firesteel.printable import printable
 
 PROGRAMS: Mapping[EngineName, str] = {"vllm": "vllm", "llamacpp": "llama-server", "sglang": "sglang"}
@@ -40,7 +40,7 @@ _PRINT_VERSION = "import sys; from importlib.metadata import version; print(vers
 
 def find_program(
     engine: EngineName, home: Home, path: str | None = None, environ: Mapping[str, str] = os.environ
-) -> Program:
+) -> EngineProgram:
     """The first that is found; raises with all places that were looked at."""
     if path is not None:
         return _given(engine, Path(path).expanduser().absolute())
@@ -60,9 +60,9 @@ def _how_to_get(engine: EngineName) -> str:
 
 def find_programs(
     home: Home, path: str | None = None, environ: Mapping[str, str] = os.environ
-) -> dict[EngineName, Program]:
+) -> dict[EngineName, EngineProgram]:
     """Every engine that is installed here; raises when there is none."""
-    found: dict[EngineName, Program] = {}
+    found: dict[EngineName, EngineProgram] = {}
     problems: list[FiresteelError] = []
     for engine in PROGRAMS:
         try:
@@ -92,7 +92,7 @@ def _candidates(
         yield from ((argv, "VIRTUAL_ENV") for argv in _in_folder(engine, Path(active)))
 
 
-def _given(engine: EngineName, path: Path) -> Program:
+def _given(engine: EngineName, path: Path) -> EngineProgram:
     """What the user named: nothing else is tried in its place."""
     shown = printable(str(path), 300)
     if not path.exists():
@@ -133,7 +133,7 @@ def _by_module(engine: EngineName, python: Path) -> tuple[str, ...]:
 # --- what it is ---
 
 
-def describe(engine: EngineName, argv: tuple[str, ...], origin: str) -> Program | None:
+def describe(engine: EngineName, argv: tuple[str, ...], origin: str) -> EngineProgram | None:
     """The program with its release; None when it is not this engine, or does not run."""
     if engine == "llamacpp":
         return _llamacpp(argv, origin)
@@ -143,11 +143,11 @@ def describe(engine: EngineName, argv: tuple[str, ...], origin: str) -> Program 
         release = (_ask(python, "-E", "-c", _PRINT_VERSION, package) or "").strip()
         if release:
             version, _, local = release.partition("+")
-            return Program(argv, version, not (package + local).endswith("cpu"), origin)
+            return EngineProgram(argv, version, not (package + local).endswith("cpu"), origin)
     return None
 
 
-def _llamacpp(argv: tuple[str, ...], origin: str) -> Program | None:
+def _llamacpp(argv: tuple[str, ...], origin: str) -> EngineProgram | None:
     output = _ask(argv[0], "--version")
     build = _BUILD.search(output or "")
     if output is None or build is None:
@@ -155,7 +155,7 @@ def _llamacpp(argv: tuple[str, ...], origin: str) -> Program | None:
     # Build 0: its sources were no git checkout, so nobody told it.
     version = build[1] if build[1] != "0" else _recorded_version(Path(argv[0]))
     uses_gpu = bool(_DEVICE.search(_ask(argv[0], "--list-devices") or ""))
-    return Program(argv, version, uses_gpu, origin)
+    return EngineProgram(argv, version, uses_gpu, origin)
 
 
 def _recorded_version(program: Path) -> str | None:

@@ -15,7 +15,7 @@ from firesteel.edge.embedded.install import WheelFile
 from firesteel.edge.files.home import Home
 from firesteel.edge.hub.cache import find_store
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.launch import Launch, Program, Step
+from firesteel.launch import EngineProgram, Launch, Step
 from firesteel.launch_pipeline import llamacpp_process, supervised, with_native_files
 from firesteel.proposals import Proposal
 from firesteel.render import docker_argv
@@ -41,7 +41,7 @@ def make_steps(proposal: Proposal, home: Home) -> tuple[Step, ...]:
     return _container_steps(staged(proposal, home, str(find_store(home).root)), named)
 
 
-def _native_steps(proposal: Proposal, program: Program, home: Home, named: str) -> tuple[Step, ...]:
+def _native_steps(proposal: Proposal, program: EngineProgram, home: Home, named: str) -> tuple[Step, ...]:
     launch = proposal.plan.launch
     revision = proposal.model.revision if proposal.model else None
     local = with_native_files(launch, str(find_store(home).root), revision)
