@@ -41,6 +41,10 @@ MODELS_INSIDE = "/models"
 COMPILED_INSIDE = "/compiled"
 WHEELS_INSIDE = "/wheels"
 HUB_TOKEN = "HF_TOKEN"
+_DOWNLOAD_ENV = (
+    HUB_TOKEN, "HF_ENDPOINT",
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+)  # fmt: skip
 _HUB_ENV: Mapping[EngineName, Mapping[str, str]] = {
     "vllm": {"HF_HOME": HUB_INSIDE},
     "sglang": {"HF_HOME": HUB_INSIDE},
@@ -341,12 +345,14 @@ def _in_hub_cache(launch: Launch, container: Container, hub_cache: str) -> str:
 def supervised(launch: Launch, container: Container) -> Launch:
     """In the foreground as a child of its supervisor; nothing is left to clean up when it ends.
 
-    The Hub token is passed by name: for gated models, and only if the user has one.
+    One that may ask the Hub gets the caller's token, endpoint and proxies by name, where there are any; one
+    whose files are all here does not.
     """
+    is_offline = OFFLINE_ENV[launch.engine].items() <= launch.env.items()
     return replace(
         launch,
         container=replace(container, options=(*container.options, *_SUPERVISED_OPTIONS)),
-        env={HUB_TOKEN: f"${HUB_TOKEN}", **launch.env},
+        env={**({} if is_offline else {name: f"${name}" for name in _DOWNLOAD_ENV}), **launch.env},
     )
 
 

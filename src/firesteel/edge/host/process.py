@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def send(pid: Pid, number: signal.Signals) -> None:
             return
 
 
-def start_detached(argv: list[str], log: Path) -> int:
+def start_detached(argv: list[str], log: Path, environ: Mapping[str, str]) -> int:
     """Starts a process in its own session, so that closing the terminal does not end it; returns its number.
 
     It inherits none of our open files: whoever reads a pipe to its end would otherwise wait for it."""
@@ -103,7 +104,7 @@ def start_detached(argv: list[str], log: Path) -> int:
             (os.POSIX_SPAWN_DUP2, out, 2),
             *((os.POSIX_SPAWN_CLOSE, number) for number in _inheritable_files()),
         ]
-        return os.posix_spawn(argv[0], argv, os.environ, file_actions=actions, setsid=True)
+        return os.posix_spawn(argv[0], argv, environ, file_actions=actions, setsid=True)
     finally:
         os.close(out)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,7 +17,7 @@ from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.planner import Plan
 from firesteel.run.events import Event, PhaseProgress
 from firesteel.run.service import ServiceSpec, all_services, death, folder_of, last_lines, load
-from firesteel.run.start import eta, start_times
+from firesteel.run.start import environment, eta, start_times
 
 EMBEDDED_LIMIT_S = 600
 CONTAINER_LIMIT_S = 6 * 3600
@@ -29,10 +30,10 @@ _PROGRESS_S = 5.0
 
 
 def start_supervisor(folder: Path) -> int:
-    """Start it in the background and return its pid."""
+    """Start it in the background and return its pid. Its engine inherits its environment."""
     # -P: modules in the current folder must not replace ours.
     argv = [sys.executable, "-P", "-m", "firesteel.run.supervise.supervisor", str(folder)]
-    return process.start_detached(argv, folder / "supervisor.log")
+    return process.start_detached(argv, folder / "supervisor.log", environment.allowed(os.environ))
 
 
 def adopt_all(home: Home) -> None:
