@@ -152,6 +152,16 @@ def test_sigterm_to_the_supervisor_stops_both(home: Home, start: Callable[..., S
     assert death(now(home).state) == "it was told to stop"
 
 
+def test_a_stopped_engine_ends_by_sigterm(home: Home, start: Callable[..., Service]) -> None:
+    service = start(SLEEPS)
+    process.send(engine_of(service), signal.SIGSTOP)
+    assert service.state is not None
+    process.send(service.state.supervisor, signal.SIGTERM)
+    until(lambda: now(home).phase == "dead")
+    ended = now(home).state
+    assert ended is not None and ended.exit_code == -signal.SIGTERM
+
+
 def test_an_engine_that_ignores_sigterm_is_killed(home: Home, start: Callable[..., Service]) -> None:
     service = start(IGNORES_SIGTERM, grace_s=0.5)
     until(lambda: service.log.exists() and "up" in service.log.read_text())

@@ -19,7 +19,7 @@ from firesteel.run.down import remove_files, stop_processes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
 from firesteel.run.fetch.pull import pull_launch, staged_files
 from firesteel.run.report import read_report
-from firesteel.run.service import Service, ServiceSpec, all_services, folder_of, load, write_spec
+from firesteel.run.service import Service, ServiceSpec, all_services, folder_of, hang_of, load, write_spec
 from firesteel.run.start.listen import listening
 from firesteel.run.start.options import RunOptions, make_spec, need_trust, write_secrets_of
 from firesteel.run.start.preflight import preflight
@@ -40,6 +40,7 @@ async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAUL
     yield PlanReady(proposal)
     adopt_all(home)
     spec, running = make_spec(proposal, home, options), load(home, name)
+    _refuse_hung(running)
     if running and running.phase == "ready":  # before the plan is checked: its memory is in use
         yield _already(running, spec)
         return
@@ -71,6 +72,7 @@ def _require_fit(proposal: Proposal, home: Home) -> None:
 async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
     """With the work lock held: continue with what runs, or start it."""
     running = load(home, proposal.name)
+    _refuse_hung(running)
     if running and running.phase == "ready":
         yield _already(running, spec)
         return
@@ -84,6 +86,16 @@ async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncI
     remove_files(folder_of(home, proposal.name))
     async for event in _launch(proposal, home, spec):
         yield event
+
+
+def _refuse_hung(running: Service | None) -> None:
+    """Its supervisor restarts it if that lasts; two at work on one engine would be one too many."""
+    if running and running.phase == "hung":
+        raise FiresteelError(
+            f"{running.name} is up on {running.spec.url}, but it hangs: {hang_of(running.state)}",
+            next=f"firesteel ps; it is restarted if that lasts. At once: firesteel down {running.name}, then "
+            f"{running.spec.again}",
+        )
 
 
 def _already(running: Service, wanted: ServiceSpec) -> ServiceReady:

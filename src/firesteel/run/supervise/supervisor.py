@@ -22,12 +22,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.docker.containers import is_container_running, logs_since
+from firesteel.edge.docker.containers import container_pid, is_container_running, logs_since
 from firesteel.edge.files.home import Home, Locked, is_locked, lock
 from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.memory import sample
-from firesteel.edge.host.process import die_with_parent, find, now, this_process, uptime
+from firesteel.edge.host.process import die_with_parent, find, now, this_process, tree_activity, uptime
 from firesteel.edge.http.poll import HealthPoller
 from firesteel.engines.metrics import activity
 from firesteel.errors import FiresteelError, HostNotReady
@@ -49,7 +49,8 @@ _POLL_S = 0.1
 _SAMPLE_S = 1.0
 _URGENT_GRACE_S = 1.0
 """Replaces the usual grace when the guard finds that the host has no time left."""
-_REQUEST_S = 5.0
+_HEALTH_S, _METRICS_S = 2.0, 5.0
+"""How often the engine is asked."""
 _VERIFY_S = 1800
 """Timeout of the verification after a restart."""
 _WRITE_TRIES = 5
@@ -148,7 +149,7 @@ def _pause(folder: Path, spec: ServiceSpec, state: ServiceState, wait: restart.R
     why = f"{death(state)}; start {wait.number} of {wait.of} follows {seconds:.0f} s later"
     paused = replace(
         state, engine=None, ended_at=None, exit_code=None, why=why, is_stopping=False,
-        restarts=state.restarts + 1, is_proved=False,
+        restarts=state.restarts + 1, is_proved=False, hang=None,
     )  # fmt: skip
     _write_state(folder, paused)
     _handle_signals(_on_signal)
@@ -193,7 +194,7 @@ def _first_state(folder: Path, spec: ServiceSpec) -> ServiceState:
     """The state of an adopted container continues, with its start time and its restarts."""
     before = read_state(folder)
     if before and before.ended_at is None and spec.attach and is_container_running(spec.name):
-        return replace(before, supervisor=this_process(), engine=None)
+        return replace(before, supervisor=this_process(), engine=None, hang=None)
     return ServiceState(this_process(), None, now())
 
 
@@ -228,7 +229,11 @@ class _EngineMonitor:
         self._guard = guard.MemoryWatch(limits)
         self._kernel = KernelLog()
         self._idle = hang.IdleTime()
-        self._poll = HealthPoller(spec.url, _api_key(spec), _REQUEST_S * spec.time_share)
+        self._frozen = hang.FrozenTime()
+        interval_s, metrics_s = _HEALTH_S * spec.time_share, _METRICS_S * spec.time_share
+        # A container's processes are not those of the `docker run` that is our child.
+        find_pid = (lambda: container_pid(spec.name)) if spec.stop else lambda: engine.pid
+        self._poll = HealthPoller(spec.url, _api_key(spec), interval_s, metrics_s, find_pid)
         self._poll.start()
         self._verify: subprocess.Popen[bytes] | None = None
         self._verify_failures = 0
@@ -270,6 +275,8 @@ class _EngineMonitor:
             print(f"guard: {note}", flush=True)
         if stop := self._guard.stop:
             return _StopReason("guard", stop.why, stop.is_urgent)
+        if why := self._freeze(was_verified):
+            return _StopReason("stuck", why, is_urgent=True)  # what is frozen handles no SIGTERM
         # Only a verified engine can hang: while it starts it may be silent for long.
         if was_verified and (why := self._hang()):
             return _StopReason("stuck", why)
@@ -278,6 +285,16 @@ class _EngineMonitor:
     def _another_loads(self) -> bool:
         services = all_services(Home(self.folder.parent.parent))
         return any(other.phase == "starting" and other.name != self.spec.name for other in services)
+
+    def _freeze(self, was_verified: bool) -> str | None:
+        """Also notes for `ps` what seems to hang. By the real clock, on a simulated Spark too."""
+        answered_at = self._poll.answered_at if was_verified else None
+        tree = tree_activity(self._poll.pid) if self._poll.pid else None
+        cpu_s, is_stopped = (tree.cpu_s, tree.is_stopped) if tree else (None, False)
+        self._frozen = self._frozen.after(hang.ProcessReading(uptime(), answered_at, cpu_s, is_stopped))
+        if self._frozen.notice != self.state.hang:
+            self.state, self._is_written = replace(self.state, hang=self._frozen.notice), False
+        return self._frozen.reason
 
     def _hang(self) -> str | None:
         metrics, share = self._poll.metrics, self.spec.time_share
@@ -343,6 +360,7 @@ def _stop(engine: subprocess.Popen[bytes], spec: ServiceSpec, grace_s: float) ->
             _stop_container(spec, grace_s)
         else:
             engine.terminate()
+            engine.send_signal(signal.SIGCONT)  # a stopped process would not handle the SIGTERM
     deadline = time.monotonic() + grace_s
     while engine.poll() is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
