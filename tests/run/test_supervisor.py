@@ -328,6 +328,23 @@ def test_a_verified_engine_is_restarted_and_ready_after_verification(home: Home,
     assert "its answers were wrong after a restart" in death(now(home).state)
 
 
+def test_a_stop_while_an_engine_ends_is_not_lost(home: Home) -> None:
+    """The supervisor writes that the engine has ended before it decides about the next start."""
+    folder = home.services / "one"
+    for _ in range(5):
+        write_spec(folder, ServiceSpec("one", "http://127.0.0.1:9", "one", SLEEPS))
+        (folder / "report.json").write_text('{"name": "one"}')
+        start_supervisor(folder)
+        until(lambda: (found := load(home, "one")) is not None and found.phase == "ready")
+        service = now(home)
+        assert service.state is not None
+        process.send(engine_of(service), signal.SIGKILL)
+        until(lambda: now(home).phase != "ready")
+        process.send(service.state.supervisor, signal.SIGTERM)
+        until(lambda: not is_locked(folder / "supervisor.lock"), 30)
+        assert death(now(home).state) == "it was told to stop"
+
+
 def test_an_engine_that_keeps_dying_is_not_restarted_forever(home: Home) -> None:
     folder = home.services / "one"
     log = folder / "engine.log"

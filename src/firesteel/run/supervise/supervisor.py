@@ -70,6 +70,12 @@ def _on_signal(number: int, frame: object) -> None:
     raise _StopRequested
 
 
+def _note_signal(number: int, frame: object) -> None:
+    """While an engine ends, a request to stop waits: dropped, it would not prevent the next start."""
+    global _stop_signalled
+    _stop_signalled = True
+
+
 def _check_signalled() -> None:
     """Python drops an exception that a handler raises inside a finalizer: then the flag still tells."""
     if _stop_signalled:
@@ -153,6 +159,7 @@ def _pause(folder: Path, spec: ServiceSpec, state: ServiceState, wait: restart.R
     )  # fmt: skip
     _write_state(folder, paused)
     _handle_signals(_on_signal)
+    _check_signalled()
     time.sleep(seconds)
     _check_signalled()
     return paused
@@ -353,8 +360,8 @@ def _private(path: str, flags: int) -> int:
 
 
 def _stop(engine: subprocess.Popen[bytes], spec: ServiceSpec, grace_s: float) -> int:
-    """Gracefully, then by SIGKILL. Further signals to the supervisor are ignored."""
-    _handle_signals(signal.SIG_IGN)
+    """Gracefully, then by SIGKILL. Signals to the supervisor do not interrupt it."""
+    _handle_signals(_note_signal)
     if engine.poll() is None:
         if spec.stop:
             _stop_container(spec, grace_s)
