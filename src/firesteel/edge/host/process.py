@@ -56,6 +56,8 @@ class TreeActivity:
     """CPU time, in user mode and in the kernel, of children that have ended too."""
     is_stopped: bool
     """One of them is stopped by a signal."""
+    resident_bytes: int
+    """Memory, mapped files included; what several of them share counts for each."""
 
 
 def tree_activity(number: int) -> TreeActivity | None:
@@ -64,7 +66,8 @@ def tree_activity(number: int) -> TreeActivity | None:
     if not stats:
         return None
     ticks = sum(int(value) for stat in stats for value in stat[11:15])
-    return TreeActivity(ticks / os.sysconf("SC_CLK_TCK"), any(stat[0] == "T" for stat in stats))
+    resident = sum(int(stat[21]) for stat in stats) * os.sysconf("SC_PAGE_SIZE")
+    return TreeActivity(ticks / os.sysconf("SC_CLK_TCK"), any(stat[0] == "T" for stat in stats), resident)
 
 
 def _stat(number: int) -> list[str] | None:

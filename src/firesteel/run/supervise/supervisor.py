@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from firesteel.edge.docker.containers import container_pid, is_container_running
 from firesteel.edge.files.home import Home, Locked, is_locked, lock
 from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host.kernel_log import KernelLog
-from firesteel.edge.host.memory import sample
+from firesteel.edge.host.memory import own_oom_kills, sample
 from firesteel.edge.host.process import die_with_parent, find, now, this_process, tree_activity, uptime
 from firesteel.edge.http.poll import HealthPoller
 from firesteel.engines.metrics import activity
@@ -43,7 +44,7 @@ from firesteel.run.service import (
     read_state,
     write_state,
 )
-from firesteel.run.supervise import guard, hang, restart
+from firesteel.run.supervise import guard, hang, oom, restart
 
 _POLL_S = 0.1
 _SAMPLE_S = 1.0
@@ -235,11 +236,13 @@ class _EngineMonitor:
         limits = guard.GuardLimits(spec.memory_floor_bytes, spec.expected_bytes, spec.available_bytes or None)
         self._guard = guard.MemoryWatch(limits)
         self._kernel = KernelLog()
+        self._oom_before = oom.OomCounts.of(sample(self._kernel), own_oom_kills())
+        self._held_bytes: int | None = None
         self._idle = hang.IdleTime()
         self._frozen = hang.FrozenTime()
         interval_s, metrics_s = _HEALTH_S * spec.time_share, _METRICS_S * spec.time_share
         # A container's processes are not those of the `docker run` that is our child.
-        find_pid = (lambda: container_pid(spec.name)) if spec.stop else lambda: engine.pid
+        find_pid = partial(container_pid, spec.name) if spec.stop else lambda: engine.pid
         self._poll = HealthPoller(spec.url, _api_key(spec), interval_s, metrics_s, find_pid)
         self._poll.start()
         self._verify: subprocess.Popen[bytes] | None = None
@@ -269,8 +272,13 @@ class _EngineMonitor:
         """Whether an engine that ended was killed by the kernel because memory ran out."""
         if self.engine.returncode not in (-signal.SIGKILL, 128 + signal.SIGKILL):
             return None
-        stop = self._guard.after(sample(self._kernel)).stop
-        return _StopReason("guard", stop.why) if stop and stop.kind == "oom" else None
+        seen = sample(self._kernel)
+        stop = self._guard.after(seen).stop
+        if stop and stop.kind == "oom":
+            return _StopReason("guard", stop.why)
+        counts = oom.OomCounts.of(seen, own_oom_kills())
+        why = oom.killed_for_memory(self._oom_before, counts, self._held_bytes, seen.memory)
+        return _StopReason("guard", why) if why else None  # the next one would end in the same way
 
     def _check(self) -> _StopReason | None:
         printed = len(self._guard.notes)
@@ -296,8 +304,10 @@ class _EngineMonitor:
     def _freeze(self, was_verified: bool) -> str | None:
         """Also notes for `ps` what seems to hang. By the real clock, on a simulated Spark too."""
         answered_at = self._poll.answered_at if was_verified else None
-        tree = tree_activity(self._poll.pid) if self._poll.pid else None
+        pid = self._poll.pid if self.spec.stop else self.engine.pid
+        tree = tree_activity(pid) if pid else None
         cpu_s, is_stopped = (tree.cpu_s, tree.is_stopped) if tree else (None, False)
+        self._held_bytes = tree.resident_bytes if tree else self._held_bytes
         self._frozen = self._frozen.after(hang.ProcessReading(uptime(), answered_at, cpu_s, is_stopped))
         if self._frozen.notice != self.state.hang:
             self.state, self._is_written = replace(self.state, hang=self._frozen.notice), False
