@@ -19,10 +19,10 @@ from firesteel.run.down import remove_files, stop_processes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
 from firesteel.run.fetch.pull import pull_launch, staged_files
 from firesteel.run.report import read_report
-from firesteel.run.service import Service, ServiceSpec, all_services, folder_of, hang_of, load, write_spec
+from firesteel.run.service import Service, ServiceSpec, folder_of, hang_of, load, write_spec
 from firesteel.run.start.listen import listening
 from firesteel.run.start.options import RunOptions, make_spec, need_trust, write_secrets_of
-from firesteel.run.start.preflight import preflight
+from firesteel.run.start.preflight import held_bytes, preflight
 from firesteel.run.start.start import adopt_all, start_failure, start_supervisor, wait_until_healthy
 from firesteel.run.supervise import boot
 from firesteel.run.verify.prove import prove
@@ -58,15 +58,15 @@ async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAUL
 
 
 def _require_fit(proposal: Proposal, home: Home) -> None:
-    """Suggest stopping another model if the plan does not fit beside it."""
+    """Say what else runs if the plan does not fit beside it; stopping it is suggested where that helps."""
+    held = held_bytes(home)
     try:
-        require_runnable(proposal)
+        require_runnable(proposal, held)
     except DoesNotFit as error:
-        others = [service.name for service in all_services(home) if service.phase != "dead"]
-        if not others:
+        if not held:
             raise
-        what = f"{error.what}; {', '.join(others)} runs here"
-        raise DoesNotFit(what, next=f"firesteel down {others[0]}, then repeat the command") from None
+        running = ", ".join(f"{name} runs here and holds {show_bytes(size)}" for name, size in held.items())
+        raise DoesNotFit(f"{error.what}; {running}", next=error.next) from None
 
 
 async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
