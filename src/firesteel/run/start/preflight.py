@@ -2,9 +2,9 @@
 
     async for event in preflight(proposal, home, again): ...      HostNotReady (exit 5) with what to type
 
-It checks the disk, the port, docker, the driver for the image's CUDA, whether a container sees the GPU, and
-the memory that other processes leave (`memory_check.decide_start`). Warnings are events. The GPU is tried
-only with an image that is already here, and once per boot: call it again after the image was fetched.
+It checks libraries, the disk, the port, docker, the driver for the image's CUDA, whether a container sees the
+GPU, and the memory that other processes leave (`memory_check.decide_start`). Warnings are events. The GPU is
+tried only with an image that is already here, and once per boot: call it again after the image was fetched.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from firesteel.edge.docker.gpu import (
     probe_gpu,
     remember_gpu,
 )
+from firesteel.edge.embedded.install import require_libraries
 from firesteel.edge.files.home import Home, require_disk_space
 from firesteel.edge.host import process
 from firesteel.edge.host.kernel_log import KernelLog
@@ -129,6 +130,8 @@ async def preflight(proposal: Proposal, home: Home, again: str = "") -> AsyncIte
     """`again`: the user's command, to be suggested with another port."""
     yield PhaseProgress("check", "checking this host")
     launch = proposal.plan.launch
+    if proposal.is_embedded:
+        require_libraries()
     require_disk_space(home.root, _OWN_DISK_BYTES, "firesteel's own log")
     _require_port(
         launch.port, again or f"firesteel up {proposal.asked or proposal.name} --port {launch.port}"
