@@ -30,7 +30,7 @@ from firesteel.run.service import (
     write_state,
 )
 from firesteel.run.start.start import start_supervisor, wait_until_healthy
-from firesteel.run.supervise import supervisor
+from firesteel.run.supervise import monitor, supervisor
 
 SLEEPS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
 IGNORES_SIGTERM = (
@@ -278,12 +278,12 @@ def test_is_locked_does_not_take_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_large_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "MAX_LOG_BYTES", 10)
+    monkeypatch.setattr(monitor, "MAX_LOG_BYTES", 10)
     log = tmp_path / "engine.log"
     with log.open("ab") as engine:
         engine.write(b"a first long line\n")
         engine.flush()
-        supervisor.bound_log(log)
+        monitor.bound_log(log)
         engine.write(b"on\n")
     assert log.read_bytes() == b"on\n"
     assert (tmp_path / "engine.log.1").read_bytes() == b"a first long line\n"
@@ -439,10 +439,10 @@ def test_a_signal_that_was_lost_in_a_finalizer_stops_it_all_the_same(
     monkeypatch.setattr(supervisor, "_stop_signalled", True)
     with subprocess.Popen(SLEEPS, stdout=subprocess.DEVNULL) as engine:
         state = ServiceState(process.this_process(), process.find(engine.pid), 0)
-        monitor = supervisor._EngineMonitor(folder, spec, state, engine)
+        watch = monitor.EngineMonitor(folder, spec, state, engine, supervisor._start_verify)
         with pytest.raises(supervisor._StopRequested):
-            monitor.run()
-        monitor.close()
+            watch.run(supervisor._write_state, supervisor._check_signalled)
+        watch.close()
         engine.kill()
 
 
