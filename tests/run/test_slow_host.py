@@ -75,6 +75,5 @@ def test_it_comes_up_slowly_and_says_so(engine_home: Home, free_port: int, slow_
     finally:
         done.set()
         mover.join()
-    print(ran.stdout, ran.stderr)  # noqa: T201  what was seen is what counts
     assert ran.returncode == 0, ran.stderr
     assert "about 1 tok/s" in ran.stderr and "this host may write only" in ran.stderr
