@@ -29,51 +29,24 @@ from pathlib import PurePosixPath
 
 from firesteel import engines
 from firesteel.catalog import Asset, Catalog, Image, Recipe, max_context
+from firesteel.container_files import (
+    COMPILE_CACHE_ENV,
+    COMPILED_INSIDE,
+    DOWNLOAD_ENV,
+    HUB_CACHE,
+    HUB_CACHE_INSIDE,
+    HUB_ENV,
+    HUB_INSIDE,
+    MODELS_INSIDE,
+    OFFLINE_ENV,
+    WHEELS_INSIDE,
+)
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint
 from firesteel.launch import LOOPBACK, Ask, Container, EngineName, EngineProgram, FlagValue, Launch, Mount
 
 DEFAULT_PORT = 8000
 DEFAULT_CONTEXT = 8192
-HUB_CACHE = "~/.cache/huggingface"
-"""On the host. Whoever runs or prints a launch replaces `~` by the user's home."""
-HUB_INSIDE = "/hub"
-"""Where a container sees it, whoever its user is: each engine is told through the variable that it reads."""
-HUB_CACHE_INSIDE = f"{HUB_INSIDE}/hub"
-MODELS_INSIDE = "/models"
-COMPILED_INSIDE = "/compiled"
-WHEELS_INSIDE = "/wheels"
-HUB_TOKEN = "HF_TOKEN"
-_HUB_ENV: Mapping[EngineName, Mapping[str, str]] = {
-    "vllm": {"HF_HOME": HUB_INSIDE},
-    "sglang": {"HF_HOME": HUB_INSIDE},
-    "llamacpp": {"LLAMA_CACHE": HUB_CACHE_INSIDE},
-}
-_OFFLINE_PYTHON = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-OFFLINE_ENV: Mapping[EngineName, Mapping[str, str]] = {
-    "vllm": _OFFLINE_PYTHON,
-    "sglang": _OFFLINE_PYTHON,
-    "llamacpp": {"LLAMA_ARG_OFFLINE": "1", "LLAMA_OFFLINE": "1"},
-}
-"""What keeps an engine from asking the Hub. llama.cpp renamed its variable between builds 9310 and 9360."""
-_PYTORCH_CACHES = {
-    "TORCHINDUCTOR_CACHE_DIR": f"{COMPILED_INSIDE}/inductor",
-    "TRITON_CACHE_DIR": f"{COMPILED_INSIDE}/triton",
-    "FLASHINFER_WORKSPACE_BASE": COMPILED_INSIDE,
-    "CUDA_CACHE_PATH": f"{COMPILED_INSIDE}/cuda",
-    # gpt-oss: its vocabulary comes from elsewhere than the Hub, at the first start
-    "TIKTOKEN_RS_CACHE_DIR": f"{COMPILED_INSIDE}/tiktoken",
-}
-COMPILE_CACHE_ENV: Mapping[EngineName, Mapping[str, str]] = {
-    "vllm": {"VLLM_CACHE_ROOT": f"{COMPILED_INSIDE}/vllm", **_PYTORCH_CACHES},
-    "sglang": {"SGLANG_CACHE_DIR": f"{COMPILED_INSIDE}/sglang", **_PYTORCH_CACHES},
-    "llamacpp": {"CUDA_CACHE_PATH": f"{COMPILED_INSIDE}/cuda"},
-}
-"""Where an engine keeps what it compiles, whoever its user is in the container.
-
-vllm/envs.py and flashinfer/jit/env.py in their releases, seen 2026-11-15; tiktoken:
-https://github.com/openai/harmony/issues/46.
-"""
 _WHEELS_ENV = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": WHEELS_INSIDE}
 _SUPERVISED_OPTIONS = (("rm", None), ("security-opt", "no-new-privileges"))
 """Removed when it stops; and a setuid program in the image does not become root."""
@@ -108,7 +81,7 @@ def from_recipe(catalog: Catalog, recipe: Recipe, ask: Ask) -> Launch:
         engine=recipe.engine,
         version=image.version,
         flags={**flags, **engines.size_flags(recipe.engine, context, users)},
-        env={**(_HUB_ENV[recipe.engine] if container else {}), **env},
+        env={**(HUB_ENV[recipe.engine] if container else {}), **env},
         port=port,
         container=container,
         sparks=recipe.sparks,
@@ -217,7 +190,7 @@ def in_container(launch: Launch, image: Image) -> Launch:
         return replace(launch, container=None)
     flags = {name: value for name, value in launch.flags.items() if name != "host"}
     if not (launch.model.startswith("/") or launch.model.lower().endswith(".gguf")):
-        env = {**_HUB_ENV[launch.engine], **launch.env}
+        env = {**HUB_ENV[launch.engine], **launch.env}
         return replace(launch, flags=flags, env=env, container=container)
     folder, _, name = launch.model.rpartition("/")
     inside = f"{MODELS_INSIDE}/{name}"
@@ -391,12 +364,14 @@ def _in_hub_cache(launch: Launch, container: Container, hub_cache: str) -> str:
 def supervised(launch: Launch, container: Container) -> Launch:
     """In the foreground as a child of its supervisor; nothing is left to clean up when it ends.
 
-    The Hub token is passed by name: for gated models, and only if the user has one.
+    One that may ask the Hub gets the caller's token, endpoint and proxies by name, where there are any; one
+    whose files are all here does not.
     """
+    is_offline = OFFLINE_ENV[launch.engine].items() <= launch.env.items()
     return replace(
         launch,
         container=replace(container, options=(*container.options, *_SUPERVISED_OPTIONS)),
-        env={HUB_TOKEN: f"${HUB_TOKEN}", **launch.env},
+        env={**({} if is_offline else {name: f"${name}" for name in DOWNLOAD_ENV}), **launch.env},
     )
 
 

@@ -72,4 +72,4 @@ async def test_a_plan_that_does_not_fit_names_the_running_service(
                 pass
     finally:
         process.send(supervisor, signal.SIGTERM)
-    assert refused.value.next == "firesteel down smollm2, then repeat the command"
+    assert "down" not in refused.value.next, "it holds far too little"

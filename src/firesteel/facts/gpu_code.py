@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from firesteel.dataclass import dataclass
 
 _ELF = b"\x7fELF"
 _CONTAINER_MAGIC = 0xBA55ED50

@@ -19,7 +19,7 @@ from firesteel.gateway.loader.process import Loader, LoaderFailed
 from firesteel.gateway.periodic import repeat
 from firesteel.gateway.scheduler.events import LoadFailed, ModelCrashed, ModelLoaded, ModelUnloaded
 from firesteel.gateway.service_config import ModelConfig
-from firesteel.run.service import STOP_REQUESTED, Service, death, load
+from firesteel.run.service import STOP_REQUESTED, Service, death, hang_of, load
 from firesteel.run.service import Phase as ServicePhase
 
 _SERVICES_S = 1.0
@@ -51,7 +51,7 @@ def observe(service: Service | None, identity: str) -> ServiceObservation:
     if service is None:
         return ServiceObservation(None)
     state = service.state
-    why = (state.why or "") if state and service.phase != "dead" else death(state)
+    why = (state.why or hang_of(state) or "") if state and service.phase != "dead" else death(state)
     return ServiceObservation(
         service.phase,
         identity_of(service.spec) == identity,

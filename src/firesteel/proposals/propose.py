@@ -10,11 +10,11 @@ from firesteel import catalog as recipe_catalog
 from firesteel.catalog import Catalog, Image, Images, Model, Recipe
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import known_versions
-from firesteel.errors import DoesNotFit, HostNotReady, Stopped, UsageError
+from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint, Host, Weights
 from firesteel.launch import Ask, EngineName, EngineProgram, Goal
 from firesteel.launch_pipeline import from_checkpoint, from_recipe, native, with_user_options
-from firesteel.planner import MeasuredMemory, OwnRun, Plan, largest_context, launch_key, longest_context, plan
+from firesteel.planner import MeasuredMemory, OwnRun, Plan, launch_key, longest_context, plan
 from firesteel.printable import printable
 from firesteel.rules.checker import Finding, check
 from firesteel.units import show_bytes
@@ -334,35 +334,3 @@ def compared_with_best(best: Proposal, other: Proposal) -> str:
     if best.recipe and other.recipe and best.recipe.status != other.recipe.status:
         reasons.append(other.recipe.status)
     return ", ".join(reasons)
-
-
-def require_runnable(proposal: Proposal) -> None:
-    """Raises why it must not be launched here: too few Sparks, no room, a rule that stops it, no GPU."""
-    memory, sparks = proposal.plan.memory, proposal.plan.launch.sparks
-    if proposal.lacks_sparks:
-        raise HostNotReady(
-            f"{proposal.name} runs on {sparks} Sparks together, and this host is one",
-            next=f"firesteel models, for what runs on one; firesteel render {proposal.name}, for its launch",
-        )
-    if not proposal.plan.fits:
-        raise DoesNotFit(
-            f"{proposal.name} does not fit {proposal.plan.host.title}: it needs "
-            f"{show_bytes(round(memory.needed.expected))}, there is room for "
-            f"{show_bytes(memory.budget_bytes)}",
-            next=_how_to_fit(proposal),
-        )
-    if proposal.stops:
-        first = proposal.stops[0]
-        raise Stopped(
-            f"{first.rule}: {first.says}", next=first.instead or f"firesteel check --explain {first.rule}"
-        )
-    if not proposal.suits_host:
-        raise HostNotReady(
-            f"{proposal.name} needs an NVIDIA GPU, and nvidia-smi shows none here",
-            next="firesteel up smollm2, which needs none",
-        )
-
-
-def _how_to_fit(proposal: Proposal) -> str:
-    context = largest_context(proposal.plan)
-    return f"--context {context}" if context else "firesteel models, which shows what fits"

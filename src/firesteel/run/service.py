@@ -23,15 +23,16 @@ from typing import Any, Literal, TypeVar
 from firesteel.edge.docker.containers import is_container_running
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, is_locked
-from firesteel.edge.host.process import Pid, is_alive
+from firesteel.edge.host.process import Pid, is_alive, is_stopped
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import LOOPBACK, Ask, EngineName
 from firesteel.typed_json import InvalidValue, from_json
 
 T = TypeVar("T")
 
-Phase = Literal["starting", "ready", "stopping", "unkept", "dead"]
-"""unkept: a container whose supervisor was killed; it runs, and nobody guards it."""
+Phase = Literal["starting", "ready", "hung", "stopping", "unkept", "dead"]
+"""hung: it was ready and does nothing now. unkept: a container whose supervisor was killed; it runs, and
+nobody guards it."""
 SUPERVISOR_LOCK, KEEPER_LOCK = "supervisor.lock", "keeper.lock"
 STOP_REQUESTED = "it was told to stop"
 """`ServiceState.why` after somebody asked for the stop. Written by the supervisor, read by the gateway."""
@@ -109,6 +110,8 @@ class ServiceState:
     restarts: int = 0
     is_proved: bool = True
     """False from a restart until the supervisor has seen its answers proved again."""
+    hang: str | None = None
+    """What its supervisor sees of an engine that seems to hang; None: it answers or works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +213,18 @@ def _phase(
         return "starting"  # a new supervisor has not yet written who it is
     if state.is_stopping or state.ended_at is not None or not is_alive(state.engine):
         return "stopping"
-    return "ready" if report and state.is_proved else "starting"
+    if not (report and state.is_proved):
+        return "starting"
+    return "hung" if hang_of(state) else "ready"
+
+
+def hang_of(state: ServiceState | None) -> str | None:
+    """What shows that a service hangs. A stopped process is seen at once, before its supervisor tells it."""
+    if state and state.engine and is_stopped(state.engine):
+        return "its process is stopped, as by SIGSTOP"
+    if state and is_stopped(state.supervisor):
+        return "its supervisor is stopped, as by SIGSTOP, so nothing guards it"
+    return state.hang if state else None
 
 
 def death(state: ServiceState | None) -> str:

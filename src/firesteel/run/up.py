@@ -21,10 +21,10 @@ from firesteel.run.fetch.damage import explain_with_digests
 from firesteel.run.fetch.pull import pull_launch
 from firesteel.run.fetch.stored import staged_files
 from firesteel.run.report import read_report
-from firesteel.run.service import Service, ServiceSpec, all_services, folder_of, load, write_spec
+from firesteel.run.service import Service, ServiceSpec, folder_of, hang_of, load, write_spec
 from firesteel.run.start.listen import listening
 from firesteel.run.start.options import RunOptions, make_spec, need_trust, start_argv, write_secrets_of
-from firesteel.run.start.preflight import preflight
+from firesteel.run.start.preflight import held_bytes, preflight
 from firesteel.run.start.start import adopt_all, start_failure, start_supervisor, wait_until_healthy
 from firesteel.run.supervise import boot
 from firesteel.run.verify.prove import prove
@@ -42,6 +42,7 @@ async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAUL
     yield PlanReady(proposal)
     adopt_all(home)
     spec, running = make_spec(proposal, home, options), load(home, name)
+    _refuse_hung(running)
     if running and running.phase == "ready":  # before the plan is checked: its memory is in use
         yield _already(running, spec)
         return
@@ -59,20 +60,21 @@ async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAUL
 
 
 def _require_fit(proposal: Proposal, home: Home) -> None:
-    """Suggest stopping another model if the plan does not fit beside it."""
+    """Say what else runs if the plan does not fit beside it; stopping it is suggested where that helps."""
+    held = held_bytes(home)
     try:
-        require_runnable(proposal)
+        require_runnable(proposal, held)
     except DoesNotFit as error:
-        others = [service.name for service in all_services(home) if service.phase != "dead"]
-        if not others:
+        if not held:
             raise
-        what = f"{error.what}; {', '.join(others)} runs here"
-        raise DoesNotFit(what, next=f"firesteel down {others[0]}, then repeat the command") from None
+        running = ", ".join(f"{name} runs here and holds {show_bytes(size)}" for name, size in held.items())
+        raise DoesNotFit(f"{error.what}; {running}", next=error.next) from None
 
 
 async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
     """With the work lock held: continue with what runs, or start it."""
     running = load(home, proposal.name)
+    _refuse_hung(running)
     if running and running.phase == "ready":
         yield _already(running, spec)
         return
@@ -86,6 +88,16 @@ async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncI
     remove_files(folder_of(home, proposal.name))
     async for event in _launch(proposal, home, spec):
         yield event
+
+
+def _refuse_hung(running: Service | None) -> None:
+    """Its supervisor restarts it if that lasts; two at work on one engine would be one too many."""
+    if running and running.phase == "hung":
+        raise FiresteelError(
+            f"{running.name} is up on {running.spec.url}, but it hangs: {hang_of(running.state)}",
+            next=f"firesteel ps; it is restarted if that lasts. At once: firesteel down {running.name}, then "
+            f"{running.spec.again}",
+        )
 
 
 def _already(running: Service, wanted: ServiceSpec) -> ServiceReady:

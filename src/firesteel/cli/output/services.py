@@ -6,10 +6,10 @@ from typing import Literal
 
 from firesteel import run
 from firesteel.dataclass import dataclass
-from firesteel.run.service import Service
+from firesteel.run.service import Service, hang_of
 
 Phase = Literal[
-    "starting", "ready", "stopping", "unkept", "dead", "not running", "answers", "does not answer"
+    "starting", "ready", "hung", "stopping", "unkept", "dead", "not running", "answers", "does not answer"
 ]
 """The last three: of a service file, what is not started, and what is at a `url`."""
 
@@ -60,6 +60,8 @@ def _problem(service: Service) -> tuple[str | None, str | None]:
         )
     if service.phase == "dead":
         return run.death(service.state), f"firesteel logs {name}, then {service.spec.again}"
+    if service.phase == "hung":
+        return hang_of(service.state), f"firesteel logs {name}; it is restarted if that lasts"
     if service.state and service.state.why:  # the engine died, and the supervisor is starting it again
         return service.state.why, f"firesteel logs {name}"
     return None, None

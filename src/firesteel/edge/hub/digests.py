@@ -13,10 +13,10 @@ import json
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import write_text
 from firesteel.edge.hub.listing import HubFile
 from firesteel.edge.hub.transfer import TransferCounter, TransferProgress, run_in_threads

@@ -17,10 +17,10 @@ import subprocess
 import tarfile
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from firesteel.dataclass import dataclass
 from firesteel.edge.embedded import install
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, require_disk_space, wait_for_lock

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from firesteel import package_data, yaml_schema
+from firesteel.dataclass import dataclass
 from firesteel.facts import Gpu
 from firesteel.facts.evidence import Sources
 from firesteel.file_schema import file_schema

@@ -139,8 +139,7 @@ def describe(engine: EngineName, argv: tuple[str, ...], origin: str) -> EnginePr
         return _llamacpp(argv, origin)
     python = _python_of(argv[0]) or ""
     for package in _PACKAGES[engine]:
-        # -E: the engine is started without PYTHONPATH too.
-        release = (_ask(python, "-E", "-c", _PRINT_VERSION, package) or "").strip()
+        release = (_ask(python, "-c", _PRINT_VERSION, package) or "").strip()
         if release:
             version, _, local = release.partition("+")
             return EngineProgram(argv, version, not (package + local).endswith("cpu"), origin)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from firesteel.container_files import WHEELS_INSIDE
 from firesteel.edge.docker import containers
 from firesteel.edge.embedded import install
 from firesteel.edge.embedded.install import WheelFile
@@ -24,7 +25,6 @@ from firesteel.edge.hub.digests import DigestResult, StoredFile, VerifiedFiles
 from firesteel.edge.hub.listing import HubFile, Listing
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Launch
-from firesteel.launch_pipeline import WHEELS_INSIDE
 from firesteel.proposals import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.fetch.weights import (

@@ -13,10 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from firesteel.catalog import Image
+from firesteel.container_files import HUB_CACHE_INSIDE, HUB_INSIDE
 from firesteel.edge.files.home import Home
 from firesteel.facts import Host
 from firesteel.launch import EngineName, Launch, Mount
-from firesteel.launch_pipeline import HUB_CACHE_INSIDE, HUB_INSIDE, with_host_folders, with_local_files
+from firesteel.launch_pipeline import with_host_folders, with_local_files
 from firesteel.proposals import Proposal
 from firesteel.render import containerized
 from firesteel.run.fetch.weights import packages

@@ -5,20 +5,22 @@ Proposal + RunOptions -> ServiceSpec, which is all that a supervisor knows.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from firesteel.container_files import HUB_TOKEN
 from firesteel.edge.files.home import Home, expand_home
 from firesteel.edge.files.secrets import hub_token, new_key, read_secrets, secrets_path, write_secrets
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import Stopped
-from firesteel.launch_pipeline import HUB_TOKEN
 from firesteel.planner import launch_key
 from firesteel.proposals import Proposal
 from firesteel.render.launch_facts import KEY_VARIABLES
 from firesteel.run.service import ServiceSpec
+from firesteel.run.start.environment import named_by
 from firesteel.run.start.listen import LOOPBACK, is_wide, reached_at
 from firesteel.run.start.steps import attach_command, make_steps
 from firesteel.run.supervise import reaper
@@ -100,10 +102,13 @@ def need_trust(proposal: Proposal, options: RunOptions) -> None:
 
 
 def write_secrets_of(proposal: Proposal, spec: ServiceSpec) -> None:
-    """The key that was made for it stays the same from start to start: clients have it."""
+    """What the launch passes on by name, and its key.
+
+    The key stays the same from start to start: clients have it.
+    """
     kept = read_secrets(Path(spec.secrets))
-    found = hub_token() if proposal.plan.launch.container else None
-    values = {HUB_TOKEN: found} if found else {}
+    caller = {**os.environ, HUB_TOKEN: hub_token() or ""}
+    values = {name: caller[name] for name in named_by(spec.start) if caller.get(name)}
     if spec.is_guarded_by_key:
         variable = KEY_VARIABLES[proposal.plan.launch.engine]
         values[variable] = kept.get(variable) or new_key()

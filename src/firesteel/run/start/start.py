@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -17,7 +18,8 @@ from firesteel.errors import FiresteelError, HostNotReady, SuspectWeights
 from firesteel.planner import Plan
 from firesteel.run.events import Event, PhaseProgress
 from firesteel.run.service import ServiceSpec, ServiceState, all_services, death, folder_of, last_lines, load
-from firesteel.run.start import eta, start_times
+from firesteel.run.start import environment, eta, start_times
+from firesteel.units import show_seconds
 
 EMBEDDED_LIMIT_S = 600
 CONTAINER_LIMIT_S = 6 * 3600
@@ -32,10 +34,10 @@ _PROGRESS_S = 5.0
 
 
 def start_supervisor(folder: Path) -> int:
-    """Start it in the background and return its pid."""
+    """Start it in the background and return its pid. Its engine inherits its environment."""
     # -P: modules in the current folder must not replace ours.
     argv = [sys.executable, "-P", "-m", "firesteel.run.supervise.supervisor", str(folder)]
-    return process.start_detached(argv, folder / "supervisor.log")
+    return process.start_detached(argv, folder / "supervisor.log", environment.allowed(os.environ))
 
 
 def adopt_all(home: Home) -> None:
@@ -55,7 +57,7 @@ async def wait_until_healthy(
     home: Home, spec: ServiceSpec, plan: Plan, has_ended: Callable[[], bool]
 ) -> AsyncIterator[Event]:
     """Report progress from the engine's log; `has_ended` says whether its supervisor has ended."""
-    limit_s = CONTAINER_LIMIT_S if spec.stop else EMBEDDED_LIMIT_S
+    limit_s = CONTAINER_LIMIT_S if spec.stop else _embedded_limit_s(plan)
     began, reporter = process.uptime(), StartReporter(home, spec, plan)
     while process.uptime() - began < limit_s:
         supervisor_ended = has_ended()  # asked before the log is read, so that its last lines are not missed
@@ -68,7 +70,16 @@ async def wait_until_healthy(
             reporter.record(process.uptime() - began)
             return
         await asyncio.sleep(_POLL_S)
-    raise FiresteelError(f"{spec.name} was not ready within {limit_s} s", next=f"firesteel logs {spec.name}")
+    raise FiresteelError(
+        f"{spec.name} was not ready within {show_seconds(limit_s)}", next=f"firesteel logs {spec.name}"
+    )
+
+
+def _embedded_limit_s(plan: Plan) -> float:
+    """Many times what the plan of this host says, where that is long."""
+    start_up = plan.speed.start_up if plan.speed else None
+    planned_s = sum(phase.seconds.high for phase in start_up.phases) if start_up else 0.0
+    return max(EMBEDDED_LIMIT_S, 10 * planned_s)
 
 
 class StartReporter:

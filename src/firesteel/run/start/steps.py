@@ -19,6 +19,7 @@ from firesteel.launch import EngineProgram, Launch, Step
 from firesteel.launch_pipeline import llamacpp_process, supervised, with_native_files
 from firesteel.proposals import Proposal
 from firesteel.render import docker_argv
+from firesteel.render.launch_facts import is_passed_through
 from firesteel.run.fetch.stored import staged_files
 from firesteel.run.fetch.weights import is_in_wheel
 from firesteel.run.start.caches import staged
@@ -125,4 +126,5 @@ def _embedded_command(proposal: Proposal, home: Home) -> Command:
     argv = engines.argv(llamacpp_process(launch, str(weights), proposal.plan.host.cores))
     _refuse_unknown_flags(argv)
     python = install.engine_python(home, engine_package(proposal))
-    return Command((str(python), "-I", str(install.SERVER), *argv))
+    given = {name: value for name, value in launch.env.items() if not is_passed_through(name, value)}
+    return Command((str(python), "-I", str(install.SERVER), *argv), given)

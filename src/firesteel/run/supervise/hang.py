@@ -1,6 +1,7 @@
-"""Detect a hung engine from its metrics. Pure.
+"""Detect a hung engine from its metrics, and a frozen one from its processes. Pure.
 
     IdleTime().after(reading).after(reading).reason(prefill_s) -> why it hangs, or None
+    FrozenTime().after(reading).after(reading).notice, .reason -> what is seen, and why it must end, or None
 
 Engines hang while `/health` returns 200 (https://github.com/vllm-project/vllm/issues/41725, seen 2026-11-15).
 So what counts is work: there are requests, but for a while no token, no call of the model and no change in
@@ -10,6 +11,14 @@ vLLM's token counters change only when the whole prompt was read. So the planned
 
 An engine that has answered before and no longer does, while its process lives, hangs too. An engine without
 `/metrics` is never called hung.
+
+Frozen is told from busy by two signals, each within seconds:
+
+- One of its processes is stopped (state T). No engine stops its own processes; only SIGSTOP and its like do.
+- It answers nothing, and all its processes together use no CPU time. What prefills uses CPU time: on a CPU it
+  computes, on a GPU it launches kernels and polls for their end; what the host keeps from running for want of
+  CPU still gets its share now and then. So an engine that reads a prompt of minutes is never frozen, even
+  where its server does not answer meanwhile. An idle engine uses hardly any, but it answers.
 """
 
 from __future__ import annotations
@@ -26,6 +35,14 @@ UNREACHABLE_S = 120.0
 """Without an answer. A busy Python server may not answer for half a minute. Our choice."""
 PREFILL_MARGIN = 2.0
 """Planned prefill times have a band, and several prompts may be read one after another."""
+NOTICE_S = 8.0
+"""Without a sign of life, before `ps` tells it: two requests that got no answer within 3 s. Our choice."""
+FROZEN_S = 30.0
+"""Without a sign of life, before it is killed. Our choice: a restart within a minute of the freeze."""
+IDLE_CPU_SHARE = 0.01
+"""Of one core. A frozen engine uses none; one that computes uses at least its share of a crowded host."""
+BLIND_S = 10.0
+"""Without a reading: the watch itself did not run (the host was suspended, say), and starts anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +84,7 @@ class IdleTime:
     def reason(self, prefill_s: float = 0.0) -> str | None:
         if self.silent_since_s is not None:
             silent_s = self.now_s - self.silent_since_s
-            if silent_s >= UNREACHABLE_S:
+            if silent_s >= UNREACHABLE_S + PREFILL_MARGIN * max(0.0, prefill_s):
                 return f"the engine runs but has not answered for {show_seconds(silent_s)}"
             return None
         if self.since_s is None or self.last is None:
@@ -80,3 +97,67 @@ class IdleTime:
         requests = f"{last.running or 0} requests running{waiting}"
         tokens = f", {last.generated_tokens:,} tokens so far" if last.generated_tokens is not None else ""
         return f"the engine is stuck: {requests}, and no progress for {show_seconds(quiet_s)}{tokens}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReading:
+    at_s: float
+    answered_at_s: float | None
+    """When it answered a request last; None: never yet, so its silence says nothing."""
+    cpu_s: float | None
+    """CPU time of all its processes so far; None: not known."""
+    is_stopped: bool = False
+    """One of its processes is in state T."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenTime:
+    """Since when an engine has shown no sign of life."""
+
+    now_s: float | None = None
+    alive_s: float = 0.0
+    """When it answered or computed last."""
+    cpu_s: float | None = None
+    """Its CPU time then."""
+    stopped_since_s: float | None = None
+
+    def after(self, reading: ProcessReading) -> FrozenTime:
+        now_s = reading.at_s
+        if self.now_s is None or now_s - self.now_s > BLIND_S:
+            return FrozenTime(now_s, now_s, reading.cpu_s, now_s if reading.is_stopped else None)
+        stopped = self.stopped_since_s if reading.is_stopped else None
+        if reading.is_stopped and stopped is None:
+            stopped = now_s
+        if reading.answered_at_s is None or self._has_computed(reading):
+            return FrozenTime(now_s, now_s, reading.cpu_s, stopped)
+        if reading.answered_at_s > self.alive_s:
+            return FrozenTime(now_s, reading.answered_at_s, reading.cpu_s, stopped)
+        return FrozenTime(now_s, self.alive_s, self.cpu_s, stopped)
+
+    def _has_computed(self, reading: ProcessReading) -> bool:
+        """Unknown counts as yes: without this signal a silent engine may be a busy one."""
+        if reading.cpu_s is None or self.cpu_s is None:
+            return True
+        return reading.cpu_s - self.cpu_s > IDLE_CPU_SHARE * (reading.at_s - self.alive_s)
+
+    @property
+    def notice(self) -> str | None:
+        """What is seen, for `ps`."""
+        if self.stopped_since_s is not None:
+            return "one of its processes is stopped, as by SIGSTOP"
+        return "it does not answer and uses no CPU time" if self._silent_s >= NOTICE_S else None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it must end."""
+        now_s = self.now_s or 0.0
+        if self.stopped_since_s is not None and now_s - self.stopped_since_s >= FROZEN_S:
+            stopped = show_seconds(now_s - self.stopped_since_s)
+            return f"the engine is frozen: one of its processes has been stopped for {stopped}"
+        if self._silent_s < FROZEN_S:
+            return None
+        return f"the engine is frozen: no answer and no CPU time used for {show_seconds(self._silent_s)}"
+
+    @property
+    def _silent_s(self) -> float:
+        return (self.now_s or 0.0) - self.alive_s

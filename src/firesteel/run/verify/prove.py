@@ -24,8 +24,9 @@ from firesteel.run.service import MAX_TAIL_BYTES, Service, ServiceSpec, folder_o
 from firesteel.run.start.listen import key_in
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import expected, write_expected
-from firesteel.run.verify.verify import Verification, verify
+from firesteel.run.verify.verify import Verification, VerifyBudget, verify
 from firesteel.run.verify.warm_up import warm
+from firesteel.units import show_seconds
 
 
 async def prove(proposal: Proposal, home: Home, spec: ServiceSpec, start_s: float) -> AsyncIterator[Event]:
@@ -36,6 +37,10 @@ async def prove(proposal: Proposal, home: Home, spec: ServiceSpec, start_s: floa
     await _require_key(spec)
     async for event in warm(spec, expectations, key=key):
         yield event
+    planned, budget = expectations.plan.decode_tokens_per_s, VerifyBudget.of(expectations)
+    if planned and budget.total_s > VerifyBudget().total_s:
+        slow = f"this host may write only {planned.low:.1f} tokens a second"
+        yield PhaseDone("verify", f"{slow}, so this may take up to {show_seconds(budget.total_s)}")
     verification = Verification(())
     async for item in verify(spec.url, spec.model, expectations, key=key, read_log=lambda: _log(folder)):
         if isinstance(item, str):

@@ -56,6 +56,8 @@ _BUSY = frozenset({429, 502, 503, 504})
 _WORD = re.compile(r"\b[A-Za-z]{5,}")
 _TEXT_S = 4
 """Seconds of decoding that give enough text to check."""
+_USUAL_TOKENS_PER_S = 5.0
+"""From this speed on the usual time limits are enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,13 @@ class VerifyBudget:
 
     total_s: float = 120
     request_s: float = 90
+
+    @classmethod
+    def of(cls, expected: Expected) -> VerifyBudget:
+        """Longer on a host that is planned to be slow."""
+        planned = expected.plan.decode_tokens_per_s
+        slowness = max(1.0, _USUAL_TOKENS_PER_S / max(planned.low, 0.01)) if planned else 1.0
+        return cls(cls().total_s * slowness, cls().request_s * slowness)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +174,8 @@ async def verify(
     budget: VerifyBudget | None = None,
 ) -> AsyncIterator[str | CheckResult | Verification]:
     """`read_log` returns the engine's log so far, where that is available."""
-    budget, expected = budget or VerifyBudget(), expected or Expected()
+    expected = expected or Expected()
+    budget = budget or VerifyBudget.of(expected)
     session = _Session(
         url, model, expected, key, read_log, time.monotonic() + budget.total_s, budget.request_s,
         random.SystemRandom().randrange(10**6, 10**9),
