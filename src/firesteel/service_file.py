@@ -137,6 +137,17 @@ class QueueSettings(_Schema):
     """For so long what was just loaded stays, whoever else waits: what a load cost is used for a while."""
 
 
+class TimeoutSettings(_Schema):
+    """How long a server may be silent before its request fails with 504."""
+
+    first_byte: Seconds = 600
+    """Of a stream, until its first byte: the time for the prompt."""
+    gap: Seconds = 300
+    """Between two bytes of a response."""
+    answer: Seconds = 3600
+    """Of a response that is not streamed, until its first byte: all of it is generated before."""
+
+
 class ModelEntry(_Schema):
     """One model: started by us from a `recipe`, or running already at a `url` or several; one of them."""
 
@@ -165,6 +176,9 @@ class ModelEntry(_Schema):
     """Loaded when the gateway starts; it may be evicted later, unlike a pinned one."""
     cancel: Cancel = "cancel"
     """A client that goes: its request is cancelled, or (`drain`, for engines that a cancel harms) let run."""
+    timeouts: Annotated[
+        TimeoutSettings, _shaped(dict, "has keys of its own", "timeouts: {first_byte: 10m, gap: 5m}")
+    ] = TimeoutSettings()
 
     @property
     def addresses(self) -> tuple[str, ...]:

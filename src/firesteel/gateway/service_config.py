@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from firesteel.gateway.interfaces import CancelPolicy
+from firesteel.gateway.interfaces import CancelPolicy, Timeouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class ModelConfig:
     """The name on an outside server; None: the same."""
     key: str | None = None
     """Where to find an outside server's key: an environment variable, or a path."""
+    timeouts: Timeouts = field(default_factory=Timeouts)
     aliases: tuple[str, ...] = ()
     """Other names for it; unique among all names and aliases."""
     ask: Mapping[str, Any] = field(default_factory=dict)

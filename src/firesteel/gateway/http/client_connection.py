@@ -98,6 +98,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._state == _ANSWERING:
             self.deadline = inf
         if self._exchange is not None:
+            self.deadline = monotonic() + self.limits.comment_every_s
             self._exchange.resume()
 
     # -- called by the server --
@@ -109,6 +110,12 @@ class ClientConnection(asyncio.Protocol):
             self.transport.close()
         elif self._is_write_paused:
             self.abort()
+        elif self._exchange is not None:
+            exchange = self._exchange
+            next_tick = exchange.tick(monotonic())
+            if self._exchange is exchange:
+                self.deadline = next_tick
+            return
         else:
             self.transport.abort() if self.transport.is_closing() else self.transport.close()
         self.deadline = monotonic() + self.limits.linger_s
@@ -139,6 +146,10 @@ class ClientConnection(asyncio.Protocol):
 
     def keeps_alive(self) -> bool:
         return self._head is not None and self._head.keeps_alive and not self._server.is_draining
+
+    def watch_leaving(self, exchange: Exchange) -> None:
+        """Keep its time limits: the connection that does so is closed."""
+        self._server.leaving.add(exchange)
 
     def respond(self, response: GatewayResponse) -> None:
         keep = self.keeps_alive()
@@ -339,6 +350,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _dispatch(self, head: RequestHead, body: bytes) -> None:
         exchange = Exchange(self, head, self._caller, self._began)
+        self.deadline = self._began + self.limits.comment_every_s
         destination = self._destination
         if isinstance(destination, Endpoint):
             self._exchange = exchange

@@ -8,6 +8,7 @@ from contextlib import suppress
 from time import monotonic
 
 from firesteel.gateway.http.client_connection import ClientConnection
+from firesteel.gateway.http.exchange import Exchange
 from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.http.pool import ConnectionPool
 from firesteel.gateway.interfaces import Dispatcher
@@ -37,6 +38,8 @@ class HttpServer:
         self.pool = ConnectionPool(self.limits)
         self.is_draining = False
         self._clients: set[ClientConnection] = set()
+        self.leaving: set[Exchange] = set()
+        """Requests whose client has left, and whose engine is not cancelled."""
         self._listeners: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
@@ -95,6 +98,10 @@ class HttpServer:
         now = monotonic()
         for client in [client for client in self._clients if client.deadline <= now]:
             client.expire()
+        for exchange in tuple(self.leaving):
+            exchange.tick(now)
+            if exchange.is_over():
+                self.leaving.discard(exchange)
         self.pool.sweep(now)
         self._sweeper = asyncio.get_running_loop().call_later(self.limits.sweep_s, self._sweep)
 

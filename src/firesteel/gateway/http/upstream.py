@@ -8,7 +8,7 @@ chooses how a chunked body is split (`ChunkBoundaries`) when it gets the head.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Protocol, cast
 
@@ -75,7 +75,9 @@ class Upstream(asyncio.Protocol):
 
     # -- called by the exchange --
 
-    def send(self, receiver: ResponseReceiver, request: tuple[bytes, ...], *, is_head_only: bool) -> None:
+    def send(
+        self, receiver: ResponseReceiver, request: Iterable[bytes | memoryview], *, is_head_only: bool
+    ) -> None:
         """`is_head_only`: the response to HEAD has no body, whatever its headers say."""
         self.receiver = receiver
         self._mode = _HEAD
@@ -179,6 +181,8 @@ class Upstream(asyncio.Protocol):
         self._keeps_alive = head.keeps_alive
         self._left = 0
         self._boundaries = receiver.response_started(head)
+        if self.receiver is not receiver:
+            return  # it dropped the connection, to send the request in another form
         self._is_framed = self._boundaries != ChunkBoundaries.WITHOUT_FRAMING
         if self._is_head_only or head.status == 204 or head.status == 304:
             self._mode = _LENGTH
@@ -238,6 +242,9 @@ class Upstream(asyncio.Protocol):
             receiver.body_received(piece)
 
     def _take_unframed(self, receiver: ResponseReceiver, data: bytes) -> None:
+        if self._chunks.is_between() and is_whole_chunk(data):
+            receiver.body_received(data[data.find(b"\n") + 1 : -2])
+            return
         out: list[bytes] = []
         end = self._chunks.follow(data, 0, out)
         piece = b"".join(out)

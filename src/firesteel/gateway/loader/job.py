@@ -41,6 +41,7 @@ from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import Host
 from firesteel.gateway.discovery import identity, outside_identity, running_model
+from firesteel.gateway.interfaces import Timeouts
 from firesteel.gateway.loader.duration import LoadClock, load_time
 from firesteel.gateway.service_config import ModelConfig, Reason, ServiceConfig
 from firesteel.launch import Ask
@@ -152,8 +153,14 @@ def _external_model(name: str, entry: ModelEntry) -> ModelConfig:
         route=entry.route or "least-busy",
         model=entry.model,
         key=entry.key,
+        timeouts=_timeouts(entry),
         aliases=entry.aliases,
     )
+
+
+def _timeouts(entry: ModelEntry) -> Timeouts:
+    limits = entry.timeouts
+    return Timeouts(limits.first_byte, limits.gap, limits.answer)
 
 
 def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, host: Host) -> ModelConfig:
@@ -166,6 +173,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         preload=entry.preload,
         ttl_s=entry.ttl,
         cancel=entry.cancel,
+        timeouts=_timeouts(entry),
         aliases=entry.aliases,
     )
     try:
