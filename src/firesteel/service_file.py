@@ -32,7 +32,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt,
 from firesteel import yaml_schema
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
-from firesteel.units import parse_size
+from firesteel.units import MIB, parse_size
 
 FIRST_PORT = 8000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
@@ -123,6 +123,9 @@ class _Schema(BaseModel):
 class MemorySettings(_Schema):
     ceiling: Bytes | None = None
     """All models together; without it, what the host can give."""
+    gateway: Annotated[Bytes, Field(ge=8 * MIB)] = 128 * MIB
+    """Requests and responses that the gateway holds for all clients together; beyond it they wait or get
+    503. No body may be longer than half of it."""
 
 
 class QueueSettings(_Schema):

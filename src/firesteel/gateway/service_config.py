@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from firesteel.gateway.interfaces import CancelPolicy, Timeouts
+from firesteel.units import MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ class ServiceConfig:
     queue: int = 256
     max_wait_s: float = 300.0
     min_dwell_s: float = 120.0
+    gateway_bytes: int = 128 * MIB
+    """Bodies and buffers of all clients together."""
 
     @property
     def by_name(self) -> dict[str, ModelConfig]:

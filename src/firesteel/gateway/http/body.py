@@ -90,9 +90,9 @@ def edited(body: bytes, edits: Iterable[Edit]) -> list[bytes | memoryview]:
 
 
 def wants_stream(body: bytes) -> bool:
-    """Whether a JSON body asks for a stream."""
+    """Whether a JSON body asks for a stream; in a long one only options near either end are seen."""
     try:
-        value = _value_of(body, STREAM)
+        value = _value_of(body, STREAM) if len(body) <= SEARCH_BYTES else find_near_ends(body, STREAM)
     except _Rejected:
         return False
     return value is not None and body.startswith(b"true", value)

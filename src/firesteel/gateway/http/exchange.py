@@ -40,12 +40,16 @@ if TYPE_CHECKING:
 STOPPING = Rejection(503, "stopping", "the gateway is shutting down. Retry in a moment.", 5.0)
 _COUNTED_KINDS = frozenset(("chat", "completion"))
 """Routes with `stream_options`."""
+_KEPT_BYTES = 64 * 1024
+"""Of a body, for a log that keeps prompts; it stores no more."""
 
 
 class Exchange(Reply):
     """One request."""
 
     model = ""
+    reserved_bytes = 0
+    """Of the common buffers, for its body."""
     _model_field: ModelField | None = None
     _endpoint: Endpoint | None = None
     _recorder: LatencyRecorder | None = None
@@ -226,9 +230,20 @@ class Exchange(Reply):
             return ChunkBoundaries.AS_THEY_COME
         if self._is_unasked and head.status == 200 and self._endpoint is not None:
             self._client.pool.unasked.add(self._endpoint.address)
-        if not self._client.limits.keeps_bodies:
-            self.body = b""  # it will not be sent again
+        self._drop_body()
         return self._join_stream(head) if self._has_head else self._begin(head)
+
+    def _drop_body(self) -> None:
+        """It will not be sent again. The log keeps the beginning of a prompt."""
+        self.body = bytes(self.body[:_KEPT_BYTES]) if self._client.limits.keeps_bodies else b""
+        if self._upstream is not None and self._upstream.transport.get_write_buffer_size():
+            return  # the engine answers before it has read everything
+        self._free_buffers()
+
+    def _free_buffers(self) -> None:
+        if self.reserved_bytes:
+            self._client.buffers.give(self.reserved_bytes)
+            self.reserved_bytes = 0
 
     def _must_ask_again(self) -> bool:
         """A server that we do not know may reject the request because of what we added: send it as it came.
@@ -295,8 +310,7 @@ class Exchange(Reply):
         if self._is_over or self.is_leaving:
             return
         if self._is_submitted and self._endpoint is None:
-            self._is_over = True
-            self._client.dispatcher.abandon(self, monotonic() - self._began)
+            self._abandon()
         elif self._upstream is not None and self._endpoint is not None and (
             self._endpoint.policy == "drain" or (self._is_submitted and self._has_length)
         ):  # fmt: skip
@@ -314,8 +328,7 @@ class Exchange(Reply):
             return
         self._settle_framing(self._upstream)
         if self._is_submitted and self._endpoint is None:
-            self._is_over = True
-            self._client.dispatcher.abandon(self, monotonic() - self._began)
+            self._abandon()
         self._drop_upstream()
         self._reject(rejection, "refused")
 
@@ -327,6 +340,11 @@ class Exchange(Reply):
         self._last = monotonic()  # it was the client that was slow
         if self._upstream is not None:
             self._upstream.resume()
+
+    def _abandon(self) -> None:
+        self._is_over = True
+        self._free_buffers()
+        self._client.dispatcher.abandon(self, monotonic() - self._began)
 
     def is_over(self) -> bool:
         return self._is_over
@@ -359,6 +377,7 @@ class Exchange(Reply):
         if self._is_over:
             return
         self._is_over = True
+        self._free_buffers()
         if not self._is_submitted:
             return
         usage = self._tail.usage(is_stream=self._is_stream, is_whole=how == "whole")

@@ -7,9 +7,10 @@ import ssl
 from contextlib import suppress
 from time import monotonic
 
+from firesteel.gateway.http.buffers import BufferBudget
 from firesteel.gateway.http.client_connection import ClientConnection
 from firesteel.gateway.http.exchange import Exchange
-from firesteel.gateway.http.limits import HttpLimits
+from firesteel.gateway.http.limits import HttpLimits, buffered_limits
 from firesteel.gateway.http.pool import ConnectionPool
 from firesteel.gateway.interfaces import Dispatcher
 
@@ -36,8 +37,11 @@ class HttpServer:
         self.dispatcher = dispatcher
         self.limits = limits or HttpLimits()
         self.pool = ConnectionPool(self.limits)
+        self.buffers = BufferBudget(self.limits.buffer_bytes)
         self.is_draining = False
         self._clients: set[ClientConnection] = set()
+        self.lingering: set[ClientConnection] = set()
+        """Clients whose request was rejected before it was complete."""
         self.leaving: set[Exchange] = set()
         """Requests whose client has left, and whose engine is not cancelled."""
         self._listeners: list[asyncio.Server] = []
@@ -74,6 +78,12 @@ class HttpServer:
                 cut = await self._cut_off()
         self._stop()
         return cut
+
+    def change_buffers(self, limit_bytes: int) -> None:
+        """For connections from now on, and the common bound for all."""
+        if limit_bytes != self.buffers.limit_bytes:
+            self.limits = buffered_limits(limit_bytes, keeps_bodies=self.limits.keeps_bodies)
+            self.buffers.limit_bytes = limit_bytes
 
     def add_client(self, client: ClientConnection) -> None:
         self._clients.add(client)
