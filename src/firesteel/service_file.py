@@ -39,6 +39,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}\Z")
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+MAX_MODELS = 100
+MIN_BUFFER_BYTES = 8 * MIB
 MAX_REPLICAS = 32
 MAX_ALIASES = 32
 
@@ -56,6 +58,13 @@ def _seconds(text: object) -> object:
 
 def _size(text: object) -> object:
     return parse_size(text) if isinstance(text, str) else text
+
+
+def _buffer_size(text: object) -> object:
+    size = _size(text)
+    if isinstance(size, int) and size < MIN_BUFFER_BYTES:
+        raise ValueError("is too small for a single request; write at least 8MiB")
+    return size
 
 
 def _address(text: object) -> object:
@@ -91,6 +100,9 @@ def _entry(value: object) -> object:
 
 def _models(value: object) -> object:
     """`[smollm2, org/Repo]`: each by its own name."""
+    if isinstance(value, (dict, list)) and not 0 < len(value) <= MAX_MODELS:
+        has = "has no model" if not value else f"has more than {MAX_MODELS} models"
+        raise ValueError(f"{has}; write it like `models: {{small: smollm2}}`")
     if isinstance(value, dict):
         return value
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
@@ -123,7 +135,7 @@ class _Schema(BaseModel):
 class MemorySettings(_Schema):
     ceiling: Bytes | None = None
     """All models together; without it, what the host can give."""
-    gateway: Annotated[Bytes, Field(ge=8 * MIB)] = 128 * MIB
+    gateway: Annotated[PositiveInt, BeforeValidator(_buffer_size)] = 128 * MIB
     """Requests and responses that the gateway holds for all clients together; beyond it they wait or get
     503. No body may be longer than half of it."""
 
@@ -204,7 +216,6 @@ class ServiceFile(_Schema):
     )
     models: Annotated[
         dict[str, Annotated[ModelEntry, BeforeValidator(_entry)]],
-        Field(min_length=1, max_length=100),
         BeforeValidator(_models),
     ]
     never_together: tuple[Group, ...] = ()

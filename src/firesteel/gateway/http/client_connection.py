@@ -1,7 +1,9 @@
 """A client's connection: its requests one after the other; each is answered before the next is read.
 
-A client that half-closes its connection is treated as gone, as nginx does: its request is cancelled. A
-program that sends a request, closes its sending side and then waits gets no response.
+A client that closes its sending side may be gone, or only have nothing more to send. One that asked for a
+stream gets a comment: if it is gone, its host answers with a reset, and the request is cancelled; otherwise
+it gets its stream. There is nothing harmless to send to any other client, so it is treated as gone, as nginx
+does.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from firesteel.gateway.http.body import find_model
 from firesteel.gateway.http.exchange import Exchange
 from firesteel.gateway.http.forward import CLOSE, KEEP_ALIVE
 from firesteel.gateway.http.head import RequestHead
-from firesteel.gateway.http.keepalive import watch_peer
+from firesteel.gateway.http.keepalive import is_reset, watch_peer
 from firesteel.gateway.http.request_checks import model_in_query, reject_page
 from firesteel.gateway.http.request_reader import (
     ANSWERING,
@@ -35,13 +37,15 @@ if TYPE_CHECKING:
 _WRITE_AHEAD = 16 * 1024
 """Bytes of a response that a client has not read; then the engine is not read from either."""
 
+_PEER_CHECK_S, _MAX_PEER_CHECK_S = 0.001, 5.0
 _DISCARD_EVERY_S = 0.001
 """Between two reads of rejected requests; a read is at most 256 KiB."""
 
 
 class ClientConnection(RequestReader):
     __slots__ = (
-        "_caller", "_destination", "_exchange", "_route", "_server", "_unsent", "dispatcher", "pool",
+        "_caller", "_destination", "_exchange", "_is_half_closed", "_route", "_server", "_unsent",
+        "dispatcher", "pool",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -52,6 +56,7 @@ class ClientConnection(RequestReader):
         self._destination: Route | Endpoint | None = None
         self._caller = Caller()
         self._exchange: Exchange | None = None
+        self._is_half_closed = False
         self._unsent = 0
         """Of the common buffers: what a slow client has not read."""
 
@@ -65,11 +70,24 @@ class ClientConnection(RequestReader):
         self._server.add_client(self)
 
     def eof_received(self) -> bool | None:
-        """The client is gone; what was written before is still sent."""
-        if self._exchange is not None:
-            self._drop_exchange()
-            self.transport.abort()
+        """Return whether the client may still read. What was written before is sent in any case."""
+        exchange = self._exchange
+        if exchange is None:
+            return None
+        self._is_half_closed = True
+        if self.transport.can_write_eof() and exchange.write_comment():
+            self._check_peer(_PEER_CHECK_S)
+            return True
+        self._drop_exchange()
+        self.transport.abort()
         return None
+
+    def _check_peer(self, delay_s: float) -> None:
+        """A reset is not reported to a transport that has read the end; later writes would find it."""
+        if is_reset(self.transport):
+            self.abort()
+        elif delay_s < _MAX_PEER_CHECK_S and not self.transport.is_closing():
+            asyncio.get_running_loop().call_later(delay_s, self._check_peer, delay_s * 4)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._drop_exchange()
@@ -149,7 +167,8 @@ class ClientConnection(RequestReader):
         return self._is_write_paused
 
     def keeps_alive(self) -> bool:
-        return self._head is not None and self._head.keeps_alive and not self._server.is_draining
+        is_ending = self._server.is_draining or self._is_half_closed
+        return self._head is not None and self._head.keeps_alive and not is_ending
 
     def watch_leaving(self, exchange: Exchange) -> None:
         """Keep its time limits: the connection that does so is closed."""
@@ -167,7 +186,7 @@ class ClientConnection(RequestReader):
     def done(self, *, keep: bool) -> None:
         """The whole response is written; `keep`: the connection may be used again."""
         self._exchange = None
-        if not keep or self._server.is_draining:
+        if not keep or self._server.is_draining or self._is_half_closed:
             self.transport.close()
             self.deadline = monotonic() + self.limits.send_idle_s
             return

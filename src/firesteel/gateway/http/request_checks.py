@@ -12,7 +12,8 @@ from firesteel.gateway.origin import is_plain_host, reject_foreign_page
 def reject_page(head: RequestHead) -> Rejection | None:
     """Without keys, reject requests of foreign web pages (`origin.py`)."""
     host = head.host.decode("ascii", "replace")
-    if not head.origin and not head.site and is_plain_host(host):
+    if not head.origin and not head.site and (not host or is_plain_host(host)):
+        # No host at all: a program that speaks HTTP/1.0, never a browser.
         return None
     origin = head.origin.decode("ascii", "replace") or None
     site = head.site.decode("ascii", "replace") or None

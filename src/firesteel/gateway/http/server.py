@@ -87,6 +87,8 @@ class HttpServer:
 
     def add_client(self, client: ClientConnection) -> None:
         self._clients.add(client)
+        if self.is_draining:  # it was accepted, but not yet announced, when the others were closed
+            client.transport.close()
 
     def remove_client(self, client: ClientConnection) -> None:
         self._clients.discard(client)
