@@ -1,4 +1,4 @@
-"""Another checkout of ours, to compare a change with what was before: FIRESTEEL_BEFORE is its `src` folder."""
+"""Another checkout of ours, to compare a change with what was before; FIRESTEEL_BEFORE is its `src`."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class ClientConnection(RequestReader):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._drop_exchange()
-        self._free_body()
+        self.free_body()
         self.buffers.give(self._buffered + self._unsent)
         self._buffered = self._unsent = 0
         self._server.remove_client(self)
@@ -171,7 +171,8 @@ class ClientConnection(RequestReader):
         return self._head is not None and self._head.keeps_alive and not is_ending
 
     def watch_leaving(self, exchange: Exchange) -> None:
-        """Keep its time limits: the connection that does so is closed."""
+        """Keep its time limits and its body: the connection that does so is closed."""
+        exchange.reserved_bytes, self.reserved_bytes = self.reserved_bytes, 0
         self._server.leaving.add(exchange)
 
     def respond(self, response: GatewayResponse) -> None:
@@ -186,6 +187,8 @@ class ClientConnection(RequestReader):
     def done(self, *, keep: bool) -> None:
         """The whole response is written; `keep`: the connection may be used again."""
         self._exchange = None
+        if self.reserved_bytes:
+            self.free_body()
         if not keep or self._server.is_draining or self._is_half_closed:
             self.transport.close()
             self.deadline = monotonic() + self.limits.send_idle_s
@@ -252,7 +255,6 @@ class ClientConnection(RequestReader):
         destination = self._destination
         if isinstance(destination, Endpoint):
             self._exchange = exchange
-            exchange.reserved_bytes, self._reserved = self._reserved, 0
             exchange.forward_to(destination, body)
             return
         route = cast(Route, destination)
@@ -260,11 +262,9 @@ class ClientConnection(RequestReader):
         if isinstance(model_field, Rejection) and model_field.kind == "missing_model" and b"?" in head.target:
             model_field = model_in_query(head)
         if isinstance(model_field, Rejection):
-            self._free_body()
             self.respond(rejection_response(model_field, route.family))
             return
         self._exchange = exchange
-        exchange.reserved_bytes, self._reserved = self._reserved, 0
         exchange.submit(route, model_field, body)
 
     # -- responses of the gateway itself --
@@ -278,7 +278,7 @@ class ClientConnection(RequestReader):
 
     def _respond_early(self, response: GatewayResponse) -> None:
         """May be sent before the request is complete; the rest of the request is discarded."""
-        self._free_body()
+        self.free_body()
         head = self._head
         size = (head.length or 0) if head is not None and not head.is_chunked else inf
         if self._state == ANSWERING and len(self._buffer) >= size:

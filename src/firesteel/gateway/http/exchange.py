@@ -11,7 +11,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from firesteel.gateway.http.body import Edit, ModelField, model_edit, prompt_prefix
+from firesteel.gateway.http.body import SEARCH_BYTES, Edit, ModelField, model_edit, prompt_prefix
 from firesteel.gateway.http.forward import caller_headers, request_parts, without_encoding
 from firesteel.gateway.http.head import RequestHead, ResponseHead
 from firesteel.gateway.http.pool import Connecting
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from firesteel.gateway.http.client_connection import ClientConnection
 
 STOPPING = Rejection(503, "stopping", "the gateway is shutting down. Retry in a moment.", 5.0)
-_COUNTED_KINDS = frozenset(("chat", "completion"))
-"""Routes with `stream_options`."""
 _KEPT_BYTES = 64 * 1024
 """Of a body, for a log that keeps prompts; it stores no more."""
 
@@ -49,7 +47,7 @@ class Exchange(Reply):
 
     model = ""
     reserved_bytes = 0
-    """Of the common buffers, for its body."""
+    """Of the common buffers, for its body, when its client has left."""
     _model_field: ModelField | None = None
     _endpoint: Endpoint | None = None
     _recorder: LatencyRecorder | None = None
@@ -72,7 +70,7 @@ class Exchange(Reply):
     def submit(self, route: Route, model_field: ModelField, body: bytes) -> None:
         self.model = model_field.model
         self._route, self._model_field, self.body = route, model_field, body
-        self._tail = ResponseTail(route.kind)
+        self._tail = ResponseTail()
         self._bytes_in = len(body)
         self._is_submitted = True
         self._client.dispatcher.submit(self)
@@ -82,7 +80,7 @@ class Exchange(Reply):
     def forward_to(self, endpoint: Endpoint, body: bytes) -> None:
         """Send it to an endpoint of the gateway itself, with the caller's name."""
         self.body = body
-        self._tail = ResponseTail("")
+        self._tail = ResponseTail()
         self._extra_headers = caller_headers(self.caller, self._head.host)
         self.granted(endpoint, None)
 
@@ -191,35 +189,35 @@ class Exchange(Reply):
         endpoint = self._endpoint
         assert endpoint is not None
         self._upstream = upstream
+        head, body, route = self._head, self.body, self._route
         edits: list[Edit] = []
-        if self._model_field is not None and self.body:
-            if endpoint.served_name is not None and (
-                edit := model_edit(self._model_field, endpoint.served_name)
-            ):
-                edits.append(edit)
-            if edit := self._usage_edit(endpoint):
-                edits.append(edit)
-        lines = without_encoding(self._head.lines) if self._has_head else self._head.lines
-        parts = request_parts(self._head, endpoint, self.body, lines, self._extra_headers, edits)
-        upstream.send(self, parts, is_head_only=self._head.method == b"HEAD")
+        if endpoint.served_name is not None and body:
+            edits += self._model_edits(endpoint.served_name)
+        if route is not None and route.has_usage and (len(body) > SEARCH_BYTES or b'"stream"' in body):
+            edits += self._usage_edits(endpoint)
+        lines = without_encoding(head.lines) if self._has_head else head.lines
+        parts = request_parts(head, endpoint, body, lines, self._extra_headers, edits)
+        upstream.send(self, parts, is_head_only=head.method == b"HEAD")
 
-    def _usage_edit(self, endpoint: Endpoint) -> Edit | None:
+    def _model_edits(self, name: bytes) -> list[Edit]:
+        edit = model_edit(self._model_field, name) if self._model_field is not None else None
+        return [edit] if edit else []
+
+    def _usage_edits(self, endpoint: Endpoint) -> list[Edit]:
         """Ask for the token counts of a stream, and filter them out of the response if the client did not."""
         counting = endpoint.counting
         self._filter = None
-        if self._route is None or self._route.kind not in _COUNTED_KINDS or counting == "unasked":
-            return None
-        if self._is_unasked or endpoint.address in self._client.pool.unasked:
-            return None
+        if counting == "unasked" or self._is_unasked or endpoint.address in self._client.pool.unasked:
+            return []
         usage = request_usage(self.body, is_continuous=counting != "at the end")
         if usage is None:
-            return None
+            return []
         if usage.strips_event or usage.strips_fields:
             instead = b',"usage":null' if counting == "continuous or null" else b""
             self._filter = UsageFilter(
                 strips_event=usage.strips_event, strips_fields=usage.strips_fields, instead=instead
             )
-        return usage.edit
+        return [usage.edit]
 
     # -- called by the upstream --
 
@@ -230,20 +228,11 @@ class Exchange(Reply):
             return ChunkBoundaries.AS_THEY_COME
         if self._is_unasked and head.status == 200 and self._endpoint is not None:
             self._client.pool.unasked.add(self._endpoint.address)
-        self._drop_body()
-        return self._join_stream(head) if self._has_head else self._begin(head)
-
-    def _drop_body(self) -> None:
-        """It will not be sent again. The log keeps the beginning of a prompt."""
         self.body = bytes(self.body[:_KEPT_BYTES]) if self._client.limits.keeps_bodies else b""
-        if self._upstream is not None and self._upstream.transport.get_write_buffer_size():
-            return  # the engine answers before it has read everything
-        self._free_buffers()
-
-    def _free_buffers(self) -> None:
-        if self.reserved_bytes:
-            self._client.buffers.give(self.reserved_bytes)
-            self.reserved_bytes = 0
+        is_sent = self._upstream is not None and not self._upstream.is_sending
+        if self._client.reserved_bytes and is_sent:
+            self._client.free_body()  # an engine may answer before it has read everything
+        return self._join_stream(head) if self._has_head else self._begin(head)
 
     def _must_ask_again(self) -> bool:
         """A server that we do not know may reject the request because of what we added: send it as it came.
@@ -259,7 +248,7 @@ class Exchange(Reply):
         now = monotonic()
         tail = self._tail
         if self._first_s is None:
-            self._record_first(piece, now)
+            self._record_first(now)
         elif self._recorder is not None and self._is_stream:
             self._recorder.gap(now - self._last)
         self._last = now
@@ -272,11 +261,12 @@ class Exchange(Reply):
         else:
             self._forward(piece)
 
-    def _record_first(self, piece: bytes, now: float) -> None:
+    def _record_first(self, now: float) -> None:
         self._first_s = now - self._began
-        self._tail.first = piece
-        if self._recorder is not None and self._is_stream:
-            self._recorder.first(self._first_s)
+        if self._is_stream:
+            self._tail.is_response = self._route is not None and self._route.kind == "response"
+            if self._recorder is not None:
+                self._recorder.first(self._first_s)
 
     def response_ended(self) -> None:
         self._upstream = None
@@ -287,7 +277,8 @@ class Exchange(Reply):
             self._finish("whole", rejection.why)
             self._end_stream_with_error(rejection)
         else:
-            self._write_end()
+            if self._pending_head or self._adds_framing or self._filter is not None:
+                self._write_end()
             self._finish("whole")
             self._client.done(keep=self._keeps_alive)
 
@@ -312,7 +303,7 @@ class Exchange(Reply):
         if self._is_submitted and self._endpoint is None:
             self._abandon()
         elif self._upstream is not None and self._endpoint is not None and (
-            self._endpoint.policy == "drain" or (self._is_submitted and self._has_length)
+            self._endpoint.policy == "drain" or (self._is_submitted and self._upstream.has_length())
         ):  # fmt: skip
             self.is_leaving = True
             self._is_direct = False
@@ -343,7 +334,6 @@ class Exchange(Reply):
 
     def _abandon(self) -> None:
         self._is_over = True
-        self._free_buffers()
         self._client.dispatcher.abandon(self, monotonic() - self._began)
 
     def is_over(self) -> bool:
@@ -377,10 +367,11 @@ class Exchange(Reply):
         if self._is_over:
             return
         self._is_over = True
-        self._free_buffers()
+        if self.is_leaving:
+            self._client.buffers.give(self.reserved_bytes)
         if not self._is_submitted:
             return
-        usage = self._tail.usage(is_stream=self._is_stream, is_whole=how == "whole")
+        usage = self._tail.usage(self._is_stream, how == "whole")
         self._client.dispatcher.finish(self, RequestOutcome(
             how, self._status, usage, self._is_stream, self._bytes_in, self._bytes_out,
             self._waited_s, self._first_s, monotonic() - self._began, why,

@@ -24,6 +24,8 @@ def request_parts(
 ) -> list[bytes | memoryview]:
     """What is written to the engine. `lines` are the client's headers to forward, `extra` are ours."""
     if not edits:
+        if body and lines is head.lines and not extra:
+            return _repeat_request(head, endpoint, body)
         return _parts(head, endpoint, body, lines, extra)
     pieces = edited(body, edits)
     if len(body) <= _JOIN_BYTES:
@@ -38,8 +40,6 @@ def request_parts(
 def _parts(
     head: RequestHead, endpoint: Endpoint, body: bytes, lines: bytes, extra: bytes
 ) -> list[bytes | memoryview]:
-    if body and lines is head.lines and not extra:
-        return _repeat_request(head, endpoint, body)
     length = b"" if not body and head.method in _WITHOUT_BODY else b"Content-Length: %d\r\n" % len(body)
     first = b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b%b%b\r\n" % (
         head.method, endpoint.path, head.target, endpoint.authority, lines, length, endpoint.headers, extra,

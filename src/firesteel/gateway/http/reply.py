@@ -28,6 +28,7 @@ class Reply:
     """The client's side of an exchange."""
 
     # Defaults that most requests never change are class attributes: creating an exchange sets fewer fields.
+    # An object that sets more than 30 is a quarter slower in CPython 3.11.
     is_leaving = False
     body: bytes = b""
     """The request's, unchanged, as the client sent it."""
@@ -40,7 +41,7 @@ class Reply:
     _pending_head = b""
     _status = 0
     _keeps_alive = True
-    _has_head = _adds_framing = _is_direct = _is_stream = _has_length = False
+    _has_head = _adds_framing = _is_direct = _is_stream = False
     _wants_stream: bool | None = None
 
     def __init__(self, client: ClientConnection, head: RequestHead) -> None:
@@ -54,10 +55,9 @@ class Reply:
         request = self._head
         self._status = head.status
         self._is_stream = head.is_event_stream and not head.is_encoded
-        self._has_length = head.length is not None
         has_end = head.is_chunked or head.length is not None or head.status in (204, 304)
         has_end = has_end or request.method == b"HEAD"
-        if self._filter is not None and (not self._is_stream or self._has_length):
+        if self._filter is not None and (not self._is_stream or head.length is not None):
             self._filter = None
         self._adds_framing = request.is_11 and (not has_end or self._filter is not None)
         self._keeps_alive = self._client.keeps_alive() and (
@@ -142,7 +142,9 @@ class Reply:
 
     def _is_between_events(self) -> bool:
         """Whether the client has received whole events only, or none yet."""
-        if not self._is_stream or self._has_length or self._pending_head or self._error_head is not None:
+        if not self._is_stream or self._pending_head or self._error_head is not None:
+            return False
+        if self._upstream is not None and self._upstream.has_length():
             return False
         if self._filter is not None or not self._tail:
             return True

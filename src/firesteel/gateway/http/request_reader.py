@@ -18,13 +18,16 @@ from firesteel.gateway.interfaces import Rejection
 _MAX_AHEAD = 64 * 1024
 """Bytes of pipelined requests to buffer while a response is under way; then reading is paused."""
 
+_UNCOUNTED_BYTES = 4096
+"""A body that arrives with its head and is no longer than this takes less than the connection itself."""
+
 AT_HEAD, WAITING_FOR_BODY, AT_BODY, ANSWERING, LINGERING = range(5)
 
 
 class RequestReader(asyncio.Protocol):
     __slots__ = (
         "_began", "_body", "_buffer", "_buffered", "_cached_head", "_head", "_is_in_head", "_is_paused",
-        "_is_write_paused", "_reserved", "_state", "buffers", "deadline", "limits", "transport",
+        "_is_write_paused", "_state", "buffers", "deadline", "limits", "reserved_bytes", "transport",
     )  # fmt: skip
 
     def __init__(self, limits: HttpLimits, buffers: BufferBudget) -> None:
@@ -35,7 +38,7 @@ class RequestReader(asyncio.Protocol):
         self._head: RequestHead | None = None
         self._cached_head: CachedHead[RequestHead] | None = None
         self._body: BodyReader | None = None
-        self._reserved = self._buffered = 0
+        self.reserved_bytes = self._buffered = 0
         """Of the common buffers: for a body, and for the bytes before and behind it."""
         self._is_in_head = self._is_paused = self._is_write_paused = False
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -168,19 +171,24 @@ class RequestReader(asyncio.Protocol):
             self._reject(self._body_too_long().rejection)
         elif len(buffered) < size:
             self._reserve_body(size)
-        elif not self.buffers.take(size):
+        elif size > _UNCOUNTED_BYTES and not self.buffers.take(size):
             self._reject(self.buffers.full())
         else:
-            self._reserved = size
-            self._buffer = buffered[size:]
-            self._dispatch(head, buffered[:size] if self._buffer else buffered)
+            if size > _UNCOUNTED_BYTES:
+                self.reserved_bytes = size
+            if len(buffered) == size:
+                self._buffer = b""
+                self._dispatch(head, buffered)
+            else:
+                self._buffer = buffered[size:]
+                self._dispatch(head, buffered[:size])
 
     # -- the body of a request --
 
     def _reserve_body(self, size: int) -> None:
         """Read it when there is room for all of it."""
         if self.buffers.take(size):
-            self._reserved = size
+            self.reserved_bytes = size
             self._begin_body()
         elif self.buffers.wait(self, size, len(self._buffer)):
             self._state = WAITING_FOR_BODY
@@ -192,7 +200,7 @@ class RequestReader(asyncio.Protocol):
     def read_on(self) -> None:
         """Called when there is room for the body."""
         assert self._head is not None
-        self._reserved = self._head.length or 0
+        self.reserved_bytes = self._head.length or 0
         buffered, self._buffer = self._buffer, b""
         self._resume_reading()
         self._buffer = buffered
@@ -222,11 +230,11 @@ class RequestReader(asyncio.Protocol):
         end = body.take(data)
         if body.size > self.limits.body_bytes:
             raise self._body_too_long()
-        if body.size > self._reserved:  # chunked: its length is not known before
-            if not self.buffers.take(body.size - self._reserved):
+        if body.size > self.reserved_bytes:  # chunked: its length is not known before
+            if not self.buffers.take(body.size - self.reserved_bytes):
                 self._reject(self.buffers.full())
                 return
-            self._reserved = body.size
+            self.reserved_bytes = body.size
         if body.is_whole():
             self._buffer = data[end:]
             self._body = None
@@ -236,11 +244,11 @@ class RequestReader(asyncio.Protocol):
     def _body_too_long(self) -> ProtocolError:
         return ProtocolError(413, "too_large", f"the body is longer than {self.limits.body_bytes} bytes")
 
-    def _free_body(self) -> None:
-        """It was not dispatched."""
+    def free_body(self) -> None:
+        """It was sent, or will not be."""
         if self._state == WAITING_FOR_BODY:
             self._state = LINGERING
             self.buffers.stop_waiting(self)
         self._body = None
-        self.buffers.give(self._reserved)
-        self._reserved = 0
+        self.buffers.give(self.reserved_bytes)
+        self.reserved_bytes = 0

@@ -64,7 +64,7 @@ class Upstream(asyncio.Protocol):
         self._is_fresh = True
         self._is_paused = False
         self._is_at_boundary = False
-        """Between two chunks of a framed body, with nothing held back."""
+        """Between two chunks, with nothing held back."""
         self._buffer = b""
         self._mode = _HEAD
         self._cached_head: CachedHead[ResponseHead] | None = None
@@ -115,7 +115,7 @@ class Upstream(asyncio.Protocol):
             return
         try:
             if self._is_at_boundary and is_whole_chunk(data):
-                receiver.body_received(data)
+                receiver.body_received(data if self._is_framed else data[data.find(b"\n") + 1 : -2])
             elif mode == _CHUNKED:
                 self._take_chunked(receiver, data)
             elif mode == _HEAD:
@@ -242,16 +242,18 @@ class Upstream(asyncio.Protocol):
             receiver.body_received(piece)
 
     def _take_unframed(self, receiver: ResponseReceiver, data: bytes) -> None:
-        if self._chunks.is_between() and is_whole_chunk(data):
-            receiver.body_received(data[data.find(b"\n") + 1 : -2])
-            return
         out: list[bytes] = []
         end = self._chunks.follow(data, 0, out)
+        self._is_at_boundary = self._chunks.is_between()
         piece = b"".join(out)
         if self._chunks.is_over:
             self._end(receiver, piece, is_clean=end == len(data))
         elif piece:
             receiver.body_received(piece)
+
+    def has_length(self) -> bool:
+        """Whether a response of known length is on the way."""
+        return self._mode == _LENGTH
 
     def is_between_chunks(self) -> bool:
         """Whether everything forwarded so far ended with a chunk."""

@@ -57,30 +57,31 @@ _DEPTHS = {False: (1,), True: (1, 2)}
 class ResponseTail(list[bytes]):
     """The last pieces of a response body, and the number of deltas in those before them."""
 
-    __slots__ = ("_deltas", "_kind", "first")
-
-    def __init__(self, kind: str) -> None:
-        """`kind` of the route."""
-        self.first = b""
-        self._deltas = 0
-        self._kind = kind
+    first = b""
+    """The beginning of the first piece, if it is no longer in the list."""
+    is_response = False
+    """Of the route with that name."""
+    _deltas = 0
 
     def trim(self) -> None:
         """Called when there are more than `TAIL_PIECES`, so that a piece costs a part of one search."""
+        self.first = self.first or self[0]
         self._deltas += self._count(self[: TAIL_PIECES // 2])
         del self[: TAIL_PIECES // 2]
 
     def end_of(self, piece: bytes) -> bytes:
         """The end of a piece that is longer than `TAIL_BYTES`."""
+        if not self:
+            self.first = piece[:HEAD_BYTES]
         self._deltas += self._count([piece[:-TAIL_BYTES]])
         return piece[-TAIL_BYTES:]
 
-    def usage(self, *, is_stream: bool, is_whole: bool) -> Usage | None:
+    def usage(self, is_stream: bool, is_whole: bool) -> Usage | None:
         """As the engine counted, if the response is complete; otherwise at least what arrived."""
         if not self:
             return None
         tail = self[0] if len(self) == 1 else b"".join(self)[-TAIL_BYTES:]
-        usage = find_usage(tail, is_stream, self.first)
+        usage = find_usage(tail, is_stream, self.first or self[0])
         if not is_stream or (is_whole and usage is not None and usage.completion_tokens is not None):
             return usage
         deltas = self._deltas + self._count(self)
@@ -91,7 +92,7 @@ class ResponseTail(list[bytes]):
 
     def _count(self, pieces: list[bytes]) -> int:
         text = b"".join(pieces)
-        if self._kind == "response":
+        if self.is_response:
             return len(_RESPONSES_DELTA.findall(text))
         if text.count(b'"content":"') == len(pieces) and b'"content":""' not in text:
             return len(pieces)  # one delta in each piece, as nearly always: a third of the time

@@ -18,7 +18,6 @@ _MAX_PARTIAL_BYTES = 64 * 1024
 _END = re.compile(rb"\r?\n\r?\n")
 _USAGE = re.compile(rb',\s?"usage":\s?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}(?=[,}])')
 _NO_CHOICES = re.compile(rb'"choices":\s?\[\]')
-_FINISH = re.compile(rb'"finish_reason":\s?"')
 _LAST_EVENT_FIELDS = ("timings", "system_fingerprint")
 
 
@@ -60,7 +59,8 @@ class UsageFilter:
                 return _with_last_fields(held, event) if held else b""
             if self._strips_fields and (usage := _USAGE.match(event, event.rfind(b",", 0, position))):
                 event = event[: usage.start()] + self._instead + event[usage.end() :]
-        if self._strips_event and _FINISH.search(event):
+        is_last = b'"finish_reason":"' in event or b'"finish_reason": "' in event
+        if is_last and self._strips_event:
             self._held = event
             return held
         if held:
