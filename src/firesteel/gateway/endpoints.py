@@ -19,9 +19,8 @@ _MAX_KEY_BYTES = 4096
 _COUNTING: dict[str, Counting] = {
     "vllm": "continuous",
     "sglang": "continuous or null",
-    "llamacpp": "unasked",
+    "llamacpp": "timings",
 }
-"""llama.cpp ends every stream with its `timings`."""
 
 
 class ModelEndpoints:

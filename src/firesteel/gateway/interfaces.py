@@ -15,9 +15,9 @@ ApiFamily = Literal["openai", "anthropic"]
 CancelPolicy = Literal["cancel", "drain"]
 """When a client leaves: close the connection to the engine, or read its response to the end and discard
 it."""
-Counting = Literal["at the end", "continuous", "continuous or null", "unasked"]
+Counting = Literal["at the end", "continuous", "continuous or null", "timings"]
 """How an engine is asked for the token counts of a stream: at its end; in every event, where it writes
-nothing or `null` otherwise; or not at all, because it reports them by itself."""
+nothing or `null` otherwise; or llama.cpp's `timings` in every event, which the last one always has."""
 OutcomeKind = Literal["whole", "left", "broke", "refused"]
 """whole: a complete response, whatever its status; left: the client left; broke: the engine failed; refused:
 rejected by the gateway."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from itertools import pairwise
@@ -11,18 +12,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firesteel.edge.files.home import Home
 from firesteel.gateway.http.body import SEARCH_BYTES, edited
+from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.http.usage_filter import UsageFilter
 from firesteel.gateway.http.usage_request import request_usage
-from firesteel.gateway.interfaces import Counting, Usage
+from firesteel.gateway.interfaces import Counting, Endpoint, Usage
+from tests.conftest import run_firesteel
 from tests.gateway.http.kit import (
     DONE,
     STREAM,
     EngineConnection,
+    FakeDispatcher,
+    Person,
     RunningGateway,
     answer,
     chunked,
     event,
+    request,
+    run_gateway,
 )
 
 BOTH = {"include_usage": True, "continuous_usage_stats": True}
@@ -30,7 +38,7 @@ LONG = "word " * SEARCH_BYTES
 
 
 def _asked(body: bytes, *, is_continuous: bool = False) -> Any:
-    usage = request_usage(body, is_continuous=is_continuous)
+    usage = request_usage(body, "continuous" if is_continuous else "at the end")
     return json.loads(b"".join(edited(body, [usage.edit]))) if usage else None
 
 
@@ -69,7 +77,7 @@ def test_not_asked(fields: dict[str, Any]) -> None:
 
 
 def test_what_the_client_asked_for_stays() -> None:
-    usage = request_usage(b'{"stream":true,"stream_options":{"include_usage":true}}', is_continuous=True)
+    usage = request_usage(b'{"stream":true,"stream_options":{"include_usage":true}}', "continuous")
     assert usage is not None
     assert (usage.strips_event, usage.strips_fields) == (False, True)
 
@@ -124,6 +132,11 @@ STREAMS: list[tuple[Counting, bytes, bytes]] = [
         + _event(choices=[], usage=_counts(1)) + END,
         _said("a", usage=None) + _said(None, "stop", usage=None) + END,
     ),
+    (
+        "timings",
+        _said("a", timings=TIMINGS) + _said(None, "stop", timings=TIMINGS) + END,
+        _said("a") + _said(None, "stop", timings=TIMINGS) + END,
+    ),
 ]  # fmt: skip
 
 
@@ -134,8 +147,9 @@ def test_the_client_sees_what_it_would_have_seen(
 ) -> None:
     if data.draw(st.booleans()):
         sent, seen = sent.replace(b"\n", b"\r\n"), seen.replace(b"\n", b"\r\n")
-    instead = b',"usage":null' if counting == "continuous or null" else b""
-    filtered = UsageFilter(strips_event=True, strips_fields=counting != "at the end", instead=instead)
+    filtered = UsageFilter(
+        counting, strips_event=counting != "timings", strips_fields=counting != "at the end"
+    )
     cuts = [0, *sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=6))), len(sent)]
     got = b"".join(filtered.take(sent[a:b]) for a, b in pairwise(cuts)) + filtered.end()
     assert got == seen
@@ -153,9 +167,9 @@ async def test_counted_and_taken_out_again(
     async def script(connection: EngineConnection) -> None:
         while True:
             received = json.loads((await connection.receive()).body)
-            assert received["stream_options"] == (
-                BOTH if counting != "at the end" else {"include_usage": True}
-            )
+            assert received.get("timings_per_token", False) == (counting == "timings")
+            asked = {"at the end": {"include_usage": True}, "timings": None}.get(counting, BOTH)
+            assert received.get("stream_options") == asked
             await connection.send(STREAM)
             for piece in pieces:
                 await connection.send(chunked(piece + b"\n\n"))
@@ -165,7 +179,8 @@ async def test_counted_and_taken_out_again(
     client = await gateway.client()
     for _ in range(2):
         assert (await client.ask(b'{"model":"m","stream":true}')).body == seen
-    last = json.loads(sent.rsplit(b"data: ", 2)[1])["usage"]["completion_tokens"]
+    fields = json.loads(sent.rsplit(b"data: ", 2)[1])
+    last = 2 if counting == "timings" else fields["usage"]["completion_tokens"]
     assert gateway.dispatcher.outcomes[0].usage == Usage(7, last)
     assert gateway.engine.connections == 1
 
@@ -199,3 +214,41 @@ async def test_a_bad_request_is_still_one(gateway: RunningGateway) -> None:
         got = await client.ask(b'{"model":"m","stream":true}')
         assert (got.status, got.body) == (400, b'{"error":"context"}')
     assert [outcome.usage for outcome in gateway.dispatcher.outcomes] == [None, None]
+
+
+@pytest.mark.real
+def test_the_embedded_engine_is_counted_also_when_it_is_cut(engine_home: Home, free_port: int) -> None:
+    up = run_firesteel(engine_home.root, "up", "smollm2", "--port", str(free_port))
+    assert up.code == 0, up.err
+    asyncio.run(_through_the_gateway(free_port))
+
+
+async def _through_the_gateway(port: int) -> None:
+    turns = [{"role": "user", "content": "Count from one to one hundred in words."}]
+    fields = {"model": "m", "messages": turns, "max_tokens": 24, "temperature": 0, "ignore_eos": True}
+    body = json.dumps(fields | {"stream": True}).encode()
+    async with run_gateway(FakeDispatcher(), HttpLimits()) as gateway:
+        gateway.dispatcher.endpoint = Endpoint("m", ("127.0.0.1", port), counting="timings")
+        direct = Person(*await asyncio.open_connection("127.0.0.1", port, limit=2**20))
+        expected = [_shape(each) for each in (await direct.ask(body)).body.split(b"\n\n")]
+        direct.close()
+        client = await gateway.client()
+        seen = [_shape(each) for each in (await client.ask(body)).body.split(b"\n\n")]
+        assert seen == expected
+        whole = gateway.dispatcher.outcomes[0].usage
+        assert whole is not None and whole.prompt_tokens and whole.completion_tokens == 24
+        await client.send(request(body))
+        await client.head()
+        read = b""
+        while read.count(b"data: ") < 6:
+            read += await client.chunk()
+        client.close()
+        await gateway.dispatcher.until(lambda: len(gateway.dispatcher.outcomes) == 2)
+        cut = gateway.dispatcher.outcomes[1].usage
+        assert cut is not None and cut.prompt_tokens == whole.prompt_tokens
+        assert cut.completion_tokens is not None and 4 <= cut.completion_tokens <= 24
+
+
+def _shape(event: bytes) -> object:
+    """The names of its fields, in their order."""
+    return list(json.loads(event[6:])) if event.startswith(b"data: {") else event

@@ -207,15 +207,14 @@ class Exchange(Reply):
         """Ask for the token counts of a stream, and filter them out of the response if the client did not."""
         counting = endpoint.counting
         self._filter = None
-        if counting == "unasked" or self._is_unasked or endpoint.address in self._client.pool.unasked:
+        if self._is_unasked or endpoint.address in self._client.pool.unasked:
             return []
-        usage = request_usage(self.body, is_continuous=counting != "at the end")
+        usage = request_usage(self.body, counting)
         if usage is None:
             return []
         if usage.strips_event or usage.strips_fields:
-            instead = b',"usage":null' if counting == "continuous or null" else b""
             self._filter = UsageFilter(
-                strips_event=usage.strips_event, strips_fields=usage.strips_fields, instead=instead
+                counting, strips_event=usage.strips_event, strips_fields=usage.strips_fields
             )
         return [usage.edit]
 

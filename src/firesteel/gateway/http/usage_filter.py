@@ -1,9 +1,10 @@
 """Take token counts out of an event stream whose client did not ask for them (`usage_request.py`).
 
 Three things differ between a stream with counts and one without: an event at the end that has no choices but
-`usage`; with continuous counts a `usage` in every event (SGLang writes `null` there without them); and fields
-that go with the last event, whichever it is (llama.cpp's `timings`, vLLM's `system_fingerprint`). So an event
-that ends a choice is held until the next one arrives, and gets these back.
+`usage`; with continuous counts a `usage` in every event (SGLang writes `null` there without them), or
+llama.cpp's `timings`, which only the last event has unasked; and fields of the last event, whichever
+it is (`timings`, and vLLM's `system_fingerprint`). So an event that ends a choice is held until the next one
+arrives, and gets these back.
 
 From the sources, seen 2026-11-15: vLLM `vllm/entrypoints/openai/chat_completion/serving.py`, llama.cpp
 `tools/server/server-task.cpp` (`to_json_oaicompat_chat_stream`), SGLang `entrypoints/openai/serving_chat.py`.
@@ -14,9 +15,11 @@ from __future__ import annotations
 import json
 import re
 
+from firesteel.gateway.interfaces import Counting
+
 _MAX_PARTIAL_BYTES = 64 * 1024
 _END = re.compile(rb"\r?\n\r?\n")
-_USAGE = re.compile(rb',\s?"usage":\s?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}(?=[,}])')
+_COUNTS = re.compile(rb',\s?"(?:usage|timings)":\s?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}(?=[,}])')
 _NO_CHOICES = re.compile(rb'"choices":\s?\[\]')
 _LAST_EVENT_FIELDS = ("timings", "system_fingerprint")
 
@@ -24,11 +27,13 @@ _LAST_EVENT_FIELDS = ("timings", "system_fingerprint")
 class UsageFilter:
     """`take` gets the content of the stream in pieces of any size, and returns whole events."""
 
-    __slots__ = ("_held", "_instead", "_partial", "_strips_event", "_strips_fields")
+    __slots__ = ("_has_timings", "_held", "_instead", "_key", "_partial", "_strips_event", "_strips_fields")
 
-    def __init__(self, *, strips_event: bool, strips_fields: bool, instead: bytes = b"") -> None:
-        """`instead`: what the engine writes in an event where there are no counts."""
-        self._strips_event, self._strips_fields, self._instead = strips_event, strips_fields, instead
+    def __init__(self, counting: Counting, *, strips_event: bool, strips_fields: bool) -> None:
+        self._strips_event, self._strips_fields = strips_event, strips_fields
+        self._has_timings = counting == "timings"
+        self._key = b'"timings"' if self._has_timings else b'"usage"'
+        self._instead = b',"usage":null' if counting == "continuous or null" else b""
         self._partial = self._held = b""
 
     def take(self, data: bytes) -> bytes:
@@ -51,15 +56,17 @@ class UsageFilter:
         return rest
 
     def _event(self, event: bytes) -> bytes:
-        position = event.rfind(b'"usage"')
+        position = event.rfind(self._key)
         held = self._held
+        is_last = b'"finish_reason":"' in event or b'"finish_reason": "' in event
         if position > 0:
             if self._strips_event and _NO_CHOICES.search(event) and b'"usage":null' not in event:
                 self._held = b""
                 return _with_last_fields(held, event) if held else b""
-            if self._strips_fields and (usage := _USAGE.match(event, event.rfind(b",", 0, position))):
-                event = event[: usage.start()] + self._instead + event[usage.end() :]
-        is_last = b'"finish_reason":"' in event or b'"finish_reason": "' in event
+            if self._strips_fields and not (self._has_timings and (is_last or _ends_stream(event))):
+                counts = _COUNTS.match(event, event.rfind(b",", 0, position))
+                if counts is not None:
+                    event = event[: counts.start()] + self._instead + event[counts.end() :]
         if is_last and self._strips_event:
             self._held = event
             return held
@@ -67,6 +74,11 @@ class UsageFilter:
             self._held = b""
             return held + event
         return event
+
+
+def _ends_stream(event: bytes) -> bool:
+    """The last event in llama.cpp's own format, or the one with `usage`."""
+    return b'"stop":true' in event or _NO_CHOICES.search(event) is not None
 
 
 def _with_last_fields(held: bytes, last: bytes) -> bytes:

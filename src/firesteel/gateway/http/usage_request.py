@@ -1,7 +1,8 @@
 """Ask an engine for the token counts of a stream, where its client did not.
 
 Engines count in a stream only on request: `stream_options.include_usage` brings the counts at the end, and
-`continuous_usage_stats` (vLLM, SGLang) with every event, so that a stream that is cut has them too. The
+`continuous_usage_stats` (vLLM, SGLang) or `timings_per_token` (llama.cpp) with every event, so that a stream
+that is cut has them too. The
 request is edited by position: a body of megabytes is neither parsed nor copied. What the client did not ask
 for is taken out of the response again (`usage_filter.py`).
 
@@ -15,6 +16,7 @@ import json
 from dataclasses import dataclass
 
 from firesteel.gateway.http.body import STREAM, STREAM_OPTIONS, Edit, find_near_ends
+from firesteel.gateway.interfaces import Counting
 
 _MAX_OPTIONS_BYTES = 1024
 _DECODER = json.JSONDecoder()
@@ -29,10 +31,15 @@ class UsageRequest:
     """It did not ask for counts in every event."""
 
 
-def request_usage(body: bytes, *, is_continuous: bool) -> UsageRequest | None:
+def request_usage(body: bytes, counting: Counting) -> UsageRequest | None:
     """None: the body asks for no stream, or for all the counts already."""
     if (value := find_near_ends(body, STREAM)) is None or not body.startswith(b"true", value):
         return None
+    if counting == "timings":
+        is_asked = b'"timings_per_token"' in body
+        edit = (value + 4, value + 4, b',"timings_per_token":true')
+        return None if is_asked else UsageRequest(edit, False, True)
+    is_continuous = counting != "at the end"
     options = find_near_ends(body, STREAM_OPTIONS)
     if options is not None:
         return _extend(body, options, is_continuous)
