@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from firesteel.gateway.http.body import SEARCH_BYTES, Edit, ModelField, model_edit, prompt_prefix
-from firesteel.gateway.http.forward import caller_headers, request_parts, without_encoding
+from firesteel.gateway.http.forward import caller_headers, repeat_request, request_parts, without_encoding
 from firesteel.gateway.http.head import RequestHead, ResponseHead
 from firesteel.gateway.http.pool import Connecting
 from firesteel.gateway.http.reply import Reply
@@ -195,8 +195,11 @@ class Exchange(Reply):
             edits += self._model_edits(endpoint.served_name)
         if route is not None and route.has_usage and (len(body) > SEARCH_BYTES or b'"stream"' in body):
             edits += self._usage_edits(endpoint)
-        lines = without_encoding(head.lines) if self._has_head else head.lines
-        parts = request_parts(head, endpoint, body, lines, self._extra_headers, edits)
+        if body and not edits and not self._has_head and not self._extra_headers:
+            parts = repeat_request(head, endpoint, body)
+        else:
+            lines = without_encoding(head.lines) if self._has_head else head.lines
+            parts = request_parts(head, endpoint, body, lines, self._extra_headers, edits)
         upstream.send(self, parts, is_head_only=head.method == b"HEAD")
 
     def _model_edits(self, name: bytes) -> list[Edit]:

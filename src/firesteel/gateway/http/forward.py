@@ -24,8 +24,6 @@ def request_parts(
 ) -> list[bytes | memoryview]:
     """What is written to the engine. `lines` are the client's headers to forward, `extra` are ours."""
     if not edits:
-        if body and lines is head.lines and not extra:
-            return _repeat_request(head, endpoint, body)
         return _parts(head, endpoint, body, lines, extra)
     pieces = edited(body, edits)
     if len(body) <= _JOIN_BYTES:
@@ -47,8 +45,8 @@ def _parts(
     return [first + body] if len(body) <= _JOIN_BYTES else [first, body]
 
 
-def _repeat_request(head: RequestHead, endpoint: Endpoint, body: bytes) -> list[bytes | memoryview]:
-    """The same, for a head of which only the length changes between requests of a connection."""
+def repeat_request(head: RequestHead, endpoint: Endpoint, body: bytes) -> list[bytes | memoryview]:
+    """The same with nothing to add or edit; between requests of a connection only the length changes."""
     cache = head.forward_cache
     if cache is None or cache[0] is not endpoint:
         start = b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: " % (

@@ -80,7 +80,9 @@ class ResponseTail(list[bytes]):
         """As the engine counted, if the response is complete; otherwise at least what arrived."""
         if not self:
             return None
-        tail = self[0] if len(self) == 1 else b"".join(self)[-TAIL_BYTES:]
+        if len(self) == 1 and not is_stream:
+            return find_usage(self[0], False, self.first or self[0])
+        tail = b"".join(self)[-TAIL_BYTES:]
         usage = find_usage(tail, is_stream, self.first or self[0])
         if not is_stream or (is_whole and usage is not None and usage.completion_tokens is not None):
             return usage
