@@ -210,7 +210,10 @@ class RequestDispatcher:
             models = record.request.caller.models
             names = [m.name for m in self.executor.config.models if models is None or m.name in models]
             why = f"{why}. Available: {', '.join(names) or 'none for this key'}."
-        record.request.rejected(Rejection(http_status, kind, why, rejection.retry_after_s))
+        retry_after_s = rejection.retry_after_s
+        if rejection.kind == "full":
+            retry_after_s = max(retry_after_s or 0.0, self._next_load_s())
+        record.request.rejected(Rejection(http_status, kind, why, retry_after_s))
 
     def load_progressed(self, model: str, wait_status: WaitStatus) -> None:
         for record in tuple(self._waiting.get(model, ())):
@@ -294,6 +297,11 @@ class RequestDispatcher:
             return None
         endpoints = self._endpoints[model] = model_endpoints(config, self.executor.running(model))
         return endpoints
+
+    def _next_load_s(self) -> float:
+        """When the load under way should end, by its own estimate, and waiting requests are served."""
+        loading = [view for view in self.executor.views() if status.phase(view) == "loading"]
+        return min((status.load_left_s(view) for view in loading), default=0.0)
 
     def _wait_status(self, model: str) -> WaitStatus:
         views = self.executor.views()

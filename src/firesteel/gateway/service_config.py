@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from firesteel.gateway.interfaces import CancelPolicy
+from firesteel.gateway.interfaces import CancelPolicy, Timeouts
+from firesteel.units import MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class ModelConfig:
     """The name on an outside server; None: the same."""
     key: str | None = None
     """Where to find an outside server's key: an environment variable, or a path."""
+    timeouts: Timeouts = field(default_factory=Timeouts)
     aliases: tuple[str, ...] = ()
     """Other names for it; unique among all names and aliases."""
     ask: Mapping[str, Any] = field(default_factory=dict)
@@ -73,6 +75,8 @@ class ServiceConfig:
     queue: int = 256
     max_wait_s: float = 300.0
     min_dwell_s: float = 120.0
+    gateway_bytes: int = 128 * MIB
+    """Bodies and buffers of all clients together."""
 
     @property
     def by_name(self) -> dict[str, ModelConfig]:

@@ -41,6 +41,7 @@ from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import Host
 from firesteel.gateway.discovery import identity, outside_identity, running_model
+from firesteel.gateway.interfaces import Timeouts
 from firesteel.gateway.loader.duration import LoadClock, load_time
 from firesteel.gateway.service_config import ModelConfig, Reason, ServiceConfig
 from firesteel.launch import Ask
@@ -61,11 +62,14 @@ from firesteel.run import (
 )
 from firesteel.run.start.listen import reached_at
 from firesteel.service_file import ModelEntry, ServiceFile, asks, read_service_file
-from firesteel.units import show_bytes
+from firesteel.units import MIB, show_bytes
 from firesteel.workspace import Workspace
 
 _UNKNOWN_LOAD_S = 60.0
 """For the scheduler's arithmetic; it is never shown."""
+_GATEWAY_BYTES = 64 * MIB
+"""Of the gateway's process, without the bodies and buffers of its clients; `benchmarks/gateway` measures
+it."""
 _POLL_S = 0.2
 _OTHERS_S = 6 * 3600
 """As long as `up` itself may take."""
@@ -118,15 +122,19 @@ def read(path: str, home: Home) -> ServiceConfig:
         queue=file.queue.size,
         max_wait_s=file.queue.max_wait,
         min_dwell_s=file.queue.min_dwell,
+        gateway_bytes=file.memory.gateway,
     )
 
 
 def _ceiling(file: ServiceFile, host: Host, own: list[Service], external_bytes: int) -> int:
-    """The file's ceiling, or what would be free if none of its models ran; never what the host must keep."""
-    most = max(0, host.memory_total_bytes - host.keep_free_bytes)
+    """The file's ceiling, or what would be free if none of its models ran; never what the host must keep and
+    the gateway itself takes."""
+    gateway_bytes = _GATEWAY_BYTES + file.memory.gateway
+    most = max(0, host.memory_total_bytes - host.keep_free_bytes - gateway_bytes)
     if file.memory.ceiling is not None:
         return min(file.memory.ceiling, most)
-    return min(most, host.room_bytes + sum(_held_bytes(service) for service in own) + external_bytes)
+    free = host.room_bytes + sum(_held_bytes(service) for service in own) + external_bytes
+    return max(0, min(most, free - gateway_bytes))
 
 
 def _held_bytes(service: Service) -> int:
@@ -152,8 +160,14 @@ def _external_model(name: str, entry: ModelEntry) -> ModelConfig:
         route=entry.route or "least-busy",
         model=entry.model,
         key=entry.key,
+        timeouts=_timeouts(entry),
         aliases=entry.aliases,
     )
+
+
+def _timeouts(entry: ModelEntry) -> Timeouts:
+    limits = entry.timeouts
+    return Timeouts(limits.first_byte, limits.gap, limits.answer)
 
 
 def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, host: Host) -> ModelConfig:
@@ -166,6 +180,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         preload=entry.preload,
         ttl_s=entry.ttl,
         cancel=entry.cancel,
+        timeouts=_timeouts(entry),
         aliases=entry.aliases,
     )
     try:
