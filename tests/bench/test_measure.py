@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import pytest
 
@@ -359,6 +359,41 @@ async def test_a_large_first_chunk_does_not_raise_the_decode_rate() -> None:
         200, rel=0.05
     )
     assert done.samples[-1].first_tokens == 20
+
+
+@pytest.mark.parametrize("collects", ["tokens", "events"])
+@pytest.mark.parametrize("per_piece", [1, 4, 20, 96])
+@pytest.mark.parametrize("has_tokenizer", [True, False])
+async def test_prefill_is_true_or_left_out(
+    per_piece: int, collects: Literal["tokens", "events"], has_tokenizer: bool
+) -> None:
+    """2,000 tok/s, however many tokens a piece holds; of an answer in one piece nobody can tell."""
+    point = replace(POINT, prompt_tokens=512, answer_tokens=96)
+    prompt_tokens = 512 + TEMPLATE
+    engine = PacedServer(
+        prompt_tokens / 2000, 0.008, per_piece=per_piece, collects=collects, has_tokenizer=has_tokenizer
+    )
+    async with serving_paced(engine) as url:
+        done = await run(url, point, limits=RunLimits(20, 0.5, 3, 3), timeouts=RequestTimeouts(9, 9, 9))
+    (found,) = done.run.figures
+    assert not found.wrong and found.ttft_mean_ms is not None
+    if per_piece == 96:
+        assert found.prefill_tokens_per_s is None and found.decode_tokens_per_s is None
+        assert "decode and prefill cannot be measured" in found.notes[0]
+        return
+    assert found.prefill_tokens_per_s is not None and found.decode_tokens_per_s is not None
+    assert found.prefill_tokens_per_s.value == pytest.approx(2000, rel=0.1)
+    assert found.decode_tokens_per_s.value == pytest.approx(125, rel=0.1)
+    assert any("prefill leaves out the" in note for note in found.notes) == (per_piece > 1)
+
+
+async def test_prefill_is_not_told_where_decode_was_most_of_the_wait() -> None:
+    engine = PacedServer(0.02, 0.008, per_piece=20)
+    async with serving_paced(engine) as url:
+        done = await run(url, replace(POINT, prompt_tokens=512, answer_tokens=96))
+    (found,) = done.run.figures
+    assert found.decode_tokens_per_s is not None and found.prefill_tokens_per_s is None
+    assert any("decoding them was most of the wait" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(

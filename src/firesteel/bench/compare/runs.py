@@ -200,8 +200,11 @@ def _rows(first: _Side, second: _Side, is_interleaved: bool) -> Iterator[Compare
         if first.point.users == 1 and not first.point.shared_tokens:
             rates["prefill"] = prefill_tokens_per_s
     for measure, rate in rates.items():
-        row = _from_samples(first, second, measure, rate, is_interleaved)
-        if row := row or _from_figures(first, second, measure):
+        if first.stored.samples and second.stored.samples:
+            row = _from_samples(first, second, measure, rate, is_interleaved)
+        else:
+            row = _from_figures(first, second, measure)
+        if row:
             yield row
     if total := _from_figures(first, second, "total"):
         yield total
