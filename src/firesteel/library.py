@@ -404,7 +404,10 @@ def compare(first: str, second: str, *, despite: Iterable[str] = ()) -> Comparis
     from firesteel.bench.compare import runs
 
     one, other = stored_run(first), stored_run(second)
-    return runs.compare(one, other, despite=tuple(despite), is_interleaved=runs.were_interleaved(one, other))
+    with history() as known:
+        earlier = known.runs_of(one.run.subject.launch_key, other.run.subject.launch_key)
+    is_interleaved = runs.were_interleaved(one, other)
+    return runs.compare(one, other, despite=tuple(despite), is_interleaved=is_interleaved, earlier=earlier)
 
 
 def compare_with_plan(name: str = "last") -> tuple[PlanComparison, ...]:
