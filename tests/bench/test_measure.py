@@ -411,7 +411,8 @@ async def test_hidden_reasoning_leaves_decode_unknown(held: int, made: int, more
     assert held != 20 or "40% of the tokens" in found.notes[0]
 
 
-async def test_a_short_budget_drops_points_not_repetitions() -> None:
+async def test_a_short_budget_is_shared_among_the_points() -> None:
+    """No number of users is left empty; only another kind of text is, and the run says so."""
     points = tuple(Point("quick", text, users, 40, 40) for users in (1, 4) for text in ("prose", "code"))
     async with serving(FaultyServer(first_s=0.2, token_s=0.005)) as url:
         order = RunOrder(Subject(url, MODEL), points, limits=RunLimits(2.5, 0.001))
@@ -420,8 +421,8 @@ async def test_a_short_budget_drops_points_not_repetitions() -> None:
             done = event if isinstance(event, RunFinished) else done
     assert done is not None and done.run.is_whole
     visits = {(each.point.text, each.point.users): each.repetitions for each in done.run.figures}
-    assert visits["prose", 1] >= 3 and visits["code", 4] == 0
-    assert all(many >= 3 or many == 0 for many in visits.values()), visits
+    assert visits["prose", 1] >= 1 and visits["prose", 4] >= 1 and visits["code", 4] == 0
+    assert abs(visits["prose", 1] - visits["prose", 4]) <= 1, visits
     assert any("left out or cut short" in note and "code with 4 users" in note for note in done.run.notes)
 
 

@@ -35,10 +35,9 @@ class Effort:
     thorough: RunLimits
 
     @classmethod
-    def within(cls, budget_s: float) -> Effort:
-        """A short budget must not be spent on the first candidate."""
-        brief_s, thorough_s = min(300.0, budget_s / 10), min(900.0, budget_s / 5)
-        return cls(RunLimits(brief_s, 0.02, 3, 3), RunLimits(thorough_s, 0.01, 5, 8))
+    def within(cls, seconds: float) -> Effort:
+        """The brief measurement ends after three rounds; the thorough one continues it in what is left."""
+        return cls(RunLimits(min(300.0, seconds), 0.02, 3, 3), RunLimits(min(900.0, seconds), 0.01, 5, 30))
 
 
 @dataclass(frozen=True, slots=True)
