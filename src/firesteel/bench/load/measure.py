@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from firesteel.bench.load.client import RequestTimeouts, TargetServer
-from firesteel.bench.load.client_cost import ClientCost
+from firesteel.bench.load.client_cost import ClientCost, late_text
 from firesteel.bench.load.prepare import Prepared, prepare
 from firesteel.bench.load.repetition import Repetition, SharedLoad
 from firesteel.bench.load.sampler import (
@@ -38,7 +38,6 @@ from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample,
 from firesteel.launch import EngineName
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_MAX_LAG_MS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +189,7 @@ class _RunState:
         # Each point of an open loop should fit into the budget four times.
         open_s = min(20.0, max(1.0, order.limits.budget_s / 4 / len(order.points)))
         return SharedLoad(
-            TargetServer.at(order.subject.url, order.key), order.subject.model, self.prepared,
+            TargetServer.at(order.subject.url, order.key), order.subject.model, self.prepared, self.cost,
             order.salt or order.id, order.settings.seed, self.began, slowest, order.timeouts, open_s,
             self.schedule.rounds(index),
         )  # fmt: skip
@@ -232,10 +231,9 @@ class _RunState:
         )
 
     def _notes(self) -> list[str]:
-        lag = self.cost.summary().get("p99_lag_ms", 0.0) if self.samples else 0.0
         points, schedule, notes = self.order.points, self.schedule, []
-        if lag > _MAX_LAG_MS:
-            notes.append(f"the client itself was up to {lag:.1f} ms late (p99): this machine was busy")
+        if late := late_text(self.cost.summary()):
+            notes.append(late)
         if self.queued:
             notes.append(
                 f"{self.queued} requests had to wait for a free slot; their figures include the wait"

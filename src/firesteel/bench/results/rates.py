@@ -31,6 +31,9 @@ _MAX_DECODE_SHARE = 0.75
 """Share of the time to the first arrival that may be decode: an error of 5 % in it is 15 % in prefill."""
 _MAX_HIDDEN_SHARE = 0.2
 """Hidden share of an answer's tokens above which its times say nothing about the rest."""
+_LATE_S, _MAX_LATE_SHARE = 0.001, 0.02
+"""How late the client may be: by so much, and by so much of the time to the first chunk or after it."""
+_ENOUGH_IN_TIME = 3
 _TOLERATED_FAILURE = 10
 """One failure in so many requests does not spoil a closed loop, where everybody asks again."""
 
@@ -177,6 +180,14 @@ class RepetitionSamples:
             return wrong < len(self.every)
         return wrong * _TOLERATED_FAILURE <= len(self.every) if self.is_loop else not wrong
 
+    @property
+    def client_was_late(self) -> bool:
+        """By more than a little of what was measured."""
+        late_s = max((sample.client_late_s for sample in self.good), default=0.0)
+        times = [(s.first_s, s.last_s - s.first_s) for s in self.good if s.first_s and s.last_s]
+        shortest_s = min((median(column) for column in zip(*times, strict=True)), default=0.0)
+        return late_s > max(_LATE_S, _MAX_LATE_SHARE * shortest_s)
+
     def mean(self, rate: Callable[[RequestSample], float | None]) -> float | None:
         rates = [value for sample in self.counted if (value := rate(sample)) is not None]
         return fmean(rates) if rates else None
@@ -219,5 +230,7 @@ def warm_repetitions(samples: Iterable[RequestSample]) -> dict[int, RepetitionSa
 
 
 def by_repetition(point: Point, samples: Iterable[RequestSample]) -> dict[int, RepetitionSamples]:
-    """Warm repetitions that count."""
-    return {number: found for number, found in warm_repetitions(samples).items() if found.counts(point)}
+    """Warm repetitions that count. Those in which the client was late do not, if enough others are left."""
+    found = {number: each for number, each in warm_repetitions(samples).items() if each.counts(point)}
+    in_time = {number: each for number, each in found.items() if not each.client_was_late}
+    return in_time if len(in_time) >= _ENOUGH_IN_TIME else found

@@ -77,8 +77,10 @@ def _more(figures: PointFigures) -> str:
 
 
 def _client(run: BenchRun) -> str:
-    lag, cpu = run.client.get("p99_lag_ms"), run.client.get("cpu_share")
-    late = f"at most {lag:.2f} ms late (p99)" if lag is not None else "lateness not known"
+    lag, machine = run.client.get("p99_lag_ms"), run.client.get("machine_p99_lag_ms")
+    cpu = run.client.get("cpu_share")
+    late = f"{lag:.2f} ms late under load (p99)" if lag is not None else "lateness not known"
+    late += f", this machine {machine:.2f} ms" if machine is not None else ""
     return f"{late}, {cpu:.1%} of a core" if cpu is not None else late
 
 
