@@ -63,9 +63,9 @@ def command(
         raise UsageError(f"give {wanted} RUN{'s' if wanted > 1 else ''}, not {len(runs)}", next=example)
     with opened() as history:
         if ab:
-            from firesteel.cli.ab import measure_in_turns  # loads the client that measures
+            from firesteel.cli.ab import measured_in_turns  # loads the client that measures
 
-            stored = asyncio.run(measure_in_turns(history, runs, options))
+            stored = asyncio.run(measured_in_turns(history, runs, options))
         else:
             stored = [find_run(history, run) for run in runs]
         earlier = history.runs_of(*(each.run.subject.launch_key for each in stored))

@@ -98,8 +98,8 @@ def read_host(at_s: float) -> HostReading:
 
 @dataclass(slots=True)
 class Sampler:
-    """Takes a reading every second while it is open, in a process of its own: starting nvidia-smi stops all
-    threads of a process until it has started, and reading an engine's metrics takes milliseconds as well."""
+    """Takes a reading every second while it is open, in a process of its own: starting a program stops all
+    threads of a process for a moment, and reading an engine's metrics takes the loop some time as well."""
 
     url: str
     engine: EngineName | None
