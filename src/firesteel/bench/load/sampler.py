@@ -25,6 +25,7 @@ from firesteel.launch import EngineName
 
 INTERVAL_S = 1.0
 _MAX_READINGS = 4096
+_READY_S = 5.0
 _MIN_POWER_READINGS = 3
 _GPU_QUERY = (
     "--query-gpu=clocks.sm,power.draw,temperature.gpu,utilization.gpu",
@@ -135,6 +136,13 @@ class Sampler:
             self.readings.append(HostReading(**json.loads(line)))
             if len(self.readings) >= _MAX_READINGS:
                 del self.readings[1::2]
+
+    async def wait_ready(self) -> None:
+        """Until the first reading, or until it is clear that there will be none soon."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READY_S):
+                while self._task and not self._task.done() and not self.readings:
+                    await asyncio.sleep(0.01)
 
     async def counters(self) -> Counters | None:
         text = await metrics(self.url, key=self.key) if self.engine else None
