@@ -83,7 +83,8 @@ def request_events(world: World, rounds: int) -> dict[str, list[float]]:
 
 def swap_events(make: Callable[[], World], rounds: int) -> dict[str, list[float]]:
     """A model's request ends, it is evicted, another is loaded and crashes: each changes a model's phase."""
-    took: dict[str, list[float]] = {"finishes": [], "unloaded": [], "loaded, a grant": [], "crashes, a request": []}
+    events = ("finishes", "unloaded", "loaded, a grant", "crashes, a request")
+    took: dict[str, list[float]] = {event: [] for event in events}
     for _ in range(rounds):
         world = make()
         gc.collect()
@@ -114,7 +115,7 @@ def main() -> None:
             for waiting in WAITING:
                 took = request_events(World(situation, models, waiting), rounds)
                 if situation != "loading":
-                    few = max(3, min(rounds // 10, 20_000 // waiting))
+                    few = max(11, min(rounds // 10, 20_000 // waiting))
                     took |= swap_events(partial(World, situation, models, waiting), few)
                 for event, seconds in took.items():
                     median = statistics.median(seconds) * 1e6

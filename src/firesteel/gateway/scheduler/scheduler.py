@@ -334,7 +334,10 @@ class Scheduler:
         overdue = self._capacity.overdue(loadable, now_s)
 
         def rank(state: ModelState) -> tuple[int, float | None, int]:
-            return -max(state.priorities, default=0), state.requested_since_s(now_s), state.first_sequence
+            priority, oldest = max(state.priorities, default=0), state.oldest
+            if oldest is not None and state.requested_s is None:  # most are: worth a short cut
+                return -priority, oldest.arrived_s, oldest.sequence
+            return -priority, state.requested_since_s(now_s), state.first_sequence
 
         state = overdue[0] if overdue else min(loadable, key=rank, default=None)
         if state and (evictions := self._capacity.possible_evictions(state, now_s)) is not None:
