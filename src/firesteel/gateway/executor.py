@@ -47,6 +47,7 @@ from firesteel.gateway.scheduler.events import (
 )
 from firesteel.gateway.scheduler.scheduler import Scheduler
 from firesteel.gateway.service_config import ModelConfig, RunningModel, ServiceConfig
+from firesteel.run.proofs import forget_proof
 
 _MEMORY_READING_S = 2.0
 _IDLE_GRACE_S = 10.0
@@ -79,7 +80,7 @@ class Executor:
         *,
         pause_s: float = 2.0,
     ) -> None:
-        self._listener = listener
+        self._listener, self._home = listener, home
         self._set_config(config)
         self._scheduler = Scheduler(_scheduled_models(config), _scheduler_limits(config), uptime())
         self._jobs = ModelJobs(loader, listener, home, self._job_finished, pause_s)
@@ -163,6 +164,8 @@ class Executor:
     def set_lost(self, event: ModelUnloaded | ModelCrashed | LoadFailed) -> None:
         """It ran, and no longer does."""
         self._jobs.running.pop(event.model, None)
+        if not isinstance(event, ModelUnloaded):
+            forget_proof(self._home, event.model)
         if not (isinstance(event, ModelCrashed) and event.is_returning):
             self._jobs.started.discard(event.model)
         self.handle(event)

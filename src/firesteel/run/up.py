@@ -18,6 +18,7 @@ from firesteel.proposals import Proposal, require_runnable
 from firesteel.run.down import remove_files, stop_processes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
 from firesteel.run.fetch.pull import pull_launch, staged_files
+from firesteel.run.proofs import forget_proof
 from firesteel.run.report import read_report
 from firesteel.run.service import Service, ServiceSpec, all_services, folder_of, load, write_spec
 from firesteel.run.start.listen import listening
@@ -79,6 +80,7 @@ async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncI
             yield event
         return
     if running:
+        forget_proof(home, proposal.name)  # it was not stopped by anybody, so it died
         async for event in stop_processes(running):
             yield event
     remove_files(folder_of(home, proposal.name))
@@ -167,6 +169,7 @@ async def _until_verified(
             yield event
     except BaseException as error:
         # Ctrl-C, a failed check or a bug: stop what was started.
+        forget_proof(home, spec.name)
         reason = await _root_cause(home, spec, error)
         await asyncio.shield(_undo(home, spec))
         raise reason from None
