@@ -205,7 +205,8 @@ async def load(job: Job, home: Home) -> None:
             left_s = clock.took.all_s
             say({"done": {"phase": "plan", "words": f"{job.name} needs {needed}", "eta_s": left_s}})
         elif isinstance(event, ServiceReady):
-            load_s = None if event.already else clock.keep(job.name, home, now_s)
+            is_brief = event.report.is_brief
+            load_s = None if event.already else clock.keep(job.name, home, now_s, is_brief=is_brief)
             service = find_service(job.name, home)
             if service is None:
                 raise FiresteelError(

@@ -20,7 +20,7 @@ from firesteel.planner import MeasuredMemory, launch_key
 from firesteel.proposals import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, ServiceReady
 from firesteel.run.proofs import forget_proof
-from firesteel.run.report import Report, compare, write_report
+from firesteel.run.report import PROVED_BEFORE, Report, compare, write_report
 from firesteel.run.service import MAX_TAIL_BYTES, Service, ServiceSpec, folder_of, last_lines, load
 from firesteel.run.start.listen import key_in
 from firesteel.run.verify import brief
@@ -29,7 +29,7 @@ from firesteel.run.verify.expected import expected, write_expected
 from firesteel.run.verify.verify import Verification, verify
 from firesteel.run.verify.warm_up import warm
 
-_PROVED_BEFORE = CheckResult("proved before", True, "the same launch, and the same answer as then")
+_PROVED_BEFORE = CheckResult(PROVED_BEFORE, True, "the same launch, and the same answer as then")
 
 
 async def prove(proposal: Proposal, home: Home, spec: ServiceSpec, start_s: float) -> AsyncIterator[Event]:
