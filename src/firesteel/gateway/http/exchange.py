@@ -36,7 +36,6 @@ from firesteel.gateway.interfaces import (
     OutcomeKind,
     Rejection,
     RequestOutcome,
-    Usage,
     WaitStatus,
 )
 
@@ -69,9 +68,7 @@ class Exchange:
     _prefix: int | None = None
     _first_s: float | None = None
     _waited_s = 0.0
-    _extra_headers = b""
-    _first_piece = b""
-    _pending_head = b""
+    _extra_headers = _first_piece = _pending_head = b""
     _bytes_in = _bytes_out = 0
     _status = 0
     _keeps_alive = True
@@ -196,8 +193,6 @@ class Exchange:
     def response_started(self, head: ResponseHead) -> ChunkBoundaries:
         if self._upstream is not None and self._client.is_write_paused() and not self.is_leaving:
             self._upstream.pause()
-        if not self._client.limits.keeps_bodies:
-            self.body = b""  # it will not be sent again
         if self._has_head:
             return self._join_stream(head)
         request = self._head
@@ -267,6 +262,8 @@ class Exchange:
     def _record_first(self, piece: bytes, now: float) -> None:
         self._first_s = now - self._began
         self._first_piece = piece
+        if not self._client.limits.keeps_bodies:
+            self.body = b""  # it will not be sent again
         self._stop_timer()
         if self._recorder is not None and self._is_stream:
             self._recorder.first(self._first_s)
@@ -343,8 +340,20 @@ class Exchange:
         self._connecting = self._upstream = None
 
     def _fail_upstream(self, kind: str, why: str) -> None:
+        if self._can_be_held() and self._client.dispatcher.hold(self):
+            self._endpoint, self._has_retried = None, False
+            if self._timer is None and self._head.is_11 and wants_stream(self.body):
+                self._schedule_comment(self._client.limits.hold_after_s)
+            return
         src = f"engine:{self.model}" if self._route is not None else "gateway"
         self._reject(Rejection(502, kind, why, src=src), "broke")
+
+    def _can_be_held(self) -> bool:
+        """Whether nothing of an answer has reached the client, so that it may wait for another one."""
+        if self._pending_head:
+            self._pending_head, self._has_head, self._status = b"", False, 0
+        is_silent = self._first_s is None and self._error_head is None and self._route is not None
+        return is_silent and (not self._has_head or (self._is_stream and self._head.is_11))
 
     def _engine_error(self, head: ResponseHead) -> Rejection:
         text = b"".join(self._tail)[:512].decode("utf-8", "replace").strip()
@@ -383,14 +392,9 @@ class Exchange:
         self._stop_timer()
         if not self._is_submitted:
             return
+        tail = b"".join(self._tail)[-_TAIL_BYTES:]
+        usage = find_usage(tail, self._is_stream, self._first_piece) if tail else None
         self._client.dispatcher.finish(self, RequestOutcome(
-            how, self._status, self._usage(), self._is_stream, self._bytes_in, self._bytes_out,
+            how, self._status, usage, self._is_stream, self._bytes_in, self._bytes_out,
             self._waited_s, self._first_s, monotonic() - self._began, why,
         ))  # fmt: skip
-
-    def _usage(self) -> Usage | None:
-        pieces = self._tail
-        if not pieces:
-            return None
-        tail = pieces[0] if len(pieces) == 1 else b"".join(pieces)[-_TAIL_BYTES:]
-        return find_usage(tail, self._is_stream, self._first_piece)

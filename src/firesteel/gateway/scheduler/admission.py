@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firesteel.gateway.scheduler.capacity import Capacity
-from firesteel.gateway.scheduler.events import RejectRequest, RequestArrived
+from firesteel.gateway.scheduler.events import RejectRequest, RequestArrived, RequestReturned
 from firesteel.gateway.scheduler.model_state import ModelState
 from firesteel.units import show_seconds
 
@@ -12,7 +12,11 @@ _OUTSIDE_RETRY_S = 5.0
 
 
 def check_admission(
-    event: RequestArrived, state: ModelState | None, capacity: Capacity, waiting: int, now_s: float
+    event: RequestArrived | RequestReturned,
+    state: ModelState | None,
+    capacity: Capacity,
+    waiting: int,
+    now_s: float,
 ) -> RejectRequest | None:
     """`waiting` is the number of requests that wait already, for any model."""
     request = event.request
@@ -22,6 +26,8 @@ def check_admission(
     if state.is_outside and state.phase == "off":
         why = f"`{state.name}` runs outside firesteel and does not answer: {state.why}. Start it there"
         return RejectRequest(request, "failed", why, _OUTSIDE_RETRY_S)
+    if isinstance(event, RequestReturned):
+        return None  # it was admitted before
     if state.phase in ("off", "unloading"):
         if now_s < state.retry_s:
             return RejectRequest(request, "failed", failure_text(state, now_s), state.retry_s - now_s)

@@ -79,12 +79,15 @@ class Capacity:
 
     def needed(self, now_s: float) -> list[ModelState]:
         """Models that are off and should be loaded: requests wait for them, they are pinned, or they were
-        requested by name."""
-        impossible = self.impossible
+        requested by name. One that crashed again and again pauses, but never beyond `max_wait_s`."""
+        impossible, overdue_s = self.impossible, now_s - self.limits.max_wait_s
         return [
             state
             for state in self.loadable
-            if (state.oldest is not None or (state.requested_s is not None and state.requested_s <= now_s))
+            if (
+                (state.oldest is not None and (now_s >= state.retry_s or state.oldest.arrived_s <= overdue_s))
+                or (state.requested_s is not None and state.requested_s <= now_s)
+            )
             and state not in impossible
         ]
 

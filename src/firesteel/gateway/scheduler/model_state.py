@@ -17,6 +17,8 @@ _USE_HALF_LIFE_S = 600.0
 """Recent use halves every ten minutes."""
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 5.0, 600.0
 """Pause after a failed load, before the next attempt; it doubles each time."""
+_LAST_CRASH_PAUSE_S = 60.0
+"""After the first crash it is loaded again at once, after the second in a second, then 2, 4, 8 s."""
 _STABLE_S = 300.0
 """A crash after this long counts as the first: the load itself was fine."""
 
@@ -196,11 +198,12 @@ class ModelState:
         self.retry_s = now_s + _pause_s(self.fails)
 
     def crash(self, why: str, now_s: float) -> None:
-        """The first crash is repaired at once. A crash soon after a load waits like a failed load."""
+        """The first crash is repaired at once, the next ones after a pause that doubles."""
         if now_s >= self.since_s + _STABLE_S:
             self.fails = 0
         self.fails += 1
-        self.why, self.retry_s = why, now_s + _pause_s(self.fails - 1)
+        pause_s = min(_LAST_CRASH_PAUSE_S, 2.0 ** min(self.fails - 2, 10)) if self.fails > 1 else 0.0
+        self.why, self.retry_s = why, now_s + pause_s
 
     def reset_failures(self) -> None:
         self.fails, self.retry_s = 0, 0.0

@@ -31,6 +31,7 @@ from firesteel.gateway.scheduler.events import (
     RequestAbandoned,
     RequestArrived,
     RequestFinished,
+    RequestReturned,
     ScheduledModel,
     SchedulerEvent,
     SchedulerLimits,
@@ -117,6 +118,9 @@ class Scheduler:
         match event:
             case RequestArrived():
                 self._arrived(event, now_s, out)
+            case RequestReturned():
+                self._requests.finish(event.request, now_s)
+                self._arrived(event, now_s, out)
             case ConfigChanged():
                 self._changed(event, now_s, out)
                 self._current_capacity = None
@@ -141,7 +145,7 @@ class Scheduler:
                     case LoadRequested():
                         self._load_requested(state, event.is_loaded, now_s)
 
-    def _arrived(self, event: RequestArrived, now_s: float, out: list[Effect]) -> None:
+    def _arrived(self, event: RequestArrived | RequestReturned, now_s: float, out: list[Effect]) -> None:
         state = self._states.get(event.model)
         rejection = check_admission(event, state, self._capacity, self._requests.waiting, now_s)
         if rejection:

@@ -14,6 +14,7 @@ def next_tick_s(capacity: Capacity, now_s: float, *, is_settled: bool, has_waiti
     for state in capacity.states:
         if state.oldest is not None:
             times.append(state.oldest.arrived_s + limits.max_wait_s)
+            times.append(state.retry_s if state.phase == "off" else None)
         if state.requested_s is not None:
             times.append(state.requested_s + limits.max_wait_s)
             times.append(state.requested_s if state.phase == "off" else None)
