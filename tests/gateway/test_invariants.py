@@ -178,7 +178,7 @@ MUTATIONS = (
     ),
     mutation(
         "never rejects requests for which there is no memory",
-        "no_hang",
+        "bounded_wait no_hang",
         ("scheduler", "            self._reject_overdue(state, why, now_s, out)\n", ""),
     ),
     mutation(

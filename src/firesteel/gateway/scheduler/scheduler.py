@@ -309,7 +309,8 @@ class Scheduler:
             return
         if not self._load_overdue(overdue, now_s, out):
             self._overdue, self._blocking = None, []
-            self._load_next(now_s, out)
+            # Those that are overdue, and still needed, could not be loaded, and some were rejected.
+            self._load_next(self._capacity.needed(now_s) if overdue else needed, now_s, out)
 
     def _load_overdue(self, overdue: list[ModelState], now_s: float, out: list[Effect]) -> bool:
         """Only the first. One that cannot get enough memory is rejected and blocks nobody."""
@@ -325,10 +326,9 @@ class Scheduler:
                 state.requested_s = now_s if state.is_pinned else None
         return False
 
-    def _load_next(self, now_s: float, out: list[Effect]) -> None:
+    def _load_next(self, needed: list[ModelState], now_s: float, out: list[Effect]) -> None:
         """Overdue models by age, then the others by priority and age; but first the one for which something
         was unloaded."""
-        needed = self._capacity.needed(now_s)
         if self._reserved_for not in needed:
             self._reserved_for = None
 
