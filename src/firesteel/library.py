@@ -257,8 +257,12 @@ async def verify(
 
     Of a service (without a name, the only one), or of any OpenAI endpoint at `url`.
     """
+    from firesteel.run.proofs import forget_proof  # only where something is verified
+
     target = await _verify_target(name, url, model, key)
     async for event in target.verify():
+        if not url and not isinstance(event, str) and not event.is_good:
+            forget_proof(home(), target.name)  # the gateway proves it in full the next time
         yield event
 
 

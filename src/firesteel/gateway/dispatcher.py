@@ -51,11 +51,11 @@ _REVOKED = Rejection(401, "invalid_api_key", "this key was revoked.")
 class RequestRecord:
     """A request between `submit` and `finish`; the scheduler uses it as the request's identity."""
 
-    __slots__ = ("counters", "endpoint", "endpoints", "is_by_alias", "request")
+    __slots__ = ("counters", "endpoint", "endpoints", "is_by_alias", "request", "was_held")
 
     def __init__(self, request: PendingRequest) -> None:
         self.request = request
-        self.is_by_alias = False
+        self.is_by_alias = self.was_held = False
         self.endpoint: Endpoint | None = None
         self.endpoints: ModelEndpoints
         self.counters: ModelCounters
@@ -163,6 +163,18 @@ class RequestDispatcher:
         self._stop_waiting(record)
         self.executor.handle(RequestAbandoned(record))
         self._log_request(request, RequestOutcome("left", waited_s=waited_s, total_s=waited_s))
+
+    def hold(self, request: PendingRequest) -> bool:
+        """Once for each request: one that was in flight at two crashes may be their cause."""
+        record, model = self._records.get(request), self.executor.model_config(request.model)
+        if record is None or record.endpoint is None or record.was_held or model is None or model.is_outside:
+            return False
+        record.endpoints.release(record.endpoint)
+        record.was_held, record.endpoint = True, None
+        self._waiting.setdefault(request.model, set()).add(record)
+        request.update_wait_status(WaitStatus(f"{request.model} has failed and is restarted"))
+        self.executor.hold(record, request.model, request.caller.priority)
+        return True
 
     def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:
         record = self._records.pop(request, None)

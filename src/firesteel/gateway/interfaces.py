@@ -187,6 +187,10 @@ class Dispatcher(Protocol):
     def abandon(self, request: PendingRequest, waited_s: float) -> None:
         """The client left while the request waited: it gets no answer any more."""
 
+    def hold(self, request: PendingRequest) -> bool:
+        """The engine failed before anything of its answer was passed on. True: the request waits until the
+        engine is back, and is granted once more; `granted` or `rejected` follows."""
+
     def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:
         """A granted or rejected request has ended, also if its client left meanwhile. Called once for
         each."""

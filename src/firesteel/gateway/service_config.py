@@ -57,7 +57,7 @@ class ModelConfig:
     aliases: tuple[str, ...] = ()
     """Other names for it; unique among all names and aliases."""
     ask: Mapping[str, Any] = field(default_factory=dict)
-    """For `loader.job load`: what to start, as the file has it."""
+    """For `loader load`: what to start, as the file has it."""
     why_not: Reason | None = None
     """Why it cannot be served: it does not fit, a rule stops it, there is no such recipe."""
 

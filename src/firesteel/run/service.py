@@ -55,6 +55,8 @@ class ServiceSpec:
     """The user allowed it to run the code that comes with the weights."""
     service_file: str = ""
     """The path of the service file that it is in; empty: it is in none."""
+    is_swapped_in: bool = False
+    """By a gateway: a launch that was proved on this host before is proved briefly."""
     stop: tuple[str, ...] = ()
     """A command that stops the engine, a container then; empty: a signal does."""
     memory_floor_bytes: int = 0

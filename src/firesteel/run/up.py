@@ -20,6 +20,7 @@ from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, Ser
 from firesteel.run.fetch.damage import explain_with_digests
 from firesteel.run.fetch.pull import pull_launch
 from firesteel.run.fetch.stored import staged_files
+from firesteel.run.proofs import forget_proof
 from firesteel.run.report import read_report
 from firesteel.run.service import Service, ServiceSpec, folder_of, hang_of, load, write_spec
 from firesteel.run.start.listen import listening
@@ -83,6 +84,7 @@ async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncI
             yield event
         return
     if running:
+        forget_proof(home, proposal.name)  # it was not stopped by anybody, so it died
         async for event in stop_processes(running):
             yield event
     remove_files(folder_of(home, proposal.name))
@@ -183,6 +185,7 @@ async def _until_verified(
             yield event
     except BaseException as error:
         # Ctrl-C, a failed check or a bug: stop what was started.
+        forget_proof(home, spec.name)
         reason = await _root_cause(home, spec, error)
         await asyncio.shield(_undo(home, spec))
         if isinstance(reason, SuspectWeights):

@@ -230,10 +230,6 @@ class Exchange(Reply):
             return ChunkBoundaries.AS_THEY_COME
         if self._is_unasked and head.status == 200 and self._endpoint is not None:
             self._client.pool.unasked.add(self._endpoint.address)
-        self.body = bytes(self.body[:_KEPT_BYTES]) if self._client.limits.keeps_bodies else b""
-        is_sent = self._upstream is not None and not self._upstream.is_sending
-        if self._client.reserved_bytes and is_sent:
-            self._client.free_body()  # an engine may answer before it has read everything
         return self._join_stream(head) if self._has_head else self._begin(head)
 
     def _must_ask_again(self) -> bool:
@@ -265,10 +261,18 @@ class Exchange(Reply):
 
     def _record_first(self, now: float) -> None:
         self._first_s = now - self._began
+        self._drop_body()
         if self._is_stream:
             self._tail.is_response = self._route is not None and self._route.kind == "response"
             if self._recorder is not None:
                 self._recorder.first(self._first_s)
+
+    def _drop_body(self) -> None:
+        """An answer has begun, so the request will not be sent again."""
+        self.body = bytes(self.body[:_KEPT_BYTES]) if self._client.limits.keeps_bodies else b""
+        is_sent = self._upstream is not None and not self._upstream.is_sending
+        if self._client.reserved_bytes and is_sent:
+            self._client.free_body()  # an engine may answer before it has read everything
 
     def response_ended(self) -> None:
         self._upstream = None
@@ -353,8 +357,19 @@ class Exchange(Reply):
         self._connecting = self._upstream = None
 
     def _fail_upstream(self, kind: str, why: str) -> None:
+        if self._can_be_held() and self._client.dispatcher.hold(self):
+            self._endpoint, self._has_retried, self._last = None, False, monotonic()
+            self._client.deadline = self._last + self._client.limits.hold_after_s
+            return
         src = f"engine:{self.model}" if self._route is not None else "gateway"
         self._reject(Rejection(502, kind, why, src=src), "broke")
+
+    def _can_be_held(self) -> bool:
+        """Whether nothing of an answer has reached the client, so that it may wait for another one."""
+        if self._pending_head:
+            self._pending_head, self._has_head, self._status = b"", False, 0
+        is_silent = self._first_s is None and self._error_head is None and self._route is not None
+        return is_silent and (not self._has_head or (self._is_stream and self._head.is_11))
 
     def _reject(self, rejection: Rejection, how: OutcomeKind) -> None:
         if self._has_head and not self._pending_head:

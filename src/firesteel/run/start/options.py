@@ -39,6 +39,8 @@ class RunOptions:
     at_boot: bool = False
     service_file: str = ""
     """The path of the service file that has it; empty: none."""
+    is_swapped_in: bool = False
+    """By a gateway, which loads models again and again."""
 
 
 def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpec:
@@ -59,6 +61,7 @@ def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpe
         listen=options.listen,
         trusts_code=options.trusts_code,
         service_file=options.service_file,
+        is_swapped_in=options.is_swapped_in,
         stop=start.undo.argv if start.undo else (),
         attach=attach_command(launch).argv if launch.container else (),
         memory_floor_bytes=proposal.plan.host.keep_free_bytes // 2,

@@ -99,7 +99,7 @@ def _supervise(folder: Path, spec: ServiceSpec) -> int:
             exits = (*exits, exit_)
             if not (exit_.was_ready or state.restarts):
                 return 0  # it was never ready: `up` reports why
-            choice = restart.decide(exits)
+            choice = restart.decide(exits, is_container=bool(spec.stop))
             if isinstance(choice, restart.GiveUp):
                 if exit_.kind in ("died", "stuck"):
                     why = f"{death(state)}; not started again: {choice.reason}"
