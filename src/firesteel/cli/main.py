@@ -11,6 +11,7 @@ import click
 
 from firesteel import __version__
 from firesteel.cli.output.invocation import typed
+from firesteel.edge.host.signals import interrupted_by_signals
 from firesteel.errors import FiresteelError
 
 COMMANDS = {
@@ -120,7 +121,9 @@ def main(argv: list[str] | None = None) -> NoReturn:
     argv = _with_sim_value(sys.argv[1:] if argv is None else argv)
     options = argv[: argv.index("--")] if "--" in argv else argv
     try:
-        sys.exit(_run(argv))
+        with interrupted_by_signals():
+            code = _run(argv)
+        sys.exit(code)
     except FiresteelError as error:
         if "--debug" in options:
             raise

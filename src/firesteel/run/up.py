@@ -168,7 +168,12 @@ async def _until_verified(
     except BaseException as error:
         # Ctrl-C, a failed check or a bug: stop what was started.
         reason = await _root_cause(home, spec, error)
-        await asyncio.shield(_undo(home, spec))
+        listens = not isinstance(error, GeneratorExit)
+        if listens:
+            yield PhaseProgress("stop", f"stopping {spec.name}")
+        stopped = await asyncio.shield(_undo(home, spec))
+        if listens and stopped:
+            yield stopped
         raise reason from None
 
 
@@ -185,9 +190,9 @@ async def _root_cause(home: Home, spec: ServiceSpec, error: BaseException) -> Ba
     return start_failure(home, spec) if service else error
 
 
-async def _undo(home: Home, spec: ServiceSpec) -> None:
+async def _undo(home: Home, spec: ServiceSpec) -> Event | None:
+    """The event says what was stopped."""
     service = load(home, spec.name)
-    if service:
-        async for _ in stop_processes(service):
-            pass
+    events = [event async for event in stop_processes(service)] if service else []
     remove_files(folder_of(home, spec.name))
+    return events[-1] if events else None

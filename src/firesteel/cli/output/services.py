@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from firesteel import run
+from firesteel.edge.files.home import Home
+from firesteel.edge.host.process import port_is_free, port_owner
+from firesteel.proposals import Proposal
 from firesteel.run.service import Service
 
 Phase = Literal[
@@ -46,6 +50,22 @@ def service_status(service: Service) -> ServiceStatus:
         next=next_,
         log=str(service.log),
     )
+
+
+def what_is_left(home: Home, proposals: Iterable[Proposal]) -> str:
+    """What runs after an interruption, as a look at processes and ports shows, as a sentence."""
+    return "; ".join(_what_is_left(home, proposal) for proposal in proposals)
+
+
+def _what_is_left(home: Home, proposal: Proposal) -> str:
+    name, port = proposal.name, proposal.plan.launch.port
+    service = run.load(home, name)
+    if service is None or service.phase == "dead":
+        owner = None if port_is_free(port) else port_owner(port) or "another program"
+        return f"{name} does not run" + (f" (port {port} is in use by {owner})" if owner else "")
+    if service.phase == "ready":
+        return f"{name} is up on {service.spec.url}/v1, and `firesteel down {name}` stops it"
+    return f"{name} is {service.phase}, and `firesteel down {name}` stops it"
 
 
 def _problem(service: Service) -> tuple[str | None, str | None]:
