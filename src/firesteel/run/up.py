@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from firesteel.edge.files.home import Home, Locked, lock
+from firesteel.edge.files.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import evict, meminfo
+from firesteel.edge.http.poll import get_from_engine
 from firesteel.errors import DoesNotFit, FiresteelError
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run.down import remove_files, stop_processes
@@ -20,6 +21,7 @@ from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, Ser
 from firesteel.run.fetch.pull import pull_launch, staged_files
 from firesteel.run.report import read_report
 from firesteel.run.service import Service, ServiceSpec, all_services, folder_of, load, write_spec
+from firesteel.run.spec_differences import differences
 from firesteel.run.start.listen import listening
 from firesteel.run.start.options import RunOptions, make_spec, need_trust, write_secrets_of
 from firesteel.run.start.preflight import preflight
@@ -40,7 +42,9 @@ async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAUL
     yield PlanReady(proposal)
     adopt_all(home)
     spec, running = make_spec(proposal, home, options), load(home, name)
-    if running and running.phase == "ready":  # before the plan is checked: its memory is in use
+    if (
+        running and running.phase == "ready" and not _is_unverified(running, spec)
+    ):  # before the plan is checked: its memory is in use
         yield _already(running, spec)
         return
     if not (running and _is_unverified(running, spec)):
@@ -71,7 +75,7 @@ def _require_fit(proposal: Proposal, home: Home) -> None:
 async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
     """With the work lock held: continue with what runs, or start it."""
     running = load(home, proposal.name)
-    if running and running.phase == "ready":
+    if running and running.phase == "ready" and not _is_unverified(running, spec):
         yield _already(running, spec)
         return
     if running and _is_unverified(running, spec):
@@ -88,18 +92,21 @@ async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncI
 
 def _already(running: Service, wanted: ServiceSpec) -> ServiceReady:
     """Report what runs, provided that it is what was asked for."""
+    name, url, again = running.name, running.spec.url, f"firesteel down {running.name}, then {wanted.again}"
+    if not running.spec.start:
+        raise FiresteelError(
+            f"{name} runs, and its spec.json cannot be read, so as what is unknown", next=again
+        )
     if not _is_same(running.spec, wanted) or running.report is None:
         raise FiresteelError(
-            f"{running.name} is already up on {running.spec.url}, with other settings",
-            next=f"firesteel down {running.name}, then {wanted.again}",
+            f"{name} is already up on {url}, with other settings: {differences(running.spec, wanted)}",
+            next=again,
         )
-    try:
-        return ServiceReady(read_report(running.report), already=True)
-    except ValueError:
-        raise FiresteelError(
-            f"{running.name} is up, but the report of its start cannot be read",
-            next=f"firesteel verify {running.name}",
-        ) from None
+    status, _ = get_from_engine(f"{url}/health")
+    if status != 200:
+        how = f"HTTP {status}" if status else "nothing"
+        raise FiresteelError(f"{name} runs, but {url}/health answers {how}", next=f"firesteel logs {name}")
+    return ServiceReady(read_report(running.report), already=True)
 
 
 def _is_same(one: ServiceSpec, other: ServiceSpec) -> bool:
@@ -108,8 +115,17 @@ def _is_same(one: ServiceSpec, other: ServiceSpec) -> bool:
 
 
 def _is_unverified(running: Service, wanted: ServiceSpec) -> bool:
-    """Started with the same settings by an `up` that ended before it was verified."""
-    return running.phase == "starting" and running.state is not None and _is_same(running.spec, wanted)
+    """Started with the same settings by an `up` that ended before it was verified, or its report is lost."""
+    is_reported = running.phase == "ready" and _has_report(running)
+    is_up = running.phase in ("starting", "ready") and running.state is not None
+    return is_up and not is_reported and _is_same(running.spec, wanted)
+
+
+def _has_report(running: Service) -> bool:
+    try:
+        return bool(running.report and read_report(running.report))
+    except ValueError:
+        return False
 
 
 async def _continue(proposal: Proposal, home: Home, running: Service) -> AsyncIterator[Event]:
@@ -132,7 +148,7 @@ async def _launch(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIte
         async for event in _final_preflight(proposal, home, spec):
             yield event
     folder = folder_of(home, spec.name)
-    (folder / "engine.log").unlink(missing_ok=True)
+    remove(folder / "engine.log")
     write_secrets_of(proposal, spec)
     write_spec(folder, replace(spec, available_bytes=meminfo().available_bytes))
     yield PhaseProgress("launch", "starting")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -41,7 +42,7 @@ def service_status(service: Service) -> ServiceStatus:
     return ServiceStatus(
         name=service.name,
         phase=service.phase,
-        url=f"{service.spec.url}/v1",
+        url=f"{service.spec.url}/v1" if service.spec.url else "",
         pid=engine.number if engine else None,
         started_at=state.started_at if state else None,
         restarts=state.restarts if state else 0,
@@ -71,13 +72,15 @@ def _what_is_left(home: Home, proposal: Proposal) -> str:
 def _problem(service: Service) -> tuple[str | None, str | None]:
     """What is wrong with it, and what to type."""
     name = service.name
-    if not service.spec.start:
-        return "it runs, but its files are damaged", f"firesteel down {name}"
+    if not service.spec.start and service.phase != "dead":
+        return "it runs, but its spec.json cannot be read", f"firesteel down {name}"
     if service.phase == "unkept":
         return (
             "its supervisor was killed; the container still runs, without a guard",
             f"firesteel down {name}",
         )
+    if service.phase == "dead" and service.state is None and os.path.lexists(service.folder / "state.json"):
+        return "state.json cannot be read, so how it ended is not known", service.spec.again
     if service.phase == "dead":
         return run.death(service.state), f"firesteel logs {name}, then {service.spec.again}"
     if service.state and service.state.why:  # the engine died, and the supervisor is starting it again

@@ -10,6 +10,7 @@ growing pauses, and verified again. SIGTERM stops the engine, then the superviso
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.edge.docker.containers import is_container_running, logs_since
-from firesteel.edge.files.home import Home, Locked, is_locked, lock
+from firesteel.edge.files.home import Home, Locked, is_locked, lock, make_way
 from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.memory import sample
@@ -162,6 +163,7 @@ def _run_engine(
 ) -> tuple[ServiceState, restart.EngineExit]:
     """One run of the engine, from its start to its end."""
     began = uptime()
+    make_way(folder / "engine.log")
     with open(folder / "engine.log", "ab", opener=_private) as log:
         try:
             engine = _start(spec, log.fileno())
@@ -203,6 +205,8 @@ def _start(spec: ServiceSpec, log: int) -> subprocess.Popen[bytes]:
         argv = spec.attach
         os.write(log, logs_since(spec.attach[-1], os.fstat(log).st_mtime))
     secrets = read_secrets(Path(spec.secrets)) if spec.secrets else {}
+    if spec.is_guarded_by_key and _api_key(spec) is None:  # without it, the engine would serve everybody
+        raise OSError(errno.ENOENT, f"there is no key in {spec.secrets}")
     return _spawn(argv, {**spec.env, **secrets}, log)
 
 
@@ -310,6 +314,7 @@ class _EngineMonitor:
 
 def _start_verify(folder: Path) -> subprocess.Popen[bytes]:
     argv = ("timeout", str(_VERIFY_S), sys.executable, "-P", "-m", "firesteel", "verify", folder.name)
+    make_way(folder / "supervisor.log")
     with open(folder / "supervisor.log", "ab", opener=_private) as log:
         return _spawn(argv, {"FIRESTEEL_HOME": str(folder.parent.parent)}, log.fileno())
 
