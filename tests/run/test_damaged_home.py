@@ -27,6 +27,7 @@ from firesteel.edge.host import process
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal
 from firesteel.run import Report, RunOptions, Service, all_services, bring_up, pick, stop
+from firesteel.run import service as service_module
 from firesteel.run.down import remove_files
 from firesteel.run.service import FILES, ServiceSpec, folder_of, load, read_spec, read_state, write_spec
 from firesteel.run.start.options import make_spec
@@ -93,8 +94,9 @@ def proposal() -> Proposal:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     home = Home(tmp_path / "home")
+    monkeypatch.setattr(service_module, "STATE_WRITTEN_S", 0.0)  # `start` waits until it is written
     yield home
     for pid in supervisors(home).values():
         process.send(pid, signal.SIGKILL)

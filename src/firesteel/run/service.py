@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar
 from firesteel.edge.docker.containers import is_container_running
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, is_locked
-from firesteel.edge.host.process import Pid, is_alive
+from firesteel.edge.host.process import Pid, is_alive, now
 from firesteel.edge.host.process_list import oldest_child, started_at
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import LOOPBACK, Ask, EngineName
@@ -38,6 +38,8 @@ Phase = Literal["starting", "ready", "stopping", "unkept", "dead"]
 SUPERVISOR_LOCK, KEEPER_LOCK = "supervisor.lock", "keeper.lock"
 FILES = ("spec.json", "state.json", "report.json", "expect.json")
 """What `down` removes; the logs and the locks stay."""
+STATE_WRITTEN_S = 10.0
+"""A supervisor has written its first state by then."""
 STOP_REQUESTED = "it was told to stop"
 """`ServiceState.why` after somebody asked for the stop. Written by the supervisor, read by the gateway."""
 MAX_TAIL_BYTES = 2**20
@@ -181,14 +183,24 @@ def load(home: Home, name: str) -> Service | None:
     """A supervisor that lives is a service, whatever became of its files; and so are files without one."""
     folder = folder_of(home, name)
     spec, state = read_spec(folder), current_state(folder)
-    is_live = is_supervised(folder) or bool(state and is_alive(state.supervisor))
-    if spec is None and not is_live and not any(os.path.lexists(folder / file) for file in FILES):
+    if (
+        spec is None
+        and not _is_live(folder, state)
+        and not any(os.path.lexists(folder / file) for file in FILES)
+    ):
         return None
     report = _read_object(folder / "report.json") or None
     if spec is None:
         url = report.get("url") if report else None
         spec = ServiceSpec(name, str(url or "").removesuffix("/v1"), name, ())
     return Service(name, folder, spec, state, _phase(folder, spec, state, report), report)
+
+
+def _is_live(folder: Path, state: ServiceState | None) -> bool:
+    """Its supervisor holds the lock; or it lives and has not ended, and the lock is lost."""
+    if is_supervised(folder):
+        return True
+    return state is not None and state.ended_at is None and is_alive(state.supervisor)
 
 
 def current_state(folder: Path) -> ServiceState | None:
@@ -198,6 +210,9 @@ def current_state(folder: Path) -> ServiceState | None:
         return state
     supervisor = supervisors(Home(folder.parent.parent)).get(folder.name)
     if supervisor is None:
+        return state
+    is_damaged = state is None and os.path.lexists(folder / "state.json")
+    if not is_damaged and now() - started_at(supervisor) < STATE_WRITTEN_S:
         return state
     return ServiceState(supervisor, oldest_child(supervisor), started_at(supervisor))
 
@@ -221,7 +236,7 @@ def _phase(
     folder: Path, spec: ServiceSpec, state: ServiceState | None, report: Mapping[str, object] | None
 ) -> Phase:
     """A held lock or a living supervisor is the proof of life; files alone prove nothing."""
-    if not is_supervised(folder) and not (state and is_alive(state.supervisor)):
+    if not _is_live(folder, state):
         # A spec that cannot be read does not tell whether it was a container.
         has_ended = state is not None and state.ended_at is not None
         if (spec.stop or not spec.start) and not has_ended and is_container_running(spec.name):

@@ -27,7 +27,7 @@ from firesteel.run.start.options import RunOptions, make_spec, need_trust, write
 from firesteel.run.start.preflight import preflight
 from firesteel.run.start.start import adopt_all, start_failure, start_supervisor, wait_until_healthy
 from firesteel.run.supervise import boot
-from firesteel.run.verify.prove import prove
+from firesteel.run.verify.prove import key_of, prove
 from firesteel.units import show_bytes
 
 _DEFAULTS = RunOptions()
@@ -102,7 +102,7 @@ def _already(running: Service, wanted: ServiceSpec) -> ServiceReady:
             f"{name} is already up on {url}, with other settings: {differences(running.spec, wanted)}",
             next=again,
         )
-    status, _ = get_from_engine(f"{url}/health")
+    status, _ = get_from_engine(f"{url}/health", key_of(running.spec))
     if status != 200:
         how = f"HTTP {status}" if status else "nothing"
         raise FiresteelError(f"{name} runs, but {url}/health answers {how}", next=f"firesteel logs {name}")
