@@ -76,7 +76,7 @@ class Commands(click.Group):
 @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.option(
-    "--sim", metavar="[NAME]", help="Run on a simulated Spark: idle, busy, collapse, hang, crash, ..."
+    "--sim", metavar="[NAME]", help="Run on a simulated Spark, in a scenario; `--sim list` lists them."
 )
 @click.pass_context
 def firesteel(ctx: click.Context, debug: bool, as_json: bool, sim: str | None) -> None:
@@ -87,10 +87,20 @@ def firesteel(ctx: click.Context, debug: bool, as_json: bool, sim: str | None) -
     firesteel up              serve a model (without a GPU: a small one, on the CPU)
     firesteel plan MODEL      predict whether it fits and how fast it will be
     """
+    if sim == "list":
+        _list_scenarios()
+        ctx.exit()
     if sim is not None:
         _enter_simulation(sim)
     if ctx.invoked_subcommand is None:
         importlib.import_module("firesteel.cli.overview").show(as_json)
+
+
+def _list_scenarios() -> None:
+    from firesteel.sim.scenario_files import scenarios  # loads pydantic
+
+    for name, about in scenarios().items():
+        click.echo(f"{name:<14} {about}")
 
 
 def _enter_simulation(name: str) -> None:
@@ -124,6 +134,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
     gc.set_threshold(50_000)  # most commands end soon: a tenth of their time would go on finding no garbage
     argv = _with_sim_value(sys.argv[1:] if argv is None else argv)
     options = argv[: argv.index("--")] if "--" in argv else argv
+    if "check" not in options:  # to which a command line may be given that has such an option
+        argv = [argument for argument in argv if argument != "--debug"]
     open_standard_streams()
     try:
         with interrupted_by_signals():
