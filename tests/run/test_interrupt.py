@@ -23,7 +23,9 @@ from firesteel.cli.output.progress import follow
 from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import FiresteelError
-from firesteel.run import Event, PhaseDone, PhaseProgress
+from firesteel.run import Event, PhaseDone, PhaseProgress, ServiceSpec
+from firesteel.run.service import read_state, write_spec
+from firesteel.run.start.start import start_supervisor
 
 PHASES = {
     "plan": "plan    ",
@@ -82,11 +84,12 @@ def interrupt(home: Path, port: int, sign: str, number: signal.Signals, delay_s:
 
 def processes_of(home: Path) -> list[str]:
     """The processes that were started for this home, whoever their parent is now."""
-    mark, found = f"FIRESTEEL_HOME={home}".encode(), []
+    mark, found = str(home).encode(), []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if mark in (folder / "environ").read_bytes().split(b"\0"):
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
+            command = (folder / "cmdline").read_bytes()
+            if folder.name != str(os.getpid()) and mark in command + (folder / "environ").read_bytes():
+                found.append(command.replace(b"\0", b" ").decode(errors="replace"))
         except OSError:
             continue
     return found
@@ -121,6 +124,30 @@ def test_twenty_times_while_the_engine_is_installed(tmp_path: Path, free_port: i
     chance = random.Random(1)
     for number in range(20):
         interrupt(tmp_path / str(number), free_port, "pull    engine", signal.SIGINT, chance.uniform(0, 4))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_down_says_what_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+    """The supervisor was told to stop, and waits for an engine that takes its time."""
+    home, code = Home(tmp_path), "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+    folder = home.services / "one"
+    write_spec(folder, ServiceSpec("one", "", "one", (sys.executable, "-c", code), stop_grace_s=10))
+    start_supervisor(folder)
+    deadline = time.monotonic() + LIMIT_S
+    while not ((state := read_state(folder)) and state.engine) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    argv = [sys.executable, "-m", "firesteel", "down", "one"]
+    env = {**os.environ, "FIRESTEEL_HOME": str(tmp_path)}
+    with subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True) as down:
+        assert down.stderr is not None and "stopping one" in down.stderr.readline()
+        while not ((state := read_state(folder)) and state.is_stopping) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.killpg(down.pid, number)
+        text = down.stderr.read()
+        assert down.wait(timeout=LIMIT_S) == 130
+    assert text.strip() in ("interrupted; one is stopping", "interrupted; one does not run"), text
+    again = run_firesteel(tmp_path, "down", "one")
+    assert again.code == 0 and processes_of(tmp_path) == [], again.err
 
 
 # --- the stream of events ---

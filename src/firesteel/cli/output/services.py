@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from firesteel import run
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import port_is_free, port_owner
-from firesteel.proposals import Proposal
 from firesteel.run.service import Service
+
+if TYPE_CHECKING:
+    from firesteel.proposals import Proposal
 
 Phase = Literal[
     "starting", "ready", "stopping", "unkept", "dead", "not running", "answers", "does not answer"
