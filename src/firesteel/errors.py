@@ -5,6 +5,7 @@
       Stopped      3   stopped by a rule
       DoesNotFit   4   the launch does not fit in memory
       HostNotReady 5   this machine lacks something
+        ServerNotReady a server elsewhere does not answer, or not to us
 
 One `except` in `cli/main.py` shows them and exits with the code.
 """
@@ -49,3 +50,7 @@ class DoesNotFit(FiresteelError):
 class HostNotReady(FiresteelError):
     exit_code = 5
     kind = "host not ready"
+
+
+class ServerNotReady(HostNotReady):
+    kind = "server not ready"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import shlex
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
 from urllib.parse import urlsplit
@@ -17,9 +18,10 @@ from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow
 from firesteel.cli.output.proofs import report_view
+from firesteel.cli.output.services import what_is_left
 from firesteel.cli.output.show import err, out, plan_view
 from firesteel.edge.files import text_files
-from firesteel.edge.host.signals import cancel_on_signals
+from firesteel.edge.host.signals import cancel_on_signals, interrupted_by_signals
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Runtime
 from firesteel.proposals import Proposal, require_runnable
@@ -98,14 +100,16 @@ def command(
         out.print(plan_view(best, tuple(other for other in others if other.can_run)))
         out.print(typed(f"\nnext: firesteel up {best.name}"))
         return
-    ready = _run([best], RunOptions(listen, trusts_code, at_boot))[0]
-    if as_json:
-        from firesteel.run.documents import up_json
+    with _tells_what_is_left([best]):
+        ready = _run([best], RunOptions(listen, trusts_code, at_boot))[0]
+        with interrupted_by_signals():  # `asyncio.run` has removed what handled them
+            if as_json:
+                from firesteel.run.documents import up_json
 
-        common.print_json(up_json(ready.report, ready.already))
-    else:
-        _show(ready)
-        out.print(typed(f"\nnext: firesteel down {ready.report.name}, when you are done"))
+                common.print_json(up_json(ready.report, ready.already))
+            else:
+                _show(ready)
+                out.print(typed(f"\nnext: firesteel down {ready.report.name}, when you are done"))
 
 
 def _up_file(path: Path, names: tuple[str, ...], options: RunOptions, dry_run: bool, as_json: bool) -> None:
@@ -115,16 +119,17 @@ def _up_file(path: Path, names: tuple[str, ...], options: RunOptions, dry_run: b
     if dry_run:
         _print_steps(proposals, options.listen, as_json)
         return
-    services = _run(proposals, options)
-    if as_json:
-        from firesteel.run.documents import UpFileJson, up_json
+    with _tells_what_is_left(proposals):
+        services = _run(proposals, options)
+        if as_json:
+            from firesteel.run.documents import UpFileJson, up_json
 
-        reports = tuple(up_json(ready.report, ready.already) for ready in services)
-        common.print_json(UpFileJson(reports=reports))
-        return
-    for ready in services:
-        _show(ready)
-    out.print(typed("\nnext: firesteel ps, and firesteel down --all when you are done"))
+            reports = tuple(up_json(ready.report, ready.already) for ready in services)
+            common.print_json(UpFileJson(reports=reports))
+            return
+        for ready in services:
+            _show(ready)
+        out.print(typed("\nnext: firesteel ps, and firesteel down --all when you are done"))
 
 
 def _show(ready: ServiceReady) -> None:
@@ -140,11 +145,17 @@ def _show(ready: ServiceReady) -> None:
 
 
 def _run(proposals: Iterable[Proposal], options: RunOptions) -> list[ServiceReady]:
+    return asyncio.run(_up(proposals, options))
+
+
+@contextmanager
+def _tells_what_is_left(proposals: list[Proposal]) -> Iterator[None]:
+    """An interruption may come before the first start and after the last; only a look tells what runs now."""
     try:
-        return asyncio.run(_up(proposals, options))
+        yield
     except (asyncio.CancelledError, KeyboardInterrupt):
         # click would turn a KeyboardInterrupt into an Abort without a message
-        raise click.Abort("everything that was started is stopped again, and its memory is free") from None
+        raise click.Abort(typed(what_is_left(library.home(), proposals))) from None
 
 
 async def _up(proposals: Iterable[Proposal], options: RunOptions) -> list[ServiceReady]:

@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from firesteel.edge.files.home import Home, Locked, lock
+from firesteel.edge.files.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import evict, meminfo
+from firesteel.edge.http.poll import get_from_engine
 from firesteel.errors import DoesNotFit, FiresteelError, SuspectWeights
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run.down import remove_files, stop_processes
@@ -23,12 +24,13 @@ from firesteel.run.fetch.stored import staged_files
 from firesteel.run.proofs import forget_proof
 from firesteel.run.report import read_report
 from firesteel.run.service import Service, ServiceSpec, folder_of, hang_of, load, write_spec
+from firesteel.run.spec_differences import differences
 from firesteel.run.start.listen import listening
 from firesteel.run.start.options import RunOptions, make_spec, need_trust, start_argv, write_secrets_of
 from firesteel.run.start.preflight import held_bytes, preflight
 from firesteel.run.start.start import adopt_all, start_failure, start_supervisor, wait_until_healthy
 from firesteel.run.supervise import boot
-from firesteel.run.verify.prove import prove
+from firesteel.run.verify.prove import key_of, prove
 from firesteel.units import show_bytes
 
 _DEFAULTS = RunOptions()
@@ -44,7 +46,8 @@ async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAUL
     adopt_all(home)
     spec, running = make_spec(proposal, home, options), load(home, name)
     _refuse_hung(running)
-    if running and running.phase == "ready":  # before the plan is checked: its memory is in use
+    # Before the plan is checked: its memory is in use.
+    if running and running.phase == "ready" and not _is_unverified(running, spec):
         yield _already(running, spec)
         return
     if not (running and _is_unverified(running, spec)):
@@ -76,7 +79,7 @@ async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncI
     """With the work lock held: continue with what runs, or start it."""
     running = load(home, proposal.name)
     _refuse_hung(running)
-    if running and running.phase == "ready":
+    if running and running.phase == "ready" and not _is_unverified(running, spec):
         yield _already(running, spec)
         return
     if running and _is_unverified(running, spec):
@@ -104,18 +107,21 @@ def _refuse_hung(running: Service | None) -> None:
 
 def _already(running: Service, wanted: ServiceSpec) -> ServiceReady:
     """Report what runs, provided that it is what was asked for."""
+    name, url, again = running.name, running.spec.url, f"firesteel down {running.name}, then {wanted.again}"
+    if not running.spec.start:
+        raise FiresteelError(
+            f"{name} runs, and its spec.json cannot be read, so as what is unknown", next=again
+        )
     if not _is_same(running.spec, wanted) or running.report is None:
         raise FiresteelError(
-            f"{running.name} is already up on {running.spec.url}, with other settings",
-            next=f"firesteel down {running.name}, then {wanted.again}",
+            f"{name} is already up on {url}, with other settings: {differences(running.spec, wanted)}",
+            next=again,
         )
-    try:
-        return ServiceReady(read_report(running.report), already=True)
-    except ValueError:
-        raise FiresteelError(
-            f"{running.name} is up, but the report of its start cannot be read",
-            next=f"firesteel verify {running.name}",
-        ) from None
+    status, _ = get_from_engine(f"{url}/health", key_of(running.spec))
+    if status != 200:
+        how = f"HTTP {status}" if status else "nothing"
+        raise FiresteelError(f"{name} runs, but {url}/health answers {how}", next=f"firesteel logs {name}")
+    return ServiceReady(read_report(running.report), already=True)
 
 
 def _is_same(one: ServiceSpec, other: ServiceSpec) -> bool:
@@ -124,8 +130,17 @@ def _is_same(one: ServiceSpec, other: ServiceSpec) -> bool:
 
 
 def _is_unverified(running: Service, wanted: ServiceSpec) -> bool:
-    """Started with the same settings by an `up` that ended before it was verified."""
-    return running.phase == "starting" and running.state is not None and _is_same(running.spec, wanted)
+    """Started with the same settings by an `up` that ended before it was verified, or its report is lost."""
+    is_reported = running.phase == "ready" and _has_report(running)
+    is_up = running.phase in ("starting", "ready") and running.state is not None
+    return is_up and not is_reported and _is_same(running.spec, wanted)
+
+
+def _has_report(running: Service) -> bool:
+    try:
+        return bool(running.report and read_report(running.report))
+    except ValueError:
+        return False
 
 
 async def _continue(proposal: Proposal, home: Home, running: Service) -> AsyncIterator[Event]:
@@ -148,7 +163,7 @@ async def _launch(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIte
         async for event in _final_preflight(proposal, home, spec):
             yield event
     folder = folder_of(home, spec.name)
-    (folder / "engine.log").unlink(missing_ok=True)
+    remove(folder / "engine.log")
     write_secrets_of(proposal, spec)
     # Only now is it known where the Hub's files are.
     spec = replace(spec, start=start_argv(proposal, home), available_bytes=meminfo().available_bytes)
@@ -187,8 +202,13 @@ async def _until_verified(
         # Ctrl-C, a failed check or a bug: stop what was started.
         forget_proof(home, spec.name)
         reason = await _root_cause(home, spec, error)
-        await asyncio.shield(_undo(home, spec))
-        if isinstance(reason, SuspectWeights):
+        listens = not isinstance(error, GeneratorExit)
+        if listens:
+            yield PhaseProgress("stop", f"stopping {spec.name}")
+        stopped = await asyncio.shield(_undo(home, spec))
+        if listens and stopped:
+            yield stopped
+        if listens and isinstance(reason, SuspectWeights):
             async for event in explain_with_digests(reason, proposal, home):  # raises what it finds
                 yield event
         raise reason from None
@@ -207,9 +227,9 @@ async def _root_cause(home: Home, spec: ServiceSpec, error: BaseException) -> Ba
     return start_failure(home, spec) if service else error
 
 
-async def _undo(home: Home, spec: ServiceSpec) -> None:
+async def _undo(home: Home, spec: ServiceSpec) -> Event | None:
+    """The event says what was stopped."""
     service = load(home, spec.name)
-    if service:
-        async for _ in stop_processes(service):
-            pass
+    events = [event async for event in stop_processes(service)] if service else []
     remove_files(folder_of(home, spec.name))
+    return events[-1] if events else None

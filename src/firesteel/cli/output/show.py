@@ -29,7 +29,7 @@ out = Console(
 )
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-_BAR_WIDTH = 60
+_MAX_BAR_WIDTH = 60
 _FILLS = {"weights": ("█", "cyan"), "KV cache": ("▓", "green")}
 _REST = ("▒", "yellow")
 _ONE_LINE = {"name", "memory", "fits", "needs", "phase", "pid", "check", "figure"}
@@ -110,18 +110,20 @@ def gpu_rows(host: Host) -> list[Row]:
 def memory_bar(memory: MemoryAccount) -> Text:
     """The host's whole memory as one bar; what exceeds the budget is red and marked `!`."""
     total = max(memory.host_total_bytes, round(memory.needed.expected))
-    limit = round(_BAR_WIDTH * memory.budget_bytes / total)
+    size = show_bytes(memory.host_total_bytes)
+    width = max(10, min(_MAX_BAR_WIDTH, out.width - len(f"[]  {size}")))  # on one line, however narrow
+    limit = round(width * memory.budget_bytes / total)
     cells: list[tuple[str, str]] = []
     for part in memory.parts:
         fill = _FILLS.get(part.name, _REST)
         share = part.bytes.expected / total
-        cells += [fill] * (round(_BAR_WIDTH * share) or int(part.name == "weights"))
-    cells = [cell if position < limit else ("!", "red") for position, cell in enumerate(cells[:_BAR_WIDTH])]
+        cells += [fill] * (round(width * share) or int(part.name == "weights"))
+    cells = [cell if position < limit else ("!", "red") for position, cell in enumerate(cells[:width])]
     cells += [("·", "dim")] * (limit - len(cells))
     bar = Text("[")
     for fill_char, style in cells:
         bar.append(fill_char, style)
-    bar.append(" " * (_BAR_WIDTH - len(cells)) + f"]  {show_bytes(memory.host_total_bytes)}")
+    bar.append(" " * (width - len(cells)) + f"]  {size}")
     return bar
 
 

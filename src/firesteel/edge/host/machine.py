@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.files.state_file import read_json
 from firesteel.edge.host import nvidia_smi
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.edge.host.memory import meminfo
@@ -68,10 +69,10 @@ def bandwidth(home: Home, cores: int) -> float:
 
 def _saved_bandwidth(path: Path, boot: str, cores: int) -> tuple[float, int]:
     try:
-        saved = json.loads(path.read_text())
+        saved = read_json(path)
         if saved["boot"] == boot and saved["cores"] == cores:
             return float(saved["bytes_per_s"]), int(saved["times"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         pass
     return 0.0, 0
 

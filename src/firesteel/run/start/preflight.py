@@ -35,10 +35,10 @@ from firesteel.proposals import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import all_services
 from firesteel.run.start.memory_check import LaunchMemory, decide_start
-from firesteel.units import GIB
 
-_OWN_DISK_BYTES = GIB
-"""For logs and state. The space for weights and images is checked where they are fetched."""
+_OWN_DISK_BYTES = 256 * 2**20
+"""For the engine's log, at most twice 64 MiB, and for state. The space for weights and images is checked
+where they are fetched."""
 _PORTS_TRIED = 100
 
 _DRIVERS = {11: 450, 12: 525, 13: 580}
@@ -132,7 +132,7 @@ async def preflight(proposal: Proposal, home: Home, again: str = "") -> AsyncIte
     launch = proposal.plan.launch
     if proposal.is_embedded:
         require_libraries()
-    require_disk_space(home.root, _OWN_DISK_BYTES, "firesteel's own log")
+    require_disk_space(home.root, _OWN_DISK_BYTES, "the engine's log")
     _require_port(
         launch.port, again or f"firesteel up {proposal.asked or proposal.name} --port {launch.port}"
     )

@@ -11,13 +11,22 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 from firesteel import engines
-from firesteel.edge.files.home import Home
+from firesteel.edge.files.home import Home, make_way
 from firesteel.edge.host import process
 from firesteel.edge.http import engine_client
 from firesteel.errors import FiresteelError, HostNotReady, SuspectWeights
 from firesteel.planner import Plan
 from firesteel.run.events import Event, PhaseProgress
-from firesteel.run.service import ServiceSpec, ServiceState, all_services, death, folder_of, last_lines, load
+from firesteel.run.service import (
+    ServiceSpec,
+    ServiceState,
+    all_services,
+    death,
+    folder_of,
+    last_lines,
+    load,
+    read_state,
+)
 from firesteel.run.start import environment, eta, start_times
 from firesteel.units import show_seconds
 
@@ -37,7 +46,9 @@ def start_supervisor(folder: Path) -> int:
     """Start it in the background and return its pid. Its engine inherits its environment."""
     # -P: modules in the current folder must not replace ours.
     argv = [sys.executable, "-P", "-m", "firesteel.run.supervise.supervisor", str(folder)]
-    return process.start_detached(argv, folder / "supervisor.log", environment.allowed(os.environ))
+    log = folder / "supervisor.log"
+    make_way(log)
+    return process.start_detached(argv, log, environment.allowed(os.environ))
 
 
 def adopt_all(home: Home) -> None:
@@ -47,8 +58,8 @@ def adopt_all(home: Home) -> None:
             continue
         supervisor, deadline = start_supervisor(service.folder), process.uptime() + _ADOPT_S
         while process.uptime() < deadline and not process.has_ended(supervisor):
-            current = load(home, service.name)
-            if current is None or (current.state and process.is_alive(current.state.supervisor)):
+            state = read_state(service.folder)
+            if state and process.is_alive(state.supervisor):
                 break
             time.sleep(_POLL_S)
 
@@ -123,7 +134,7 @@ def _new_lines(log: Path, start: int) -> tuple[str, int]:
         with log.open("rb") as file:
             file.seek(start)
             data = file.read()
-    except FileNotFoundError:
+    except OSError:
         return "", start
     whole = data[: max(data.rfind(b"\n"), data.rfind(b"\r")) + 1]
     return whole.decode(errors="replace"), start + len(whole)
@@ -137,7 +148,7 @@ def has_crashed(state: ServiceState | None) -> bool:
 def start_failure(home: Home, spec: ServiceSpec) -> FiresteelError:
     """Why it did not start, from its exit and a diagnosis of its log."""
     service = load(home, spec.name)
-    lines = last_lines(service.log, MAX_LINES) if service and service.log.exists() else []
+    lines = last_lines(service.log, MAX_LINES) if service else []
     diagnosis = engines.diagnose("\n".join(lines), spec.engine)
     what = f"{spec.name} did not start: {death(service.state if service else None)}"
     show_log = f"firesteel logs {spec.name}"

@@ -63,7 +63,7 @@ class EngineMonitor:
         interval_s, metrics_s = _HEALTH_S * spec.time_share, _METRICS_S * spec.time_share
         # A container's processes are not those of the `docker run` that is our child.
         find_pid = partial(container_pid, spec.name) if spec.stop else lambda: engine.pid
-        self._poll = HealthPoller(spec.url, _api_key(spec), interval_s, metrics_s, find_pid)
+        self._poll = HealthPoller(spec.url, api_key(spec), interval_s, metrics_s, find_pid)
         self._poll.start()
         self._verify: subprocess.Popen[bytes] | None = None
         self._verify_failures = 0
@@ -164,7 +164,7 @@ class EngineMonitor:
         return None
 
 
-def _api_key(spec: ServiceSpec) -> str | None:
+def api_key(spec: ServiceSpec) -> str | None:
     """Some engines require it for their metrics."""
     secrets = read_secrets(Path(spec.secrets)) if spec.is_guarded_by_key else {}
     return next((value for name, value in secrets.items() if name.endswith("_API_KEY")), None)

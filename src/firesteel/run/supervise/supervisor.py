@@ -10,6 +10,7 @@ growing pauses, and verified again. SIGTERM stops the engine, then the superviso
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.edge.docker.containers import is_container_running, logs_since
-from firesteel.edge.files.home import Locked, is_locked, lock
+from firesteel.edge.files.home import Locked, is_locked, lock, make_way
 from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host.process import die_with_parent, find, now, this_process, tree, uptime
 from firesteel.errors import HostNotReady
@@ -39,7 +40,7 @@ from firesteel.run.service import (
 )
 from firesteel.run.supervise import restart
 from firesteel.run.supervise.leftovers import SERVICE_VARIABLE, end_leftovers
-from firesteel.run.supervise.monitor import EngineMonitor, StopReason
+from firesteel.run.supervise.monitor import EngineMonitor, StopReason, api_key
 
 _POLL_S = 0.1
 _WRITE_AGAIN_S = 1.0
@@ -155,6 +156,7 @@ def _run_engine(
 ) -> tuple[ServiceState, restart.EngineExit]:
     """One run of the engine, from its start to its end."""
     began = uptime()
+    make_way(folder / "engine.log")
     with open(folder / "engine.log", "ab", opener=_private) as log:
         try:
             engine = _start(spec, {SERVICE_VARIABLE: str(folder)}, log.fileno())
@@ -197,6 +199,8 @@ def _start(spec: ServiceSpec, marker: Mapping[str, str], log: int) -> subprocess
         argv = spec.attach
         os.write(log, logs_since(spec.attach[-1], os.fstat(log).st_mtime))
     secrets = read_secrets(Path(spec.secrets)) if spec.secrets else {}
+    if spec.is_guarded_by_key and api_key(spec) is None:  # without it, the engine would serve everybody
+        raise OSError(errno.ENOENT, f"there is no key in {spec.secrets}")
     return _spawn(argv, {**marker, **spec.env, **secrets}, log)
 
 
@@ -213,6 +217,7 @@ def _spawn(argv: tuple[str, ...], env: Mapping[str, str], log: int) -> subproces
 
 def _start_verify(folder: Path) -> subprocess.Popen[bytes]:
     argv = ("timeout", str(_VERIFY_S), sys.executable, "-P", "-m", "firesteel", "verify", folder.name)
+    make_way(folder / "supervisor.log")
     with open(folder / "supervisor.log", "ab", opener=_private) as log:
         return _spawn(argv, {"FIRESTEEL_HOME": str(folder.parent.parent)}, log.fileno())
 

@@ -19,6 +19,7 @@ from firesteel.edge.http import engine_client
 from firesteel.errors import FiresteelError
 from firesteel.proposals import Proposal
 from firesteel.run.fetch.stored import staged_files
+from firesteel.run.fetch.weights import is_in_wheel
 from firesteel.run.proofs import Proof, read_proof, record_proof
 from firesteel.run.service import ServiceSpec
 from firesteel.run.start.steps import engine_package, wheel_file
@@ -43,15 +44,18 @@ async def proof_digest(proposal: Proposal, home: Home, spec: ServiceSpec) -> str
 
 
 async def _engine(proposal: Proposal) -> str | None:
-    container = proposal.plan.launch.container
-    return await image_id(container.image) if container else engine_package(proposal)
+    launch = proposal.plan.launch
+    if launch.program:  # built or installed anew under the same path, it is another one
+        return f"{launch.program.version} {Path(launch.program.argv[0]).stat().st_mtime_ns}"
+    return await image_id(launch.container.image) if launch.container else engine_package(proposal)
 
 
 def _files(proposal: Proposal, home: Home) -> tuple[Path, ...]:
-    if not proposal.is_embedded:
-        return staged_files(proposal, home)
-    has_wheel, path = proposal.model is not None, Path(proposal.plan.launch.model)
-    return install.SERVER, install.weights_path(home, wheel_file(proposal)) if has_wheel else path
+    own = (install.SERVER,) if proposal.is_embedded else ()
+    if is_in_wheel(proposal):
+        return (*own, install.weights_path(home, wheel_file(proposal)))
+    staged, path = staged_files(proposal, home), Path(proposal.plan.launch.model)
+    return (*own, *(staged or ((path,) if path.is_file() else ())))
 
 
 async def record(home: Home, spec: ServiceSpec, digest: str, key: str | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
 from firesteel.edge.http.engine_client import is_healthy, offered_models, status
-from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.errors import FiresteelError, HostNotReady, ServerNotReady, UsageError
 from firesteel.run.endpoints import KEY_VARIABLES
 from firesteel.run.service import Service, death, last_lines
 from firesteel.run.verify.expected import Expected, stored_expected
@@ -38,7 +38,9 @@ class VerifyTarget:
         """The error for a server that stopped answering: nothing is known about its answers then."""
         last = verification.failed[-1]
         what = f"{self.name} could not be verified ({last.name}: {last.observed})"
-        return HostNotReady(what, next="firesteel ps" if self.read_log else f"curl -i {self.url}/v1/models")
+        if self.read_log:
+            return HostNotReady(what, next="firesteel ps")
+        return ServerNotReady(what, next=f"curl -i {self.url}/v1/models")
 
 
 async def target_of_service(service: Service) -> VerifyTarget:
@@ -80,11 +82,11 @@ async def _no_model(base: str, names: list[str], key: str | None) -> FiresteelEr
     code = await status(f"{base}/v1/models", timeout_s=10, key=key)
     if code in (401, 403):
         what = "rejects the key" if key else "asks for a key"
-        return HostNotReady(
+        return ServerNotReady(
             f"{base} {what} (HTTP {code})", next=f"export {KEY_VARIABLES[0]}=..., then run it again"
         )
     answer = f"answers HTTP {code}" if code else "does not answer"
-    return HostNotReady(f"{base}/v1/models {answer}", next=f"curl -i {base}/v1/models")
+    return ServerNotReady(f"{base}/v1/models {answer}", next=f"curl -i {base}/v1/models")
 
 
 def _count(row: Mapping[str, object], *names: str) -> int | None:
