@@ -161,7 +161,7 @@ def test_a_prompt_of_minutes_is_never_taken_for_a_hang(engine_home: Home, free_p
     first, began = engine(engine_home, "smollm2"), time.monotonic()
     while time.monotonic() - began < 240:
         answers: list[object] = []
-        reading = ask(free_port, 2400, answers)
+        reading = ask(free_port, 1600, answers)
         while reading.is_alive():
             found = service(engine_home, "smollm2")
             assert found.phase == "ready" and hang_of(found.state) is None

@@ -75,6 +75,18 @@ def test_a_long_prompt_is_not_a_hang() -> None:
     assert stuck(minutes(BUSY, 0, 800), prefill_s=300) is not None
 
 
+def test_what_computes_on_the_cpu_is_not_hung_however_slow_it_is() -> None:
+    """A crowded host read 2,048 tokens in minutes, without a change in its metrics, or with no answer."""
+    for activity_ in (BUSY, None):
+        idle = IdleTime().after(ActivityReading(1.0, BUSY, 10.0))
+        for at in range(5, 3600, 5):
+            idle = idle.after(ActivityReading(at, activity_, 10.0 + 0.1 * at))
+            assert idle.reason() is None
+        for at in range(3600, 3600 + round(QUIET_S) + 10, 5):  # and then it does nothing any more
+            idle = idle.after(ActivityReading(at, activity_, 370.0))
+        assert idle.reason() is not None
+
+
 def test_waiting_requests_without_a_running_one_are_a_hang() -> None:
     waiting = Activity(0, 5, 900, pulse=(900,))
     assert "0 requests running and 5 waiting" in (stuck(minutes(waiting, 0, QUIET_S)) or "")

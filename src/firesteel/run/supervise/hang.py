@@ -7,7 +7,8 @@ Engines hang while `/health` returns 200 (https://github.com/vllm-project/vllm/i
 So what counts is work: there are requests, but for a while no token, no call of the model and no change in
 the use of its cache. A long prompt is not a hang: llama.cpp reports nothing while it reads 2048 tokens, and
 vLLM's token counters change only when the whole prompt was read. So the planned time for the longest prompt
-(`prefill_s`) is allowed twice.
+(`prefill_s`) is allowed twice. A crowded CPU may be ten times slower than planned: an engine that computes
+there is at work for as long as it uses CPU time.
 
 An engine that has answered before and no longer does, while its process lives, hangs too. An engine without
 `/metrics` is never called hung.
@@ -23,7 +24,7 @@ Frozen is told from busy by two signals, each within seconds:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firesteel.engines.metrics import Activity
 from firesteel.units import show_seconds
@@ -33,6 +34,8 @@ QUIET_S = 180.0
 after five. Our choice."""
 UNREACHABLE_S = 120.0
 """Without an answer. A busy Python server may not answer for half a minute. Our choice."""
+COMPUTING_SHARE = 0.05
+"""Of one core: what an engine that computes on the CPU uses at least, on a crowded host too."""
 PREFILL_MARGIN = 2.0
 """Planned prefill times have a band, and several prompts may be read one after another."""
 NOTICE_S = 8.0
@@ -51,6 +54,8 @@ class ActivityReading:
     """By a monotonic clock."""
     activity: Activity | None
     """None: it did not answer."""
+    cpu_s: float | None = None
+    """CPU time so far of an engine that computes on the CPU; None: of any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +69,25 @@ class IdleTime:
     """No progress since then, although there are requests; None: it works, or nothing is known."""
     silent_since_s: float | None = None
     """No answer since then."""
+    computed_s: float = 0.0
+    """When it last used CPU time, where that is known and means work."""
+    cpu_s: float | None = None
 
     def after(self, reading: ActivityReading) -> IdleTime:
+        after = self._after(reading)
+        if reading.cpu_s is None or self.cpu_s is None:
+            return replace(after, cpu_s=reading.cpu_s)
+        has_computed = reading.cpu_s - self.cpu_s > COMPUTING_SHARE * (reading.at_s - self.now_s)
+        computed_s = reading.at_s if has_computed else self.computed_s
+        return replace(after, cpu_s=reading.cpu_s, computed_s=computed_s)
+
+    def _after(self, reading: ActivityReading) -> IdleTime:
         now_s, activity = reading.at_s, reading.activity
         if activity is None:
             silent = self.silent_since_s
             if silent is None and self.last is not None:
                 silent = now_s
-            return IdleTime(now_s, self.last, self.since_s, silent)
+            return IdleTime(now_s, self.last, self.since_s, silent, self.computed_s)
         has_progressed = self.last is None or activity.pulse != self.last.pulse
         if not activity.requests or not activity.pulse:
             since = None
@@ -79,17 +95,17 @@ class IdleTime:
             since = now_s
         else:
             since = self.since_s
-        return IdleTime(now_s, activity, since, None)
+        return IdleTime(now_s, activity, since, None, self.computed_s)
 
     def reason(self, prefill_s: float = 0.0) -> str | None:
         if self.silent_since_s is not None:
-            silent_s = self.now_s - self.silent_since_s
+            silent_s = self.now_s - max(self.silent_since_s, self.computed_s)
             if silent_s >= UNREACHABLE_S + PREFILL_MARGIN * max(0.0, prefill_s):
                 return f"the engine runs but has not answered for {show_seconds(silent_s)}"
             return None
         if self.since_s is None or self.last is None:
             return None
-        quiet_s = self.now_s - self.since_s
+        quiet_s = self.now_s - max(self.since_s, self.computed_s)
         if quiet_s < QUIET_S + PREFILL_MARGIN * max(0.0, prefill_s):
             return None
         last = self.last
@@ -120,8 +136,13 @@ class FrozenTime:
     cpu_s: float | None = None
     """Its CPU time then."""
     stopped_since_s: float | None = None
+    read_cpu_s: float | None = None
+    """Its CPU time at the last reading."""
 
     def after(self, reading: ProcessReading) -> FrozenTime:
+        return replace(self._after(reading), read_cpu_s=reading.cpu_s)
+
+    def _after(self, reading: ProcessReading) -> FrozenTime:
         now_s = reading.at_s
         if self.now_s is None or now_s - self.now_s > BLIND_S:
             return FrozenTime(now_s, now_s, reading.cpu_s, now_s if reading.is_stopped else None)

@@ -141,7 +141,9 @@ class EngineMonitor:
             return None
         at_s, text = metrics
         current = activity(self.spec.engine, text) if text is not None else None
-        self._idle = self._idle.after(hang.ActivityReading(at_s / share, current))
+        # A GPU engine that hangs may poll in a loop, so that its CPU time means nothing.
+        cpu_s = None if self.spec.stop else self._frozen.read_cpu_s
+        self._idle = self._idle.after(hang.ActivityReading(at_s / share, current, cpu_s))
         return self._idle.reason(self.spec.prefill_s)
 
     def _check_verification(self) -> StopReason | None:
