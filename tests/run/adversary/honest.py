@@ -1,0 +1,167 @@
+"""Honest answers: those of a real engine, asked once each and recorded.
+
+The small model calls no tools, so tool calls are made here, from JSON that it writes to the schema of the
+tool's parameters. With `reasoning`, each answer also has a line of reasoning in its own field.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.run.adversary.change import Json
+
+REASONING = "The user wants an answer. I know it, so I will say it plainly."
+_MADE_UP, _WORD = re.compile(r"\b[a-z]+-\d{4}\b"), "mango-6112"
+RECORDED = Path(__file__).with_name("recorded.json")
+
+
+class Honest:
+    def __init__(self, url: str | None = None, recorded: Path | None = None) -> None:
+        """Asks the server at `url` (http://host:port) what is not recorded; without one that is an error."""
+        self.url = url
+        self.recorded: dict[str, Any] = json.loads(recorded.read_text()) if recorded else {}
+        self._counts: dict[str, int] = {}
+        self._lock = Lock()
+
+    def restart(self) -> None:
+        """Sampled answers come again from the first one on."""
+        self._counts.clear()
+
+    def get(self, path: str) -> tuple[int, Any]:
+        status, body = self._ask("GET", path, None)
+        if path.endswith("/models") and status == 200:
+            for model in body.get("models", ()):  # llama.cpp names here what a model can
+                model["capabilities"] = ["completion", "tools"]
+        if path.endswith("/props") and status == 200:
+            caps = body.get("chat_template_caps", {})
+            caps.update({key: True for key in caps if key.startswith("supports_tool")})
+        return status, body
+
+    def post(self, path: str, request: Json, reasoning: bool = False) -> tuple[int, Any]:
+        """A plain answer is a dict, a stream the list of its chunks."""
+        if request.get("tools") and request.get("tool_choice") != "none":
+            if request["messages"][-1]["role"] == "user":
+                return self._tool_call(path, request)
+            request = _without_tools(request)
+        status, answer = self._ask("POST", path, request)
+        if reasoning and status == 200 and path.endswith("/chat/completions"):
+            _add_reasoning(answer)
+        return status, answer
+
+    def _tool_call(self, path: str, request: Json) -> tuple[int, Any]:
+        prompt = str(request["messages"][-1]["content"]).lower()
+        tools = [tool["function"] for tool in request["tools"]]
+        words = [
+            set((f["name"].replace("_", " ") + " " + f.get("description", "")).lower().split()) for f in tools
+        ]
+        tool = max(zip(tools, words, strict=True), key=lambda one: sum(word in prompt for word in one[1]))[0]
+        schema = {"name": tool["name"], "schema": tool.get("parameters") or {"type": "object"}}
+        plain = _without_tools(request) | {"response_format": {"type": "json_schema", "json_schema": schema}}
+        for key in ("stream", "stream_options", "stop"):
+            plain.pop(key, None)
+        status, body = self._ask("POST", path, plain)
+        if status != 200:
+            return status, body
+        choice = body["choices"][0]
+        arguments = choice["message"]["content"]
+        call = {
+            "id": "call_0",
+            "type": "function",
+            "function": {"name": tool["name"], "arguments": arguments},
+        }
+        choice["message"] = {"role": "assistant", "content": None, "tool_calls": [call]}
+        choice["finish_reason"] = "tool_calls"
+        return status, _streamed_call(body, call, request) if request.get("stream") else body
+
+    def _ask(self, method: str, path: str, request: Json | None) -> tuple[int, Any]:
+        """A made-up word such as mango-6112 is asked for by one name: one recorded answer serves all."""
+        key = json.dumps([method, path, request], sort_keys=True)
+        made_up = _MADE_UP.search(key) if request and not request.get("stream") else None
+        if made_up:
+            key = key.replace(made_up[0], _WORD)
+            request = json.loads(key)[2]
+        with self._lock:
+            if request and request.get("temperature") != 0:  # may differ each time
+                self._counts[key] = self._counts.get(key, 0) + 1
+                key = f"{key}#{self._counts[key]}"
+            found = self.recorded.get(key)
+        if found is None:
+            if self.url is None:
+                raise LookupError(f"not recorded: {key}")
+            found = self.recorded[key] = _fetch(self.url, method, path, request)
+        text = json.dumps(found)
+        status, answer = json.loads(text.replace(_WORD, made_up[0]) if made_up else text)
+        return status, answer
+
+
+def _fetch(url: str, method: str, path: str, request: Json | None) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=600)
+    try:
+        body = json.dumps(request) if request is not None else None
+        connection.request(method, path, body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        raw = response.read().decode()
+    finally:
+        connection.close()
+    if "event-stream" in (response.getheader("Content-Type") or ""):
+        lines = [line[6:] for line in raw.splitlines() if line.startswith("data: ")]
+        return response.status, [json.loads(line) for line in lines if line != "[DONE]"]
+    try:
+        return response.status, json.loads(raw)
+    except ValueError:
+        return response.status, raw
+
+
+def _without_tools(request: Json) -> Json:
+    plain = {
+        key: value
+        for key, value in request.items()
+        if key not in ("tools", "tool_choice", "parallel_tool_calls")
+    }
+    plain["messages"] = [_as_text(message) for message in request["messages"]]
+    return plain
+
+
+def _as_text(message: Json) -> Json:
+    if message["role"] == "tool":
+        return {"role": "user", "content": f"The tool's result: {message['content']}"}
+    if message.get("tool_calls"):
+        return {
+            "role": "assistant",
+            "content": json.dumps([call["function"] for call in message["tool_calls"]]),
+        }
+    return message
+
+
+def _streamed_call(body: Json, call: Json, request: Json) -> list[Json]:
+    base: Json = {key: body[key] for key in ("id", "created", "model", "system_fingerprint") if key in body}
+    base["object"] = "chat.completion.chunk"
+    arguments = call["function"]["arguments"]
+    head = {"index": 0} | call | {"function": {"name": call["function"]["name"], "arguments": ""}}
+    deltas: list[Json] = [{"role": "assistant", "content": None}, {"tool_calls": [head]}]
+    for start in range(0, len(arguments), 6):
+        piece = {"index": 0, "function": {"arguments": arguments[start : start + 6]}}
+        deltas.append({"tool_calls": [piece]})
+    chunks = [base | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks.append(base | {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    if (request.get("stream_options") or {}).get("include_usage"):
+        chunks.append(base | {"choices": [], "usage": body["usage"]})
+    return chunks
+
+
+def _add_reasoning(answer: Any) -> None:
+    if isinstance(answer, dict):
+        for choice in answer["choices"]:
+            choice["message"]["reasoning_content"] = REASONING
+        return
+    first = next((i for i, chunk in enumerate(answer) if chunk["choices"]), None)
+    if first is not None:
+        for word in reversed(REASONING.split(" ")):
+            piece = {"index": 0, "delta": {"reasoning_content": word + " "}, "finish_reason": None}
+            answer.insert(first + 1, answer[first] | {"choices": [piece]})
