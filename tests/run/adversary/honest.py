@@ -181,6 +181,6 @@ def _add_reasoning(answer: Any) -> None:
         return
     first = next((i for i, chunk in enumerate(answer) if chunk["choices"]), None)
     if first is not None:
-        for word in reversed(REASONING.split(" ")):
-            piece = {"index": 0, "delta": {"reasoning_content": word + " "}, "finish_reason": None}
+        for word in reversed(re.findall(r"\s*\S+", REASONING)):
+            piece = {"index": 0, "delta": {"reasoning_content": word}, "finish_reason": None}
             answer.insert(first + 1, answer[first] | {"choices": [piece]})
