@@ -6,6 +6,7 @@ tool's parameters. With `reasoning`, each answer also has a line of reasoning in
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import re
@@ -18,6 +19,7 @@ from tests.run.adversary.change import Json
 
 REASONING = "The user wants an answer. I know it, so I will say it plainly."
 _MADE_UP, _WORD = re.compile(r"\b[a-z]+-\d{4}\b"), "mango-6112"
+_LONG_CHARS = 600
 RECORDED = Path(__file__).with_name("recorded.json")
 
 
@@ -26,18 +28,29 @@ class Honest:
         """Asks the server at `url` (http://host:port) what is not recorded; without one that is an error.
 
         With `shorten`, only those sentences of a long prompt are asked that its question is about: `verify`
-        makes a new text each time, and reading it takes this machine longer than all the rest. The prompt's
-        tokens are then counted too low.
+        makes a new text each time, and reading it takes this machine longer than all the rest. Long texts have
+        a token for every four characters then, for the tokenizer as in `usage`.
         """
         self.url = url
         self.shorten = shorten
-        self.recorded: dict[str, Any] = json.loads(recorded.read_text()) if recorded else {}
+        self.recorded: dict[str, Any] = _read(recorded) if recorded else {}
         self._counts: dict[str, int] = {}
         self._lock = Lock()
+
+    def save(self, path: Path) -> None:
+        """Packed where the name says so: streams repeat themselves in every event."""
+        text = json.dumps(self.recorded, indent=0, sort_keys=True, ensure_ascii=False) + "\n"
+        path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
 
     def restart(self) -> None:
         """Sampled answers come again from the first one on."""
         self._counts.clear()
+
+    def fresh(self) -> Honest:
+        """The same records, with sampled answers from the first one on."""
+        other = Honest(self.url, shorten=self.shorten)
+        other.recorded, other._lock = self.recorded, self._lock
+        return other
 
     def get(self, path: str) -> tuple[int, Any]:
         status, body = self._ask("GET", path, None)
@@ -85,10 +98,23 @@ class Honest:
         choice["finish_reason"] = "tool_calls"
         return status, _streamed_call(body, call, request) if request.get("stream") else body
 
+    def _tokens(self, messages: list[Json]) -> int:
+        text = "\n".join(message["content"] or "" for message in messages)
+        _, answer = self._ask("POST", "/tokenize", {"content": text})
+        return len(answer["tokens"])
+
     def _ask(self, method: str, path: str, request: Json | None) -> tuple[int, Any]:
         """A made-up word such as mango-6112 is asked for by one name: one recorded answer serves all."""
-        if self.shorten and request and path.endswith("/chat/completions"):
-            request = request | {"messages": [_shortened(message) for message in request["messages"]]}
+        if self.shorten and request:
+            messages = request.get("messages", [])
+            short = [_shortened(message) for message in messages]
+            if short != messages:
+                left_out = self._tokens(messages) - self._tokens(short)
+                status, answer = self._ask(method, path, request | {"messages": short})
+                _add_prompt_tokens(answer, left_out)
+                return status, answer
+            if path == "/tokenize" and len(text := request["content"]) >= _LONG_CHARS:
+                return 200, {"tokens": list(range(len(text) // 4))}
         key = json.dumps([method, path, request], sort_keys=True)
         made_up = _MADE_UP.search(key) if request and not request.get("stream") else None
         if made_up:
@@ -106,6 +132,19 @@ class Honest:
         text = json.dumps(found)
         status, answer = json.loads(text.replace(_WORD, made_up[0]) if made_up else text)
         return status, answer
+
+
+def _read(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    recorded: dict[str, Any] = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+    return recorded
+
+
+def _add_prompt_tokens(answer: Any, tokens: int) -> None:
+    for part in answer if isinstance(answer, list) else [answer]:
+        if usage := part.get("usage"):
+            usage["prompt_tokens"] += tokens
+            usage["total_tokens"] += tokens
 
 
 def _fetch(url: str, method: str, path: str, request: Json | None) -> tuple[int, Any]:
@@ -128,7 +167,7 @@ def _fetch(url: str, method: str, path: str, request: Json | None) -> tuple[int,
 
 def _shortened(message: Json) -> Json:
     text = message.get("content")
-    if not isinstance(text, str) or len(text) < 1000:
+    if not isinstance(text, str) or len(text) < _LONG_CHARS:
         return message
     *_, question = text.split("\n")
     wanted = {word for word in re.findall(r"\w+", question.lower()) if len(word) > 5}

@@ -78,7 +78,7 @@ class Adversary:
         mine = (request, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         try:
-            return await asyncio.wait_for(mine[1], _PARTNER_S)
+            return await asyncio.wait_for(mine[1], _PARTNER_S * max(0.2, self.time_scale))
         except TimeoutError:
             self._waiting.remove(mine)
             return request

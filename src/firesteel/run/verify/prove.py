@@ -37,7 +37,9 @@ async def prove(proposal: Proposal, home: Home, spec: ServiceSpec, start_s: floa
     async for event in warm(spec, expectations, key=key):
         yield event
     verification = Verification(())
-    async for item in verify(spec.url, spec.model, expectations, key=key, read_log=lambda: _log(folder)):
+    async for item in verify(
+        spec.url, spec.model, expectations, key=key, read_log=lambda: _log(folder), thorough=False
+    ):
         if isinstance(item, str):
             yield PhaseProgress("verify", item)
         elif isinstance(item, Verification):
