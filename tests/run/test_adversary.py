@@ -17,8 +17,11 @@ import pytest
 from tests.run.adversary.change import Change, Modification
 from tests.run.adversary.faults import FAULTS
 from tests.run.adversary.honest import REASONING, RECORDED, Honest
+from tests.run.adversary.judge import HONEST, VERIFY_RECORDED, fits, judge
 from tests.run.adversary.oddities import ODDITIES
 from tests.run.adversary.server import Adversary, serving
+
+from firesteel.run.verify.verify import VerifyBudget
 
 FUNCTION = {
     "name": "get_weather",
@@ -83,7 +86,7 @@ def honest() -> Iterator[Honest]:
     one = Honest(url, None if url else RECORDED)
     yield one
     if url:
-        RECORDED.write_text(json.dumps(one.recorded, indent=0, sort_keys=True, ensure_ascii=False) + "\n")
+        one.save(RECORDED)
 
 
 async def _post(url: str, request: dict[str, Any]) -> bytes:
@@ -120,6 +123,18 @@ def test_there_are_enough_of_them() -> None:
 async def test_each_changes_what_is_sent(one: Modification, honest: Honest) -> None:
     reasoning = "reasoning" in one.needs
     assert await _sent(honest, one.change, reasoning) != await _sent(honest, Change(), reasoning)
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Honest:
+    return Honest(recorded=VERIFY_RECORDED, shorten=True)
+
+
+@pytest.mark.parametrize("one", [HONEST, *FAULTS, *ODDITIES], ids=lambda one: one.name)
+async def test_verify_names_each_fault_and_no_oddity(one: Modification, recorded: Honest) -> None:
+    """Without the pauses of slow servers: `python -m tests.run.adversary` has them."""
+    verdict = await judge(one, recorded, time_scale=0, budget=VerifyBudget(60, 2))
+    assert fits(one, verdict), verdict
 
 
 async def test_without_a_change_the_same_is_sent(honest: Honest) -> None:

@@ -27,8 +27,8 @@ def _row(one: Modification, verdict: Verdict, took_s: float) -> str:
 
 
 async def table(source: str, names: list[str]) -> None:
-    honest = Honest(recorded=VERIFY_RECORDED) if source == "recorded" else Honest(source, shorten=True)
-    honest.shorten = True
+    url, recorded = None if source == "recorded" else source, VERIFY_RECORDED
+    honest = Honest(url, recorded if recorded.exists() else None, shorten=True)
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def row(one: Modification) -> str:
@@ -43,8 +43,8 @@ async def table(source: str, names: list[str]) -> None:
         chosen = [one for one in entries if not names or one.name in names]
         rows = await asyncio.gather(*map(row, chosen))
         sys.stdout.write("\n".join([f"\n## {title}\n", *_HEAD, *rows, ""]))
-        if source != "recorded":
-            honest.save(VERIFY_RECORDED)
+        if url:
+            honest.save(recorded)
 
 
 if __name__ == "__main__":

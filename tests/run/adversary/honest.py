@@ -19,7 +19,7 @@ from tests.run.adversary.change import Json
 
 REASONING = "The user wants an answer. I know it, so I will say it plainly."
 _MADE_UP, _WORD = re.compile(r"\b[a-z]+-\d{4}\b"), "mango-6112"
-_LONG_CHARS = 600
+_LONG_CHARS = 1000
 RECORDED = Path(__file__).with_name("recorded.json")
 
 
@@ -28,8 +28,9 @@ class Honest:
         """Asks the server at `url` (http://host:port) what is not recorded; without one that is an error.
 
         With `shorten`, only those sentences of a long prompt are asked that its question is about: `verify`
-        makes a new text each time, and reading it takes this machine longer than all the rest. Long texts have
-        a token for every four characters then, for the tokenizer as in `usage`.
+        makes a new text each time, and reading it takes this machine longer than all the rest. Long texts
+        have a token for every four characters then, for the tokenizer as in `usage`. A plain answer is the
+        streamed one in one piece: the engine's own waver with the state of its cache.
         """
         self.url = url
         self.shorten = shorten
@@ -115,6 +116,10 @@ class Honest:
                 return status, answer
             if path == "/tokenize" and len(text := request["content"]) >= _LONG_CHARS:
                 return 200, {"tokens": list(range(len(text) // 4))}
+            if messages and not request.get("stream") and not request.get("logprobs"):
+                streamed = request | {"stream": True, "stream_options": {"include_usage": True}}
+                status, answer = self._ask(method, path, streamed)
+                return status, _joined(answer) if isinstance(answer, list) else answer
         key = json.dumps([method, path, request], sort_keys=True)
         made_up = _MADE_UP.search(key) if request and not request.get("stream") else None
         if made_up:
@@ -138,6 +143,16 @@ def _read(path: Path) -> dict[str, Any]:
     data = path.read_bytes()
     recorded: dict[str, Any] = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
     return recorded
+
+
+def _joined(chunks: list[Json]) -> Json:
+    """A stream as a plain answer."""
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    text = "".join(choice["delta"].get("content") or "" for choice in choices)
+    message = {"role": "assistant", "content": text}
+    finish = next(choice["finish_reason"] for choice in reversed(choices) if choice["finish_reason"])
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    return chunks[-1] | {"object": "chat.completion", "choices": [choice]}
 
 
 def _add_prompt_tokens(answer: Any, tokens: int) -> None:
@@ -167,7 +182,7 @@ def _fetch(url: str, method: str, path: str, request: Json | None) -> tuple[int,
 
 def _shortened(message: Json) -> Json:
     text = message.get("content")
-    if not isinstance(text, str) or len(text) < _LONG_CHARS:
+    if message.get("role") != "user" or not isinstance(text, str) or len(text) < _LONG_CHARS:
         return message
     *_, question = text.split("\n")
     wanted = {word for word in re.findall(r"\w+", question.lower()) if len(word) > 5}

@@ -56,7 +56,8 @@ def _usage_null(chunk: Json) -> None:
 
 def _usage_in_last_choice(chunks: list[Json]) -> list[Json]:
     if chunks and not chunks[-1].get("choices") and len(chunks) > 1:
-        chunks[-2]["usage"] = chunks.pop()["usage"]
+        usage = chunks.pop()["usage"]
+        chunks[-1]["usage"] = usage
     return chunks
 
 

@@ -203,7 +203,12 @@ async def _post(
             if response.status != 200:
                 raise EngineRefused(response.status, (await _body(response))[:300])
             yield response
-    except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError) as error:
+    except (aiohttp.ClientResponseError, HttpProcessingError) as error:
+        message = " ".join(str(error).split())
+        raise FiresteelError(
+            f"the engine's answer does not follow HTTP: {printable(message, 200)}", next="firesteel logs"
+        ) from ValueError(message)
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise FiresteelError(
             f"the engine stopped answering: {type(error).__name__} {error}".rstrip(), next="firesteel logs"
         ) from error

@@ -131,7 +131,8 @@ def conversation(
     """`before` answers one question, `first` another; `answer` is to both, that of `before` second."""
     name = "conversation"
     again = common_prefix_chars(answer.text.strip(), first.text.strip())
-    if again >= _MIN_SHARED_CHARS:
+    # What all answers begin with, such as thoughts, says nothing about this one.
+    if again >= _MIN_SHARED_CHARS and again > common_prefix_chars(before.text.strip(), first.text.strip()):
         return CheckResult(name, False, f"the first question was answered again: {quote(answer.text)}")
     said = counted if counted is not None else None if first.reasoning else first.completion_tokens
     if said is None or before.prompt_tokens is None or answer.prompt_tokens is None:
@@ -209,6 +210,8 @@ def exact_json(answer: Answer, wanted: Mapping[str, str], level: Level) -> Check
 def samples_differ(samples: Sequence[Answer]) -> CheckResult:
     """Several samples at a high temperature."""
     texts = [sample.full_text.strip() for sample in samples]
+    if not any(sample.text.strip() for sample in samples):
+        return CheckResult("samples differ", True, "thoughts only, and no text to compare", "note")
     if len(set(texts)) > 1:
         return CheckResult("samples differ", True, f"{quote(texts[0], 30)}, {quote(texts[1], 30)}")
     return CheckResult(
