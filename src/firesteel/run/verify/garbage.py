@@ -96,8 +96,8 @@ _RULE = re.compile(r"[\s|:=_*#~+.-]{3,}")
 _NEVER_NEXT = {
     first: frozenset(re.findall(r"\w+", following))
     for firsts, following in (
-        (("a", "an", "the"), "a an and are as at be but by can for from has have he if in is it its of on or she "
-         "that the they this to was we were which will with you"),
+        (("a", "an", "the"), "a an and are as at be but by can for from has have he if in is it its of on "
+         "or she that the they this to was we were which will with you"),
         (("of", "with", "for", "from"), "and are be has have is of or to was with"),
         (("and", "or"), "and or of"),
     )
