@@ -21,26 +21,37 @@ END = 'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n
 
 @asynccontextmanager
 async def serving(kind: str, *pieces: str | float) -> AsyncIterator[str]:
-    """Sends the texts and waits the seconds between them, then holds the connection until the client leaves."""
+    """Sends the texts and waits the seconds between them, then closes the connection."""
+    handlers: set[asyncio.Task[None]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
-        await reader.readexactly(int(length[0].split(b":")[1]) if length else 0)
-        writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nConnection: close\r\n\r\n".encode())
-        for piece in pieces:
-            if isinstance(piece, str):
-                writer.write(piece.encode())
-                await writer.drain()
-            else:
-                await asyncio.sleep(piece)
-        writer.close()
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
+            await reader.readexactly(int(length[0].split(b":")[1]) if length else 0)
+            writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nConnection: close\r\n\r\n".encode())
+            for piece in pieces:
+                if isinstance(piece, str):
+                    writer.write(piece.encode())
+                    await writer.drain()
+                else:
+                    await asyncio.sleep(piece)
+        except ConnectionError:
+            pass  # the client left
+        finally:
+            writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handlers.add(asyncio.create_task(answer(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
+        for handler in handlers:
+            handler.cancel()
+        await asyncio.gather(*handlers, return_exceptions=True)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +79,7 @@ async def test_a_slow_stream_is_waited_for_and_a_stalled_one_is_not() -> None:
         answer = await chat(url, "m", "Hello", max_tokens=8, timeout_s=1, idle_s=30)
         assert answer.text == " lamp" * 5 and answer.has_done and answer.decode_s > 1
     async with serving(STREAM, DELTA, 60.0) as url:
-        with pytest.raises(FiresteelError, match='stopped answering.* no token for 0 s after " lamp"'):
+        with pytest.raises(FiresteelError, match=r'stopped answering.* no token for 0 s after " lamp"'):
             await chat(url, "m", "Hello", max_tokens=8, timeout_s=30, idle_s=0.2)
 
 

@@ -153,8 +153,18 @@ class _Sender:
 @asynccontextmanager
 async def serving(adversary: Adversary, port: int = 0) -> AsyncIterator[str]:
     """Serves on loopback; gives the address as http://host:port."""
-    server = await asyncio.start_server(adversary.handle, "127.0.0.1", port, limit=2**26)
+    handlers: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handlers.add(asyncio.create_task(adversary.handle(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", port, limit=2**26)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
+        for handler in handlers:
+            handler.cancel()
+        for result in await asyncio.gather(*handlers, return_exceptions=True):
+            if isinstance(result, LookupError):  # an answer that is not recorded
+                raise result
