@@ -21,7 +21,7 @@ _MIN_RATE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class AskedQuestion:
     prompt: str
     max_tokens: int
     answer: Answer
@@ -40,7 +40,7 @@ class VerifySession:
     text_tokens: int = 128
     """`max_tokens` of the longer answers."""
     texts: list[Answer] = field(default_factory=list)
-    exchanges: list[Exchange] = field(default_factory=list)
+    exchanges: list[AskedQuestion] = field(default_factory=list)
     metrics: tuple[PrometheusSample, ...] = ()
     log: str = ""
 
@@ -84,7 +84,7 @@ class VerifySession:
             self.url, self.model, prompt, max_tokens=max_tokens, stream=stream, extra=extra,
             timeout_s=timeout_s, idle_s=min(_IDLE_S, self.request_s), key=self.key,
         )  # fmt: skip
-        self.exchanges.append(Exchange(prompt, max_tokens, answer))
+        self.exchanges.append(AskedQuestion(prompt, max_tokens, answer))
         return answer
 
     async def count_tokens(self, text: str) -> int | None:
