@@ -16,6 +16,7 @@ STREAM = "text/event-stream"
 WORDS = "CUDA error: an illegal memory access was encountered"
 ERROR = json.dumps({"error": {"message": WORDS, "type": "server_error"}})
 DELTA = 'data: {"choices": [{"index": 0, "delta": {"content": " lamp"}, "finish_reason": null}]}\n\n'
+SLOW: tuple[str | float, ...] = (DELTA, 0.3) * 20
 END = 'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
 
 
@@ -74,8 +75,7 @@ async def test_the_words_of_an_error_under_http_200_reach_the_user(
 
 async def test_a_slow_stream_is_waited_for_and_a_stalled_one_is_not() -> None:
     """Each token comes within the limit between tokens, all of them after the limit of the first."""
-    slow = [DELTA, 0.3] * 5
-    async with serving(STREAM, *slow, END) as url:
+    async with serving(STREAM, *SLOW[:10], END) as url:
         answer = await chat(url, "m", "Hello", max_tokens=8, timeout_s=1, idle_s=30)
         assert answer.text == " lamp" * 5 and answer.has_done and answer.decode_s > 1
     async with serving(STREAM, DELTA, 60.0) as url:
@@ -84,7 +84,7 @@ async def test_a_slow_stream_is_waited_for_and_a_stalled_one_is_not() -> None:
 
 
 async def test_without_a_limit_between_tokens_the_whole_answer_is_limited() -> None:
-    async with serving(STREAM, *([DELTA, 0.3] * 20), END) as url:
+    async with serving(STREAM, *SLOW, END) as url:
         with pytest.raises(FiresteelError, match="stopped answering"):
             await chat(url, "m", "Hello", max_tokens=8, timeout_s=1)
 
