@@ -16,7 +16,7 @@ from firesteel.planner import Band, PlanSummary
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import ServiceSpec
 from firesteel.run.verify.expected import Expected
-from firesteel.run.verify.prompts import filler, with_needle
+from firesteel.run.verify.prompts import filler, with_needles
 from firesteel.run.verify.verify import VerifyBudget
 from firesteel.run.verify.warm_up import (
     LARGE,
@@ -215,7 +215,9 @@ def test_settled() -> None:
 
 def test_a_prompt_has_its_needle_once_and_the_requested_length() -> None:
     for words in (50, 500, 20_000):
-        text = with_needle(words, 7, "mango-4821")
-        assert text.count("mango-4821") == 1
+        text = with_needles(words, 7, {"mill": "mango-4821", "barn": "mango-17", "inn": "mango-9"})
+        places = [text.find(needle) / len(text) for needle in ("mango-4821", "mango-17.", "mango-9.")]
+        assert text.count("mango-") == 3
+        assert places[0] < 0.2 and 0.3 < places[1] < 0.7 and places[2] > 0.8
         assert 0.8 * words < len(text.split()) < 1.1 * words + 40
     assert filler(100, 1)[:20] != filler(100, 2)[:20] and filler(100, 1) == filler(100, 1)
