@@ -103,6 +103,10 @@ def test_deterministic() -> None:
     assert late.passed and "equal for 219 characters, then not" in late.observed
     thoughts = checks.deterministic(answer("x", reasoning="one"), answer("x", reasoning="two"))
     assert not thoughts.passed
+    new, cached, other = answer("A computer is"), answer("A compiler is"), answer("A cat is")
+    assert checks.deterministic(new, cached, (cached, cached)).passed, "the first alone, of a new prompt"
+    assert not checks.deterministic(new, cached, (cached, other)).passed
+    assert not checks.deterministic(new, cached, (new, cached)).passed
 
 
 def test_a_broken_stream_is_distinguished_from_a_nondeterministic_engine() -> None:

@@ -74,7 +74,7 @@ async def text(session: VerifySession) -> list[CheckResult]:
     return [
         *([] if answered.passed else [answered]),
         checks.no_garbage(by_prompt, is_prose=True),
-        checks.deterministic(streamed, again[0] if again else plain),
+        checks.deterministic(streamed, *((again[0], (plain, again[1])) if again else (plain,))),
         checks.stream_matches_plain(streamed, plain, again),
     ]
 
