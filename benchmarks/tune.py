@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from math import exp, log
+from math import exp, log, prod
 
 from firesteel import library
 from firesteel.bench.tune.knobs import Goal
@@ -32,7 +32,7 @@ from firesteel.bench.tune.search import Search, SearchAxis
 from firesteel.bench.tune.space import SearchSpace, Setting, make_search_space
 from firesteel.launch import Launch
 from firesteel.sim import SimSpark, TrueSpeed
-from firesteel.sim.docker.engine_config import _pace, applies, prod
+from firesteel.sim.docker.engine_config import applies, engine_speed
 from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
 
 NEAR = 0.02
@@ -79,7 +79,7 @@ class Truths:
         same = ("max-num-batched-tokens", "attention-backend")
         key = (*(f"{name}={value}" for name, value in launch.flags.items() if name not in same),)
         if key not in self.plain:
-            self.plain[key] = _pace(self.space.proposal(setting).plan, SimSpark())
+            self.plain[key] = engine_speed(self.space.proposal(setting).plan, SimSpark())
         batched = launch.flags.get("max-num-batched-tokens", "2048")
         return {**self.plain[key], "batched_tokens": int(str(batched))}
 

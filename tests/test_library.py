@@ -16,12 +16,13 @@ import yaml
 
 import firesteel
 from firesteel import library
+from firesteel.bench.compare.runs import Comparison
 from firesteel.bench.load.measure import RunFinished, SampleTaken
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.load.shapes import Sizes
 from firesteel.bench.results.history import open_history
 from firesteel.bench.tune import journal as journals
-from firesteel.bench.tune.begin import begin, environment
+from firesteel.bench.tune.begin import begin, environment, resume
 from firesteel.bench.tune.journal import TuneOptions
 from firesteel.edge.files.home import Home
 from firesteel.errors import HostNotReady, UsageError
@@ -222,6 +223,17 @@ def test_an_interrupted_measurement_continues(home: Home) -> None:
     assert isinstance(finished, RunFinished) and finished.run.id == name and finished.run.is_whole
 
 
+def test_two_servers_are_compared_in_turns(home: Home) -> None:
+    async def measure() -> object:
+        async with serving(FaultyServer(token_s=0.004)) as one, serving(FaultyServer(token_s=0.03)) as other:
+            sizes, limits = Sizes((1,), (40,), ("prose",), answer=16), RunLimits(4, 0.5, 3, 4)
+            return await last(firesteel.compare_in_turns(one, other, sizes=sizes, limits=limits))
+
+    comparison = asyncio.run(measure())
+    assert isinstance(comparison, Comparison) and comparison.is_interleaved
+    assert comparison.rows[0].measure == "decode" and comparison.rows[0].difference.ratio < 0.8
+
+
 def test_compare(home: Home) -> None:
     with open_history(home) as history:
         for name, rate in (("slow", 50.0), ("fast", 60.0)):
@@ -234,13 +246,22 @@ def test_compare(home: Home) -> None:
 
 def test_tune_begins_a_search_or_continues_one(home: Home, tmp_path: Path) -> None:
     options = TuneOptions(max_runs=2)
-    new = begin(home, Ask("smollm2"), options, ())
+    ask = Ask("smollm2")
+    new = begin(home, ask, options, ())
     assert (new.name, new.options, new.before) == ("smollm2", options, None)
-    running = Service("smollm2", tmp_path, ServiceSpec("smollm2", "", "smollm2", ()), None, "ready", None)
-    with pytest.raises(UsageError, match="is running"):
-        begin(home, Ask("smollm2"), options, (running,))
+    spec = ServiceSpec("smollm2", "http://127.0.0.1:8123", "smollm2", ())
+    running = Service("smollm2", tmp_path, spec, None, "ready", None)
+    of_running = begin(home, ask, options, (running,))
+    assert of_running.before is not None and of_running.ask.port == of_running.before.ask.port == 8123
+    with pytest.raises(UsageError, match="no interrupted search"):
+        resume(home, ask, options, ())
     journals.write(home, new)
-    assert begin(home, Ask("smollm2"), replace(options, max_runs=9), (running,)).id == new.id
+    with pytest.raises(UsageError, match="was interrupted after 0 runs"):
+        begin(home, ask, options, ())
+    again = resume(home, ask, replace(options, max_runs=9), (running,))
+    assert (again.id, again.options.max_runs) == (new.id, 9)
+    assert begin(home, ask, options, (), anew=True).id != new.id
+    assert journals.read(home, new.id).ended == "left"
     with open_history(home) as history:
         assert environment(home, history).propose(Ask("smollm2"))[0].name == "smollm2"
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from firesteel import library
+from firesteel.bench.load.recorded import plan_of
 from firesteel.bench.results.history import open_history
-from firesteel.cli.bench import _plan_of
 from firesteel.edge.files.home import Home, lock
 from firesteel.edge.files.measured_memory import save_measured_memory
 from firesteel.gateway.loader import job
@@ -204,7 +204,7 @@ def test_the_gateway(machine: Machine, expected: tuple[Proposal, Figures], servi
 def test_bench(machine: Machine, expected: tuple[Proposal, Figures], stored: str) -> None:
     service = load(machine.home, stored)
     assert service is not None and service.spec.ask.version == expected[0].ask.version
-    plan = _plan_of(service)
+    plan = plan_of(library.workspace(), service)
     assert plan is not None and figures(plan) == expected[1]
 
 

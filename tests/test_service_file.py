@@ -53,6 +53,15 @@ def test_short_for_a_recipe(text: str) -> None:
     assert read_service_file("f", "models: [openai/gpt-oss-20b]").models["gpt-oss-20b"].recipe
 
 
+def test_timeouts_and_the_gateways_own_memory() -> None:
+    text = "memory: {gateway: 64MiB}\nmodels:\n  a: {url: 'http://h:1', timeouts: {first_byte: 20m}}\n  b: x"
+    file = read_service_file("f", text)
+    timeouts = file.models["a"].timeouts
+    assert (timeouts.first_byte, timeouts.gap, timeouts.answer) == (1200, 300, 3600)
+    assert file.memory.gateway == 64 * 2**20
+    assert read_service_file("f", "models: {a: x}").memory.gateway == 128 * 2**20
+
+
 def test_what_else_a_model_answers_to() -> None:
     text = "models:\n  a: {recipe: x, aliases: ['gpt-oss:20b', openai/gpt-oss-20b]}\n  b: x"
     models = read_service_file("f", text).models
@@ -98,7 +107,10 @@ def test_what_cannot_be_started(names: tuple[str, ...], says: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("models: {}", "models"),
+        ("models: {}", "f:1: `models`: has no model; write it like `models: {small: smollm2}`"),
+        ("models: []", "has no model"),
+        ("models:\n  a: {recipe: x, timeouts: 10m}", "f:2: .*write it like `timeouts: {first_byte: 10m"),
+        ("memory: {gateway: 1MiB}\nmodels: {a: x}", "f:1: `memory.gateway`: is too small"),
         ("models:\n  a: {recipe: x, url: 'http://127.0.0.1:1'}", "f:2: .*one of them"),
         ("models:\n  a: {}", "f:2: .*needs `recipe` or `url`"),
         ("models:\n  a: {url: 'ftp://x'}", "not an http address"),

@@ -11,6 +11,7 @@ One mock upstream, one load client (both on core 1), and these in turn on core 0
     go             httputil.ReverseProxy, GOMAXPROCS=1, a key, `model` out of the parsed body, as llama-swap
     aiohttp        server and client on uvloop, a key, `model` out of the parsed body
     litellm        if installed
+    before         another checkout of firesteel, its `src` folder in FIRESTEEL_BEFORE
     firesteel      `firesteel serve` as users start it: a key, meters and log on
 
 All run at the same time and are idle in between. In every round each load is applied to the stacks in a new
@@ -39,10 +40,23 @@ from typing import Any, cast
 
 import tree
 from load import Load
-from stacks import PYTHON, Proxy, Room, Stack, aiohttp, direct, firesteel, go, litellm, nginx, nginx_keyed
+from stacks import (
+    PYTHON,
+    Proxy,
+    Room,
+    Stack,
+    aiohttp,
+    direct,
+    firesteel,
+    firesteel_before,
+    go,
+    litellm,
+    nginx,
+    nginx_keyed,
+)
 
 HERE = Path(__file__).parent
-STACKS = cast(list[Stack], [direct, nginx, nginx_keyed, go, aiohttp, litellm, firesteel])
+STACKS = cast(list[Stack], [direct, nginx, nginx_keyed, go, aiohttp, litellm, firesteel_before, firesteel])
 MB = 1_000_000
 LOADS: dict[str, dict[str, Any]] = {
     "request": {"at_once": 32, "count": 6000, "warm_up": 5},

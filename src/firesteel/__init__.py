@@ -4,11 +4,10 @@ As a library it has functions for every command: `plan`, `check`, `up`, `verify`
 `firesteel.library` describes them. They load when first used, so that `firesteel --help` stays quick.
 """
 
-from typing import TYPE_CHECKING
-
 from firesteel.errors import FiresteelError
 from firesteel.lazy import lazy_exports
 
+TYPE_CHECKING = False  # `typing` would be the slowest import of all, and a Ctrl-C during it a traceback
 if TYPE_CHECKING:
     from firesteel.library import (
         add_key,
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
         client_settings,
         client_target,
         compare,
+        compare_in_turns,
         compare_with_plan,
         compare_with_published,
         compatibility,
@@ -55,6 +55,7 @@ __all__ = [
     "client_settings",
     "client_target",
     "compare",
+    "compare_in_turns",
     "compare_with_plan",
     "compare_with_published",
     "compatibility",

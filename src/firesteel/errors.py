@@ -5,6 +5,7 @@
       Stopped      3   stopped by a rule
       DoesNotFit   4   the launch does not fit in memory
       HostNotReady 5   this machine lacks something
+        ServerNotReady a server elsewhere does not answer, or not to us
 
 One `except` in `cli/main.py` shows them and exits with the code.
 """
@@ -20,6 +21,15 @@ class FiresteelError(Exception):
         super().__init__(what)
         self.what = what
         self.next = next
+
+
+class SuspectWeights(FiresteelError):
+    """A start that failed as it would with damaged weights."""
+
+    def __init__(self, what: str, *, next: str = "", otherwise: str = "") -> None:
+        super().__init__(what, next=next)
+        self.otherwise = otherwise
+        """What to type if the weights are intact; empty: the same."""
 
 
 class UsageError(FiresteelError):
@@ -40,3 +50,7 @@ class DoesNotFit(FiresteelError):
 class HostNotReady(FiresteelError):
     exit_code = 5
     kind = "host not ready"
+
+
+class ServerNotReady(HostNotReady):
+    kind = "server not ready"

@@ -15,6 +15,8 @@ from firesteel.command import Command
 from firesteel.dataclass import dataclass
 
 EngineName = Literal["vllm", "llamacpp", "sglang"]
+Runtime = Literal["container", "native"]
+"""Where an engine runs: in a container, or as a program that is installed on this machine."""
 Goal = Literal["speed", "context", "throughput", "quality"]
 """What to choose by: one user's tokens a second, the longest context, all users' together, or the least lost
 to quantization."""
@@ -47,6 +49,23 @@ class Ask:
     """Exactly this much for the cache."""
     sparks: int | None = None
     goal: Goal | None = None
+    runtime: Runtime | None = None
+    """None: as the recipe has it."""
+    engine_path: str | None = None
+    """The engine's program, its Python or its folder; None: it is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProgram:
+    """An engine that is installed on this machine: started as a process, in place of a container."""
+
+    argv: tuple[str, ...]
+    """`/opt/vllm/bin/vllm serve`; the model and the flags follow."""
+    version: str | None = None
+    """None: it does not say."""
+    uses_gpu: bool = True
+    origin: str = ""
+    """How it was found: `--engine-path`, `PATH`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +110,19 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict)
     port: int = 8000
     container: Container | None = None
-    """None: a child process, the embedded engine."""
+    """None: a child process, the `program` or the embedded engine."""
     sparks: int = 1
     extra: tuple[str, ...] = ()
     """Words that a reader could not place."""
+    program: EngineProgram | None = None
+    """None without a container: the embedded engine."""
+
+    @property
+    def uses_gpu(self) -> bool:
+        """The embedded engine runs on the CPU, whatever GPU there is."""
+        if self.program:
+            return self.program.uses_gpu
+        return self.container is not None and self.container.gpus is not None
 
 
 @dataclass(frozen=True, slots=True)

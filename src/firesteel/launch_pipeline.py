@@ -5,13 +5,16 @@
     from_checkpoint    proposals         a checkpoint without a recipe gets its sizes and no other flag
     in_container       proposals         a launch without a container moves into the engine's image
     with_user_options  proposals         what the user typed overrules the recipe
+    native             proposals         an engine of this machine serves it, in place of a container
     across_sparks      proposals         several Sparks need their ranks, the host's network and RDMA
     with_memory_flags  planner           vLLM is told how much memory the plan gives it
     with_flags         `tune`            a candidate differs from the launch by the flags that are searched
+    with_host_folders  `render`          the Hub's cache and compiled kernels where this user has them
     listening_on       `up --listen`     another address than loopback, and then with a key
     with_local_files   `up`, after pull  weights and compiled kernels come from this host, without a network
+    with_native_files  `up`, after pull  a program reads the weights that were pulled, without a network
     supervised         `up`              a container that ends with its supervisor, without extra privileges
-    embedded           `up`              the embedded engine's file, threads and log level
+    llamacpp_process   `up`              llama.cpp in no container: threads, metrics and log level
 
 Rules judge a launch and never change it; renderers and readers translate it.
 """
@@ -26,51 +29,24 @@ from pathlib import PurePosixPath
 
 from firesteel import engines
 from firesteel.catalog import Asset, Catalog, Image, Recipe, max_context
+from firesteel.container_files import (
+    COMPILE_CACHE_ENV,
+    COMPILED_INSIDE,
+    DOWNLOAD_ENV,
+    HUB_CACHE,
+    HUB_CACHE_INSIDE,
+    HUB_ENV,
+    HUB_INSIDE,
+    MODELS_INSIDE,
+    OFFLINE_ENV,
+    WHEELS_INSIDE,
+)
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint
-from firesteel.launch import LOOPBACK, Ask, Container, EngineName, FlagValue, Launch, Mount
+from firesteel.launch import LOOPBACK, Ask, Container, EngineName, EngineProgram, FlagValue, Launch, Mount
 
 DEFAULT_PORT = 8000
 DEFAULT_CONTEXT = 8192
-HUB_CACHE = "~/.cache/huggingface"
-"""On the host. Whoever runs or prints a launch replaces `~` by the user's home."""
-HUB_INSIDE = "/hub"
-"""Where a container sees it, whoever its user is: each engine is told through the variable that it reads."""
-HUB_CACHE_INSIDE = f"{HUB_INSIDE}/hub"
-MODELS_INSIDE = "/models"
-COMPILED_INSIDE = "/compiled"
-WHEELS_INSIDE = "/wheels"
-HUB_TOKEN = "HF_TOKEN"
-_HUB_ENV: Mapping[EngineName, Mapping[str, str]] = {
-    "vllm": {"HF_HOME": HUB_INSIDE},
-    "sglang": {"HF_HOME": HUB_INSIDE},
-    "llamacpp": {"LLAMA_CACHE": HUB_CACHE_INSIDE},
-}
-_OFFLINE_PYTHON = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-OFFLINE_ENV: Mapping[EngineName, Mapping[str, str]] = {
-    "vllm": _OFFLINE_PYTHON,
-    "sglang": _OFFLINE_PYTHON,
-    "llamacpp": {"LLAMA_ARG_OFFLINE": "1", "LLAMA_OFFLINE": "1"},
-}
-"""What keeps an engine from asking the Hub. llama.cpp renamed its variable between builds 9310 and 9360."""
-_PYTORCH_CACHES = {
-    "TORCHINDUCTOR_CACHE_DIR": f"{COMPILED_INSIDE}/inductor",
-    "TRITON_CACHE_DIR": f"{COMPILED_INSIDE}/triton",
-    "FLASHINFER_WORKSPACE_BASE": COMPILED_INSIDE,
-    "CUDA_CACHE_PATH": f"{COMPILED_INSIDE}/cuda",
-    # gpt-oss: its vocabulary comes from elsewhere than the Hub, at the first start
-    "TIKTOKEN_RS_CACHE_DIR": f"{COMPILED_INSIDE}/tiktoken",
-}
-COMPILE_CACHE_ENV: Mapping[EngineName, Mapping[str, str]] = {
-    "vllm": {"VLLM_CACHE_ROOT": f"{COMPILED_INSIDE}/vllm", **_PYTORCH_CACHES},
-    "sglang": {"SGLANG_CACHE_DIR": f"{COMPILED_INSIDE}/sglang", **_PYTORCH_CACHES},
-    "llamacpp": {"CUDA_CACHE_PATH": f"{COMPILED_INSIDE}/cuda"},
-}
-"""Where an engine keeps what it compiles, whoever its user is in the container.
-
-vllm/envs.py and flashinfer/jit/env.py in their releases, seen 2026-11-15; tiktoken:
-https://github.com/openai/harmony/issues/46.
-"""
 _WHEELS_ENV = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": WHEELS_INSIDE}
 _SUPERVISED_OPTIONS = (("rm", None), ("security-opt", "no-new-privileges"))
 """Removed when it stops; and a setuid program in the image does not become root."""
@@ -92,7 +68,7 @@ def from_recipe(catalog: Catalog, recipe: Recipe, ask: Ask) -> Launch:
     users = recipe.users if ask.users is None else ask.users
     port = DEFAULT_PORT if ask.port is None else ask.port
     _check_sizes(model.title, context, max_context(recipe, model), users, port)
-    container = _container(image, port)
+    container = None if ask.runtime == "native" else _container(image, port)
     if container:
         container = with_assets(container, image, recipe)
     else:
@@ -105,7 +81,7 @@ def from_recipe(catalog: Catalog, recipe: Recipe, ask: Ask) -> Launch:
         engine=recipe.engine,
         version=image.version,
         flags={**flags, **engines.size_flags(recipe.engine, context, users)},
-        env={**(_HUB_ENV[recipe.engine] if container else {}), **env},
+        env={**(HUB_ENV[recipe.engine] if container else {}), **env},
         port=port,
         container=container,
         sparks=recipe.sparks,
@@ -134,6 +110,20 @@ def _container(image: Image, port: int) -> Container | None:
         ipc=image.ipc,
         publish=(f"{LOOPBACK}:{port}:{port}",),
         mounts=(Mount(HUB_CACHE, HUB_INSIDE),),
+        options=_health_options(image, port),
+    )
+
+
+def _health_options(image: Image, port: int) -> tuple[tuple[str, str], ...]:
+    """An image that asks another port than the engine's would be unhealthy for ever.
+
+    Failures do not count while it loads, which takes minutes.
+    """
+    if image.health_port in (None, port):
+        return ()
+    return (
+        ("health-cmd", f"curl -fsS http://{LOOPBACK}:{port}/health"),
+        ("health-start-period", "30m"),
     )
 
 
@@ -200,7 +190,7 @@ def in_container(launch: Launch, image: Image) -> Launch:
         return replace(launch, container=None)
     flags = {name: value for name, value in launch.flags.items() if name != "host"}
     if not (launch.model.startswith("/") or launch.model.lower().endswith(".gguf")):
-        env = {**_HUB_ENV[launch.engine], **launch.env}
+        env = {**HUB_ENV[launch.engine], **launch.env}
         return replace(launch, flags=flags, env=env, container=container)
     folder, _, name = launch.model.rpartition("/")
     inside = f"{MODELS_INSIDE}/{name}"
@@ -227,6 +217,14 @@ def with_user_options(launch: Launch, ask: Ask) -> Launch:
         flags["kv-cache-memory-bytes"] = str(ask.kv_cache_bytes)
     changed = replace(launch, flags={**launch.flags, **flags}, version=ask.version or launch.version)
     return across_sparks(changed, ask.sparks or launch.sparks)
+
+
+def native(launch: Launch, program: EngineProgram) -> Launch:
+    """Served by a program of this machine, and held against that program's release.
+
+    A release that it does not tell is not known: that of the recipe's image would be a guess.
+    """
+    return replace(launch, container=None, program=program, version=program.version)
 
 
 def across_sparks(launch: Launch, sparks: int) -> Launch:
@@ -282,6 +280,21 @@ def with_flags(launch: Launch, flags: Mapping[str, FlagValue]) -> Launch:
 # --- starting ---
 
 
+def with_host_folders(launch: Launch, hub_cache: Mount, compiled: str | None) -> Launch:
+    """For other tools: the Hub's cache of this user, and a folder in which compiled kernels are kept.
+
+    Unlike with `up` the weights may not be there yet: the cache stays writable, and nothing is offline.
+    """
+    container = launch.container
+    if container is None:
+        return launch
+    mounts = tuple(hub_cache if mount.target == HUB_INSIDE else mount for mount in container.mounts)
+    env = dict(COMPILE_CACHE_ENV[launch.engine]) if compiled else {}
+    if compiled:
+        mounts = (*mounts, Mount(compiled, COMPILED_INSIDE))
+    return replace(launch, env={**env, **launch.env}, container=replace(container, mounts=mounts))
+
+
 def listening_on(launch: Launch, address: str, key_variable: str | None) -> Launch:
     """Bound to an address. The engine gets its key by variable: the value is in the secrets file."""
     if launch.container is None:
@@ -330,6 +343,16 @@ def with_local_files(
     )
 
 
+def with_native_files(launch: Launch, hub_cache: str, revision: str | None = None) -> Launch:
+    """A program after a pull: offline, with the host's Hub cache.
+
+    What it compiles stays in the user's own caches, which other starts of the same program share.
+    """
+    env = {"HF_HUB_CACHE": hub_cache, **OFFLINE_ENV[launch.engine]}
+    pinned = {"revision": revision} if revision and launch.engine != "llamacpp" else {}
+    return replace(launch, flags={**pinned, **launch.flags}, env={**env, **launch.env})
+
+
 def _in_hub_cache(launch: Launch, container: Container, hub_cache: str) -> str:
     """A file of the cache is a link into another folder of it, so the whole cache is mounted."""
     for mount in container.mounts:
@@ -341,20 +364,21 @@ def _in_hub_cache(launch: Launch, container: Container, hub_cache: str) -> str:
 def supervised(launch: Launch, container: Container) -> Launch:
     """In the foreground as a child of its supervisor; nothing is left to clean up when it ends.
 
-    The Hub token is passed by name: for gated models, and only if the user has one.
+    One that may ask the Hub gets the caller's token, endpoint and proxies by name, where there are any; one
+    whose files are all here does not.
     """
+    is_offline = OFFLINE_ENV[launch.engine].items() <= launch.env.items()
     return replace(
         launch,
         container=replace(container, options=(*container.options, *_SUPERVISED_OPTIONS)),
-        env={HUB_TOKEN: f"${HUB_TOKEN}", **launch.env},
+        env={**({} if is_offline else {name: f"${name}" for name in DOWNLOAD_ENV}), **launch.env},
     )
 
 
-def embedded(launch: Launch, model_path: str, cores: int) -> Launch:
-    """llama.cpp's threads wait for each other at every layer: a thread that shares its core slows all."""
-    defaults: dict[str, FlagValue] = {
-        "log-verbosity": _LOG_WITH_BUFFERS,
-        "threads": str(max(1, cores - 1)),
-        "metrics": True,
-    }
+def llamacpp_process(launch: Launch, model_path: str, cores: int) -> Launch:
+    """The embedded engine or a program. On a CPU llama.cpp's threads wait for each other at every layer: one
+    that shares its core slows all."""
+    defaults: dict[str, FlagValue] = {"log-verbosity": _LOG_WITH_BUFFERS, "metrics": True}
+    if not launch.uses_gpu:
+        defaults["threads"] = str(max(1, cores - 1))
     return replace(launch, model=model_path, flags={**defaults, **launch.flags})

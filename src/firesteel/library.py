@@ -37,7 +37,6 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.bench.load.measure import Event as BenchEvent
     from firesteel.bench.load.schedule import RunLimits
     from firesteel.bench.load.shapes import Sizes
-    from firesteel.bench.load.subject import FoundSubject
     from firesteel.bench.results.history import History
     from firesteel.bench.results.serialize import StoredRun
     from firesteel.bench.tune.events import Event as TuneEvent
@@ -157,9 +156,14 @@ def render_as(
 
     Kubernetes and compose take several proposals. `listen`: an address other than loopback, with a key.
     """
+    from firesteel.edge.hub.cache import find_store
     from firesteel.proposals.rendered import render_proposals  # every form, and only here
+    from firesteel.run.start.caches import with_user_folders
 
     chosen = list(proposals) if isinstance(proposals, Sequence) else [proposals]
+    if form != "sparkrun":  # it mounts folders of its own
+        folders = home(), find_store(home()).root, Path.home()
+        chosen = [with_user_folders(proposal, *folders) for proposal in chosen]
     if listen:
         chosen = [run.listening(proposal, listen) for proposal in chosen]
     return render_proposals(chosen, form, catalog().images, cluster)
@@ -253,8 +257,12 @@ async def verify(
 
     Of a service (without a name, the only one), or of any OpenAI endpoint at `url`.
     """
+    from firesteel.run.proofs import forget_proof  # only where something is verified
+
     target = await _verify_target(name, url, model, key)
     async for event in target.verify():
+        if not url and not isinstance(event, str) and not event.is_good:
+            forget_proof(home(), target.name)  # the gateway proves it in full the next time
         yield event
 
 
@@ -360,28 +368,15 @@ async def measure(
     """
     from firesteel.bench.load import recorded  # the client that measures
 
-    server, key = await _measured_server(name, url, model, key)
+    server = await recorded.find_server(home(), name, url, model, key)
     with history() as runs:
         if resume:
-            order = recorded.resume_order(runs, resume, server, key, limits)
+            given = (limits.budget_s, limits.precision) if limits else ()
+            order = recorded.resume_order(runs, resume, server, *given)
         else:
-            order = recorded.make_order(server, key, shapes, sizes, settings, limits)
+            order = recorded.make_order(server, shapes, sizes, settings, limits)
         async for event in recorded.measure_recorded(order, runs, home()):
             yield event
-
-
-async def _measured_server(
-    name: str | None, url: str | None, model: str | None, key: str | None
-) -> tuple[FoundSubject, str | None]:
-    from firesteel.bench.load.subject import of_service, of_url
-    from firesteel.run.endpoints import base_url, running_service
-    from firesteel.run.verify.prove import key_of
-
-    if url:
-        return await of_url(base_url(url), model, key), key
-    service = running_service(home(), name)
-    found = of_service(service, run.stored_expected(service.folder), None, host())
-    return found, key_of(service.spec)
 
 
 def history() -> AbstractContextManager[History]:
@@ -404,7 +399,35 @@ def compare(first: str, second: str, *, despite: Iterable[str] = ()) -> Comparis
     from firesteel.bench.compare import runs
 
     one, other = stored_run(first), stored_run(second)
-    return runs.compare(one, other, despite=tuple(despite), is_interleaved=runs.were_interleaved(one, other))
+    with history() as known:
+        earlier = known.runs_of(one.run.subject.launch_key, other.run.subject.launch_key)
+    is_interleaved = runs.were_interleaved(one, other)
+    return runs.compare(one, other, despite=tuple(despite), is_interleaved=is_interleaved, earlier=earlier)
+
+
+async def compare_in_turns(
+    first: str,
+    second: str,
+    *,
+    model: str | None = None,
+    key: str | None = None,
+    shapes: Iterable[str] = ("quick",),
+    sizes: Sizes | None = None,
+    limits: RunLimits | None = None,
+) -> AsyncGenerator[BenchEvent | Comparison]:
+    """Measures two servers (URLs or running services) in turns; the last event is the `Comparison`."""
+    from firesteel.bench.compare import ab, runs  # the client that measures
+    from firesteel.bench.load.measure import RunFinished
+    from firesteel.bench.results.serialize import StoredRun
+
+    done: dict[int, StoredRun] = {}
+    servers = await ab.find_servers(home(), (first, second), model, key)
+    with history() as known:
+        async for side, event in ab.measure_in_turns(known, servers, shapes, sizes, limits):
+            if isinstance(event, RunFinished):
+                done[side] = StoredRun(event.run, event.samples)
+            yield event
+    yield runs.compare(done[0], done[1], is_interleaved=True)
 
 
 def compare_with_plan(name: str = "last") -> tuple[PlanComparison, ...]:
@@ -422,18 +445,23 @@ def compare_with_published(name: str = "last") -> tuple[PublishedComparison, ...
 
 
 async def tune(
-    model: str, options: TuneOptions | None = None, *, context: int | None = None, port: int | None = None
+    model: str,
+    options: TuneOptions | None = None,
+    *,
+    context: int | None = None,
+    port: int | None = None,
+    resume: bool = False,
 ) -> AsyncGenerator[TuneEvent]:
     """Searches for better settings of a model by measured runs; the last event is `TuneResult`.
 
-    The model must not run yet. An interrupted search of the same model continues.
+    A model that runs is stopped meanwhile and runs again at the end. `resume`: continue an interrupted one.
     """
     from firesteel.bench.tune import begin, journal
     from firesteel.bench.tune import tune as search
 
     options = options or journal.TuneOptions()
     ask = Ask(model, context, options.users, port)
-    entry = begin.begin(home(), ask, options, services())
+    entry = (begin.resume if resume else begin.begin)(home(), ask, options, services())
     with history() as runs:
         async for event in search.tune(entry, begin.environment(home(), runs)):
             yield event

@@ -31,14 +31,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt,
 
 from firesteel import yaml_schema
 from firesteel.errors import UsageError
-from firesteel.launch import Ask
-from firesteel.units import parse_size
+from firesteel.launch import Ask, Runtime
+from firesteel.units import MIB, parse_size
 
 FIRST_PORT = 8000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}\Z")
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+MAX_MODELS = 100
+MIN_BUFFER_BYTES = 8 * MIB
 MAX_REPLICAS = 32
 MAX_ALIASES = 32
 
@@ -56,6 +58,13 @@ def _seconds(text: object) -> object:
 
 def _size(text: object) -> object:
     return parse_size(text) if isinstance(text, str) else text
+
+
+def _buffer_size(text: object) -> object:
+    size = _size(text)
+    if isinstance(size, int) and size < MIN_BUFFER_BYTES:
+        raise ValueError("is too small for a single request; write at least 8MiB")
+    return size
 
 
 def _address(text: object) -> object:
@@ -91,6 +100,9 @@ def _entry(value: object) -> object:
 
 def _models(value: object) -> object:
     """`[smollm2, org/Repo]`: each by its own name."""
+    if isinstance(value, (dict, list)) and not 0 < len(value) <= MAX_MODELS:
+        has = "has no model" if not value else f"has more than {MAX_MODELS} models"
+        raise ValueError(f"{has}; write it like `models: {{small: smollm2}}`")
     if isinstance(value, dict):
         return value
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
@@ -123,6 +135,9 @@ class _Schema(BaseModel):
 class MemorySettings(_Schema):
     ceiling: Bytes | None = None
     """All models together; without it, what the host can give."""
+    gateway: Annotated[PositiveInt, BeforeValidator(_buffer_size)] = 128 * MIB
+    """Requests and responses that the gateway holds for all clients together; beyond it they wait or get
+    503. No body may be longer than half of it."""
 
 
 class QueueSettings(_Schema):
@@ -135,6 +150,17 @@ class QueueSettings(_Schema):
     asked for two models in turns would load for most of the day; with more, people give up."""
     min_dwell: Seconds = 120
     """For so long what was just loaded stays, whoever else waits: what a load cost is used for a while."""
+
+
+class TimeoutSettings(_Schema):
+    """How long a server may be silent before its request fails with 504."""
+
+    first_byte: Seconds = 600
+    """Of a stream, until its first byte: the time for the prompt."""
+    gap: Seconds = 300
+    """Between two bytes of a response."""
+    answer: Seconds = 3600
+    """Of a response that is not streamed, until its first byte: all of it is generated before."""
 
 
 class ModelEntry(_Schema):
@@ -157,6 +183,10 @@ class ModelEntry(_Schema):
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     memory: Bytes | None = None
     """What a model at a URL takes; ours are planned."""
+    runtime: Runtime | None = None
+    """`native`: an engine that is installed on this machine, in no container."""
+    engine_path: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    """That engine: its program, environment or build folder. Without it, it is looked for."""
     pinned: bool = False
     """Never evicted."""
     ttl: Seconds | None = None
@@ -165,6 +195,9 @@ class ModelEntry(_Schema):
     """Loaded when the gateway starts; it may be evicted later, unlike a pinned one."""
     cancel: Cancel = "cancel"
     """A client that goes: its request is cancelled, or (`drain`, for engines that a cancel harms) let run."""
+    timeouts: Annotated[
+        TimeoutSettings, _shaped(dict, "has keys of its own", "timeouts: {first_byte: 10m, gap: 5m}")
+    ] = TimeoutSettings()
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -187,7 +220,6 @@ class ServiceFile(_Schema):
     )
     models: Annotated[
         dict[str, Annotated[ModelEntry, BeforeValidator(_entry)]],
-        Field(min_length=1, max_length=100),
         BeforeValidator(_models),
     ]
     never_together: tuple[Group, ...] = ()
@@ -270,7 +302,7 @@ def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             yield (*here, "urls", at), f"`{name}`: `urls` {wrong}"
         elif url in (entry.urls or ())[:at]:
             yield (*here, "urls", at), f"`{name}`: `urls` has this address twice"
-    for key in ("context", "users", "port", "ttl"):
+    for key in ("context", "users", "port", "ttl", "runtime", "engine_path"):
         if getattr(entry, key) is not None:
             yield (*here, key), f"`{name}`: a model at a `url` has no `{key}` of ours"
     for key in ("pinned", "preload"):
@@ -321,7 +353,15 @@ def asks(file: ServiceFile) -> dict[str, Ask]:
     taken = {_port_of(file.listen), *(entry.port for entry in file.models.values())}
     free = (port for port in range(FIRST_PORT, FIRST_PORT + 1000) if port not in taken)
     return {
-        name: Ask(entry.recipe, entry.context, entry.users, entry.port or next(free), name=name)
+        name: Ask(
+            entry.recipe,
+            entry.context,
+            entry.users,
+            entry.port or next(free),
+            name=name,
+            runtime="native" if entry.engine_path else entry.runtime,
+            engine_path=entry.engine_path,
+        )
         for name, entry in file.models.items()
         if entry.recipe
     }

@@ -26,7 +26,7 @@ from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint, Host
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.hub_id import is_hub_id
-from firesteel.launch import Ask, EngineName
+from firesteel.launch import Ask, EngineName, EngineProgram
 
 if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
     from firesteel.planner import MeasuredMemory, OwnRun
@@ -96,13 +96,24 @@ class Workspace:
 
         if ask.version:
             ask = replace(ask, version=rules.release(ask.engine, ask.version))
+        programs = self._programs(ask)
         is_local = host.name == "local"
         memory = self.measured_memory if is_local else {}
         runs = self.own_runs if is_local else {}
         if ask.model and self._is_checkpoint(ask.model):
             checkpoint = _open_checkpoint(ask.model, ask.quant)
-            return (propose_checkpoint(checkpoint, self.catalog.images, host, ask, memory, runs),)
-        return propose(self.catalog, host, ask, memory, runs)
+            return (propose_checkpoint(checkpoint, self.catalog.images, host, ask, memory, runs, programs),)
+        return propose(self.catalog, host, ask, memory, runs, programs)
+
+    def _programs(self, ask: Ask) -> Mapping[EngineName, EngineProgram] | None:
+        """The engines that are installed here, where one of them is to serve; None: a container does."""
+        if ask.runtime != "native":
+            return None
+        from firesteel.edge.native.programs import find_program, find_programs
+
+        if ask.engine:
+            return {ask.engine: find_program(ask.engine, self.home, ask.engine_path)}
+        return find_programs(self.home, ask.engine_path)
 
     def _is_checkpoint(self, model: str) -> bool:
         return is_path(model) or (is_hub_id(model) and not self._is_in_catalog(model))

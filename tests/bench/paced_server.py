@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from aiohttp import web
 
@@ -35,6 +35,10 @@ class PacedServer:
     slots: int = 64
     held: int = 1
     """Tokens that its first chunk holds back."""
+    per_piece: int = 1
+    """Tokens that it collects before it sends them."""
+    collects: Literal["tokens", "events"] = "tokens"
+    """Into one chunk, or as one chunk each that are sent together."""
     shows_held: bool = True
     """False: what was held back counts as reasoning, and is never shown."""
     tells_held: bool = True
@@ -82,11 +86,16 @@ class PacedServer:
         self.woken.set()
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await answer.prepare(request)
+        waiting: list[str] = []
         while (at := await stream.out.get()) is not None:
             if at < self.held or (at == self.held and not self.shows_held):
                 continue
             words = " word" * (self.held if at == self.held else 1)
-            await answer.write(_line({"choices": [{"index": 0, "delta": {"content": words}}]}))
+            waiting.append(words)
+            if len(waiting) == self.per_piece or at == wanted:
+                texts = ["".join(waiting)] if self.collects == "tokens" else waiting
+                await answer.write(b"".join(_line(_delta(text)) for text in texts))
+                waiting = []
         end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}
         usage = _usage(body, wanted, 0 if self.shows_held or not self.tells_held else self.held)
         await answer.write(_line(end) + _line({"choices": [], "usage": usage}) + b"data: [DONE]\n\n")
@@ -97,6 +106,10 @@ def _usage(body: dict[str, Any], made: int, thought: int) -> dict[str, Any]:
     said = sum(len(tokens(each["content"])) for each in body["messages"])
     found: dict[str, Any] = {"prompt_tokens": said + TEMPLATE, "completion_tokens": made}
     return {**found, "completion_tokens_details": {"reasoning_tokens": thought}} if thought else found
+
+
+def _delta(text: str) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": {"content": text}}]}
 
 
 def _line(piece: dict[str, Any]) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 from firesteel.bench.load.measure import RunProgress
 from firesteel.bench.results.history import new_run_id
 from firesteel.bench.tune.candidate import CandidateOrder, CandidateRunner
-from firesteel.bench.tune.measure import CandidateScore, rounds
+from firesteel.bench.tune.measure import CandidateScore, Effort, rounds
 from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings, Subject
 from firesteel.errors import FiresteelError
 from firesteel.launch import Launch
@@ -37,6 +37,7 @@ class SimulatedRunner(CandidateRunner):
     start_s: dict[str, float] = field(default_factory=dict)
     """By `load-format`."""
     noise: float = 0.002
+    efforts: list[Effort] = field(default_factory=list)
 
     async def up(self, proposal: Proposal, options: RunOptions) -> AsyncIterator[RunEvent]:
         launch = proposal.plan.launch
@@ -56,6 +57,7 @@ class SimulatedRunner(CandidateRunner):
         self, proposal: Proposal, order: CandidateOrder
     ) -> AsyncIterator[RunProgress | CandidateScore]:
         assert self.running == [proposal.plan.launch], "what is measured is not what runs"
+        self.efforts.append(order.effort)
         yield RunProgress("measuring")
         pace = true_pace(proposal, self.world)
         samples: list[RequestSample] = []

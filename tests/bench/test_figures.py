@@ -66,6 +66,20 @@ def test_streams_side_by_side_are_one_observation() -> None:
     assert found.prefill_tokens_per_s is None
 
 
+def test_a_late_client_spoils_no_figure_but_its_own() -> None:
+    """Repetitions in which it was late are left out where enough others are left."""
+    in_time = [took(at) for at in (1, 2, 3)]
+    late = [took(at, tps=30, first=0.6, client_late_s=0.08) for at in (4, 5)]
+    found = figures(POINT, [*in_time, *late])
+    assert found.repetitions == 3 and found.decode_tokens_per_s is not None
+    assert found.decode_tokens_per_s.value == pytest.approx(50) and found.ttft_ms["p99"] == pytest.approx(500)
+    assert "up to 80.0 ms late in 2 of 5 repetitions: these are left out" in found.notes[0]
+    kept = figures(POINT, [*in_time[:2], *late])
+    assert kept.repetitions == 4 and "its times may be that much too long" in kept.notes[0]
+    slightly = figures(POINT, [replace(each, client_late_s=0.002) for each in in_time])
+    assert slightly.repetitions == 3 and not slightly.notes
+
+
 def test_cold_samples_are_separate() -> None:
     found = figures(POINT, [took(0, 10, 5.0, is_cold=True), took(1), took(2)])
     assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(50)

@@ -330,7 +330,9 @@ def test_a_run_cut_off_and_a_late_client_are_warnings() -> None:
     few = replace(run.figures[0], repetitions=1)
     text = verdict_text(replace(run, is_whole=False, client={"p99_lag_ms": 3.0}, figures=(few,)))
     assert "run was stopped early" in text
-    assert "client itself was late" in text
+    assert "client was up to 3.0 ms late under load (p99); the machine itself was not" in text
+    busy = verdict_text(replace(run, client={"p99_lag_ms": 3.0, "machine_p99_lag_ms": 2.5}))
+    assert "this machine was busy" in busy and "2.5 ms late" in busy
     assert "1 of 1 loads have fewer than 3 repetitions" in text
 
 

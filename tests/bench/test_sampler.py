@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ async def test_the_simulated_spark_is_sampled(tmp_path: Path, monkeypatch: pytes
     for name, value in environment(tmp_path, {"PATH": "/usr/bin:/bin"}).items():
         monkeypatch.setenv(name, value)
     async with Sampler("http://127.0.0.1:9", None) as sampler:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not sampler.readings:
                 await asyncio.sleep(0.01)
     (first, *_) = sampler.readings
@@ -54,9 +55,27 @@ async def test_the_simulated_spark_is_sampled(tmp_path: Path, monkeypatch: pytes
     assert first.kv_usage is None
 
 
+async def test_another_process_starts_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To start a program stops all threads of a process, and so every stream that the client reads."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\necho $PPID > {tmp_path}/parent\necho '2400, 60, 52, 90'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    async with Sampler("http://127.0.0.1:9", None) as sampler:
+        async with asyncio.timeout(60):
+            while not sampler.readings:
+                await asyncio.sleep(0.01)
+    assert sampler.readings[0].clock_mhz == 2400
+    parent = int((tmp_path / "parent").read_text())
+    assert parent != os.getpid()
+    async with asyncio.timeout(20):
+        while Path(f"/proc/{parent}").exists():  # it ends with the sampler
+            await asyncio.sleep(0.01)
+
+
 async def test_a_remote_host_is_not_read() -> None:
     async with Sampler("http://127.0.0.1:9", None, is_local=False) as sampler:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not sampler.readings:
                 await asyncio.sleep(0.01)
     assert summarize(sampler.readings) == {} and mean_watts(sampler.readings) is None

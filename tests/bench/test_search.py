@@ -69,6 +69,22 @@ def test_the_current_setting_comes_first() -> None:
     assert Search(AXES, START).ask() == START
 
 
+def test_each_knob_is_first_moved_by_itself() -> None:
+    """A first alternative that changes five knobs says nothing about any of them."""
+    search = run(Search(AXES, START, max_runs=1 + len(AXES)), truth(1), noise=0.3)
+    moved = [
+        [knob for knob, choice in enumerate(each.setting) if choice != START[knob]]
+        for each in search.observations[1:]
+    ]
+    assert all(len(knobs) == 1 for knobs in moved) and len({knobs[0] for knobs in moved}) == len(AXES), moved
+
+
+def test_a_knob_that_may_not_be_moved_is_left_out() -> None:
+    search = Search(AXES, START, is_excluded=lambda setting: setting[0] != START[0], max_runs=8)
+    found = run(search, truth(2)).observations
+    assert len(found) == 8 and len({each.setting for each in found}) == 8
+
+
 def test_the_search_is_deterministic() -> None:
     first, second = (run(Search(AXES, START, seed=3), truth(3)) for _ in range(2))
     assert [each.setting for each in first.observations] == [each.setting for each in second.observations]

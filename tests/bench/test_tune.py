@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -20,7 +21,7 @@ from firesteel.bench.tune.events import TrialFinished, TuneResult
 from firesteel.bench.tune.journal import Journal, RunningBefore, Trial, TuneOptions
 from firesteel.bench.tune.measure import rounds
 from firesteel.bench.tune.proposals import PlanningContext
-from firesteel.bench.tune.summary import compare_drafting, drafting_text
+from firesteel.bench.tune.summary import compare_drafting, drafting_text, verdict_text
 from firesteel.bench.tune.tune import TuneEnvironment, tune
 from firesteel.bench.values import Point, RequestSample
 from firesteel.edge.files.home import Home, catalog_files
@@ -76,11 +77,17 @@ class Bench:
         self.home = Home(root)
         self.history = open_history(self.home)
         self.runner = SimulatedRunner(self.home, self.history, lambda: GB10, world)
+        self.default_port = 8123
         self.journal = Journal("t1", "2026-11-15", MODEL, ASK, wish, before)
 
     @property
     def environment(self) -> TuneEnvironment:
-        return TuneEnvironment(self.home, proposed, planning_context, self.runner)
+        return TuneEnvironment(
+            self.home,
+            lambda ask: proposed(ask if ask.port else replace(ask, port=self.default_port)),
+            planning_context,
+            self.runner,
+        )
 
     async def run(self, until: int = 10_000) -> TuneResult | None:
         """None: dropped after so many runs, as a caller that goes away does."""
@@ -257,6 +264,55 @@ async def test_no_more_time_than_allowed(bench: Any) -> None:
     one: Bench = bench(wish=replace(WISH, budget_s=1e-6))
     done = await one.run()
     assert done is not None and len(one.journal.of("search")) == 1 and "time was over" in done.notes[0]
+
+
+async def test_a_budget_is_shared_among_the_runs(bench: Any) -> None:
+    """The first run must leave time for others; a long start takes from its own share."""
+    one: Bench = bench(wish=replace(WISH, budget_s=120.0, max_runs=4))
+    await one.run()
+    assert len(one.runner.efforts) == 4
+    for effort in one.runner.efforts:
+        assert effort.brief.budget_s <= effort.thorough.budget_s <= 120 / 4
+
+
+async def test_a_port_in_use_is_not_needed(bench: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        one: Bench = bench(wish=replace(WISH, max_runs=2))
+        one.journal.ask = replace(ASK, port=port)
+        with pytest.raises(HostNotReady, match=f"port {port} is in use") as failed:
+            await one.run()
+        assert str(failed.value.next).startswith(f"firesteel tune {MODEL} --port ")
+        assert not one.runner.ups
+        one.default_port, one.journal.ask = port, replace(ASK, port=None)
+        done = await one.run()
+        assert done is not None and {launch.port for launch in one.runner.ups}.isdisjoint({port})
+
+
+async def test_it_says_so_if_it_cannot_tell(bench: Any) -> None:
+    """The intervals are wider than the differences: neither better nor not."""
+    one: Bench = bench(wish=replace(WISH, max_runs=4))
+    one.runner = replace(one.runner, noise=0.6)
+    done = await one.run()
+    assert done is not None and not done.is_better
+    assert "cannot tell whether" in done.text and "nothing was changed" in done.text
+    assert "no setting that was tried is better" not in done.text
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ((50.0, 50.1, 49.9), "no setting that was tried is better"),
+        ((40.0, 40.1, 39.9), "no setting that was tried is better"),
+        ((60.0, 60.1, 59.9), "kernel b: 1.20 x (1.19 to 1.21) as fast as before"),
+        ((50.0, 90.0, 20.0), "cannot tell whether kernel b is better: 0.90 x ("),
+        ((60.0,), "cannot tell whether kernel b is better: 1.20 x (measured once)"),
+    ],
+)
+def test_the_verdict(values: tuple[float, ...], says: str) -> None:
+    base = (50.0, 50.1, 49.9)
+    assert says in verdict_text([({"kernel": "b"}, compare_values(values, base))])
+    assert "nothing is known" in verdict_text([])
 
 
 async def test_every_finished_run_is_in_the_journal(bench: Any) -> None:

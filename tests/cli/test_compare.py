@@ -13,7 +13,7 @@ from firesteel.bench.compare.runs import compare, were_interleaved
 from firesteel.bench.results.history import open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings, Subject
-from firesteel.cli.ab import measure_in_turns
+from firesteel.cli.ab import measured_in_turns
 from firesteel.cli.output.documents.all import schemas
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
@@ -47,7 +47,7 @@ def test_two_runs(run: Firesteel) -> None:
     assert done.code == 0
     assert "faster by 2" in done.out and "p < 0.001" in done.out
     assert "kv-cache-dtype: not set, fp8" in done.out
-    assert "measured at two times" in done.out
+    assert "vary by themselves" in done.out
 
 
 def test_two_runs_as_json(run: Firesteel) -> None:
@@ -178,9 +178,9 @@ async def test_two_servers_in_turns_are_two_runs(tmp_path: Path) -> None:
     home = Home(tmp_path)
     async with serving(FaultyServer(token_s=0.004)) as one, serving(FaultyServer(token_s=0.006)) as other:
         with open_history(home) as history:
-            first, second = await measure_in_turns(history, (one, other), OPTIONS)
+            first, second = await measured_in_turns(history, (one, other), OPTIONS)
             with pytest.raises(UsageError, match="from its cache"):
-                await measure_in_turns(history, (one, f"{one}/v1/"), OPTIONS)
+                await measured_in_turns(history, (one, f"{one}/v1/"), OPTIONS)
     with open_history(home) as history:
         again = [history.run(stored.run.id) for stored in (first, second)]
     assert again == [first, second]

@@ -8,13 +8,16 @@ import pytest
 import yaml
 
 from firesteel.catalog import shipped
+from firesteel.container_files import COMPILE_CACHE_ENV, COMPILED_INSIDE
+from firesteel.edge.files.home import Home
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.proposals import propose
 from firesteel.proposals.rendered import launch_facts
 from firesteel.reads import read
+from firesteel.run.start.caches import staged
 from tests.cli.inside import inside
-from tests.conftest import Firesteel
+from tests.conftest import Firesteel, run_firesteel
 
 MODEL = "qwen3.6-35b-a3b-nvfp4"
 
@@ -51,7 +54,48 @@ def test_beyond_loopback_only_with_a_key(firesteel: Firesteel) -> None:
     assert service["ports"] == ["0.0.0.0:8000:8000"]
     assert service["environment"]["VLLM_API_KEY"] == "${VLLM_API_KEY:?}", "compose starts nothing without it"
     text = firesteel("render", MODEL, "--listen", "0.0.0.0").out
-    assert ': "${VLLM_API_KEY:?export it first}" && \\\ndocker run' in text
+    assert ': "${VLLM_API_KEY:?export it first}" && \\\nmkdir -p ' in text
+    embedded = firesteel("render", "smollm2", "--listen", "0.0.0.0").out
+    assert "-p 0.0.0.0:8000:8000" in embedded and "-e LLAMA_API_KEY" in embedded
+
+
+@pytest.mark.parametrize(
+    ("env", "mount"),
+    [
+        ({"HF_HOME": "/data/hf"}, "-v /data/hf:/hub \\"),
+        ({"HF_HUB_CACHE": "/data/cache", "HF_HOME": "/data/hf"}, "-v /data/cache:/hub/hub \\"),
+        ({"HF_HOME": "/root/mine", "HOME": "/root"}, "-v ~/mine:/hub \\"),
+        ({}, "-v {home}/huggingface:/hub \\"),
+        ({"FIRESTEEL_HOME": "", "HOME": "/root"}, "-v ~/.cache/huggingface:/hub \\"),
+    ],
+)
+def test_the_hubs_cache_is_where_pull_puts_it(
+    tmp_path: Path, env: dict[str, str], mount: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for model in (MODEL, "smollm2"):
+        text = run_firesteel(tmp_path, "render", model, env=env).out
+        assert mount.replace("{home}", str(tmp_path)) in text
+
+
+@pytest.mark.parametrize("form", ["docker", "compose", "systemd", "quadlet", "kubernetes"])
+def test_compiled_kernels_are_kept_as_up_keeps_them(firesteel: Firesteel, form: str) -> None:
+    proposal = propose(shipped(), idle_host(hardware("gb10")), Ask(MODEL))[0]
+    launch = staged(proposal, Home(Path("/home")), "/hub")
+    assert launch.container is not None
+    folder = next(mount.source for mount in launch.container.mounts if mount.target == COMPILED_INSIDE)
+    text = firesteel("render", MODEL, "--as", form).out
+    suffix = {"docker": "sh", "systemd": "service", "quadlet": "container"}.get(form, "yaml")
+    (reading,) = read(text, f"x.{suffix}", shipped().images)
+    assert COMPILE_CACHE_ENV["vllm"].items() <= reading.launch.env.items()
+    if form == "kubernetes":
+        assert f"mountPath: {COMPILED_INSIDE}\n              subPath: mount-2\n" in text  # in the claim
+        return
+    container = reading.launch.container
+    assert container is not None
+    (mount,) = [mount for mount in container.mounts if mount.target == COMPILED_INSIDE]
+    assert mount.source.endswith(folder.removeprefix("/home"))
 
 
 def test_from_a_service_file(firesteel: Firesteel, tmp_path: Path) -> None:

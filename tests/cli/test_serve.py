@@ -203,7 +203,7 @@ def test_all_models_of_the_documented_file_can_be_served(tmp_path: Path) -> None
     file = tmp_path / "firesteel.yaml"
     file.write_text(DOCS.read_text("utf-8").partition("```yaml\n")[2].partition("```\n")[0])
     env = environment(tmp_path / "sim", os.environ)
-    loader = [sys.executable, "-m", "firesteel.gateway.loader.job", "read", str(file)]
+    loader = [sys.executable, "-m", "firesteel.gateway.loader", "read", str(file)]
     with subprocess.Popen(loader, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         output = [json.loads(line) for line in process.stdout]

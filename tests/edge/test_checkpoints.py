@@ -107,6 +107,16 @@ def test_what_is_not_a_checkpoint(tmp_path: Path) -> None:
         checkpoints.open_path(str(tmp_path / "m"))
 
 
+@pytest.mark.parametrize("name", ["model-00002-of-00002.safetensors", "m.gguf"])
+def test_a_pointer_of_git_lfs_is_told(tmp_path: Path, name: str) -> None:
+    folder = write_model(tmp_path / "clone", shards=True)
+    (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+    opened = folder / name if name.endswith(".gguf") else folder
+    with pytest.raises(FiresteelError, match=f"{name} is a pointer of git-lfs") as caught:
+        checkpoints.open_path(str(opened))
+    assert caught.value.next == f"git -C {folder} lfs pull"
+
+
 def test_a_file_without_tensors_is_refused(tmp_path: Path) -> None:
     """Its header is sound; its plan would need no memory and fit everywhere."""
     folder = write_model(tmp_path / "tiny", shards=False)

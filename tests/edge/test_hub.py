@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +17,7 @@ import pytest
 from firesteel.edge.files.home import Home
 from firesteel.edge.hub import cache, client
 from firesteel.edge.hub.cache import Store
+from firesteel.edge.hub.digests import DigestResult
 from firesteel.edge.hub.listing import HubFile, Listing, check_listing
 from firesteel.edge.hub.transfer import TransferProgress
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
@@ -187,8 +189,7 @@ async def test_files_that_huggingface_hub_fetched_are_used(served: hub_server.Hu
     assert listing is not None and listing.commit == COMMIT
     assert all(cache.is_present(store, listing, file) for file in listing.files)
     assert {file.path: file.bytes for file in listing.files} == {k: len(v) for k, v in FILES.items()}
-    results = [result async for result in client.verify_files(store, listing, listing.files)]
-    assert results[-1] == () and served.log == []
+    assert await _damaged(store, listing, listing.files) == [] and served.log == []
 
 
 async def test_a_broken_connection_is_resumed(served: hub_server.Hub, store: Store) -> None:
@@ -240,6 +241,18 @@ async def test_wrong_bytes_are_fetched_again(
     assert _path(store, path).read_bytes() == FILES[path]
 
 
+async def test_wrong_bytes_of_a_file_that_the_library_fetches_are_fetched_again(
+    served: hub_server.Hub, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As files over 50 GB are; the library itself takes any bytes of the right size."""
+    monkeypatch.setattr(client, "_is_too_large", lambda file: file.path == "model.safetensors")
+    trouble = Trouble(instead=bytes(len(WEIGHTS)))
+    served.repositories[NAME].trouble["model.safetensors"] = trouble
+    await _fetch(served, store)
+    assert trouble.instead is None and served.sent["model.safetensors"] == 2 * len(WEIGHTS)
+    assert _path(store, "model.safetensors").read_bytes() == WEIGHTS
+
+
 async def test_wrong_bytes_every_time_are_an_error(served: hub_server.Hub, store: Store) -> None:
     wrong = b"z" * len(WEIGHTS)
     served.repositories[NAME].trouble["model.safetensors"] = Trouble(instead=wrong, every_time=True)
@@ -252,16 +265,85 @@ async def test_wrong_bytes_every_time_are_an_error(served: hub_server.Hub, store
 async def test_a_corrupted_file_is_found(served: hub_server.Hub, store: Store) -> None:
     await _fetch(served, store)
     listing = await client.list_files(client.Hub(served.url), NAME, "main")
-    cache.mark_verified(store, listing, listing.files)
-    assert all(cache.is_verified(store, listing, file) for file in listing.files)
+    assert _unread(store, listing) == [*FILES]
+    cache.verified_files(store, NAME).mark(cache.stored_files(store, listing, listing.files))
+    assert _unread(store, listing) == []
     blob = _path(store, "model.safetensors").resolve()
     with blob.open("r+b") as file:
         file.seek(1000)
         file.write(b"\0\0\0")
-    unread = [file for file in listing.files if not cache.is_verified(store, listing, file)]
-    assert [file.path for file in unread] == ["model.safetensors"]
-    results = [result async for result in client.verify_files(store, listing, unread)]
-    assert results[-1] == tuple(unread)
+    assert _unread(store, listing) == ["model.safetensors"]
+    assert await _damaged(store, listing, listing.files) == ["model.safetensors"]
+
+
+async def test_what_is_remembered_of_a_file(served: hub_server.Hub, store: Store) -> None:
+    """Size, time, inode and the first MiB: damage further inside needs all bytes to be read."""
+    await _fetch(served, store)
+    listing = await client.list_files(client.Hub(served.url), NAME, "main")
+    blob = _path(store, "model.safetensors").resolve()
+    for place, unread in ((2_000_000, []), (1000, ["model.safetensors"])):
+        assert await _damaged(store, listing, listing.files) == [] and _unread(store, listing) == []
+        _flip(blob, place)
+        assert _unread(store, listing) == unread
+        assert await _damaged(store, listing, listing.files) == ["model.safetensors"]
+        assert _unread(store, listing) == ["model.safetensors"]  # and it is no longer taken for intact
+        _flip(blob, place)
+    copy = blob.with_name("copy")
+    await _damaged(store, listing, listing.files)
+    copy.write_bytes(WEIGHTS)
+    os.utime(copy, ns=(blob.stat().st_atime_ns, blob.stat().st_mtime_ns))
+    copy.replace(blob)
+    assert _unread(store, listing) == ["model.safetensors"]
+
+
+async def test_what_an_older_version_recorded_is_not_read_again(served: hub_server.Hub, store: Store) -> None:
+    await _fetch(served, store)
+    listing = await client.list_files(client.Hub(served.url), NAME, "main")
+    stamps = {}
+    for file in listing.files:
+        status = store.path(listing, file).stat()
+        stamps[file.digest] = [status.st_size, status.st_mtime_ns]
+    record = store.record(NAME, "checked")
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps(stamps))
+    assert _unread(store, listing) == []
+    os.utime(_path(store, "config.json"), (1, 1))
+    assert _unread(store, listing) == ["config.json"]
+
+
+async def test_a_file_written_while_it_is_read_is_not_taken_for_intact(
+    served: hub_server.Hub, store: Store
+) -> None:
+    await _fetch(served, store)
+    listing = await client.list_files(client.Hub(served.url), NAME, "main")
+    files = cache.stored_files(store, listing, listing.files)
+    async for progress in cache.verified_files(store, NAME).compare(files):
+        if isinstance(progress, TransferProgress) and progress.done_bytes == progress.total_bytes:
+            os.utime(_path(store, "model.safetensors"), (1, 1))
+    assert _unread(store, listing) == ["model.safetensors"]
+
+
+def _flip(path: Path, place: int) -> None:
+    """Changes a byte; size and time stay."""
+    status = path.stat()
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _unread(store: Store, listing: Listing) -> list[str]:
+    files = cache.stored_files(store, listing, listing.files)
+    return [stored.file.path for stored in cache.verified_files(store, NAME).unread(files)]
+
+
+async def _damaged(store: Store, listing: Listing, files: Iterable[HubFile]) -> list[str]:
+    stored = cache.stored_files(store, listing, files)
+    results = [result async for result in cache.verified_files(store, NAME).compare(stored)]
+    assert isinstance(results[-1], DigestResult)
+    return [stored.file.path for stored in results[-1].damaged]
 
 
 async def test_the_same_bytes_in_another_commit_are_not_fetched(served: hub_server.Hub, store: Store) -> None:

@@ -17,7 +17,7 @@ def test_a_detached_process_inherits_no_open_files(tmp_path: Path) -> None:
     os.set_inheritable(writes, True)
     ready = tmp_path / "ready"
     code = f"import pathlib, time; pathlib.Path({str(ready)!r}).touch(); time.sleep(60)"
-    number = process.start_detached([sys.executable, "-c", code], tmp_path / "log")
+    number = process.start_detached([sys.executable, "-c", code], tmp_path / "log", os.environ)
     try:
         os.close(writes)
         for _ in range(200):

@@ -20,6 +20,7 @@ from firesteel.gateway.scheduler.events import (
     RequestAbandoned,
     RequestArrived,
     RequestFinished,
+    RequestReturned,
     ScheduledModel,
     SchedulerEvent,
     SchedulerLimits,
@@ -63,6 +64,9 @@ class Play:
 
     def finish(self, request: int) -> list[str]:
         return self.handle(RequestFinished(request))
+
+    def give_back(self, request: int, model: str) -> list[str]:
+        return self.handle(RequestReturned(request, model))
 
     def loaded(self, model: str, measured: int | None = None) -> list[str]:
         return self.handle(ModelLoaded(model, measured))

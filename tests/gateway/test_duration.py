@@ -12,7 +12,8 @@ from firesteel.gateway.loader.duration import LoadClock, LoadTime
 from firesteel.gateway.loader.process import LoadProgress, ProcessLoader
 from firesteel.gateway.service_config import RunningModel
 from firesteel.run import PhaseDone, PhaseProgress
-from firesteel.run.start.start_times import StartTimes, last_verified, record_start
+from firesteel.run.proofs import forget_proof
+from firesteel.run.start.start_times import StartTimes, last_verified, record_start, record_verified
 
 KNOWN = LoadTime(launch_s=30, proof_s=20, whole_s=55)
 
@@ -67,6 +68,16 @@ def test_what_was_fetched_is_no_part_of_a_load(tmp_path: Path) -> None:
     assert last_verified(home, "m", "vllm", "0.33.0") is None
 
 
+def test_a_brief_proof_says_nothing_about_a_full_one(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for proof_s, is_brief in ((20.0, False), (0.5, True)):
+        record_start(home, "m", StartTimes("vllm", "0.32.0", {"weights": 30.0}))
+        record_verified(home, "m", proof_s, 30 + proof_s, is_brief=is_brief)
+    brief = last_verified(home, "m", "vllm", "0.32.0", is_brief=True)
+    full = last_verified(home, "m", "vllm", "0.32.0")
+    assert brief and full and (brief.proof_s, full.proof_s) == (0.5, 20.0)
+
+
 @pytest.mark.real
 async def test_a_second_load_says_how_long_the_whole_takes(
     engine_home: Home, free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -85,6 +96,7 @@ async def test_a_second_load_says_how_long_the_whole_takes(
     _, first = await loaded()
     assert first.load_s
     assert [each async for each in hands.unload("one")]
+    forget_proof(engine_home, "one")  # so that the second is proved in full, too
     assert (await hands.read(str(file))).models[0].load_s == pytest.approx(first.load_s, abs=0.1)
     said, second = await loaded()
     assert second.load_s

@@ -101,9 +101,9 @@ class Mutation:
     edits: tuple[Edit, ...]
 
 
-IS_LOADING = "\ndef _is_loading(state):\n    return state.phase == 'loading' and not state.is_returning\n\n"
 REQUESTS_IT = "            state.requested_s = now_s\n"
-KEEPS_IT = "            self._states[request] = state\n"
+KEEPS_IT = "            self._states[request] = state\n            return state\n"
+REMOVES_IT = "            self._dequeue(state, request)\n            self.waiting += 1\n"
 
 
 def mutation(name: str, found_by: str, *edits: Edit) -> Mutation:
@@ -121,65 +121,64 @@ MUTATIONS = (
         "never_over_the_ceiling",
         (
             "capacity",
-            "in states if state.holds_memory)",
-            "in states if state.holds_memory and state.phase != 'unloading')",
+            "self.used_bytes += state.bytes\n",
+            "self.used_bytes += state.bytes if phase != 'unloading' else 0\n",
         ),
     ),
     mutation(
         "forgets the bytes of an outside model",
         "never_over_the_ceiling",
-        ("model_state", "return self.is_outside or self.phase != ", "return self.phase != "),
+        ("capacity", 'if phase == "off" and not state.is_outside:', 'if phase == "off" or state.is_outside:'),
     ),
     mutation(
         "grants a request that left",
         "nothing_lost_nothing_doubled",
         ("requests", "if request in state.waiting:", "if state.waiting.get(request):"),
-        ("requests", "            del state.waiting[request]\n            self.waiting -= 1\n", KEEPS_IT),
+        ("requests", "            self._dequeue(state, request)\n            return state\n", KEEPS_IT),
     ),
     mutation(
         "loads two at once",
         "one_load_at_a_time",
-        ("scheduler", 'if any(state.phase == "loading" ', 'if any(state.phase == "never" '),
+        ("scheduler", "if self._capacity.is_loading:", "if False:"),
     ),
     mutation(
         "loads beside a model that restarts",
         "one_load_at_a_time",
-        ("scheduler", 'if any(state.phase == "loading" for', "if any(_is_loading(state) for"),
-        ("scheduler", "\nclass Scheduler:", IS_LOADING + "\nclass Scheduler:"),
+        ("capacity", "self.is_loading = True", "self.is_loading = not state.is_returning"),
     ),
     mutation(
         "drops the waiting requests of a failed load",
         "nothing_lost_nothing_doubled",
-        ("requests", "            out.append(RejectRequest(request, kind, why, retry_after_s))\n", ""),
+        ("requests", "out.append(RejectRequest(request, kind, why, retry_after_s))", "pass"),
     ),
     mutation(
         "drops the waiting requests of a crashed model",
         "nothing_lost_nothing_doubled",
-        ("requests", "state.busy.clear()", "state.busy.clear(), state.waiting.clear()"),
+        ("requests", "state.busy.clear()", "state.busy.clear(), self._dequeue_all(state)"),
     ),
     mutation(
         "ignores never_together",
         "never_together_never_meet",
-        ("capacity", "one.name in group and other.name in group", "one is other"),
+        ("capacity", "other is not state and any(other.name in g for g in groups)", "other is None"),
     ),
     mutation(
         "ignores max_wait",
         "bounded_wait no_hang",
-        ("scheduler", "return overdue_s is not None and now_s >= overdue_s", "return False"),
+        ("capacity", "max_wait_s = self.limits.max_wait_s", "max_wait_s = 1e9"),
     ),
     mutation(
         "serves new requests before overdue ones",
         "bounded_wait no_hang",
-        ("scheduler", "-priority, since_s, state", "-priority, -since_s, state"),
+        ("capacity", "(state.requested_since_s(now_s), ", "(-(state.requested_since_s(now_s) or 0), "),
     ),
     mutation(
         "serves new requests in the way of an overdue model",
         "no_hang",
-        ("scheduler", " and state not in self._blocking", ""),
+        ("scheduler", ", *self._blocking}", "}"),
     ),
     mutation(
         "never rejects requests for which there is no memory",
-        "no_hang",
+        "bounded_wait no_hang",
         ("scheduler", "            self._reject_overdue(state, why, now_s, out)\n", ""),
     ),
     mutation(
@@ -187,14 +186,14 @@ MUTATIONS = (
         "dwell_is_kept",
         (
             "capacity",
-            "return is_unused and self.now_s >= state.dwell_ends_s(self.limits)",
-            "return is_unused",
+            " and now_s >= state.dwell_ends_s(limits)",
+            "",
         ),
     ),
     mutation(
         "evicts a pinned model",
         "pinned_stay",
-        ("capacity", "    return state.is_outside or state.is_pinned\n", "    return state.is_outside\n"),
+        ("capacity", " and (not s.is_pinned or s.is_leaving)]", "]"),
     ),
     mutation(
         "lets a pinned model expire",
@@ -218,17 +217,21 @@ MUTATIONS = (
     mutation(
         "counts a request that left as waiting",
         "full_means_full",
-        ("requests", "            self.waiting -= 1\n            return state", "            return state"),
+        (
+            "requests",
+            "            self._dequeue(state, request)\n            return",
+            REMOVES_IT + "            return",
+        ),
     ),
     mutation(
         "serves from a stale model",
         "the_stale_serve_nobody_new",
-        ("scheduler", 'state.phase == "ready" and not state.is_leaving and', 'state.phase == "ready" and'),
+        ("scheduler", "{*self._capacity.leaving, ", "{"),
     ),
     mutation(
         "ignores the memory readings",
         "room_is_left_to_strangers",
-        ("capacity", "return ceiling if self.budget_bytes is None else", "return ceiling if True else"),
+        ("capacity", "return ceiling if budget_bytes is None else", "return ceiling if True else"),
     ),
     mutation(
         "counts freed memory twice",
@@ -238,15 +241,17 @@ MUTATIONS = (
     mutation(
         "sets no timer for an idle model that expires",
         "no_polling_needed",
-        ("scheduler", "        times += [state.expires_s() for state in states]\n", ""),
+        ("ticks", "    times += [state.expires_s() for state in capacity.expiring]\n", ""),
     ),
     mutation(
         "sets no timer for an overdue request",
         "no_polling_needed no_hang",
-        ("scheduler", "times = [self._overdue_s(state.waits_since_s)", "times = [self._overdue_s(None)"),
+        ("ticks", "        if state.oldest is not None:\n", "        if False:\n"),
     ),
 )
 MOST_WALKS = 1000
+MODULES = ("model_state", "requests", "memory_budget", "capacity", "admission", "ticks", "scheduler")
+"""In the order of their imports."""
 
 
 @pytest.mark.parametrize("mutant", MUTATIONS, ids=lambda mutation: mutation.name.replace(" ", "_"))
@@ -267,7 +272,7 @@ def _with_edits(edits: tuple[Edit, ...], monkeypatch: pytest.MonkeyPatch) -> typ
     monkeypatch.setitem(sys.modules, package, ModuleType(package))
     monkeypatch.setitem(sys.modules, f"{package}.events", events)
     module = ModuleType(package)
-    for name in ("model_state", "requests", "capacity", "memory_budget", "admission", "scheduler"):
+    for name in MODULES:
         source = (folder / f"{name}.py").read_text().replace("firesteel.gateway.scheduler.", f"{package}.")
         for _, old, new in (edit for edit in edits if edit[0] == name):
             assert source.count(old) == 1, f"{name}.py has `{old}` {source.count(old)} times"

@@ -38,7 +38,7 @@ models:
   far: {urls: ["http://127.0.0.1:9000/v1/", "http://127.0.0.1:9001"], memory: 100MiB, route: prefix, key: FAR}
 never_together: [[one, two]]
 """
-LOADER = [sys.executable, "-P", "-m", "firesteel.gateway.loader.job"]
+LOADER = [sys.executable, "-P", "-m", "firesteel.gateway.loader"]
 
 
 def ran(home: Path, *words: str) -> tuple[int, list[dict[str, Any]]]:
@@ -285,7 +285,7 @@ def _the_loader() -> int:
     """By what it was started with, among our own children."""
     for task in Path("/proc/self/task").iterdir():
         for number in (task / "children").read_text().split():
-            if b"firesteel.gateway.loader.job" in Path(f"/proc/{number}/cmdline").read_bytes():
+            if b"firesteel.gateway.loader" in Path(f"/proc/{number}/cmdline").read_bytes():
                 return int(number)
     raise AssertionError("no loader runs")
 

@@ -106,3 +106,11 @@ def test_a_retry_at_the_suggested_time_is_served(count: int, steps: list[float])
             assert refusal.retry_after_s is not None
             now += refusal.retry_after_s + 1e-6
             assert rates.admit("a", now) is None
+
+
+def test_the_sentence_has_the_seconds_of_the_header() -> None:
+    """It said `in 0 s` beside `Retry-After: 1`."""
+    rates = RateLimiter({"k": KeyLimits(requests=RateLimit(10, 1))}, 0.0)
+    rejection = next(found for _ in range(11) if (found := rates.admit("k", 0.0)))
+    assert rejection.retry_after_s is not None and rejection.retry_after_s < 0.5
+    assert rejection.why.endswith("Retry in 1 s.")

@@ -794,3 +794,79 @@ def test_the_snapshot_shows_each_model() -> None:
     assert (a.name, a.phase, a.waiting, a.bytes) == ("a", "loading", 1, 60)
     assert (kept.phase, kept.busy, kept.bytes, kept.is_pinned) == ("ready", 1, 33, True)
     assert kept.value > a.value
+
+
+# -- requests whose engine failed --
+
+
+def test_a_returned_request_waits_for_its_engine() -> None:
+    play = Play(ScheduledModel("a", 60)).up("a")
+    assert play.ask(1, "a") == ["grant 1"]
+    assert play.crashed("a", is_returning=True) == []
+    assert play.give_back(1, "a") == []
+    assert play.loaded("a") == ["grant 1"]
+
+
+def test_a_returned_request_has_a_dead_engine_loaded_again() -> None:
+    play = Play(ScheduledModel("a", 60)).up("a")
+    assert play.ask(1, "a") == ["grant 1"]
+    assert play.crashed("a") == ["unload a"]
+    assert play.give_back(1, "a") == []
+    assert play.gone("a") == ["load a"]
+    assert play.loaded("a") == ["grant 1"]
+
+
+def test_a_returned_request_is_granted_at_once_if_the_engine_is_there() -> None:
+    play = Play(ScheduledModel("a", 60), queue=0).up("a")
+    assert play.ask(1, "a") == ["grant 1"]
+    assert play.give_back(1, "a") == ["grant 1"], "and a full queue is no reason to reject it"
+
+
+def test_a_returned_request_of_a_removed_model_is_rejected() -> None:
+    play = Play(ScheduledModel("a", 60)).up("a")
+    assert play.ask(1, "a") == ["grant 1"]
+    assert play.change(ScheduledModel("b", 60)) == []
+    assert play.give_back(1, "a") == ["reject 1 unknown", "unload a"]
+
+
+def test_a_returned_request_whose_client_leaves_is_forgotten() -> None:
+    play = Play(ScheduledModel("a", 60)).up("a")
+    assert play.ask(1, "a") == ["grant 1"]
+    assert play.crashed("a") == ["unload a"]
+    assert play.give_back(1, "a") == []
+    assert play.leave(1) == []
+    assert play.gone("a") == []
+
+
+def test_the_pause_after_a_crash_grows_from_a_second() -> None:
+    play = Play(ScheduledModel("a", 60)).up("a")
+    pauses = []
+    for request in range(9):
+        assert play.ask(request, "a") == [f"grant {request}"]
+        assert play.crashed("a") == ["unload a"]
+        assert play.give_back(request, "a") == []
+        began_s, effects = play.now_s, play.gone("a")
+        while not effects:
+            effects = play.tick_when_due()
+        pauses.append(play.now_s - began_s)
+        assert effects == ["load a"]
+        assert play.loaded("a") == [f"grant {request}"]
+        assert play.finish(request) == []
+    assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_the_pause_after_a_crash_ends_with_max_wait() -> None:
+    play = Play(ScheduledModel("a", 60), max_wait_s=3.0).up("a")
+    for _ in range(5):
+        play.crashed("a")
+        play.gone("a")
+        play.after(40)
+        assert play.load("a") == ["load a"]
+        assert play.loaded("a") == []
+    play.ask(1, "a")
+    play.crashed("a")
+    play.give_back(1, "a")
+    assert play.gone("a") == []
+    began_s = play.now_s
+    assert play.tick_when_due() == ["load a"]
+    assert play.now_s - began_s == 3.0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from firesteel.gateway.admin.status import health, model_health
+from firesteel.gateway.admin.status import health, load_left_s, model_health, model_list
 from firesteel.gateway.admin.status import wait_status as wait_status_of
 from firesteel.gateway.executor import ModelView
 from firesteel.gateway.interfaces import Caller, GatewayResponse, WaitStatus
@@ -73,3 +74,19 @@ def test_a_waiting_request_gets_the_reason(
     model: ModelView, loading: ModelView | None, wait_status: WaitStatus
 ) -> None:
     assert wait_status_of(model, loading) == wait_status
+
+
+def test_aliases_are_in_the_list() -> None:
+    """Clients offer only what is in the list."""
+    one = view("one", "ready")
+    named = ModelView(replace(one.config, aliases=("gpt:1", "x")), one.status, None, None)
+    rows = content(model_list((named, view("two")), Caller()))["data"]
+    assert [row["id"] for row in rows] == ["one", "two", "gpt:1", "x"]
+    assert [row.get("alias_of") for row in rows] == [None, None, "one", "one"]
+    assert rows[2]["state"] == "ready"
+    assert content(model_list((named,), Caller("k", models=frozenset({"two"}))))["data"] == []
+
+
+def test_what_is_left_of_a_load() -> None:
+    assert load_left_s(view("one", "loading", WaitStatus("weights", 12.0))) == 12
+    assert load_left_s(view("one", "loading", WaitStatus("weights"))) == 5

@@ -30,6 +30,7 @@ from firesteel.gateway.scheduler.events import (
     RequestAbandoned,
     RequestArrived,
     RequestFinished,
+    RequestReturned,
     ScheduledModel,
     SchedulerEvent,
     SchedulerLimits,
@@ -205,6 +206,11 @@ class World:
                 model = self.busy.pop(event.request, None)
                 if model is not None and not self.served_by(model):
                     self.entries[model].idle_s = self.now_s
+            case RequestReturned():
+                assert isinstance(event.request, int)
+                self.waiting[event.request] = (event.model, self.now_s)
+                if self.busy.pop(event.request, None) and not self.served_by(event.model):
+                    self.entries[event.model].idle_s = self.now_s
             case ConfigChanged():
                 self.limits = event.limits
                 self._take_models(event.models)
@@ -343,6 +349,12 @@ class World:
     def finish(self) -> None:
         if self.busy:
             self.handle(RequestFinished(self.rnd.choice([*self.busy])))
+
+    def give_back(self) -> None:
+        """Its engine failed; the scheduler may know that already, or not."""
+        if self.busy:
+            request = self.rnd.choice([*self.busy])
+            self.handle(RequestReturned(request, self.busy[request], self.rnd.choice((0, 1))))
 
     def in_phase(self, phase: str) -> list[str]:
         return [name for name, entry in self.entries.items() if entry.phase == phase and entry.is_ours]
@@ -670,6 +682,7 @@ _MOVES = (
     World.ask,
     World.leave,
     World.finish,
+    World.give_back,
     World.load_ends,
     World.unload_ends,
     World.crash,
@@ -680,7 +693,7 @@ _MOVES = (
     World.read,
     World.change,
 )
-_WEIGHTS = (30, 5, 16, 14, 14, 3, 2, 1, 8, 3, 4, 3)
+_WEIGHTS = (30, 5, 16, 2, 14, 14, 3, 2, 1, 8, 3, 4, 3)
 
 
 def _limits(rnd: random.Random) -> SchedulerLimits:

@@ -187,7 +187,8 @@ def test_a_container_uses_the_memory_of_a_discrete_gpu() -> None:
     found = planned("qwen3-coder-next-q4", host=host)
     assert found.memory.budget_bytes == 24 * GIB - 24 * GIB // 20
     assert found.memory.verdict == "does not fit"
-    assert found.speed is None
+    assert found.speed and found.speed.basis == "roofline", "by the data sheet's bandwidth"
+    assert any("not calibrated for it" in note for note in found.notes)
     assert any("NVIDIA RTX 4090" in note for note in found.notes)
     assert part(found, "prompt cache") is None and part(found, "checkpoints") is None
     assert best("smollm2", host).plan.memory.budget_bytes == host.room_bytes  # a child process, on the CPU

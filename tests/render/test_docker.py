@@ -179,6 +179,8 @@ def test_a_child_process_in_its_official_image() -> None:
         "  --label firesteel=small \\\n"
         "  -p 127.0.0.1:9000:9000 \\\n"
         "  -v /models/dir:/models:ro \\\n"
+        "  --health-cmd 'curl -fsS http://127.0.0.1:9000/health' \\\n"
+        "  --health-start-period 30m \\\n"
         "  ghcr.io/ggml-org/llama.cpp:server \\\n"
         "  --model /models/a.gguf \\\n"
         "  --host 0.0.0.0 \\\n"
@@ -192,6 +194,21 @@ def test_a_child_process_in_its_official_image() -> None:
     assert "sglang.launch_server" in docker(Launch("m", "org/m", "sglang", "0.5.9"))
     with pytest.raises(UsageError, match="of unknown version"):
         docker(Launch("m", "org/m", "vllm"))
+
+
+def test_a_health_check_asks_the_port_of_the_engine() -> None:
+    """llama.cpp's images ask 8080 themselves; other images have no check."""
+    gguf = Launch("m", "org/repo:Q4_1", "llamacpp", port=8080)
+    assert "--health" not in docker(gguf)
+    assert "'curl -fsS http://127.0.0.1:8081/health'" in docker(replace(gguf, port=8081))
+    assert "--health" not in docker(Launch("m", "org/m", "vllm", "0.24.0"))
+
+
+def test_folders_are_created_before_docker_creates_them_for_root() -> None:
+    mounts = (Mount("~/a b", "/x"), Mount("/models", "/m", read_only=True), Mount("volume", "/v"))
+    launch = Launch("m", "org/m", "vllm", container=Container("x/vllm", mounts=mounts))
+    assert docker(launch).startswith("mkdir -p ~/'a b' && \\\ndocker run")
+    assert read(docker(launch), "text", SHIPPED.images)[0].launch.container == launch.container
 
 
 def test_an_explicit_name_and_a_run_in_the_foreground() -> None:

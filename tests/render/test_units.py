@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +19,8 @@ from hypothesis import strategies as st
 
 from firesteel.errors import UsageError
 from firesteel.launch import Container, FlagValue, Launch, Mount
+from firesteel.reads.source_text import source_file
+from firesteel.reads.systemd import words
 from firesteel.render import LaunchFacts, containerized, pin, quadlet, systemd
 from tests.render.material import (
     ON_ONE,
@@ -40,6 +47,8 @@ QUADLET_KEYS = frozenset(
         "Environment",
         "Exec",
         "GroupAdd",
+        "HealthCmd",
+        "HealthStartPeriod",
         "Image",
         "Label",
         "Network",
@@ -69,7 +78,8 @@ def test_every_recipe_as_a_unit_is_read_back(name: str) -> None:
     text = systemd(launch, known)
     expected = in_home(containerized(pin(launch, known)))
     assert expected.container is not None
-    expected = replace(expected, container=replace(expected.container, options=(("rm", None),)))
+    options = (*expected.container.options, ("rm", None))
+    expected = replace(expected, container=replace(expected.container, options=options))
     found = read_one(text, "x.service")
     assert found == replace(expected, version=found.version)
     assert objections(text, "x.service") <= own_objections(launch)
@@ -164,6 +174,63 @@ def test_secrets_come_from_a_file() -> None:
     assert "-e HF_TOKEN \\" in unit and "PodmanArgs=--env HF_TOKEN\n" in container
     assert "EnvironmentFile=-%h/.config/firesteel/firesteel-m.env" in container.partition("[Service]")[2]
     assert "EnvironmentFile" not in systemd(replace(launch, env={}))
+
+
+def test_folders_are_created_first() -> None:
+    mounts = (Mount("~/a b", "/x"), Mount("/models", "/m", read_only=True))
+    launch = Launch("m", "org/m", "vllm", container=Container("x/vllm", mounts=mounts))
+    for text in (systemd(launch), quadlet(launch)):
+        assert 'ExecStartPre=mkdir -p "%h/a b"\n' in text.partition("[Service]")[2]
+
+
+class _Engine(BaseHTTPRequestHandler):
+    """Answers /health from the second request on, and keeps what it is sent."""
+
+    asked: ClassVar[list[tuple[str, str | None, bytes]]]
+
+    def do_GET(self) -> None:
+        self._answer(b"")
+
+    def do_POST(self) -> None:
+        self._answer(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def _answer(self, body: bytes) -> None:
+        self.asked.append((self.path, self.headers["Authorization"], body))
+        self.send_response(503 if len(self.asked) == 1 else 200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_a_unit_warms_the_engine_up(free_port: int) -> None:
+    """What systemd would run after the start, run here: it waits for the engine, and not for a dead one."""
+    container = Container("x/vllm", gpus="all", publish=(f"0.0.0.0:{free_port}:8000",))
+    launch = Launch("it's", "org/m", "vllm", env={"VLLM_API_KEY": "$VLLM_API_KEY"}, container=container)
+    unit = systemd(launch)
+    assert _post_start(unit) == _post_start(quadlet(launch))
+    argv, env = _post_start(unit), {"PATH": os.environ["PATH"], "VLLM_API_KEY": "a key"}
+    _Engine.asked = []
+    with ThreadingHTTPServer(("127.0.0.1", free_port), _Engine) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        subprocess.run(argv, env={**env, "MAINPID": str(os.getpid())}, check=True, timeout=60)
+        server.shutdown()
+    *waiting, (path, key, body) = _Engine.asked
+    assert {path for path, _, _ in waiting} == {"/health"} and len(waiting) == 2
+    assert path == "/v1/chat/completions" and key == "Bearer a key" and json.loads(body)["model"] == "it's"
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    env["MAINPID"] = str(gone.pid)
+    done = subprocess.run(argv, env=env, check=False, timeout=60, capture_output=True)
+    assert done.returncode != 0  # which `-` in front of the command forgives
+
+
+def _post_start(unit: str) -> list[str]:
+    (line,) = [line for line in unit.splitlines() if line.startswith("ExecStartPost=-")]
+    file = source_file(line.removeprefix("ExecStartPost=-"), "x.service")
+    return [word.text for word in words(file.whole, file)]
 
 
 def test_it_gives_up() -> None:

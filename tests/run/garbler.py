@@ -77,8 +77,14 @@ class Garbler:
 
     def words_for(self, body: dict[str, Any]) -> str:
         prompt: str = body["messages"][-1]["content"]
-        if found := re.search(r"password of the lighthouse is ([\w-]+)", prompt):
-            return self.needle(found[1])
+        if schema := body.get("response_format"):
+            properties = schema["json_schema"]["schema"]["properties"]
+            return json.dumps({name: one["enum"][0] for name, one in properties.items()}, ensure_ascii=False)
+        if prompt == "Tell me something.":
+            return f"Once there were {body['seed']} lamps, and all of them were blue."
+        if asked := re.search(r"What is the password of the ([\w ]+)\?", prompt):
+            found = re.search(rf"password of the {asked[1]} is ([\w-]+)", prompt)
+            return self.needle(found[1] if found else "not there")
         if prompt not in FACTS:
             return COMPUTER
         return self.spoil(FACTS[prompt], body)
@@ -109,7 +115,7 @@ class Garbler:
         if self.fault == "stream differs" and is_long and not body.get("stream"):
             return text.replace("machine that can be told", "device that may be asked", 1)
         if self.fault == "wrong facts" and not is_long:
-            return "That is a very good question, and I would like to answer it with the number 7."
+            return f"{body['messages'][-1]['content']} I would like to answer that with the number 7."
         return text
 
     def cut(self, text: str, body: dict[str, Any]) -> tuple[list[str], str]:
@@ -198,7 +204,7 @@ async def _chat(garbler: Garbler, request: web.Request) -> web.StreamResponse:
     message, tokens, finish = _compose(garbler, body)
     garbler.generated += len(tokens)
     counts = {
-        "prompt_tokens": len(body["messages"][-1]["content"].split()) + 9,
+        "prompt_tokens": sum(len(message["content"].split()) for message in body["messages"]) + 9,
         "completion_tokens": len(tokens),
     }
     if garbler.fault == "usage lies":
@@ -206,7 +212,9 @@ async def _chat(garbler: Garbler, request: web.Request) -> web.StreamResponse:
     usage = None if garbler.fault == "no usage" else counts
     if body.get("stream"):
         return await _stream(garbler, request, message, tokens, finish, usage)
-    choice = {"index": 0, "message": message, "finish_reason": finish}
+    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish}
+    if body.get("logprobs"):
+        choice["logprobs"] = {"content": [{"token": token, "logprob": -0.1} for token in tokens]}
     return web.Response(body=_bytes({"choices": [choice], "usage": usage}), content_type="application/json")
 
 

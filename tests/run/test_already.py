@@ -14,7 +14,7 @@ import pytest
 import firesteel
 from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
-from firesteel.errors import DoesNotFit
+from firesteel.errors import DoesNotFit, FiresteelError
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal
 from firesteel.run import Report, RunOptions, ServiceReady, all_services, bring_up
@@ -22,28 +22,31 @@ from firesteel.run.service import folder_of, write_spec
 from firesteel.run.start.options import make_spec
 from firesteel.run.start.start import start_supervisor
 
-SLEEPS = (sys.executable, "-c", "import time; time.sleep(600)")
+SERVES = (sys.executable, "-m", "http.server", "--bind", "127.0.0.1")
 
 
 @pytest.fixture
-def too_large() -> Proposal:
+def too_large(free_port: int) -> Proposal:
     """A model for which nothing is left: it, or another, holds the memory."""
     host = replace(firesteel.host("gb10"), memory_available_bytes=2**20)
-    best = firesteel.propose(Ask("smollm2"), host)[0]
+    best = firesteel.propose(Ask("smollm2", port=free_port), host)[0]
     assert not best.plan.fits
     return best
 
 
 def serve(proposal: Proposal, home: Home) -> process.Pid:
     """A supervisor of a process that stands in for the engine, with the report of a good start."""
-    name = proposal.name
-    write_spec(folder_of(home, name), replace(make_spec(proposal, home, RunOptions()), start=SLEEPS))
+    name, port = proposal.name, proposal.plan.launch.port
+    (home.root / "health").touch()  # what it answers with
+    start = (*SERVES, "--directory", str(home.root), str(port))
+    write_spec(folder_of(home, name), replace(make_spec(proposal, home, RunOptions()), start=start))
     start_supervisor(folder_of(home, name))
     report = Report(name, "", name, "llamacpp", None, (), (), 1.0, 1.0, "")
     (folder_of(home, name) / "report.json").write_text(json.dumps(asdict(report)))
     for _ in range(200):
         found = all_services(home)
-        if found and found[0].phase == "ready" and found[0].state:
+        is_up = found and found[0].phase == "ready" and not process.port_is_free(port)
+        if is_up and found[0].state:
             return found[0].state.supervisor
         time.sleep(0.05)
     raise AssertionError("it is not ready")
@@ -59,6 +62,33 @@ async def test_a_running_service_is_reported(too_large: Proposal, tmp_path: Path
     assert isinstance(last, ServiceReady) and last.already
 
 
+async def test_a_running_service_that_does_not_answer_is_not_called_up(
+    too_large: Proposal, tmp_path: Path
+) -> None:
+    home = Home(tmp_path)
+    supervisor = serve(too_large, home)
+    (tmp_path / "health").unlink()
+    try:
+        with pytest.raises(FiresteelError, match="/health answers HTTP 404"):
+            async for _ in bring_up(too_large, home):
+                pass
+    finally:
+        process.send(supervisor, signal.SIGTERM)
+
+
+async def test_other_settings_are_named(too_large: Proposal, tmp_path: Path, free_port: int) -> None:
+    home = Home(tmp_path)
+    supervisor = serve(too_large, home)
+    other = firesteel.propose(Ask("smollm2", port=free_port, context=1024), firesteel.host("gb10"))[0]
+    write_spec(folder_of(home, "smollm2"), make_spec(too_large, home, RunOptions()))
+    try:
+        with pytest.raises(FiresteelError, match=r"with other settings: .*--ctx-size 8192, not 2048"):
+            async for _ in bring_up(other, home):
+                pass
+    finally:
+        process.send(supervisor, signal.SIGTERM)
+
+
 async def test_a_plan_that_does_not_fit_names_the_running_service(
     too_large: Proposal, tmp_path: Path
 ) -> None:
@@ -72,4 +102,4 @@ async def test_a_plan_that_does_not_fit_names_the_running_service(
                 pass
     finally:
         process.send(supervisor, signal.SIGTERM)
-    assert refused.value.next == "firesteel down smollm2, then repeat the command"
+    assert "down" not in refused.value.next, "it holds far too little"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,34 @@ def test_our_own_sentences_are_english() -> None:
         prose = docstring.partition("\n    ")[0]  # what is set off below is code or a table
         if len(prose) > 200 and path.name != "garbage.py":
             assert find_faults(prose, is_prose=True, script="any") == (), path.name
+
+
+ENGLISH = (
+    "A computer is a machine that follows a list of steps. It has a processor, which does the work, and a "
+    "memory in which the steps and the data are kept. People use it to write, to draw, to count and to talk "
+    "with each other. In the beginning it filled a whole room, and today there is one in every pocket."
+)
+WORDS = ENGLISH.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (" ".join(word for word in WORDS for _ in (1, 2)), "come twice in a row"),
+        (" ".join(random.Random(1).sample(WORDS, len(WORDS))), "words in disorder"),
+        (" ".join(word[::-1] for word in WORDS), "common English ones"),
+        (" ".join(WORDS[:30] + [word[::-1] for word in WORDS[30:]]), "of its last 30 words"),
+        (
+            " ".join(f"{word} 的机" if i % 8 == 0 else word for i, word in enumerate(WORDS)),
+            "of another script",
+        ),
+    ],
+    ids=["doubled", "shuffled", "reversed", "reversed from the middle on", "words of another script"],
+)
+def test_changed_sentences_are_no_english(text: str, says: str) -> None:
+    assert find_faults(ENGLISH, is_prose=True) == ()
+    faults = find_faults(text, is_prose=True)
+    assert any(says in fault.observed for fault in faults), faults
 
 
 def test_a_cut_text_may_end_within_a_character() -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from firesteel.facts import GpuProcess, KernelEvent, Meminfo, MemorySample, Pressure, Shm
 from firesteel.facts.host.memory_sample import parse_kernel_log
-from firesteel.run.supervise.guard import GuardLimits, LaunchMemory, MemoryWatch, decide_start, memory_is_back
+from firesteel.run.start.memory_check import LaunchMemory, decide_start
+from firesteel.run.supervise.guard import GuardLimits, MemoryWatch, memory_is_back
 from firesteel.units import GIB, MIB
 
 SPARK = round(121.69 * GIB)
@@ -301,7 +302,13 @@ def test_a_start_on_a_calm_host_has_no_warnings() -> None:
             look(0, 70),
             (),
             "it takes 90.0 GiB at its peak; 70.0 GiB are available and 8.0 GiB must stay free",
-            "firesteel ps, then firesteel down NAME",
+            "free 28.0 GiB first: ps aux --sort=-rss shows who holds most",
+        ),
+        (
+            look(0, 70),
+            (GpuProcess(4242, "VLLM::EngineCore", 20 * GIB),),
+            "70.0 GiB are available",
+            "free 28.0 GiB first: ps aux --sort=-rss shows who holds most",
         ),
         (
             look(0, 97),
@@ -318,6 +325,13 @@ def test_a_start_that_is_refused(
     start = decide_start(sample, NEED, others)
     assert start.refusal is not None and refusal in start.refusal
     assert start.next == next_
+
+
+def test_services_that_free_enough_are_named() -> None:
+    held = {"a": 10 * GIB, "b": 30 * GIB, "c": GIB}
+    assert decide_start(look(0, 70), NEED, ours=held).next == "firesteel down b, then repeat the command"
+    few = {"a": 10 * GIB, "c": GIB}
+    assert decide_start(look(0, 70), NEED, ours=few).next.startswith("free 28.0 GiB")
 
 
 @pytest.mark.parametrize(

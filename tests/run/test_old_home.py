@@ -22,7 +22,6 @@ import firesteel
 from firesteel.edge.files.home import Home, is_locked
 from firesteel.edge.host import process
 from firesteel.launch import Ask
-from firesteel.proposals import Proposal
 from firesteel.run import RunOptions, Service, ServiceReady, bring_up, read_report, stop
 from firesteel.run.service import death, is_supervised, load, write_spec
 from firesteel.run.start import start_times
@@ -55,11 +54,6 @@ def running(home: Home) -> Iterator[Service]:
     yield service
     keeper.kill()
     keeper.wait()
-
-
-@pytest.fixture
-def proposal() -> Proposal:
-    return firesteel.propose(Ask("smollm2"), firesteel.host("gb10"))[0]
 
 
 def smollm2(home: Home) -> Service:
@@ -135,10 +129,18 @@ def test_a_lost_spec_does_not_hide_a_running_service(home: Home, running: Servic
     assert smollm2(home).phase == "ready"
 
 
-async def test_up_does_not_start_it_twice(home: Home, running: Service, proposal: Proposal) -> None:
+async def test_up_does_not_start_it_twice(home: Home, running: Service, free_port: int) -> None:
+    proposal = firesteel.propose(Ask("smollm2", port=free_port), firesteel.host("gb10"))[0]
     asked = make_spec(proposal, home, RunOptions())
     write_spec(running.folder, replace(running.spec, launch=asked.launch, url=asked.url))
-    last = [event async for event in bring_up(proposal, home)][-1]
+    (home.root / "health").touch()
+    argv = (sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(free_port))
+    with subprocess.Popen(argv, cwd=home.root, stderr=subprocess.DEVNULL) as engine:
+        while process.port_is_free(free_port):
+            assert engine.poll() is None
+            time.sleep(0.02)
+        last = [event async for event in bring_up(proposal, home)][-1]
+        engine.terminate()
     assert isinstance(last, ServiceReady) and last.already
     assert smollm2(home).state == running.state
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -151,11 +152,69 @@ async def test_only_a_damaged_file_is_fetched_again(place: Place, harm: str) -> 
 async def test_reread_checks_all_files(place: Place) -> None:
     await _events(place)
     blob, stamp = place.blob(), place.blob().stat()
-    blob.write_bytes(b"\0" * len(WEIGHTS))
+    blob.write_bytes(WEIGHTS[:2_000_000] + bytes(7_000_000))
     os.utime(blob, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     assert await _events(place) == []
     again = [event async for event in pull_weights([WeightsNeed(NAME, "vllm")], place.home, reread=True)]
-    assert "because it was damaged: model.safetensors" in _done(again)[0]
+    assert "GB/s; fetched again because it was damaged: model.safetensors" in _done(again)[0]
+    assert place.blob().read_bytes() == WEIGHTS
+    intact = [event async for event in pull_weights([WeightsNeed(NAME, "vllm")], place.home, reread=True)]
+    assert _done(intact)[0].endswith("GB/s, nothing to fetch")
+
+
+async def test_a_header_that_no_longer_parses_is_fetched_again_by_a_plain_pull(place: Place) -> None:
+    await _events(place)
+    blob, stamp = place.blob(), place.blob().stat()
+    with blob.open("r+b") as file:
+        file.write(b"XXXX")
+    os.utime(blob, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert _done(await _events(place))[0].endswith("because it was damaged: model.safetensors")
+    assert place.blob().read_bytes() == WEIGHTS
+
+
+@pytest.mark.parametrize("harm", ["other bytes", "a pointer of git-lfs"])
+def test_without_a_network_the_damaged_file_is_named_and_stays(place: Place, harm: str) -> None:
+    assert place.pull(NAME).code == 0
+    if harm == "other bytes":
+        with place.blob().open("r+b") as file:
+            file.write(b"XXXX")
+    else:
+        place.blob().write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9000000\n")
+    ran = place.pull(NAME, HF_ENDPOINT="http://127.0.0.1:9")
+    assert ran.code == 1 and "next: " in ran.err
+    assert "model.safetensors is damaged and cannot be fetched again: http://127.0.0.1:9" in ran.err
+    assert place.blob().exists()
+    healed = place.pull(NAME)
+    assert healed.code == 0 and "because it was damaged: model.safetensors" in healed.out
+    assert place.blob().read_bytes() == WEIGHTS
+
+
+async def test_what_other_tools_fetched_is_compared_without_a_network(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of their blobs are the digests."""
+    await _events(place)
+    shutil.rmtree(place.home.root / "hub")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    need = [WeightsNeed(NAME, "vllm")]
+    assert await _events(place) == []
+    intact = [event async for event in pull_weights(need, place.home, reread=True)]
+    assert "nothing to fetch" in _done(intact)[0]
+    with place.blob().open("r+b") as file:
+        file.write(b"XXXX")
+    with pytest.raises(FiresteelError, match=r"^model.safetensors is damaged and cannot be fetched again"):
+        _ = [event async for event in pull_weights(need, place.home, reread=True)]
+
+
+async def test_a_mirror_that_sends_pointers_is_refused(place: Place) -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\n"
+    place.hub.repositories[NAME].trouble["model.safetensors"] = Trouble(instead=pointer, every_time=True)
+    with pytest.raises(FiresteelError, match=r"model\.safetensors"):
+        await _events(place)
+    assert not place.snapshot("model.safetensors").exists()
+    place.hub.repositories[NAME].trouble.clear()
+    await _events(place)
+    assert place.blob().read_bytes() == WEIGHTS
 
 
 async def test_update_finds_a_new_revision(place: Place) -> None:

@@ -22,15 +22,16 @@ LONG = EngineExit("died", GOOD_RUN_S, -9, was_ready=True)
 @pytest.mark.parametrize(
     ("ends", "answer"),
     [
-        ([SERVED], RestartAfter(10, 1, 3)),
-        ([SERVED, SERVED], RestartAfter(60, 2, 3)),
-        ([SERVED, FAILED, FAILED], RestartAfter(300, 3, 3)),
-        ([SERVED] * 4, GiveUp("it ended 4 times, the last time after 10 min")),
-        ([EngineExit("stuck", 900, -9, was_ready=True)], RestartAfter(10, 1, 3)),
-        ([FAILED], RestartAfter(10, 1, 1)),
+        ([SERVED], RestartAfter(1, 1, 7)),
+        ([SERVED, SERVED], RestartAfter(2, 2, 7)),
+        ([SERVED, FAILED, FAILED], RestartAfter(4, 3, 7)),
+        ([SERVED] * 7, RestartAfter(60, 7, 7)),
+        ([SERVED] * 8, GiveUp("it ended 8 times, the last time after 10 min")),
+        ([EngineExit("stuck", 900, -9, was_ready=True)], RestartAfter(1, 1, 7)),
+        ([FAILED], RestartAfter(1, 1, 1)),
         ([FAILED, FAILED], GiveUp("it was never ready in 2 starts")),
-        ([SERVED, SERVED, SERVED, LONG], RestartAfter(10, 1, 3)),
-        ([FAILED, LONG, SERVED], RestartAfter(60, 2, 3)),
+        ([SERVED, SERVED, SERVED, LONG], RestartAfter(1, 1, 7)),
+        ([FAILED, LONG, SERVED], RestartAfter(2, 2, 7)),
         (
             [EngineExit("guard", 5000, -9, was_ready=True)],
             GiveUp("the memory guard stopped it, and would do so again"),
@@ -39,11 +40,18 @@ LONG = EngineExit("died", GOOD_RUN_S, -9, was_ready=True)
         ([EngineExit("died", 3, 2)], GiveUp("the engine refused its arguments (exit code 2)")),
         ([EngineExit("died", 3, 127)], GiveUp("its program was not found (exit code 127)")),
         ([EngineExit("died", 3, 1, is_fatal=True)], GiveUp("a restart cannot help")),
-        ([EngineExit("died", 600, 0, was_ready=True)], RestartAfter(10, 1, 3)),
+        ([EngineExit("died", 600, 0, was_ready=True)], RestartAfter(1, 1, 7)),
     ],
 )
 def test_decide(ends: list[EngineExit], answer: RestartAfter | GiveUp) -> None:
     assert decide(ends) == answer
+
+
+def test_a_container_gets_time_to_free_its_memory() -> None:
+    """And fewer starts: each one that fails costs memory until the next reboot."""
+    pauses = [decide([SERVED] * count, is_container=True) for count in (1, 2, 3)]
+    assert pauses == [RestartAfter(10, 1, 3), RestartAfter(30, 2, 3), RestartAfter(60, 3, 3)]
+    assert isinstance(decide([SERVED] * 4, is_container=True), GiveUp)
 
 
 ends = st.builds(

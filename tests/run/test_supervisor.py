@@ -30,7 +30,7 @@ from firesteel.run.service import (
     write_state,
 )
 from firesteel.run.start.start import start_supervisor, wait_until_healthy
-from firesteel.run.supervise import supervisor
+from firesteel.run.supervise import monitor, supervisor
 
 SLEEPS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
 IGNORES_SIGTERM = (
@@ -152,6 +152,16 @@ def test_sigterm_to_the_supervisor_stops_both(home: Home, start: Callable[..., S
     assert death(now(home).state) == "it was told to stop"
 
 
+def test_a_stopped_engine_ends_by_sigterm(home: Home, start: Callable[..., Service]) -> None:
+    service = start(SLEEPS)
+    process.send(engine_of(service), signal.SIGSTOP)
+    assert service.state is not None
+    process.send(service.state.supervisor, signal.SIGTERM)
+    until(lambda: now(home).phase == "dead")
+    ended = now(home).state
+    assert ended is not None and ended.exit_code == -signal.SIGTERM
+
+
 def test_an_engine_that_ignores_sigterm_is_killed(home: Home, start: Callable[..., Service]) -> None:
     service = start(IGNORES_SIGTERM, grace_s=0.5)
     until(lambda: service.log.exists() and "up" in service.log.read_text())
@@ -268,12 +278,12 @@ def test_is_locked_does_not_take_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_large_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "MAX_LOG_BYTES", 10)
+    monkeypatch.setattr(monitor, "MAX_LOG_BYTES", 10)
     log = tmp_path / "engine.log"
     with log.open("ab") as engine:
         engine.write(b"a first long line\n")
         engine.flush()
-        supervisor.bound_log(log)
+        monitor.bound_log(log)
         engine.write(b"on\n")
     assert log.read_bytes() == b"on\n"
     assert (tmp_path / "engine.log.1").read_bytes() == b"a first long line\n"
@@ -316,6 +326,23 @@ def test_a_verified_engine_is_restarted_and_ready_after_verification(home: Home,
     )
     until(lambda: now(home).phase == "dead")
     assert "its answers were wrong after a restart" in death(now(home).state)
+
+
+def test_a_stop_while_an_engine_ends_is_not_lost(home: Home) -> None:
+    """The supervisor writes that the engine has ended before it decides about the next start."""
+    folder = home.services / "one"
+    for _ in range(5):
+        write_spec(folder, ServiceSpec("one", "http://127.0.0.1:9", "one", SLEEPS))
+        (folder / "report.json").write_text('{"name": "one"}')
+        start_supervisor(folder)
+        until(lambda: (found := load(home, "one")) is not None and found.phase == "ready")
+        service = now(home)
+        assert service.state is not None
+        process.send(engine_of(service), signal.SIGKILL)
+        until(lambda: now(home).phase != "ready")
+        process.send(service.state.supervisor, signal.SIGTERM)
+        until(lambda: not is_locked(folder / "supervisor.lock"), 30)
+        assert death(now(home).state) == "it was told to stop"
 
 
 def test_an_engine_that_keeps_dying_is_not_restarted_forever(home: Home) -> None:
@@ -412,10 +439,10 @@ def test_a_signal_that_was_lost_in_a_finalizer_stops_it_all_the_same(
     monkeypatch.setattr(supervisor, "_stop_signalled", True)
     with subprocess.Popen(SLEEPS, stdout=subprocess.DEVNULL) as engine:
         state = ServiceState(process.this_process(), process.find(engine.pid), 0)
-        monitor = supervisor._EngineMonitor(folder, spec, state, engine)
+        watch = monitor.EngineMonitor(folder, spec, state, engine, supervisor._start_verify)
         with pytest.raises(supervisor._StopRequested):
-            monitor.run()
-        monitor.close()
+            watch.run(supervisor._write_state, supervisor._check_signalled)
+        watch.close()
         engine.kill()
 
 

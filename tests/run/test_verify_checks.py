@@ -27,15 +27,18 @@ def call(arguments: str, name: str = "get_weather", finish: str = "tool_calls") 
     ("given", "passes"),
     [
         (answer("The answer to this classic math problem is 4."), True),
-        (answer("", reasoning="Two and two"), True),
+        (answer("", finish="length", reasoning="Two and two"), True),
+        (answer("", reasoning="Two and two"), False),
+        (answer("4", finish="eos_token"), True),
+        (answer("4", finish="end_turn"), True),
+        (answer("4", finish="max_tokens"), True),
         (answer("2+2 = **4**", finish="length"), True),
         (call('{"city": "Paris"}'), True),
         (answer(""), False),
         (answer("  \n"), False),
         (answer("4", finish=None), False),
         (answer("4", finish="abort"), False),
-        (answer("4", tokens=None), False),
-        (answer("4", tokens=0), False),
+        (answer("4", tokens=None), True),
         (answer("4", is_whole=False), False),
     ],
 )
@@ -100,14 +103,33 @@ def test_deterministic() -> None:
     assert late.passed and "equal for 219 characters, then not" in late.observed
     thoughts = checks.deterministic(answer("x", reasoning="one"), answer("x", reasoning="two"))
     assert not thoughts.passed
+    new, cached, other = answer("A computer is"), answer("A compiler is"), answer("A cat is")
+    assert checks.deterministic(new, cached, (cached, cached)).passed, "the first alone, of a new prompt"
+    assert not checks.deterministic(new, cached, (cached, other)).passed
+    assert not checks.deterministic(new, cached, (new, cached)).passed
 
 
 def test_a_broken_stream_is_distinguished_from_a_nondeterministic_engine() -> None:
     one, other = answer("A computer is"), answer("A compiler is")
     assert checks.stream_matches_plain(one, one, None).passed
-    assert checks.stream_matches_plain(one, other, one).fails_launch
-    restless = checks.stream_matches_plain(one, other, answer("A cat is"))
+    assert checks.stream_matches_plain(one, other, (one, other)).fails_launch
+    restless = checks.stream_matches_plain(one, other, (answer("A cat is"), other))
     assert restless.passed and restless.level == "note"
+
+
+def test_a_chunk_lost_late_in_a_stream_is_found() -> None:
+    long = "A computer is a device. " * 20
+    plain, streamed = answer(f"{long}It hums and sings."), answer(f"{long}It hums sings.")
+    lost = checks.stream_matches_plain(streamed, plain, (streamed, plain))
+    assert lost.fails_launch and "differs at character 488, twice" in lost.observed
+    wavering = checks.stream_matches_plain(streamed, plain, (plain, streamed))
+    assert wavering.passed and "equal for 488 characters, then it wavers" in wavering.observed
+
+
+def test_space_around_an_answer_is_no_difference() -> None:
+    assert checks.has_same_text(answer("\n\nA computer"), answer("A computer\n"))
+    assert checks.has_same_text(answer("A caf\ufffd"), answer("A caf"))
+    assert not checks.has_same_text(answer("A computer"), answer("A  computer"))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +153,9 @@ def test_stop(given: Answer, fails: bool) -> None:
         (answer("A computer is a machine", "length", 5), False),
         (answer("A computer is a", "stop", 4), False),
         (answer("word " * 60, "length", 4), False),
-        (answer("A computer", "length", None), False),
+        (answer("A computer", "length", None), True),
+        (answer("A computer is a", "max_tokens", 4), True),
+        (answer("Hi.", "end_turn", 2), True),
     ],
 )
 def test_max_tokens(given: Answer, passes: bool) -> None:

@@ -16,11 +16,13 @@ from firesteel.planner import Band, PlanSummary
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import ServiceSpec
 from firesteel.run.verify.expected import Expected
-from firesteel.run.verify.prompts import filler, with_needle
+from firesteel.run.verify.prompts import filler, with_needles
+from firesteel.run.verify.verify import VerifyBudget
 from firesteel.run.verify.warm_up import (
     LARGE,
     MIDDLE,
     SMALL,
+    HostRates,
     WarmUpLimits,
     has_settled,
     prompt_sizes,
@@ -149,11 +151,34 @@ async def test_a_hung_engine_is_given_up_after_the_announced_time() -> None:
 def test_the_timeout_grows_with_the_prompt_and_shrinks_with_the_speed() -> None:
     """A first prompt on a GPU may build kernels for three minutes; a CPU builds nothing."""
     gpu, cpu = WarmUpLimits.of(Expected()), WarmUpLimits.of(Expected(is_cpu=True))
-    assert 180 <= gpu.wait_s(SMALL, 1500) < 200 and gpu.wait_s(SMALL, None) == 180
-    assert 200 < gpu.wait_s(LARGE, 1500) < 300
-    assert gpu.wait_s(LARGE, 3000) < gpu.wait_s(LARGE, 1500)
-    assert 20 <= cpu.wait_s(SMALL, 250) <= 60
-    assert gpu.wait_s(SMALL, 0) < 300
+    slow, fast = HostRates(1500, 20), HostRates(3000, 20)
+    assert 180 <= gpu.wait_s(SMALL, slow) < 200 and gpu.wait_s(SMALL, HostRates()) == 180
+    assert 200 < gpu.wait_s(LARGE, slow) < 300
+    assert gpu.wait_s(LARGE, fast) < gpu.wait_s(LARGE, slow)
+    assert 20 <= cpu.wait_s(SMALL, HostRates(250, 20)) <= 60
+    assert gpu.wait_s(SMALL, HostRates(0, 0)) < 300
+
+
+def test_the_timeout_follows_the_plan_of_a_slow_host() -> None:
+    """At one token a second the template's tokens and the answer alone take longer than 40 s."""
+    planned = PlanSummary(decode_tokens_per_s=Band(1, 3, 5), prefill_tokens_per_s=Band(30, 60, 90))
+    expected = Expected(is_cpu=True, plan=planned)
+    assert HostRates.of(expected) == HostRates(1, 1)
+    assert WarmUpLimits.of(expected).wait_s(SMALL, HostRates.of(expected)) > 40 + 2 * (SMALL + 64 + 8)
+    on_gpu = HostRates.of(Expected(plan=planned))
+    assert on_gpu == HostRates(30, 1)
+    assert VerifyBudget.of(expected).request_s >= 5 * VerifyBudget().request_s
+    usual = Expected(plan=PlanSummary(decode_tokens_per_s=Band(20, 30, 40)))
+    assert VerifyBudget.of(usual) == VerifyBudget.of(Expected()) == VerifyBudget()
+
+
+async def test_a_slow_host_is_waited_for_as_long_as_announced() -> None:
+    """Its first answer takes longer than a usual host may take."""
+    lazy = Lazy(compile_s=3)
+    planned = PlanSummary(decode_tokens_per_s=Band(20, 30, 40), prefill_tokens_per_s=Band(1e6, 1e7, 1e8))
+    events = await run(lazy, Expected(is_cpu=True, plan=planned), WarmUpLimits(60, 60, 2, compile_s=1))
+    assert isinstance(events[0], PhaseProgress) and "waiting up to 17 s" in events[0].text
+    assert isinstance(events[-1], PhaseDone)
 
 
 async def test_events_say_whether_the_template_is_counted() -> None:
@@ -190,7 +215,9 @@ def test_settled() -> None:
 
 def test_a_prompt_has_its_needle_once_and_the_requested_length() -> None:
     for words in (50, 500, 20_000):
-        text = with_needle(words, 7, "mango-4821")
-        assert text.count("mango-4821") == 1
+        text = with_needles(words, 7, {"mill": "mango-4821", "barn": "mango-17", "inn": "mango-9"})
+        places = [text.find(needle) / len(text) for needle in ("mango-4821", "mango-17.", "mango-9.")]
+        assert text.count("mango-") == 3
+        assert places[0] < 0.2 and 0.3 < places[1] < 0.7 and places[2] > 0.8
         assert 0.8 * words < len(text.split()) < 1.1 * words + 40
     assert filler(100, 1)[:20] != filler(100, 2)[:20] and filler(100, 1) == filler(100, 1)

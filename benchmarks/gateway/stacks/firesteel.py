@@ -21,10 +21,15 @@ def missing() -> str | None:
 
 
 def start(room: Room, upstream_port: int) -> Proxy:
+    return start_from(room, upstream_port, None)
+
+
+def start_from(room: Room, upstream_port: int, source: str | None) -> Proxy:
+    """`source`: the `src` folder of another checkout."""
     port, file, home = free_port(), room.folder / "firesteel.yaml", room.folder / "home"
     entry = {"url": f"http://127.0.0.1:{upstream_port}"}
     file.write_text(json.dumps({"listen": f"127.0.0.1:{port}", "models": {"bench": entry}}))  # JSON is YAML
-    env = {"FIRESTEEL_HOME": str(home)}
+    env = {"FIRESTEEL_HOME": str(home)} | ({"PYTHONPATH": source} if source else {})
     words = [PYTHON, "-m", "firesteel"]  # as the `firesteel` script does
     made = subprocess.run(
         [*words, "key", "add", "bench"], env={**os.environ, **env}, capture_output=True, text=True, check=True

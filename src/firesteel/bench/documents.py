@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from firesteel.bench.compare.against import PublishedComparison
-from firesteel.bench.compare.runs import AnswerComparison, Comparison, Measure
+from firesteel.bench.compare.runs import AnswerComparison, Comparison
 from firesteel.bench.compare.stats import FigureDifference, mean_interval
+from firesteel.bench.compare.variation import Measure
 from firesteel.bench.tune.events import TuneResult
 from firesteel.bench.tune.journal import Role, Trial
 from firesteel.bench.tune.knobs import Goal

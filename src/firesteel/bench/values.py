@@ -83,6 +83,8 @@ class RequestSample:
     """Tokens in the first chunk with text; more than one where an engine buffers or hides reasoning."""
     hidden_tokens: int = 0
     """Tokens that `usage` counts and no chunk showed: reasoning without text."""
+    client_late_s: float = 0.0
+    """How late the client read its clock while the load of this repetition lasted (p99)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,7 @@ class BenchRun:
     is_whole: bool = False
     """False: stopped before every point was measured; `--resume` continues it."""
     client: Mapping[str, float] = field(default_factory=dict)
-    """The client's own cost: `p99_lag_ms`, `cpu_share`."""
+    """The client's own cost: `p99_lag_ms` under load, `machine_p99_lag_ms` beside it, `cpu_share`."""
     beside: Mapping[str, Any] = field(default_factory=dict)
     """Summaries of what the sampler saw: clocks, power, temperature, memory, engine metrics."""
     notes: tuple[str, ...] = ()

@@ -59,6 +59,8 @@ class Image:
     sm: Strings | None = None
     """Compute capabilities of the 12.x family that it has code for. None: not known."""
     ipc: str | None = None
+    health_port: int | None = None
+    """The port that its own health check asks, whatever port the engine is given; None: it has no check."""
     gpu: bool = True
     """Built for a GPU."""
     floating: bool = False
@@ -146,6 +148,7 @@ class ContentsSchema:
     cuda: str | None = _UNSET
     sm: Strings | None = _UNSET
     ipc: str | None = _UNSET
+    health_port: int | None = _UNSET
     gpu: bool = _UNSET
     floating: bool = _UNSET
     note: str | None = _UNSET

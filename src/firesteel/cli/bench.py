@@ -6,9 +6,8 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,35 +15,23 @@ import click
 from click.core import ParameterSource
 
 from firesteel import library
+from firesteel.bench.load import recorded
 from firesteel.bench.load import shapes as load_shapes
-from firesteel.bench.load.contention import watch_contention
-from firesteel.bench.load.measure import (
-    Event,
-    RunFinished,
-    RunOrder,
-    RunProgress,
-    RunStarted,
-    SampleTaken,
-    measure,
-)
+from firesteel.bench.load.measure import Event, RunFinished, RunOrder, RunProgress
+from firesteel.bench.load.recorded import FoundServer
 from firesteel.bench.load.schedule import RunLimits
-from firesteel.bench.load.shapes import Sizes, fit_context, points
-from firesteel.bench.load.subject import FoundSubject, of_service, of_url
-from firesteel.bench.results.history import History, new_run_id, open_history
+from firesteel.bench.load.shapes import Sizes
+from firesteel.bench.results.history import History, open_history
 from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings
-from firesteel.cli.endpoints import base_url, key_from, pick_service, require_one_target
+from firesteel.bench.values import RequestSettings
+from firesteel.cli.endpoints import key_from, require_one_target
 from firesteel.cli.options import bench, common
 from firesteel.cli.output.bench import view
 from firesteel.cli.output.bench_page import write_page
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import SlowLines
 from firesteel.cli.output.show import err, out, table
-from firesteel.edge.http.engine_client import is_healthy
-from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.planner import Plan, launch_key
-from firesteel.run import Service, stored_expected
-from firesteel.run.verify.prove import key_of
+from firesteel.errors import UsageError
 from firesteel.units import show_seconds
 
 
@@ -101,12 +88,14 @@ def command(
         raise UsageError("a resumed run keeps its shapes", next=f"firesteel bench --resume {resume}")
     if html and not html.absolute().parent.is_dir():
         raise UsageError(f"there is no folder {html.parent}", next="another path for --html")
-    server, key = asyncio.run(_subject(name, url, model, key_env))
+    key = key_from(os.environ, key_env) if url else None
+    server = asyncio.run(recorded.find_server(library.home(), name, url, model, key))
     with open_history(library.home()) as history:
         if resume:
-            order = _resumed(history, resume, server, key, options)
+            limits = (_given(option, options[option]) for option in ("budget", "precision"))
+            order = recorded.resume_order(history, resume, server, *limits)
         else:
-            order = _order(server, key, shapes, options)
+            order = _order(server, shapes, options)
         done = _run(order, history)
         if html:
             write_page(html, StoredRun(done.run, done.samples), history)
@@ -133,89 +122,25 @@ def _list_shapes(as_json: bool) -> None:
     common.print_json(BenchShapesJson(shapes=rows))
 
 
-# --- options -> the run to do ---
-
-
-async def _subject(
-    name: str | None, url: str | None, model: str | None, key_env: str | None
-) -> tuple[FoundSubject, str | None]:
-    if url:
-        key = key_from(os.environ, key_env)
-        return await of_url(base_url(url), model, key), key
-    service = pick_service(name)
-    if not await is_healthy(service.spec.url, timeout_s=10):
-        raise HostNotReady(f"{service.name} does not answer at {service.spec.url}", next="firesteel ps")
-    plan = await asyncio.to_thread(_plan_of, service)
-    host = await asyncio.to_thread(library.host)
-    return of_service(service, stored_expected(service.folder), plan, host), key_of(service.spec)
-
-
-def _plan_of(service: Service) -> Plan | None:
-    """The plan of the launch that runs, made again from what was asked for; None when it would differ."""
-    workspace = library.workspace()
-    try:
-        proposals = workspace.propose(service.spec.ask, workspace.host())
-    except FiresteelError:
-        return None
-    plans = (proposal.plan for proposal in proposals)
-    return next((plan for plan in plans if launch_key(plan.launch) == service.spec.launch), None)
-
-
-def _order(
-    server: FoundSubject, key: str | None, shapes: tuple[str, ...], options: Mapping[str, Any]
-) -> RunOrder:
+def _order(server: FoundServer, shapes: tuple[str, ...], options: Mapping[str, Any]) -> RunOrder:
     sizes = Sizes(
         options["users"], options["depth"], options["text"], options["rate"],
         next(iter(options["answer"]), None),
     )  # fmt: skip
-    wanted, notes = fit_context(points(shapes or ("quick",), sizes), server.context)
-    if not wanted:
-        raise UsageError(f"none of these points fits: {notes[0]}", next="--depth with fewer tokens")
     settings = RequestSettings(
         temperature=options["temperature"],
         thinking={"on": True, "off": False, None: None}[options["thinking"]],
-        max_num_seqs=server.users,
         seed=options["seed"],
         target=dict(options["target"]),
     )
     limits = RunLimits(options["budget"], options["precision"])
-    notes = (*notes, *_queueing(wanted, server))
-    return RunOrder(server.subject, wanted, settings, limits, key, new_run_id(), notes=notes)
+    return recorded.make_order(server, shapes or ("quick",), sizes, settings, limits)
 
 
-def _queueing(wanted: Iterable[Point], server: FoundSubject) -> Iterable[str]:
-    most = max((point.users for point in wanted if point.rate_per_s is None), default=0)
-    if server.users and most > server.users:
-        yield f"it serves {server.users} requests at once; with {most} users the others wait"
-
-
-def _resumed(
-    history: History, run_name: str, server: FoundSubject, key: str | None, options: Mapping[str, Any]
-) -> RunOrder:
-    """The same points and settings, and again as much time as the run had, unless the user says otherwise."""
-    stored = history.resume(run_name)
-    run = stored.run
-    if run.subject.model != server.subject.model:
-        what = f"run {run.id} measured {run.subject.model}, not {server.subject.model}"
-        raise UsageError(what, next="firesteel bench")
-    budget_s, precision = (
-        options[name] if _was_given(name) else run.limits.get(limit, options[name])
-        for name, limit in (("budget", "budget_s"), ("precision", "precision"))
-    )
-    limits = RunLimits(_elapsed_s(stored.samples) + budget_s, precision)
-    return RunOrder(
-        server.subject, run.points, run.settings, limits, key, run.id, earlier_samples=stored.samples
-    )
-
-
-def _elapsed_s(samples: Iterable[RequestSample]) -> float:
-    """Seconds of the run's clock that earlier parts took, counted as `measure` counts them."""
-    ends = [sample.started_s + sample.total_s for sample in samples]
-    return max(ends) + 1.0 if ends else 0.0
-
-
-def _was_given(name: str) -> bool:
-    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
+def _given(name: str, value: float) -> float | None:
+    """None if it is only the default."""
+    source = click.get_current_context().get_parameter_source(name)
+    return None if source is ParameterSource.DEFAULT else value
 
 
 # --- the run ---
@@ -224,7 +149,7 @@ def _was_given(name: str) -> bool:
 def _run(order: RunOrder, history: History) -> RunFinished:
     try:
         with _sigterm_as_sigint():
-            return _run_fast(_measured(order, history))
+            return _run_fast(_followed(recorded.measure_recorded(order, history, library.home())))
     except (asyncio.CancelledError, KeyboardInterrupt):
         again = typed(f"firesteel bench --resume {order.id}")
         # click turns a KeyboardInterrupt into an Abort without a message, but lets an Abort pass.
@@ -256,41 +181,19 @@ def _run_fast(work: Coroutine[Any, Any, RunFinished]) -> RunFinished:
         return runner.run(work)
 
 
-async def _measured(order: RunOrder, history: History) -> RunFinished:
-    last: RunFinished | None = None
-    with watch_contention(library.home(), order.subject.url, order.id) as others:
-        async for event in _followed(measure(order)):
-            if isinstance(event, RunStarted) and not history.is_begun(order.id):
-                history.begin(_annotated(event.run, order, others()))
-            elif isinstance(event, SampleTaken):
-                history.add(order.id, event.sample)
-            elif isinstance(event, RunFinished):
-                last = replace(event, run=_annotated(event.run, order, others()))
-    assert last is not None
-    history.finish(last.run)
-    return last
-
-
-def _annotated(run: BenchRun, order: RunOrder, notes: tuple[str, ...]) -> BenchRun:
-    """With its limits, so that it can be resumed; of a resumed run, those of this part."""
-    limits, elapsed_s = order.limits, _elapsed_s(order.earlier_samples)
-    return replace(
-        run,
-        notes=(*run.notes, *notes),
-        limits={"budget_s": limits.budget_s - elapsed_s, "precision": limits.precision},
-    )
-
-
-async def _followed(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+async def _followed(events: AsyncIterator[Event]) -> RunFinished:
     """Shows progress on stderr: one moving line on a terminal, otherwise a line every ten seconds."""
     status = err.status("bench") if err.is_terminal else None
-    lines = SlowLines()
+    last, lines = None, SlowLines()
     with status or nullcontext():
         async for event in events:
-            if isinstance(event, RunProgress):
+            if isinstance(event, RunFinished):
+                last = event
+            elif isinstance(event, RunProgress):
                 left = f", at most {show_seconds(event.left_s)} more" if event.left_s else ""
                 if status:
                     status.update(f"bench: {event.text}{left}")
                 else:
                     lines.print(f"bench   {event.text}{left} ...")
-            yield event
+    assert last is not None
+    return last

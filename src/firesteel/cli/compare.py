@@ -63,11 +63,12 @@ def command(
         raise UsageError(f"give {wanted} RUN{'s' if wanted > 1 else ''}, not {len(runs)}", next=example)
     with opened() as history:
         if ab:
-            from firesteel.cli.ab import measure_in_turns  # loads the client that measures
+            from firesteel.cli.ab import measured_in_turns  # loads the client that measures
 
-            stored = asyncio.run(measure_in_turns(history, runs, options))
+            stored = asyncio.run(measured_in_turns(history, runs, options))
         else:
             stored = [find_run(history, run) for run in runs]
+        earlier = history.runs_of(*(each.run.subject.launch_key for each in stored))
     if is_plan:
         _show_plan(stored[0].run, as_json)
         return 0
@@ -75,9 +76,9 @@ def command(
         _show_published(stored[0].run, as_json)
         return 0
     first, second = stored
-    return _show(
-        compare(first, second, despite=despite, is_interleaved=ab or were_interleaved(first, second)), as_json
-    )
+    is_interleaved = ab or were_interleaved(first, second)
+    found = compare(first, second, despite=despite, is_interleaved=is_interleaved, earlier=earlier)
+    return _show(found, as_json)
 
 
 # --- two runs ---

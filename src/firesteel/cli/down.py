@@ -11,8 +11,9 @@ from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.output.progress import follow
 from firesteel.edge.files import text_files
+from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import UsageError
-from firesteel.run import PhaseDone, Service, pick
+from firesteel.run import PhaseDone, Service, load, pick
 from firesteel.service_file import asks, read_service_file
 
 
@@ -33,7 +34,10 @@ def command(name: str | None, everything: bool, path: Path | None, as_json: bool
             "--all also stops services that are in no file; give --all or --file", next="firesteel down --all"
         )
     services = _in_file(path, name) if path else _named(name, everything)
-    done = asyncio.run(_stop(services))
+    try:
+        done = asyncio.run(_stop(services))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise click.Abort(_what_is_left(services)) from None
     if as_json:
         from firesteel.run.documents import DownJson
 
@@ -56,7 +60,17 @@ def _in_file(path: Path, name: str | None) -> list[Service]:
     return [service for service in library.services() if service.name in ([name] if name else known)]
 
 
+def _what_is_left(services: list[Service]) -> str:
+    """As a look shows: a supervisor that was told to stop goes on stopping without us."""
+    now = {service.name: load(library.home(), service.name) for service in services}
+    return "; ".join(
+        f"{name} is {left.phase}" if left and left.phase != "dead" else f"{name} does not run"
+        for name, left in now.items()
+    )
+
+
 async def _stop(services: list[Service]) -> list[str]:
+    cancel_on_signals()
     return [
         event.text
         for service in services

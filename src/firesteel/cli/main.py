@@ -11,7 +11,10 @@ import click
 
 from firesteel import __version__
 from firesteel.cli.output.invocation import typed
-from firesteel.errors import FiresteelError
+from firesteel.cli.output.streams import OutputLost, discard_output, open_standard_streams, require_stdout
+from firesteel.edge.host.signals import interrupted_by_signals
+from firesteel.errors import FiresteelError, UsageError
+from firesteel.printable import escape_unprintable, printable
 
 COMMANDS = {
     "models": "List the models: whether each fits, and how fast it would be.",
@@ -33,9 +36,12 @@ COMMANDS = {
     "render": "Write the launch for docker, compose, Kubernetes, systemd, quadlet or sparkrun.",
     "key": "Create, list and revoke the gateway's keys.",
     "client": "Configure OpenCode, Claude Code, Codex, Continue, Zed or Open WebUI.",
+    "engine": "Install, build, list and remove engines that run without a container.",
     "learn": "Read the flags of an engine release, so that `check` knows them.",
 }
 """Here, so that `--help` need not import the modules; each is `command` in `firesteel.cli.NAME`."""
+
+_MAX_ARGUMENT_CHARS = 200
 
 
 class Commands(click.Group):
@@ -71,7 +77,7 @@ class Commands(click.Group):
 @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.option(
-    "--sim", metavar="[NAME]", help="Run on a simulated Spark: idle, busy, collapse, hang, crash, ..."
+    "--sim", metavar="[NAME]", help="Run on a simulated Spark, in a scenario; `--sim list` lists them."
 )
 @click.pass_context
 def firesteel(ctx: click.Context, debug: bool, as_json: bool, sim: str | None) -> None:
@@ -82,10 +88,20 @@ def firesteel(ctx: click.Context, debug: bool, as_json: bool, sim: str | None) -
     firesteel up              serve a model (without a GPU: a small one, on the CPU)
     firesteel plan MODEL      predict whether it fits and how fast it will be
     """
+    if sim == "list":
+        _list_scenarios()
+        ctx.exit()
     if sim is not None:
         _enter_simulation(sim)
     if ctx.invoked_subcommand is None:
         importlib.import_module("firesteel.cli.overview").show(as_json)
+
+
+def _list_scenarios() -> None:
+    from firesteel.sim.scenario_files import scenarios  # loads pydantic
+
+    for name, about in scenarios().items():
+        click.echo(f"{name:<14} {about}")
 
 
 def _enter_simulation(name: str) -> None:
@@ -119,35 +135,51 @@ def main(argv: list[str] | None = None) -> NoReturn:
     gc.set_threshold(50_000)  # most commands end soon: a tenth of their time would go on finding no garbage
     argv = _with_sim_value(sys.argv[1:] if argv is None else argv)
     options = argv[: argv.index("--")] if "--" in argv else argv
+    if "check" not in options:  # to which a command line may be given that has such an option
+        argv = [argument for argument in argv if argument != "--debug"]
+    open_standard_streams()
     try:
-        sys.exit(_run(argv))
-    except FiresteelError as error:
-        if "--debug" in options:
-            raise
-        _report(error, as_json="--json" in options)
-        sys.exit(error.exit_code)
+        with interrupted_by_signals():
+            require_stdout()
+            _require_no_empty_argument(options)
+            code = _run(argv)
+            sys.stdout.flush()  # here, so that a full disk or a closed pipe is told like any other failure
+        sys.exit(code)
     except (KeyboardInterrupt, click.Abort) as stop:
         click.echo(f"interrupted; {stop}" if str(stop) else "interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone, so there is nobody to tell
+        discard_output()  # whoever read our output has gone, so there is nobody to tell
         sys.exit(0)
     except Exception as error:
         if "--debug" in options:
             raise
-        what = f"internal error: {type(error).__name__}: {error}"
-        _report(
-            FiresteelError(what, next="firesteel --debug ..., for the traceback"), as_json="--json" in options
-        )
-        sys.exit(1)
+        shown = error if isinstance(error, FiresteelError) else _as_shown(error)
+        _report(shown, argv, as_json="--json" in options and not isinstance(shown, OutputLost))
+        sys.exit(shown.exit_code)
+
+
+def _require_no_empty_argument(arguments: list[str]) -> None:
+    """`up "$MODEL"` without a MODEL must not start something else. `check` may be given any command line."""
+    command = next((argument for argument in arguments if argument in COMMANDS), None)
+    if "" in arguments and command != "check":
+        raise UsageError("an argument is empty", next=f"firesteel {command or ''} --help".replace("  ", " "))
+
+
+def _as_shown(error: Exception) -> FiresteelError:
+    if isinstance(error, OSError):
+        from firesteel.cli.output.file_errors import file_error
+
+        return file_error(error)
+    return FiresteelError(
+        f"internal error: {type(error).__name__}: {error}", next="firesteel --debug ..., for the traceback"
+    )
 
 
 def _run(argv: list[str]) -> int:
     try:
         code: Any = firesteel.main(argv, prog_name="firesteel", standalone_mode=False)
     except click.UsageError as error:
-        from firesteel.errors import UsageError
-
         command = error.ctx.command_path if error.ctx else "firesteel"
         raise UsageError(error.format_message(), next=f"{command} --help") from error
     except click.ClickException as error:
@@ -155,13 +187,20 @@ def _run(argv: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _report(error: FiresteelError, as_json: bool) -> None:
+def _report(error: FiresteelError, argv: list[str], as_json: bool) -> None:
     if as_json:
         from firesteel.cli.options.common import print_json
         from firesteel.cli.output.documents.error import ErrorJson
 
         print_json(ErrorJson(kind=error.kind, message=error.what, next=error.next, exit_code=error.exit_code))
         return
-    click.echo(f"{error.kind}: {error.what}", err=True)
+    click.echo(f"{error.kind}: {_safe(error.what, argv)}", err=True)
     if error.next:
-        click.echo(f"next: {typed(error.next)}", err=True)
+        click.echo(f"next: {_safe(typed(error.next), argv)}", err=True)
+
+
+def _safe(text: str, argv: list[str]) -> str:
+    """Arguments that the text repeats are cut and made printable; so is what else it quotes."""
+    for argument in argv:
+        text = text.replace(argument, printable(argument, _MAX_ARGUMENT_CHARS)) if argument else text
+    return escape_unprintable(text)

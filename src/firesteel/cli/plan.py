@@ -14,8 +14,8 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import compare_view, out, plan_view
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
-from firesteel.launch import Ask, EngineName, Goal
-from firesteel.proposals import Proposal
+from firesteel.launch import Ask, EngineName, Goal, Runtime
+from firesteel.proposals import Proposal, alternative, how_to_fit
 
 
 @click.command("plan")
@@ -29,6 +29,7 @@ from firesteel.proposals import Proposal
 @common.size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Consider only this engine.")
 @click.option("--engine-version", "version", metavar="VERSION", help="Plan for this release of the engine.")
+@common.runtime_options
 @click.option(
     "--quant", metavar="NAME", help="Say how the weights of a config are stored: nvfp4, fp8, q4_k_m, ..."
 )
@@ -52,6 +53,8 @@ def command(
     port: int | None,
     engine: EngineName | None,
     version: str | None,
+    runtime: Runtime | None,
+    engine_path: str | None,
     quant: str | None,
     weights_bytes: int | None,
     kv_cache_dtype: str | None,
@@ -79,6 +82,8 @@ def command(
         kv_cache_bytes=kv_cache_memory_bytes,
         sparks=nodes,
         goal=goal,
+        runtime=runtime,
+        engine_path=engine_path,
     )
     workspace = library.workspace()
     host = workspace.host(host_name)
@@ -132,6 +137,8 @@ def _exit_code(proposal: Proposal) -> int:
 
 
 def _next(best: Proposal, model: str) -> str:
+    if not best.plan.fits:
+        return _what_fits(best, model)
     if best.plan.host.name != "local":
         return f"firesteel up {model}, on that machine; firesteel render {model} prints its docker run"
     if best.can_run:
@@ -139,3 +146,19 @@ def _next(best: Proposal, model: str) -> str:
     if best.stops:
         return f"firesteel check --explain {best.stops[0].rule}"
     return f"firesteel plan {model} --host gb10, for a Spark; firesteel models, for what fits here"
+
+
+def _what_fits(best: Proposal, model: str) -> str:
+    """The same with a smaller context, beside fewer services, or another recipe."""
+    from firesteel.run.start.preflight import (
+        held_bytes,
+    )  # loads docker; only needed here
+
+    is_local = best.plan.host.name == "local"
+    hint = how_to_fit(best, held_bytes(library.home()) if is_local else {})
+    if hint.startswith("--"):
+        return f"firesteel plan {model} {hint}"
+    if not hint.startswith("firesteel models"):
+        return hint
+    other = alternative(best, library.propose(Ask(), best.plan.host))
+    return f"firesteel plan {other.name}, which fits" if other else hint

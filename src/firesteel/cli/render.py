@@ -50,6 +50,7 @@ from firesteel.service_file import asks, read_service_file
 @click.option(
     "--engine-version", "version", metavar="VERSION", help="Write it for this release of the engine."
 )
+@common.runtime_options
 @click.option(
     "--quant", metavar="NAME", help="Assume this weight format for a config: nvfp4, fp8, q4_k_m, ..."
 )

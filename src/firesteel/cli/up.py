@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import shlex
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
 from urllib.parse import urlsplit
@@ -17,11 +18,12 @@ from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow
 from firesteel.cli.output.proofs import report_view
+from firesteel.cli.output.services import what_is_left
 from firesteel.cli.output.show import err, out, plan_view
 from firesteel.edge.files import text_files
-from firesteel.edge.host.signals import cancel_on_signals
+from firesteel.edge.host.signals import cancel_on_signals, interrupted_by_signals
 from firesteel.errors import UsageError
-from firesteel.launch import Ask, EngineName
+from firesteel.launch import Ask, EngineName, Runtime
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run import (
     LOOPBACK,
@@ -44,6 +46,7 @@ from firesteel.service_file import read_service_file
 @common.size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Use only this engine.")
 @click.option("--engine-version", "version", metavar="VERSION", help="Use this release of the engine.")
+@common.runtime_options
 @click.option(
     "--listen",
     default=LOOPBACK,
@@ -64,6 +67,8 @@ def command(
     port: int | None,
     engine: EngineName | None,
     version: str | None,
+    runtime: Runtime | None,
+    engine_path: str | None,
     listen: str,
     trusts_code: bool,
     at_boot: bool,
@@ -76,7 +81,7 @@ def command(
     MODEL is a name in that file; several may be given, and without one all of them are started.
     """
     if path is not None:
-        if context or users or port or engine or version:
+        if context or users or port or engine or version or runtime:
             raise UsageError("set sizes and engines in the service file", next=f"edit {path}")
         options = RunOptions(listen, trusts_code, at_boot, str(path.absolute()))
         _up_file(path, models, options, dry_run, as_json)
@@ -84,7 +89,9 @@ def command(
     if len(models) > 1:
         raise UsageError("give one MODEL; a service file can start several", next="firesteel up -f FILE")
     model = models[0] if models else None
-    ask = Ask(model, context, users, port, engine=engine, version=version)
+    ask = Ask(
+        model, context, users, port, engine=engine, version=version, runtime=runtime, engine_path=engine_path
+    )
     best, *others = library.propose(ask, library.host())
     if dry_run:
         _print_steps([best], listen, as_json)
@@ -93,14 +100,16 @@ def command(
         out.print(plan_view(best, tuple(other for other in others if other.can_run)))
         out.print(typed(f"\nnext: firesteel up {best.name}"))
         return
-    ready = _run([best], RunOptions(listen, trusts_code, at_boot))[0]
-    if as_json:
-        from firesteel.run.documents import up_json
+    with _tells_what_is_left([best]):
+        ready = _run([best], RunOptions(listen, trusts_code, at_boot))[0]
+        with interrupted_by_signals():  # `asyncio.run` has removed what handled them
+            if as_json:
+                from firesteel.run.documents import up_json
 
-        common.print_json(up_json(ready.report, ready.already))
-    else:
-        _show(ready)
-        out.print(typed(f"\nnext: firesteel down {ready.report.name}, when you are done"))
+                common.print_json(up_json(ready.report, ready.already))
+            else:
+                _show(ready)
+                out.print(typed(f"\nnext: firesteel down {ready.report.name}, when you are done"))
 
 
 def _up_file(path: Path, names: tuple[str, ...], options: RunOptions, dry_run: bool, as_json: bool) -> None:
@@ -110,16 +119,17 @@ def _up_file(path: Path, names: tuple[str, ...], options: RunOptions, dry_run: b
     if dry_run:
         _print_steps(proposals, options.listen, as_json)
         return
-    services = _run(proposals, options)
-    if as_json:
-        from firesteel.run.documents import UpFileJson, up_json
+    with _tells_what_is_left(proposals):
+        services = _run(proposals, options)
+        if as_json:
+            from firesteel.run.documents import UpFileJson, up_json
 
-        reports = tuple(up_json(ready.report, ready.already) for ready in services)
-        common.print_json(UpFileJson(reports=reports))
-        return
-    for ready in services:
-        _show(ready)
-    out.print(typed("\nnext: firesteel ps, and firesteel down --all when you are done"))
+            reports = tuple(up_json(ready.report, ready.already) for ready in services)
+            common.print_json(UpFileJson(reports=reports))
+            return
+        for ready in services:
+            _show(ready)
+        out.print(typed("\nnext: firesteel ps, and firesteel down --all when you are done"))
 
 
 def _show(ready: ServiceReady) -> None:
@@ -135,11 +145,17 @@ def _show(ready: ServiceReady) -> None:
 
 
 def _run(proposals: Iterable[Proposal], options: RunOptions) -> list[ServiceReady]:
+    return asyncio.run(_up(proposals, options))
+
+
+@contextmanager
+def _tells_what_is_left(proposals: list[Proposal]) -> Iterator[None]:
+    """An interruption may come before the first start and after the last; only a look tells what runs now."""
     try:
-        return asyncio.run(_up(proposals, options))
+        yield
     except (asyncio.CancelledError, KeyboardInterrupt):
         # click would turn a KeyboardInterrupt into an Abort without a message
-        raise click.Abort("everything that was started is stopped again, and its memory is free") from None
+        raise click.Abort(typed(what_is_left(library.home(), proposals))) from None
 
 
 async def _up(proposals: Iterable[Proposal], options: RunOptions) -> list[ServiceReady]:

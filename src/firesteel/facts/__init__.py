@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         MemorySample,
         Pressure,
         Shm,
+        StallCounters,
     )
     from firesteel.facts.model.architecture import (
         Architecture,
@@ -43,8 +44,8 @@ __all__ = [
     "Architecture", "ArrayInfo", "BadHeader", "ByteSource", "Checkpoint", "ChunkedAttention",
     "FullAttention", "GgufHeader", "Gpu", "GpuProcess", "Host", "KernelEvent", "LatentAttention", "Layer",
     "LinearAttention", "Mamba2", "Meminfo", "MemorySample", "MemorySource", "Pressure", "Provenance",
-    "Role", "Shm", "SlidingAttention", "SparseAttention", "Tensor", "UnknownArchitecture", "Weights",
-    "architecture_of_config", "architecture_of_gguf", "keep_free_bytes", "parse_gpus", "parse_meminfo",
+    "Role", "Shm", "SlidingAttention", "SparseAttention", "StallCounters", "Tensor",
+    "UnknownArchitecture", "Weights", "architecture_of_config", "architecture_of_gguf", "keep_free_bytes", "parse_gpus", "parse_meminfo",
     "role_of", "sum_weights", "truncated",
 ]  # fmt: skip
 
@@ -56,7 +57,9 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
             "formats.gguf": ("ArrayInfo", "GgufHeader"),
             "formats.gguf_architecture": ("architecture_of_gguf",),
             "host.host": ("Gpu", "Host", "Meminfo", "keep_free_bytes", "parse_gpus", "parse_meminfo"),
-            "host.memory_sample": ("GpuProcess", "KernelEvent", "MemorySample", "Pressure", "Shm"),
+            "host.memory_sample": (
+                "GpuProcess", "KernelEvent", "MemorySample", "Pressure", "Shm", "StallCounters",
+            ),
             "model.architecture": (
                 "Architecture", "ChunkedAttention", "FullAttention", "LatentAttention", "Layer",
                 "LinearAttention", "Mamba2", "SlidingAttention", "SparseAttention", "UnknownArchitecture",

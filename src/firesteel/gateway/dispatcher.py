@@ -51,11 +51,11 @@ _REVOKED = Rejection(401, "invalid_api_key", "this key was revoked.")
 class RequestRecord:
     """A request between `submit` and `finish`; the scheduler uses it as the request's identity."""
 
-    __slots__ = ("counters", "endpoint", "endpoints", "is_by_alias", "request")
+    __slots__ = ("counters", "endpoint", "endpoints", "is_by_alias", "request", "was_held")
 
     def __init__(self, request: PendingRequest) -> None:
         self.request = request
-        self.is_by_alias = False
+        self.is_by_alias = self.was_held = False
         self.endpoint: Endpoint | None = None
         self.endpoints: ModelEndpoints
         self.counters: ModelCounters
@@ -164,6 +164,18 @@ class RequestDispatcher:
         self.executor.handle(RequestAbandoned(record))
         self._log_request(request, RequestOutcome("left", waited_s=waited_s, total_s=waited_s))
 
+    def hold(self, request: PendingRequest) -> bool:
+        """Once for each request: one that was in flight at two crashes may be their cause."""
+        record, model = self._records.get(request), self.executor.model_config(request.model)
+        if record is None or record.endpoint is None or record.was_held or model is None or model.is_outside:
+            return False
+        record.endpoints.release(record.endpoint)
+        record.was_held, record.endpoint = True, None
+        self._waiting.setdefault(request.model, set()).add(record)
+        request.update_wait_status(WaitStatus(f"{request.model} has failed and is restarted"))
+        self.executor.hold(record, request.model, request.caller.priority)
+        return True
+
     def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:
         record = self._records.pop(request, None)
         if record is None:
@@ -210,7 +222,10 @@ class RequestDispatcher:
             models = record.request.caller.models
             names = [m.name for m in self.executor.config.models if models is None or m.name in models]
             why = f"{why}. Available: {', '.join(names) or 'none for this key'}."
-        record.request.rejected(Rejection(http_status, kind, why, rejection.retry_after_s))
+        retry_after_s = rejection.retry_after_s
+        if rejection.kind == "full":
+            retry_after_s = max(retry_after_s or 0.0, self._next_load_s())
+        record.request.rejected(Rejection(http_status, kind, why, retry_after_s))
 
     def load_progressed(self, model: str, wait_status: WaitStatus) -> None:
         for record in tuple(self._waiting.get(model, ())):
@@ -294,6 +309,11 @@ class RequestDispatcher:
             return None
         endpoints = self._endpoints[model] = model_endpoints(config, self.executor.running(model))
         return endpoints
+
+    def _next_load_s(self) -> float:
+        """When the load under way should end, by its own estimate, and waiting requests are served."""
+        loading = [view for view in self.executor.views() if status.phase(view) == "loading"]
+        return min((status.load_left_s(view) for view in loading), default=0.0)
 
     def _wait_status(self, model: str) -> WaitStatus:
         views = self.executor.views()

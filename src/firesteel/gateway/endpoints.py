@@ -11,11 +11,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from firesteel.gateway.interfaces import Endpoint, PendingRequest
+from firesteel.gateway.interfaces import Counting, Endpoint, PendingRequest
 from firesteel.gateway.routing import Replicas
 from firesteel.gateway.service_config import ModelConfig, RunningModel
 
 _MAX_KEY_BYTES = 4096
+_COUNTING: dict[str, Counting] = {
+    "vllm": "continuous",
+    "sglang": "continuous or null",
+    "llamacpp": "timings",
+}
 
 
 class ModelEndpoints:
@@ -67,6 +72,8 @@ def _endpoint(model: ModelConfig, url: str, key: str | None, index: int) -> Endp
         served_name=name.encode() if name else None,
         policy=model.cancel,
         replica=index,
+        counting=_COUNTING.get(model.engine or "", "at the end"),
+        timeouts=model.timeouts,
     )
 
 

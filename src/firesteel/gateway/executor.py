@@ -37,8 +37,10 @@ from firesteel.gateway.scheduler.events import (
     ModelStatus,
     ModelUnloaded,
     RejectRequest,
+    RequestAbandoned,
     RequestArrived,
     RequestFinished,
+    RequestReturned,
     ScheduledModel,
     SchedulerEvent,
     SchedulerLimits,
@@ -47,6 +49,7 @@ from firesteel.gateway.scheduler.events import (
 )
 from firesteel.gateway.scheduler.scheduler import Scheduler
 from firesteel.gateway.service_config import ModelConfig, RunningModel, ServiceConfig
+from firesteel.run.proofs import forget_proof
 
 _MEMORY_READING_S = 2.0
 _IDLE_GRACE_S = 10.0
@@ -79,11 +82,13 @@ class Executor:
         *,
         pause_s: float = 2.0,
     ) -> None:
-        self._listener = listener
+        self._listener, self._home = listener, home
         self._set_config(config)
         self._scheduler = Scheduler(_scheduled_models(config), _scheduler_limits(config), uptime())
         self._jobs = ModelJobs(loader, listener, home, self._job_finished, pause_s)
         self._events: deque[SchedulerEvent] = deque()
+        self._held: dict[str, dict[Hashable, tuple[int, float]]] = {}
+        """Requests whose engine failed, by model: their priority, and since when."""
         self._is_handling = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
@@ -129,6 +134,9 @@ class Executor:
             why = str(self._unservable[event.model])
             self._listener.rejected(RejectRequest(event.request, "failed", why))
             return
+        if isinstance(event, RequestAbandoned):
+            for held in self._held.values():
+                held.pop(event.request, None)
         self._events.append(event)
         if self._is_handling:
             return
@@ -140,6 +148,19 @@ class Executor:
         finally:
             self._is_handling = False
         self._set_timer()
+
+    def hold(self, request: Hashable, model: str, priority: int) -> None:
+        """Its engine failed before it answered. It waits until a health check that begins from now on has
+        seen what runs: it is granted again if the engine is there, and waits for its return if not."""
+        self._held.setdefault(model, {})[request] = (priority, uptime())
+
+    def checked(self, model: str, began_s: float) -> None:
+        """A health check that began at `began_s` has reported what it saw of this model."""
+        held = self._held.get(model, {})
+        for request, (priority, held_s) in tuple(held.items()):
+            if held_s <= began_s:
+                del held[request]
+                self.handle(RequestReturned(request, model, priority))
 
     def change(self, config: ServiceConfig) -> None:
         """Apply a changed service file. Models that did not change keep running."""
@@ -163,6 +184,8 @@ class Executor:
     def set_lost(self, event: ModelUnloaded | ModelCrashed | LoadFailed) -> None:
         """It ran, and no longer does."""
         self._jobs.running.pop(event.model, None)
+        if not isinstance(event, ModelUnloaded):
+            forget_proof(self._home, event.model)
         if not (isinstance(event, ModelCrashed) and event.is_returning):
             self._jobs.started.discard(event.model)
         self.handle(event)

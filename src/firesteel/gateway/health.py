@@ -19,7 +19,7 @@ from firesteel.gateway.loader.process import Loader, LoaderFailed
 from firesteel.gateway.periodic import repeat
 from firesteel.gateway.scheduler.events import LoadFailed, ModelCrashed, ModelLoaded, ModelUnloaded
 from firesteel.gateway.service_config import ModelConfig
-from firesteel.run.service import STOP_REQUESTED, Service, death, load
+from firesteel.run.service import STOP_REQUESTED, Service, death, hang_of, is_supervised, load
 from firesteel.run.service import Phase as ServicePhase
 
 _SERVICES_S = 1.0
@@ -41,6 +41,8 @@ class ServiceObservation:
     url: str = ""
     why: str = ""
     was_stop_requested: bool = False
+    is_ending: bool = False
+    """Its supervisor is ending it, or was killed: it does not come back by itself."""
 
     @property
     def answers(self) -> bool:
@@ -51,13 +53,15 @@ def observe(service: Service | None, identity: str) -> ServiceObservation:
     if service is None:
         return ServiceObservation(None)
     state = service.state
-    why = (state.why or "") if state and service.phase != "dead" else death(state)
+    why = (state.why or hang_of(state) or "") if state and service.phase != "dead" else death(state)
+    is_supervised_now = is_supervised(service.folder)
     return ServiceObservation(
         service.phase,
         identity_of(service.spec) == identity,
         service.spec.url,
         why,
         state is not None and state.why == STOP_REQUESTED,
+        service.phase == "stopping" and (state is None or state.is_stopping or not is_supervised_now),
     )
 
 
@@ -96,7 +100,7 @@ def _when_ready(name: str, seen: ServiceObservation) -> Verdict:
     if seen.was_stop_requested:
         return Verdict(ModelCrashed(name, _BY_HAND), _BY_HAND)
     why = seen.why or "its engine ended"
-    if seen.phase == "dead":
+    if seen.phase == "dead" or seen.is_ending:
         return Verdict(ModelCrashed(name, why), why)
     return Verdict(ModelCrashed(name, why, is_returning=True), f"restarting by itself: {why}")
 
@@ -105,6 +109,9 @@ def _when_restarting(name: str, seen: ServiceObservation) -> Verdict:
     if seen.phase is None or seen.phase == "dead":
         why = _BY_HAND if seen.phase is None or seen.was_stop_requested else seen.why
         return Verdict(LoadFailed(name, why), why)
+    if seen.is_ending:
+        why = _BY_HAND if seen.was_stop_requested else seen.why or "its engine is being stopped"
+        return Verdict(ModelCrashed(name, why), why)
     if seen.answers:
         return Verdict(ModelLoaded(name), f"{name} answers again")
     if seen.phase == "ready":
@@ -150,12 +157,13 @@ class Health:
     async def check_services(self) -> None:
         models = self._executor.config.models
         names = [model.name for model in models if not model.is_outside and not model.why_not]
-        generations = {name: self._executor.generation(name) for name in names}
+        generations, began_s = {name: self._executor.generation(name) for name in names}, uptime()
         services = await asyncio.to_thread(lambda: [load(self._home, name) for name in names])
         for name, service in zip(names, services, strict=True):
             # Nothing may have begun or ended while the files were read.
             if generations[name] is not None and generations[name] == self._executor.generation(name):
                 self._report(name, service)
+            self._executor.checked(name, began_s)
         if any(service and service.phase == "unkept" for service in services):
             await self._adopt()
 

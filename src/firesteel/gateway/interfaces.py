@@ -15,6 +15,9 @@ ApiFamily = Literal["openai", "anthropic"]
 CancelPolicy = Literal["cancel", "drain"]
 """When a client leaves: close the connection to the engine, or read its response to the end and discard
 it."""
+Counting = Literal["at the end", "continuous", "continuous or null", "timings"]
+"""How an engine is asked for the token counts of a stream: at its end; in every event, where it writes
+nothing or `null` otherwise; or llama.cpp's `timings` in every event, which the last one always has."""
 OutcomeKind = Literal["whole", "left", "broke", "refused"]
 """whole: a complete response, whatever its status; left: the client left; broke: the engine failed; refused:
 rejected by the gateway."""
@@ -56,6 +59,18 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long an engine may be silent. A prompt of 100,000 tokens takes minutes on a Spark."""
+
+    first_byte_s: float = 600.0
+    """Of a stream, until its first byte."""
+    gap_s: float = 300.0
+    """Between two bytes of a response."""
+    answer_s: float = 3600.0
+    """Of a response that is not streamed, until its first byte: all of it is generated before."""
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where a granted request goes."""
 
@@ -73,6 +88,8 @@ class Endpoint:
     """The engine's name for the model, if it differs from the client's."""
     policy: CancelPolicy = "cancel"
     replica: int = 0
+    counting: Counting = "at the end"
+    timeouts: Timeouts = Timeouts()
 
 
 @dataclass(slots=True)
@@ -169,6 +186,10 @@ class Dispatcher(Protocol):
 
     def abandon(self, request: PendingRequest, waited_s: float) -> None:
         """The client left while the request waited: it gets no answer any more."""
+
+    def hold(self, request: PendingRequest) -> bool:
+        """The engine failed before anything of its answer was passed on. True: the request waits until the
+        engine is back, and is granted once more; `granted` or `rejected` follows."""
 
     def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:
         """A granted or rejected request has ended, also if its client left meanwhile. Called once for

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from firesteel.errors import UsageError
 from firesteel.gateway.interfaces import Rejection
@@ -119,5 +120,6 @@ def _update(
 
 
 def _rejection(key: str, what: str, rate: RateLimit, wait_s: float) -> Rejection:
-    why = f"key `{key}` has reached its limit of {what}, {rate}. Retry in {wait_s:.0f} s."
+    seconds = max(1, ceil(wait_s))  # as in `Retry-After`
+    why = f"key `{key}` has reached its limit of {what}, {rate}. Retry in {seconds} s."
     return Rejection(429, "rate_limit_exceeded", why, retry_after_s=wait_s)

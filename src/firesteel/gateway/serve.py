@@ -26,7 +26,7 @@ from firesteel.gateway.dispatcher import RequestDispatcher
 from firesteel.gateway.executor import Executor
 from firesteel.gateway.file_watch import ServiceFileWatch, file_version
 from firesteel.gateway.health import Health
-from firesteel.gateway.http.limits import HttpLimits
+from firesteel.gateway.http.limits import buffered_limits
 from firesteel.gateway.http.server import HttpServer
 from firesteel.gateway.interfaces import Endpoint
 from firesteel.gateway.keys import KeyRing, keys_path, require_keys
@@ -106,7 +106,9 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
         health = Health(executor, loader, home)
         dispatcher.attach(executor, health.replica_health)
         stack.push_async_callback(executor.close, keep=options.keep_models)
-        server = HttpServer(dispatcher, HttpLimits(keeps_bodies=options.logs_prompts))
+        server = HttpServer(
+            dispatcher, buffered_limits(config.gateway_bytes, keeps_bodies=options.logs_prompts)
+        )
         stack.push_async_callback(_drain, server, dispatcher, end_streams)
         stack.push_async_callback(health.close)
         await health.start()
@@ -120,6 +122,7 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
         def apply(changed: ServiceConfig) -> None:
             executor.change(changed)
             dispatcher.config_changed()
+            server.change_buffers(changed.gateway_bytes)
             for event in _unservable(changed):
                 events.put(event)
             publish_address()

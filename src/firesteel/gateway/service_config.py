@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from firesteel.gateway.interfaces import CancelPolicy
+from firesteel.gateway.interfaces import CancelPolicy, Timeouts
+from firesteel.units import MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,11 @@ class ModelConfig:
     """The name on an outside server; None: the same."""
     key: str | None = None
     """Where to find an outside server's key: an environment variable, or a path."""
+    timeouts: Timeouts = field(default_factory=Timeouts)
     aliases: tuple[str, ...] = ()
     """Other names for it; unique among all names and aliases."""
     ask: Mapping[str, Any] = field(default_factory=dict)
-    """For `loader.job load`: what to start, as the file has it."""
+    """For `loader load`: what to start, as the file has it."""
     why_not: Reason | None = None
     """Why it cannot be served: it does not fit, a rule stops it, there is no such recipe."""
 
@@ -73,6 +75,8 @@ class ServiceConfig:
     queue: int = 256
     max_wait_s: float = 300.0
     min_dwell_s: float = 120.0
+    gateway_bytes: int = 128 * MIB
+    """Bodies and buffers of all clients together."""
 
     @property
     def by_name(self) -> dict[str, ModelConfig]:

@@ -5,18 +5,23 @@ about the host and its user comes in as values; `workspace` gathers them. Judgin
 changing one is `launch_pipeline`.
 """
 
+from firesteel.proposals.advice import alternative, how_to_fit, require_runnable, services_to_stop
 from firesteel.proposals.propose import (
     Proposal,
     compared_with_best,
     propose,
     propose_checkpoint,
-    require_runnable,
+    service_name,
 )
 
 __all__ = [
     "Proposal",
+    "alternative",
     "compared_with_best",
+    "how_to_fit",
     "propose",
     "propose_checkpoint",
     "require_runnable",
+    "service_name",
+    "services_to_stop",
 ]

@@ -10,11 +10,11 @@ from firesteel import catalog as recipe_catalog
 from firesteel.catalog import Catalog, Image, Images, Model, Recipe
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import known_versions
-from firesteel.errors import DoesNotFit, HostNotReady, Stopped, UsageError
+from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint, Host, Weights
-from firesteel.launch import Ask, EngineName, Goal
-from firesteel.launch_pipeline import from_checkpoint, from_recipe, with_user_options
-from firesteel.planner import MeasuredMemory, OwnRun, Plan, largest_context, launch_key, longest_context, plan
+from firesteel.launch import Ask, EngineName, EngineProgram, Goal
+from firesteel.launch_pipeline import from_checkpoint, from_recipe, native, with_user_options
+from firesteel.planner import MeasuredMemory, OwnRun, Plan, launch_key, longest_context, plan
 from firesteel.printable import printable
 from firesteel.rules.checker import Finding, check
 from firesteel.units import show_bytes
@@ -55,13 +55,14 @@ class Proposal:
 
     @property
     def suits_host(self) -> bool:
-        """A container needs a GPU; the embedded engine needs none."""
-        host = self.plan.host
-        return self.is_embedded or bool(host.gpus or host.hardware)
+        """A container needs a GPU; the embedded engine and a program without GPU code need none."""
+        host, program = self.plan.host, self.plan.launch.program
+        needs_gpu = program.uses_gpu if program else not self.is_embedded
+        return not needs_gpu or bool(host.gpus or host.hardware)
 
     @property
     def is_embedded(self) -> bool:
-        return self.image is not None and self.image.package is not None
+        return self.image is not None and self.image.package is not None and not self.plan.launch.program
 
     @property
     def lacks_sparks(self) -> bool:
@@ -79,21 +80,27 @@ def propose(
     ask: Ask,
     measured: Mapping[str, MeasuredMemory] | None = None,
     own: Mapping[str, Sequence[OwnRun]] | None = None,
+    programs: Mapping[EngineName, EngineProgram] | None = None,
 ) -> tuple[Proposal, ...]:
     """Every recipe that the ask means, best first; without a model's name, every recipe there is.
 
     By `launch_key`: `measured`, the memory that earlier starts took on this host, and `own`, the user's own
-    benchmark runs here.
+    benchmark runs here. `programs`: the engines of this machine, one of which is to serve.
     """
     recipes = recipe_catalog.find(catalog, ask.model) if ask.model else tuple(catalog.recipes.values())
     recipes = tuple(recipe for recipe in recipes if ask.engine in (None, recipe.engine))
     if (ask.sparks or 1) > 1:  # llama.cpp has no tensor parallelism between machines
         recipes = tuple(recipe for recipe in recipes if recipe.engine != "llamacpp")
+    if programs is not None:
+        recipes = tuple(recipe for recipe in recipes if recipe.engine in programs)
     if not recipes:
         raise UsageError(f"no recipe runs {ask.model or 'anything'} like that", next="firesteel models")
     if ask.quant:
         recipes = _stored_as(catalog, recipes, ask.quant)
-    found = (_proposal(catalog, recipe, host, ask, measured or {}, own or {}) for recipe in recipes)
+    found = (
+        _proposal(catalog, recipe, host, ask, measured or {}, own or {}, (programs or {}).get(recipe.engine))
+        for recipe in recipes
+    )
     return tuple(sorted(found, key=lambda proposal: _rank(proposal, ask.goal)))
 
 
@@ -135,9 +142,12 @@ def _proposal(
     ask: Ask,
     measured: Mapping[str, MeasuredMemory],
     own: Mapping[str, Sequence[OwnRun]],
+    program: EngineProgram | None,
 ) -> Proposal:
     model, image = catalog.models[recipe.model], catalog.images.named[recipe.image]
     launch = with_user_options(from_recipe(catalog, recipe, ask), ask)
+    if program:
+        launch = native(launch, program)
     weights = _weights(recipe_catalog.weights(catalog, recipe), ask)
     key = launch_key(launch)
     planned = plan(launch, model.architecture, weights, host, measured.get(key), own=own.get(key, ()))
@@ -152,10 +162,12 @@ def propose_checkpoint(
     ask: Ask,
     measured: Mapping[str, MeasuredMemory] | None = None,
     own: Mapping[str, Sequence[OwnRun]] | None = None,
+    programs: Mapping[EngineName, EngineProgram] | None = None,
 ) -> Proposal:
     """A checkpoint that is in no catalog, on the engine that reads its format, with no flag but its sizes.
 
-    With a GPU it runs in a container that a recipe uses; without one, in the embedded engine.
+    With a GPU it runs in a container that a recipe uses; without one, in the embedded engine; on one of
+    `programs` where these are given.
     """
     if ask.quant and checkpoint.weights.provenance == "counted":  # files say themselves how they are stored
         raise UsageError(
@@ -164,9 +176,13 @@ def propose_checkpoint(
             next=f"firesteel plan {checkpoint.origin}",
         )
     engine, has_gpu = _engine(checkpoint, ask), bool(host.gpus or host.hardware)
-    ask = _with_a_release(engine, has_gpu, images, ask)
-    image = _image(engine, has_gpu, images, ask.version)
+    image = None
+    if programs is None:
+        ask = _with_a_release(engine, has_gpu, images, ask)
+        image = _image(engine, has_gpu, images, ask.version)
     launch = from_checkpoint(checkpoint, service_name(checkpoint.name), engine, image, ask)
+    if programs is not None:
+        launch = native(launch, _program(programs, engine, checkpoint))
     key = launch_key(launch)
     planned = plan(
         launch,
@@ -181,6 +197,18 @@ def propose_checkpoint(
     planned = replace(planned, notes=(*planned.notes, *notes))
     findings = check(planned.launch, hardware=host.hardware, images=images)
     return Proposal(planned, findings, image, ask=ask, asked=checkpoint.origin)
+
+
+def _program(
+    programs: Mapping[EngineName, EngineProgram], engine: EngineName, checkpoint: Checkpoint
+) -> EngineProgram:
+    if engine not in programs:
+        raise UsageError(
+            f"{checkpoint.format} is for {engine}, and the engine that is installed here is "
+            f"{' and '.join(programs)}",
+            next=f"firesteel engine install {engine}",
+        )
+    return programs[engine]
 
 
 def _engine(checkpoint: Checkpoint, ask: Ask) -> EngineName:
@@ -301,31 +329,3 @@ def compared_with_best(best: Proposal, other: Proposal) -> str:
     if best.recipe and other.recipe and best.recipe.status != other.recipe.status:
         reasons.append(other.recipe.status)
     return ", ".join(reasons)
-
-
-def require_runnable(proposal: Proposal) -> None:
-    """Raises why it must not be launched here: too few Sparks, no room, a rule that stops it, no GPU."""
-    memory, sparks = proposal.plan.memory, proposal.plan.launch.sparks
-    if proposal.lacks_sparks:
-        raise HostNotReady(
-            f"{proposal.name} runs on {sparks} Sparks together, and this host is one",
-            next=f"firesteel models, for what runs on one; firesteel render {proposal.name}, for its launch",
-        )
-    if not proposal.plan.fits:
-        context = largest_context(proposal.plan)
-        raise DoesNotFit(
-            f"{proposal.name} does not fit {proposal.plan.host.title}: it needs "
-            f"{show_bytes(round(memory.needed.expected))}, there is room for "
-            f"{show_bytes(memory.budget_bytes)}",
-            next=f"--context {context}" if context else "firesteel models, which shows what fits",
-        )
-    if proposal.stops:
-        first = proposal.stops[0]
-        raise Stopped(
-            f"{first.rule}: {first.says}", next=first.instead or f"firesteel check --explain {first.rule}"
-        )
-    if not proposal.suits_host:
-        raise HostNotReady(
-            f"{proposal.name} needs an NVIDIA GPU, and nvidia-smi shows none here",
-            next="firesteel up smollm2, which needs none",
-        )

@@ -63,6 +63,7 @@ def launch_facts(proposal: Proposal, images: Images) -> LaunchFacts:
         digest=render.find_digest(image, images) if image else None,
         revision=model.revision if model else None,
         is_gated=bool(model and model.gated),
+        is_embedded=proposal.is_embedded,
     )
 
 

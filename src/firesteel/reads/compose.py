@@ -237,6 +237,18 @@ def _ulimits(entry: Entry) -> Iterator[DockerOption]:
             yield DockerOption("ulimit", f"{name}={value}", word, node.word)
 
 
+def _healthcheck(entry: Entry) -> Iterator[DockerOption]:
+    """`test: ["CMD-SHELL", ...]` or one string, as `docker run` takes it; `CMD` with words has no option."""
+    test = entry[1].get("test")
+    words = _words(test.list_items()) if test and test.is_list else ()
+    if test and len(words) == 2 and words[0].text == "CMD-SHELL":
+        yield DockerOption("health-cmd", words[1].text, words[1])
+    elif test and (word := _word(test)):
+        yield DockerOption("health-cmd", word.text, word)
+    for key in ("interval", "timeout", "start_period", "retries"):
+        yield from _option(f"health-{key.replace('_', '-')}", entry[1].entry_at(key))
+
+
 def _gpus(entry: Entry) -> Iterator[DockerOption]:
     """`gpus: all`, or a list of devices as under `deploy`."""
     key, node = entry
@@ -281,7 +293,7 @@ def _deploy(entry: Entry) -> Iterator[DockerOption]:
 _READERS: Mapping[str, Callable[[Entry], Iterable[DockerOption]]] = {
     "environment": lambda entry: _pairs("env", entry[1]), "labels": lambda entry: _pairs("label", entry[1]),
     "runtime": _runtime, "ports": _ports,
-    "volumes": _volumes, "ulimits": _ulimits, "gpus": _gpus, "deploy": _deploy,
+    "healthcheck": _healthcheck, "volumes": _volumes, "ulimits": _ulimits, "gpus": _gpus, "deploy": _deploy,
 }  # fmt: skip
 
 

@@ -75,6 +75,7 @@ def _options(container: Container, near: Word) -> Iterator[DockerOption]:
             yield DockerOption(name, value, near)
     yield from (DockerOption("publish", port, near) for port in container.publish)
     yield from (DockerOption("volume", f"{mount.source}:{mount.target}", near) for mount in container.mounts)
+    yield from (DockerOption(name, value, near) for name, value in container.options)
 
 
 def _word_at(document: Node, *keys: str) -> Word:

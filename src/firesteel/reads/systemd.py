@@ -49,6 +49,8 @@ _OPTIONS = {
     "PublishPort": "publish", "Volume": "volume", "Mount": "mount", "ShmSize": "shm-size",
     "Network": "network", "ContainerName": "name", "Memory": "memory", "Ulimit": "ulimit",
     "AddCapability": "cap-add", "GroupAdd": "group-add", "User": "user", "WorkingDir": "workdir",
+    "HealthCmd": "health-cmd", "HealthInterval": "health-interval", "HealthRetries": "health-retries",
+    "HealthStartPeriod": "health-start-period", "HealthTimeout": "health-timeout",
     "RunInit": "init", "Pull": "pull", "EnvironmentFile": "env-file",
 }  # fmt: skip
 """Keys of a quadlet, and the docker option with the same value."""

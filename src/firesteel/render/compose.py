@@ -16,17 +16,19 @@ from firesteel.catalog import container_name
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads.docker import docker_size
-from firesteel.render.docker import container_of, containerized, has_script
+from firesteel.render.docker import container_of, containerized, has_script, quote
 from firesteel.render.launch_facts import (
     NO_FACTS,
     RESTARTS,
     LaunchFacts,
     heading,
+    host_folders,
     is_passed_through,
     passed_through,
     pin,
     require_one_spark,
     required_key,
+    warm_notes,
 )
 from firesteel.render.yaml_text import Explained, argument_list, document, explain
 
@@ -35,6 +37,8 @@ _NOT_A_VARIABLE = re.compile(r"\$(?![A-Za-z_]|\{[A-Za-z_]\w*\})")
 _VALUES = {"name": "container_name", "user": "user", "workdir": "working_dir", "hostname": "hostname"}
 _LISTS = {"device": "devices", "cap-add": "cap_add", "cap-drop": "cap_drop", "security-opt": "security_opt",
           "env-file": "env_file", "tmpfs": "tmpfs", "expose": "expose", "group-add": "group_add"}  # fmt: skip
+_HEALTH = {"health-cmd": "test", "health-start-period": "start_period", "health-interval": "interval",
+           "health-timeout": "timeout", "health-retries": "retries"}  # fmt: skip
 _SWITCHES = {"init": "init", "read-only": "read_only", "tty": "tty", "interactive": "stdin_open"}
 _IGNORED = frozenset({"rm", "detach"})
 """Options for containers started by hand: compose manages its own."""
@@ -48,6 +52,11 @@ def compose(launch: Launch, facts: LaunchFacts = NO_FACTS) -> str:
     if secrets:
         lines = ", ".join(f"{name}=..." for name in secrets)
         head.append(f"Secrets: write {lines} into `.env` beside this file, and chmod 600 it")
+    if folders := host_folders(launch):
+        head.append(
+            f"First, since docker would create them for root: mkdir -p {' '.join(map(quote, folders))}"
+        )
+    head += warm_notes(launch)
     return document({"services": {launch.name: _service(launch, facts)}}, head)
 
 
@@ -136,6 +145,10 @@ def _options(container: Container) -> dict[str, object]:
             items.append(_text(value))
         elif name in _SWITCHES:
             settings[_SWITCHES[name]] = value != "false"
+        elif name in _HEALTH and value is not None:
+            check = settings.setdefault("healthcheck", {})
+            assert isinstance(check, dict)
+            check[_HEALTH[name]] = ["CMD-SHELL", _text(value)] if name == "health-cmd" else value
         elif name == "ulimit" and value is not None:
             limits = settings.setdefault("ulimits", {})
             assert isinstance(limits, dict)

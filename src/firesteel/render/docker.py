@@ -19,7 +19,16 @@ from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, Launch, Mount
 from firesteel.launch_pipeline import in_container
 from firesteel.reads.docker import docker_size, mount_argument
-from firesteel.render.launch_facts import LaunchFacts, comments, heading, is_passed_through, pin, required_key
+from firesteel.render.launch_facts import (
+    LaunchFacts,
+    comments,
+    heading,
+    host_folders,
+    is_passed_through,
+    pin,
+    required_key,
+    warm_notes,
+)
 
 Group = tuple[str, ...]
 """Arguments that belong on one line."""
@@ -46,9 +55,13 @@ def docker(launch: Launch, facts: LaunchFacts | None = None) -> str:
     if not launch.container:
         program = " ".join(engines.program(launch.engine))
         head += f"# firesteel runs this as a child process (`{program}`); this is its official image\n"
-    lines = argument_groups(containerized(launch), detach=True)
-    key = required_key(launch)
+    launch = containerized(launch)
+    lines = argument_groups(launch, detach=True)
+    key, folders = required_key(launch), host_folders(launch)
+    if facts:
+        head += "".join(f"{line}\n" for line in comments(warm_notes(launch)))
     head += f': "${{{key}:?export it first}}" && \\\n' if key else ""
+    head += f"mkdir -p {' '.join(map(quote, folders))} && \\\n" if folders else ""
     return head + " \\\n  ".join(" ".join(quote(word) for word in group) for group in lines) + "\n"
 
 

@@ -40,6 +40,8 @@ from firesteel.units import GIB, MIB
 
 SHM_BYTES = 10 * GIB
 """Replaces the host's IPC namespace."""
+COMPILED_BYTES = 10 * GIB
+"""What an engine compiles at its first start, with room for the next release."""
 UNKNOWN_START_S = 1800
 _PERIOD_S = 10
 _NAME = "app.kubernetes.io/name"
@@ -133,8 +135,10 @@ def for_pod(launch: Launch, facts: LaunchFacts) -> Launch:
     require_one_spark(launch, "a Deployment")
     launch = containerized(pin(launch, facts))
     container = container_of(launch)
-    if container.network or container.options:
-        option = "network" if container.network else container.options[0][0]
+    # Kubernetes runs its own probes and never the image's health check.
+    others = [name for name, _ in container.options if not name.startswith("health-")]
+    if container.network or others:
+        option = "network" if container.network else others[0]
         raise UsageError(f"a manifest has no equivalent of `--{option}`", next="firesteel render --as docker")
     key = KEY_VARIABLES.get(launch.engine)
     if key is None:
@@ -143,7 +147,7 @@ def for_pod(launch: Launch, facts: LaunchFacts) -> Launch:
             next="firesteel render --as compose, which publishes on 127.0.0.1",
         )
     shm = container.shm_bytes or (SHM_BYTES if container.ipc else None)
-    pod = replace(container, publish=(), ipc=None, shm_bytes=shm, restart=None)
+    pod = replace(container, publish=(), ipc=None, shm_bytes=shm, restart=None, options=())
     return replace(launch, env={**launch.env, key: f"${key}"}, container=pod)
 
 
@@ -156,16 +160,24 @@ def _head(service: str, variants: Sequence[_Variant]) -> list[str]:
     lines += [
         f"Secrets first: a file keys.env (chmod 600) with {', '.join(f'{name}=...' for name in needed)}, then"
         f" kubectl create secret generic {service}-keys --from-env-file=keys.env",
-        "Talos: nodes need the extensions nvidia-open-gpu-kernel-modules and nvidia-container-toolkit, a"
-        " RuntimeClass `nvidia`, and NVIDIA's device plugin",
         "A Deployment restarts its pod for ever, at growing intervals; to stop one that cannot start:"
         f" kubectl scale deployment/{first.name} --replicas=0",
     ]
+    if _on_gpu(variants):
+        lines += [
+            "Talos: nodes need the extensions nvidia-open-gpu-kernel-modules and nvidia-container-toolkit, a"
+            " RuntimeClass `nvidia`, and NVIDIA's device plugin",
+            "The first request compiles kernels, which takes about a minute: send one before users do",
+        ]
     if len(set(KEY_VARIABLES.values()) & set(needed)) > 1:
         lines.append("Each engine reads its key from its own variable: set all of them to the same key")
     if len(variants) > 1:
         lines += _swap_lines(variants[0].name, variants[1].name)
     return lines
+
+
+def _on_gpu(variants: Sequence[_Variant]) -> bool:
+    return any(container_of(variant.launch).gpus for variant in variants)
 
 
 def _swap_lines(old: str, new: str) -> list[str]:
@@ -199,8 +211,11 @@ def _service(service: str, cluster: Cluster) -> dict[str, object]:
 def _claim(service: str, variants: Sequence[_Variant]) -> dict[str, object]:
     weights = [variant.facts.weights_bytes for variant in variants]
     total_bytes = sum(size or 0 for size in weights)
-    size_gib = ceil((1.2 * total_bytes + 10 * GIB) / GIB) if all(weights) else 200
+    compiled_bytes = COMPILED_BYTES if _on_gpu(variants) else 0
+    size_gib = ceil((1.2 * total_bytes + compiled_bytes) / GIB) if all(weights) else 200
     why = "the weights and a fifth more" if all(weights) else "the size of the weights is unknown"
+    if all(weights) and compiled_bytes:
+        why += f", and {compiled_bytes // GIB} GiB for compiled kernels"
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -297,7 +312,9 @@ def _resources(container: Container, facts: LaunchFacts) -> dict[str, object]:
     resources: dict[str, object] = {"limits": limits} if limits else {}
     if facts.needed_bytes:
         size = f"{ceil(facts.needed_bytes / MIB)}Mi"
-        why = "as planned; there is no limit, since a limit does not count CUDA's memory"
+        why = "as planned"
+        if container.gpus is not None:
+            why += "; there is no limit, since a limit does not count CUDA's memory"
         resources["requests"] = {"memory": Explained(size, why)}
     return resources
 

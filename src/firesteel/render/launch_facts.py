@@ -6,6 +6,8 @@ reason may come from a user's own recipe, so it is made one line before it becom
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 
@@ -14,7 +16,7 @@ from firesteel.catalog import Images
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.hub_id import is_hub_id
-from firesteel.launch import EngineName, Launch
+from firesteel.launch import LOOPBACK, EngineName, Launch
 from firesteel.printable import printable
 from firesteel.units import show_bytes, show_seconds
 
@@ -43,6 +45,8 @@ class LaunchFacts:
     """The model's commit on the Hub; None: unknown."""
     is_gated: bool = False
     """The Hub requires a token."""
+    is_embedded: bool = False
+    """firesteel itself runs it as a child process, without the container."""
 
 
 NO_FACTS = LaunchFacts()
@@ -86,6 +90,39 @@ def required_key(launch: Launch) -> str | None:
     return name if name and is_passed_through(name, launch.env.get(name, "")) else None
 
 
+def host_folders(launch: Launch) -> list[str]:
+    """Folders to create before the start: podman creates none, and docker creates them for root."""
+    mounts = launch.container.mounts if launch.container else ()
+    return [mount.source for mount in mounts if not mount.read_only and mount.source[:1] in ("/", "~")]
+
+
+def warm_request(launch: Launch) -> str:
+    """A shell command that sends a first request, as `up` does: it compiles kernels for up to a minute."""
+    message = {"role": "user", "content": "ping"}
+    body = json.dumps({"model": launch.name, "messages": [message], "max_tokens": 3})
+    key = required_key(launch)
+    # Through a pipe: other users can read the arguments of a program.
+    pipe, header = (f'echo "Authorization: Bearer ${key}" | ', " -H @-") if key else ("", "")
+    words = f"curl -fsS -o /dev/null{header} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    return f"{pipe}{words} {host_url(launch)}/v1/chat/completions"
+
+
+def warm_notes(launch: Launch) -> list[str]:
+    if not (launch.container and launch.container.gpus):
+        return []
+    return [f"The first request compiles kernels; once it answers /health: {warm_request(launch)}"]
+
+
+def host_url(launch: Launch) -> str:
+    """Where the host itself reaches it."""
+    publish = launch.container.publish if launch.container else ()
+    address, _, ports = publish[0].rpartition(":")[0].rpartition(":") if publish else ("", "", "")
+    if not ports:
+        return f"http://{LOOPBACK}:{launch.port}"
+    is_any = address in ("", "0.0.0.0", "[::]")
+    return f"http://{LOOPBACK if is_any else address}:{ports}"
+
+
 def require_one_spark(launch: Launch, file_format: str) -> None:
     if launch.sparks > 1:
         raise UsageError(
@@ -116,6 +153,9 @@ def heading(launch: Launch, facts: LaunchFacts, *, with_reasons: bool = False) -
         sizes.append(f"the first start downloads {show_bytes(facts.weights_bytes)}")
     if sizes:
         lines.append("Planned: " + "; ".join(sizes))
+    if facts.is_embedded:
+        program = " ".join(engines.program(launch.engine))
+        lines.append(f"firesteel runs it as a child process (`{program}`); this is its official image")
     lines += _unpinned(launch, facts)
     if with_reasons:
         lines += [f"{word}: {why}" for word, why in flag_comments(launch, facts).items()]

@@ -27,13 +27,24 @@ from firesteel.render.launch_facts import (
     pin,
     require_one_spark,
 )
-from firesteel.render.systemd import INSTALL_SECTION, install_notes, restart_lines, secret_lines, unit_section
+from firesteel.render.systemd import (
+    INSTALL_SECTION,
+    folder_lines,
+    install_notes,
+    restart_lines,
+    secret_lines,
+    start_timeout_s,
+    unit_section,
+    warm_lines,
+)
 from firesteel.render.unit_text import unit_line, unit_word
 
-PULL_S = 3600
-"""The first start pulls the image, some 20 GB."""
 _VALUES = {"user": "User", "workdir": "WorkingDir", "ulimit": "Ulimit", "cap-add": "AddCapability",
            "cap-drop": "DropCapability", "group-add": "GroupAdd", "device": "AddDevice"}  # fmt: skip
+
+_HEALTH = {"health-cmd": "HealthCmd", "health-start-period": "HealthStartPeriod",
+           "health-interval": "HealthInterval", "health-timeout": "HealthTimeout",
+           "health-retries": "HealthRetries"}  # fmt: skip
 
 
 def quadlet(launch: Launch, facts: LaunchFacts = NO_FACTS) -> str:
@@ -43,7 +54,8 @@ def quadlet(launch: Launch, facts: LaunchFacts = NO_FACTS) -> str:
     unit = container_name(launch.name)
     head = [*heading(launch, facts), *install_notes(f"~/.config/containers/systemd/{unit}.container", unit)]
     lines = [*comments(head), *unit_section(launch, facts), "", "[Container]", *_container(launch, facts)]
-    lines += ["", "[Service]", *secret_lines(launch), *restart_lines(), f"TimeoutStartSec={PULL_S}"]
+    lines += ["", "[Service]", *secret_lines(launch), *folder_lines(launch), *warm_lines(launch)]
+    lines += [*restart_lines(), f"TimeoutStartSec={start_timeout_s(facts)}"]
     return "\n".join([*lines, "", *INSTALL_SECTION]) + "\n"
 
 
@@ -121,7 +133,9 @@ def _environment(launch: Launch, facts: LaunchFacts) -> list[str]:
 def _options(container: Container) -> list[str]:
     lines = []
     for name, value in container.options:
-        if name in _VALUES and value is not None:
+        if name in _HEALTH and value is not None:
+            lines.append(f"{_HEALTH[name]}={value.replace('%', '%%')}")  # as it is: podman removes no quotes
+        elif name in _VALUES and value is not None:
             lines.append(f"{_VALUES[name]}={unit_word(value)}")
         elif name != "name":
             word = f"--{name}" if value is None else f"--{name}={value}"

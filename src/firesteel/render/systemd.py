@@ -9,6 +9,7 @@ Seen in systemd.service(5), systemd.unit(5), systemd.exec(5), 2026-11-15.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 from firesteel.catalog import container_name
 from firesteel.launch import Launch
@@ -20,19 +21,24 @@ from firesteel.render.docker import (
     has_script,
 )
 from firesteel.render.launch_facts import (
+    DOWNLOAD_BYTES_PER_S,
     NO_FACTS,
     RESTARTS,
     LaunchFacts,
     comments,
     flag_comments,
     heading,
+    host_folders,
+    host_url,
     passed_through,
     pin,
     require_one_spark,
     required_key,
+    warm_request,
 )
 from firesteel.render.unit_text import unit_line, unit_word
 
+PULL_S = 3600
 GIVE_UP_WITHIN_S = 3600
 """The period in which starts are counted: longer than three slow ones take."""
 STOP_S = 60
@@ -53,13 +59,16 @@ def systemd(launch: Launch, facts: LaunchFacts = NO_FACTS) -> str:
     ]
     lines = [*comments(head), *unit_section(launch, facts), "", "[Service]", "Type=exec"]
     lines += secret_lines(launch)
+    lines += folder_lines(launch)
     lines += [unit_line("ExecStartPre", [("-docker", "rm", "--force", name or "")])]
     lines += [
         *_start(launch, facts),
         unit_line("ExecStop", [("docker", "stop", "-t", str(STOP_S), name or "")]),
     ]
     lines += [
+        *warm_lines(launch),
         *restart_lines(),
+        f"TimeoutStartSec={start_timeout_s(facts)}",
         f"TimeoutStopSec={STOP_S + 30}",
         "SuccessExitStatus=143",
         "",
@@ -95,6 +104,36 @@ def unit_section(launch: Launch, facts: LaunchFacts) -> list[str]:
 
 def restart_lines() -> list[str]:
     return ["Restart=on-failure", "RestartSec=30"]
+
+
+def start_timeout_s(facts: LaunchFacts) -> int:
+    """The first start pulls the image, some 20 GB, and downloads the weights."""
+    return ceil(PULL_S + (facts.start_up_s or 0) + (facts.weights_bytes or 0) / DOWNLOAD_BYTES_PER_S)
+
+
+def folder_lines(launch: Launch) -> list[str]:
+    folders = host_folders(launch)
+    if not folders:
+        return []
+    return [
+        "# podman creates no folders, and docker would create them for root",
+        unit_line("ExecStartPre", [("mkdir", "-p", *folders)]),
+    ]
+
+
+def warm_lines(launch: Launch) -> list[str]:
+    """The unit is started once the engine answers and has had its first request, or has failed."""
+    if not container_of(launch).gpus:
+        return []
+    health = f"curl -fsS -o /dev/null {host_url(launch)}/health 2>/dev/null"
+    wait = f"while kill -0 $MAINPID && ! {health}; do sleep 2; done"
+    script = f"{wait}; {warm_request(launch)}".replace("\\", "\\\\").replace('"', '\\"')
+    # Every variable is the shell's: systemd would split its value.
+    script = script.replace("%", "%%").replace("$", "$$")
+    return [
+        "# the first request compiles kernels: users do not wait for it",
+        f'ExecStartPost=-sh -c "{script}"',
+    ]
 
 
 def secret_lines(launch: Launch) -> list[str]:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from firesteel.run.down import stop
     from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
     from firesteel.run.fetch.prune import UnusedFile, find_unused, remove_unused
-    from firesteel.run.fetch.pull import pull_launch, pull_weights, pulled_gguf
+    from firesteel.run.fetch.pull import pull_launch, pull_weights
     from firesteel.run.fetch.weights import WeightsNeed, parse_name, weights_needed
     from firesteel.run.report import Compared, Report, read_report
-    from firesteel.run.service import Service, ServiceSpec, all_services, death, last_lines, pick
+    from firesteel.run.service import Service, ServiceSpec, all_services, death, last_lines, load, pick
     from firesteel.run.service_plans import plan_all
     from firesteel.run.start.listen import LOOPBACK, listening
     from firesteel.run.start.options import RunOptions
@@ -54,13 +54,13 @@ __all__ = [
     "find_unused",
     "last_lines",
     "listening",
+    "load",
     "make_steps",
     "parse_name",
     "pick",
     "plan_all",
     "pull_launch",
     "pull_weights",
-    "pulled_gguf",
     "read_report",
     "remove_unused",
     "stop",
@@ -80,10 +80,10 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
             "service_plans": ("plan_all",),
             "events": ("PhaseProgress", "PhaseDone", "Event", "PlanReady", "ServiceReady"),
             "fetch.prune": ("UnusedFile", "find_unused", "remove_unused"),
-            "fetch.pull": ("pulled_gguf", "pull_weights", "pull_launch"),
+            "fetch.pull": ("pull_weights", "pull_launch"),
             "fetch.weights": ("WeightsNeed", "parse_name", "weights_needed"),
             "report": ("Compared", "Report", "read_report"),
-            "service": ("Service", "ServiceSpec", "all_services", "death", "last_lines", "pick"),
+            "service": ("Service", "ServiceSpec", "all_services", "death", "last_lines", "load", "pick"),
             "start.steps": ("make_steps",),
             "up": ("bring_up",),
             "verify.checks": ("CheckResult",),

@@ -7,16 +7,18 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from firesteel.catalog.docker_options import container_name
 from firesteel.edge.docker.containers import container_exists
-from firesteel.edge.files.home import Locked, lock
+from firesteel.edge.files.home import Locked, lock, remove
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import FiresteelError
 from firesteel.facts import Meminfo
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
-from firesteel.run.service import Service, is_supervised, read_spec, read_state
+from firesteel.run.service import FILES, Service, current_state, is_supervised, read_spec
 from firesteel.run.supervise import boot
 from firesteel.run.supervise.guard import memory_is_back
+from firesteel.run.supervise.leftovers import end_leftovers
 from firesteel.units import show_bytes
 
 _POLL_S = 0.05
@@ -40,9 +42,14 @@ async def stop_processes(service: Service) -> AsyncIterator[Event]:
     held_bytes = _held_bytes(service, before.available_bytes)
     yield PhaseProgress("stop", f"stopping {service.name}")
     await _stop_and_wait(service)
-    if service.spec.stop:
+    stop_command = service.spec.stop
+    if not service.spec.start and container_exists(service.name):  # its spec cannot be read
+        stop_command = ("docker", "stop", container_name(service.name))
+    if not stop_command:
+        end_leftovers(service.folder)
+    else:
         # A killed supervisor could not stop its container; stopping one that is already gone does no harm.
-        await process.run(*service.spec.stop)
+        await process.run(*stop_command)
         # `docker stop` returns before the container is removed, and its name free for the next start.
         deadline = process.uptime() + service.spec.stop_grace_s
         while process.uptime() < deadline and container_exists(service.spec.name):
@@ -70,7 +77,7 @@ async def _stop_and_wait(service: Service) -> None:
     deadline = process.uptime() + 5 * service.spec.stop_grace_s
     signalled: set[process.Pid] = set()
     while process.uptime() < deadline:
-        state = read_state(service.folder)
+        state = current_state(service.folder)
         pids = [pid for pid in (state.supervisor, state.engine) if pid] if state else []
         if not is_supervised(service.folder) and not any(process.is_alive(pid) for pid in pids):
             return
@@ -104,7 +111,7 @@ async def _remove_files_of(service: Service) -> None:
     while True:
         try:
             with lock(service.folder / "work.lock"):
-                if read_spec(service.folder) == service.spec:
+                if read_spec(service.folder) in (service.spec, None):
                     remove_files(service.folder)
                 return
         except Locked:
@@ -117,5 +124,5 @@ async def _remove_files_of(service: Service) -> None:
 
 def remove_files(folder: Path) -> None:
     """All but the log. The caller holds the folder's work.lock, and nothing runs any more."""
-    for name in ("spec.json", "state.json", "report.json", "expect.json"):
-        (folder / name).unlink(missing_ok=True)
+    for name in FILES:
+        remove(folder / name)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from firesteel.proposals import Proposal
-from firesteel.run.report import Report
+if TYPE_CHECKING:  # whoever only stops a service needs no planner
+    from firesteel.proposals import Proposal
+    from firesteel.run.report import Report
 
 PhaseName = Literal["plan", "check", "pull", "launch", "warm", "verify", "stop", "boot"]
 

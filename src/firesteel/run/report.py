@@ -15,6 +15,9 @@ from firesteel.planner import Band, Plan
 from firesteel.run.verify.checks import CheckResult
 from firesteel.typed_json import from_json
 
+PROVED_BEFORE = "proved before"
+"""The check of a brief proof (`verify/brief.py`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Compared:
@@ -45,6 +48,11 @@ class Report:
     """From launching the engine to its first healthy answer."""
     first_token_ms: float
     log: str
+
+    @property
+    def is_brief(self) -> bool:
+        """It was proved before, and only asked whether it is still the same."""
+        return any(check.name == PROVED_BEFORE for check in self.checks)
 
     @property
     def is_verified(self) -> bool:

@@ -13,6 +13,7 @@ command to start it again in place of the Ask. A service that it started may sti
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 from collections.abc import Mapping
@@ -23,16 +24,23 @@ from typing import Any, Literal, TypeVar
 from firesteel.edge.docker.containers import is_container_running
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, is_locked
-from firesteel.edge.host.process import Pid, is_alive
+from firesteel.edge.host.process import Pid, is_alive, is_stopped, now
+from firesteel.edge.host.process_list import oldest_child, started_at
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import LOOPBACK, Ask, EngineName
+from firesteel.run.supervisors import supervisors
 from firesteel.typed_json import InvalidValue, from_json
 
 T = TypeVar("T")
 
-Phase = Literal["starting", "ready", "stopping", "unkept", "dead"]
-"""unkept: a container whose supervisor was killed; it runs, and nobody guards it."""
+Phase = Literal["starting", "ready", "hung", "stopping", "unkept", "dead"]
+"""hung: it was ready and does nothing now. unkept: a container whose supervisor was killed; it runs, and
+nobody guards it."""
 SUPERVISOR_LOCK, KEEPER_LOCK = "supervisor.lock", "keeper.lock"
+FILES = ("spec.json", "state.json", "report.json", "expect.json")
+"""What `down` removes; the logs and the locks stay."""
+STATE_WRITTEN_S = 10.0
+"""A supervisor has written its first state by then."""
 STOP_REQUESTED = "it was told to stop"
 """`ServiceState.why` after somebody asked for the stop. Written by the supervisor, read by the gateway."""
 MAX_TAIL_BYTES = 2**20
@@ -54,6 +62,8 @@ class ServiceSpec:
     """The user allowed it to run the code that comes with the weights."""
     service_file: str = ""
     """The path of the service file that it is in; empty: it is in none."""
+    is_swapped_in: bool = False
+    """By a gateway: a launch that was proved on this host before is proved briefly."""
     stop: tuple[str, ...] = ()
     """A command that stops the engine, a container then; empty: a signal does."""
     memory_floor_bytes: int = 0
@@ -109,6 +119,8 @@ class ServiceState:
     restarts: int = 0
     is_proved: bool = True
     """False from a restart until the supervisor has seen its answers proved again."""
+    hang: str | None = None
+    """What its supervisor sees of an engine that seems to hang; None: it answers or works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +146,7 @@ def up_arguments(
     """
     options: dict[str, object] = {
         "--port": ask.port, "--context": ask.context, "--users": ask.users, "--engine": ask.engine,
-        "--engine-version": ask.version,
+        "--engine-version": ask.version, "--engine-path": ask.engine_path,
     }  # fmt: skip
     subject = [ask.model or ask.name or ""]
     if service_file:
@@ -142,7 +154,8 @@ def up_arguments(
     if listen != LOOPBACK:
         options["--listen"] = listen
     flags = [(name, str(value)) for name, value in options.items() if value is not None]
-    switches = {"--trust-remote-code": trusts_code, "--boot": at_boot}
+    is_native = ask.runtime == "native" and not (ask.engine_path or service_file)
+    switches = {"--native": is_native, "--trust-remote-code": trusts_code, "--boot": at_boot}
     return (
         *(argument for argument in subject if argument),
         *(word for flag in flags for word in flag),
@@ -155,9 +168,15 @@ def folder_of(home: Home, name: str) -> Path:
 
 
 def all_services(home: Home) -> list[Service]:
-    if not home.services.is_dir():
-        return []
-    found = (load(home, folder.name) for folder in sorted(home.services.iterdir()) if folder.is_dir())
+    names = set(supervisors(home))
+    try:
+        names |= {folder.name for folder in home.services.iterdir() if folder.is_dir()}
+    except FileNotFoundError:
+        pass
+    except OSError:
+        if not names:  # otherwise what runs is more important than why its folder cannot be read
+            raise
+    found = (load(home, name) for name in sorted(names))
     return [service for service in found if service]
 
 
@@ -167,15 +186,41 @@ def is_supervised(folder: Path) -> bool:
 
 
 def load(home: Home, name: str) -> Service | None:
-    """A supervisor that lives is a service, whatever became of its files."""
+    """A supervisor that lives is a service, whatever became of its files; and so are files without one."""
     folder = folder_of(home, name)
-    spec = read_spec(folder)
-    if spec is None and not is_supervised(folder):
+    spec, state = read_spec(folder), current_state(folder)
+    if (
+        spec is None
+        and not _is_live(folder, state)
+        and not any(os.path.lexists(folder / file) for file in FILES)
+    ):
         return None
-    spec = spec or ServiceSpec(name, "", name, ())
-    state = read_state(folder)
     report = _read_object(folder / "report.json") or None
+    if spec is None:
+        url = report.get("url") if report else None
+        spec = ServiceSpec(name, str(url or "").removesuffix("/v1"), name, ())
     return Service(name, folder, spec, state, _phase(folder, spec, state, report), report)
+
+
+def _is_live(folder: Path, state: ServiceState | None) -> bool:
+    """Its supervisor holds the lock; or it lives and has not ended, and the lock is lost."""
+    if is_supervised(folder):
+        return True
+    return state is not None and state.ended_at is None and is_alive(state.supervisor)
+
+
+def current_state(folder: Path) -> ServiceState | None:
+    """What state.json says; what the process table shows where it says nothing about what runs."""
+    state = read_state(folder)
+    if state and (is_alive(state.supervisor) or not is_supervised(folder)):
+        return state
+    supervisor = supervisors(Home(folder.parent.parent)).get(folder.name)
+    if supervisor is None:
+        return state
+    is_damaged = state is None and os.path.lexists(folder / "state.json")
+    if not is_damaged and now() - started_at(supervisor) < STATE_WRITTEN_S:
+        return state
+    return ServiceState(supervisor, oldest_child(supervisor), started_at(supervisor))
 
 
 def pick(home: Home, name: str | None) -> Service:
@@ -196,20 +241,33 @@ def pick(home: Home, name: str | None) -> Service:
 def _phase(
     folder: Path, spec: ServiceSpec, state: ServiceState | None, report: Mapping[str, object] | None
 ) -> Phase:
-    """A held lock is the proof of life; files alone prove nothing."""
-    if not is_supervised(folder):
+    """A held lock or a living supervisor is the proof of life; files alone prove nothing."""
+    if not _is_live(folder, state):
+        # A spec that cannot be read does not tell whether it was a container.
+        has_ended = state is not None and state.ended_at is not None
+        if (spec.stop or not spec.start) and not has_ended and is_container_running(spec.name):
+            return "unkept"
         if state is None:
             return "starting" if is_locked(folder / "work.lock") else "dead"
-        if spec.stop and state.ended_at is None and is_container_running(spec.name):
-            return "unkept"
         # When a supervisor is killed, the kernel first releases its lock and then kills the engine, which
         # takes a while to die on a busy host. Until it has, its memory and its port are taken.
         return "stopping" if state.engine and is_alive(state.engine) else "dead"
     if state is None or state.engine is None or not is_alive(state.supervisor):
-        return "starting"  # a new supervisor has not yet written who it is
+        return "starting"
     if state.is_stopping or state.ended_at is not None or not is_alive(state.engine):
         return "stopping"
-    return "ready" if report and state.is_proved else "starting"
+    if not (report and state.is_proved):
+        return "starting"
+    return "hung" if hang_of(state) else "ready"
+
+
+def hang_of(state: ServiceState | None) -> str | None:
+    """What shows that a service hangs. A stopped process is seen at once, before its supervisor tells it."""
+    if state and state.engine and is_stopped(state.engine):
+        return "its process is stopped, as by SIGSTOP"
+    if state and is_stopped(state.supervisor):
+        return "its supervisor is stopped, as by SIGSTOP, so nothing guards it"
+    return state.hang if state else None
 
 
 def death(state: ServiceState | None) -> str:
@@ -228,11 +286,16 @@ def death(state: ServiceState | None) -> str:
 
 
 def last_lines(path: Path, count: int) -> list[str]:
-    """The end of a log, however long it has grown; a progress bar's carriage return ends a line too."""
-    with path.open("rb") as log:
-        log.seek(0, 2)
-        log.seek(max(0, log.tell() - MAX_TAIL_BYTES))
-        return log.read().decode(errors="replace").replace("\r", "\n").splitlines()[-count:]
+    """The end of a log, however long it has grown; a progress bar's carriage return ends a line too.
+
+    None of a log that cannot be read, which is no reason not to serve, stop or report a service."""
+    try:
+        with open(path, "rb", opener=state_file.open_without_waiting) as log:
+            log.seek(0, 2)
+            log.seek(max(0, log.tell() - MAX_TAIL_BYTES))
+            return log.read().decode(errors="replace").replace("\r", "\n").splitlines()[-count:]
+    except OSError:
+        return []
 
 
 def write_spec(folder: Path, spec: ServiceSpec) -> None:

@@ -10,22 +10,27 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from firesteel.edge.files.home import Home, Locked, lock
+from firesteel.edge.files.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import evict, meminfo
-from firesteel.errors import DoesNotFit, FiresteelError
+from firesteel.edge.http.poll import get_from_engine
+from firesteel.errors import DoesNotFit, FiresteelError, SuspectWeights
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run.down import remove_files, stop_processes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
-from firesteel.run.fetch.pull import pull_launch, staged_files
+from firesteel.run.fetch.damage import explain_with_digests
+from firesteel.run.fetch.pull import pull_launch
+from firesteel.run.fetch.stored import staged_files
+from firesteel.run.proofs import forget_proof
 from firesteel.run.report import read_report
-from firesteel.run.service import Service, ServiceSpec, all_services, folder_of, load, write_spec
+from firesteel.run.service import Service, ServiceSpec, folder_of, hang_of, load, write_spec
+from firesteel.run.spec_differences import differences
 from firesteel.run.start.listen import listening
-from firesteel.run.start.options import RunOptions, make_spec, need_trust, write_secrets_of
-from firesteel.run.start.preflight import preflight
+from firesteel.run.start.options import RunOptions, make_spec, need_trust, start_argv, write_secrets_of
+from firesteel.run.start.preflight import held_bytes, preflight
 from firesteel.run.start.start import adopt_all, start_failure, start_supervisor, wait_until_healthy
 from firesteel.run.supervise import boot
-from firesteel.run.verify.prove import prove
+from firesteel.run.verify.prove import key_of, prove
 from firesteel.units import show_bytes
 
 _DEFAULTS = RunOptions()
@@ -40,7 +45,9 @@ async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAUL
     yield PlanReady(proposal)
     adopt_all(home)
     spec, running = make_spec(proposal, home, options), load(home, name)
-    if running and running.phase == "ready":  # before the plan is checked: its memory is in use
+    _refuse_hung(running)
+    # Before the plan is checked: its memory is in use.
+    if running and running.phase == "ready" and not _is_unverified(running, spec):
         yield _already(running, spec)
         return
     if not (running and _is_unverified(running, spec)):
@@ -57,21 +64,22 @@ async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAUL
 
 
 def _require_fit(proposal: Proposal, home: Home) -> None:
-    """Suggest stopping another model if the plan does not fit beside it."""
+    """Say what else runs if the plan does not fit beside it; stopping it is suggested where that helps."""
+    held = held_bytes(home)
     try:
-        require_runnable(proposal)
+        require_runnable(proposal, held)
     except DoesNotFit as error:
-        others = [service.name for service in all_services(home) if service.phase != "dead"]
-        if not others:
+        if not held:
             raise
-        what = f"{error.what}; {', '.join(others)} runs here"
-        raise DoesNotFit(what, next=f"firesteel down {others[0]}, then repeat the command") from None
+        running = ", ".join(f"{name} runs here and holds {show_bytes(size)}" for name, size in held.items())
+        raise DoesNotFit(f"{error.what}; {running}", next=error.next) from None
 
 
 async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
     """With the work lock held: continue with what runs, or start it."""
     running = load(home, proposal.name)
-    if running and running.phase == "ready":
+    _refuse_hung(running)
+    if running and running.phase == "ready" and not _is_unverified(running, spec):
         yield _already(running, spec)
         return
     if running and _is_unverified(running, spec):
@@ -79,6 +87,7 @@ async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncI
             yield event
         return
     if running:
+        forget_proof(home, proposal.name)  # it was not stopped by anybody, so it died
         async for event in stop_processes(running):
             yield event
     remove_files(folder_of(home, proposal.name))
@@ -86,20 +95,33 @@ async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncI
         yield event
 
 
+def _refuse_hung(running: Service | None) -> None:
+    """Its supervisor restarts it if that lasts; two at work on one engine would be one too many."""
+    if running and running.phase == "hung":
+        raise FiresteelError(
+            f"{running.name} is up on {running.spec.url}, but it hangs: {hang_of(running.state)}",
+            next=f"firesteel ps; it is restarted if that lasts. At once: firesteel down {running.name}, then "
+            f"{running.spec.again}",
+        )
+
+
 def _already(running: Service, wanted: ServiceSpec) -> ServiceReady:
     """Report what runs, provided that it is what was asked for."""
+    name, url, again = running.name, running.spec.url, f"firesteel down {running.name}, then {wanted.again}"
+    if not running.spec.start:
+        raise FiresteelError(
+            f"{name} runs, and its spec.json cannot be read, so as what is unknown", next=again
+        )
     if not _is_same(running.spec, wanted) or running.report is None:
         raise FiresteelError(
-            f"{running.name} is already up on {running.spec.url}, with other settings",
-            next=f"firesteel down {running.name}, then {wanted.again}",
+            f"{name} is already up on {url}, with other settings: {differences(running.spec, wanted)}",
+            next=again,
         )
-    try:
-        return ServiceReady(read_report(running.report), already=True)
-    except ValueError:
-        raise FiresteelError(
-            f"{running.name} is up, but the report of its start cannot be read",
-            next=f"firesteel verify {running.name}",
-        ) from None
+    status, _ = get_from_engine(f"{url}/health", key_of(running.spec))
+    if status != 200:
+        how = f"HTTP {status}" if status else "nothing"
+        raise FiresteelError(f"{name} runs, but {url}/health answers {how}", next=f"firesteel logs {name}")
+    return ServiceReady(read_report(running.report), already=True)
 
 
 def _is_same(one: ServiceSpec, other: ServiceSpec) -> bool:
@@ -108,8 +130,17 @@ def _is_same(one: ServiceSpec, other: ServiceSpec) -> bool:
 
 
 def _is_unverified(running: Service, wanted: ServiceSpec) -> bool:
-    """Started with the same settings by an `up` that ended before it was verified."""
-    return running.phase == "starting" and running.state is not None and _is_same(running.spec, wanted)
+    """Started with the same settings by an `up` that ended before it was verified, or its report is lost."""
+    is_reported = running.phase == "ready" and _has_report(running)
+    is_up = running.phase in ("starting", "ready") and running.state is not None
+    return is_up and not is_reported and _is_same(running.spec, wanted)
+
+
+def _has_report(running: Service) -> bool:
+    try:
+        return bool(running.report and read_report(running.report))
+    except ValueError:
+        return False
 
 
 async def _continue(proposal: Proposal, home: Home, running: Service) -> AsyncIterator[Event]:
@@ -132,9 +163,11 @@ async def _launch(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIte
         async for event in _final_preflight(proposal, home, spec):
             yield event
     folder = folder_of(home, spec.name)
-    (folder / "engine.log").unlink(missing_ok=True)
+    remove(folder / "engine.log")
     write_secrets_of(proposal, spec)
-    write_spec(folder, replace(spec, available_bytes=meminfo().available_bytes))
+    # Only now is it known where the Hub's files are.
+    spec = replace(spec, start=start_argv(proposal, home), available_bytes=meminfo().available_bytes)
+    write_spec(folder, spec)
     yield PhaseProgress("launch", "starting")
     supervisor = start_supervisor(folder)
     async for event in _until_verified(proposal, home, spec, lambda: process.has_ended(supervisor)):
@@ -167,8 +200,17 @@ async def _until_verified(
             yield event
     except BaseException as error:
         # Ctrl-C, a failed check or a bug: stop what was started.
+        forget_proof(home, spec.name)
         reason = await _root_cause(home, spec, error)
-        await asyncio.shield(_undo(home, spec))
+        listens = not isinstance(error, GeneratorExit)
+        if listens:
+            yield PhaseProgress("stop", f"stopping {spec.name}")
+        stopped = await asyncio.shield(_undo(home, spec))
+        if listens and stopped:
+            yield stopped
+        if listens and isinstance(reason, SuspectWeights):
+            async for event in explain_with_digests(reason, proposal, home):  # raises what it finds
+                yield event
         raise reason from None
 
 
@@ -185,9 +227,9 @@ async def _root_cause(home: Home, spec: ServiceSpec, error: BaseException) -> Ba
     return start_failure(home, spec) if service else error
 
 
-async def _undo(home: Home, spec: ServiceSpec) -> None:
+async def _undo(home: Home, spec: ServiceSpec) -> Event | None:
+    """The event says what was stopped."""
     service = load(home, spec.name)
-    if service:
-        async for _ in stop_processes(service):
-            pass
+    events = [event async for event in stop_processes(service)] if service else []
     remove_files(folder_of(home, spec.name))
+    return events[-1] if events else None

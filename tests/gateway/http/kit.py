@@ -92,6 +92,9 @@ class FakeDispatcher:
         self.abandoned.append(request)
         self.changed.set()
 
+    def hold(self, request: PendingRequest) -> bool:
+        return False
+
     def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:
         assert request in self.submitted
         self.bodies.append(request.body)

@@ -24,15 +24,22 @@ from firesteel.gateway.http.body import (
     MAX_PARTS,
     MAX_WALK_BYTES,
     ModelField,
+    edited,
     find_model,
+    model_edit,
     net_closing_brackets,
     prompt_prefix,
-    replace_model,
     wants_stream,
 )
 from firesteel.gateway.interfaces import Rejection
 
 JSON = b"application/json"
+
+
+def replace_model(body: bytes, field: ModelField, name: bytes) -> bytes:
+    edit = model_edit(field, name)
+    return b"".join(edited(body, [edit] if edit else []))
+
 
 # -- JSON of every kind: objects are lists of pairs, so that a key can come twice --
 

@@ -13,6 +13,7 @@ import pytest
 from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.interfaces import Endpoint
 from tests.gateway.http.kit import (
+    DONE,
     STREAM,
     STREAMING,
     EngineConnection,
@@ -108,12 +109,42 @@ async def test_leaving_during_a_comment(gateway: RunningGateway) -> None:
         assert not quick.dispatcher.outcomes
 
 
-async def test_half_close_is_leaving(gateway: RunningGateway) -> None:
-    """As nginx has it: a client that closes its half has gone."""
-    watch = gateway.engine.script = Watch("stalled")
+@pytest.mark.parametrize("parts", [(), (STREAM,), (STREAM, event("a"))])
+@pytest.mark.parametrize("waits", [False, True])
+async def test_half_closed_it_gets_its_stream(
+    gateway: RunningGateway, parts: tuple[bytes, ...], waits: bool
+) -> None:
+    """As `nc -N` does: everything is sent, and nothing received yet."""
+    goes_on = asyncio.Event()
+
+    async def script(connection: EngineConnection) -> None:
+        await connection.receive()
+        for part in parts:
+            await connection.send(part)
+        await goes_on.wait()
+        await connection.send((b"" if parts else STREAM) + event("last") + DONE)
+
+    gateway.engine.script = script
+    gateway.dispatcher.holds_requests = waits
     client = await gateway.client()
     await client.send(request(STREAMING))
+    client.writer.write_eof()
     await client.head()
+    if waits:
+        gateway.dispatcher.grant(gateway.dispatcher.waiting[0])
+    goes_on.set()
+    body = await client.chunks()
+    assert b"last" in body and b"[DONE]" in body
+    assert await client.is_closed()
+    assert gateway.dispatcher.outcomes[0].how == "whole"
+
+
+async def test_half_closed_without_a_stream_is_leaving(gateway: RunningGateway) -> None:
+    """As nginx has it; nothing harmless can be sent to see who is there."""
+    watch = gateway.engine.script = Watch("before headers")
+    client = await gateway.client()
+    await client.send(request())
+    await watch.is_under_way.wait()
     client.writer.write_eof()
     await asyncio.wait_for(watch.closed_at, 5)
     await gateway.dispatcher.until(lambda: gateway.dispatcher.outcomes)

@@ -250,6 +250,26 @@ async def test_http_10(gateway: RunningGateway) -> None:
     assert await client.is_closed()
 
 
+@pytest.mark.parametrize("line", [b"", b"Host: 127.0.0.1\r\n"])
+async def test_http_10_without_a_host_and_without_keys(gateway: RunningGateway, line: bytes) -> None:
+    """It was taken for a foreign page's request; but no browser sends one without `Host`."""
+    gateway.dispatcher.keys = {None: Caller()}
+    client = await gateway.client()
+    await client.send(b'POST /v1/completions HTTP/1.0\r\n%bContent-Length: 13\r\n\r\n{"model":"m"}' % line)
+    assert (await client.get()).status == 200
+
+
+async def test_what_concerns_the_client_stays_here(gateway: RunningGateway) -> None:
+    client = await gateway.client()
+    await client.ask(
+        b'{"model":"m"}', b"Cookie: session=1", b"X-Forwarded-For: 10.0.0.7", b"Forwarded: for=10.0.0.7",
+        b"X-Real-IP: 10.0.0.7", b"X-Request-Id: 5",
+    )  # fmt: skip
+    head = gateway.engine.received[0].head
+    assert b"10.0.0.7" not in head and b"session" not in head
+    assert gateway.engine.received[0].value(b"x-request-id") == b"5"
+
+
 async def test_http_10_that_asks_to_stay(gateway: RunningGateway) -> None:
     client = await gateway.client()
     raw = (

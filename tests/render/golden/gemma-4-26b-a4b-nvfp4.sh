@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-gemma-4-26b-a4b-nvfp4 \
   --label firesteel=gemma-4-26b-a4b-nvfp4 \
   --gpus all \

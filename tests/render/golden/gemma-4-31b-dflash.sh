@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-gemma-4-31b-dflash \
   --label firesteel=gemma-4-31b-dflash \
   --gpus all \

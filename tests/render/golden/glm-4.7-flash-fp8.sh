@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-glm-4.7-flash-fp8 \
   --label firesteel=glm-4.7-flash-fp8 \
   --gpus all \

@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-glm-4.7-flash-nvfp4 \
   --label firesteel=glm-4.7-flash-nvfp4 \
   --gpus all \

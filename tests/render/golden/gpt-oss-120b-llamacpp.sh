@@ -1,8 +1,11 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-gpt-oss-120b-llamacpp \
   --label firesteel=gpt-oss-120b-llamacpp \
   --gpus all \
   -p 127.0.0.1:8000:8000 \
   -v ~/.cache/huggingface:/hub \
+  --health-cmd 'curl -fsS http://127.0.0.1:8000/health' \
+  --health-start-period 30m \
   -e LLAMA_CACHE=/hub/hub \
   ghcr.io/ggml-org/llama.cpp:server-cuda13 \
   --hf-repo ggml-org/gpt-oss-120b-GGUF:MXFP4 \

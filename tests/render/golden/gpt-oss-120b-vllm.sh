@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-gpt-oss-120b-vllm \
   --label firesteel=gpt-oss-120b-vllm \
   --gpus all \

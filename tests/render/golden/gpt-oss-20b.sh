@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-gpt-oss-20b \
   --label firesteel=gpt-oss-20b \
   --gpus all \

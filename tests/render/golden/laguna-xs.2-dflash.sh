@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-laguna-xs.2-dflash \
   --label firesteel=laguna-xs.2-dflash \
   --gpus all \

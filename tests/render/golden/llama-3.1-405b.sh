@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-llama-3.1-405b \
   --label firesteel=llama-3.1-405b \
   --gpus all \

@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-llama-3.3-70b-nvfp4 \
   --label firesteel=llama-3.3-70b-nvfp4 \
   --gpus all \

@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-mistral-small-4-nvfp4 \
   --label firesteel=mistral-small-4-nvfp4 \
   --gpus all \

@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-nemotron-3-nano-nvfp4-plain \
   --label firesteel=nemotron-3-nano-nvfp4-plain \
   --gpus all \

@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-nemotron-3-nano-nvfp4 \
   --label firesteel=nemotron-3-nano-nvfp4 \
   --gpus all \

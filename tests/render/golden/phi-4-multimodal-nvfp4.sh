@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-phi-4-multimodal-nvfp4 \
   --label firesteel=phi-4-multimodal-nvfp4 \
   --gpus all \

@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-qwen3-235b-gptq-int4-two-sparks \
   --label firesteel=qwen3-235b-gptq-int4-two-sparks \
   --gpus all \

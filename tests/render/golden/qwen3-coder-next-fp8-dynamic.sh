@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-qwen3-coder-next-fp8-dynamic \
   --label firesteel=qwen3-coder-next-fp8-dynamic \
   --gpus all \

@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-qwen3-coder-next-fp8 \
   --label firesteel=qwen3-coder-next-fp8 \
   --gpus all \

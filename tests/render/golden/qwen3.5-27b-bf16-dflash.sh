@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-qwen3.5-27b-bf16-dflash \
   --label firesteel=qwen3.5-27b-bf16-dflash \
   --gpus all \

@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-qwen3.5-35b-a3b \
   --label firesteel=qwen3.5-35b-a3b \
   --gpus all \

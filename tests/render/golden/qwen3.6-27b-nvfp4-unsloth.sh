@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-qwen3.6-27b-nvfp4-unsloth \
   --label firesteel=qwen3.6-27b-nvfp4-unsloth \
   --gpus all \

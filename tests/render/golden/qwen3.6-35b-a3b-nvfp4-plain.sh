@@ -1,3 +1,4 @@
+mkdir -p ~/.cache/huggingface && \
 docker run -d --name firesteel-qwen3.6-35b-a3b-nvfp4-plain \
   --label firesteel=qwen3.6-35b-a3b-nvfp4-plain \
   --gpus all \

@@ -8,14 +8,81 @@ Both get the same prompts (equal `salt` and seed), so that their answers at temp
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Literal
 
+from firesteel.bench.compare.runs import INTERLEAVED_WITH
 from firesteel.bench.load.measure import Event, RunOrder, RunProgress, measure
+from firesteel.bench.load.recorded import FoundServer, find_server, make_order, record
+from firesteel.bench.load.schedule import RunLimits
+from firesteel.bench.load.shapes import Sizes
+from firesteel.bench.results.history import History
+from firesteel.bench.values import RequestSettings
+from firesteel.edge.files.home import Home
+from firesteel.errors import UsageError
+from firesteel.run import all_services
+from firesteel.run.verify.prove import key_of
 
 Side = Literal[0, 1]
+_REQUESTS = {"llamacpp": {"cache_prompt": False}}
+"""Per engine, what keeps an answer independent of earlier prompts. Two servers of one llama.cpp build gave
+different answers to 4 of 6 prompts while they reused parts of earlier ones, and to none without
+(2026-11-15)."""
+
+
+async def find_servers(
+    home: Home, names: Sequence[str], model: str | None = None, key: str | None = None
+) -> tuple[FoundServer, FoundServer]:
+    """Two URLs or running services. They must differ: both get the same prompts, so that one server would
+    answer the second time from its cache."""
+    one, other = [await _find(home, name, model, key) for name in names]
+    first, second = one[0].subject, other[0].subject
+    if (first.url, first.model) == (second.url, second.model):
+        raise UsageError(
+            f"both are {first.model} at {first.url}; it would answer the second time from its cache",
+            next="give two servers; for one, run firesteel bench twice, then firesteel compare last~1 last",
+        )
+    return one, other
+
+
+async def _find(home: Home, name: str, model: str | None, key: str | None) -> FoundServer:
+    if name.startswith(("http://", "https://")):
+        return await find_server(home, None, name, model, key)
+    service = next((each for each in all_services(home) if each.name == name), None)
+    if service is None:
+        raise UsageError(f"`{name[:80]}` is neither a URL nor a running service", next="firesteel ps")
+    return await find_server(home, None, service.spec.url, service.spec.model, key_of(service.spec))
+
+
+async def measure_in_turns(
+    history: History,
+    servers: tuple[FoundServer, FoundServer],
+    shapes: Iterable[str] = ("quick",),
+    sizes: Sizes | None = None,
+    limits: RunLimits | None = None,
+    seed: int = 0,
+) -> AsyncIterator[tuple[Side, Event]]:
+    """Each side is stored as a run of its own; half of the budget is for each."""
+    limits = limits or RunLimits(240.0)
+    limits, settings = replace(limits, budget_s=limits.budget_s / 2), RequestSettings(seed=seed)
+    context = min((found.context for found, _ in servers if found.context), default=None)
+    orders = [
+        make_order(
+            server, shapes, sizes, settings, limits, context=context,
+            requests=_REQUESTS.get(server[0].subject.engine or ""),
+        )
+        for server in servers
+    ]  # fmt: skip
+    ids = [order.id for order in orders]
+    first, second = (
+        replace(order, notes=(*order.notes, f"{INTERLEAVED_WITH}{other}"))
+        for order, other in zip(orders, reversed(ids), strict=True)
+    )
+    async for side, event in interleave(first, second):
+        record(history, ids[side], event)
+        yield side, event
 
 
 def with_same_prompts(first: RunOrder, second: RunOrder) -> tuple[RunOrder, RunOrder]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from firesteel.bench.compare.runs import Measure
+from firesteel.bench.compare.variation import Measure
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, Text
 from firesteel.planner import Band
 from firesteel.planner.speed import published

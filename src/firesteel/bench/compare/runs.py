@@ -5,6 +5,9 @@ sampling or `max_num_seqs` the result is the reason why they cannot be compared,
 observations are repetitions (streams side by side are one observation), in pairs if the two runs were
 interleaved. Each row says whether its difference is more than chance.
 
+Runs of one unchanged server differ as well (`variation.py`), so two runs that were not interleaved must
+differ by more than that.
+
 A run stops when its intervals are narrow, and so more often when they are narrow by luck. That is why
 differences under 2 % are never reported, and why all figures of a comparison are judged together (Holm) at
 0.02: fewer than 5 of 100 comparisons of equal servers then show any difference. Simulated in
@@ -16,9 +19,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import log, sqrt
-from typing import Literal
 
 from firesteel.bench.compare.matching import IndexPair, match_points, size_difference
 from firesteel.bench.compare.stats import (
@@ -29,20 +31,19 @@ from firesteel.bench.compare.stats import (
     satterthwaite,
     student_quantile,
 )
+from firesteel.bench.compare.variation import (
+    FIELDS,
+    PINNED,
+    Measure,
+    RunVariation,
+    run_variation,
+    variation_note,
+)
 from firesteel.bench.results.rates import by_repetition, decode_tokens_per_s, prefill_tokens_per_s, ttft_ms
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, RequestSample
 
-Measure = Literal["decode", "total", "prefill", "TTFT"]
 Rate = Callable[[RequestSample], float | None]
-_FIELDS: Mapping[Measure, str] = {
-    "decode": "decode_tokens_per_s",
-    "total": "total_tokens_per_s",
-    "prefill": "prefill_tokens_per_s",
-    "TTFT": "ttft_mean_ms",
-}
-_PINNED = ("thinking", "temperature", "max_num_seqs", "ignores_eos")
-"""Settings that must be equal for a comparison."""
 _MAX_CACHE_DIFFERENCE = 0.1
 _MIN_DIFFERENCE = 0.02
 """Smaller differences are of no use to anybody, and a run that stops early can be wrong by as much."""
@@ -96,9 +97,15 @@ class Comparison:
 
 
 def compare(
-    first: StoredRun, second: StoredRun, *, despite: Collection[str] = (), is_interleaved: bool = False
+    first: StoredRun,
+    second: StoredRun,
+    *,
+    despite: Collection[str] = (),
+    is_interleaved: bool = False,
+    earlier: Sequence[BenchRun] = (),
 ) -> Comparison:
-    """The second against the first. `despite`: settings that may differ, since they are what is examined."""
+    """The second against the first. `despite`: settings that may differ, since they are what is examined.
+    `earlier`: more runs of the same launches, which show how much runs vary by themselves."""
     a, b = first.run, second.run
     why_not = tuple(pair for pair in _different_settings(first, second) if pair[0] not in despite)
     apart = tuple(_launch_differences(a, b))
@@ -106,7 +113,8 @@ def compare(
         return Comparison(a.id, b.id, why_not=why_not, apart=apart)
     pairs = match_points(first, second)
     sides = [(_Side(first, one), _Side(second, other)) for one, other in pairs]
-    rows = _judge([row for one, other in sides for row in _rows(one, other, is_interleaved)])
+    by = None if is_interleaved else _Variations(a, b, earlier)
+    rows = _judge([row for one, other in sides for row in _rows(one, other, by)])
     return Comparison(
         a.id,
         b.id,
@@ -116,9 +124,10 @@ def compare(
         apart=apart,
         notes=(
             *_significance_notes(rows),
+            *([variation_note(by.found)] if by and by.found else []),
             *_size_notes(a, b, pairs),
             *_cache_notes(sides),
-            *_notes(first, second, is_interleaved),
+            *_notes(first, second),
         ),
         answers=answers(first, second) if is_interleaved else None,
         is_interleaved=is_interleaved,
@@ -133,7 +142,7 @@ def were_interleaved(first: StoredRun, second: StoredRun) -> bool:
 def _different_settings(first: StoredRun, second: StoredRun) -> Iterator[tuple[str, str]]:
     """Settings that are known for both runs and differ. An imported file does not say whether answers were
     cut short."""
-    for name in _PINNED:
+    for name in PINNED:
         one, other = (getattr(stored.run.settings, name) for stored in (first, second))
         if name in ("thinking", "ignores_eos"):
             is_known = first.is_own and second.is_own
@@ -193,17 +202,38 @@ class _Side:
         return {number: value for number, value in values.items() if value is not None}
 
 
-def _rows(first: _Side, second: _Side, is_interleaved: bool) -> Iterator[ComparedFigure]:
+@dataclass(frozen=True, slots=True)
+class _Variations:
+    """How much runs vary by themselves, for each figure that is compared."""
+
+    first: BenchRun
+    second: BenchRun
+    earlier: Sequence[BenchRun]
+    found: dict[Measure, RunVariation] = field(default_factory=dict)
+
+    def of(self, point: Point, measure: Measure) -> RunVariation:
+        variation = run_variation(point, measure, self.first, self.second, self.earlier)
+        known = self.found.get(measure)
+        if known is None or variation.spread > known.spread:
+            self.found[measure] = variation
+        return variation
+
+
+def _rows(first: _Side, second: _Side, by: _Variations | None) -> Iterator[ComparedFigure]:
+    """`by`: None if the two were measured in turns, so that whatever varies affects both alike."""
     rates: dict[Measure, Rate] = {"decode": decode_tokens_per_s}
     if not _is_cached_differently(first, second):
         rates["TTFT"] = ttft_ms
         if first.point.users == 1 and not first.point.shared_tokens:
             rates["prefill"] = prefill_tokens_per_s
     for measure, rate in rates.items():
-        row = _from_samples(first, second, measure, rate, is_interleaved)
-        if row := row or _from_figures(first, second, measure):
+        if first.stored.samples and second.stored.samples:
+            row = _from_samples(first, second, measure, rate, by)
+        else:
+            row = _from_figures(first, second, measure, by)
+        if row:
             yield row
-    if total := _from_figures(first, second, "total"):
+    if total := _from_figures(first, second, "total", by):
         yield total
 
 
@@ -215,10 +245,10 @@ def _is_cached_differently(first: _Side, second: _Side) -> bool:
 
 
 def _from_samples(
-    first: _Side, second: _Side, measure: Measure, rate: Rate, is_paired: bool
+    first: _Side, second: _Side, measure: Measure, rate: Rate, by: _Variations | None
 ) -> ComparedFigure | None:
     ours, theirs = first.by_repetition(rate), second.by_repetition(rate)
-    if is_paired:
+    if by is None:
         common = sorted(ours.keys() & theirs.keys())
         a, b = [ours[number] for number in common], [theirs[number] for number in common]
     else:
@@ -226,20 +256,26 @@ def _from_samples(
     one, other = mean_interval(a), mean_interval(b)
     if one is None or other is None:
         return None
-    difference = compare_values(b, a, paired=is_paired, is_time=measure == "TTFT")
+    variation = by.of(first.point, measure) if by else None
+    difference = compare_values(b, a, paired=by is None, is_time=measure == "TTFT", variation=variation)
     return ComparedFigure(first.point, measure, one, other, difference)
 
 
-def _from_figures(first: _Side, second: _Side, measure: Measure) -> ComparedFigure | None:
+def _from_figures(
+    first: _Side, second: _Side, measure: Measure, by: _Variations | None
+) -> ComparedFigure | None:
     """From means and intervals, for runs without samples."""
-    one, other = (getattr(side.figures, _FIELDS[measure], None) for side in (first, second))
+    one, other = (getattr(side.figures, FIELDS[measure], None) for side in (first, second))
     if one is None or other is None:
         return None
-    difference = compare_figures(other, one, is_time=measure == "TTFT")
+    variation = by.of(first.point, measure) if by else None
+    difference = compare_figures(other, one, is_time=measure == "TTFT", variation=variation)
     return ComparedFigure(first.point, measure, one, other, difference)
 
 
-def compare_figures(a: MeasuredFigure, b: MeasuredFigure, *, is_time: bool = False) -> FigureDifference:
+def compare_figures(
+    a: MeasuredFigure, b: MeasuredFigure, *, is_time: bool = False, variation: RunVariation | None = None
+) -> FigureDifference:
     """`stats.compare_values` from means, their 95 % intervals, and the number of values."""
     n = min(a.n, b.n)
     if n < 3 or a.value <= 0 or b.value <= 0:
@@ -248,8 +284,10 @@ def compare_figures(a: MeasuredFigure, b: MeasuredFigure, *, is_time: bool = Fal
         ((found.high - found.value) / student_quantile(0.975, found.n - 1) / found.value) ** 2
         for found in (a, b)
     )
-    freedom = satterthwaite(va, a.n, vb, b.n)
-    return log_difference(log(a.value / b.value), sqrt(va + vb), freedom, n, is_time=is_time)
+    squared_error, freedom = va + vb, satterthwaite(va, a.n, vb, b.n)
+    if variation:
+        squared_error, freedom = variation.widen(squared_error, freedom)
+    return log_difference(log(a.value / b.value), sqrt(squared_error), freedom, n, is_time=is_time)
 
 
 def _judge(rows: Sequence[ComparedFigure]) -> tuple[ComparedFigure, ...]:
@@ -303,16 +341,11 @@ def _cache_notes(sides: Sequence[tuple[_Side, _Side]]) -> Iterator[str]:
         yield "one had more of its prompts in its cache than the other: TTFT and prefill are not compared"
 
 
-def _notes(first: StoredRun, second: StoredRun, is_interleaved: bool) -> Iterator[str]:
+def _notes(first: StoredRun, second: StoredRun) -> Iterator[str]:
     a, b = first.run, second.run
-    if not is_interleaved:
-        yield (
-            "measured at two times: drift between them (heat, clocks, neighbours) counts as a difference; "
-            "`--ab` measures both in turns"
-        )
     if a.subject.model != b.subject.model:
         yield "two models: a token of one is not a token of the other"
-    for name in _PINNED[:3]:
+    for name in PINNED[:3]:
         known = [getattr(run.settings, name) is not None for run in (a, b)]
         if any(known) != all(known):
             yield f"`{name}` is known for only one of them; if it differs, so does what was measured"

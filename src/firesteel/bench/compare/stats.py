@@ -21,6 +21,7 @@ from math import exp, floor, fsum, isfinite, lgamma, log, log1p, sqrt
 from statistics import fmean
 from typing import Literal
 
+from firesteel.bench.compare.variation import RunVariation
 from firesteel.bench.values import MeasuredFigure
 
 Verdict = Literal["faster", "slower", "no difference seen", "too few"]
@@ -85,9 +86,15 @@ def mean_interval(values: Sequence[float]) -> MeasuredFigure | None:
 
 
 def compare_values(
-    a: Sequence[float], b: Sequence[float], *, paired: bool = False, is_time: bool = False
+    a: Sequence[float],
+    b: Sequence[float],
+    *,
+    paired: bool = False,
+    is_time: bool = False,
+    variation: RunVariation | None = None,
 ) -> FigureDifference:
-    """Is `a` faster than `b`? Both are rates, or times with `is_time`. `paired`: interleaved, in order."""
+    """Is `a` faster than `b`? Both are rates, or times with `is_time`. `paired`: interleaved, in order.
+    `variation`: how much two runs differ by themselves."""
     n = min(len(a), len(b))
     if paired and len(a) != len(b):
         raise ValueError("pairs need as many values on both sides")
@@ -95,6 +102,9 @@ def compare_values(
         return FigureDifference(_ratio_of_means(a, b), 0.0, 0.0, 1.0, "too few", n)
     logs_a, logs_b = [log(value) for value in a], [log(value) for value in b]
     difference, error, freedom = _paired(logs_a, logs_b) if paired else _welch(logs_a, logs_b)
+    if variation:
+        squared_error, freedom = variation.widen(error**2, freedom)
+        error = sqrt(squared_error)
     return log_difference(difference, error, freedom, n, is_time=is_time)
 
 

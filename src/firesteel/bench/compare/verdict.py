@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from firesteel.bench.compare.against import PlanComparison, against_plan
+from firesteel.bench.load.client_cost import late_text
 from firesteel.bench.report import formatting
 from firesteel.bench.report.data import has_no_gpu
 from firesteel.bench.results.context import SHARE_HIGH, SHARE_LOW
@@ -18,7 +19,6 @@ from firesteel.units import show_seconds
 PACES = (50, 20, 10)
 """tok/s per user for which it reports how many users there may be; a stated target takes precedence."""
 _FEW_REPETITIONS = 3
-_MAX_LAG_MS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +204,7 @@ def _warnings(run: BenchRun) -> Iterator[VerdictLine]:
     if few:
         loads = f"{len(few)} of {len(run.figures)} loads"
         yield warn(f"{loads} have fewer than {_FEW_REPETITIONS} repetitions: trust them less.")
-    if run.client.get("p99_lag_ms", 0.0) > _MAX_LAG_MS:
-        yield warn(
-            "The client itself was late: the machine was busy, and the server may be faster than this."
-        )
+    if late := late_text(run.client):
+        yield warn(f"{late[0].upper()}{late[1:]}.")
     if noted := sum(bool(figures.notes) for figures in run.figures):
         yield warn(f"{noted} of {len(run.figures)} loads have notes of their own, below.")

@@ -17,6 +17,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -98,13 +99,19 @@ def chat_body(
     return json.dumps(request).encode()
 
 
+@cache
+def _tls_context() -> ssl.SSLContext:
+    """Made once: reading all certificates takes tens of milliseconds, in which no stream is read."""
+    return ssl.create_default_context()
+
+
 async def stream_request(
     server: TargetServer, body: bytes, timeouts: RequestTimeouts, max_tokens: int
 ) -> RawResponse:
     """Send one request and wait for the end of the response, however it ends. Failures are never raised."""
     loop, began = asyncio.get_running_loop(), time.perf_counter()
     max_bytes = _BASE_BYTES + _MAX_CHUNK_BYTES * max_tokens
-    tls = ssl.create_default_context() if server.is_tls else None
+    tls = _tls_context() if server.is_tls else None
     try:
         async with asyncio.timeout(_CONNECT_S):
             _, stream = await loop.create_connection(

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast, get_args
@@ -20,7 +21,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from firesteel.bench.load.client import RequestTimeouts, TargetServer
-from firesteel.bench.load.client_cost import ClientCost
+from firesteel.bench.load.client_cost import ClientCost, late_text
 from firesteel.bench.load.prepare import Prepared, prepare
 from firesteel.bench.load.repetition import Repetition, SharedLoad
 from firesteel.bench.load.sampler import (
@@ -38,7 +39,6 @@ from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample,
 from firesteel.launch import EngineName
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_MAX_LAG_MS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,20 @@ Event = RunProgress | RunStarted | SampleTaken | RunFinished
 
 async def measure(order: RunOrder) -> AsyncIterator[Event]:
     """The last event is RunFinished. A failing server shows in its samples; nothing is raised for it."""
+    async with _sampler(order) as sampler:
+        await sampler.wait_ready()  # its start would take time from the first measurements
+        async with aclosing(_measure(order, sampler)) as events:  # a caller may leave early
+            async for event in events:
+                yield event
+
+
+def _sampler(order: RunOrder) -> Sampler:
+    subject = order.subject
+    engine = cast(EngineName, subject.engine) if subject.engine in get_args(EngineName) else None
+    return Sampler(subject.url, engine, order.key, urlsplit(subject.url).hostname in _LOOPBACK)
+
+
+async def _measure(order: RunOrder, sampler: Sampler) -> AsyncGenerator[Event]:
     began, began_at = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     yield RunProgress("asking how the server counts tokens")
     prepared = await prepare(
@@ -101,14 +115,13 @@ async def measure(order: RunOrder) -> AsyncIterator[Event]:
         key=order.key,
         requests=order.requests,
     )
-    state = _RunState(order, prepared, began, began_at, list(order.earlier_samples))
+    state = _RunState(order, prepared, sampler, began, began_at, list(order.earlier_samples))
     yield RunStarted(state.run())
     with state.cost:
-        async with state.sampler:
-            while (index := state.schedule.next(state.spent_s)) is not None:
-                yield RunProgress(state.progress_text(index), state.schedule.left_s)
-                for sample in await state.repeat(index):
-                    yield SampleTaken(sample)
+        while (index := state.schedule.next(state.spent_s)) is not None:
+            yield RunProgress(state.progress_text(index), state.schedule.left_s)
+            for sample in await state.repeat(index):
+                yield SampleTaken(sample)
     yield RunFinished(state.run(), tuple(state.samples))
 
 
@@ -116,6 +129,7 @@ async def measure(order: RunOrder) -> AsyncIterator[Event]:
 class _RunState:
     order: RunOrder
     prepared: Prepared
+    sampler: Sampler
     began: float
     began_at: str
     samples: list[RequestSample]
@@ -125,14 +139,10 @@ class _RunState:
     counters: dict[int, list[Counters]] = field(default_factory=dict)
     """By point, the engine's counters over each repetition."""
     queued: int = 0
-    sampler: Sampler = field(init=False)
     schedule: Schedule = field(init=False)
 
     def __post_init__(self) -> None:
-        order, subject = self.order, self.order.subject
-        engine = cast(EngineName, subject.engine) if subject.engine in get_args(EngineName) else None
-        is_local = urlsplit(subject.url).hostname in _LOOPBACK
-        self.sampler = Sampler(subject.url, engine, order.key, is_local)
+        order = self.order
         repetitions = [len({s.repetition for s in self._samples(i)}) for i in range(len(order.points))]
         self.schedule = Schedule(
             order.points, order.limits, order.settings.seed, self._is_precise, repetitions
@@ -190,7 +200,7 @@ class _RunState:
         # Each point of an open loop should fit into the budget four times.
         open_s = min(20.0, max(1.0, order.limits.budget_s / 4 / len(order.points)))
         return SharedLoad(
-            TargetServer.at(order.subject.url, order.key), order.subject.model, self.prepared,
+            TargetServer.at(order.subject.url, order.key), order.subject.model, self.prepared, self.cost,
             order.salt or order.id, order.settings.seed, self.began, slowest, order.timeouts, open_s,
             self.schedule.rounds(index),
         )  # fmt: skip
@@ -232,10 +242,9 @@ class _RunState:
         )
 
     def _notes(self) -> list[str]:
-        lag = self.cost.summary().get("p99_lag_ms", 0.0) if self.samples else 0.0
         points, schedule, notes = self.order.points, self.schedule, []
-        if lag > _MAX_LAG_MS:
-            notes.append(f"the client itself was up to {lag:.1f} ms late (p99): this machine was busy")
+        if late := late_text(self.cost.summary()):
+            notes.append(late)
         if self.queued:
             notes.append(
                 f"{self.queued} requests had to wait for a free slot; their figures include the wait"

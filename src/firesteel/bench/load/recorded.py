@@ -2,59 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from firesteel.bench.load.contention import watch_contention
 from firesteel.bench.load.measure import Event, RunFinished, RunOrder, RunStarted, SampleTaken, measure
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.load.shapes import Sizes, fit_context, points
-from firesteel.bench.load.subject import FoundSubject
+from firesteel.bench.load.subject import FoundSubject, of_service, of_url
 from firesteel.bench.results.history import History, new_run_id
-from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings
+from firesteel.bench.values import BenchRun, RequestSample, RequestSettings
 from firesteel.edge.files.home import Home
-from firesteel.errors import UsageError
+from firesteel.edge.http.engine_client import is_healthy
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.planner import Plan, launch_key
+from firesteel.run import Service, stored_expected
+from firesteel.run.endpoints import base_url, running_service
+from firesteel.run.verify.prove import key_of
+from firesteel.workspace import Workspace
+
+FoundServer = tuple[FoundSubject, str | None]
+"""A server and its key."""
+
+
+async def find_server(
+    home: Home, name: str | None, url: str | None = None, model: str | None = None, key: str | None = None
+) -> FoundServer:
+    """The endpoint at `url`, or else a running service (without a name, the only one)."""
+    if url:
+        return await of_url(base_url(url), model, key), key
+    service = running_service(home, name)
+    if not await is_healthy(service.spec.url, timeout_s=10):
+        raise HostNotReady(f"{service.name} does not answer at {service.spec.url}", next="firesteel ps")
+    plan = await asyncio.to_thread(plan_of, Workspace(home), service)
+    host = await asyncio.to_thread(Workspace(home).host)
+    return of_service(service, stored_expected(service.folder), plan, host), key_of(service.spec)
+
+
+def plan_of(workspace: Workspace, service: Service) -> Plan | None:
+    """The plan of the launch that runs, made again from what was asked for; None when it would differ."""
+    try:
+        proposals = workspace.propose(service.spec.ask, workspace.host())
+    except FiresteelError:
+        return None
+    plans = (proposal.plan for proposal in proposals)
+    return next((plan for plan in plans if launch_key(plan.launch) == service.spec.launch), None)
 
 
 def make_order(
-    server: FoundSubject,
-    key: str | None,
+    server: FoundServer,
     shapes: Iterable[str] = ("quick",),
     sizes: Sizes | None = None,
     settings: RequestSettings | None = None,
     limits: RunLimits | None = None,
+    *,
+    context: int | None = None,
+    requests: Mapping[str, Any] | None = None,
 ) -> RunOrder:
-    """The points of these shapes that fit in the server's context."""
-    wanted, notes = fit_context(points(shapes, sizes), server.context)
+    """The points of these shapes that fit in the context (of the server, unless another is given)."""
+    found, key = server
+    wanted, notes = fit_context(points(shapes, sizes), context or found.context)
     if not wanted:
         raise UsageError(f"none of these points fits: {notes[0]}", next="--depth with fewer tokens")
-    settings = replace(settings or RequestSettings(), max_num_seqs=server.users)
-    notes = (*notes, *_queueing(wanted, server))
-    return RunOrder(server.subject, wanted, settings, limits or RunLimits(), key, new_run_id(), notes=notes)
-
-
-def _queueing(wanted: Iterable[Point], server: FoundSubject) -> Iterable[str]:
     most = max((point.users for point in wanted if point.rate_per_s is None), default=0)
-    if server.users and most > server.users:
-        yield f"it serves {server.users} requests at once; with {most} users the others wait"
+    if found.users and most > found.users:
+        notes += (f"it serves {found.users} requests at once; with {most} users the others wait",)
+    return RunOrder(
+        found.subject, wanted, replace(settings or RequestSettings(), max_num_seqs=found.users),
+        limits or RunLimits(), key, new_run_id(), requests=requests or {}, notes=notes,
+    )  # fmt: skip
 
 
 def resume_order(
-    history: History, name: str, server: FoundSubject, key: str | None, limits: RunLimits | None = None
+    history: History,
+    name: str,
+    server: FoundServer,
+    budget_s: float | None = None,
+    precision: float | None = None,
 ) -> RunOrder:
-    """The same points and settings; without limits, again as much time as the run had."""
-    stored = history.resume(name)
+    """The same points and settings, and by default again as much time as the run had."""
+    stored, (found, key), usual = history.resume(name), server, RunLimits()
     run = stored.run
-    if run.subject.model != server.subject.model:
-        what = f"run {run.id} measured {run.subject.model}, not {server.subject.model}"
+    if run.subject.model != found.subject.model:
+        what = f"run {run.id} measured {run.subject.model}, not {found.subject.model}"
         raise UsageError(what, next="firesteel bench")
-    usual = RunLimits()
-    limits = limits or RunLimits(
-        run.limits.get("budget_s", usual.budget_s), run.limits.get("precision", usual.precision)
+    budget_s = budget_s or run.limits.get("budget_s", usual.budget_s)
+    limits = RunLimits(
+        _elapsed_s(stored.samples) + budget_s, precision or run.limits.get("precision", usual.precision)
     )
-    limits = replace(limits, budget_s=elapsed(stored.samples) + limits.budget_s)
     return RunOrder(
-        server.subject, run.points, run.settings, limits, key, run.id, earlier_samples=stored.samples
+        found.subject, run.points, run.settings, limits, key, run.id, earlier_samples=stored.samples
     )
 
 
@@ -62,19 +101,24 @@ async def measure_recorded(order: RunOrder, history: History, home: Home) -> Asy
     """The last event is RunFinished; its run is in the history."""
     with watch_contention(home, order.subject.url, order.id) as others:
         async for event in measure(order):
-            if isinstance(event, RunStarted) and not history.is_begun(order.id):
-                history.begin(_annotated(event.run, order, others()))
-            elif isinstance(event, SampleTaken):
-                history.add(order.id, event.sample)
-            elif isinstance(event, RunFinished):
+            if isinstance(event, RunStarted | RunFinished):
                 event = replace(event, run=_annotated(event.run, order, others()))
-                history.finish(event.run)
+            record(history, order.id, event)
             yield event
+
+
+def record(history: History, id: str, event: Event) -> None:
+    if isinstance(event, RunStarted) and not history.is_begun(id):
+        history.begin(event.run)
+    elif isinstance(event, SampleTaken):
+        history.add(id, event.sample)
+    elif isinstance(event, RunFinished):
+        history.finish(event.run)
 
 
 def _annotated(run: BenchRun, order: RunOrder, notes: tuple[str, ...]) -> BenchRun:
     """With its limits, so that it can be resumed; of a resumed run, those of this part."""
-    limits, elapsed_s = order.limits, elapsed(order.earlier_samples)
+    limits, elapsed_s = order.limits, _elapsed_s(order.earlier_samples)
     return replace(
         run,
         notes=(*run.notes, *notes),
@@ -82,7 +126,7 @@ def _annotated(run: BenchRun, order: RunOrder, notes: tuple[str, ...]) -> BenchR
     )
 
 
-def elapsed(samples: Iterable[RequestSample]) -> float:
+def _elapsed_s(samples: Iterable[RequestSample]) -> float:
     """Seconds of the run's clock that earlier parts took, counted as `measure` counts them."""
     ends = [sample.started_s + sample.total_s for sample in samples]
     return max(ends) + 1.0 if ends else 0.0

@@ -28,6 +28,7 @@ from firesteel.bench.load.client import (
     chat_body,
     stream_request,
 )
+from firesteel.bench.load.client_cost import ClientCost
 from firesteel.bench.load.prepare import Prepared
 from firesteel.bench.load.prompts import Prompt, PromptWriter
 from firesteel.bench.load.transcript import (
@@ -70,6 +71,7 @@ class SharedLoad:
     server: TargetServer
     model: str
     prepared: Prepared
+    cost: ClientCost
     salt: str
     """Makes the prompts of this run differ from those of the previous one."""
     seed: int
@@ -115,14 +117,15 @@ class Repetition:
     async def run(self) -> list[RequestSample]:
         conversations = await self._write_prompts()
         began = uptime()
-        if self._is_open_loop:
-            await self._open_loop(conversations)
-        elif self._is_closed_loop:
-            await self._closed_loop(conversations)
-        else:
-            await asyncio.gather(*(self._converse(turns) for turns in conversations))
+        with self.load.cost.under_load() as lateness:
+            if self._is_open_loop:
+                await self._open_loop(conversations)
+            elif self._is_closed_loop:
+                await self._closed_loop(conversations)
+            else:
+                await asyncio.gather(*(self._converse(turns) for turns in conversations))
         self.window = began, uptime()
-        return await self._samples()
+        return [replace(sample, client_late_s=lateness.p99_s) for sample in await self._samples()]
 
     @property
     def _is_open_loop(self) -> bool:

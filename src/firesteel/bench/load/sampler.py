@@ -8,11 +8,14 @@ this machine; nothing is known about other hosts.
 from __future__ import annotations
 
 import asyncio
+import json
+import select
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from math import ceil
-from typing import Any, get_args
+from typing import Any, TextIO, get_args
 
 from firesteel.edge.host import memory, nvidia_smi
 from firesteel.edge.host.process import uptime
@@ -22,6 +25,7 @@ from firesteel.launch import EngineName
 
 INTERVAL_S = 1.0
 _MAX_READINGS = 4096
+_READY_S = 5.0
 _MIN_POWER_READINGS = 3
 _GPU_QUERY = (
     "--query-gpu=clocks.sm,power.draw,temperature.gpu,utilization.gpu",
@@ -95,34 +99,50 @@ def read_host(at_s: float) -> HostReading:
 
 @dataclass(slots=True)
 class Sampler:
-    """Takes a reading every second while it is open, in a thread, so that it never delays a stream."""
+    """Takes a reading every second while it is open, in a process of its own: starting a program stops all
+    threads of a process for a moment, and reading an engine's metrics takes the loop some time as well."""
 
     url: str
     engine: EngineName | None
     key: str | None = None
     is_local: bool = True
     readings: list[HostReading] = field(default_factory=list)
+    _child: asyncio.subprocess.Process | None = None
     _task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Sampler:
-        self._task = asyncio.create_task(self._run())
+        with suppress(OSError):  # without it there are no readings
+            self._child = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "firesteel.bench.load.sampler",
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            self._task = asyncio.create_task(self._read(self._child))
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._task is not None
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        if self._child and self._task:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            with suppress(ProcessLookupError):
+                self._child.kill()
+            await self._child.communicate()
 
-    async def _run(self) -> None:
-        while True:  # until it is cancelled
-            now = uptime()
-            reading = await asyncio.to_thread(read_host, now) if self.is_local else HostReading(now)
-            counters = await self.counters()
-            self.readings.append(replace(reading, kv_usage=counters.kv_usage if counters else None))
+    async def _read(self, child: asyncio.subprocess.Process) -> None:
+        assert child.stdin is not None and child.stdout is not None
+        what = {"url": self.url, "engine": self.engine, "key": self.key, "is_local": self.is_local}
+        child.stdin.write(json.dumps(what).encode() + b"\n")  # not an argument: others could read the key
+        while line := await child.stdout.readline():
+            self.readings.append(HostReading(**json.loads(line)))
             if len(self.readings) >= _MAX_READINGS:
                 del self.readings[1::2]
-            await asyncio.sleep(INTERVAL_S)
+
+    async def wait_ready(self) -> None:
+        """Until the first reading, or until it is clear that there will be none soon."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READY_S):
+                while self._task and not self._task.done() and not self.readings:
+                    await asyncio.sleep(0.01)
 
     async def counters(self) -> Counters | None:
         text = await metrics(self.url, key=self.key) if self.engine else None
@@ -228,3 +248,24 @@ def read_counters(engine: EngineName, text: str) -> Counters:
         kv_usage=known.kv_usage,
         **more,
     )
+
+
+# --- the process ---
+
+
+async def main(orders: TextIO, out: TextIO) -> None:
+    """Write a reading as JSON every second, until the other end is gone."""
+    sampler = Sampler(**json.loads(orders.readline()))
+    while True:
+        now = uptime()
+        reading = read_host(now) if sampler.is_local else HostReading(now)
+        counters = await sampler.counters()
+        reading = replace(reading, kv_usage=counters.kv_usage if counters else None)
+        print(json.dumps(asdict(reading)), file=out, flush=True)
+        if select.select([orders], [], [], INTERVAL_S)[0]:  # closed
+            return
+
+
+if __name__ == "__main__":
+    with suppress(BrokenPipeError, KeyboardInterrupt):
+        asyncio.run(main(sys.stdin, sys.stdout))

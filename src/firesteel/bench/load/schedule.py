@@ -2,9 +2,11 @@
 
 Rounds over the points are shuffled by the seed, so that drift (clocks, heat, neighbours) affects all points
 alike. A point is done when its intervals are narrow enough, which is checked from the sixth repetition on:
-after three, they may be narrow by chance. A point that yields nothing but wrong samples is given up. If the
-budget does not allow three repetitions of every point of the shape `quick`, some points get three and the
-others none, and the run says which: a single repetition is no measurement.
+after three, they may be narrow by chance. A point that yields nothing but wrong samples is given up.
+
+All points get equally many repetitions, and each gets one that counts even if that takes up to twice the
+budget. Only the shape `quick` has points that may be left out: other kinds of text than its first, until
+every other point has three repetitions. The run says which.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from firesteel.bench.values import Point
 _MAX_FAILURES = 2
 """Repetitions in a row without a good sample, after which a point is given up."""
 _OPTIONAL_SHAPE = "quick"
-"""The shape that runs by default: nobody named its points one by one, so some may be left out."""
+"""The shape that runs by default: nobody named its kinds of text, so some may be left out."""
 ENOUGH = 3
-"""Warm repetitions below which a point is not worth its time."""
+"""Warm repetitions of every other point before a point that may be left out is begun in a short budget."""
 _OVERTIME = 0.25
 """How far beyond the budget, as a share of it, a point that has begun may go."""
 _ROUNDS = (3, 2)
@@ -71,8 +73,6 @@ class Schedule:
             index = self._queue.pop()
             if self.left_s > 0 or self._is_owed(index):
                 return index
-            if not self._queue:
-                return None
         return None
 
     def record(self, index: int, duration_s: float, *, has_good_sample: bool) -> None:
@@ -127,29 +127,35 @@ class Schedule:
     def _is_optional(self, index: int) -> bool:
         return self.points[index].shape == _OPTIONAL_SHAPE
 
+    def _may_be_dropped(self, index: int) -> bool:
+        return self._is_optional(index) and self.points[index].text != self.points[0].text
+
     def _priority(self, index: int) -> tuple[bool, bool, int, int]:
-        """Ascending: other kinds of text are dropped first, then larger numbers of users."""
-        point = self.points[index]
-        return self._is_optional(index), point.text != self.points[0].text, point.users, index
+        """Ascending: those that may be dropped come last, and then larger numbers of users."""
+        return self._is_optional(index), self._may_be_dropped(index), self.points[index].users, index
 
     def _drop_points(self) -> None:
-        """Drop points whose repetitions do not fit into the budget; the first point is always measured."""
-        indices = range(len(self.points))
-        if not any(self.repetitions) or not any(map(self._is_optional, indices)):
+        """Decided anew each time: where the others took less time than expected, a dropped point returns."""
+        self.dropped = set()
+        if not any(self.repetitions):
             return
-        left_s = self.left_s
-        for rank, index in enumerate(sorted(indices, key=self._priority)):
-            if index in self.dropped or not self._is_optional(index):
-                continue
-            warm = max(0, self.repetitions[index] - 1)
-            needed_s = max(0, ENOUGH - warm) * self._warm_s(index)
-            if not self.repetitions[index]:
-                needed_s += self._cold_s(index)
-            overtime_s = _OVERTIME * self.limits.budget_s if warm else 0.0
-            if rank and warm < ENOUGH and needed_s > left_s + overtime_s:
+        indices = sorted(range(len(self.points)), key=self._priority)
+        extras = [index for index in indices if self._may_be_dropped(index) and self.repetitions[index] < 2]
+        needed_s = sum(self._needed_s(index, ENOUGH) for index in indices if index not in extras)
+        wanted = ENOUGH if needed_s else 1
+        left_s = self.left_s - needed_s + (0.0 if needed_s else _OVERTIME * self.limits.budget_s)
+        for index in extras:
+            left_s -= self._needed_s(index, wanted)
+            if left_s < 0:
                 self.dropped.add(index)
-            else:
-                left_s -= needed_s
+
+    def _needed_s(self, index: int, repetitions: int) -> float:
+        """For so many warm repetitions in all."""
+        if index in self.given_up():
+            return 0.0
+        missing = max(0, repetitions - max(0, self.repetitions[index] - 1))
+        cold_s = 0.0 if self.repetitions[index] else self._cold_s(index)
+        return cold_s + missing * self._warm_s(index)
 
     def _cold_s(self, index: int) -> float:
         """Its own duration, or that of points with as many users: several users take longer than one."""

@@ -11,7 +11,7 @@ from firesteel import engines
 from firesteel.bench.values import Subject
 from firesteel.edge.http.engine_client import offered_models, status
 from firesteel.edge.http.poll import get_from_engine
-from firesteel.errors import HostNotReady, UsageError
+from firesteel.errors import ServerNotReady, UsageError
 from firesteel.facts import Host
 from firesteel.launch import Launch
 from firesteel.planner import Plan, PlanSummary, launch_key, summarize
@@ -117,7 +117,7 @@ async def of_url(base: str, model: str | None, key: str | None = None) -> FoundS
     return FoundSubject(subject, _count(row, "max_model_len", "n_ctx"))
 
 
-async def _no_model(base: str, names: list[str], key: str | None) -> UsageError | HostNotReady:
+async def _no_model(base: str, names: list[str], key: str | None) -> UsageError | ServerNotReady:
     if names:
         shown = [printable(name)[:80] for name in names[:8]]
         return UsageError(
@@ -125,11 +125,11 @@ async def _no_model(base: str, names: list[str], key: str | None) -> UsageError 
         )
     seen = await status(f"{base}/v1/models", timeout_s=10, key=key)
     if seen in (401, 403):
-        return HostNotReady(
+        return ServerNotReady(
             f"{base} asks for a key (HTTP {seen})", next="the variable that has it: --key-env NAME"
         )
     if seen is None:
-        return HostNotReady(f"{base} does not answer", next=f"curl -i {base}/v1/models")
+        return ServerNotReady(f"{base} does not answer", next=f"curl -i {base}/v1/models")
     return UsageError(f"{base} does not say which models it has", next="add --model NAME")
 
 

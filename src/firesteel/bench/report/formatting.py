@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isfinite
 
 from firesteel.bench.values import MeasuredFigure, Point
@@ -55,3 +55,14 @@ def join_words(words: Iterable[str]) -> str:
     """`a, b and c`"""
     *first, last = [*words] or [""]
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def client_cost(client: Mapping[str, float]) -> str:
+    """How late the client was, beside the machine, and what it used."""
+    lag, machine, cpu = map(client.get, ("p99_lag_ms", "machine_p99_lag_ms", "cpu_share"))
+    parts = [
+        f"{lag:.2f} ms late under load (p99)" if lag is not None else "lateness not known",
+        f"this machine {machine:.2f} ms" if machine is not None else "",
+        f"{cpu:.1%} of a core" if cpu is not None else "",
+    ]
+    return ", ".join(filter(None, parts))

@@ -106,7 +106,7 @@ def _subject(run: BenchRun) -> Iterator[Markup]:
         "answers": "of the requested length" if settings.ignores_eos else "end where the model ends them",
         "seed": str(settings.seed),
         "target": ", ".join(f"{name} {value:g}" for name, value in settings.target.items()) or "none",
-        "client": _client(run.client),
+        "client": formatting.client_cost(run.client),
     }
     yield element("h2", "What was measured")
     yield table((), list(rows.items()))
@@ -125,12 +125,6 @@ def _host(host: Mapping[str, Any]) -> str:
         *(map(str, gpus[:16]) if isinstance(gpus, list | tuple) else ()),
     ]
     return ", ".join(filter(None, facts))
-
-
-def _client(client: Mapping[str, float]) -> str:
-    lag, cpu = client.get("p99_lag_ms"), client.get("cpu_share")
-    lateness = "unknown lateness" if lag is None else f"at most {lag:.2f} ms late in 99 of 100 cases"
-    return lateness if cpu is None else f"{lateness}, {cpu:.1%} of a core"
 
 
 def _launch(launch: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -39,6 +39,7 @@ _CHECKED_BYTES = 64 * 2**20
 """A file up to this size is checked before it is used."""
 _WAL_PAGES = 8000
 """32 MiB before a checkpoint moves the log into the file, which waits for the disk."""
+_MAX_OF_LAUNCH = 100
 _TABLES = """
 CREATE TABLE IF NOT EXISTS runs (
     id TEXT PRIMARY KEY, began TEXT NOT NULL, origin TEXT NOT NULL, source TEXT NOT NULL,
@@ -183,31 +184,40 @@ class History:
         """By id, the beginning of an id, `last`, or `last~1` for the one before."""
         name = self.find(word)
         with self._readable_errors():
-            about, origin, source = self._file.execute(
-                "SELECT text, origin, source FROM runs WHERE id = ?", (name,)
+            origin, source = self._file.execute(
+                "SELECT origin, source FROM runs WHERE id = ?", (name,)
             ).fetchone()
-            points, samples, figures = (
-                [
-                    text
-                    for (text,) in self._file.execute(
-                        f"SELECT text FROM {table} WHERE run = ? {order}", (name,)
-                    )
-                ]
-                for table, order in (
-                    ("points", "ORDER BY point"),
-                    ("samples", "ORDER BY at"),
-                    ("figures", "ORDER BY point"),
-                )
-            )
-        where = f"run {name} in {history_path(self._home)}"
-        document = {
-            **serialize.load_json(about, where),
-            "points": [serialize.load_json(text, where) for text in points],
-            "figures": [serialize.load_json(text, where) for text in figures],
-        }
-        run = serialize.validate_run(document, where)
-        loaded = serialize.load_samples(samples, where)
+            samples = self._texts("samples", name)
+        run = self._without_samples(name)
+        loaded = serialize.load_samples(samples, self._where(name))
         return StoredRun(with_figures(run, loaded), loaded, origin, printable(source))
+
+    def runs_of(self, *launch_keys: str | None) -> tuple[BenchRun, ...]:
+        """The newest runs of these launches that were measured here, without samples."""
+        keys = [key for key in launch_keys if key]
+        with self._readable_errors():
+            rows = self._file.execute(
+                "SELECT id FROM runs WHERE origin = 'measured here'"
+                f" AND launch_key IN ({', '.join('?' * len(keys))}) ORDER BY began DESC LIMIT ?",
+                (*keys, _MAX_OF_LAUNCH),
+            ).fetchall()
+        return tuple(self._without_samples(name) for (name,) in rows)
+
+    def _without_samples(self, name: str) -> BenchRun:
+        where = self._where(name)
+        with self._readable_errors():
+            (about,) = self._file.execute("SELECT text FROM runs WHERE id = ?", (name,)).fetchone()
+            texts = {table: self._texts(table, name) for table in ("points", "figures")}
+        parts = {table: [serialize.load_json(each, where) for each in rows] for table, rows in texts.items()}
+        return serialize.validate_run({**serialize.load_json(about, where), **parts}, where)
+
+    def _texts(self, table: str, name: str) -> list[str]:
+        """A sample's rowid is the order in which it was added; points and figures are stored in theirs."""
+        rows = self._file.execute(f"SELECT text FROM {table} WHERE run = ? ORDER BY rowid", (name,))
+        return [text for (text,) in rows]
+
+    def _where(self, name: str) -> str:
+        return f"run {name} in {history_path(self._home)}"
 
     def find(self, word: str) -> str:
         """The full id."""

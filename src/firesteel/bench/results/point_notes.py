@@ -12,6 +12,8 @@ from firesteel.bench.results.rates import (
     by_repetition,
     cached_share,
     completion_tokens,
+    decode_tokens_per_s,
+    decoding_before_first_s,
     is_buffered,
     is_hidden,
     server_rates,
@@ -29,16 +31,22 @@ def point_notes(
 ) -> Iterator[str]:
     warm = [sample for sample in samples if not sample.is_cold]
     good = [sample for found in by_repetition(point, warm).values() for sample in found.good]
-    yield from _overload(point, list(warm_repetitions(warm).values()))
-    yield from _failures(warm, len(good))
+    repetitions = list(warm_repetitions(warm).values())
+    yield from _overload(point, repetitions)
+    yield from _failures(warm, sum(len(found.good) for found in repetitions if found.counts(point)))
     if buffered := sum(map(is_buffered, good)):
-        yield f"{buffered} answers came in one piece: something buffers them, so decode cannot be measured"
+        yield (
+            f"{buffered} answers came in one piece: something buffers them, so decode and prefill cannot be "
+            "measured"
+        )
     if hidden := [sample for sample in good if is_hidden(sample)]:
         share = sum(sample.hidden_tokens for sample in hidden) / completion_tokens(hidden)
         yield (
             f"{share:.0%} of the tokens in {len(hidden)} answers were never shown (reasoning): nobody knows "
             "when they were generated, so decode and prefill cannot be measured"
         )
+    yield from _late_client(point, warm)
+    yield from _late_first_token(point, good)
     yield from _bandwidth(bandwidth_share(point, decode, context), context)
     own = server_rates(good).get("decode_tokens_per_s")
     if own and decode and abs(own / decode.value - 1) > _MAX_DISAGREEMENT:
@@ -47,6 +55,35 @@ def point_notes(
         yield f"{cached_share(good) or 0:.0%} of the prompt tokens came from the cache, although all were new"
     if context.preemptions:
         yield f"{context.preemptions} requests were preempted and started again: the KV cache is too small"
+
+
+def _late_client(point: Point, warm: Sequence[RequestSample]) -> Iterator[str]:
+    every = [found for found in warm_repetitions(warm).values() if found.counts(point)]
+    late = [found for found in every if found.client_was_late]
+    if not late:
+        return
+    most_ms = 1000 * max(sample.client_late_s for found in late for sample in found.good)
+    are_used = any(found.client_was_late for found in by_repetition(point, warm).values())
+    what = "its times may be that much too long" if are_used else "these are left out"
+    yield f"the client was up to {most_ms:.1f} ms late in {len(late)} of {len(every)} repetitions: {what}"
+
+
+def _late_first_token(point: Point, good: Sequence[RequestSample]) -> Iterator[str]:
+    """Where several tokens arrive at first, the first of them was ready earlier than it came."""
+    if point.users > 1 or point.rate_per_s is not None:  # prefill is a figure of one user
+        return
+    decoding_s = [decoding_before_first_s(sample) for sample in good if decode_tokens_per_s(sample)]
+    if unknown := decoding_s.count(None):
+        yield (
+            f"the first piece of {unknown} answers holds so many tokens that decoding them was most of the "
+            "wait: prefill cannot be measured there"
+        )
+    known = [taken_s for taken_s in decoding_s if taken_s]
+    if known:
+        yield (
+            f"the first piece of {len(known)} answers holds several tokens: prefill leaves out the "
+            f"{1000 * fmean(known):.0f} ms in which the others were decoded"
+        )
 
 
 def _bandwidth(share: float | None, context: PointContext) -> Iterator[str]:

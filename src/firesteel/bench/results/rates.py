@@ -1,9 +1,11 @@
 """Rates of one request and of one repetition. Pure.
 
-    decode     tokens after the first chunk, over the time from that chunk to the last
+    decode     tokens after the first arrival, over the time from that arrival to the last
     total      all tokens of a repetition, over the time from the first request to the last chunk
     TTFT       from when a request was due: in an open loop, waiting for a free slot is part of it
-    prefill    prompt tokens that were not cached, over the time to the first chunk
+    prefill    prompt tokens that were not cached, over the time to the first token. Where several tokens
+               arrive at first, the decode rate says how long the others took; if most of the wait was
+               decode, or there is no decode rate, prefill cannot be told
     hidden     tokens that were counted and never shown have no times: above a fifth there is no decode rate
 
 In a closed loop, where users ask again and again, only the window in which all of them are active counts:
@@ -15,6 +17,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
+from math import inf
 from statistics import fmean, median
 
 from firesteel.bench.values import Point, RequestSample
@@ -23,25 +27,53 @@ _MIN_PROMPT_TOKENS = 128
 """The time of a shorter prompt is mostly overhead."""
 _SAME_PIECE_S = 0.0005
 """Chunks closer together than this arrived in one piece."""
+_MAX_DECODE_SHARE = 0.75
+"""Share of the time to the first arrival that may be decode: an error of 5 % in it is 15 % in prefill."""
 _MAX_HIDDEN_SHARE = 0.2
 """Hidden share of an answer's tokens above which its times say nothing about the rest."""
+_LATE_S, _MAX_LATE_SHARE = 0.001, 0.02
+"""How late the client may be: by so much, and by so much of the time to the first chunk or after it."""
+_ENOUGH_IN_TIME = 3
 _TOLERATED_FAILURE = 10
 """One failure in so many requests does not spoil a closed loop, where everybody asks again."""
 
 
 def decode_tokens_per_s(sample: RequestSample) -> float | None:
     """None if the answer came in one piece, was one token, or was mostly hidden."""
-    first, last, later = sample.first_s, sample.last_s, _tokens_after_first(sample)
-    if first is None or last is None or later < 1 or is_buffered(sample) or is_hidden(sample):
+    if sample.first_s is None or sample.last_s is None or is_buffered(sample) or is_hidden(sample):
         return None
-    return later / (last - first)
+    early = _gaps_in_first_arrival(sample)
+    later = _tokens_after_first(sample) * (1 - early / len(sample.gaps_s))
+    duration_s = sample.last_s - sample.first_s - sum(sample.gaps_s[:early])
+    return later / duration_s if later >= 1 and duration_s > 0 else None
 
 
 def prefill_tokens_per_s(sample: RequestSample) -> float | None:
+    """None if the prompt was short or cached, or if nobody can tell when its first token was ready."""
     new = (sample.prompt_tokens or 0) - (sample.cached_tokens or 0)
-    if is_hidden(sample) or not sample.first_s or new < _MIN_PROMPT_TOKENS:
+    decoding_s = decoding_before_first_s(sample)
+    if not sample.first_s or new < _MIN_PROMPT_TOKENS or decoding_s is None:
         return None
-    return new / sample.first_s
+    return new / (sample.first_s - decoding_s)
+
+
+def decoding_before_first_s(sample: RequestSample) -> float | None:
+    """How long the tokens took that arrived together with the first one. None: it cannot be told, or it is
+    most of the wait."""
+    if sample.first_s is None or is_hidden(sample) or is_buffered(sample):
+        return None
+    early = _gaps_in_first_arrival(sample)
+    beside = sample.first_tokens - 1 + early * _tokens_after_first(sample) / max(1, len(sample.gaps_s))
+    if beside < 1:
+        return 0.0
+    rate = decode_tokens_per_s(sample)
+    taken_s = beside / rate if rate else inf
+    return taken_s if taken_s <= _MAX_DECODE_SHARE * sample.first_s else None
+
+
+def _gaps_in_first_arrival(sample: RequestSample) -> int:
+    """How many chunks came together with the first one."""
+    return sum(1 for _ in takewhile(lambda gap: gap <= _SAME_PIECE_S, sample.gaps_s))
 
 
 def ttft_ms(sample: RequestSample) -> float | None:
@@ -148,6 +180,14 @@ class RepetitionSamples:
             return wrong < len(self.every)
         return wrong * _TOLERATED_FAILURE <= len(self.every) if self.is_loop else not wrong
 
+    @property
+    def client_was_late(self) -> bool:
+        """By more than a little of what was measured."""
+        late_s = max((sample.client_late_s for sample in self.good), default=0.0)
+        times = [(s.first_s, s.last_s - s.first_s) for s in self.good if s.first_s and s.last_s]
+        shortest_s = min((median(column) for column in zip(*times, strict=True)), default=0.0)
+        return late_s > max(_LATE_S, _MAX_LATE_SHARE * shortest_s)
+
     def mean(self, rate: Callable[[RequestSample], float | None]) -> float | None:
         rates = [value for sample in self.counted if (value := rate(sample)) is not None]
         return fmean(rates) if rates else None
@@ -190,5 +230,7 @@ def warm_repetitions(samples: Iterable[RequestSample]) -> dict[int, RepetitionSa
 
 
 def by_repetition(point: Point, samples: Iterable[RequestSample]) -> dict[int, RepetitionSamples]:
-    """Warm repetitions that count."""
-    return {number: found for number, found in warm_repetitions(samples).items() if found.counts(point)}
+    """Warm repetitions that count. Those in which the client was late do not, if enough others are left."""
+    found = {number: each for number, each in warm_repetitions(samples).items() if each.counts(point)}
+    in_time = {number: each for number, each in found.items() if not each.client_was_late}
+    return in_time if len(in_time) >= _ENOUGH_IN_TIME else found

@@ -13,11 +13,14 @@ from firesteel.bench.tune.knobs import Goal
 from firesteel.bench.tune.measure import CandidateScore, Effort, score
 from firesteel.bench.values import Point, RequestSettings
 from firesteel.edge.files.home import Home
+from firesteel.edge.host.process import port_is_free
 from firesteel.errors import FiresteelError
 from firesteel.facts import Host
 from firesteel.proposals import Proposal
 from firesteel.run import Event as RunEvent
 from firesteel.run import RunOptions, Service, all_services, bring_up, stop, stored_expected
+
+_PORTS_TRIED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,11 @@ class CandidateRunner:
         if service is not None:
             async for event in stop(service):
                 yield event
+
+    def free_port(self, port: int) -> int | None:
+        """This one, or the next that nobody uses."""
+        others = range(port, min(port + _PORTS_TRIED, 65536))
+        return next((other for other in others if port_is_free(other)), None)
 
     def _service(self, name: str) -> Service | None:
         return next((service for service in all_services(self.home) if service.name == name), None)

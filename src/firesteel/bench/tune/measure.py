@@ -13,14 +13,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
-from firesteel.bench.load.measure import (
-    RunFinished,
-    RunOrder,
-    RunProgress,
-    RunStarted,
-    SampleTaken,
-    measure,
-)
+from firesteel.bench.load.measure import RunFinished, RunOrder, RunProgress, measure
+from firesteel.bench.load.recorded import record
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.results.history import History
 from firesteel.bench.tune.knobs import Goal
@@ -35,10 +29,9 @@ class Effort:
     thorough: RunLimits
 
     @classmethod
-    def within(cls, budget_s: float) -> Effort:
-        """A short budget must not be spent on the first candidate."""
-        brief_s, thorough_s = min(300.0, budget_s / 10), min(900.0, budget_s / 5)
-        return cls(RunLimits(brief_s, 0.02, 3, 3), RunLimits(thorough_s, 0.01, 5, 8))
+    def within(cls, seconds: float) -> Effort:
+        """The brief measurement ends after three rounds; the thorough one continues it in what is left."""
+        return cls(RunLimits(min(300.0, seconds), 0.02, 3, 3), RunLimits(min(900.0, seconds), 0.01, 5, 30))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +57,12 @@ async def score(
     for limits in (effort.brief, effort.thorough):
         stage = replace(order, limits=limits, earlier_samples=finished.samples if finished else ())
         async for event in measure(stage):
-            if isinstance(event, RunStarted) and finished is None:
-                history.begin(event.run)
-            elif isinstance(event, SampleTaken):
-                history.add(order.id, event.sample)
-            elif isinstance(event, RunProgress):
+            record(history, order.id, event)
+            if isinstance(event, RunProgress):
                 yield event
             elif isinstance(event, RunFinished):
                 finished = event
         assert finished is not None  # it is always the last event
-        history.finish(finished.run)
         values = rounds(finished.samples, order.points[:goal_points], goal)
         beaten = is_beaten(values)
         if beaten or not values:

@@ -10,6 +10,9 @@ from statistics import fmean
 from firesteel.bench.compare.stats import FigureDifference, compare_values
 from firesteel.bench.tune.journal import Trial
 
+_MIN_GAIN = 0.02
+"""A gain that is smaller than this is none: it is not worth another measurement."""
+
 
 @dataclass(frozen=True, slots=True)
 class DraftRow:
@@ -60,14 +63,35 @@ def _users(count: int) -> str:
     return "one user" if count == 1 else f"{count} users"
 
 
-def verdict_text(difference: FigureDifference, changes: Mapping[str, str]) -> str:
-    changed = ", ".join(f"{knob} {label}" for knob, label in changes.items())
-    ratio = f"{difference.ratio:.2f} x"
-    if not changes:
+def verdict_text(compared: Sequence[tuple[Mapping[str, str], FigureDifference]]) -> str:
+    """`compared`: what was changed, and how it did against the current setting. The best one comes first,
+    measured again."""
+    if not compared:
+        return "only the current setting could be measured, so nothing is known about others"
+    changes, best = compared[0]
+    if best.verdict == "faster":
+        return f"{_changed(changes)}: {_ratio(best)} as fast as before"
+    open_ones = [(changes, found) for changes, found in compared if not _is_no_better(found)]
+    if not open_ones:
         return "no setting that was tried is better than the current one; nothing was changed"
-    if difference.verdict == "faster":
-        return f"{changed}: {ratio} as fast as before ({difference.low:.2f} to {difference.high:.2f})"
+    changes, found = open_ones[0]
+    more = f", nor about {len(open_ones) - 1} others" if len(open_ones) > 1 else ""
     return (
-        f"no setting is really better than the current one (the best, {changed}, reached {ratio} when "
-        f"measured again: {difference.verdict}); nothing was changed"
+        f"cannot tell whether {_changed(changes)} is better: {_ratio(found)} as fast as before{more}; "
+        "nothing was changed. A larger --budget measures longer"
     )
+
+
+def _is_no_better(found: FigureDifference) -> bool:
+    """Slower, or surely not better by as much as would matter."""
+    return found.verdict == "slower" or (found.verdict != "too few" and found.high < 1 + _MIN_GAIN)
+
+
+def _changed(changes: Mapping[str, str]) -> str:
+    return ", ".join(f"{knob} {label}" for knob, label in changes.items())
+
+
+def _ratio(found: FigureDifference) -> str:
+    if found.verdict == "too few":
+        return f"{found.ratio:.2f} x (measured {'once' if found.n == 1 else f'{found.n} times'})"
+    return f"{found.ratio:.2f} x ({found.low:.2f} to {found.high:.2f})"

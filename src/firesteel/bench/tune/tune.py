@@ -18,7 +18,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
+from firesteel.bench.compare.stats import FigureDifference, compare_values
 from firesteel.bench.tune import journal as journals
 from firesteel.bench.tune.candidate import CandidateOrder, CandidateRunner
 from firesteel.bench.tune.events import Event, SpacePlanned, TrialFinished, TrialStarted, TuneResult
@@ -38,6 +40,10 @@ from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run import RunOptions, ServiceReady
+from firesteel.units import show_seconds
+
+_LEAST_RUNS = 5
+"""Runs that a budget has to allow: the current setting, three changes, and the best again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +117,7 @@ class _Tune:
     # --- what to try ---
 
     def _plan(self) -> None:
-        base = self.environment.propose(self.journal.ask)[0]
+        base = self._on_free_port(self.environment.propose(self.journal.ask)[0])
         require_runnable(base)
         options, context = self.journal.options, self.environment.planning_context()
         all_knobs = make_search_space(base, options.goal, options.users or served_users(base), context)
@@ -127,6 +133,18 @@ class _Tune:
         )
         for trial in self.journal.of("search"):
             self._search.tell(space.setting(trial.labels), trial.values)
+
+    def _on_free_port(self, base: Proposal) -> Proposal:
+        """While it measures, nobody else needs to know its port; a port that was asked for is kept."""
+        ask, port = self.journal.ask, base.plan.launch.port
+        free = self.environment.runner.free_port(port)
+        if free in (port, None):  # without a free one, the start says who has it
+            return base
+        if ask.port is not None:
+            raise HostNotReady(
+                f"port {port} is in use", next=f"firesteel tune {ask.model} --port {free}, or without --port"
+            )
+        return self.environment.propose(replace(ask, port=free))[0]
 
     def _is_excluded(self, setting: Setting) -> bool:
         """Knobs that only affect the start are tried separately, at the end."""
@@ -148,7 +166,7 @@ class _Tune:
     async def _search_best(self) -> AsyncIterator[Event]:
         while (setting := self.search.ask()) is not None:
             if self.search.observations and not self._has_time():
-                self.notes.append("the time was over before the search was finished")
+                self.notes.append(self._time_over())
                 return
             async for event in self._try(setting, "search", self._points()):
                 yield event
@@ -161,9 +179,20 @@ class _Tune:
             self.search.tell(setting, trial.values)
 
     def _has_time(self) -> bool:
-        """For this run and the final ones, if each takes as long as the longest so far."""
-        longest_s = max((trial.took_s for trial in self.journal.trials), default=0.0)
-        return self.spent_s + (1 + self._final_runs) * longest_s <= self.journal.options.budget_s
+        """For this run and the final ones, if each takes as long as those so far. The first alternative is
+        tried even if the final ones will be late: without it a tune is of no use."""
+        runs = 1 if len(self.journal.trials) == 1 else 1 + self._final_runs
+        return self.spent_s + runs * self._usual_s <= self.journal.options.budget_s
+
+    @property
+    def _usual_s(self) -> float:
+        return fmean([trial.took_s for trial in self.journal.trials] or [0.0])
+
+    def _time_over(self) -> str:
+        tried, needed_s = len(self.journal.of("search")), (_LEAST_RUNS + self._final_runs) * self._usual_s
+        more = f", so give --budget {needed_s:.0f}s or more" if tried < _LEAST_RUNS else ""
+        took = f"a run takes about {show_seconds(self._usual_s)} here"
+        return f"the time was over after {tried} of {self.space.size} settings; {took}{more}"
 
     # --- the best again, and its twin ---
 
@@ -233,7 +262,7 @@ class _Tune:
                     trial = replace(trial, start_s=step.report.start_s)
                 yield step
             if points:
-                async for event in runner.measure(proposal, self._order(role, points)):
+                async for event in runner.measure(proposal, self._order(role, points, uptime() - began)):
                     if isinstance(event, CandidateScore):
                         trial = self._with_score(trial, event, points)
                     else:
@@ -250,8 +279,14 @@ class _Tune:
         self._write_journal()
         yield TrialFinished(number, trial, changes)
 
-    def _order(self, role: Role, points: tuple[Point, ...]) -> CandidateOrder:
+    def _order(self, role: Role, points: tuple[Point, ...], start_s: float) -> CandidateOrder:
+        """A run gets an equal share of the budget, from which its start is taken; the last one gets the
+        rest."""
         options = self.journal.options
+        share_s = options.budget_s / min(_LEAST_RUNS, options.max_runs)
+        reserved_s = self._final_runs * self._usual_s if role == "search" else 0.0
+        left_s = options.budget_s - self.spent_s - reserved_s
+        rest_s = left_s if self._usual_s and left_s < share_s + self._usual_s else 0.0
         return CandidateOrder(
             self.journal.id,
             points,
@@ -259,7 +294,7 @@ class _Tune:
             options.goal,
             options.seed,
             options.thinking,
-            Effort.within(options.budget_s),
+            Effort.within(max(share_s / 2, share_s - start_s, rest_s)),
             self.search.is_beaten if role == "search" else lambda values: False,
         )
 
@@ -282,6 +317,7 @@ class _Tune:
         journal, best = self.journal, self._best
         difference = final_difference(journal, self.search)
         is_better = difference.verdict == "faster" and best != self.space.start
+        text = self._verdict(difference)
         changes, name, path = self.space.changes(best), None, None
         if is_better:
             if start := fastest_start(journal, self.space):
@@ -296,9 +332,19 @@ class _Tune:
         self._write_journal()
         rows = drafting_rows(journal)
         yield TuneResult(
-            journal, self.space, changes, is_better, difference, verdict_text(difference, changes), rows,
-            drafting_text(rows), name, path, journal.name if journal.before else None, tuple(self.notes),
+            journal, self.space, changes, is_better, difference, text, rows, drafting_text(rows), name,
+            path, journal.name if journal.before else None, tuple(self.notes),
         )  # fmt: skip
+
+    def _verdict(self, difference: FigureDifference) -> str:
+        base, *others = [found for found in self.search.observations if found.values]
+        compared = [
+            (self.space.changes(found.setting), compare_values(found.values, base.values)) for found in others
+        ]
+        if self._best != self.space.start:  # it was measured again
+            compared = [pair for pair in compared if pair[0] != self.space.changes(self._best)]
+            compared.insert(0, (self.space.changes(self._best), difference))
+        return verdict_text(compared)
 
     async def _run_again(self, setting: Setting | None, recipe: str | None) -> AsyncIterator[Event]:
         """With this setting; None: as it was."""

@@ -36,5 +36,30 @@ def size_options(function: F) -> F:
     return function
 
 
+def runtime_options(function: F) -> F:
+    """Sets `runtime` and `engine_path`."""
+    for option in (
+        click.option(
+            "--engine-path",
+            is_eager=True,
+            metavar="PATH",
+            help="Use this program, environment or build folder; implies --native.",
+        ),
+        click.option(
+            "--native",
+            "runtime",
+            flag_value="native",
+            callback=_native_by_path,
+            help="Start an engine that is installed on this machine, in no container.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def _native_by_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    return "native" if ctx.params.get("engine_path") else value
+
+
 def print_json(document: Document) -> None:
     click.echo(document.model_dump_json(indent=1))

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from firesteel.bench.compare.against import against_plan
-from firesteel.bench.report.formatting import band, figure, number
+from firesteel.bench.report.formatting import band, client_cost, figure, number
 from firesteel.bench.values import BenchRun, PointFigures
 from firesteel.cli.output.show import table
 from firesteel.printable import printable
@@ -52,7 +52,7 @@ def _lines(run: BenchRun) -> Iterable[str]:
         if more := _more(figures):
             yield f"also    #{row_number}: {more}"
     yield from (f"note    {note}" for note in run.notes)
-    yield f"client  {_client(run)}"
+    yield f"client  {client_cost(run.client)}"
     if gpu := _gpu(run.beside):
         yield f"gpu     {gpu}"
     temperature = run.settings.temperature
@@ -74,12 +74,6 @@ def _more(figures: PointFigures) -> str:
         and f"{figures.server['decode_tokens_per_s']:.1f}",
     }
     return ", ".join(f"{value} {name}" for name, value in values.items() if value)
-
-
-def _client(run: BenchRun) -> str:
-    lag, cpu = run.client.get("p99_lag_ms"), run.client.get("cpu_share")
-    late = f"at most {lag:.2f} ms late (p99)" if lag is not None else "lateness not known"
-    return f"{late}, {cpu:.1%} of a core" if cpu is not None else late
 
 
 def _gpu(samples: Mapping[str, Any]) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import nullcontext, suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, nullcontext
+
+from rich.text import Text
 
 from firesteel.cli.output.show import err
 from firesteel.edge.host.process import uptime
-from firesteel.errors import FiresteelError
 from firesteel.run import Event, PhaseDone, PhaseProgress, PlanReady
 from firesteel.units import show_bytes, show_seconds
 
@@ -29,47 +30,63 @@ class SlowLines:
             err.print(line, markup=False)
 
 
-async def follow(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    """Shows each event and passes it on."""
+async def follow(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
+    """Shows each event and passes it on, also those of the clean-up after a cancellation."""
     status = err.status("starting") if err.is_terminal else None
     with status or nullcontext():
-        async for event in _with_waits(events) if status else _fewer(_with_waits(events)):
-            if isinstance(event, PhaseProgress):
-                if status:
-                    status.update(f"{event.phase}: {event.text}")
-                else:
-                    err.print(f"{event.phase:<7} {event.text} ...")
-            elif isinstance(event, PhaseDone):
-                err.print(f"{event.phase:<7} {event.text}")
-            elif isinstance(event, PlanReady):
-                err.print(f"{'plan':<7} {_planned(event)}")
-            yield event
+        async with aclosing(_with_waits(events)) as waited:
+            async for event in waited if status else _fewer(waited):
+                if isinstance(event, PhaseProgress):
+                    if status:
+                        status.update(Text(f"{event.phase}: {event.text}", no_wrap=True, overflow="ellipsis"))
+                    else:
+                        err.print(f"{event.phase:<7} {event.text} ...", markup=False)
+                elif isinstance(event, PhaseDone):
+                    err.print(f"{event.phase:<7} {event.text}", markup=False)
+                elif isinstance(event, PlanReady):
+                    err.print(f"{'plan':<7} {_planned(event)}", markup=False)
+                yield event
 
 
-async def _with_waits(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    """Adds an event every ten seconds of silence: what it is waiting for, and for how long already."""
+async def _with_waits(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
+    """Adds an event every ten seconds of silence: what it is waiting for, and for how long already.
+
+    One task runs the operation from its first event to its last, so that a cancellation reaches it where it
+    waits, and never between two events, where nothing would tell it to clean up. The events of the clean-up
+    are passed on, too.
+    """
+    queue: asyncio.Queue[Event | None] = asyncio.Queue()
+    operation = asyncio.ensure_future(_put_all(events, queue))
+    operation.add_done_callback(lambda _: queue.put_nowait(None))
     last: PhaseProgress | None = None
     since = uptime()
-    coming = asyncio.ensure_future(anext(events))
     try:
         while True:
-            done, _ = await asyncio.wait({coming}, timeout=_INTERVAL_S)
-            if not done:
+            try:
+                async with asyncio.timeout(_INTERVAL_S):
+                    event = await queue.get()
+            except TimeoutError:
                 if last:
                     yield PhaseProgress(last.phase, f"{last.text}, {show_seconds(uptime() - since)} so far")
                 continue
-            try:
-                event = coming.result()
-            except StopAsyncIteration:
-                return
+            except asyncio.CancelledError:
+                if operation.done():
+                    raise
+                operation.cancel()
+                continue
+            if event is None:
+                break
             last, since = event if isinstance(event, PhaseProgress) else None, uptime()
             yield event
-            coming = asyncio.ensure_future(anext(events))
     finally:
-        # Awaited even if it is done: on cancellation `events` cleans up, and its outcome must be retrieved.
-        coming.cancel()
-        with suppress(asyncio.CancelledError, StopAsyncIteration, FiresteelError):
-            await coming
+        operation.cancel()  # does nothing unless this generator is closed before the operation has ended
+        await asyncio.gather(operation, return_exceptions=True)
+    operation.result()  # raises what ended it
+
+
+async def _put_all(events: AsyncIterator[Event], queue: asyncio.Queue[Event | None]) -> None:
+    async for event in events:
+        queue.put_nowait(event)
 
 
 async def _fewer(events: AsyncIterator[Event]) -> AsyncIterator[Event]:

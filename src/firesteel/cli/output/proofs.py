@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-from rich.table import Table
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from firesteel.cli.output.show import bytes_band, grid, speed_band, table
@@ -19,11 +18,13 @@ if TYPE_CHECKING:
     from firesteel.run import CheckResult, Compared, Report
 
 
-def proofs_view(checks: Iterable[CheckResult]) -> Table:
-    return table(
-        ("check", "", "result"),
-        [(Text(check.name), _status(check), Text(check.observed)) for check in checks],
-    )
+def proofs_view(checks: Iterable[CheckResult]) -> Group:
+    checks = tuple(checks)
+    rows = [(Text(check.name), _status(check), Text(check.observed)) for check in checks]
+    shown: list[RenderableType] = [table(("check", "", "result"), rows)]
+    if any(not (check.passed or check.fails_launch) for check in checks):
+        shown.append(Text("note: not as hoped for, as often with small models; nothing depends on it", "dim"))
+    return Group(*shown)
 
 
 def _status(check: CheckResult) -> Text:

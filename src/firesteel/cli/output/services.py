@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
 
 from firesteel import run
 from firesteel.dataclass import dataclass
-from firesteel.run.service import Service
+from firesteel.edge.files.home import Home
+from firesteel.edge.host.process import port_is_free, port_owner
+from firesteel.run.service import Service, hang_of
+
+if TYPE_CHECKING:
+    from firesteel.proposals import Proposal
 
 Phase = Literal[
-    "starting", "ready", "stopping", "unkept", "dead", "not running", "answers", "does not answer"
+    "starting", "ready", "hung", "stopping", "unkept", "dead", "not running", "answers", "does not answer"
 ]
 """The last three: of a service file, what is not started, and what is at a `url`."""
 
@@ -37,7 +44,7 @@ def service_status(service: Service) -> ServiceStatus:
     return ServiceStatus(
         name=service.name,
         phase=service.phase,
-        url=f"{service.spec.url}/v1",
+        url=f"{service.spec.url}/v1" if service.spec.url else "",
         pid=engine.number if engine else None,
         started_at=state.started_at if state else None,
         restarts=state.restarts if state else 0,
@@ -48,18 +55,38 @@ def service_status(service: Service) -> ServiceStatus:
     )
 
 
+def what_is_left(home: Home, proposals: Iterable[Proposal]) -> str:
+    """What runs after an interruption, as a look at processes and ports shows, as a sentence."""
+    return "; ".join(_what_is_left(home, proposal) for proposal in proposals)
+
+
+def _what_is_left(home: Home, proposal: Proposal) -> str:
+    name, port = proposal.name, proposal.plan.launch.port
+    service = run.load(home, name)
+    if service is None or service.phase == "dead":
+        owner = None if port_is_free(port) else port_owner(port) or "another program"
+        return f"{name} does not run" + (f" (port {port} is in use by {owner})" if owner else "")
+    if service.phase == "ready":
+        return f"{name} is up on {service.spec.url}/v1, and `firesteel down {name}` stops it"
+    return f"{name} is {service.phase}, and `firesteel down {name}` stops it"
+
+
 def _problem(service: Service) -> tuple[str | None, str | None]:
     """What is wrong with it, and what to type."""
     name = service.name
-    if not service.spec.start:
-        return "it runs, but its files are damaged", f"firesteel down {name}"
+    if not service.spec.start and service.phase != "dead":
+        return "it runs, but its spec.json cannot be read", f"firesteel down {name}"
     if service.phase == "unkept":
         return (
             "its supervisor was killed; the container still runs, without a guard",
             f"firesteel down {name}",
         )
+    if service.phase == "dead" and service.state is None and os.path.lexists(service.folder / "state.json"):
+        return "state.json cannot be read, so how it ended is not known", service.spec.again
     if service.phase == "dead":
         return run.death(service.state), f"firesteel logs {name}, then {service.spec.again}"
+    if service.phase == "hung":
+        return hang_of(service.state), f"firesteel logs {name}; it is restarted if that lasts"
     if service.state and service.state.why:  # the engine died, and the supervisor is starting it again
         return service.state.why, f"firesteel logs {name}"
     return None, None

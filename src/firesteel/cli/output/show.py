@@ -29,7 +29,7 @@ out = Console(
 )
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-_BAR_WIDTH = 60
+_MAX_BAR_WIDTH = 60
 _FILLS = {"weights": ("█", "cyan"), "KV cache": ("▓", "green")}
 _REST = ("▒", "yellow")
 _ONE_LINE = {"name", "memory", "fits", "needs", "phase", "pid", "check", "figure"}
@@ -77,6 +77,8 @@ def host_rows(host: Host) -> list[Row]:
     gpus = ", ".join(gpu.name for gpu in host.gpus) or ("GB10" if host.hardware == "gb10" else "none")
     total, available = show_bytes(host.memory_total_bytes), show_bytes(host.memory_available_bytes)
     budget, kept_free = show_bytes(host.room_bytes), show_bytes(host.keep_free_bytes)
+    if own := gpu_rows(host):
+        return own
     rate = host.bandwidth_bytes_per_s
     return [
         ("host", f"{host.title}, {host.cores} cores"),
@@ -87,21 +89,41 @@ def host_rows(host: Host) -> list[Row]:
     ]
 
 
+def gpu_rows(host: Host) -> list[Row]:
+    """A host whose GPU has memory of its own, which is what a model needs; nothing for any other."""
+    gpu = next((gpu for gpu in host.gpus if gpu.memory_bytes and not host.hardware), None)
+    if gpu is None or not gpu.memory_bytes:
+        return []
+    from firesteel.facts.host.discrete_gpus import discrete_gpu  # `check` prints no host
+
+    known = discrete_gpu(gpu.name)
+    count = f"{len(host.gpus)} x " if len(host.gpus) > 1 else ""
+    total, available = show_bytes(host.memory_total_bytes), show_bytes(host.memory_available_bytes)
+    return [
+        ("host", f"{host.title}, {host.cores} cores, {total}, {available} available"),
+        ("gpu", f"{count}{gpu.name}, compute capability {gpu.compute_capability}, driver {gpu.driver}"),
+        ("memory", f"{show_bytes(gpu.memory_bytes)} on the GPU"),
+        ("bandwidth", f"{known.bandwidth / 1e9:,.0f} GB/s, reported" if known else "not known"),
+    ]
+
+
 def memory_bar(memory: MemoryAccount) -> Text:
     """The host's whole memory as one bar; what exceeds the budget is red and marked `!`."""
     total = max(memory.host_total_bytes, round(memory.needed.expected))
-    limit = round(_BAR_WIDTH * memory.budget_bytes / total)
+    size = show_bytes(memory.host_total_bytes)
+    width = max(10, min(_MAX_BAR_WIDTH, out.width - len(f"[]  {size}")))  # on one line, however narrow
+    limit = round(width * memory.budget_bytes / total)
     cells: list[tuple[str, str]] = []
     for part in memory.parts:
         fill = _FILLS.get(part.name, _REST)
         share = part.bytes.expected / total
-        cells += [fill] * (round(_BAR_WIDTH * share) or int(part.name == "weights"))
-    cells = [cell if position < limit else ("!", "red") for position, cell in enumerate(cells[:_BAR_WIDTH])]
+        cells += [fill] * (round(width * share) or int(part.name == "weights"))
+    cells = [cell if position < limit else ("!", "red") for position, cell in enumerate(cells[:width])]
     cells += [("·", "dim")] * (limit - len(cells))
     bar = Text("[")
     for fill_char, style in cells:
         bar.append(fill_char, style)
-    bar.append(" " * (_BAR_WIDTH - len(cells)) + f"]  {show_bytes(memory.host_total_bytes)}")
+    bar.append(" " * (width - len(cells)) + f"]  {size}")
     return bar
 
 

@@ -45,6 +45,13 @@ def container_exists(label: str) -> bool:
     return bool(_docker_output("ps", "--quiet", "--all", "--filter", f"label=firesteel={label}").strip())
 
 
+def container_pid(label: str) -> int | None:
+    """The number of the first process of a service's container, as the host counts; None: none runs."""
+    found = _docker_output("ps", "--quiet", "--filter", f"label=firesteel={label}").split()
+    output = _docker_output("inspect", "--format", "{{.State.Pid}}", found[0].decode()) if found else b""
+    return int(output) if output.strip().isdigit() and int(output) else None
+
+
 def logs_since(name: str, seconds: float) -> bytes:
     """What a container printed since a time, while nobody was attached to it."""
     return _docker_output("logs", "--since", f"{seconds:.3f}", name, stderr=subprocess.STDOUT)

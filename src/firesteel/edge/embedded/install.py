@@ -7,12 +7,13 @@ complete or absent: a marker file is written last, and an environment without it
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import hashlib
 import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -26,6 +27,9 @@ SERVER = Path(__file__).with_name("server.py")
 _ENGINE_BYTES = 200 * MIB
 """An engine venv with pip, as seen with xllamacpp 2026.10: 127 MiB, and its wheel while it unpacks."""
 _LOCK_TIMEOUT_S = 600
+SYSTEM_LIBRARIES = {"libgomp.so.1": "libgomp1", "libstdc++.so.6": "libstdc++6"}
+"""What the wheel of xllamacpp 2026.10 is linked with and does not contain, and the Debian packages that have
+it. A bare Debian or Ubuntu lacks the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,21 @@ def has_weights(home: Home, file: WheelFile) -> bool:
     return path.exists() and path.stat().st_size == file.bytes
 
 
+def require_libraries(libraries: Mapping[str, str] = SYSTEM_LIBRARIES) -> None:
+    """Raises when the system lacks a library that the engine is linked with, before anything is fetched."""
+    for library, debian_package in libraries.items():
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            raise HostNotReady(
+                f"the embedded engine needs {library}, which this system lacks",
+                next=f"sudo apt install {debian_package}",
+            ) from None
+
+
 async def pull_engine(home: Home, package: str) -> AsyncIterator[str]:
     """Installs the engine; yields a line per phase."""
+    require_libraries()
     folder = engine_folder(home, package)
     require_disk_space(home.root, _ENGINE_BYTES, f"the engine {package}")
     async with _exclusive(home.engines / ".lock"):

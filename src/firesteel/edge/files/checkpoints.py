@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from glob import escape
 from pathlib import Path
 from typing import Literal
 
 from firesteel.edge.files.byte_sources import FileSource, UrlSource
 from firesteel.edge.files.home import find_home
 from firesteel.edge.http.sync_client import Deadline, bearer, get_file
-from firesteel.edge.hub.cache import find_store, local_snapshot
+from firesteel.edge.hub.cache import find_store, local_snapshot, repository_of
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import (
     ByteSource,
@@ -27,6 +29,7 @@ from firesteel.facts import (
     sum_weights,
 )
 from firesteel.facts.formats import gguf, safetensors
+from firesteel.facts.formats.byte_source import BadHeader
 from firesteel.facts.model.architecture import UnknownArchitecture
 from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.quantization import Quantization, read_quantization, weights_of_config
@@ -34,6 +37,10 @@ from firesteel.facts.model.typical import heavier_weights, is_gguf, typical_weig
 from firesteel.facts.model.weight_format import UnknownQuantization
 
 _HUB = "https://huggingface.co"
+_POINTER = b"version https://git-lfs.github.com/"
+_MAX_POINTER = 1024
+"""A pointer of git-lfs is smaller.
+https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md, seen 2026-11-15"""
 _MAX_TEXT = 64 * 2**20
 """The largest index of shards known is under 20 MB."""
 
@@ -43,6 +50,13 @@ def open_path(name: str, quant: str | None = None) -> Checkpoint:
     path = Path(name).expanduser().absolute()  # not resolved: in the Hub's cache the links have the names
     if not path.exists():
         raise UsageError(f"{path} does not exist", next="firesteel models")
+    try:
+        return _open_path(path, quant)
+    except BadHeader as error:
+        raise _explain_header(error, path) from error
+
+
+def _open_path(path: Path, quant: str | None) -> Checkpoint:
     if path.is_dir():
         if (path / "config.json").exists() and not any(path.glob("*.safetensors*")):
             return _open_config(path / "config.json", quant)
@@ -55,6 +69,27 @@ def open_path(name: str, quant: str | None = None) -> Checkpoint:
         f"{path} is neither a GGUF file, a config.json, nor a folder with config.json and safetensors",
         next=f"firesteel plan {path.parent}",
     )
+
+
+def _explain_header(error: BadHeader, path: Path, environ: Mapping[str, str] = os.environ) -> FiresteelError:
+    """What to type about a file that is damaged: it depends on where it came from."""
+    folder = path if path.is_dir() else path.parent
+    for file in sorted(folder.iterdir()) if path.is_dir() else [path]:
+        if _is_pointer(file):
+            what = f"{file} is a pointer of git-lfs; the file itself was not downloaded"
+            return FiresteelError(what, next=shlex.join(("git", "-C", str(folder), "lfs", "pull")))
+    found = repository_of(find_store(find_home(environ), environ), path)
+    if found is None:
+        return error
+    repository, commit, name = found
+    include = ("--include", escape(name)) if name else ()
+    return BadHeader(error.what, next=shlex.join(("firesteel", "pull", f"{repository}@{commit}", *include)))
+
+
+def _is_pointer(file: Path) -> bool:
+    if not file.is_file() or file.stat().st_size > _MAX_POINTER:
+        return False
+    return file.read_bytes().startswith(_POINTER)
 
 
 def _open_config(path: Path, quant: str | None) -> Checkpoint:
@@ -144,7 +179,10 @@ def _open_folder(folder: Path, repository: str | None = None) -> Checkpoint:
 def open_hub(repository: str, environ: Mapping[str, str] = os.environ) -> Checkpoint:
     """Opens a repository: from the store if it was pulled, without a request; else from the Hub."""
     if folder := local_snapshot(find_store(find_home(environ), environ), repository):
-        return _open_folder(folder, repository)
+        try:
+            return _open_folder(folder, repository)
+        except BadHeader as error:
+            raise _explain_header(error, folder, environ) from error
     base = f"{environ.get('HF_ENDPOINT', _HUB).rstrip('/')}/{repository}/resolve/main"
     headers, deadline = bearer(environ.get("HF_TOKEN")), Deadline()
 

@@ -19,6 +19,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from itertools import count
 from pathlib import Path
 
 from firesteel.dataclass import dataclass
@@ -127,6 +128,7 @@ def write_text(path: Path, text: str) -> None:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
+            make_way(path)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -135,6 +137,19 @@ def write_text(path: Path, text: str) -> None:
 def _open_private(path: str, flags: int) -> int:
     """A launch may carry secrets in its environment, so only the owner may read what is written here."""
     return os.open(path, flags, 0o600)
+
+
+def make_way(path: Path) -> None:
+    """Moves aside what is no file where a file of ours belongs: a folder, a pipe, a link to nowhere."""
+    if os.path.lexists(path) and not path.is_file():
+        aside = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
+        path.rename(next(name for name in aside if not os.path.lexists(name)))
+
+
+def remove(path: Path) -> None:
+    """Removes a file of ours, whatever it has become."""
+    make_way(path)
+    path.unlink(missing_ok=True)
 
 
 class Locked(Exception):
@@ -150,12 +165,14 @@ _WRITE_LOCK = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
     """An exclusive lock that ends with the process. Raises Locked when it is taken."""
-    with writable_folder(path.parent), path.open("a") as file:
-        try:
-            fcntl.fcntl(file, fcntl.F_OFD_SETLK, _WRITE_LOCK)
-        except (BlockingIOError, PermissionError):
-            raise Locked(str(path)) from None
-        yield
+    with writable_folder(path.parent):
+        make_way(path)
+        with path.open("a") as file:
+            try:
+                fcntl.fcntl(file, fcntl.F_OFD_SETLK, _WRITE_LOCK)
+            except (BlockingIOError, PermissionError):
+                raise Locked(str(path)) from None
+            yield
 
 
 @asynccontextmanager
@@ -177,8 +194,13 @@ async def wait_for_lock(path: Path, timeout_s: float, busy: str) -> AsyncIterato
 def is_locked(path: Path) -> bool:
     """Queries the lock without taking it, which could keep its owner out."""
     try:
-        with path.open("r+") as file:
-            answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _WRITE_LOCK)
-    except FileNotFoundError:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
         return False
+    try:
+        answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _WRITE_LOCK)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
     return bool(struct.unpack("hhqqi4x", answer)[0] != fcntl.F_UNLCK)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.files.state_file import open_without_waiting
 
 
 def new_key() -> str:
@@ -25,8 +26,9 @@ def write_secrets(path: Path, values: Mapping[str, str]) -> None:
 
 def read_secrets(path: Path) -> dict[str, str]:
     try:
-        text = path.read_text()
-    except FileNotFoundError:
+        with open(path, errors="replace", opener=open_without_waiting) as file:
+            text = file.read()
+    except OSError:  # missing or damaged: the next `up` writes it anew
         return {}
     pairs = (line.partition("=") for line in text.splitlines())
     return {name: value for name, equals, value in pairs if equals}

@@ -38,7 +38,7 @@ def read_state(path: Path, kind: type[T]) -> T | None:
 def read_json(path: Path, max_bytes: int = MAX_BYTES) -> Any:
     """What the file holds, as plain values; None when it cannot be read or is no JSON."""
     try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
+        with open(path, "rb", opener=open_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
             content = file.read(max_bytes + 1)
@@ -47,6 +47,6 @@ def read_json(path: Path, max_bytes: int = MAX_BYTES) -> Any:
         return None
 
 
-def _open_without_waiting(path: str, flags: int) -> int:
+def open_without_waiting(path: str, flags: int) -> int:
     """A named pipe in place of the file would otherwise hold up its reader for ever."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -12,13 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.files.state_file import read_json
 from firesteel.edge.host import nvidia_smi
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import HostNotReady
 from firesteel.facts import Gpu, Host, keep_free_bytes, parse_gpus
 from firesteel.facts.host.hardware import hardware
-from firesteel.units import GIB, MIB
+from firesteel.facts.host.host import keep_free_under_limit_bytes
+from firesteel.units import GIB, MIB, show_bytes
 
 _MEASUREMENTS = 5
 _SMI = ("--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv,noheader")
@@ -39,9 +41,13 @@ def local_host(home: Home) -> Host:
             keep_free_bytes(memory.total_bytes, sheet.ceiling_bytes),
             float(sheet.bandwidth_bytes_per_s), "reported", gpu_list,
         )  # fmt: skip
+    title, keep_free = _cpu_name(), keep_free_bytes(memory.total_bytes, None)
+    if memory.limit_bytes is not None:
+        title = f"{title}, limited to {show_bytes(memory.limit_bytes)} of memory by a cgroup"
+        keep_free = keep_free_under_limit_bytes(memory.limit_bytes)
     return Host(
-        "local", _cpu_name(), None, cores, memory.total_bytes, memory.available_bytes,
-        keep_free_bytes(memory.total_bytes, None), bandwidth(home, cores), "measured", gpu_list,
+        "local", title, None, cores, memory.total_bytes, memory.available_bytes, keep_free,
+        bandwidth(home, cores), "measured", gpu_list,
     )  # fmt: skip
 
 
@@ -63,10 +69,10 @@ def bandwidth(home: Home, cores: int) -> float:
 
 def _saved_bandwidth(path: Path, boot: str, cores: int) -> tuple[float, int]:
     try:
-        saved = json.loads(path.read_text())
+        saved = read_json(path)
         if saved["boot"] == boot and saved["cores"] == cores:
             return float(saved["bytes_per_s"]), int(saved["times"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         pass
     return 0.0, 0
 

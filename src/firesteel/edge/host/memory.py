@@ -2,6 +2,9 @@
 
 A sample costs less than a millisecond, so a supervisor can take one a second for as long as a model lives.
 Only `meminfo` raises when there is nothing to read; everything else returns None.
+
+On a machine without a GPU engines are our own processes, and the limits of our cgroups bind them: they count.
+On a machine with one they run in docker's cgroups, and a limit of ours says nothing about them.
 """
 
 from __future__ import annotations
@@ -10,15 +13,17 @@ import ctypes
 import os
 import stat
 from collections.abc import Iterable
+from functools import cache, partial
 from pathlib import Path
 
 from firesteel.dataclass import dataclass
 from firesteel.edge.host import nvidia_smi
 from firesteel.edge.host.kernel_log import KernelLog
-from firesteel.edge.host.machine_files import machine_file
+from firesteel.edge.host.machine_files import machine_file, sim_folder
 from firesteel.edge.host.process import uptime
 from firesteel.errors import HostNotReady
 from firesteel.facts import Meminfo, parse_meminfo
+from firesteel.facts.host import cgroup
 from firesteel.facts.host.memory_sample import (
     GpuProcess,
     MemorySample,
@@ -36,7 +41,7 @@ _CACHESTAT = 451
 
 def meminfo() -> Meminfo:
     try:
-        return parse_meminfo(machine_file("proc/meminfo").read_text())
+        return _under_limits(parse_meminfo(machine_file("proc/meminfo").read_text()))
     except (OSError, ValueError) as error:
         raise HostNotReady(
             f"this machine's memory cannot be read: {error}", next="run firesteel on Linux"
@@ -48,6 +53,7 @@ def sample(log: KernelLog | None = None, proc: Path | None = None) -> MemorySamp
     folder = proc or machine_file("proc/meminfo").parent
     try:
         memory = parse_meminfo(_text(folder / "meminfo"))
+        memory = memory if proc else _under_limits(memory)
     except ValueError:
         memory = None
     return MemorySample(
@@ -58,6 +64,35 @@ def sample(log: KernelLog | None = None, proc: Path | None = None) -> MemorySamp
         stalls=parse_vmstat(_text(folder / "vmstat")),
         kernel=log.new_events() if log else None,
     )
+
+
+def _under_limits(memory: Meminfo) -> Meminfo:
+    if sim_folder() is not None or Path("/proc/driver/nvidia").exists():
+        return memory
+    return cgroup.limited(memory, cgroup_limits())
+
+
+def cgroup_limits(root: Path = Path("/")) -> list[cgroup.CgroupMemory]:
+    """Of our own cgroup and of those above it. `root` replaces this machine's."""
+    levels = (cgroup.cgroup_memory(partial(_cgroup_text, root, folder)) for folder in _cgroups(root))
+    return [level for level in levels if level]
+
+
+def own_oom_kills(root: Path = Path("/")) -> int | None:
+    """Processes of our own cgroup that the kernel has killed because memory ran out; None: not counted."""
+    folder = next(iter(_cgroups(root)), None)
+    return None if folder is None else cgroup.oom_kills(partial(_cgroup_text, root, folder))
+
+
+def _cgroup_text(root: Path, folder: str, name: str) -> str:
+    return _text(root / folder.lstrip("/") / name)
+
+
+@cache
+def _cgroups(root: Path) -> tuple[str, ...]:
+    """Read once: a process stays where it is, and a host may have hundreds of mounts."""
+    proc = root / "proc/self"
+    return cgroup.memory_cgroups(_text(proc / "cgroup"), _text(proc / "mountinfo"))
 
 
 def _text(path: Path) -> str:

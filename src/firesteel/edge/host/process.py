@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from firesteel.dataclass import dataclass
@@ -31,12 +32,9 @@ def this_process() -> Pid:
 
 def find(number: int) -> Pid | None:
     """The process that has this number now; None when there is none, or only a zombie."""
-    try:
-        stat = Path(f"/proc/{number}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
+    fields = _stat(number)  # state first, start time 20th (man 5 proc)
+    if fields is None:
         return None
-    # After the name, which is in parentheses and may contain any: state first, start time 20th (man 5 proc).
-    fields = stat.rpartition(")")[2].split()
     # A main thread that has ended is a zombie while other threads still hold the memory and the ports.
     is_dead = fields[0] in "ZX" and int(fields[17]) <= 1
     return None if is_dead else Pid(number, int(fields[19]))
@@ -44,6 +42,41 @@ def find(number: int) -> Pid | None:
 
 def is_alive(pid: Pid) -> bool:
     return find(pid.number) == pid
+
+
+def is_stopped(pid: Pid) -> bool:
+    """Whether it lives and does not run: stopped by a signal (SIGSTOP, SIGTSTP), state T in man 5 proc."""
+    return is_alive(pid) and (fields := _stat(pid.number)) is not None and fields[0] == "T"
+
+
+@dataclass(frozen=True, slots=True)
+class TreeActivity:
+    """What a process and its children did so far."""
+
+    cpu_s: float
+    """CPU time, in user mode and in the kernel, of children that have ended too."""
+    is_stopped: bool
+    """One of them is stopped by a signal."""
+    resident_bytes: int
+    """Memory, mapped files included; what several of them share counts for each."""
+
+
+def tree_activity(number: int) -> TreeActivity | None:
+    """None when there is no such process."""
+    stats = [stat for member in tree(number) if (stat := _stat(member))]
+    if not stats:
+        return None
+    ticks = sum(int(value) for stat in stats for value in stat[11:15])
+    resident = sum(int(stat[21]) for stat in stats) * os.sysconf("SC_PAGE_SIZE")
+    return TreeActivity(ticks / os.sysconf("SC_CLK_TCK"), any(stat[0] == "T" for stat in stats), resident)
+
+
+def _stat(number: int) -> list[str] | None:
+    """The fields of `/proc/N/stat` from the state on: the name before it, in parentheses, may contain any."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +90,7 @@ class ProcessMemory:
 
 def memory(pid: Pid) -> ProcessMemory:
     total = own = 0
-    for number in _with_children(pid.number) if is_alive(pid) else ():
+    for number in tree(pid.number) if is_alive(pid) else ():
         try:
             rollup = Path(f"/proc/{number}/smaps_rollup").read_text()
         except OSError:
@@ -68,7 +101,8 @@ def memory(pid: Pid) -> ProcessMemory:
     return ProcessMemory(total, own)
 
 
-def _with_children(number: int) -> list[int]:
+def tree(number: int) -> list[int]:
+    """A process and all below it, parents before their children."""
     numbers = [number]
     for parent in numbers:  # grows while it is read: children of children follow
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
@@ -77,6 +111,20 @@ def _with_children(number: int) -> list[int]:
             except (FileNotFoundError, ProcessLookupError):
                 continue
     return numbers
+
+
+def with_variable(name: str, value: str) -> list[Pid]:
+    """The processes that were started with this variable in their environment, as far as we may see."""
+    entry = f"{name}={value}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            environment = path.read_bytes()
+        except OSError:  # another user's, or gone by now
+            continue
+        if entry in environment.split(b"\0") and (pid := find(int(path.parent.name))):
+            found.append(pid)
+    return found
 
 
 def die_with_parent() -> None:
@@ -92,7 +140,7 @@ def send(pid: Pid, number: signal.Signals) -> None:
             return
 
 
-def start_detached(argv: list[str], log: Path) -> int:
+def start_detached(argv: list[str], log: Path, environ: Mapping[str, str]) -> int:
     """Starts a process in its own session, so that closing the terminal does not end it; returns its number.
 
     It inherits none of our open files: whoever reads a pipe to its end would otherwise wait for it."""
@@ -104,7 +152,7 @@ def start_detached(argv: list[str], log: Path) -> int:
             (os.POSIX_SPAWN_DUP2, out, 2),
             *((os.POSIX_SPAWN_CLOSE, number) for number in _inheritable_files()),
         ]
-        return os.posix_spawn(argv[0], argv, os.environ, file_actions=actions, setsid=True)
+        return os.posix_spawn(argv[0], argv, environ, file_actions=actions, setsid=True)
     finally:
         os.close(out)
 

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from firesteel.dataclass import dataclass
 
+STOP_REASONS = frozenset({"stop", "eos", "eos_token", "stop_sequence", "end_turn"})
+LENGTH_REASONS = frozenset({"length", "max_tokens"})
+"""As OpenAI, TGI (`eos_token`, `stop_sequence`) and Anthropic (`end_turn`, `max_tokens`) call them."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     name: str
     arguments: str
     """JSON as the engine sent it."""
+    has_index: bool = True
+    """False for a streamed call whose pieces do not say which call they belong to: clients need that."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """One token of an answer, its log probability, and the highest one among the tokens in its place."""
+
+    text: bytes
+    logprob: float
+    best_logprob: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +47,26 @@ class Answer:
     draft_tokens: int | None = None
     """llama.cpp's own count of drafted tokens; None where the engine does not send one."""
     accepted_tokens: int | None = None
+    total_tokens: int | None = None
+    """As `usage` has it, not the sum of the two counts."""
+    reasoning_tokens: int | None = None
+    """As `usage` has it: some servers leave them out of `completion_tokens`."""
+    model: str | None = None
+    role: str | None = None
+    is_stream: bool = True
+    has_done: bool = True
+    """False for a stream without `[DONE]`, for which clients wait."""
+    logprobs: tuple[TokenLogprob, ...] | None = None
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether `max_tokens` ended it."""
+        return self.finish_reason in LENGTH_REASONS
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the model or a stop sequence ended it."""
+        return self.finish_reason in STOP_REASONS
 
     @property
     def full_text(self) -> str:

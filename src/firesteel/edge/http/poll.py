@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import threading
+from collections.abc import Callable
 
 from firesteel.edge.host.process import uptime
 from firesteel.edge.http.sync_client import Deadline, bearer, get
@@ -18,18 +19,33 @@ _MAX_BYTES = 4 * 2**20
 class HealthPoller(threading.Thread):
     """Asks every few seconds until stopped; the last results can be read at any time."""
 
-    def __init__(self, url: str, key: str | None, interval_s: float = 5) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        interval_s: float = 2,
+        metrics_s: float = 5,
+        find_pid: Callable[[], int | None] = lambda: None,
+    ) -> None:
         super().__init__(daemon=True)
-        self._url, self._key, self._interval_s = url, key, interval_s
+        self._find_pid = find_pid
+        self._url, self._key, self._interval_s, self._metrics_s = url, key, interval_s, metrics_s
         self._stopped = threading.Event()
+        self.pid: int | None = None
+        """The first process of the engine; None until it answers. Asked here, since docker may block, too."""
         self.is_healthy = False
         self.metrics: tuple[float, str | None] | None = None
         """When `/metrics` was read last, and its text; None in place of text: no answer."""
+        self.answered_at: float | None = None
+        """When it answered last, whatever it said."""
 
     def run(self) -> None:
         while not self._stopped.is_set():
             self.is_healthy = self._get("/health") is not None
-            self.metrics = (uptime(), self._get("/metrics"))
+            if self.is_healthy and self.pid is None:
+                self.pid = self._find_pid()
+            if self.metrics is None or uptime() - self.metrics[0] >= self._metrics_s:
+                self.metrics = (uptime(), self._get("/metrics"))
             self._stopped.wait(self._interval_s)
 
     def stop(self) -> None:
@@ -37,6 +53,8 @@ class HealthPoller(threading.Thread):
 
     def _get(self, path: str) -> str | None:
         status, text = get_from_engine(self._url + path, self._key)
+        if status is not None:
+            self.answered_at = uptime()
         return text if status == 200 else None
 
 

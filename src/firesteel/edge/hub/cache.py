@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -22,13 +22,13 @@ from typing import Any
 
 from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home, free_bytes, writable_folder, write_text
-from firesteel.edge.hub.listing import HubFile, Listing, check_listing, check_revision, is_commit
+from firesteel.edge.hub.digests import StoredFile, VerifiedFiles, read_record
+from firesteel.edge.hub.listing import HubFile, Listing, check_listing, check_revision, is_commit, is_digest
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.hub_id import is_valid_hub_id
-from firesteel.units import MIB, show_bytes
+from firesteel.units import show_bytes
 
 PART = ".firesteel.incomplete"
-_MAX_RECORD_BYTES = 64 * MIB
 _MAX_FILES = 100_000
 
 
@@ -87,9 +87,9 @@ def cached_listing(store: Store, repository: str, revision: str) -> Listing | No
     commit = _commit(store, repository, revision)
     if commit is None:
         return None
-    ours = _own_files(_read_json(store.record(repository, commit)))
+    ours = _own_files(read_record(store.record(repository, commit)))
     theirs = store.folder(repository) / "trees" / f"{commit}.json"
-    files = ours or _tree_files(_read_json(theirs))
+    files = ours or _tree_files(read_record(theirs))
     if not files:
         return None
     listing = Listing(repository, commit, files)
@@ -98,14 +98,24 @@ def cached_listing(store: Store, repository: str, revision: str) -> Listing | No
 
 
 def snapshot_listing(store: Store, repository: str, revision: str) -> Listing | None:
-    """What is in a snapshot that another program fetched, for use offline; it has no digests."""
+    """What is in a snapshot that another program fetched, for use offline.
+
+    A link's blob is named by its digest; a plain file has none.
+    """
     commit = _commit(store, repository, revision)
     if commit is None:
         return None
     root = store.snapshot(repository, commit)
     paths = sorted(path for path in islice(root.rglob("*"), _MAX_FILES) if path.is_file())
-    files = [HubFile(path.relative_to(root).as_posix(), path.stat().st_size, "") for path in paths]
+    files = [
+        HubFile(path.relative_to(root).as_posix(), path.stat().st_size, _digest_of(path)) for path in paths
+    ]
     return Listing(repository, commit, tuple(files)) if files else None
+
+
+def _digest_of(path: Path) -> str:
+    name = path.resolve().name
+    return name if path.is_symlink() and is_digest(name) else ""
 
 
 def _commit(store: Store, repository: str, revision: str) -> str | None:
@@ -123,7 +133,7 @@ def _commit(store: Store, repository: str, revision: str) -> str | None:
 
 def shards(store: Store, listing: Listing) -> set[str]:
     """The files that the index of a sharded checkpoint names."""
-    index = _read_json(store.snapshot(listing.repository, listing.commit) / "model.safetensors.index.json")
+    index = read_record(store.snapshot(listing.repository, listing.commit) / "model.safetensors.index.json")
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     return {str(name) for name in weight_map.values()} if isinstance(weight_map, dict) else set()
 
@@ -166,15 +176,6 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def _read_json(path: Path) -> Any:
-    try:
-        if path.stat().st_size > _MAX_RECORD_BYTES:
-            return None
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
 def _own_files(record: Any) -> tuple[HubFile, ...]:
     try:
         return tuple(
@@ -205,35 +206,20 @@ def is_present(store: Store, listing: Listing, file: HubFile) -> bool:
     return _size(store.path(listing, file)) == file.bytes
 
 
-def is_verified(store: Store, listing: Listing, file: HubFile) -> bool:
-    """Whether its digest was checked and it was not written since."""
-    stamp = _verified_stamps(store, listing.repository).get(file.digest)
-    return stamp is not None and stamp == _stamp(store.path(listing, file))
+def stored_files(store: Store, listing: Listing, files: Iterable[HubFile]) -> list[StoredFile]:
+    return [StoredFile(file, store.path(listing, file)) for file in files]
 
 
-def mark_verified(store: Store, listing: Listing, files: Iterable[HubFile]) -> None:
-    # Size and time stand for the contents: reading 60 GB again at every start would take minutes.
-    stamps = {file.digest: _stamp(store.path(listing, file)) for file in files}
-    known = _verified_stamps(store, listing.repository)
-    write_text(store.record(listing.repository, "checked"), json.dumps({**known, **stamps}))
-
-
-def _verified_stamps(store: Store, repository: str) -> dict[str, Any]:
-    stamps = _read_json(store.record(repository, "checked"))
-    return stamps if isinstance(stamps, dict) else {}
-
-
-def _stamp(path: Path) -> list[int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return [status.st_size, status.st_mtime_ns]
+def verified_files(store: Store, repository: str) -> VerifiedFiles:
+    """Which blobs were read and match their digest."""
+    return VerifiedFiles(store.record(repository, "checked"))
 
 
 def _size(path: Path) -> int | None:
-    stamp = _stamp(path)
-    return stamp[0] if stamp else None
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def partial_bytes(store: Store, repository: str, file: HubFile) -> int:
@@ -266,15 +252,16 @@ def delete_file(store: Store, listing: Listing, file: HubFile) -> None:
     store.blob(listing.repository, file).unlink(missing_ok=True)
 
 
-def matches_digest(path: Path, file: HubFile, on_read: Callable[[int], None]) -> bool:
-    """Reads all of it, then drops it from the page cache: on a Spark that is the GPU's memory."""
-    digest = file.new_hash()
-    with path.open("rb", buffering=0) as source:
-        while piece := source.read(8 * MIB):
-            digest.update(piece)
-            on_read(len(piece))
-        os.posix_fadvise(source.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return bool(digest.hexdigest() == file.digest)
+def repository_of(store: Store, path: Path) -> tuple[str, str, str] | None:
+    """Repository, commit and path in it of a file or snapshot in the store; None: it is elsewhere."""
+    try:
+        folder, snapshots, commit, *rest = path.relative_to(store.root).parts
+    except ValueError:
+        return None
+    repository = folder.removeprefix("models--").replace("--", "/", 1)
+    if snapshots != "snapshots" or not is_commit(commit) or not is_valid_hub_id(repository):
+        return None
+    return repository, commit, "/".join(rest)
 
 
 # --- checks before a fetch ---

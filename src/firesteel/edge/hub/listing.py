@@ -49,6 +49,10 @@ def is_commit(revision: str) -> bool:
     return bool(_COMMIT.match(revision))
 
 
+def is_digest(text: str) -> bool:
+    return bool(_DIGEST.match(text))
+
+
 def check_revision(revision: str) -> None:
     if not _REVISION.match(revision) or ".." in revision.split("/"):
         raise UsageError(f"`{revision}` is not a revision", next="--revision main, or a commit")
@@ -79,7 +83,7 @@ def _defect(file: HubFile) -> str | None:
     path = file.path.encode()
     if len(path) > _MAX_PATH or max(map(len, path.split(b"/"))) > _MAX_NAME:
         return "its name is too long for a disk"
-    if not _DIGEST.match(file.digest) or file.bytes < 0:
+    if not is_digest(file.digest) or file.bytes < 0:
         return "it has no digest, or no size"
     return None
 

@@ -60,6 +60,8 @@ class Meminfo:
     swap_free_bytes: int | None = None
     huge_pages_bytes: int | None = None
     """Reserved as huge pages: not available to anything else, used or not."""
+    limit_bytes: int | None = None
+    """The memory that the cgroups of this process allow it, where that is less than the machine has."""
 
     @property
     def swap_used_bytes(self) -> int | None:
@@ -103,6 +105,11 @@ def smi_bytes(cell: str) -> int | None:
     """`24564 MiB`, or `24564` with `nounits`."""
     match = re.fullmatch(r"([0-9]{1,9})( MiB)?", cell.strip())
     return int(match[1]) * MIB if match else None
+
+
+def keep_free_under_limit_bytes(limit_bytes: int) -> int:
+    """Under the limit of a cgroup: the host is not in danger, only the processes in it."""
+    return max(128 * MIB, min(GIB, limit_bytes // 20))
 
 
 def keep_free_bytes(total_bytes: int, ceiling_bytes: int | None) -> int:

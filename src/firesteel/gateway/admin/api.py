@@ -25,13 +25,13 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, closing
-from importlib.metadata import version
 from math import ceil
 from pathlib import Path
 from typing import Protocol
 
 from aiohttp import web
 
+from firesteel import __version__
 from firesteel.edge.files.home import Home
 from firesteel.gateway.admin import prometheus
 from firesteel.gateway.admin.log_tail import LogTail
@@ -44,7 +44,7 @@ from firesteel.gateway.keys import check_admin, unknown_model
 from firesteel.gateway.origin import reject_foreign_page
 from firesteel.run.service import folder_of, last_lines
 
-VERSION = version("firesteel")
+VERSION = __version__
 WHO, ADMIN, HOST = "X-Firesteel-Who", "X-Firesteel-Admin", "X-Firesteel-Host"
 """Set by the HTTP server: the key's name (empty: no keys are in use), 1 or 0, and the client's own `Host`."""
 MAX_STREAMS = 64

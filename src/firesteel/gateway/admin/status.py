@@ -22,7 +22,9 @@ _RETRY_S = 5
 
 
 def model_list(views: Iterable[ModelView], caller: Caller) -> GatewayResponse:
-    rows = [_model_row(view) for view in views if _may_see(caller, view)]
+    seen = [view for view in views if _may_see(caller, view)]
+    rows = [_model_row(view) for view in seen]
+    rows += [_alias_row(view, alias) for view in seen for alias in view.config.aliases]
     ends = {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]} if rows else {}
     return _response(200, {"object": "list", "data": rows, "has_more": False, **ends})
 
@@ -45,9 +47,20 @@ def _model_row(view: ModelView) -> dict[str, Any]:
     return row
 
 
+def _alias_row(view: ModelView, alias: str) -> dict[str, Any]:
+    """Clients offer only names that are in the list."""
+    return _model_row(view) | {"id": alias, "display_name": alias, "alias_of": view.config.name}
+
+
 def phase(view: ModelView) -> str:
     """`off`, `loading`, `ready`, `unloading`, or `cannot`: it can never be served."""
     return view.status.phase if view.status else "cannot"
+
+
+def load_left_s(view: ModelView) -> float:
+    """Of a load under way. One that is later than planned has no estimate."""
+    eta_s = view.progress.eta_s if view.progress else None
+    return _RETRY_S if eta_s is None else eta_s
 
 
 def model_health(view: ModelView) -> GatewayResponse:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from firesteel.gateway.interfaces import Rejection
@@ -30,6 +30,9 @@ MAX_STRINGS = 100_000
 """Strings with brackets in that part."""
 END_BYTES = 1024
 """At either end of the body, a key among plain members is recognized without examining the rest."""
+SEARCH_BYTES = 64 * 1024
+MAX_NEAR_KEYS = 8
+"""At the end of the body, where options are searched."""
 MAX_PARTS = 1000
 MAX_PART_HEAD_BYTES = 4096
 PREFIX_BYTES = 2048
@@ -63,19 +66,33 @@ def find_model(body: bytes, content_type: bytes) -> ModelField | Rejection:
         return error.rejection
 
 
-def replace_model(body: bytes, field: ModelField, name: bytes) -> bytes:
-    """The body with another model name."""
+Edit = tuple[int, int, bytes]
+"""`body[start:end]` becomes these bytes."""
+
+
+def model_edit(field: ModelField, name: bytes) -> Edit | None:
+    """The edit that gives a body another model name; None: the body has none."""
     if not field.end:
-        return body
+        return None
     if field.is_json:
         name = json.dumps(name.decode(), ensure_ascii=False)[1:-1].encode()
-    return b"".join((body[: field.start], name, body[field.end :]))
+    return field.start, field.end, name
+
+
+def edited(body: bytes, edits: Iterable[Edit]) -> list[bytes | memoryview]:
+    """The edited body in pieces; those of the body itself are not copied."""
+    pieces: list[bytes | memoryview] = []
+    view, position = memoryview(body), 0
+    for start, end, text in sorted(edits):
+        pieces += (view[position:start], text)
+        position = end
+    return [*pieces, view[position:]]
 
 
 def wants_stream(body: bytes) -> bool:
-    """Whether a JSON body asks for a stream."""
+    """Whether a JSON body asks for a stream; in a long one only options near either end are seen."""
     try:
-        value = _value_of(body, _STREAM)
+        value = _value_of(body, STREAM) if len(body) <= SEARCH_BYTES else find_near_ends(body, STREAM)
     except _Rejected:
         return False
     return value is not None and body.startswith(b"true", value)
@@ -131,7 +148,8 @@ class _Key:
 
 
 _MODEL = _Key("model")
-_STREAM = _Key("stream")
+STREAM = _Key("stream")
+STREAM_OPTIONS = _Key("stream_options")
 
 
 _FLAT = rb'"[^"\\]*"|[-+.0-9A-Za-z]+'
@@ -214,6 +232,24 @@ def _value_of(body: bytes, key: _Key) -> int | None:
     if field and head and field[0] != first:
         raise _Rejected("ambiguous_body", f"The body has {key.plain.decode()} twice. Send it once.")
     return field[1] if field else None
+
+
+def find_near_ends(body: bytes, key: _Key) -> int | None:
+    """The position of the value of a top-level member near either end; megabytes of prompt are not
+    searched."""
+    begin, stop = max(0, len(body) - SEARCH_BYTES), len(body)
+    for _ in range(MAX_NEAR_KEYS):
+        if (stop := body.rfind(key.plain, begin, stop)) < 0:
+            break
+        colon = _COLON.match(body, stop + len(key.plain))
+        if colon and body[stop - 1] != _BACKSLASH and _is_last_level(body, stop, colon.end()):
+            return colon.end()
+    head = key.first.match(body, 0, END_BYTES) if begin else None
+    return head.end() if head else None
+
+
+def _is_last_level(body: bytes, position: int, value: int) -> bool:
+    return _is_near_end(body, value) or net_closing_brackets(body[position:]) == 1
 
 
 def _plain_keys(body: bytes, key: _Key) -> Iterator[tuple[int, int]]:

@@ -1,7 +1,9 @@
 """A client's connection: its requests one after the other; each is answered before the next is read.
 
-A client that half-closes its connection is treated as gone, as nginx does: its request is cancelled. A
-program that sends a request, closes its sending side and then waits gets no response.
+A client that closes its sending side may be gone, or only have nothing more to send. One that asked for a
+stream gets a comment: if it is gone, its host answers with a reset, and the request is cancelled; otherwise
+it gets its stream. There is nothing harmless to send to any other client, so it is treated as gone, as nginx
+does.
 """
 
 from __future__ import annotations
@@ -11,111 +13,138 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from firesteel.gateway.http.body import ModelField, find_model
-from firesteel.gateway.http.chunks import ChunkParser
+from firesteel.gateway.http.body import find_model
 from firesteel.gateway.http.exchange import Exchange
 from firesteel.gateway.http.forward import CLOSE, KEEP_ALIVE
-from firesteel.gateway.http.head import END, CachedHead, ProtocolError, RequestHead, read_request
-from firesteel.gateway.http.keepalive import watch_peer
-from firesteel.gateway.http.responses import CONTINUE, rejection_response, response_bytes
-from firesteel.gateway.http.routes import Route, find_route, query_model
+from firesteel.gateway.http.head import RequestHead
+from firesteel.gateway.http.keepalive import is_reset, watch_peer
+from firesteel.gateway.http.request_checks import model_in_query, reject_page
+from firesteel.gateway.http.request_reader import (
+    ANSWERING,
+    AT_BODY,
+    AT_HEAD,
+    LINGERING,
+    WAITING_FOR_BODY,
+    RequestReader,
+)
+from firesteel.gateway.http.responses import rejection_response, response_bytes
+from firesteel.gateway.http.routes import Route, find_route
 from firesteel.gateway.interfaces import ApiFamily, Caller, Endpoint, GatewayResponse, Rejection
-from firesteel.gateway.origin import is_plain_host, reject_foreign_page
 
 if TYPE_CHECKING:
     from firesteel.gateway.http.server import HttpServer
 
-_MAX_AHEAD = 64 * 1024
-"""Bytes of pipelined requests to buffer while a response is under way; then reading is paused."""
+_WRITE_AHEAD = 16 * 1024
+"""Bytes of a response that a client has not read; then the engine is not read from either."""
 
-_AT_HEAD, _AT_BODY, _ANSWERING, _LINGERING = range(4)
+_PEER_CHECK_S, _MAX_PEER_CHECK_S = 0.001, 5.0
+_DISCARD_EVERY_S = 0.001
+"""Between two reads of rejected requests; a read is at most 256 KiB."""
 
 
-class ClientConnection(asyncio.Protocol):
+class ClientConnection(RequestReader):
     __slots__ = (
-        "_began", "_body", "_body_bytes", "_buffer", "_cached_head", "_caller", "_chunks", "_destination",
-        "_exchange", "_head", "_is_in_head", "_is_paused", "_is_write_paused", "_route", "_server", "_state",
-        "deadline", "dispatcher", "limits", "pool", "transport",
+        "_caller", "_destination", "_exchange", "_is_half_closed", "_route", "_server", "_unsent",
+        "dispatcher", "pool",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
+        super().__init__(server.limits, server.buffers)
         self._server = server
-        self.dispatcher, self.pool, self.limits = server.dispatcher, server.pool, server.limits
-        self._state = _AT_HEAD
-        self._buffer = b""
-        self._began = 0.0
-        self._head: RequestHead | None = None
-        self._cached_head: CachedHead[RequestHead] | None = None
+        self.dispatcher, self.pool = server.dispatcher, server.pool
         self._route: Route | Rejection | None = None
         self._destination: Route | Endpoint | None = None
         self._caller = Caller()
         self._exchange: Exchange | None = None
-        self._body: list[bytes] = []
-        self._body_bytes = 0
-        self._chunks: ChunkParser | None = None
-        self._is_in_head = self._is_paused = self._is_write_paused = False
-        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self.deadline = inf
-        """When the current activity times out."""
+        self._is_half_closed = False
+        self._unsent = 0
+        """Of the common buffers: what a slow client has not read."""
 
     # -- called by the loop --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.deadline = monotonic() + self.limits.head_s
+        self.transport.set_write_buffer_limits(_WRITE_AHEAD)
         watch_peer(transport)
         self._server.add_client(self)
 
-    def data_received(self, data: bytes) -> None:
-        if self._state == _AT_HEAD and not self._is_write_paused and len(self._buffer) <= _MAX_AHEAD:
-            self._take_head(self._buffer + data if self._buffer else data)
-        elif self._state == _AT_BODY:
-            self._receive_body(data)
-        elif self._state != _LINGERING:
-            self._buffer_ahead(data)
-
     def eof_received(self) -> bool | None:
-        """The client is gone; what was written before is still sent."""
-        if self._exchange is not None:
-            self._drop_exchange()
-            self.transport.abort()
+        """Return whether the client may still read. What was written before is sent in any case."""
+        exchange = self._exchange
+        if exchange is None:
+            return None
+        self._is_half_closed = True
+        if self.transport.can_write_eof() and exchange.write_comment():
+            self._check_peer(_PEER_CHECK_S)
+            return True
+        self._drop_exchange()
+        self.transport.abort()
         return None
+
+    def _check_peer(self, delay_s: float) -> None:
+        """A reset is not reported to a transport that has read the end; later writes would find it."""
+        if is_reset(self.transport):
+            self.abort()
+        elif delay_s < _MAX_PEER_CHECK_S and not self.transport.is_closing():
+            asyncio.get_running_loop().call_later(delay_s, self._check_peer, delay_s * 4)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._drop_exchange()
+        self.free_body()
+        self.buffers.give(self._buffered + self._unsent)
+        self._buffered = self._unsent = 0
         self._server.remove_client(self)
+        self._server.lingering.discard(self)
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
         self.deadline = monotonic() + self.limits.send_idle_s
-        if self._exchange is not None:
+        self._unsent = self.transport.get_write_buffer_size()
+        if not self.buffers.take(self._unsent):
+            self._unsent = 0
+            self.abort()  # the slowest reader, now that there is no room for what it does not read
+        elif self._exchange is not None:
             self._exchange.pause()
 
     def resume_writing(self) -> None:
         self._is_write_paused = False
-        if self._state == _AT_HEAD:
+        self.buffers.give(self._unsent)
+        self._unsent = 0
+        if self._state == AT_HEAD:
             self._await_next_request()
-        elif self._state == _ANSWERING:
+        elif self._state == ANSWERING:
             self.deadline = inf
         if self._exchange is not None:
+            self.deadline = monotonic() + self.limits.comment_every_s
             self._exchange.resume()
 
     # -- called by the server --
 
     def expire(self) -> None:
         """The deadline has passed."""
-        if self._state == _AT_BODY or (self._state == _AT_HEAD and self._buffer):
+        if self._state == WAITING_FOR_BODY:
+            self._reject(self.buffers.full())
+            self._resume_reading()  # the rest is discarded, so that the rejection arrives
+            return
+        if self._state == AT_BODY or (self._state == AT_HEAD and self._buffer):
             self._reject(Rejection(408, "timeout", "the request took too long to arrive"))
             self.transport.close()
         elif self._is_write_paused:
             self.abort()
+        elif self._exchange is not None:
+            exchange = self._exchange
+            next_tick = exchange.tick(monotonic())
+            if self._exchange is exchange:
+                self.deadline = next_tick
+            return
         else:
             self.transport.abort() if self.transport.is_closing() else self.transport.close()
         self.deadline = monotonic() + self.limits.linger_s
 
     def drain(self) -> None:
         """Close now if idle, otherwise after the current response."""
-        if self._state == _AT_HEAD and not self._buffer:
+        if self._state == AT_HEAD and not self._buffer:
             self.transport.close()
 
     def stop(self) -> bool:
@@ -138,7 +167,13 @@ class ClientConnection(asyncio.Protocol):
         return self._is_write_paused
 
     def keeps_alive(self) -> bool:
-        return self._head is not None and self._head.keeps_alive and not self._server.is_draining
+        is_ending = self._server.is_draining or self._is_half_closed
+        return self._head is not None and self._head.keeps_alive and not is_ending
+
+    def watch_leaving(self, exchange: Exchange) -> None:
+        """Keep its time limits and its body: the connection that does so is closed."""
+        exchange.reserved_bytes, self.reserved_bytes = self.reserved_bytes, 0
+        self._server.leaving.add(exchange)
 
     def respond(self, response: GatewayResponse) -> None:
         keep = self.keeps_alive()
@@ -152,11 +187,13 @@ class ClientConnection(asyncio.Protocol):
     def done(self, *, keep: bool) -> None:
         """The whole response is written; `keep`: the connection may be used again."""
         self._exchange = None
-        if not keep or self._server.is_draining:
+        if self.reserved_bytes:
+            self.free_body()
+        if not keep or self._server.is_draining or self._is_half_closed:
             self.transport.close()
             self.deadline = monotonic() + self.limits.send_idle_s
             return
-        self._state = _AT_HEAD
+        self._state = AT_HEAD
         if not self._is_write_paused:
             self._await_next_request()
 
@@ -167,81 +204,17 @@ class ClientConnection(asyncio.Protocol):
         if self._buffer:
             asyncio.get_running_loop().call_soon(self._take_next)
 
-    def _take_next(self) -> None:
-        is_blocked = self._is_write_paused or self.transport.is_closing()
-        if self._state == _AT_HEAD and self._buffer and not is_blocked:
-            self._take_head(self._buffer)
-            if self._state != _ANSWERING:
-                self._resume_reading()
-
-    def _resume_reading(self) -> None:
-        """Only once the buffer is small: otherwise requests are read faster than they are answered."""
-        if self._is_paused and len(self._buffer) <= _MAX_AHEAD:
-            self._is_paused = False
-            self.transport.resume_reading()
-
     def _drop_exchange(self) -> None:
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.client_left()
 
-    def _buffer_ahead(self, data: bytes) -> None:
-        self._buffer += data
-        if len(self._buffer) > _MAX_AHEAD and not self._is_paused:
-            self._is_paused = True
-            self.transport.pause_reading()
+    # -- called when a head or a request is complete --
 
-    # -- the head of a request --
-
-    def _take_head(self, data: bytes) -> None:
-        self._began = monotonic()
-        cached = self._cached_head
-        if cached is not None and (end := cached.match(data)):
-            self._head = cached.head
-            self._buffer = data[end:]
-        elif not self._read_head(data):
-            return
-        self._admit(cast(RequestHead, self._head))
-
-    def _read_head(self, data: bytes) -> bool:
-        """False: it is incomplete or was rejected."""
-        if data.startswith(b"\r\n"):
-            data = data.lstrip(b"\r\n")  # empty lines before a request are skipped
-        self._head = self._cached_head = None
-        end = data.find(END)
-        try:
-            if end < 0 or end > self.limits.head_bytes:
-                self._wait_for_head(data)
-                return False
-            head = read_request(data[:end], self.limits.head_lines)
-            if len(head.target) > self.limits.uri_bytes:
-                raise self._target_too_long()
-        except ProtocolError as error:
-            self._reject(error.rejection)
-            return False
-        self._head = head
-        self._cached_head = CachedHead(data[: end + 4], head)
-        self._route = find_route(head.method, head.path)
-        self._buffer = data[end + 4 :]
-        return True
-
-    def _wait_for_head(self, data: bytes) -> None:
-        if len(data) > self.limits.uri_bytes and b"\r\n" not in data[: self.limits.uri_bytes]:
-            raise self._target_too_long()
-        if len(data) > self.limits.head_bytes:
-            raise ProtocolError(431, "bad_head", f"the head is longer than {self.limits.head_bytes} bytes")
-        if b"\n\n" in data or b"\n\r\n" in data:
-            raise ProtocolError(400, "bad_head", "lines must end in CRLF")
-        if data and not self._is_in_head:
-            self.deadline = monotonic() + self.limits.head_s
-        self._is_in_head = bool(data)
-        self._buffer = data
-
-    def _target_too_long(self) -> ProtocolError:
-        return ProtocolError(414, "bad_head", f"the target is longer than {self.limits.uri_bytes} bytes")
-
-    def _admit(self, head: RequestHead) -> None:
-        self._state = _ANSWERING
+    def _admit(self, head: RequestHead, *, is_new: bool) -> None:
+        if is_new:
+            self._route = find_route(head.method, head.path)
+        self._state = ANSWERING
         self._is_in_head = False
         self.deadline = inf
         caller = self.dispatcher.admit(head.token)
@@ -251,7 +224,7 @@ class ClientConnection(asyncio.Protocol):
             else:
                 self._reject(caller)
             return
-        if not caller.name and (page := _foreign_page(head)):
+        if not caller.name and (page := reject_page(head)):
             self._reject(page)
             return
         self._caller = caller
@@ -276,78 +249,18 @@ class ClientConnection(asyncio.Protocol):
             path = head.path.decode("ascii", "replace")
             self._reject(Rejection(404, "unknown_path", f"{path} is not a path of this server"))
 
-    def _read_body(self, head: RequestHead) -> None:
-        size, buffered = head.length, self._buffer
-        if size is None:
-            if head.is_chunked:
-                self._begin_body(head)
-            else:
-                self._dispatch(head, b"")
-        elif size > self.limits.body_bytes:
-            self._reject(self._body_too_long().rejection)
-        elif len(buffered) == size:
-            self._buffer = b""
-            self._dispatch(head, buffered)
-        elif len(buffered) > size:
-            self._buffer = buffered[size:]
-            self._dispatch(head, buffered[:size])
-        else:
-            self._begin_body(head)
-
-    # -- the body of a request --
-
-    def _begin_body(self, head: RequestHead) -> None:
-        self._state = _AT_BODY
-        self._body, self._body_bytes = [], 0
-        self._chunks = ChunkParser() if head.is_chunked else None
-        if head.expects_continue and not self._buffer:
-            self.transport.write(CONTINUE)
-        buffered, self._buffer = self._buffer, b""
-        self.deadline = monotonic() + self.limits.body_idle_s
-        if buffered:
-            self._receive_body(buffered)
-
-    def _receive_body(self, data: bytes) -> None:
-        try:
-            self._take_body(data)
-        except ProtocolError as error:
-            self._reject(error.rejection)
-
-    def _take_body(self, data: bytes) -> None:
-        assert self._head is not None
-        self.deadline = monotonic() + self.limits.body_idle_s
-        if self._chunks is not None:
-            end = self._chunks.follow(data, 0, self._body)
-            self._body_bytes += end
-            if self._body_bytes > self.limits.body_bytes:
-                raise self._body_too_long()
-            is_whole = self._chunks.is_over
-        else:
-            end = min(len(data), (self._head.length or 0) - self._body_bytes)
-            self._body.append(data if end == len(data) else data[:end])
-            self._body_bytes += end
-            is_whole = self._body_bytes == self._head.length
-        if is_whole:
-            self._buffer = data[end:]
-            body, self._body = b"".join(self._body), []
-            self._state = _ANSWERING
-            self.deadline = inf
-            self._dispatch(self._head, body)
-
-    def _body_too_long(self) -> ProtocolError:
-        return ProtocolError(413, "too_large", f"the body is longer than {self.limits.body_bytes} bytes")
-
     def _dispatch(self, head: RequestHead, body: bytes) -> None:
         exchange = Exchange(self, head, self._caller, self._began)
+        self.deadline = self._began + self.limits.comment_every_s
         destination = self._destination
         if isinstance(destination, Endpoint):
             self._exchange = exchange
             exchange.forward_to(destination, body)
             return
         route = cast(Route, destination)
-        model_field = find_model(body, head.content_type) if route.body != "none" else _model_in_query(head)
+        model_field = find_model(body, head.content_type) if route.body != "none" else model_in_query(head)
         if isinstance(model_field, Rejection) and model_field.kind == "missing_model" and b"?" in head.target:
-            model_field = _model_in_query(head)
+            model_field = model_in_query(head)
         if isinstance(model_field, Rejection):
             self.respond(rejection_response(model_field, route.family))
             return
@@ -365,34 +278,28 @@ class ClientConnection(asyncio.Protocol):
 
     def _respond_early(self, response: GatewayResponse) -> None:
         """May be sent before the request is complete; the rest of the request is discarded."""
+        self.free_body()
         head = self._head
         size = (head.length or 0) if head is not None and not head.is_chunked else inf
-        if self._state == _ANSWERING and len(self._buffer) >= size:
+        if self._state == ANSWERING and len(self._buffer) >= size:
             self._buffer = self._buffer[int(size) :]
             self.respond(response)
             return
         is_head = head is not None and head.method == b"HEAD"
         self.transport.write(response_bytes(response, CLOSE, is_head=is_head))
-        self._state = _LINGERING
+        self._state = LINGERING
+        self._server.lingering.add(self)
         self._buffer = b""
         self.deadline = monotonic() + self.limits.linger_s
         if self.transport.can_write_eof():
             self.transport.write_eof()
 
+    def _discard(self) -> None:
+        """Many that go on sending are read in turns, so that they do not take all the time."""
+        self._pause_reading()
+        delay_s = _DISCARD_EVERY_S * len(self._server.lingering)
+        asyncio.get_running_loop().call_later(delay_s, self._resume_discarding)
 
-def _foreign_page(head: RequestHead) -> Rejection | None:
-    """Without keys, reject requests of foreign web pages (`origin.py`)."""
-    host = head.host.decode("ascii", "replace")
-    if not head.origin and not head.site and is_plain_host(host):
-        return None
-    origin = head.origin.decode("ascii", "replace") or None
-    site = head.site.decode("ascii", "replace") or None
-    return reject_foreign_page(head.method.decode("ascii"), host, origin, site, has_keys=False)
-
-
-def _model_in_query(head: RequestHead) -> ModelField | Rejection:
-    """The model of a request without a body."""
-    model = query_model(head.target.partition(b"?")[2])
-    if model is None:
-        return Rejection(400, "missing_model", "name the model in the query: `?model=NAME`")
-    return ModelField(model, 0, 0)
+    def _resume_discarding(self) -> None:
+        if not self.transport.is_closing():
+            self._resume_reading()

@@ -5,6 +5,7 @@ Lines keep their order and their spelling.
 
 from __future__ import annotations
 
+from firesteel.gateway.http.body import Edit, edited
 from firesteel.gateway.http.head import RequestHead, ResponseHead
 from firesteel.gateway.interfaces import Caller, Endpoint
 
@@ -19,20 +20,33 @@ _WITHOUT_BODY = frozenset((b"GET", b"HEAD", b"DELETE", b"OPTIONS"))
 
 
 def request_parts(
-    head: RequestHead, endpoint: Endpoint, body: bytes, lines: bytes, extra: bytes
-) -> tuple[bytes, ...]:
+    head: RequestHead, endpoint: Endpoint, body: bytes, lines: bytes, extra: bytes, edits: list[Edit]
+) -> list[bytes | memoryview]:
     """What is written to the engine. `lines` are the client's headers to forward, `extra` are ours."""
-    if body and lines is head.lines and not extra:
-        return _repeat_request(head, endpoint, body)
+    if not edits:
+        return _parts(head, endpoint, body, lines, extra)
+    pieces = edited(body, edits)
+    if len(body) <= _JOIN_BYTES:
+        return _parts(head, endpoint, b"".join(pieces), lines, extra)
+    size = sum(map(len, pieces))
+    first = b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: %d\r\n%b%b\r\n" % (
+        head.method, endpoint.path, head.target, endpoint.authority, lines, size, endpoint.headers, extra,
+    )  # fmt: skip
+    return [first, *pieces]
+
+
+def _parts(
+    head: RequestHead, endpoint: Endpoint, body: bytes, lines: bytes, extra: bytes
+) -> list[bytes | memoryview]:
     length = b"" if not body and head.method in _WITHOUT_BODY else b"Content-Length: %d\r\n" % len(body)
     first = b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b%b%b\r\n" % (
         head.method, endpoint.path, head.target, endpoint.authority, lines, length, endpoint.headers, extra,
     )  # fmt: skip
-    return (first + body,) if len(body) <= _JOIN_BYTES else (first, body)
+    return [first + body] if len(body) <= _JOIN_BYTES else [first, body]
 
 
-def _repeat_request(head: RequestHead, endpoint: Endpoint, body: bytes) -> tuple[bytes, ...]:
-    """The same, for a head of which only the length changes between requests of a connection."""
+def repeat_request(head: RequestHead, endpoint: Endpoint, body: bytes) -> list[bytes | memoryview]:
+    """The same with nothing to add or edit; between requests of a connection only the length changes."""
     cache = head.forward_cache
     if cache is None or cache[0] is not endpoint:
         start = b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: " % (
@@ -41,8 +55,8 @@ def _repeat_request(head: RequestHead, endpoint: Endpoint, body: bytes) -> tuple
         cache = head.forward_cache = (endpoint, start, b"\r\n%b\r\n" % endpoint.headers)
     size = len(body)
     if size <= _JOIN_BYTES:
-        return (b"%b%d%b%b" % (cache[1], size, cache[2], body),)
-    return b"%b%d%b" % (cache[1], size, cache[2]), body
+        return [b"%b%d%b%b" % (cache[1], size, cache[2], body)]
+    return [b"%b%d%b" % (cache[1], size, cache[2]), body]
 
 
 def without_encoding(lines: bytes) -> bytes:

@@ -33,6 +33,10 @@ _HOP = frozenset(
      b"trailer", b"transfer-encoding", b"upgrade")
 )  # fmt: skip
 """Headers for the next hop only."""
+_ABOUT_CLIENT = frozenset(
+    (b"cookie", b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip")
+)
+"""Who the client is, and its cookies of other programs on the same host: no concern of an engine."""
 _SECRET = frozenset((b"authorization", b"x-api-key"))
 _OWN_PREFIX = b"x-firesteel-"
 """Headers that tell the admin API who the caller is. Clients must not send them."""
@@ -83,7 +87,7 @@ class _HeaderCache(dict[bytes, Field]):
 
 
 _REQUEST_HEADERS = _HeaderCache(
-    _HOP | _SECRET | {b"host", b"content-length", b"expect"},
+    _HOP | _SECRET | _ABOUT_CLIENT | {b"host", b"content-length", b"expect"},
     frozenset((b"content-type", b"content-encoding", b"accept-encoding", b"origin", b"sec-fetch-site")),
 )
 _RESPONSE_HEADERS = _HeaderCache(

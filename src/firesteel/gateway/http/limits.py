@@ -15,6 +15,10 @@ class HttpLimits:
     head_lines: int = 100
     uri_bytes: int = 8 * KIB
     body_bytes: int = 64 * KIB * KIB
+    buffer_bytes: int = 128 * KIB * KIB
+    """Bodies and buffers of all clients together (`buffers.py`)."""
+    buffer_wait_s: float = 30.0
+    """For room for a body; then 503."""
     keeps_bodies: bool = True
     """Keep bodies until the request ends, for a log of prompts; otherwise until the engine responds."""
     head_s: float = 30.0
@@ -37,3 +41,9 @@ class HttpLimits:
     """Below the 5 s after which uvicorn (vLLM, SGLang) and cpp-httplib (llama.cpp) close idle ones."""
     sweep_s: float = 1.0
     """How often the deadlines are checked."""
+
+
+def buffered_limits(buffer_bytes: int, *, keeps_bodies: bool) -> HttpLimits:
+    """No body takes more than half of the common buffers."""
+    body_bytes = min(HttpLimits().body_bytes, buffer_bytes // 2)
+    return HttpLimits(buffer_bytes=buffer_bytes, body_bytes=body_bytes, keeps_bodies=keeps_bodies)

@@ -36,13 +36,15 @@ class Connecting:
 class ConnectionPool:
     """Idle connections by address."""
 
-    __slots__ = ("_idle", "_limits", "_tasks", "_tls")
+    __slots__ = ("_idle", "_limits", "_tasks", "_tls", "unasked")
 
     def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
         self._idle: dict[Key, list[Upstream]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: ssl.SSLContext | None = None
+        self.unasked: set[tuple[str, int] | str] = set()
+        """Addresses of servers that reject a request for token counts."""
 
     def take(self, endpoint: Endpoint) -> Upstream | None:
         """Return an idle connection that is not too old."""

@@ -36,10 +36,12 @@ class Route:
     is_streamable: bool
     kind: str
     """A label for the metrics."""
+    has_usage: bool = False
+    """A stream has token counts on request (`stream_options`)."""
 
 
 def _openai(kind: str, body: BodyKind = "json", *, streams: bool = False) -> Route:
-    return Route("openai", body, streams, kind)
+    return Route("openai", body, streams, kind, kind in ("chat", "completion"))
 
 
 _CHAT = _openai("chat", streams=True)

@@ -7,8 +7,10 @@ import ssl
 from contextlib import suppress
 from time import monotonic
 
+from firesteel.gateway.http.buffers import BufferBudget
 from firesteel.gateway.http.client_connection import ClientConnection
-from firesteel.gateway.http.limits import HttpLimits
+from firesteel.gateway.http.exchange import Exchange
+from firesteel.gateway.http.limits import HttpLimits, buffered_limits
 from firesteel.gateway.http.pool import ConnectionPool
 from firesteel.gateway.interfaces import Dispatcher
 
@@ -35,8 +37,13 @@ class HttpServer:
         self.dispatcher = dispatcher
         self.limits = limits or HttpLimits()
         self.pool = ConnectionPool(self.limits)
+        self.buffers = BufferBudget(self.limits.buffer_bytes)
         self.is_draining = False
         self._clients: set[ClientConnection] = set()
+        self.lingering: set[ClientConnection] = set()
+        """Clients whose request was rejected before it was complete."""
+        self.leaving: set[Exchange] = set()
+        """Requests whose client has left, and whose engine is not cancelled."""
         self._listeners: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
@@ -72,8 +79,16 @@ class HttpServer:
         self._stop()
         return cut
 
+    def change_buffers(self, limit_bytes: int) -> None:
+        """For connections from now on, and the common bound for all."""
+        if limit_bytes != self.buffers.limit_bytes:
+            self.limits = buffered_limits(limit_bytes, keeps_bodies=self.limits.keeps_bodies)
+            self.buffers.limit_bytes = limit_bytes
+
     def add_client(self, client: ClientConnection) -> None:
         self._clients.add(client)
+        if self.is_draining:  # it was accepted, but not yet announced, when the others were closed
+            client.transport.close()
 
     def remove_client(self, client: ClientConnection) -> None:
         self._clients.discard(client)
@@ -95,6 +110,10 @@ class HttpServer:
         now = monotonic()
         for client in [client for client in self._clients if client.deadline <= now]:
             client.expire()
+        for exchange in tuple(self.leaving):
+            exchange.tick(now)
+            if exchange.is_over():
+                self.leaving.discard(exchange)
         self.pool.sweep(now)
         self._sweeper = asyncio.get_running_loop().call_later(self.limits.sweep_s, self._sweep)
 

@@ -8,7 +8,7 @@ chooses how a chunked body is split (`ChunkBoundaries`) when it gets the head.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Protocol, cast
 
@@ -64,7 +64,7 @@ class Upstream(asyncio.Protocol):
         self._is_fresh = True
         self._is_paused = False
         self._is_at_boundary = False
-        """Between two chunks of a framed body, with nothing held back."""
+        """Between two chunks, with nothing held back."""
         self._buffer = b""
         self._mode = _HEAD
         self._cached_head: CachedHead[ResponseHead] | None = None
@@ -75,7 +75,9 @@ class Upstream(asyncio.Protocol):
 
     # -- called by the exchange --
 
-    def send(self, receiver: ResponseReceiver, request: tuple[bytes, ...], *, is_head_only: bool) -> None:
+    def send(
+        self, receiver: ResponseReceiver, request: Iterable[bytes | memoryview], *, is_head_only: bool
+    ) -> None:
         """`is_head_only`: the response to HEAD has no body, whatever its headers say."""
         self.receiver = receiver
         self._mode = _HEAD
@@ -113,7 +115,7 @@ class Upstream(asyncio.Protocol):
             return
         try:
             if self._is_at_boundary and is_whole_chunk(data):
-                receiver.body_received(data)
+                receiver.body_received(data if self._is_framed else data[data.find(b"\n") + 1 : -2])
             elif mode == _CHUNKED:
                 self._take_chunked(receiver, data)
             elif mode == _HEAD:
@@ -179,6 +181,8 @@ class Upstream(asyncio.Protocol):
         self._keeps_alive = head.keeps_alive
         self._left = 0
         self._boundaries = receiver.response_started(head)
+        if self.receiver is not receiver:
+            return  # it dropped the connection, to send the request in another form
         self._is_framed = self._boundaries != ChunkBoundaries.WITHOUT_FRAMING
         if self._is_head_only or head.status == 204 or head.status == 304:
             self._mode = _LENGTH
@@ -240,11 +244,16 @@ class Upstream(asyncio.Protocol):
     def _take_unframed(self, receiver: ResponseReceiver, data: bytes) -> None:
         out: list[bytes] = []
         end = self._chunks.follow(data, 0, out)
+        self._is_at_boundary = self._chunks.is_between()
         piece = b"".join(out)
         if self._chunks.is_over:
             self._end(receiver, piece, is_clean=end == len(data))
         elif piece:
             receiver.body_received(piece)
+
+    def has_length(self) -> bool:
+        """Whether a response of known length is on the way."""
+        return self._mode == _LENGTH
 
     def is_between_chunks(self) -> bool:
         """Whether everything forwarded so far ended with a chunk."""

@@ -1,4 +1,5 @@
-"""The token counts of a response, as the engine reports them, from the last bytes of the response.
+"""The token counts of a response, as the engine reports them, from the last bytes of the response; and a
+lower bound for a stream that ends without them.
 
 Responses are forwarded unparsed, so there is no document to search, only its end. `"usage"` without a
 backslash before it is a complete string there too (see `body.py`), and its object closes before the end. Text
@@ -16,6 +17,9 @@ What the APIs send, and where (seen 2026-11-15):
   (https://github.com/ggml-org/llama.cpp/blob/b21e4de74567f5eef213765c9476a843c2e43f0d/tools/server/README.md,
   "timings": `prompt_n + cache_n + predicted_n` are all tokens).
 So the first bytes of the response are used too, if available.
+
+A stream that is cut, or whose engine never counts, has at least as many tokens as it has deltas with text: an
+engine sends one or several tokens with each.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from firesteel.gateway.http.body import net_closing_brackets
 from firesteel.gateway.interfaces import Usage
 
 TAIL_BYTES = 4096
+TAIL_PIECES = 32
 HEAD_BYTES = 2048
 
 _VALUE = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(?=\{)")
@@ -38,10 +43,62 @@ _VLLM_USAGE = re.compile(
     rb"""(?:,\s*"[a-z_]+":\s*null)*\s*}\s*"""
 )
 """As vLLM writes it, and OpenAI if nothing was cached: this needs no JSON parser at all."""
+_DELTA = re.compile(
+    rb'"(?:content|reasoning_content|reasoning|text|arguments|thinking|partial_json)":\s?"(?!")[^\n]*'
+)
+_RESPONSES_DELTA = re.compile(rb'"delta":\s?"(?!")[^\n]*')
+"""At most once in each line, and so in each event. The last events of a `response` repeat its text."""
 _DECODER = json.JSONDecoder()
 _BACKSLASH = ord("\\")
 _DEPTHS = {False: (1,), True: (1, 2)}
 """In a stream it may be inside the `response` or the `message` of an event."""
+
+
+class ResponseTail(list[bytes]):
+    """The last pieces of a response body, and the number of deltas in those before them."""
+
+    first = b""
+    """The beginning of the first piece, if it is no longer in the list."""
+    is_response = False
+    """Of the route with that name."""
+    _deltas = 0
+
+    def trim(self) -> None:
+        """Called when there are more than `TAIL_PIECES`, so that a piece costs a part of one search."""
+        self.first = self.first or self[0]
+        self._deltas += self._count(self[: TAIL_PIECES // 2])
+        del self[: TAIL_PIECES // 2]
+
+    def end_of(self, piece: bytes) -> bytes:
+        """The end of a piece that is longer than `TAIL_BYTES`."""
+        if not self:
+            self.first = piece[:HEAD_BYTES]
+        self._deltas += self._count([piece[:-TAIL_BYTES]])
+        return piece[-TAIL_BYTES:]
+
+    def usage(self, is_stream: bool, is_whole: bool) -> Usage | None:
+        """As the engine counted, if the response is complete; otherwise at least what arrived."""
+        if not self:
+            return None
+        if len(self) == 1 and not is_stream:
+            return find_usage(self[0], False, self.first or self[0])
+        tail = b"".join(self)[-TAIL_BYTES:]
+        usage = find_usage(tail, is_stream, self.first or self[0])
+        if not is_stream or (is_whole and usage is not None and usage.completion_tokens is not None):
+            return usage
+        deltas = self._deltas + self._count(self)
+        if usage is None:
+            return Usage(None, deltas) if deltas else None
+        usage.completion_tokens = max(usage.completion_tokens or 0, deltas)
+        return usage
+
+    def _count(self, pieces: list[bytes]) -> int:
+        text = b"".join(pieces)
+        if self.is_response:
+            return len(_RESPONSES_DELTA.findall(text))
+        if text.count(b'"content":"') == len(pieces) and b'"content":""' not in text:
+            return len(pieces)  # one delta in each piece, as nearly always: a third of the time
+        return len(_DELTA.findall(text))
 
 
 def find_usage(tail: bytes, is_stream: bool, head: bytes = b"") -> Usage | None:

@@ -1,4 +1,5 @@
 """Starts and stops models in child processes, so that the gateway's process never loads the planner.
 
-`process.py` runs in the gateway; `job.py` and `duration.py` run only in the child.
+`process.py` and `memory_release.py` run in the gateway, the others only in the child. An `unload` imports
+neither `job.py` nor `duration.py`, which load the planner.
 """

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from firesteel.edge.files.home import Home
 from firesteel.proposals import Proposal
 from firesteel.run import PhaseDone, PhaseProgress
+from firesteel.run.proofs import read_proof
 from firesteel.run.start.start_times import earlier_starts, last_verified, record_verified
 
 
@@ -35,7 +36,8 @@ def load_time(proposal: Proposal, home: Home) -> LoadTime:
     before = earlier_starts(home, proposal.name, launch.engine, launch.version)
     planned_s = speed.start_up.seconds.expected if speed and speed.start_up else None
     launch_s = sum(before[-1].values()) if before else planned_s
-    last = last_verified(home, proposal.name, launch.engine, launch.version)
+    is_brief = read_proof(home, proposal.name) is not None
+    last = last_verified(home, proposal.name, launch.engine, launch.version, is_brief=is_brief)
     return LoadTime(launch_s, last.proof_s, last.whole_s) if last else LoadTime(launch_s)
 
 
@@ -79,9 +81,9 @@ class LoadClock:
         if has_answered and self._answered_s is None:
             self._answered_s = now_s
 
-    def keep(self, name: str, home: Home, now_s: float) -> float:
+    def keep(self, name: str, home: Home, now_s: float, *, is_brief: bool = False) -> float:
         """Store the duration, as the estimate for the next load."""
         whole_s = now_s - self._began_s - self._download_s
         if self._answered_s is not None:
-            record_verified(home, name, now_s - self._answered_s, whole_s)
+            record_verified(home, name, now_s - self._answered_s, whole_s, is_brief=is_brief)
         return round(whole_s, 1)

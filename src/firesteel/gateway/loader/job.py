@@ -1,34 +1,17 @@
-"""One job in a process of its own: read a service file, bring a model up, or stop one.
-
-    python -m firesteel.gateway.loader.job read FILE
-    python -m firesteel.gateway.loader.job load '{"name": "coder", "recipe": ..., "port": 8000, "path": FILE}'
-    python -m firesteel.gateway.loader.job unload NAME
+"""The jobs that need a plan: read a service file, or bring a model up.
 
 Planning, warming and verifying take a core for seconds and 200 MB; the process that carries the streams has
-neither to spare. The job prints JSON, one object a line:
-
-    {"doing": {"phase": "launch", "words": "loading weights, 9 of 20 shards", "eta_s": 120}}
-    {"done":  {"phase": "verify", "words": "..."}}
-    {"read": {...}} | {"up": {...}} | {"gone": {...}} | {"failed": {"what": ..., "next": ..., "kind": ...}}
-
-The last line is the result; the exit code is the one that `firesteel` itself would give. A load ends with the
-process that asked for it: when its stdin closes, or at SIGTERM, it stops what it started. An unload always
-runs to its end. `load` gets the values that `read` gave out, not the file's name: a file that changes in
-between must not start something that nobody has counted.
+neither to spare. A load ends with the process that asked for it: when its stdin closes, or at SIGTERM, it
+stops what it started. `load` gets the values that `read` gave out, not the file's name: a file that changes
+in between must not start something that nobody has counted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import signal
-import sys
-import threading
-import traceback
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,14 +19,16 @@ from typing import Any
 from firesteel.edge.files import text_files
 from firesteel.edge.files.home import Home, find_home, is_locked
 from firesteel.edge.host import process
-from firesteel.edge.host.memory import meminfo
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import Host
 from firesteel.gateway.discovery import identity, outside_identity, running_model
+from firesteel.gateway.interfaces import Timeouts
+from firesteel.gateway.loader.child import end_with_parent, reason_of, say
 from firesteel.gateway.loader.duration import LoadClock, load_time
+from firesteel.gateway.loader.unload import find_service, held_bytes
 from firesteel.gateway.service_config import ModelConfig, Reason, ServiceConfig
-from firesteel.launch import Ask
+from firesteel.launch import Ask, Runtime
 from firesteel.planner import launch_key
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run import (
@@ -57,36 +42,20 @@ from firesteel.run import (
     adopt_all,
     all_services,
     bring_up,
-    stop,
 )
 from firesteel.run.start.listen import reached_at
 from firesteel.service_file import ModelEntry, ServiceFile, asks, read_service_file
-from firesteel.units import show_bytes
+from firesteel.units import MIB, show_bytes
 from firesteel.workspace import Workspace
 
 _UNKNOWN_LOAD_S = 60.0
 """For the scheduler's arithmetic; it is never shown."""
+_GATEWAY_BYTES = 64 * MIB
+"""Of the gateway's process, without the bodies and buffers of its clients; `benchmarks/gateway` measures
+it."""
 _POLL_S = 0.2
 _OTHERS_S = 6 * 3600
 """As long as `up` itself may take."""
-
-
-_output_fd = 1
-
-
-def say(line: Mapping[str, Any]) -> None:
-    """Prints one line. A reader that is gone is no reason to stop in the middle."""
-    with suppress(BrokenPipeError):
-        rest = json.dumps(line).encode() + b"\n"
-        while rest:
-            rest = rest[os.write(_output_fd, rest) :]
-
-
-def _reserve_stdout() -> None:
-    """Libraries and child processes print too: what they print goes to stderr."""
-    global _output_fd
-    _output_fd = os.dup(1)
-    os.dup2(2, 1)
 
 
 # --- read ---
@@ -118,26 +87,19 @@ def read(path: str, home: Home) -> ServiceConfig:
         queue=file.queue.size,
         max_wait_s=file.queue.max_wait,
         min_dwell_s=file.queue.min_dwell,
+        gateway_bytes=file.memory.gateway,
     )
 
 
 def _ceiling(file: ServiceFile, host: Host, own: list[Service], external_bytes: int) -> int:
-    """The file's ceiling, or what would be free if none of its models ran; never what the host must keep."""
-    most = max(0, host.memory_total_bytes - host.keep_free_bytes)
+    """The file's ceiling, or what would be free if none of its models ran; never what the host must keep and
+    the gateway itself takes."""
+    gateway_bytes = _GATEWAY_BYTES + file.memory.gateway
+    most = max(0, host.memory_total_bytes - host.keep_free_bytes - gateway_bytes)
     if file.memory.ceiling is not None:
         return min(file.memory.ceiling, most)
-    return min(most, host.room_bytes + sum(_held_bytes(service) for service in own) + external_bytes)
-
-
-def _held_bytes(service: Service) -> int:
-    """What the host would get back if the service stopped."""
-    if service.phase == "dead":
-        return 0
-    if service.spec.stop:  # a container: its processes do not show what CUDA took
-        lost = max(0, service.spec.available_bytes - meminfo().available_bytes)
-        return min(service.spec.expected_bytes, lost)
-    engine = service.state.engine if service.state else None
-    return process.memory(engine).own_bytes if engine else 0
+    free = host.room_bytes + sum(held_bytes(service) for service in own) + external_bytes
+    return max(0, min(most, free - gateway_bytes))
 
 
 def _external_model(name: str, entry: ModelEntry) -> ModelConfig:
@@ -152,8 +114,14 @@ def _external_model(name: str, entry: ModelEntry) -> ModelConfig:
         route=entry.route or "least-busy",
         model=entry.model,
         key=entry.key,
+        timeouts=_timeouts(entry),
         aliases=entry.aliases,
     )
+
+
+def _timeouts(entry: ModelEntry) -> Timeouts:
+    limits = entry.timeouts
+    return Timeouts(limits.first_byte, limits.gap, limits.answer)
 
 
 def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, host: Host) -> ModelConfig:
@@ -166,12 +134,13 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         preload=entry.preload,
         ttl_s=entry.ttl,
         cancel=entry.cancel,
+        timeouts=_timeouts(entry),
         aliases=entry.aliases,
     )
     try:
         best = workspace.propose(ask, host)[0]
     except FiresteelError as error:
-        return replace(bare, why_not=in_the_file(_reason(error), ask.name, path))
+        return replace(bare, why_not=in_the_file(reason_of(error), ask.name, path))
     launch, objection = best.plan.launch, _objection(best)
     return replace(
         bare,
@@ -184,6 +153,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         ask={
             "name": ask.name, "recipe": ask.model, "context": ask.context, "users": ask.users,
             "port": ask.port, "path": path, "identity": _identity(best),
+            "runtime": ask.runtime, "engine_path": ask.engine_path,
         },
         why_not=in_the_file(objection, ask.name, path) if objection else None,
     )  # fmt: skip
@@ -198,12 +168,8 @@ def _objection(proposal: Proposal) -> Reason | None:
     try:
         require_runnable(proposal)
     except FiresteelError as error:
-        return _reason(error)
+        return reason_of(error)
     return None
-
-
-def _reason(error: FiresteelError) -> Reason:
-    return Reason(error.what, error.next, error.kind)
 
 
 def in_the_file(reason: Reason, name: str, path: str) -> Reason:
@@ -228,6 +194,8 @@ class Job:
     users: int | None = None
     path: str = ""
     identity: str = ""
+    runtime: Runtime | None = None
+    engine_path: str | None = None
 
 
 def read_job(text: str) -> Job:
@@ -241,11 +209,14 @@ async def load(job: Job, home: Home) -> None:
     await _after_others(job, home)
     workspace = Workspace(home)
     host = await asyncio.to_thread(workspace.host)
-    ask = Ask(job.recipe, job.context, job.users, job.port, name=job.name)
+    ask = Ask(
+        job.recipe, job.context, job.users, job.port, name=job.name,
+        runtime=job.runtime, engine_path=job.engine_path,
+    )  # fmt: skip
     proposals = workspace.propose(ask, host)
     chosen = next((found for found in proposals if _identity(found) == job.identity), proposals[0])
     clock = LoadClock(load_time(chosen, home), process.uptime())
-    async for event in bring_up(chosen, home, RunOptions(service_file=job.path)):
+    async for event in bring_up(chosen, home, RunOptions(service_file=job.path, is_swapped_in=True)):
         now_s = process.uptime()
         if isinstance(event, (PhaseProgress, PhaseDone)):
             kind = "doing" if isinstance(event, PhaseProgress) else "done"
@@ -255,8 +226,9 @@ async def load(job: Job, home: Home) -> None:
             left_s = clock.took.all_s
             say({"done": {"phase": "plan", "words": f"{job.name} needs {needed}", "eta_s": left_s}})
         elif isinstance(event, ServiceReady):
-            load_s = None if event.already else clock.keep(job.name, home, now_s)
-            service = _service(job.name, home)
+            is_brief = event.report.is_brief
+            load_s = None if event.already else clock.keep(job.name, home, now_s, is_brief=is_brief)
+            service = find_service(job.name, home)
             if service is None:
                 raise FiresteelError(
                     f"{job.name} came up and is gone again", next=f"firesteel logs {job.name}"
@@ -273,39 +245,7 @@ async def _after_others(job: Job, home: Home) -> None:
         await asyncio.sleep(_POLL_S)
 
 
-def _service(name: str, home: Home) -> Service | None:
-    return next((service for service in all_services(home) if service.name == name), None)
-
-
-# --- unload ---
-
-
-async def unload(name: str, home: Home) -> None:
-    """The result says what was available before, and how much should come back."""
-    service = _service(name, home)
-    before, held = meminfo().available_bytes, _held_bytes(service) if service else 0
-    if service:
-        async for event in stop(service):
-            if isinstance(event, (PhaseProgress, PhaseDone)):
-                say({"doing": {"phase": event.phase, "words": event.text, "eta_s": None}})
-    say({"gone": {"available_bytes": before, "held_bytes": held}})
-
-
 # --- the process ---
-
-
-def _end_with_parent() -> None:
-    """The parent's end of stdin closes however it ends: that counts as a SIGTERM."""
-
-    def watch() -> None:
-        try:
-            while os.read(0, 4096):  # until the other end is closed
-                pass
-        except OSError:
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 async def _cancellable(job: Coroutine[Any, Any, None]) -> None:
@@ -313,50 +253,16 @@ async def _cancellable(job: Coroutine[Any, Any, None]) -> None:
     await job
 
 
-def _read_job(path: str) -> None:
-    _end_with_parent()
+def read_service_job(path: str) -> None:
+    end_with_parent()
     say({"read": asdict(read(path, find_home()))})
 
 
-def _load_job(text: str) -> None:
+def load_job(text: str) -> None:
     job = read_job(text)
-    _end_with_parent()
+    end_with_parent()
     try:
         asyncio.run(_cancellable(load(job, find_home())))
     except FiresteelError as error:
-        reason = in_the_file(_reason(error), job.name, job.path)
+        reason = in_the_file(reason_of(error), job.name, job.path)
         raise type(error)(reason.what, next=reason.next) from None
-
-
-def _unload_job(name: str) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    asyncio.run(unload(name, find_home()))
-
-
-_JOBS: Mapping[str, Callable[[str], None]] = {"read": _read_job, "load": _load_job, "unload": _unload_job}
-
-
-def main(arguments: list[str]) -> int:
-    try:
-        if len(arguments) != 2 or arguments[0] not in _JOBS:
-            raise UsageError("the loader takes a job and its argument", next="firesteel serve")
-        _JOBS[arguments[0]](arguments[1])
-    except FiresteelError as error:
-        say({"failed": asdict(_reason(error))})
-        return error.exit_code
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        reason = Reason("the load was cancelled, and what it had started is stopped", kind="cancelled")
-        say({"failed": asdict(reason)})
-        return 130
-    except Exception as error:  # the gateway has clients that wait for a reason
-        traceback.print_exc()
-        what = f"the loader failed with {type(error).__name__}: {error}"[:500]
-        say({"failed": asdict(Reason(what, "firesteel serve --debug", "broke"))})
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    _reserve_stdout()
-    sys.exit(main(sys.argv[1:]))

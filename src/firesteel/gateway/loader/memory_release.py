@@ -40,6 +40,8 @@ class ExpectedRelease:
 
     available_bytes: int = 0
     held_bytes: int = 0
+    is_process: bool = False
+    """An engine without a container, and so without a GPU: its memory is free once it has ended."""
 
     @property
     def target_bytes(self) -> int:
@@ -53,7 +55,10 @@ def is_released(samples: Sequence[AvailableSample], release: ExpectedRelease) ->
     last = samples[-1]
     if last.time_s - samples[0].time_s >= LIMIT_S:
         return True
-    calm_s = CALM_S if last.available_bytes >= release.target_bytes else LONG_CALM_S
+    has_target = last.available_bytes >= release.target_bytes
+    if has_target and release.is_process:
+        return True
+    calm_s = CALM_S if has_target else LONG_CALM_S
     return last.time_s - _last_rise_s(samples) >= calm_s
 
 

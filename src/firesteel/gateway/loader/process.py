@@ -1,4 +1,4 @@
-"""Runs the jobs of `loader/job.py`, each in a child process, and reads its messages line by line.
+"""Runs each job (`job.py`, `unload.py`) in a child process, and reads its messages line by line.
 
 Whatever happens to a child (an error that it reports, a crash, an invalid line, silence), its job ends: with
 a result, or with a `LoaderFailed` that has a reason.
@@ -74,7 +74,7 @@ def loader_timeouts(load_s: float) -> LoaderTimeouts:
     return LoaderTimeouts(max(300.0, 2 * load_s), max(1800.0, 20 * load_s))
 
 
-_LOADER = (sys.executable, "-P", "-m", "firesteel.gateway.loader.job")
+_LOADER = (sys.executable, "-P", "-m", "firesteel.gateway.loader")
 _READ_TIMEOUTS = LoaderTimeouts(120, 120)
 _UNLOAD_TIMEOUTS = LoaderTimeouts(300, 600)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firesteel.gateway.scheduler.capacity import Capacity
-from firesteel.gateway.scheduler.events import RejectRequest, RequestArrived
+from firesteel.gateway.scheduler.events import RejectRequest, RequestArrived, RequestReturned
 from firesteel.gateway.scheduler.model_state import ModelState
 from firesteel.units import show_seconds
 
@@ -12,16 +12,22 @@ _OUTSIDE_RETRY_S = 5.0
 
 
 def check_admission(
-    event: RequestArrived, state: ModelState | None, capacity: Capacity, waiting: int
+    event: RequestArrived | RequestReturned,
+    state: ModelState | None,
+    capacity: Capacity,
+    waiting: int,
+    now_s: float,
 ) -> RejectRequest | None:
     """`waiting` is the number of requests that wait already, for any model."""
-    request, now_s = event.request, capacity.now_s
+    request = event.request
     if state is None or state.is_removed:
         # The dispatcher adds the names of the models: a key may not see all of them.
         return RejectRequest(request, "unknown", f"there is no model `{event.model[:200]}` here")
     if state.is_outside and state.phase == "off":
         why = f"`{state.name}` runs outside firesteel and does not answer: {state.why}. Start it there"
         return RejectRequest(request, "failed", why, _OUTSIDE_RETRY_S)
+    if isinstance(event, RequestReturned):
+        return None  # it was admitted before
     if state.phase in ("off", "unloading"):
         if now_s < state.retry_s:
             return RejectRequest(request, "failed", failure_text(state, now_s), state.retry_s - now_s)
@@ -29,7 +35,7 @@ def check_admission(
             return RejectRequest(request, "too large", impossible)
     if waiting >= capacity.limits.queue:
         why = f"{waiting} requests are waiting, and `queue` is {capacity.limits.queue}. Try again later"
-        return RejectRequest(request, "full", why, _next_load_done_s(capacity))
+        return RejectRequest(request, "full", why, _next_load_done_s(capacity, now_s))
     return None
 
 
@@ -38,7 +44,7 @@ def failure_text(state: ModelState, now_s: float) -> str:
     return f"`{state.name}` does not run: {state.why}. The next request after {pause} tries again"
 
 
-def _next_load_done_s(capacity: Capacity) -> float:
+def _next_load_done_s(capacity: Capacity, now_s: float) -> float:
     """When the load under way should end, and waiting requests are served."""
     ends_s = [state.since_s + state.load_s for state in capacity.states if state.phase == "loading"]
-    return max(1.0, min(ends_s, default=capacity.now_s) - capacity.now_s)
+    return max(1.0, min(ends_s, default=now_s) - now_s)

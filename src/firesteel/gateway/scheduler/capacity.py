@@ -2,73 +2,167 @@
 
 The limit is the configured ceiling, or the measured memory budget if that is lower. A model that is unloading
 counts until it is gone; a plan may still rely on its memory, unless the unload is stuck.
+
+A `Capacity` holds what follows from the models' phases, sizes and configuration alone: which of them run,
+what they hold, which could be evicted. It stays valid until one of these changes, so the events that are
+frequent (requests, readings, time) find it ready. What depends on requests or time is computed when asked
+for, with `now_s`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from functools import cached_property
 
 from firesteel.gateway.scheduler.events import SchedulerLimits
+from firesteel.gateway.scheduler.memory_budget import MemoryBudget
 from firesteel.gateway.scheduler.model_state import ModelState
 from firesteel.units import show_bytes, show_seconds
 
 
-@dataclass(frozen=True, slots=True)
 class Capacity:
-    """The memory limit, and every model that may hold memory, at one moment."""
+    """The memory limit, and every model that may hold memory, between two changes of a model."""
 
-    states: Collection[ModelState]
-    """In the order of the service file."""
-    limits: SchedulerLimits
-    budget_bytes: int | None
-    """What all our models together may hold, by the last memory reading; None before the first."""
-    now_s: float
+    def __init__(self, states: Iterable[ModelState], limits: SchedulerLimits, memory: MemoryBudget) -> None:
+        self.states = tuple(states)
+        """In the order of the service file."""
+        self.limits = limits
+        self._memory = memory
+        self.is_loading = False
+        self.ready: list[ModelState] = []
+        self.unloading: list[ModelState] = []
+        self.loadable: list[ModelState] = []
+        """Off, and ours to load."""
+        self.used_bytes = 0
+        """Held by every model that is not off; an unloading one counts until it is gone."""
+        for state in self.states:
+            phase = state.phase
+            if phase == "off" and not state.is_outside:
+                self.loadable.append(state)
+                continue
+            self.used_bytes += state.bytes
+            if phase == "ready":
+                self.ready.append(state)
+            elif phase == "unloading":
+                self.unloading.append(state)
+            elif phase == "loading":
+                self.is_loading = True
+        self._conflicts: dict[ModelState, list[ModelState]] = {}
+
+    @cached_property
+    def expiring(self) -> list[ModelState]:
+        """Running models that have a `ttl`."""
+        return [state for state in self.ready if state.config.ttl_s is not None]
+
+    @cached_property
+    def leaving(self) -> list[ModelState]:
+        """Running models that get no new requests. Not valid after a change of `is_conflicting`."""
+        return [state for state in self.ready if state.is_leaving]
+
+    @cached_property
+    def contended(self) -> list[list[ModelState]]:
+        """Running models that must not run together, by group: found so, or the file changed."""
+        groups = ([s for s in self.states if s.name in g and _runs(s)] for g in self.limits.never_together)
+        return [group for group in groups if len(group) > 1]
+
+    @cached_property
+    def impossible(self) -> list[ModelState]:
+        """Models that are off and can never be loaded beside the models that always stay."""
+        most_bytes, has_groups = self._possible_bytes, bool(self.limits.never_together)
+        doubtful = [state for state in self.loadable if has_groups or state.need_bytes > most_bytes]
+        return [state for state in doubtful if not self.is_possible(state)]
 
     @property
     def limit_bytes(self) -> int:
-        ceiling = self.limits.ceiling_bytes
-        return ceiling if self.budget_bytes is None else min(ceiling, self.budget_bytes)
+        ceiling, budget_bytes = self.limits.ceiling_bytes, self._memory.bytes
+        return ceiling if budget_bytes is None else min(ceiling, budget_bytes)
+
+    def needed(self, now_s: float) -> list[ModelState]:
+        """Models that are off and should be loaded: requests wait for them, they are pinned, or they were
+        requested by name. One that crashed again and again pauses, but never beyond `max_wait_s`."""
+        impossible, overdue_s = self.impossible, now_s - self.limits.max_wait_s
+        return [
+            state
+            for state in self.loadable
+            if (
+                (state.oldest is not None and (now_s >= state.retry_s or state.oldest.arrived_s <= overdue_s))
+                or (state.requested_s is not None and state.requested_s <= now_s)
+            )
+            and state not in impossible
+        ]
+
+    def overdue(self, states: Iterable[ModelState], now_s: float) -> list[ModelState]:
+        """Those that have been needed for `max_wait_s`, by age."""
+        max_wait_s = self.limits.max_wait_s
+        overdue = [
+            state
+            for state in states
+            if (state.oldest is not None and now_s >= state.oldest.arrived_s + max_wait_s)
+            or (state.requested_s is not None and now_s >= state.requested_s + max_wait_s)
+        ]
+        return sorted(overdue, key=lambda state: (state.requested_since_s(now_s), state.first_sequence))
 
     def fits_now(self, state: ModelState) -> bool:
         """Whether its load may start now."""
-        if any(other.holds_memory and self._conflict(state, other) for other in self.states):
+        if any(other.holds_memory for other in self._conflicting_with(state)):
             return False
-        return used_bytes(self.states) + state.need_bytes <= self.limit_bytes
+        return self.used_bytes + state.need_bytes <= self.limit_bytes
+
+    def is_possible(self, state: ModelState) -> bool:
+        """Whether it can ever be loaded beside the models that always stay."""
+        if state in self._permanent:
+            return True
+        if state.need_bytes > self._possible_bytes:
+            return False
+        return not any(other in self._permanent for other in self._conflicting_with(state))
 
     def why_impossible(self, state: ModelState) -> str | None:
-        """Why it can never be loaded beside the models that always stay; None if it can."""
-        permanent = self._permanent()
-        if state in permanent:
+        """None if it is possible."""
+        if self.is_possible(state):
             return None
-        free_bytes = self.limits.ceiling_bytes - sum(other.bytes for other in permanent)
-        if state.need_bytes > free_bytes:
-            return self._too_large(state, permanent, free_bytes)
-        for other in permanent:
-            if self._conflict(state, other):
-                return (
-                    f"`{state.name}` must not run beside `{other.name}`, which stays loaded. "
-                    f"Remove one of them from `never_together`, or remove `pinned` from `{other.name}`"
-                )
-        return None
+        if state.need_bytes > self._possible_bytes:
+            return self._too_large(state)
+        other = next(other for other in self._permanent if other in self._conflicting_with(state))
+        return (
+            f"`{state.name}` must not run beside `{other.name}`, which stays loaded. "
+            f"Remove one of them from `never_together`, or remove `pinned` from `{other.name}`"
+        )
 
     def required_evictions(
-        self, state: ModelState, blocking: Collection[ModelState]
+        self, state: ModelState, blocking: Collection[ModelState], now_s: float
     ) -> list[ModelState] | None:
         """For an overdue model: evict anything that may be evicted; idle models first, then busy ones."""
-        candidates = [other for other in self.states if other is not state and self._is_evictable(other)]
-        candidates.sort(key=lambda other: (bool(other.busy), other not in blocking, other.value(self.now_s)))
-        return self._select_evictions(state, candidates)
+        candidates = sorted(
+            self._evictable, key=lambda other: (bool(other.busy), other not in blocking, other.value(now_s))
+        )
+        return self._select_evictions(state, candidates, now_s)
 
-    def possible_evictions(self, state: ModelState) -> list[ModelState] | None:
+    def evictable_now(self, now_s: float) -> list[ModelState]:
+        """Idle models after their minimum dwell."""
+        limits = self.limits
+        return [
+            state
+            for state in self._evictable
+            if not state.busy and not state.waiting and now_s >= state.dwell_ends_s(limits)
+        ]
+
+    def loadable_now(self, needed: Iterable[ModelState], now_s: float) -> list[ModelState]:
+        """Those of the needed models for which there is memory, after evictions if necessary."""
+        candidates = self.evictable_now(now_s)
+        free_bytes = self.limit_bytes - self._staying_bytes(now_s) + sum(other.bytes for other in candidates)
+        fitting = [state for state in needed if state.need_bytes <= free_bytes]
+        if self.limits.never_together:
+            fitting = [s for s in fitting if {*self._conflicts_staying(s, now_s)} <= {*candidates}]
+        return fitting
+
+    def possible_evictions(self, state: ModelState, now_s: float) -> list[ModelState] | None:
         """For a waiting model: evict idle models after their minimum dwell, the least valuable first."""
-        candidates = [other for other in self.states if other is not state and self._is_evictable_now(other)]
-        candidates.sort(key=lambda other: other.value(self.now_s))
-        return self._select_evictions(state, candidates)
+        candidates = sorted(self.evictable_now(now_s), key=lambda other: other.value(now_s))
+        return self._select_evictions(state, candidates, now_s)
 
-    def shortage_text(self, state: ModelState) -> str:
+    def shortage_text(self, state: ModelState, now_s: float) -> str:
         """Why it does not fit even if everything evictable is evicted."""
-        fixed = [other for other in self.states if other.holds_memory and not self._is_evictable(other)]
+        fixed = [other for other in self.states if other.holds_memory and other not in self._evictable]
         held_bytes = sum(other.bytes for other in fixed if other is not state)
         free_bytes = max(0, self.limit_bytes - held_bytes)
         text = f"`{state.name}` needs {show_bytes(state.need_bytes)}, and {show_bytes(free_bytes)}"
@@ -76,61 +170,67 @@ class Capacity:
         if self.limit_bytes < self.limits.ceiling_bytes:
             text += f": other programs leave {show_bytes(max(0, self.limit_bytes))} on this host"
         for other in fixed:
-            if other.is_stuck(self.limits, self.now_s):
-                text += f"; `{other.name}` has been stopping for {show_seconds(self.now_s - other.since_s)}"
-            elif self._conflict(state, other):
+            if other.is_stuck(self.limits, now_s):
+                text += f"; `{other.name}` has been stopping for {show_seconds(now_s - other.since_s)}"
+            elif other in self._conflicting_with(state):
                 text += f"; `{other.name}`, which must not run beside it, stays"
         return text + ". Free memory and try again; `firesteel ps` shows what holds it"
 
-    def conflicting(self) -> list[ModelState]:
-        """Of running models that must not run together (the file changed, or they were found running): all
-        but the most valuable.
+    def conflicting(self, now_s: float) -> list[ModelState]:
+        """Of running models that must not run together: all but the most valuable.
 
         A model that was conflicting stays so: otherwise two could alternate, and neither would be unloaded.
         """
 
         def rank(state: ModelState) -> tuple[bool, bool, float]:
-            return _is_fixed(state), not state.is_conflicting, state.value(self.now_s)
+            return _is_fixed(state), not state.is_conflicting, state.value(now_s)
 
         conflicting: list[ModelState] = []
-        for group in self.limits.never_together:
-            running = [state for state in self.states if state.name in group and _runs(state)]
-            running.sort(key=rank, reverse=True)
+        for group in self.contended:
+            running = sorted(group, key=rank, reverse=True)
             conflicting += [state for state in running[1:] if not _is_fixed(state)]
         return conflicting
 
-    def _permanent(self) -> list[ModelState]:
+    @cached_property
+    def _permanent(self) -> dict[ModelState, None]:
         """Outside models, then the pinned ones that fit together. A pinned model that cannot fit blocks
         nobody."""
-        permanent = [state for state in self.states if state.is_outside]
+        permanent = dict.fromkeys(state for state in self.states if state.is_outside)
+        held_bytes = sum(state.bytes for state in permanent)
         for state in self.states:
-            held_bytes = sum(other.bytes for other in permanent)
-            fits = held_bytes + state.bytes <= self.limits.ceiling_bytes
-            if state.is_pinned and fits and not any(self._conflict(state, other) for other in permanent):
-                permanent.append(state)
+            fits = state.is_pinned and held_bytes + state.bytes <= self.limits.ceiling_bytes
+            if fits and not any(other in permanent for other in self._conflicting_with(state)):
+                permanent[state] = None
+                held_bytes += state.bytes
         return permanent
 
-    def _too_large(self, state: ModelState, permanent: list[ModelState], free_bytes: int) -> str:
+    @cached_property
+    def _possible_bytes(self) -> int:
+        """Left by the models that always stay."""
+        return self.limits.ceiling_bytes - sum(state.bytes for state in self._permanent)
+
+    def _too_large(self, state: ModelState) -> str:
         size, ceiling = show_bytes(state.need_bytes), show_bytes(self.limits.ceiling_bytes)
-        if not permanent:
+        if not self._permanent:
             return (
                 f"`{state.name}` needs {size}; the ceiling is {ceiling}. "
                 "Reduce its context, or raise the ceiling"
             )
-        names = ", ".join(f"`{other.name}`" for other in permanent)
+        names = ", ".join(f"`{other.name}`" for other in self._permanent)
         return (
             f"`{state.name}` needs {size}; beside the models that always stay ({names}) "
-            f"{show_bytes(max(0, free_bytes))} of {ceiling} are left. "
+            f"{show_bytes(max(0, self._possible_bytes))} of {ceiling} are left. "
             "Reduce its context, remove one of those models, or remove its `pinned`"
         )
 
-    def _select_evictions(self, state: ModelState, candidates: list[ModelState]) -> list[ModelState] | None:
+    def _select_evictions(
+        self, state: ModelState, candidates: list[ModelState], now_s: float
+    ) -> list[ModelState] | None:
         """The first candidates that free enough memory, without unnecessary ones; None if all are too few."""
-        staying = [other for other in self.states if other is not state and self._counts_against_limit(other)]
-        conflicts = [other for other in staying if self._conflict(state, other)]
+        conflicts = self._conflicts_staying(state, now_s)
         if any(other not in candidates for other in conflicts):
             return None
-        missing_bytes = state.need_bytes + sum(other.bytes for other in staying) - self.limit_bytes
+        missing_bytes = state.need_bytes + self._staying_bytes(now_s) - self.limit_bytes
         missing_bytes -= sum(other.bytes for other in conflicts)
         selected: list[ModelState] = []
         for other in candidates:
@@ -146,28 +246,33 @@ class Capacity:
                 missing_bytes += other.bytes
         return conflicts + selected
 
-    def _counts_against_limit(self, state: ModelState) -> bool:
+    @cached_property
+    def _evictable(self) -> list[ModelState]:
+        return [s for s in self.ready if not s.is_outside and (not s.is_pinned or s.is_leaving)]
+
+    def _staying_bytes(self, now_s: float) -> int:
         """A plan may rely on memory that an unload is about to free."""
-        is_freeing = state.phase == "unloading" and not state.is_stuck(self.limits, self.now_s)
-        return state.holds_memory and not is_freeing
+        freeing = (state.bytes for state in self.unloading if not state.is_stuck(self.limits, now_s))
+        return self.used_bytes - sum(freeing)
 
-    def _is_evictable(self, state: ModelState) -> bool:
-        is_fixed = _is_fixed(state) and not state.is_leaving
-        return state.phase == "ready" and not state.is_outside and not is_fixed
+    def _conflicts_staying(self, state: ModelState, now_s: float) -> list[ModelState]:
+        """Models that must not run beside it, hold memory, and are not about to free it."""
+        return [
+            other
+            for other in self._conflicting_with(state)
+            if other.holds_memory and (other.phase != "unloading" or other.is_stuck(self.limits, now_s))
+        ]
 
-    def _is_evictable_now(self, state: ModelState) -> bool:
-        is_unused = self._is_evictable(state) and state.is_idle and not state.waiting
-        return is_unused and self.now_s >= state.dwell_ends_s(self.limits)
-
-    def _conflict(self, one: ModelState, other: ModelState) -> bool:
-        if one is other:
-            return False
-        return any(one.name in group and other.name in group for group in self.limits.never_together)
-
-
-def used_bytes(states: Collection[ModelState]) -> int:
-    """Held by every model that is not off; an unloading one counts until it is gone."""
-    return sum(state.bytes for state in states if state.holds_memory)
+    def _conflicting_with(self, state: ModelState) -> list[ModelState]:
+        """Models of its `never_together` groups, whether they run or not."""
+        if not self.limits.never_together:
+            return []
+        if state not in self._conflicts:
+            groups = [group for group in self.limits.never_together if state.name in group]
+            self._conflicts[state] = [
+                other for other in self.states if other is not state and any(other.name in g for g in groups)
+            ]
+        return self._conflicts[state]
 
 
 def _is_fixed(state: ModelState) -> bool:

@@ -1,9 +1,9 @@
 """Events that the scheduler handles, and effects that it returns. Plain values.
 
 The driver owes one result for every effect: `LoadModel` ends with one `ModelLoaded` or `LoadFailed`,
-`UnloadModel` with one `ModelUnloaded`, `GrantRequest` with one `RequestFinished`. If it reads the memory, it
-does so just before `ModelUnloaded`, and now and then while requests wait. All times are seconds of one
-monotonic clock.
+`UnloadModel` with one `ModelUnloaded`, `GrantRequest` with one `RequestFinished` or `RequestReturned`. If it
+reads the memory, it does so just before `ModelUnloaded`, and now and then while requests wait. All times are
+seconds of one monotonic clock.
 
 Values that every request creates are not frozen: that alone would cost a third of its time.
 """
@@ -74,6 +74,16 @@ class RequestFinished:
     request: Hashable
 
 
+@dataclass(slots=True)
+class RequestReturned:
+    """A granted request whose engine failed before anything of its answer was passed on. It waits again, for
+    the engine to come back; it was admitted before, so it is not rejected for a full queue."""
+
+    request: Hashable
+    model: str
+    priority: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ModelLoaded:
     """The model answers. From `off`: it was found running. From `ready`: it was measured again."""
@@ -141,6 +151,7 @@ SchedulerEvent: TypeAlias = (
     RequestArrived
     | RequestAbandoned
     | RequestFinished
+    | RequestReturned
     | ModelLoaded
     | LoadFailed
     | ModelUnloaded

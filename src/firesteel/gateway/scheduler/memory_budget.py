@@ -8,9 +8,8 @@ it is lower than the last exact one.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 
-from firesteel.gateway.scheduler.capacity import used_bytes
 from firesteel.gateway.scheduler.model_state import ModelState
 
 
@@ -29,10 +28,12 @@ class MemoryBudget:
             return self._latest
         return min(self._exact, self._latest)
 
-    def read(self, free_bytes: int, states: Collection[ModelState]) -> None:
-        self._latest = used_bytes(states) + free_bytes
-        self._unloading = {state for state in states if state.phase == "unloading"}
-        self._was_loading = any(state.phase == "loading" for state in states)
+    def read(
+        self, free_bytes: int, used_bytes: int, unloading: Iterable[ModelState], *, is_loading: bool
+    ) -> None:
+        self._latest = used_bytes + free_bytes
+        self._unloading = set(unloading)
+        self._was_loading = is_loading
         self._update_exact()
 
     def subtract_unloaded(self, state: ModelState) -> None:

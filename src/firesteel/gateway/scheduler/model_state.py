@@ -6,6 +6,7 @@ new requests, and is unloaded once idle.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from math import exp2
@@ -16,6 +17,8 @@ _USE_HALF_LIFE_S = 600.0
 """Recent use halves every ten minutes."""
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 5.0, 600.0
 """Pause after a failed load, before the next attempt; it doubles each time."""
+_LAST_CRASH_PAUSE_S = 60.0
+"""After the first crash it is loaded again at once, after the second in a second, then 2, 4, 8 s."""
 _STABLE_S = 300.0
 """A crash after this long counts as the first: the load itself was fine."""
 
@@ -40,12 +43,18 @@ class ModelState:
     """Not ours to start or stop. Follows the configuration as soon as nothing of ours runs."""
     identity: str = ""
     """Of what runs now; the configuration may already name another."""
+    need_bytes: int = 0
+    """Memory needed for the next load."""
     held_bytes: int = 0
     """Memory held by what runs."""
     load_s: float = 0.0
     busy: set[Hashable] = field(default_factory=set)
-    waiting: dict[Hashable, Waiter] = field(default_factory=dict)
-    """In order of arrival."""
+    waiting: OrderedDict[Hashable, Waiter] = field(default_factory=OrderedDict)
+    """In order of arrival. Changed only by `Requests`, which keeps the next two in step. Not a plain `dict`:
+    finding its first key is slow once many before it were deleted."""
+    oldest: Waiter | None = None
+    priorities: dict[int, int] = field(default_factory=dict)
+    """How many of the waiting requests have each priority."""
     requested_s: float | None = None
     """When it was requested by name or because it is pinned. In the future after a failed load."""
     idle_s: float = 0.0
@@ -69,13 +78,6 @@ class ModelState:
     @property
     def name(self) -> str:
         return self.config.name
-
-    @property
-    def need_bytes(self) -> int:
-        """Memory needed for the next load."""
-        if self._measured is not None and self._measured[0] == self.config.identity:
-            return self._measured[1]
-        return self.config.bytes
 
     @property
     def bytes(self) -> int:
@@ -107,14 +109,12 @@ class ModelState:
     @property
     def waits_since_s(self) -> float | None:
         """When the oldest waiting request arrived."""
-        first = next(iter(self.waiting.values()), None)
-        return None if first is None else first.arrived_s
+        return None if self.oldest is None else self.oldest.arrived_s
 
     @property
     def first_sequence(self) -> int:
         """Of the oldest waiting request. 0, which goes first, for a model requested by name."""
-        first = next(iter(self.waiting.values()), None)
-        return 0 if first is None else first.sequence
+        return 0 if self.oldest is None else self.oldest.sequence
 
     def requested_since_s(self, now_s: float) -> float | None:
         """Since when it has been needed: by a request, by name, or because it is pinned."""
@@ -178,6 +178,7 @@ class ModelState:
         if measured_bytes is not None:
             self.held_bytes = measured_bytes
             self._measured = (self.identity, measured_bytes)
+            self._set_need_bytes()
 
     def set_off(self, now_s: float) -> None:
         """Nothing of it runs any more; the service file applies from here on."""
@@ -197,11 +198,12 @@ class ModelState:
         self.retry_s = now_s + _pause_s(self.fails)
 
     def crash(self, why: str, now_s: float) -> None:
-        """The first crash is repaired at once. A crash soon after a load waits like a failed load."""
+        """The first crash is repaired at once, the next ones after a pause that doubles."""
         if now_s >= self.since_s + _STABLE_S:
             self.fails = 0
         self.fails += 1
-        self.why, self.retry_s = why, now_s + _pause_s(self.fails - 1)
+        pause_s = min(_LAST_CRASH_PAUSE_S, 2.0 ** min(self.fails - 2, 10)) if self.fails > 1 else 0.0
+        self.why, self.retry_s = why, now_s + pause_s
 
     def reset_failures(self) -> None:
         self.fails, self.retry_s = 0, 0.0
@@ -210,6 +212,7 @@ class ModelState:
         """Apply a changed service file."""
         was, self.config = self.config, model
         self.is_removed = False
+        self._set_need_bytes()
         if model.identity != was.identity:
             self.reset_failures()
             self.load_s = model.load_s
@@ -223,9 +226,13 @@ class ModelState:
         if model.pinned and not was.pinned and self.phase == "off":
             self.requested_s = max(now_s, self.retry_s)
 
+    def _set_need_bytes(self) -> None:
+        is_measured = self._measured is not None and self._measured[0] == self.config.identity
+        self.need_bytes = self._measured[1] if self._measured and is_measured else self.config.bytes
+
 
 def new_model_state(model: ScheduledModel, now_s: float) -> ModelState:
-    state = ModelState(model, load_s=model.load_s, identity=model.identity)
+    state = ModelState(model, load_s=model.load_s, identity=model.identity, need_bytes=model.bytes)
     state.set_off(now_s)
     return state
 

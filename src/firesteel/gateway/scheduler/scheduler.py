@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable
 from math import inf
 
 from firesteel.gateway.scheduler.admission import check_admission, failure_text
-from firesteel.gateway.scheduler.capacity import Capacity, used_bytes
+from firesteel.gateway.scheduler.capacity import Capacity
 from firesteel.gateway.scheduler.events import (
     ConfigChanged,
     Effect,
@@ -31,6 +31,7 @@ from firesteel.gateway.scheduler.events import (
     RequestAbandoned,
     RequestArrived,
     RequestFinished,
+    RequestReturned,
     ScheduledModel,
     SchedulerEvent,
     SchedulerLimits,
@@ -40,6 +41,7 @@ from firesteel.gateway.scheduler.events import (
 from firesteel.gateway.scheduler.memory_budget import MemoryBudget
 from firesteel.gateway.scheduler.model_state import ModelState, new_model_state
 from firesteel.gateway.scheduler.requests import Requests
+from firesteel.gateway.scheduler.ticks import next_tick_s
 
 
 class Scheduler:
@@ -50,6 +52,9 @@ class Scheduler:
         self._states = {model.name: new_model_state(model, now_s) for model in models}
         self._requests = Requests()
         self._memory = MemoryBudget()
+        self._current_capacity: Capacity | None = None
+        """None: a model has changed since it was made."""
+        self._conflicting: list[ModelState] = []
         self._overdue: ModelState | None = None
         """The model that has waited longer than `max_wait_s` and is loaded next."""
         self._blocking: list[ModelState] = []
@@ -101,7 +106,7 @@ class Scheduler:
         return len(self._states[name].busy)
 
     def used_bytes(self) -> int:
-        return used_bytes(self._states.values())
+        return self._capacity.used_bytes
 
     def snapshot(self, now_s: float) -> tuple[ModelStatus, ...]:
         """Every model in the order of the file, then removed ones that still run."""
@@ -113,13 +118,21 @@ class Scheduler:
         match event:
             case RequestArrived():
                 self._arrived(event, now_s, out)
+            case RequestReturned():
+                self._requests.finish(event.request, now_s)
+                self._arrived(event, now_s, out)
             case ConfigChanged():
                 self._changed(event, now_s, out)
+                self._current_capacity = None
             case MemoryReading():
-                self._memory.read(event.available_bytes - event.keep_free_bytes, self._states.values())
+                free_bytes, capacity = event.available_bytes - event.keep_free_bytes, self._capacity
+                self._memory.read(
+                    free_bytes, capacity.used_bytes, capacity.unloading, is_loading=capacity.is_loading
+                )
             case RequestAbandoned() | RequestFinished() | TimePassed():
                 pass
             case _ if state := self._states.get(event.model):
+                self._current_capacity = None
                 match event:
                     case ModelLoaded():
                         self._loaded(state, event.bytes, now_s, out)
@@ -132,9 +145,9 @@ class Scheduler:
                     case LoadRequested():
                         self._load_requested(state, event.is_loaded, now_s)
 
-    def _arrived(self, event: RequestArrived, now_s: float, out: list[Effect]) -> None:
+    def _arrived(self, event: RequestArrived | RequestReturned, now_s: float, out: list[Effect]) -> None:
         state = self._states.get(event.model)
-        rejection = check_admission(event, state, self._capacity(now_s), self._requests.waiting)
+        rejection = check_admission(event, state, self._capacity, self._requests.waiting, now_s)
         if rejection:
             out.append(rejection)
         elif state is not None:
@@ -246,72 +259,93 @@ class Scheduler:
         self._reject_impossible(now_s, out)
         self._start_next_load(now_s, out)
         self._grant_waiting(now_s, out)
-        self._set_tick(now_s)
+        self._tick_s = next_tick_s(
+            self._capacity, now_s, is_settled=self._is_settled, has_waiting=self._requests.waiting > 0
+        )
 
     def _unload_idle(self, now_s: float, out: list[Effect]) -> None:
         """Unload models whose `ttl` has passed, and leaving models once they are idle."""
-        for state in self._states.values():
+        for state in self._capacity.expiring:
             expires_s = state.expires_s()
             if expires_s is not None and now_s >= expires_s:
                 self._unload(state, now_s, out)
         self._mark_conflicts(now_s)
-        for state in self._states.values():
-            if state.is_idle and not state.is_outside and state.is_leaving:
+        for state in self._capacity.leaving:
+            if state.is_idle and not state.is_outside:
                 self._unload(state, now_s, out)
 
     def _mark_conflicts(self, now_s: float) -> None:
-        conflicting = self._capacity(now_s).conflicting() if self.limits.never_together else []
-        for state in self._states.values():
-            state.is_conflicting = state in conflicting
+        before = {state for state in self._conflicting if state.is_conflicting}
+        if not before and not self._capacity.contended:
+            return
+        self._conflicting = self._capacity.conflicting(now_s)
+        if before != {*self._conflicting}:
+            for state in before:
+                state.is_conflicting = False
+            for state in self._conflicting:
+                state.is_conflicting = True
+            self._current_capacity = None
 
     def _reject_impossible(self, now_s: float, out: list[Effect]) -> None:
         """Reject requests that can never be served, and overdue ones that wait for a stuck unload."""
-        for state in self._states.values():
-            if state.phase == "off" and not state.is_outside and state.requested_since_s(now_s) is not None:
-                if why := self._capacity(now_s).why_impossible(state):
-                    state.why = why
-                    self._requests.reject(state, "too large", why, None, out)
-                    state.requested_s = state.requested_s if state.is_pinned else None
-            elif state.waiting and state.is_stuck(self.limits, now_s):
-                self._reject_overdue(state, self._capacity(now_s).shortage_text(state), now_s, out)
+        capacity = self._capacity
+        for state in capacity.impossible:
+            if state.requested_since_s(now_s) is not None and (why := capacity.why_impossible(state)):
+                state.why = why
+                self._requests.reject(state, "too large", why, None, out)
+                state.requested_s = state.requested_s if state.is_pinned else None
+        for state in capacity.unloading:
+            if state.waiting and state.is_stuck(self.limits, now_s):
+                self._reject_overdue(state, capacity.shortage_text(state, now_s), now_s, out)
 
     def _start_next_load(self, now_s: float, out: list[Effect]) -> None:
-        pending = self._pending_loads(now_s)
-        self._is_settled = not pending
-        overdue = [state for state in pending if self._is_overdue(state, now_s)]
-        if any(state.phase == "loading" for state in self._states.values()):
+        needed = self._capacity.needed(now_s)
+        self._is_settled = not needed
+        overdue = self._capacity.overdue(needed, now_s)
+        if self._capacity.is_loading:
             # The overdue model keeps its turn: a model that restarts again and again must not reset it.
             if not overdue or overdue[0] is not self._overdue:
                 self._overdue, self._blocking = None, []
             return
         if not self._load_overdue(overdue, now_s, out):
             self._overdue, self._blocking = None, []
-            self._load_next(now_s, out)
+            # Those that are overdue, and still needed, could not be loaded, and some were rejected.
+            self._load_next(self._capacity.needed(now_s) if overdue else needed, now_s, out)
 
     def _load_overdue(self, overdue: list[ModelState], now_s: float, out: list[Effect]) -> bool:
         """Only the first. One that cannot get enough memory is rejected and blocks nobody."""
         for state in overdue:
-            capacity = self._capacity(now_s)
-            evictions = capacity.required_evictions(state, self._blocking)
+            evictions = self._capacity.required_evictions(state, self._blocking, now_s)
             if evictions is not None:
                 self._overdue, self._blocking = state, evictions
                 self._evict_and_load(state, evictions, now_s, out)
                 return True
-            why = state.why = capacity.shortage_text(state)
+            why = state.why = self._capacity.shortage_text(state, now_s)
             self._reject_overdue(state, why, now_s, out)
             if state.requested_s is not None and now_s >= state.requested_s + self.limits.max_wait_s:
                 state.requested_s = now_s if state.is_pinned else None
         return False
 
-    def _load_next(self, now_s: float, out: list[Effect]) -> None:
-        pending = self._pending_loads(now_s)
-        if self._reserved_for not in pending:
+    def _load_next(self, needed: list[ModelState], now_s: float, out: list[Effect]) -> None:
+        """Overdue models by age, then the others by priority and age; but first the one for which something
+        was unloaded."""
+        if self._reserved_for not in needed:
             self._reserved_for = None
-        for state in sorted(pending, key=lambda state: state is not self._reserved_for):
-            evictions = self._capacity(now_s).possible_evictions(state)
-            if evictions is not None:
-                self._evict_and_load(state, evictions, now_s, out)
-                return
+
+        loadable = self._capacity.loadable_now(needed, now_s)
+        if self._reserved_for in loadable:
+            loadable = [self._reserved_for]
+        overdue = self._capacity.overdue(loadable, now_s)
+
+        def rank(state: ModelState) -> tuple[int, float | None, int]:
+            priority, oldest = max(state.priorities, default=0), state.oldest
+            if oldest is not None and state.requested_s is None:  # most are: worth a short cut
+                return -priority, oldest.arrived_s, oldest.sequence
+            return -priority, state.requested_since_s(now_s), state.first_sequence
+
+        state = overdue[0] if overdue else min(loadable, key=rank, default=None)
+        if state and (evictions := self._capacity.possible_evictions(state, now_s)) is not None:
+            self._evict_and_load(state, evictions, now_s, out)
 
     def _evict_and_load(
         self, state: ModelState, evictions: list[ModelState], now_s: float, out: list[Effect]
@@ -320,52 +354,21 @@ class Scheduler:
             if other.is_idle:
                 self._reserved_for = state
                 self._unload(other, now_s, out)
-        if self._capacity(now_s).fits_now(state):
+        if self._capacity.fits_now(state):
             state.start(now_s)
+            self._current_capacity = None
             out.append(LoadModel(state.name))
 
     def _grant_waiting(self, now_s: float, out: list[Effect]) -> None:
         """Open ready models, and serve what waits for them."""
         self._mark_conflicts(now_s)
-        for state in self._states.values():
-            state.is_open = state.phase == "ready" and not state.is_leaving and state not in self._blocking
+        closed = {*self._capacity.leaving, *self._blocking}
+        for state in self._capacity.ready:
+            state.is_open = state not in closed
             if state.is_open and state.waiting:
                 self._grant_waiters(state, now_s, out)
 
-    def _set_tick(self, now_s: float) -> None:
-        """Find the next moment at which time alone changes a decision."""
-        states = self._states.values()
-        times = [self._overdue_s(state.waits_since_s) for state in states]
-        times += [self._overdue_s(state.requested_s) for state in states]
-        times += [state.expires_s() for state in states]
-        times += [state.requested_s for state in states if state.phase == "off"]
-        if not self._is_settled:
-            times += [state.dwell_ends_s(self.limits) for state in states if state.is_idle]
-        if self._requests.waiting or not self._is_settled:
-            times += [state.since_s + self.limits.stop_s for state in states if state.phase == "unloading"]
-        self._tick_s = min((time_s for time_s in times if time_s is not None and time_s > now_s), default=inf)
-
     # -- helpers --
-
-    def _pending_loads(self, now_s: float) -> list[ModelState]:
-        """Models to load, in order: overdue ones by age, then the others by priority and age."""
-        capacity = self._capacity(now_s)
-        ranked: list[tuple[bool, int, float, int, int, ModelState]] = []
-        for index, state in enumerate(self._states.values()):
-            since_s = state.requested_since_s(now_s)
-            if state.phase != "off" or state.is_outside or since_s is None or capacity.why_impossible(state):
-                continue
-            is_overdue = self._is_overdue(state, now_s)
-            priority = 0 if is_overdue else max((w.priority for w in state.waiting.values()), default=0)
-            ranked.append((not is_overdue, -priority, since_s, state.first_sequence, index, state))
-        return [state for *_, state in sorted(ranked)]
-
-    def _is_overdue(self, state: ModelState, now_s: float) -> bool:
-        overdue_s = self._overdue_s(state.requested_since_s(now_s))
-        return overdue_s is not None and now_s >= overdue_s
-
-    def _overdue_s(self, since_s: float | None) -> float | None:
-        return None if since_s is None else since_s + self.limits.max_wait_s
 
     def _grant_waiters(self, state: ModelState, now_s: float, out: list[Effect]) -> None:
         self._requests.grant_all(state, self.limits.max_wait_s, now_s, out)
@@ -380,6 +383,7 @@ class Scheduler:
 
     def _start_unload(self, state: ModelState, now_s: float, out: list[Effect]) -> None:
         state.enter("unloading", now_s)
+        self._current_capacity = None
         out.append(UnloadModel(state.name))
 
     def _set_off(self, state: ModelState, now_s: float) -> None:
@@ -388,5 +392,8 @@ class Scheduler:
         if state.is_removed:
             del self._states[state.name]
 
-    def _capacity(self, now_s: float) -> Capacity:
-        return Capacity(self._states.values(), self.limits, self._memory.bytes, now_s)
+    @property
+    def _capacity(self) -> Capacity:
+        if self._current_capacity is None:
+            self._current_capacity = Capacity(self._states.values(), self.limits, self._memory)
+        return self._current_capacity

@@ -73,6 +73,8 @@ def launch_key(launch: Launch) -> str:
         "sparks": launch.sparks,
         "extra": list(launch.extra),
     }
+    if launch.program:  # only then: what was measured before programs could be started keeps its key
+        relevant["program"] = list(launch.program.argv)
     text = json.dumps(relevant, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from firesteel.dataclass import dataclass
 from firesteel.facts import Host
+from firesteel.facts.host.discrete_gpus import discrete_gpu
 from firesteel.launch import Launch
 from firesteel.units import GIB
 
@@ -33,12 +34,12 @@ def pool(launch: Launch, host: Host) -> MemoryPool:
         host.memory_total_bytes,
         host.room_bytes,
         host.bandwidth_bytes_per_s,
-        # A child process is the embedded engine, which runs on the CPU whatever GPU there is.
-        host.hardware if launch.container else None,
+        # The hardware's figures are those of its GPU; a container without one was always planned by them.
+        host.hardware if launch.container or launch.uses_gpu else None,
         bool(host.gpus or host.hardware),
     )
     discrete = () if host.hardware else host.gpus
-    if not discrete or launch.container is None or launch.container.gpus is None:
+    if not discrete or not launch.uses_gpu:
         return shared
     sizes = [gpu.memory_bytes for gpu in discrete if gpu.memory_bytes]
     if not sizes:
@@ -48,11 +49,14 @@ def pool(launch: Launch, host: Host) -> MemoryPool:
         )
         return replace(shared, bandwidth_bytes_per_s=None, note=note)
     total = min(sizes)
+    known = discrete_gpu(discrete[0].name)
+    rate = f"{known.bandwidth / 1e9:,.0f} GB/s by its data sheet" if known else "bandwidth not known"
     return replace(
         shared,
         total_bytes=total,
         budget_bytes=max(0, total - max(GIB, total // 20)),
-        bandwidth_bytes_per_s=None,
+        bandwidth_bytes_per_s=float(known.bandwidth) if known else None,
         is_host_memory=False,
-        note=f"planned for the whole memory of one {discrete[0].name}; its bandwidth is not known",
+        note=f"planned for the whole memory of one {discrete[0].name}, {rate}; the speed model is not "
+        "calibrated for it: `firesteel bench` measures it",
     )

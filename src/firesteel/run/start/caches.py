@@ -9,13 +9,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
 
 from firesteel.catalog import Image
+from firesteel.container_files import HUB_CACHE_INSIDE, HUB_INSIDE
 from firesteel.edge.files.home import Home
 from firesteel.facts import Host
-from firesteel.launch import EngineName, Launch
-from firesteel.launch_pipeline import with_local_files
+from firesteel.launch import EngineName, Launch, Mount
+from firesteel.launch_pipeline import with_host_folders, with_local_files
 from firesteel.proposals import Proposal
+from firesteel.render import containerized
 from firesteel.run.fetch.weights import packages
 
 _ANY_DRIVER = "any"
@@ -56,6 +60,25 @@ def staged(proposal: Proposal, home: Home, hub_cache: str) -> Launch:
     wheels = wheels_folder(home, launch) if packages(proposal) else None
     revision = proposal.model.revision if proposal.model else None
     return with_local_files(launch, hub_cache, compiled, wheels, revision)
+
+
+def with_user_folders(proposal: Proposal, home: Home, store: Path, user: Path) -> Proposal:
+    """The proposal in a container with the folders that `up` uses on this host; for `render`."""
+    plan, launch = proposal.plan, containerized(proposal.plan.launch)
+    on_driver = driver(plan.host)
+    compiled = (
+        compiled_folder(home, launch, on_driver) if launch.container and launch.container.gpus else None
+    )
+    # HF_HOME has the cache in its folder `hub`; HF_HUB_CACHE may have any name.
+    hub = (store.parent, HUB_INSIDE) if store.name == "hub" else (store, HUB_CACHE_INSIDE)
+    mount = Mount(_short(hub[0], user), hub[1])
+    launch = with_host_folders(launch, mount, _short(Path(compiled), user) if compiled else None)
+    return replace(proposal, plan=replace(plan, launch=launch))
+
+
+def _short(path: Path, user: Path) -> str:
+    """`~/...` where it is in the user's own folder: what is rendered may run as somebody else."""
+    return f"~/{path.relative_to(user)}" if path.is_relative_to(user) and path != user else str(path)
 
 
 def stale(names: Iterable[str], images: Iterable[Image], on_driver: str | None) -> tuple[str, ...]:

@@ -5,22 +5,27 @@ Proposal + RunOptions -> ServiceSpec, which is all that a supervisor knows.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from firesteel.container_files import HUB_TOKEN
 from firesteel.edge.files.home import Home, expand_home
 from firesteel.edge.files.secrets import hub_token, new_key, read_secrets, secrets_path, write_secrets
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import Stopped
-from firesteel.launch_pipeline import HUB_TOKEN
 from firesteel.planner import launch_key
 from firesteel.proposals import Proposal
 from firesteel.render.launch_facts import KEY_VARIABLES
 from firesteel.run.service import ServiceSpec
+from firesteel.run.start.environment import named_by
 from firesteel.run.start.listen import LOOPBACK, is_wide, reached_at
 from firesteel.run.start.steps import attach_command, make_steps
+from firesteel.run.supervise import reaper
 
+REAPER = str(Path(reaper.__file__))
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 
 
@@ -34,6 +39,8 @@ class RunOptions:
     at_boot: bool = False
     service_file: str = ""
     """The path of the service file that has it; empty: none."""
+    is_swapped_in: bool = False
+    """By a gateway, which loads models again and again."""
 
 
 def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpec:
@@ -43,7 +50,7 @@ def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpe
         name=launch.name,
         url=reached_at(options.listen, launch.port),
         model=launch.name,
-        start=expand_home(start.command.argv),
+        start=start_argv(proposal, home),
         env=dict(start.command.env),
         ask=replace(
             proposal.ask,
@@ -54,6 +61,7 @@ def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpe
         listen=options.listen,
         trusts_code=options.trusts_code,
         service_file=options.service_file,
+        is_swapped_in=options.is_swapped_in,
         stop=start.undo.argv if start.undo else (),
         attach=attach_command(launch).argv if launch.container else (),
         memory_floor_bytes=proposal.plan.host.keep_free_bytes // 2,
@@ -67,6 +75,12 @@ def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpe
         is_guarded_by_key=is_wide(options.listen),
         at_boot=options.at_boot,
     )
+
+
+def start_argv(proposal: Proposal, home: Home) -> tuple[str, ...]:
+    """What the supervisor starts. A program gets a reaper around it, which takes its whole tree with it."""
+    argv = expand_home(make_steps(proposal, home)[-1].command.argv)
+    return (sys.executable, "-I", "-S", REAPER, *argv) if proposal.plan.launch.program else argv
 
 
 def _prefill_s(proposal: Proposal) -> float:
@@ -91,10 +105,13 @@ def need_trust(proposal: Proposal, options: RunOptions) -> None:
 
 
 def write_secrets_of(proposal: Proposal, spec: ServiceSpec) -> None:
-    """The key that was made for it stays the same from start to start: clients have it."""
+    """What the launch passes on by name, and its key.
+
+    The key stays the same from start to start: clients have it.
+    """
     kept = read_secrets(Path(spec.secrets))
-    found = hub_token() if proposal.plan.launch.container else None
-    values = {HUB_TOKEN: found} if found else {}
+    caller = {**os.environ, HUB_TOKEN: hub_token() or ""}
+    values = {name: caller[name] for name in named_by(spec.start) if caller.get(name)}
     if spec.is_guarded_by_key:
         variable = KEY_VARIABLES[proposal.plan.launch.engine]
         values[variable] = kept.get(variable) or new_key()

@@ -2,9 +2,9 @@
 
     async for event in preflight(proposal, home, again): ...      HostNotReady (exit 5) with what to type
 
-It checks the disk, the port, docker, the driver for the image's CUDA, whether a container sees the GPU, and
-the memory that other processes leave (`guard.decide_start`). Warnings are events. The GPU is tried only with
-an image that is already here, and once per boot: call it again after the image was fetched.
+It checks libraries, the disk, the port, docker, the driver for the image's CUDA, whether a container sees the
+GPU, and the memory that other processes leave (`memory_check.decide_start`). Warnings are events. The GPU is
+tried only with an image that is already here, and once per boot: call it again after the image was fetched.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from firesteel.edge.docker.gpu import (
     probe_gpu,
     remember_gpu,
 )
+from firesteel.edge.embedded.install import require_libraries
 from firesteel.edge.files.home import Home, require_disk_space
 from firesteel.edge.host import process
 from firesteel.edge.host.kernel_log import KernelLog
-from firesteel.edge.host.memory import gpu_processes, sample, shm
+from firesteel.edge.host.memory import gpu_processes, meminfo, sample, shm
 from firesteel.errors import HostNotReady
 from firesteel.facts import Gpu, GpuProcess
 from firesteel.launch import Container
@@ -33,11 +34,11 @@ from firesteel.planner.memory.pool import pool
 from firesteel.proposals import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import all_services
-from firesteel.run.supervise.guard import LaunchMemory, decide_start
-from firesteel.units import GIB
+from firesteel.run.start.memory_check import LaunchMemory, decide_start
 
-_OWN_DISK_BYTES = GIB
-"""For logs and state. The space for weights and images is checked where they are fetched."""
+_OWN_DISK_BYTES = 256 * 2**20
+"""For the engine's log, at most twice 64 MiB, and for state. The space for weights and images is checked
+where they are fetched."""
 _PORTS_TRIED = 100
 
 _DRIVERS = {11: 450, 12: 525, 13: 580}
@@ -129,7 +130,9 @@ async def preflight(proposal: Proposal, home: Home, again: str = "") -> AsyncIte
     """`again`: the user's command, to be suggested with another port."""
     yield PhaseProgress("check", "checking this host")
     launch = proposal.plan.launch
-    require_disk_space(home.root, _OWN_DISK_BYTES, "firesteel's own log")
+    if proposal.is_embedded:
+        require_libraries()
+    require_disk_space(home.root, _OWN_DISK_BYTES, "the engine's log")
     _require_port(
         launch.port, again or f"firesteel up {proposal.asked or proposal.name} --port {launch.port}"
     )
@@ -181,13 +184,29 @@ async def _require_memory(proposal: Proposal, home: Home) -> AsyncIterator[Event
     uses_host_shm = container is not None and container.ipc == "host"
     log = KernelLog()
     try:
-        start = decide_start(sample(log), _memory(proposal), users, shm() if uses_host_shm else None)
+        room = shm() if uses_host_shm else None
+        start = decide_start(sample(log), _memory(proposal), users, room, held_bytes(home))
     finally:
         log.close()
     if start.refusal:
         raise HostNotReady(f"{proposal.name} is not started: {start.refusal}", next=start.next)
     for warning in start.warnings:
         yield PhaseDone("check", warning)
+
+
+def held_bytes(home: Home) -> dict[str, int]:
+    """What the host would get back from each service that runs, by name."""
+    held: dict[str, int] = {}
+    for service in all_services(home):
+        engine = service.state.engine if service.state else None
+        if service.phase == "dead":
+            continue
+        if service.spec.stop:  # a container: its processes do not show what CUDA took
+            lost = max(0, service.spec.available_bytes - meminfo().available_bytes)
+            held[service.name] = min(service.spec.expected_bytes, lost)
+        else:
+            held[service.name] = process.memory(engine).own_bytes if engine else 0
+    return held
 
 
 async def _other_gpu_users(home: Home) -> tuple[GpuProcess, ...] | None:

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 from firesteel import engines
-from firesteel.edge.files.home import Home
+from firesteel.edge.files.home import Home, make_way
 from firesteel.edge.host import process
 from firesteel.edge.http import engine_client
-from firesteel.errors import FiresteelError, HostNotReady
+from firesteel.errors import FiresteelError, HostNotReady, SuspectWeights
 from firesteel.planner import Plan
 from firesteel.run.events import Event, PhaseProgress
-from firesteel.run.service import ServiceSpec, all_services, death, folder_of, last_lines, load
-from firesteel.run.start import eta, start_times
+from firesteel.run.service import (
+    ServiceSpec,
+    ServiceState,
+    all_services,
+    death,
+    folder_of,
+    last_lines,
+    load,
+    read_state,
+)
+from firesteel.run.start import environment, eta, start_times
+from firesteel.units import show_seconds
 
 EMBEDDED_LIMIT_S = 600
 CONTAINER_LIMIT_S = 6 * 3600
 """An engine in a container may fetch its weights while it starts: 75 GB at 100 Mbit/s take 100 minutes."""
 _POLL_S = 0.1
+_NOT_CRASHED = (None, 0, -signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
+"""Exit codes of an engine that was stopped or killed; in a container a signal counts from 128."""
 _ADOPT_S = 10
 MAX_LINES = 20_000
 _PROGRESS_S = 5.0
@@ -29,10 +43,12 @@ _PROGRESS_S = 5.0
 
 
 def start_supervisor(folder: Path) -> int:
-    """Start it in the background and return its pid."""
+    """Start it in the background and return its pid. Its engine inherits its environment."""
     # -P: modules in the current folder must not replace ours.
     argv = [sys.executable, "-P", "-m", "firesteel.run.supervise.supervisor", str(folder)]
-    return process.start_detached(argv, folder / "supervisor.log")
+    log = folder / "supervisor.log"
+    make_way(log)
+    return process.start_detached(argv, log, environment.allowed(os.environ))
 
 
 def adopt_all(home: Home) -> None:
@@ -42,8 +58,8 @@ def adopt_all(home: Home) -> None:
             continue
         supervisor, deadline = start_supervisor(service.folder), process.uptime() + _ADOPT_S
         while process.uptime() < deadline and not process.has_ended(supervisor):
-            current = load(home, service.name)
-            if current is None or (current.state and process.is_alive(current.state.supervisor)):
+            state = read_state(service.folder)
+            if state and process.is_alive(state.supervisor):
                 break
             time.sleep(_POLL_S)
 
@@ -52,7 +68,7 @@ async def wait_until_healthy(
     home: Home, spec: ServiceSpec, plan: Plan, has_ended: Callable[[], bool]
 ) -> AsyncIterator[Event]:
     """Report progress from the engine's log; `has_ended` says whether its supervisor has ended."""
-    limit_s = CONTAINER_LIMIT_S if spec.stop else EMBEDDED_LIMIT_S
+    limit_s = CONTAINER_LIMIT_S if spec.stop else _embedded_limit_s(plan)
     began, reporter = process.uptime(), StartReporter(home, spec, plan)
     while process.uptime() - began < limit_s:
         supervisor_ended = has_ended()  # asked before the log is read, so that its last lines are not missed
@@ -65,7 +81,16 @@ async def wait_until_healthy(
             reporter.record(process.uptime() - began)
             return
         await asyncio.sleep(_POLL_S)
-    raise FiresteelError(f"{spec.name} was not ready within {limit_s} s", next=f"firesteel logs {spec.name}")
+    raise FiresteelError(
+        f"{spec.name} was not ready within {show_seconds(limit_s)}", next=f"firesteel logs {spec.name}"
+    )
+
+
+def _embedded_limit_s(plan: Plan) -> float:
+    """Many times what the plan of this host says, where that is long."""
+    start_up = plan.speed.start_up if plan.speed else None
+    planned_s = sum(phase.seconds.high for phase in start_up.phases) if start_up else 0.0
+    return max(EMBEDDED_LIMIT_S, 10 * planned_s)
 
 
 class StartReporter:
@@ -109,22 +134,31 @@ def _new_lines(log: Path, start: int) -> tuple[str, int]:
         with log.open("rb") as file:
             file.seek(start)
             data = file.read()
-    except FileNotFoundError:
+    except OSError:
         return "", start
     whole = data[: max(data.rfind(b"\n"), data.rfind(b"\r")) + 1]
     return whole.decode(errors="replace"), start + len(whole)
 
 
+def has_crashed(state: ServiceState | None) -> bool:
+    """The engine ended by itself; neither its supervisor nor the kernel ended it."""
+    return state is not None and not state.why and state.exit_code not in _NOT_CRASHED
+
+
 def start_failure(home: Home, spec: ServiceSpec) -> FiresteelError:
     """Why it did not start, from its exit and a diagnosis of its log."""
     service = load(home, spec.name)
-    lines = last_lines(service.log, MAX_LINES) if service and service.log.exists() else []
+    lines = last_lines(service.log, MAX_LINES) if service else []
     diagnosis = engines.diagnose("\n".join(lines), spec.engine)
     what = f"{spec.name} did not start: {death(service.state if service else None)}"
     show_log = f"firesteel logs {spec.name}"
     if diagnosis.cause is None:
         suspect = f" ({diagnosis.suspect[1]})" if diagnosis.suspect else ""
-        return FiresteelError(what + suspect, next=show_log)
+        unknown = SuspectWeights if service and has_crashed(service.state) else FiresteelError
+        return unknown(what + suspect, next=show_log)
     kind = HostNotReady if diagnosis.cause.is_host else FiresteelError
     hint = (diagnosis.cause.next or show_log).replace("MODEL", spec.name)
+    if "--reread" in hint:
+        says = f"{what}. {diagnosis.cause.says} ({diagnosis.cause.text})"
+        return SuspectWeights(says, next=hint, otherwise=show_log)
     return kind(f"{what}. {diagnosis.cause.says} ({diagnosis.cause.text})", next=hint)

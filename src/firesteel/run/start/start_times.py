@@ -26,6 +26,8 @@ class StartTimes:
     """From the first answer until it was warm and verified; None: not measured."""
     whole_s: float | None = None
     """From the plan until it was verified, downloads not counted."""
+    is_brief: bool = False
+    """It was proved briefly (`verify/brief.py`)."""
 
 
 def record_start(home: Home, name: str, start: StartTimes) -> None:
@@ -45,17 +47,20 @@ def earlier_starts(home: Home, name: str, engine: EngineName, version: str | Non
     )
 
 
-def record_verified(home: Home, name: str, proof_s: float, whole_s: float) -> None:
+def record_verified(home: Home, name: str, proof_s: float, whole_s: float, *, is_brief: bool = False) -> None:
     """Complete the entry of the last start."""
     if starts := _read(home, name):
-        completed = replace(starts[-1], proof_s=proof_s, whole_s=whole_s)
+        completed = replace(starts[-1], proof_s=proof_s, whole_s=whole_s, is_brief=is_brief)
         write_state(_path(home, name), [*starts[:-1], completed])
 
 
-def last_verified(home: Home, name: str, engine: EngineName, version: str | None) -> StartTimes | None:
-    """The newest completed start of the same engine and version."""
+def last_verified(
+    home: Home, name: str, engine: EngineName, version: str | None, *, is_brief: bool = False
+) -> StartTimes | None:
+    """The newest completed start of the same engine and version, proved as the next one will be."""
     for start in reversed(_read(home, name)):
-        if (start.engine, start.version) == (engine, version) and start.whole_s is not None:
+        is_same = (start.engine, start.version, start.is_brief) == (engine, version, is_brief)
+        if is_same and start.whole_s is not None:
             return start
     return None
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 from firesteel import engines
 from firesteel.catalog import container_name
@@ -13,16 +15,21 @@ from firesteel.edge.embedded.install import WheelFile
 from firesteel.edge.files.home import Home
 from firesteel.edge.hub.cache import find_store
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.launch import Launch, Step
-from firesteel.launch_pipeline import embedded, supervised
+from firesteel.launch import EngineProgram, Launch, Step
+from firesteel.launch_pipeline import llamacpp_process, supervised, with_native_files
 from firesteel.proposals import Proposal
 from firesteel.render import docker_argv
+from firesteel.render.launch_facts import is_passed_through
+from firesteel.run.fetch.stored import staged_files
+from firesteel.run.fetch.weights import is_in_wheel
 from firesteel.run.start.caches import staged
 
 
 def make_steps(proposal: Proposal, home: Home) -> tuple[Step, ...]:
     launch = proposal.plan.launch
     named = proposal.recipe.name if proposal.recipe else proposal.asked or launch.name
+    if launch.program:
+        return _native_steps(proposal, launch.program, home, named)
     if proposal.is_embedded:
         return (
             Step(Command(("firesteel", "pull", named)), "fetch the engine and the weights, once"),
@@ -33,6 +40,33 @@ def make_steps(proposal: Proposal, home: Home) -> tuple[Step, ...]:
             ),
         )
     return _container_steps(staged(proposal, home, str(find_store(home).root)), named)
+
+
+def _native_steps(proposal: Proposal, program: EngineProgram, home: Home, named: str) -> tuple[Step, ...]:
+    launch = proposal.plan.launch
+    revision = proposal.model.revision if proposal.model else None
+    local = with_native_files(launch, str(find_store(home).root), revision)
+    if launch.engine == "llamacpp":
+        local = llamacpp_process(local, _local_file(proposal, home), proposal.plan.host.cores)
+    # An engine compiles kernels with tools (ninja) that are installed beside it.
+    path = f"{Path(program.argv[0]).parent}:{os.environ.get('PATH', os.defpath)}"
+    return (
+        Step(Command(("firesteel", "pull", named, "--weights-only")), "fetch the weights, once"),
+        Step(
+            Command((*program.argv, *engines.argv(local)), {"PATH": path, **local.env}),
+            f"serve it with the {launch.engine} of this machine, a child process of the supervisor",
+            expects=f"HTTP 200 at http://127.0.0.1:{launch.port}/health",
+        ),
+    )
+
+
+def _local_file(proposal: Proposal, home: Home) -> str:
+    """What llama.cpp is to read: the file, once it is pulled. Older builds do not look where the Hub's own
+    tools keep it."""
+    if is_in_wheel(proposal):
+        return str(install.weights_path(home, wheel_file(proposal)))
+    ggufs = (str(path) for path in staged_files(proposal, home) if path.suffix == ".gguf")
+    return next(ggufs, proposal.plan.launch.model)
 
 
 def _container_steps(launch: Launch, named: str) -> tuple[Step, ...]:
@@ -89,7 +123,8 @@ def _nearest(message: str) -> str:
 def _embedded_command(proposal: Proposal, home: Home) -> Command:
     launch = proposal.plan.launch
     weights = install.weights_path(home, wheel_file(proposal)) if proposal.model else launch.model
-    argv = engines.argv(embedded(launch, str(weights), proposal.plan.host.cores))
+    argv = engines.argv(llamacpp_process(launch, str(weights), proposal.plan.host.cores))
     _refuse_unknown_flags(argv)
     python = install.engine_python(home, engine_package(proposal))
-    return Command((str(python), "-I", str(install.SERVER), *argv))
+    given = {name: value for name, value in launch.env.items() if not is_passed_through(name, value)}
+    return Command((str(python), "-I", str(install.SERVER), *argv), given)

@@ -1,8 +1,7 @@
-"""The memory guard: may a launch start, must an engine stop? Pure: memory samples in, decisions out.
+"""The memory guard: must an engine stop? Pure: memory samples in, decisions out.
 
 On unified memory an engine that takes too much does not fail: the host hangs, and somebody pulls the plug.
 
-    decide_start(sample, need, ...)      -> StartDecision(refusal, next, warnings)      before a start
     MemoryWatch(limits).after(sample)    -> the next MemoryWatch; `stop` is the reason   once a second
     memory_is_back(before, after, held)                                                 after a stop
 
@@ -26,7 +25,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from firesteel.facts import GpuProcess, KernelEvent, Meminfo, MemorySample, Shm
+from firesteel.facts import KernelEvent, Meminfo, MemorySample
 from firesteel.units import GIB, MIB, show_bytes
 
 HORIZON_S = 5.0
@@ -59,8 +58,6 @@ MIN_LARGE_BLOCKS_BYTES = GIB
 nearly none (DeepSeek-v4.1-Flash-DGX-Sparks 23, above)."""
 RETURNED_SHARE = 0.5
 """The share of an engine's memory that has to come back; the rest may go to other processes."""
-_LEFTOVER_BYTES = GIB
-"""Swap, shared memory or huge pages above this are reported before a start."""
 _HISTORY_S = 15.0
 
 StopKind = Literal["floor", "rate", "pressure", "swap", "driver", "oom"]
@@ -262,7 +259,7 @@ def _notes(watch: MemoryWatch) -> tuple[str, ...]:
     sample, old = watch.samples[-1], watch.notes
     new = []
     if sample.kernel is None:
-        new.append(_NO_LOG)
+        new.append(NO_KERNEL_LOG)
     if sample.memory is None:
         new.append("the host's memory cannot be read, so the guard cannot work")
     if _kernel_events("no-memory", sample):
@@ -274,108 +271,10 @@ def _notes(watch: MemoryWatch) -> tuple[str, ...]:
     return (*old, *(note for note in new if note.partition(":")[0] not in heads))
 
 
-_NO_LOG = (
+NO_KERNEL_LOG = (
     "the kernel's log cannot be read, so the guard misses messages of the NVIDIA driver: "
     "sudo usermod -aG adm $USER, then log in again"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchMemory:
-    """What a launch takes of this host's memory, according to its plan."""
-
-    peak_bytes: int
-    """Peak use of host memory. 0: the engine uses a GPU with memory of its own."""
-    keep_free_bytes: int
-    floor_bytes: int
-    is_unified: bool = False
-    """CUDA then sees only MemFree and counts page cache as used."""
-    shm_bytes: int | None = None
-    """What it will use of the host's `/dev/shm`; None: it has its own, or unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartDecision:
-    refusal: str | None = None
-    next: str = ""
-    """What to type if it is refused."""
-    warnings: tuple[str, ...] = ()
-
-
-def decide_start(
-    sample: MemorySample,
-    need: LaunchMemory,
-    others: Sequence[GpuProcess] | None = None,
-    shm: Shm | None = None,
-) -> StartDecision:
-    """`others`: processes on the GPU that are not ours; None: not known."""
-    memory = sample.memory
-    if memory is None:
-        refusal = "this machine's memory cannot be read, so the memory guard could not work"
-        return StartDecision(refusal, "cat /proc/meminfo")
-    warnings = (
-        *_memory_warnings(memory, need, sample.large_blocks_bytes),
-        *_leftovers(memory, shm, need),
-        *(_gpu_user_warning(user) for user in others or ()),
-        *((_NO_LOG,) if sample.kernel is None and need.is_unified else ()),
-    )
-    if need.peak_bytes > memory.available_bytes - need.floor_bytes:
-        refusal = (
-            f"it takes {show_bytes(need.peak_bytes)} at its peak; {show_bytes(memory.available_bytes)} are "
-            f"available and {show_bytes(need.floor_bytes)} must stay free, or the host hangs"
-        )
-        largest = max(others or (), key=lambda user: user.used_bytes or 0, default=None)
-        kill = f"kill {largest.pid}   # {largest.name}" if largest else None
-        return StartDecision(refusal, kill or "firesteel ps, then firesteel down NAME", warnings)
-    return StartDecision(warnings=warnings)
-
-
-def _gpu_user_warning(user: GpuProcess) -> str:
-    holds = f" and holds {show_bytes(user.used_bytes)}" if user.used_bytes is not None else ""
-    return f"{user.name} (pid {user.pid}) also uses the GPU{holds}: kill {user.pid}, if it is not needed"
-
-
-def _memory_warnings(memory: Meminfo, need: LaunchMemory, blocks: int | None) -> list[str]:
-    warnings = []
-    left = memory.available_bytes - need.peak_bytes
-    if left < need.keep_free_bytes and need.peak_bytes:
-        keep_free = show_bytes(need.keep_free_bytes)
-        warnings.append(f"it will leave {show_bytes(max(0, left))}, but {keep_free} should stay free")
-    if need.is_unified and memory.free_bytes < need.peak_bytes:
-        warnings.append(
-            f"only {show_bytes(memory.free_bytes)} are free, the rest of the available memory is page cache: "
-            "sync; echo 1 | sudo tee /proc/sys/vm/drop_caches"
-        )
-    if (
-        need.is_unified
-        and blocks is not None
-        and blocks < min(MIN_LARGE_BLOCKS_BYTES, memory.free_bytes // 2)
-    ):
-        warnings.append(
-            f"memory is fragmented, only {show_bytes(blocks)} are free in blocks of 2 MiB or more: "
-            "echo 1 | sudo tee /proc/sys/vm/compact_memory"
-        )
-    return warnings
-
-
-def _leftovers(memory: Meminfo, shm: Shm | None, need: LaunchMemory) -> list[str]:
-    """Memory that other programs left occupied and that an engine could use."""
-    warnings = []
-    if (swapped := memory.swap_used_bytes) and swapped > _LEFTOVER_BYTES:
-        warnings.append(f"{show_bytes(swapped)} are in swap: sudo swapoff --all && sudo swapon --all")
-    if memory.huge_pages_bytes and memory.huge_pages_bytes > _LEFTOVER_BYTES:
-        size = show_bytes(memory.huge_pages_bytes)
-        warnings.append(
-            f"{size} are reserved as huge pages, which no engine uses: sudo sysctl vm.nr_hugepages=0"
-        )
-    if shm and shm.used_bytes > _LEFTOVER_BYTES:
-        warnings.append(f"{show_bytes(shm.used_bytes)} of memory are used by /dev/shm: ls -l /dev/shm")
-    if shm and need.shm_bytes and shm.free_bytes < need.shm_bytes:
-        warnings.append(
-            f"/dev/shm has {show_bytes(shm.free_bytes)} free and {show_bytes(need.shm_bytes)} are needed: "
-            f"sudo mount -o remount,size={need.shm_bytes} /dev/shm"
-        )
-    return warnings
 
 
 def memory_is_back(before: Meminfo, after: Meminfo, held_bytes: int) -> bool:

@@ -21,8 +21,10 @@ from firesteel.units import show_seconds
 ExitKind = Literal["died", "stuck", "guard", "requested"]
 """died: by itself. stuck: killed after a hang. guard: stopped by the guard. requested: stopped by a user."""
 
-PAUSES_S = (10.0, 60.0, 300.0)
-"""Before the first, second and third restart; there is no fourth. Long enough for memory to be freed."""
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+"""Before the first restart, the second and so on; there is no eighth."""
+CONTAINER_PAUSES_S = (10.0, 30.0, 60.0)
+"""Of an engine in a container: a GPU driver frees its memory over seconds, and a failed start leaks some."""
 UNVERIFIED_STARTS = 1
 """Restarts of an engine that was never ready: the memory of the last one may not have been free yet."""
 GOOD_RUN_S = 1800.0
@@ -58,14 +60,15 @@ class GiveUp:
     reason: str
 
 
-def decide(exits: Sequence[EngineExit]) -> RestartAfter | GiveUp:
+def decide(exits: Sequence[EngineExit], *, is_container: bool = False) -> RestartAfter | GiveUp:
     if reason := _final(exits[-1]):
         return GiveUp(reason)
     recent = _since_good_run(exits)
     was_ready = any(exit_.was_ready for exit_ in recent)
-    allowed = len(PAUSES_S) if was_ready else UNVERIFIED_STARTS
+    pauses_s = CONTAINER_PAUSES_S if is_container else PAUSES_S
+    allowed = len(pauses_s) if was_ready else UNVERIFIED_STARTS
     if len(recent) <= allowed:
-        return RestartAfter(PAUSES_S[len(recent) - 1], len(recent), allowed)
+        return RestartAfter(pauses_s[len(recent) - 1], len(recent), allowed)
     if was_ready:
         ran = show_seconds(recent[-1].ran_s)
         return GiveUp(f"it ended {len(recent)} times, the last time after {ran}")

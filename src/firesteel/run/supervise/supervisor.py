@@ -10,50 +10,45 @@ growing pauses, and verified again. SIGTERM stops the engine, then the superviso
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from firesteel.edge.docker.containers import is_container_running, logs_since
-from firesteel.edge.files.home import Home, Locked, is_locked, lock
+from firesteel.edge.files.home import Locked, is_locked, lock, make_way
 from firesteel.edge.files.secrets import read_secrets
-from firesteel.edge.host.kernel_log import KernelLog
-from firesteel.edge.host.memory import sample
-from firesteel.edge.host.process import die_with_parent, find, now, this_process, uptime
-from firesteel.edge.http.poll import HealthPoller
-from firesteel.engines.metrics import activity
-from firesteel.errors import FiresteelError, HostNotReady
+from firesteel.edge.host.process import die_with_parent, find, now, this_process, tree, uptime
+from firesteel.errors import HostNotReady
 from firesteel.run.service import (
     KEEPER_LOCK,
     STOP_REQUESTED,
     SUPERVISOR_LOCK,
     ServiceSpec,
     ServiceState,
-    all_services,
     death,
     read_spec,
     read_state,
     write_state,
 )
-from firesteel.run.supervise import guard, hang, restart
+from firesteel.run.supervise import restart
+from firesteel.run.supervise.leftovers import SERVICE_VARIABLE, end_leftovers
+from firesteel.run.supervise.monitor import EngineMonitor, StopReason, api_key
 
 _POLL_S = 0.1
-_SAMPLE_S = 1.0
+_WRITE_AGAIN_S = 1.0
 _URGENT_GRACE_S = 1.0
 """Replaces the usual grace when the guard finds that the host has no time left."""
-_REQUEST_S = 5.0
 _VERIFY_S = 1800
 """Timeout of the verification after a restart."""
 _WRITE_TRIES = 5
-MAX_LOG_BYTES = 64 * 2**20
 
 
 class _StopRequested(Exception):
@@ -67,6 +62,12 @@ def _on_signal(number: int, frame: object) -> None:
     global _stop_signalled
     _stop_signalled = True
     raise _StopRequested
+
+
+def _note_signal(number: int, frame: object) -> None:
+    """While an engine ends, a request to stop waits: dropped, it would not prevent the next start."""
+    global _stop_signalled
+    _stop_signalled = True
 
 
 def _check_signalled() -> None:
@@ -87,17 +88,9 @@ def supervise(folder: Path) -> int:
         return 0  # another supervisor runs this service
 
 
-@dataclass(frozen=True, slots=True)
-class _StopReason:
-    """Why the supervisor stops an engine that would go on."""
-
-    kind: restart.ExitKind
-    text: str
-    is_urgent: bool = False
-    is_fatal: bool = False
-
-
 def _supervise(folder: Path, spec: ServiceSpec) -> int:
+    if not spec.stop:
+        end_leftovers(folder)
     state = _first_state(folder, spec)
     exits: tuple[restart.EngineExit, ...] = ()
     try:
@@ -107,7 +100,7 @@ def _supervise(folder: Path, spec: ServiceSpec) -> int:
             exits = (*exits, exit_)
             if not (exit_.was_ready or state.restarts):
                 return 0  # it was never ready: `up` reports why
-            choice = restart.decide(exits)
+            choice = restart.decide(exits, is_container=bool(spec.stop))
             if isinstance(choice, restart.GiveUp):
                 if exit_.kind in ("died", "stuck"):
                     why = f"{death(state)}; not started again: {choice.reason}"
@@ -140,7 +133,7 @@ def _write_final_state(folder: Path, state: ServiceState) -> None:
     for _ in range(_WRITE_TRIES):
         if _write_state(folder, state):
             return
-        time.sleep(_SAMPLE_S)
+        time.sleep(_WRITE_AGAIN_S)
 
 
 def _pause(folder: Path, spec: ServiceSpec, state: ServiceState, wait: restart.RestartAfter) -> ServiceState:
@@ -148,10 +141,11 @@ def _pause(folder: Path, spec: ServiceSpec, state: ServiceState, wait: restart.R
     why = f"{death(state)}; start {wait.number} of {wait.of} follows {seconds:.0f} s later"
     paused = replace(
         state, engine=None, ended_at=None, exit_code=None, why=why, is_stopping=False,
-        restarts=state.restarts + 1, is_proved=False,
+        restarts=state.restarts + 1, is_proved=False, hang=None,
     )  # fmt: skip
     _write_state(folder, paused)
     _handle_signals(_on_signal)
+    _check_signalled()
     time.sleep(seconds)
     _check_signalled()
     return paused
@@ -162,20 +156,22 @@ def _run_engine(
 ) -> tuple[ServiceState, restart.EngineExit]:
     """One run of the engine, from its start to its end."""
     began = uptime()
+    make_way(folder / "engine.log")
     with open(folder / "engine.log", "ab", opener=_private) as log:
         try:
-            engine = _start(spec, log.fileno())
+            engine = _start(spec, {SERVICE_VARIABLE: str(folder)}, log.fileno())
         except OSError as error:
             why = f"{spec.start[0]} cannot be started: {error.strerror}"
             state = replace(state, ended_at=now(), exit_code=127, why=why)
             _write_final_state(folder, state)
             return state, restart.EngineExit("died", 0, 127)
-        monitor = _EngineMonitor(folder, spec, replace(state, engine=find(engine.pid)), engine)
+        state = replace(state, engine=find(engine.pid))
+        monitor = EngineMonitor(folder, spec, state, engine, _start_verify)
         try:
-            reason = monitor.run()
+            reason = monitor.run(_write_state, _check_signalled)
         except _StopRequested:
             _handle_signals(signal.SIG_IGN)
-            reason = _StopReason("requested", STOP_REQUESTED)
+            reason = StopReason("requested", STOP_REQUESTED)
         finally:
             monitor.close()
         if reason:  # written before the stop, so that whoever sees the engine go can read why
@@ -193,17 +189,19 @@ def _first_state(folder: Path, spec: ServiceSpec) -> ServiceState:
     """The state of an adopted container continues, with its start time and its restarts."""
     before = read_state(folder)
     if before and before.ended_at is None and spec.attach and is_container_running(spec.name):
-        return replace(before, supervisor=this_process(), engine=None)
+        return replace(before, supervisor=this_process(), engine=None, hang=None)
     return ServiceState(this_process(), None, now())
 
 
-def _start(spec: ServiceSpec, log: int) -> subprocess.Popen[bytes]:
+def _start(spec: ServiceSpec, marker: Mapping[str, str], log: int) -> subprocess.Popen[bytes]:
     argv = spec.start
     if spec.attach and is_container_running(spec.name):
         argv = spec.attach
         os.write(log, logs_since(spec.attach[-1], os.fstat(log).st_mtime))
     secrets = read_secrets(Path(spec.secrets)) if spec.secrets else {}
-    return _spawn(argv, {**spec.env, **secrets}, log)
+    if spec.is_guarded_by_key and api_key(spec) is None:  # without it, the engine would serve everybody
+        raise OSError(errno.ENOENT, f"there is no key in {spec.secrets}")
+    return _spawn(argv, {**marker, **spec.env, **secrets}, log)
 
 
 def _spawn(argv: tuple[str, ...], env: Mapping[str, str], log: int) -> subprocess.Popen[bytes]:
@@ -217,118 +215,11 @@ def _spawn(argv: tuple[str, ...], env: Mapping[str, str], log: int) -> subproces
     )
 
 
-class _EngineMonitor:
-    """Samples the host and the engine once a second; after a restart, has the engine verified."""
-
-    def __init__(
-        self, folder: Path, spec: ServiceSpec, state: ServiceState, engine: subprocess.Popen[bytes]
-    ) -> None:
-        self.folder, self.spec, self.state, self.engine = folder, spec, state, engine
-        limits = guard.GuardLimits(spec.memory_floor_bytes, spec.expected_bytes, spec.available_bytes or None)
-        self._guard = guard.MemoryWatch(limits)
-        self._kernel = KernelLog()
-        self._idle = hang.IdleTime()
-        self._poll = HealthPoller(spec.url, _api_key(spec), _REQUEST_S * spec.time_share)
-        self._poll.start()
-        self._verify: subprocess.Popen[bytes] | None = None
-        self._verify_failures = 0
-        self._is_written = False
-
-    def close(self) -> None:
-        self._kernel.close()
-        self._poll.stop()
-        if self._verify and self._verify.poll() is None:
-            self._verify.kill()
-            self._verify.wait()
-
-    def run(self) -> _StopReason | None:
-        """Until the engine ends (None) or has to be stopped."""
-        while True:
-            self._is_written = self._is_written or _write_state(self.folder, self.state)
-            with suppress(subprocess.TimeoutExpired):
-                self.engine.wait(timeout=_SAMPLE_S)
-                return self._kernel_kill()
-            _check_signalled()
-            bound_log(self.folder / "engine.log")
-            if reason := self._check():
-                return reason
-
-    def _kernel_kill(self) -> _StopReason | None:
-        """Whether an engine that ended was killed by the kernel because memory ran out."""
-        if self.engine.returncode not in (-signal.SIGKILL, 128 + signal.SIGKILL):
-            return None
-        stop = self._guard.after(sample(self._kernel)).stop
-        return _StopReason("guard", stop.why) if stop and stop.kind == "oom" else None
-
-    def _check(self) -> _StopReason | None:
-        printed = len(self._guard.notes)
-        self._guard = self._guard.after(sample(self._kernel))
-        was_verified = (self.folder / "report.json").exists()
-        if self._guard.stop and was_verified and self._another_loads():
-            self._guard = self._guard.while_another_loads()
-        for note in self._guard.notes[printed:]:
-            print(f"guard: {note}", flush=True)
-        if stop := self._guard.stop:
-            return _StopReason("guard", stop.why, stop.is_urgent)
-        # Only a verified engine can hang: while it starts it may be silent for long.
-        if was_verified and (why := self._hang()):
-            return _StopReason("stuck", why)
-        return None if self.state.is_proved else self._check_verification()
-
-    def _another_loads(self) -> bool:
-        services = all_services(Home(self.folder.parent.parent))
-        return any(other.phase == "starting" and other.name != self.spec.name for other in services)
-
-    def _hang(self) -> str | None:
-        metrics, share = self._poll.metrics, self.spec.time_share
-        if metrics is None or metrics[0] / share <= self._idle.now_s:
-            return None
-        at_s, text = metrics
-        current = activity(self.spec.engine, text) if text is not None else None
-        self._idle = self._idle.after(hang.ActivityReading(at_s / share, current))
-        return self._idle.reason(self.spec.prefill_s)
-
-    def _check_verification(self) -> _StopReason | None:
-        """Run `firesteel verify` once the engine answers, and act on its result."""
-        if self._verify is None:
-            if self._poll.is_healthy:
-                self._verify = _start_verify(self.folder)
-            return None
-        code = self._verify.poll()
-        if code is None:
-            return None
-        if code == FiresteelError.exit_code:
-            why = "its answers were wrong after a restart; see supervisor.log"
-            return _StopReason("died", why, is_fatal=True)
-        if code:  # no result: it was killed, ran out of time or got no answer
-            self._verify, self._verify_failures = None, self._verify_failures + 1
-            why = "it could not be verified after a restart"
-            return _StopReason("stuck", why) if self._verify_failures > 2 else None
-        self.state, self._is_written = replace(self.state, is_proved=True, why=None), False
-        return None
-
-
 def _start_verify(folder: Path) -> subprocess.Popen[bytes]:
     argv = ("timeout", str(_VERIFY_S), sys.executable, "-P", "-m", "firesteel", "verify", folder.name)
+    make_way(folder / "supervisor.log")
     with open(folder / "supervisor.log", "ab", opener=_private) as log:
         return _spawn(argv, {"FIRESTEEL_HOME": str(folder.parent.parent)}, log.fileno())
-
-
-def _api_key(spec: ServiceSpec) -> str | None:
-    """Some engines require it for their metrics."""
-    secrets = read_secrets(Path(spec.secrets)) if spec.is_guarded_by_key else {}
-    return next((value for name, value in secrets.items() if name.endswith("_API_KEY")), None)
-
-
-def bound_log(log: Path) -> None:
-    """Rotate a log that has grown too large, keeping one older part; the engine appends to the same file.
-
-    A log that somebody removed, or a full disk, is no reason to stop.
-    """
-    with suppress(OSError):
-        if log.stat().st_size > MAX_LOG_BYTES:
-            shutil.copyfile(log, log.with_suffix(".log.1"))
-            os.truncate(log, 0)
 
 
 def _private(path: str, flags: int) -> int:
@@ -336,18 +227,22 @@ def _private(path: str, flags: int) -> int:
 
 
 def _stop(engine: subprocess.Popen[bytes], spec: ServiceSpec, grace_s: float) -> int:
-    """Gracefully, then by SIGKILL. Further signals to the supervisor are ignored."""
-    _handle_signals(signal.SIG_IGN)
+    """Gracefully, then by SIGKILL. Signals to the supervisor do not interrupt it."""
+    _handle_signals(_note_signal)
     if engine.poll() is None:
         if spec.stop:
             _stop_container(spec, grace_s)
         else:
             engine.terminate()
+            engine.send_signal(signal.SIGCONT)  # a stopped process would not handle the SIGTERM
     deadline = time.monotonic() + grace_s
     while engine.poll() is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     if engine.poll() is None:
-        engine.kill()
+        # With what it started: a reaper that is killed can no longer end the tree below it.
+        for number in tree(engine.pid):
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
     return engine.wait()
 
 

@@ -90,7 +90,7 @@ def expected(proposal: Proposal) -> Expected:
         drafts=_drafts(plan),
         plan=summarize(plan),
         kv_tokens=_kv_tokens(plan),
-        is_cpu=launch.container is None or launch.container.gpus is None,
+        is_cpu=not launch.uses_gpu,
     )
 
 

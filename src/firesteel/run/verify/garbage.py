@@ -8,7 +8,7 @@ garbage is of a few kinds, each with a feature that good answers do not have:
     special     `<|im_end|>`, `<0x0A>`, `Ġ`: the tokenizer's own symbols in the text
     loop        the same text repeated to the end, or one character or word that is most of the text
     script      letters of a writing system other than the question's
-    soup        letters without words: pieces glued together, or words that are not English
+    soup        letters without words, words that are not English, words without order; also only at the end
 
 A fluent wrong answer is found by questions with known answers instead (`checks`). The thresholds were set on
 the samples in `tests/run/samples`: all good ones pass, code, JSON, tables and Chinese among them.
@@ -21,6 +21,7 @@ import unicodedata
 import zlib
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from firesteel.printable import escape_unprintable
@@ -42,6 +43,8 @@ MIN_COMPRESSED_SHARE = 0.15
 """zlib compresses an English answer to about 0.5, a table or a list to 0.3, and a loop to less than this."""
 MAX_FOREIGN_SHARE = 0.15
 """At most this share of the letters may be of another script: a Greek letter in a formula, a name."""
+MIN_FOREIGN_WORDS = 4
+"""In an answer in English prose."""
 MAX_SCRIPTS = 3
 """Scripts with two letters or more in one answer. A question about alphabets passes the script `any`."""
 MIN_COMMON_SHARE = 0.2
@@ -52,6 +55,11 @@ MAX_ODD_SHARE = 0.1
 """At most this share of the words of prose may look unlike English."""
 MAX_GLUED_SHARE = 0.1
 """At most this share of the words of prose may run into the next one, as in `end.Next`."""
+MIN_WRONG_PAIRS, MAX_WRONG_SHARE = 3, 0.015
+"""Pairs of words that no sentence has, `the of`: that many, and that share of the words, are word salad."""
+MAX_NO_START_SHARE = 0.04
+"""At most this share of the words of prose, or four, may begin as no English word does: `vllm`, `npm`."""
+_TAIL_WORDS = 30
 MAX_BLANK_LINES = 8
 """In a row; prose and code have three at most."""
 
@@ -60,6 +68,7 @@ _LEAKED = re.compile(
     r"|<(?:start|end)_of_turn>|<unused\d+>|<tool_call\|>|▁\w|[ĠĊ]\w"
 )
 _ALLOWED_CONTROLS = frozenset("\t\n\r")
+_ADDRESS = re.compile(r"https?://\S+")
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 _COMMON = frozenset(
     re.findall(
@@ -74,11 +83,27 @@ _COMMON = frozenset(
 _ODD = re.compile(
     r"[a-z]{2,}[A-Z]{2,}[a-z]|[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]{6,}|[aeiouAEIOU]{5,}|(\w{2,5})\1\1"
 )
+_NO_START = re.compile(
+    r"(?!bl|br|ch|cl|cr|cz|dr|dw|fj|fl|fr|gh|gl|gn|gr|kh|kl|kn|kr|ll|mn|ph|pl|pn|pr|ps|pt|rh|sc|sh|sk|sl|sm|sn"
+    r"|sp|sq|sr|st|sv|sw|th|tr|ts|tw|vr|wh|wr|zh)[b-df-hj-np-tvwxz]{2}[a-z]"
+)
+"""Lower-case words of three letters or more that begin with two consonants as English words never do."""
 _GLUED = re.compile(r"[a-z][.,;:!?\"“”()]+[a-zA-Z]")
 _REPEATED = re.compile(r"([^\W\d_]{2,8}?)\1{5,}")
 _BLANKS = re.compile(rf"(?:\n[ \t]*){{{MAX_BLANK_LINES + 1}}}")
 _RULE = re.compile(r"[\s|:=_*#~+.-]{3,}")
 """A line drawn under a title or between the rows of a table."""
+_NEVER_NEXT = {
+    first: frozenset(re.findall(r"\w+", following))
+    for firsts, following in (
+        (("a", "an", "the"), "a an and are as at be but by can for from has have he if in is it its of on "
+         "or she that the they this to was we were which will with you"),
+        (("of", "with", "for", "from"), "and are be has have is of or to was with"),
+        (("and", "or"), "and or of"),
+    )
+    for first in firsts
+}  # fmt: skip
+"""Words that do not follow the word in an English sentence."""
 _FUNCTION_WORDS = frozenset(("the", "a", "an", "of", "to", "is"))
 """Thirty words of English prose contain at least three of these."""
 _RANGES: tuple[tuple[int, int, str], ...] = (
@@ -110,7 +135,7 @@ def find_faults(
         return (TextFault("empty", "no text at all"),)
     faults = [_bytes(text, was_cut), _special(text), _loop(text), _script(text, script)]
     if is_prose:
-        faults.append(_soup(text))
+        faults += [_foreign_words(text, script), _soup(text)]
     return tuple(fault for fault in faults if fault)
 
 
@@ -216,6 +241,16 @@ def _script(text: str, asked: Script) -> TextFault | None:
     return None
 
 
+def _foreign_words(text: str, asked: Script) -> TextFault | None:
+    """English prose may have a foreign name; words of another script here and there are another model's."""
+    words = [word for word in _WORD.findall(text) if script_of(word[0]) not in ("latin", "greek", asked)]
+    if asked != "latin" or len(words) < MIN_FOREIGN_WORDS:
+        return None
+    return TextFault(
+        "script", f"{len(words)} words of another script, asked in latin: {quote(' '.join(words))}"
+    )
+
+
 def script_of(letter: str) -> str:
     code = ord(letter)
     return next((name for low, high, name in _RANGES if low <= code <= high), "latin")
@@ -223,16 +258,22 @@ def script_of(letter: str) -> str:
 
 def _soup(text: str) -> TextFault | None:
     """English prose only: code has other words, and other languages have other common ones."""
-    words = _WORD.findall(text)
+    words = _WORD.findall(_ADDRESS.sub(" ", text))
     characters = [character for character in text if not character.isspace()]
     letters = sum(character.isalpha() for character in characters)
     if len(characters) >= LOOP_MIN_CHARS and letters < MIN_LETTER_SHARE * len(characters):
         return TextFault("soup", f"{letters} of its {len(characters)} characters are letters: {quote(text)}")
     if len(words) < 12:
         return None
-    common = sum(word.lower() in _COMMON for word in words)
-    if common < MIN_COMMON_SHARE * len(words):
-        return TextFault("soup", f"{common} of its {len(words)} words are common English ones: {quote(text)}")
+    # An engine may begin well and get worse, so the end counts by itself as well.
+    for some, share in ((words, MIN_COMMON_SHARE), (words[-_TAIL_WORDS:], MIN_COMMON_SHARE / 2)):
+        common = sum(word.lower() in _COMMON for word in some)
+        if common < share * len(some):
+            part = f"{common} of its {'last ' if some != words else ''}{len(some)} words"
+            shown = quote(text if some == words else text[-120:])
+            return TextFault("soup", f"{part} are common English ones: {shown}")
+    if fault := _no_grammar(words):
+        return fault
     if len(words) >= 30 and sum(word.lower() in _FUNCTION_WORDS for word in words) < 3:
         return TextFault("soup", f"no English sentence: {quote(text)}")
     glued = _GLUED.findall(text)
@@ -241,6 +282,24 @@ def _soup(text: str) -> TextFault | None:
     odd = [word for word in words if len(word) > 24 or _ODD.search(word)]
     if len(odd) > max(2, MAX_ODD_SHARE * len(words)):
         return TextFault("soup", f"no English words: {quote(' '.join(odd))}")
+    starts = {word for word in words if _NO_START.match(word)}
+    if len(starts) > max(4, MAX_NO_START_SHARE * len(words)):
+        return TextFault("soup", f"no English word begins so: {quote(' '.join(sorted(starts)))}")
+    return None
+
+
+def _no_grammar(words: list[str]) -> TextFault | None:
+    """Words that come twice in a row, or in an order that English never has: `the of`, `a is`."""
+    pairs = [(one.lower(), other.lower()) for one, other in pairwise(words)]
+    doubled = [one for one, other in pairs if one == other]
+    if len(doubled) > max(2, MAX_ODD_SHARE * len(words)):
+        return TextFault(
+            "soup", f"{len(doubled)} of its {len(words)} words come twice in a row: {quote(doubled[0])}"
+        )
+    # `A` may be a name, as in `option A is`.
+    wrong = [f"{one} {other}" for one, other in pairwise(words) if other.lower() in _NEVER_NEXT.get(one, ())]
+    if len(wrong) >= MIN_WRONG_PAIRS and len(wrong) > MAX_WRONG_SHARE * len(words):
+        return TextFault("soup", f"words in disorder: {quote(', '.join(wrong))}")
     return None
 
 

@@ -7,6 +7,7 @@ differently from all before it.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 _WHO = (
     "the keeper",
@@ -36,9 +37,15 @@ def filler(words: int, seed: int) -> str:
     return " ".join(sentences)
 
 
-def with_needle(words: int, seed: int, needle: str) -> str:
-    """A long text with one fact a third of the way in, and a question about it at the end."""
+def with_needles(words: int, seed: int, needles: Mapping[str, str]) -> str:
+    """A long text with the password of each place, spread from its head to its end."""
     sentences = filler(words, seed).split(". ")
-    sentences.insert(len(sentences) // 3, f"The password of the lighthouse is {needle}")
-    text = ". ".join(sentences)
-    return f"{text}\n\nWhat is the password of the lighthouse? Answer with the password only."
+    last = max(1, len(needles) - 1)
+    for number, (place, needle) in enumerate(needles.items()):
+        at = 1 + round(number / last * (len(sentences) - 2))
+        sentences.insert(at, f"The password of the {place} is {needle}")
+    return ". ".join(sentences)
+
+
+def needle_question(place: str) -> str:
+    return f"\n\nWhat is the password of the {place}? Answer with the password only."

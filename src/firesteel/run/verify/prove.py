@@ -14,18 +14,23 @@ from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.edge.http.poll import get_from_engine
-from firesteel.errors import FiresteelError
+from firesteel.errors import FiresteelError, SuspectWeights
 from firesteel.launch import Launch
 from firesteel.planner import MeasuredMemory, launch_key
 from firesteel.proposals import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, ServiceReady
-from firesteel.run.report import Report, compare, write_report
+from firesteel.run.proofs import forget_proof
+from firesteel.run.report import PROVED_BEFORE, Report, compare, write_report
 from firesteel.run.service import MAX_TAIL_BYTES, Service, ServiceSpec, folder_of, last_lines, load
 from firesteel.run.start.listen import key_in
+from firesteel.run.verify import brief
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import expected, write_expected
-from firesteel.run.verify.verify import Verification, verify
+from firesteel.run.verify.verify import Verification, VerifyBudget, verify
 from firesteel.run.verify.warm_up import warm
+from firesteel.units import show_seconds
+
+_PROVED_BEFORE = CheckResult(PROVED_BEFORE, True, "the same launch, and the same answer as then")
 
 
 async def prove(proposal: Proposal, home: Home, spec: ServiceSpec, start_s: float) -> AsyncIterator[Event]:
@@ -34,23 +39,51 @@ async def prove(proposal: Proposal, home: Home, spec: ServiceSpec, start_s: floa
     folder = folder_of(home, spec.name)
     write_expected(folder, expectations)
     await _require_key(spec)
-    async for event in warm(spec, expectations, key=key):
-        yield event
+    digest = await brief.proof_digest(proposal, home, spec)
+    if not expectations.is_cpu:  # what is compiled at the first prompt of a size is compiled in every process
+        async for event in warm(spec, expectations, key=key):
+            yield event
+    if spec.is_swapped_in and await brief.is_still_proved(home, spec, digest, key):
+        yield PhaseDone("verify", "the launch that was proved here before, and the same answer")
+        yield ServiceReady(_finish(proposal, home, spec, Verification((_PROVED_BEFORE,)), start_s))
+        return
+    forget_proof(home, spec.name)
+    if expectations.is_cpu:
+        async for event in warm(spec, expectations, key=key):
+            yield event
+    planned, budget = expectations.plan.decode_tokens_per_s, VerifyBudget.of(expectations)
+    if planned and budget.total_s > VerifyBudget().total_s:
+        slow = f"this host may write only {planned.low:.1f} tokens a second"
+        yield PhaseDone("verify", f"{slow}, so this may take up to {show_seconds(budget.total_s)}")
     verification = Verification(())
-    async for item in verify(spec.url, spec.model, expectations, key=key, read_log=lambda: _log(folder)):
+    async for item in verify(
+        spec.url, spec.model, expectations, key=key, read_log=lambda: _log(folder), thorough=False
+    ):
         if isinstance(item, str):
             yield PhaseProgress("verify", item)
         elif isinstance(item, Verification):
             verification = item
+    report = _finish(proposal, home, spec, verification, start_s)
+    yield PhaseDone("verify", _summary(verification.checks))
+    if service := load(home, spec.name):
+        # Only here: an engine that has read no long prompt yet holds less than it will.
+        _record_memory(proposal, home, service)
+    if digest is not None:
+        await brief.record(home, spec, digest, key)
+    yield ServiceReady(report)
+
+
+def _finish(
+    proposal: Proposal, home: Home, spec: ServiceSpec, verification: Verification, start_s: float
+) -> Report:
+    """Write the report of a model that is there and answers correctly."""
     service = load(home, spec.name)
     if service is None or service.phase in ("stopping", "dead"):
         raise FiresteelError(f"{spec.name} is gone", next=f"firesteel logs {spec.name}")
     require_passed(spec, verification)
-    yield PhaseDone("verify", _summary(verification.checks))
     report = _report(proposal, service, verification, start_s)
-    write_report(folder, report)
-    _record_memory(proposal, home, service)
-    yield ServiceReady(report)
+    write_report(service.folder, report)
+    return report
 
 
 def key_of(spec: ServiceSpec) -> str | None:
@@ -77,6 +110,7 @@ def _log(folder: Path) -> str:
 def require_passed(spec: ServiceSpec, verification: Verification) -> None:
     if not verification.failed:
         return
+    kind: type[FiresteelError] = FiresteelError
     if verification.is_unanswered:
         last = verification.failed[-1]
         how = last.observed.removeprefix("the engine stopped answering: ")
@@ -84,10 +118,9 @@ def require_passed(spec: ServiceSpec, verification: Verification) -> None:
     else:
         observed = "; ".join(f"{check.name}: {check.observed}" for check in verification.failed)
         is_wrong = any(check.cause == "wrong" for check in verification.failed)
+        kind = SuspectWeights if is_wrong else FiresteelError
         problem = f"but {'its answers are wrong' if is_wrong else 'answers with errors'} ({observed})"
-    raise FiresteelError(
-        f"{spec.name} came up, {problem}; it was stopped", next=f"firesteel logs {spec.name}"
-    )
+    raise kind(f"{spec.name} came up, {problem}; it was stopped", next=f"firesteel logs {spec.name}")
 
 
 def _summary(checks: tuple[CheckResult, ...]) -> str:
@@ -132,8 +165,8 @@ def _record_memory(proposal: Proposal, home: Home, service: Service) -> None:
 
 
 def _taken_bytes(service: Service, launch: Launch) -> int | None:
-    """For a container, what the host lost since the start: no process shows what CUDA took."""
-    if launch.container is None:
+    """On a GPU or in a container, what the host lost since the start: no process shows what CUDA took."""
+    if not (launch.container or launch.uses_gpu):
         engine = service.state.engine if service.state else None
         return _process_bytes(engine, launch)
     lost = service.spec.available_bytes - meminfo().available_bytes
@@ -141,5 +174,7 @@ def _taken_bytes(service: Service, launch: Launch) -> int | None:
 
 
 def _process_bytes(engine: process.Pid | None, launch: Launch) -> int | None:
-    """Our child is `docker run`, whose memory is not that of the container."""
-    return process.memory(engine).total_bytes if engine and launch.container is None else None
+    """Our child is `docker run`, whose memory is not that of the container; and no process shows a GPU's."""
+    return (
+        process.memory(engine).total_bytes if engine and not (launch.container or launch.uses_gpu) else None
+    )

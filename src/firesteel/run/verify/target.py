@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
-from firesteel.edge.http.engine_client import is_healthy, offered_models, status
-from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.edge.http.engine_client import calls_tools, is_healthy, offered_models, status
+from firesteel.errors import FiresteelError, HostNotReady, ServerNotReady, UsageError
+from firesteel.launch import EngineName
 from firesteel.run.endpoints import KEY_VARIABLES
 from firesteel.run.service import Service, death, last_lines
 from firesteel.run.verify.expected import Expected, stored_expected
@@ -14,6 +15,8 @@ from firesteel.run.verify.prove import key_of
 from firesteel.run.verify.verify import Verification, verify
 
 _LOG_LINES = 100_000
+_ENGINES: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp"}
+"""By what engines say in `owned_by` of `/v1/models`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,9 @@ class VerifyTarget:
         """The error for a server that stopped answering: nothing is known about its answers then."""
         last = verification.failed[-1]
         what = f"{self.name} could not be verified ({last.name}: {last.observed})"
-        return HostNotReady(what, next="firesteel ps" if self.read_log else f"curl -i {self.url}/v1/models")
+        if self.read_log:
+            return HostNotReady(what, next="firesteel ps")
+        return ServerNotReady(what, next=f"curl -i {self.url}/v1/models")
 
 
 async def target_of_service(service: Service) -> VerifyTarget:
@@ -69,7 +74,12 @@ async def target_at_url(base: str, model: str | None = None, key: str | None = N
     # A server that answers without the key never checked it, so the key proves nothing about the server.
     is_open = key is not None and await status(f"{base}/v1/models", timeout_s=10) == 200
     row = next((row for row in models if row.get("id") == chosen), {})
-    expected = Expected(parameters=_count(row, "n_params"), context=_count(row, "max_model_len", "n_ctx"))
+    expected = Expected(
+        engine=_ENGINES.get(str(row.get("owned_by")).lower()),
+        parameters=_count(row, "n_params"),
+        context=_count(row, "max_model_len", "n_ctx"),
+        tool_parser="its own" if await calls_tools(base, key=key) else None,
+    )
     return VerifyTarget(chosen, base, chosen, expected, None if is_open else key)
 
 
@@ -80,11 +90,11 @@ async def _no_model(base: str, names: list[str], key: str | None) -> FiresteelEr
     code = await status(f"{base}/v1/models", timeout_s=10, key=key)
     if code in (401, 403):
         what = "rejects the key" if key else "asks for a key"
-        return HostNotReady(
+        return ServerNotReady(
             f"{base} {what} (HTTP {code})", next=f"export {KEY_VARIABLES[0]}=..., then run it again"
         )
     answer = f"answers HTTP {code}" if code else "does not answer"
-    return HostNotReady(f"{base}/v1/models {answer}", next=f"curl -i {base}/v1/models")
+    return ServerNotReady(f"{base}/v1/models {answer}", next=f"curl -i {base}/v1/models")
 
 
 def _count(row: Mapping[str, object], *names: str) -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
@@ -30,6 +30,8 @@ SETTLED_RATIO, SETTLED_SLACK_S = 1.3, 0.1
 _TIMEOUT_FACTOR = 3
 """Times the expected time for reading a prompt, before it is given up."""
 _ANSWER_TOKENS = 8
+_TEMPLATE_TOKENS = 64
+"""What a chat template adds to a prompt, before the engine has counted it."""
 _ORDINALS = ("first", "second", "third", "fourth")
 
 
@@ -47,10 +49,28 @@ class WarmUpLimits:
     def of(cls, expected: Expected) -> WarmUpLimits:
         return cls(0.75, 4, 2, 40) if expected.is_cpu else cls(60, 420)
 
-    def wait_s(self, tokens: int, tokens_per_s: float | None) -> float:
-        """Timeout for the answer to a prompt, at the planned or measured prefill speed."""
-        reading_s = tokens / max(tokens_per_s, 1.0) if tokens_per_s is not None else 0.0
-        return self.compile_s + _TIMEOUT_FACTOR * reading_s
+    def wait_s(self, tokens: int, rates: HostRates) -> float:
+        """Timeout for the answer to a prompt, at the speed of this host."""
+        reading_s = (tokens + _TEMPLATE_TOKENS) / rates.prefill if rates.prefill else 0.0
+        writing_s = _ANSWER_TOKENS / rates.decode if rates.decode else 0.0
+        return self.compile_s + _TIMEOUT_FACTOR * (reading_s + writing_s)
+
+
+@dataclass(frozen=True, slots=True)
+class HostRates:
+    """Tokens per second, planned at the least or measured; None: not known."""
+
+    prefill: float | None = None
+    decode: float | None = None
+
+    @classmethod
+    def of(cls, expected: Expected) -> HostRates:
+        """On a CPU a prompt may be read no faster than an answer is written; it is never read slower."""
+        prefill, decode = expected.plan.prefill_tokens_per_s, expected.plan.decode_tokens_per_s
+        read, written = prefill.low if prefill else None, decode.low if decode else None
+        if expected.is_cpu and written:
+            read = min(read or written, written)
+        return cls(read, written)
 
 
 def prompt_sizes(context: int | None) -> tuple[int, ...]:
@@ -81,7 +101,7 @@ async def warm(
     sender = _Sender(spec, key, limits, time.monotonic() + limits.total_s, time.time_ns() % 10**9)
     sender.tokens_per_word = await tokens_per_word(spec.url, spec.model, key)
     prefill = expected.plan.prefill_tokens_per_s
-    rate = prefill.low if prefill else None
+    rate, rates = prefill.low if prefill else None, HostRates.of(expected)
     results: list[str] = []
     for wanted in prompt_sizes(expected.context):
         tokens = tokens_within(wanted, rate, limits.prompt_s) if wanted > SMALL else wanted
@@ -91,13 +111,16 @@ async def warm(
             yield PhaseProgress("warm", f"{reason}; skipped")
             continue
         ttfts: list[float] = []
-        async for event in sender.until_settled(tokens, limits.wait_s(tokens, rate), ttfts):
+        async for event in sender.until_settled(tokens, limits.wait_s(tokens, rates), ttfts):
             yield event
         if not ttfts:
             break
-        # The measured speed of a prompt of some length is better than the planned one.
+        # The measured speed of a prompt of some length is better than the planned one; a host that is slower
+        # than planned shows it with a short prompt, too.
+        measured = sender.largest / max(ttfts[-1], 1e-3)
         if rate is None or sender.largest >= MIDDLE // 2:
-            rate = sender.largest / ttfts[-1]
+            rate = measured
+        rates = replace(rates, prefill=min(measured, rates.prefill or measured))
         first = f"{ttfts[0]:.2f} s, then " if len(ttfts) > 1 else ""
         results.append(f"{sender.largest:,} tokens: {first}{ttfts[-1]:.2f} s to the first token")
     summary = "; ".join(results)
@@ -121,7 +144,8 @@ class _Sender:
         """Send prompts of one size, and append the times to the first token to the list."""
         for number in range(self.limits.rounds):
             if time.monotonic() > self.deadline:
-                yield PhaseProgress("warm", f"{self.limits.total_s:.0f} s have passed; the rest is skipped")
+                spent_s = self.limits.total_s + time.monotonic() - self.deadline
+                yield PhaseProgress("warm", f"{show_seconds(spent_s)} have passed; the rest is skipped")
                 return
             ordinal = _ORDINALS[min(number, len(_ORDINALS) - 1)]
             # "About": the chat template adds tokens that only the engine can count.

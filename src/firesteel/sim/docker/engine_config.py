@@ -38,6 +38,7 @@ from firesteel.sim.spark import SimSpark, TrueSpeed, read_spark
 
 _KNOWN = frozenset({
     "cap-add", "cap-drop", "detach", "device", "entrypoint", "env", "env-file", "gpus", "group-add",
+    "health-cmd", "health-start-period",
     "hostname", "init", "interactive", "ipc", "label", "log-driver", "log-opt", "memory", "memory-swap",
     "mount", "name", "network", "no-healthcheck", "pids-limit", "platform", "publish", "pull", "quiet",
     "read-only", "restart", "rm", "runtime", "security-opt", "shm-size", "sig-proxy", "stop-signal",

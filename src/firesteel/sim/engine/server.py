@@ -164,6 +164,8 @@ class SimServer:
             return _error(404, f"The model `{body.get('model')}` does not exist.", "NotFoundError")
         if body.get("n", 1) != 1:
             raise BadRequest("n: the simulated engine gives one answer at a time")
+        if body.get("logprobs"):
+            raise BadRequest("logprobs: the simulated engine has no probabilities")
         self.requests += 1
         if self.active_fault("http-500"):
             message = "EngineCore encountered an issue. See stack trace (above) for the root cause."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from firesteel.sim.model import answers, prose, schemas, tokenizer
@@ -117,7 +117,12 @@ def _reply(body: Mapping[str, Any], question: str, before: str) -> SimReply:
     if isinstance(format, dict) and kind == "json_schema":
         schema = (format.get("json_schema") or {}).get("schema") or {}
         return SimReply(json.dumps(schemas.instance(schema, question)), "structured")
-    return answers.reply(question, before, wants_json=kind == "json_object")
+    reply = answers.reply(question, before, wants_json=kind == "json_object")
+    temperature, seed = body.get("temperature"), body.get("seed")
+    if isinstance(temperature, int | float) and temperature > 1 and isinstance(seed, int):
+        # At such a temperature other sentences come with every seed.
+        return replace(reply, content=prose.more(question, reply.text, seed).strip())
+    return reply
 
 
 def _limited(

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Two embedded models, room for one, six clients: answers in a minute, and a cold load to its first token.
+
+    PYTHONPATH=src python benchmarks/gateway/swaps.py [--before TREE] [--home HOME] [--seconds 60]
+
+`--before`: the root of an older source tree, measured first, in the same run. `--home`: a FIRESTEEL_HOME with
+`smollm2` pulled; its engines and weights are used, nothing else of it. Both models are loaded once before the
+clock starts, so that both trees have proved them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CLIENTS = 6
+FILE = """\
+listen: 127.0.0.1:{0}
+memory: {{ceiling: 500MiB}}
+queue: {{min_dwell: 1s, max_wait: 20s}}
+models:
+  first: {{recipe: smollm2, context: 2048, port: {1}}}
+  second: {{recipe: smollm2, context: 4096, port: {2}}}
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports: list[int] = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Gateway:
+    """`firesteel serve` of one source tree, in a home of its own."""
+
+    def __init__(self, tree: Path, pulled: Path, folder: Path) -> None:
+        ports, home = free_ports(3), folder / "home"
+        home.mkdir()
+        for part in ("engines", "weights"):
+            (home / part).symlink_to(pulled / part)
+        file = folder / "service.yaml"
+        file.write_text(FILE.format(*ports))
+        self.url = f"http://127.0.0.1:{ports[0]}"
+        self._env = {**os.environ, "FIRESTEEL_HOME": str(home), "PYTHONPATH": str(tree / "src")}
+        self._env.pop("PYTHONDONTWRITEBYTECODE", None)
+        command = [sys.executable, "-m", "firesteel", "serve", "-f", str(file)]
+        with (folder / "serve.log").open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=self._env)
+        while True:
+            try:
+                urllib.request.urlopen(f"{self.url}/health", timeout=2).close()
+                return
+            except OSError:
+                time.sleep(0.1)
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(timeout=120)
+
+    def ask(self, model: str, *, stream: bool = False) -> float:
+        """Return the seconds to the first byte of the answer's text."""
+        body = {
+            "model": model,
+            "messages": [{"role": "user", "content": "Say hello."}],
+            "max_tokens": 8,
+            "stream": stream,
+        }
+        request = urllib.request.Request(
+            f"{self.url}/v1/chat/completions",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        began, first = time.perf_counter(), 0.0
+        with urllib.request.urlopen(request, timeout=600) as answer:
+            for line in answer:
+                if not first and (not stream or line.startswith(b"data:")):
+                    first = time.perf_counter() - began
+        return first
+
+    def unload(self, model: str) -> None:
+        request = urllib.request.Request(f"{self.url}/api/models/{model}/unload", b"", method="POST")
+        urllib.request.urlopen(request, timeout=10).close()
+        while any(each["phase"] != "off" for each in self.state()):
+            time.sleep(0.05)
+
+    def state(self) -> list[dict[str, str]]:
+        with urllib.request.urlopen(f"{self.url}/api/state", timeout=10) as answer:
+            models: list[dict[str, str]] = json.load(answer)["models"]
+            return models
+
+
+def answers(gateway: Gateway, seconds: float) -> int:
+    """Three clients for each model, each with one request at a time; answers before the time is up."""
+    done, ends = [0] * CLIENTS, time.monotonic() + seconds
+
+    def client(index: int) -> None:
+        while time.monotonic() < ends:
+            gateway.ask("first" if index % 2 else "second")
+            done[index] += time.monotonic() < ends
+
+    threads = [threading.Thread(target=client, args=(index,)) for index in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(done)
+
+
+def measure(tree: Path, pulled: Path, seconds: float) -> tuple[int, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        gateway = Gateway(tree, pulled, Path(folder))
+        try:
+            gateway.ask("first")
+            gateway.ask("second")
+            cold = []
+            for _ in range(3):
+                gateway.unload("second")
+                cold.append(gateway.ask("second", stream=True))
+            return answers(gateway, seconds), median(cold)
+        finally:
+            gateway.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--before", type=Path)
+    parser.add_argument("--home", type=Path, default=Path("~/.firesteel").expanduser())
+    parser.add_argument("--seconds", type=float, default=60.0)
+    asked = parser.parse_args()
+    print(f"| tree | answers in {asked.seconds:.0f} s | cold load to the first token, median of 3 |")
+    print("|---|---:|---:|")
+    counts = []
+    for name, tree in (("before", asked.before), ("now", ROOT)):
+        if tree:
+            count, cold_s = measure(tree, asked.home, asked.seconds)
+            counts.append(count)
+            print(f"| {name} | {count} | {cold_s:.1f} s |", flush=True)
+    if len(counts) == 2:
+        print(f"\n{counts[1] / max(1, counts[0]):.1f} times the answers.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""The standard streams: closed by whoever started us, full, or with nobody at the other end."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from firesteel.errors import FiresteelError
+
+
+class OutputLost(FiresteelError):
+    """Nothing more can be written to stdout; with --json, too, the error goes to stderr."""
+
+
+def open_standard_streams() -> None:
+    """Opens stdin and stderr where they are closed: the next file opened would take their place."""
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+def require_stdout() -> None:
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+        raise OutputLost("stdout is closed, so nothing can be shown", next="firesteel ... > FILE")
+
+
+def discard_output() -> None:
+    """What is still in the buffer would fail once more when the process ends."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

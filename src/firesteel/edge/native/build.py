@@ -1,0 +1,292 @@
+"""Build llama.cpp for this machine from pinned sources: `firesteel engine build llamacpp`.
+
+The build happens in a folder named after what decides its result (sources and options), so that one that was
+killed goes on where it was, and one that is done is not made again. The engine appears under its name only
+when its programs have run and, with a GPU, have code for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import AsyncIterator, Mapping
+from datetime import date
+from pathlib import Path
+
+from firesteel.dataclass import dataclass
+from firesteel.edge.embedded import install
+from firesteel.edge.files import state_file
+from firesteel.edge.files.home import Home, require_disk_space, wait_for_lock
+from firesteel.edge.host.memory import meminfo
+from firesteel.edge.host.process import run
+from firesteel.edge.native.build_recipe import BuildRecipe, BuildSettings, build_recipe, build_settings
+from firesteel.edge.native.installed import RECORD, InstalledEngine
+from firesteel.edge.native.programs import describe
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.facts import Gpu
+from firesteel.units import GIB, MIB
+
+_CPU_BYTES, _CUDA_BYTES = 700 * MIB, 6 * GIB
+"""What a build takes on the disk, as seen with b11434: 410 MB without CUDA; with it, generously."""
+_JOB_BYTES, _CUDA_JOB_BYTES = GIB, 3 * GIB
+"""Memory of one compiler at its worst: `cicc` on the flash attention kernels. On a Spark, compilers that
+take all memory wedge the host as an engine would."""
+_LOCK_TIMEOUT_S = 6 * 3600
+_STEP = re.compile(rb"^\[(\d+)/(\d+)\] ", re.M)
+_NVCC = ("/usr/local/cuda/bin/nvcc", "/usr/bin/nvcc")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildProgress:
+    text: str
+    left_s: float | None = None
+
+
+async def build_llamacpp(
+    home: Home, version: str | None, source: Path | None, gpus: tuple[Gpu, ...]
+) -> AsyncIterator[BuildProgress | Path]:
+    """The last item is the engine's folder. `source`: a checkout or an archive, in place of the package."""
+    recipe = build_recipe()
+    version = _build_number(version or recipe.version)
+    if source is None and version != recipe.version:
+        raise UsageError(
+            f"the sources that firesteel knows are those of b{recipe.version}",
+            next=f"firesteel engine build llamacpp==b{version} --source PATH, of a checkout or an archive",
+        )
+    nvcc = _require_tools(bool(gpus))
+    async with wait_for_lock(home.engines / ".build.lock", _LOCK_TIMEOUT_S, "another build goes on"):
+        work = home.engines / ".build"
+        require_disk_space(home.root, _CUDA_BYTES if gpus else _CPU_BYTES, "building llama.cpp")
+        if source is None:
+            yield BuildProgress(f"fetching {recipe.package}")
+            archive = await _fetch(home, recipe, work)
+            digest = recipe.sha256
+        else:
+            archive, digest = source, await asyncio.to_thread(_digest_of, source)
+        settings = build_settings(recipe, version, digest, gpus)
+        target = home.engines / f"llamacpp-{version}-{settings.key}"
+        if not (target / RECORD).exists():
+            async for progress in _build(archive, settings, work / settings.key, target, nvcc):
+                yield progress
+        yield target
+
+
+async def _build(
+    source: Path, settings: BuildSettings, work: Path, target: Path, nvcc: str | None
+) -> AsyncIterator[BuildProgress]:
+    tree = source if source.is_dir() else work / "sources"
+    if not source.is_dir() and not (work / "unpacked").exists():
+        yield BuildProgress(f"unpacking {source.name}")
+        await asyncio.to_thread(_unpack, source, tree)
+        (work / "unpacked").touch()
+    root = _cmake_root(tree)
+    yield BuildProgress("configuring")
+    log = work / "build.log"
+    definitions = [f"-D{name}={value}" for name, value in settings.options.items()]
+    compiler = [f"-DCMAKE_CUDA_COMPILER={nvcc}"] if nvcc and settings.uses_gpu else []
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    build = work / "build"
+    await _run_logged(log, "cmake", "-S", str(root), "-B", str(build), *generator, *definitions, *compiler)
+    jobs = str(job_count(meminfo().available_bytes, settings.uses_gpu))
+    argv = ("cmake", "--build", str(build), "--parallel", jobs, "--target", *settings.targets)
+    async for progress in _follow(log, argv):
+        yield progress
+    yield BuildProgress("checking that its programs run")
+    await asyncio.to_thread(_finish, build, settings, work / "engine", target)
+    await asyncio.to_thread(shutil.rmtree, work, ignore_errors=True)
+
+
+def job_count(available_bytes: int, uses_gpu: bool) -> int:
+    """As many compilers as there are cores, and no more than the memory holds."""
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(cores, available_bytes // (_CUDA_JOB_BYTES if uses_gpu else _JOB_BYTES)))
+
+
+# --- sources ---
+
+
+def _build_number(version: str) -> str:
+    match = re.fullmatch(r"b?([0-9]{3,6})", version)
+    if match is None:
+        raise UsageError(f"`{version[:40]}` is no build of llama.cpp", next="write it like b11434")
+    return match[1]
+
+
+async def _fetch(home: Home, recipe: BuildRecipe, work: Path) -> Path:
+    """The package's source archive, whose digest is known: it is about to be compiled and run."""
+    name, _, version = recipe.package.partition("==")
+    archive = work / f"{name.replace('-', '_')}-{version}.tar.gz"
+    if not (archive.exists() and await asyncio.to_thread(_digest_of, archive) == recipe.sha256):
+        async for _ in install.pull_engine(home, "pip"):
+            pass
+        pip = (str(install.engine_python(home, "pip")), "-P", "-m", "pip", "--disable-pip-version-check")
+        code, output = await run(
+            *pip, "download", "--no-deps", "--no-binary", name, "--dest", str(work), recipe.package
+        )
+        if code:
+            lines = [line for line in output.splitlines() if "rror" in line] or ["no output"]
+            raise HostNotReady(
+                f"pip could not fetch {recipe.package}: {lines[-1].strip()}",
+                next="check the network and pip's index (pip config list), or --source PATH",
+            )
+        digest = await asyncio.to_thread(_digest_of, archive) if archive.exists() else "nothing"
+        if digest != recipe.sha256:
+            raise FiresteelError(
+                f"the source archive of {recipe.package} is not the expected one (sha256 {digest[:12]})",
+                next="check which index pip uses: pip config list",
+            )
+    return archive
+
+
+def _digest_of(source: Path) -> str:
+    """Of an archive its bytes; of a checkout its commit and what was changed since, or its newest file."""
+    if not source.exists():
+        raise UsageError(f"{source} does not exist", next="--source a folder or archive of llama.cpp")
+    if source.is_file():
+        with source.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for option in (("rev-parse", "HEAD"), ("diff", "HEAD")):
+        done = subprocess.run(["git", "-C", str(source), *option], capture_output=True, check=False)
+        digest.update(done.stdout if not done.returncode else str(source.resolve()).encode())
+    return digest.hexdigest()
+
+
+def _unpack(archive: Path, tree: Path) -> None:
+    shutil.rmtree(tree, ignore_errors=True)
+    tree.mkdir(parents=True)
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(tree, filter="data")  # no links or paths out of the folder
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise UsageError(f"{archive} cannot be unpacked: {error}", next="--source another archive") from error
+
+
+def _cmake_root(tree: Path) -> Path:
+    """llama.cpp itself, which may be a folder in an archive of something else."""
+    for path in [tree, *sorted(tree.glob("*")), *sorted(tree.glob("*/*"))]:
+        if (path / "CMakeLists.txt").exists() and (path / "ggml").is_dir():
+            return path
+    raise UsageError(f"{tree} has no sources of llama.cpp", next="--source a folder or archive of llama.cpp")
+
+
+# --- tools ---
+
+
+def _require_tools(has_gpu: bool) -> str | None:
+    """The path of nvcc, where one is needed."""
+    missing = [tool for tool in ("cmake", "c++") if shutil.which(tool) is None]
+    if not (shutil.which("ninja") or shutil.which("make")):
+        missing.append("ninja")
+    if missing:
+        raise HostNotReady(
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} needed to build llama.cpp",
+            next="sudo apt install build-essential cmake ninja-build",
+        )
+    if not has_gpu:
+        return None
+    nvcc = shutil.which("nvcc") or next((path for path in _NVCC if Path(path).exists()), None)
+    if nvcc is None:
+        raise HostNotReady(
+            "nvcc, the CUDA compiler, is needed to build llama.cpp for this GPU",
+            next="sudo apt install cuda-toolkit-13-0, or firesteel engine build llamacpp --cpu",
+        )
+    return nvcc
+
+
+async def _run_logged(log: Path, *argv: str) -> None:
+    code, output = await run(*argv)
+    with log.open("a") as file:
+        file.write(output)
+    if code:
+        raise _failure(log, output)
+
+
+async def _follow(log: Path, argv: tuple[str, ...]) -> AsyncIterator[BuildProgress]:
+    """Progress from ninja's `[12/345]`. The time left follows from what this run has done itself."""
+    with log.open("ab") as file:
+        child = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env=_plain_output(os.environ),
+            start_new_session=True,  # so that cmake, ninja and the compilers can be ended together
+        )
+        began, first, start = time.monotonic(), None, log.stat().st_size
+        try:
+            while child.returncode is None:
+                try:
+                    await asyncio.wait_for(child.wait(), timeout=1)
+                except TimeoutError:
+                    steps = _STEP.findall(_tail(log, start))
+                    if steps:
+                        done, total = map(int, steps[-1])
+                        first = done - 1 if first is None else first
+                        spent = time.monotonic() - began
+                        left = spent / (done - first) * (total - done) if done > first + 3 else None
+                        yield BuildProgress(f"compiling, {done} of {total}", left)
+        finally:
+            if child.returncode is None:  # interrupted: what is compiled stays, and the next build goes on
+                os.killpg(child.pid, signal.SIGTERM)
+                await child.wait()
+    if child.returncode:
+        raise _failure(log, _tail(log, start).decode(errors="replace"))
+
+
+def _plain_output(environ: Mapping[str, str]) -> dict[str, str]:
+    return {**environ, "NINJA_STATUS": "[%f/%t] ", "TERM": "dumb"}
+
+
+def _tail(log: Path, start: int) -> bytes:
+    with log.open("rb") as file:
+        file.seek(max(start, log.stat().st_size - MIB))
+        return file.read()
+
+
+def _failure(log: Path, output: str) -> FiresteelError:
+    if re.search(r"Killed|signal 9|internal compiler error: .*signal terminated", output):
+        what, hint = "a compiler was killed, most likely for memory", "stop other services, then try again"
+    elif "No space left on device" in output:
+        what, hint = "the disk is full", "free some space, then repeat the command"
+    elif match := re.search(r"Unsupported gpu architecture '([^']+)'", output):
+        what, hint = f"this nvcc cannot compile for {match[1]}", "install a newer CUDA toolkit"
+    else:
+        lines = [line.strip() for line in output.splitlines() if re.search(r"\berror\b|Error", line)]
+        what, hint = (lines or ["cmake failed"])[0][:300], f"less {log}"
+    return FiresteelError(f"llama.cpp was not built: {what}", next=hint)
+
+
+# --- the result ---
+
+
+def _finish(build: Path, settings: BuildSettings, folder: Path, target: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(build / "bin", folder / "bin", symlinks=True)
+    program = describe("llamacpp", (str(folder / "bin/llama-server"),), "")
+    missing = [name for name in settings.targets if not (folder / "bin" / name).exists()]
+    if program is None or missing:
+        raise FiresteelError(
+            f"the build has no {', '.join(missing) or 'llama-server that runs'}", next=f"ls {build}/bin"
+        )
+    if settings.uses_gpu and not program.uses_gpu:
+        raise FiresteelError(
+            "the llama-server that was built finds no GPU, though it was built for one",
+            next=f"{build}/bin/llama-server --list-devices",
+        )
+    made_from = " ".join(f"{name}={value}" for name, value in settings.options.items())
+    state_file.write_state(
+        folder / RECORD,
+        InstalledEngine(
+            "llamacpp", settings.version, ("bin/llama-server",), settings.uses_gpu, "built", made_from,
+            date.today().isoformat(),
+        ),
+    )  # fmt: skip
+    folder.replace(target)

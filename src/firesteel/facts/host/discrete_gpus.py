@@ -1,0 +1,38 @@
+"""GPUs with memory of their own: how fast that memory is, as their makers state it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from firesteel import package_data, yaml_schema
+from firesteel.facts.evidence import Sources
+from firesteel.file_schema import Before, PositiveInt, file_schema
+from firesteel.units import parse_size
+
+
+def _bytes(text: object) -> object:
+    return parse_size(text) if isinstance(text, str) else text
+
+
+@file_schema
+class DiscreteGpu:
+    name: str
+    """A part of the name that `nvidia-smi` prints."""
+    bandwidth: Annotated[PositiveInt, Before(_bytes)]
+    """Bytes per second."""
+    sources: Sources
+
+
+@file_schema
+class DiscreteGpus:
+    gpus: tuple[DiscreteGpu, ...]
+
+
+def discrete_gpu(name: str) -> DiscreteGpu | None:
+    """What is known of the GPU that `nvidia-smi` calls so."""
+    known = package_data.load("gpus.yaml", _read).gpus
+    return next((gpu for gpu in known if gpu.name.lower() in name.lower()), None)
+
+
+def _read(path: str, text: str) -> DiscreteGpus:
+    return yaml_schema.load(path, text, DiscreteGpus)

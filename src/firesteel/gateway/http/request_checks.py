@@ -1,0 +1,28 @@
+"""Checks of a head before its request is dispatched: the page that sends it, the model in its query."""
+
+from __future__ import annotations
+
+from firesteel.gateway.http.body import ModelField
+from firesteel.gateway.http.head import RequestHead
+from firesteel.gateway.http.routes import query_model
+from firesteel.gateway.interfaces import Rejection
+from firesteel.gateway.origin import is_plain_host, reject_foreign_page
+
+
+def reject_page(head: RequestHead) -> Rejection | None:
+    """Without keys, reject requests of foreign web pages (`origin.py`)."""
+    host = head.host.decode("ascii", "replace")
+    if not head.origin and not head.site and (not host or is_plain_host(host)):
+        # No host at all: a program that speaks HTTP/1.0, never a browser.
+        return None
+    origin = head.origin.decode("ascii", "replace") or None
+    site = head.site.decode("ascii", "replace") or None
+    return reject_foreign_page(head.method.decode("ascii"), host, origin, site, has_keys=False)
+
+
+def model_in_query(head: RequestHead) -> ModelField | Rejection:
+    """The model of a request without a body."""
+    model = query_model(head.target.partition(b"?")[2])
+    if model is None:
+        return Rejection(400, "missing_model", "name the model in the query: `?model=NAME`")
+    return ModelField(model, 0, 0)

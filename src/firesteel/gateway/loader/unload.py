@@ -1,0 +1,47 @@
+"""The job that stops a model. Always runs to its end, and loads no planner: the next model waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from firesteel.edge.files.home import Home, find_home
+from firesteel.edge.host import process
+from firesteel.edge.host.memory import meminfo
+from firesteel.gateway.loader.child import say
+from firesteel.run.down import stop
+from firesteel.run.events import PhaseDone, PhaseProgress
+from firesteel.run.service import Service, all_services
+
+
+async def unload(name: str, home: Home) -> None:
+    """The result says what was available before, and how much should come back."""
+    service = find_service(name, home)
+    before, held = meminfo().available_bytes, held_bytes(service) if service else 0
+    if service:
+        async for event in stop(service):
+            if isinstance(event, (PhaseProgress, PhaseDone)):
+                say({"doing": {"phase": event.phase, "words": event.text, "eta_s": None}})
+    is_process = service is not None and not service.spec.stop
+    say({"gone": {"available_bytes": before, "held_bytes": held, "is_process": is_process}})
+
+
+def find_service(name: str, home: Home) -> Service | None:
+    return next((service for service in all_services(home) if service.name == name), None)
+
+
+def held_bytes(service: Service) -> int:
+    """What the host would get back if the service stopped."""
+    if service.phase == "dead":
+        return 0
+    if service.spec.stop:  # a container: its processes do not show what CUDA took
+        lost = max(0, service.spec.available_bytes - meminfo().available_bytes)
+        return min(service.spec.expected_bytes, lost)
+    engine = service.state.engine if service.state else None
+    return process.memory(engine).own_bytes if engine else 0
+
+
+def unload_job(name: str) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    asyncio.run(unload(name, find_home()))

@@ -1,0 +1,119 @@
+"""After a start that failed: are the weights what was published?
+
+Damage that leaves size and time as they were shows only as a file that an engine cannot read, or as wrong
+answers. So what an engine was given is then compared with its digests, if that takes seconds; otherwise the
+error says how long it takes and what to type.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+from firesteel.edge.files.home import Home
+from firesteel.edge.host.machine_files import sim_folder
+from firesteel.edge.hub import cache
+from firesteel.edge.hub.cache import Store, find_store
+from firesteel.edge.hub.digests import DigestResult, StoredFile, VerifiedFiles
+from firesteel.errors import FiresteelError, SuspectWeights
+from firesteel.proposals import Proposal
+from firesteel.run.events import Event, PhaseProgress
+from firesteel.run.fetch.pull import hub_needs, wheel_weights
+from firesteel.run.fetch.weights import WeightsNeed, select_files
+from firesteel.run.start.steps import wheel_file
+from firesteel.units import show_bytes, show_seconds
+
+_MAX_S = 30.0
+_BYTES_PER_S = 1e9
+"""Until the disk has shown how fast it is."""
+
+
+async def explain_with_digests(
+    error: SuspectWeights, proposal: Proposal, home: Home, *, max_s: float = _MAX_S
+) -> AsyncIterator[Event]:
+    """Yields progress, then raises the error with what the digests say."""
+    groups = list(_published(proposal, home))
+    size = show_bytes(sum(stored.file.bytes for group in groups for stored in group.files))
+    for group in groups:
+        if cut := [stored for stored in group.files if not _has_its_size(stored)]:
+            raise _damaged(error, group, cut)
+        async with aclosing(group.verified.compare(group.files)) as comparing:
+            async for progress in comparing:
+                if isinstance(progress, DigestResult):
+                    if progress.damaged:
+                        raise _damaged(error, group, progress.damaged)
+                    break
+                left_s = (progress.total_bytes - progress.done_bytes) / (progress.bytes_per_s or _BYTES_PER_S)
+                if left_s > max_s:
+                    takes = f"comparing {size} of weights with their digests takes {show_seconds(left_s)}"
+                    raise type(error)(f"{error.what}; {takes}", next=group.command)
+                yield PhaseProgress("check", f"comparing the weights with their digests, {progress}")
+    if not groups:
+        raise _without_digests(error, proposal)
+    # The advice of the error was to fetch the weights again, which would change nothing.
+    intact = f"{error.what}; its weights are intact: {size} compared with their digests"
+    raise type(error)(intact, next=error.otherwise or error.next)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Files with one record and one command that fetches them again."""
+
+    verified: VerifiedFiles
+    files: tuple[StoredFile, ...]
+    command: str
+
+
+def _published(proposal: Proposal, home: Home) -> Iterator[_Group]:
+    """The files that the engine reads, where their digests are known here."""
+    if proposal.is_embedded and proposal.model:
+        verified, stored = wheel_weights(home, wheel_file(proposal))
+        yield _Group(verified, (stored,), _command(proposal))
+        return
+    if sim_folder():  # the engines of a simulated Spark read no weights
+        return
+    store = find_store(home)
+    for need in hub_needs(proposal, store):
+        if files := _listed(need, store):
+            verified = cache.verified_files(store, need.repository)
+            yield _Group(verified, tuple(files), _command(proposal, need))
+
+
+def _listed(need: WeightsNeed, store: Store) -> list[StoredFile]:
+    listing = cache.cached_listing(store, need.repository, need.revision)
+    return cache.stored_files(store, listing, select_files(listing.files, need)) if listing else []
+
+
+def _command(proposal: Proposal, need: WeightsNeed | None = None) -> str:
+    if proposal.recipe:
+        return f"firesteel pull {proposal.recipe.name} --reread"
+    if need is None or not Path(proposal.asked).is_absolute():
+        return f"firesteel pull {shlex.quote(proposal.asked)} --reread"
+    # A file in the Hub's cache, named by its path.
+    include = [word for pattern in need.patterns for word in ("--include", pattern)]
+    return shlex.join(("firesteel", "pull", f"{need.repository}@{need.revision}", *include, "--reread"))
+
+
+def _has_its_size(stored: StoredFile) -> bool:
+    try:
+        return stored.path.stat().st_size == stored.file.bytes
+    except OSError:
+        return False
+
+
+def _damaged(error: SuspectWeights, group: _Group, files: Sequence[StoredFile]) -> FiresteelError:
+    names = ", ".join(stored.file.path for stored in files[:4])
+    more = f" and {len(files) - 4} more" if len(files) > 4 else ""
+    what = f"{error.what}; {names}{more} is damaged: the bytes are not those that were published"
+    return type(error)(what, next=group.command)
+
+
+def _without_digests(error: SuspectWeights, proposal: Proposal) -> FiresteelError:
+    if not proposal.asked:
+        return error
+    compare = f"sha256sum {shlex.quote(proposal.asked)}, and compare it with what its publisher lists"
+    what = f"{error.what}; whether {proposal.asked} is intact is not known here"
+    return type(error)(what, next=f"{error.otherwise or error.next}; or {compare}")

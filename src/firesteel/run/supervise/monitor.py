@@ -1,0 +1,183 @@
+"""Watch one run of an engine: its memory, its health, its hangs, and its verification after a restart."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from firesteel.edge.docker.containers import container_pid
+from firesteel.edge.files.home import Home
+from firesteel.edge.files.secrets import read_secrets
+from firesteel.edge.host.kernel_log import KernelLog
+from firesteel.edge.host.memory import own_oom_kills, sample
+from firesteel.edge.host.process import tree_activity, uptime
+from firesteel.edge.http.poll import HealthPoller
+from firesteel.engines.metrics import activity
+from firesteel.errors import FiresteelError
+from firesteel.run.service import ServiceSpec, ServiceState, all_services
+from firesteel.run.supervise import guard, hang, oom, restart
+
+_SAMPLE_S = 1.0
+_HEALTH_S, _METRICS_S = 2.0, 5.0
+"""How often the engine is asked."""
+MAX_LOG_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class StopReason:
+    """Why the supervisor stops an engine that would go on."""
+
+    kind: restart.ExitKind
+    text: str
+    is_urgent: bool = False
+    is_fatal: bool = False
+
+
+class EngineMonitor:
+    """Samples the host and the engine once a second; after a restart, has the engine verified."""
+
+    def __init__(
+        self,
+        folder: Path,
+        spec: ServiceSpec,
+        state: ServiceState,
+        engine: subprocess.Popen[bytes],
+        start_verify: Callable[[Path], subprocess.Popen[bytes]],
+    ) -> None:
+        self.folder, self.spec, self.state, self.engine = folder, spec, state, engine
+        self._start_verify = start_verify
+        limits = guard.GuardLimits(spec.memory_floor_bytes, spec.expected_bytes, spec.available_bytes or None)
+        self._guard = guard.MemoryWatch(limits)
+        self._kernel = KernelLog()
+        self._oom_before = oom.OomCounts.of(sample(self._kernel), own_oom_kills())
+        self._held_bytes: int | None = None
+        self._idle = hang.IdleTime()
+        self._frozen = hang.FrozenTime()
+        interval_s, metrics_s = _HEALTH_S * spec.time_share, _METRICS_S * spec.time_share
+        # A container's processes are not those of the `docker run` that is our child.
+        find_pid = partial(container_pid, spec.name) if spec.stop else lambda: engine.pid
+        self._poll = HealthPoller(spec.url, api_key(spec), interval_s, metrics_s, find_pid)
+        self._poll.start()
+        self._verify: subprocess.Popen[bytes] | None = None
+        self._verify_failures = 0
+        self._is_written = False
+
+    def close(self) -> None:
+        self._kernel.close()
+        self._poll.stop()
+        if self._verify and self._verify.poll() is None:
+            self._verify.kill()
+            self._verify.wait()
+
+    def run(
+        self, write_state: Callable[[Path, ServiceState], bool], check_signalled: Callable[[], None]
+    ) -> StopReason | None:
+        """Until the engine ends (None) or has to be stopped. `check_signalled` raises to end it, too."""
+        while True:
+            self._is_written = self._is_written or write_state(self.folder, self.state)
+            with suppress(subprocess.TimeoutExpired):
+                self.engine.wait(timeout=_SAMPLE_S)
+                return self._kernel_kill()
+            check_signalled()
+            bound_log(self.folder / "engine.log")
+            if reason := self._check():
+                return reason
+
+    def _kernel_kill(self) -> StopReason | None:
+        """Whether an engine that ended was killed by the kernel because memory ran out."""
+        if self.engine.returncode not in (-signal.SIGKILL, 128 + signal.SIGKILL):
+            return None
+        seen = sample(self._kernel)
+        stop = self._guard.after(seen).stop
+        if stop and stop.kind == "oom":
+            return StopReason("guard", stop.why)
+        counts = oom.OomCounts.of(seen, own_oom_kills())
+        why = oom.killed_for_memory(self._oom_before, counts, self._held_bytes, seen.memory)
+        return StopReason("guard", why) if why else None  # the next one would end in the same way
+
+    def _check(self) -> StopReason | None:
+        printed = len(self._guard.notes)
+        self._guard = self._guard.after(sample(self._kernel))
+        was_verified = (self.folder / "report.json").exists()
+        if self._guard.stop and was_verified and self._another_loads():
+            self._guard = self._guard.while_another_loads()
+        for note in self._guard.notes[printed:]:
+            print(f"guard: {note}", flush=True)
+        if stop := self._guard.stop:
+            return StopReason("guard", stop.why, stop.is_urgent)
+        if why := self._freeze(was_verified):
+            return StopReason("stuck", why, is_urgent=True)  # what is frozen handles no SIGTERM
+        # Only a verified engine can hang: while it starts it may be silent for long.
+        if was_verified and (why := self._hang()):
+            return StopReason("stuck", why)
+        return None if self.state.is_proved else self._check_verification()
+
+    def _another_loads(self) -> bool:
+        services = all_services(Home(self.folder.parent.parent))
+        return any(other.phase == "starting" and other.name != self.spec.name for other in services)
+
+    def _freeze(self, was_verified: bool) -> str | None:
+        """Also notes for `ps` what seems to hang. By the real clock, on a simulated Spark too."""
+        answered_at = self._poll.answered_at if was_verified else None
+        pid = self._poll.pid if self.spec.stop else self.engine.pid
+        tree = tree_activity(pid) if pid else None
+        cpu_s, is_stopped = (tree.cpu_s, tree.is_stopped) if tree else (None, False)
+        self._held_bytes = tree.resident_bytes if tree else self._held_bytes
+        self._frozen = self._frozen.after(hang.ProcessReading(uptime(), answered_at, cpu_s, is_stopped))
+        if self._frozen.notice != self.state.hang:
+            self.state, self._is_written = replace(self.state, hang=self._frozen.notice), False
+        return self._frozen.reason
+
+    def _hang(self) -> str | None:
+        metrics, share = self._poll.metrics, self.spec.time_share
+        if metrics is None or metrics[0] / share <= self._idle.now_s:
+            return None
+        at_s, text = metrics
+        current = activity(self.spec.engine, text) if text is not None else None
+        # A GPU engine that hangs may poll in a loop, so that its CPU time means nothing.
+        cpu_s = None if self.spec.stop else self._frozen.read_cpu_s
+        self._idle = self._idle.after(hang.ActivityReading(at_s / share, current, cpu_s))
+        return self._idle.reason(self.spec.prefill_s)
+
+    def _check_verification(self) -> StopReason | None:
+        """Run `firesteel verify` once the engine answers, and act on its result."""
+        if self._verify is None:
+            if self._poll.is_healthy:
+                self._verify = self._start_verify(self.folder)
+            return None
+        code = self._verify.poll()
+        if code is None:
+            return None
+        if code == FiresteelError.exit_code:
+            why = "its answers were wrong after a restart; see supervisor.log"
+            return StopReason("died", why, is_fatal=True)
+        if code:  # no result: it was killed, ran out of time or got no answer
+            self._verify, self._verify_failures = None, self._verify_failures + 1
+            why = "it could not be verified after a restart"
+            return StopReason("stuck", why) if self._verify_failures > 2 else None
+        self.state, self._is_written = replace(self.state, is_proved=True, why=None), False
+        return None
+
+
+def api_key(spec: ServiceSpec) -> str | None:
+    """Some engines require it for their metrics."""
+    secrets = read_secrets(Path(spec.secrets)) if spec.is_guarded_by_key else {}
+    return next((value for name, value in secrets.items() if name.endswith("_API_KEY")), None)
+
+
+def bound_log(log: Path) -> None:
+    """Rotate a log that has grown too large, keeping one older part; the engine appends to the same file.
+
+    A log that somebody removed, or a full disk, is no reason to stop.
+    """
+    with suppress(OSError):
+        if log.stat().st_size > MAX_LOG_BYTES:
+            shutil.copyfile(log, log.with_suffix(".log.1"))
+            os.truncate(log, 0)

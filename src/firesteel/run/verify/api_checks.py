@@ -1,0 +1,219 @@
+"""Checks of the API itself: is what arrives what the model wrote, and was everything read that was sent?
+
+Pure, like `checks`. None of them depends on what a model knows: token counts, log probabilities, answers
+under a schema and the form of a response are right or wrong for a model of any size.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from firesteel.edge.http.answer import Answer
+from firesteel.run.verify.checks import CheckResult, Level, common_prefix_chars
+from firesteel.run.verify.garbage import quote
+
+_THINKING = re.compile(r"</?(?:think|thinking|thought|reasoning)>|<\|channel\|?>|\[/?THINK\]", re.IGNORECASE)
+_MUSING = re.compile(
+    r"\W*(?:(?:okay|ok|alright|hmm|so)\b\W*)?the user (?:asks|asked|wants|is asking|says)\b", re.I
+)
+"""How thoughts begin, and answers do not."""
+_SPECIAL = re.compile(r"(?:<[|\uff5c]?[^<>\s]{1,40}>|\s)*")
+_MIN_SHARED_CHARS = 30
+"""Answers to different questions do not begin with so many equal characters."""
+_SPARE_TOKENS, _SPARE_SHARE = 6, 0.08
+"""Of prompts: a text alone and in a conversation may be split differently at its ends."""
+_MAX_CHARS_PER_TOKEN = 8
+"""English has four to five; more than this means that tokens are missing."""
+_LOGPROB_SLACK = 0.05
+
+
+def protocol(answers: Sequence[tuple[Answer, int]], names: Collection[str], level: Level) -> CheckResult:
+    """The form of all responses, each with its `max_tokens`. `names`: what the model may be called."""
+    problems: dict[str, Level] = {}
+    for answer, max_tokens in answers:
+        if answer.role not in (None, "assistant"):
+            problems[f"an answer has the role {quote(answer.role or '')}"] = "gate"
+        if answer.model and not any(is_same_model(answer.model, name) for name in names):
+            problems[f"an answer is from the model {quote(answer.model)}, not {sorted(names)[0]}"] = level
+        if not answer.has_done and answer.finish_reason:
+            problems["a stream ends without [DONE], for which clients wait"] = "gate"
+        count = answer.completion_tokens
+        if answer.was_cut and count and not answer.reasoning and count < max_tokens - 2:
+            ended = f"finish_reason {answer.finish_reason} after {count} of {max_tokens} tokens"
+            problems[f"a complete answer looks cut: {ended}"] = "gate"
+    if not problems:
+        return CheckResult("protocol", True, f"{len(answers)} responses are well-formed")
+    worst: Level = "gate" if "gate" in problems.values() else "note"
+    return CheckResult("protocol", False, "; ".join(problems), worst)
+
+
+def is_same_model(one: str, other: str) -> bool:
+    """`org/Name`, `Name`, `/models/Name.gguf` and `Name-2026-05-01` are one model."""
+    short, long = sorted((_stem(one), _stem(other)), key=len)
+    return bool(short) and long.startswith(short)
+
+
+def _stem(name: str) -> str:
+    return name.rstrip("/").rpartition("/")[2].lower().removesuffix(".gguf")
+
+
+def thoughts_apart(answers: Mapping[str, Answer]) -> CheckResult:
+    """No answer contains thoughts: neither their marks, nor a text that is in the thoughts as well."""
+    name = "no thoughts in the answer"
+    for prompt, answer in answers.items():
+        if mark := _THINKING.search(answer.text):
+            return CheckResult(name, False, f"{prompt} {quote(mark[0])} is in the answer")
+        thought = answer.reasoning.strip()
+        if len(thought) >= _MIN_SHARED_CHARS and thought in answer.text:
+            return CheckResult(name, False, f"{prompt} the answer repeats its thoughts: {quote(answer.text)}")
+    musing = [prompt for prompt, answer in answers.items() if _MUSING.match(answer.text)]
+    if len(musing) > 1:
+        text = answers[musing[0]].text
+        return CheckResult(name, False, f"{len(musing)} answers begin with thoughts: {quote(text)}")
+    return CheckResult(name, True, f"{len(answers)} answers without")
+
+
+def answers_differ(answers: Mapping[str, Answer]) -> CheckResult:
+    """Different questions have different answers, whatever the model knows."""
+    name = "answers its question"
+    texts = {prompt: answer.text.strip() for prompt, answer in answers.items() if answer.text.strip()}
+    for text in texts.values():
+        start = text[:_MIN_SHARED_CHARS]
+        same = [prompt for prompt, other in texts.items() if other.startswith(start)]
+        if len(start) == _MIN_SHARED_CHARS and len(same) >= 3:
+            observed = (
+                f"{len(same)} questions, such as {quote(same[0])} and {quote(same[1])}, have one answer"
+            )
+            return CheckResult(name, False, f"{observed}: {quote(text)}")
+    return CheckResult(name, True, f"{len(texts)} questions, {len(set(texts.values()))} answers")
+
+
+def counts(answers: Sequence[Answer]) -> CheckResult | None:
+    """The three numbers of `usage` add up, and a plain answer has them; a stream need not."""
+    for answer in answers:
+        prompt, completion, total = answer.prompt_tokens, answer.completion_tokens, answer.total_tokens
+        if not answer.is_stream and (prompt is None or completion is None):
+            return CheckResult("usage", False, "a plain answer does not count its tokens (`usage`)")
+        if prompt is None or completion is None or total is None:
+            continue
+        if total not in (prompt + completion, prompt + completion + (answer.reasoning_tokens or 0)):
+            return CheckResult("usage", False, f"{prompt} + {completion} tokens are {total} in `usage`")
+    return None
+
+
+def prompt_growth(
+    name: str, short: Answer, long: Answer, grown: int | None, level: Level = "gate", chars: int = 0
+) -> CheckResult:
+    """Two prompts under one template: the longer one has `grown` tokens more, by the engine's own tokenizer.
+    Without a tokenizer, its `chars` further characters have at least as many tokens as English ever has."""
+    if short.prompt_tokens is None or long.prompt_tokens is None:
+        return CheckResult(name, True, "unknown: the engine does not count prompts", "note")
+    found = long.prompt_tokens - short.prompt_tokens
+    least, most = chars / _MAX_CHARS_PER_TOKEN, math.inf
+    wanted = f"at least {least:.0f}"
+    if grown is not None:
+        spare = _SPARE_TOKENS + _SPARE_SHARE * grown
+        least, most, wanted = grown - spare, grown + spare, str(grown)
+    observed = f"{found} tokens more in the prompt, {wanted} were sent"
+    if found < least:
+        return CheckResult(name, False, f"a part of the prompt was not read: {observed}", level)
+    if found > most:
+        return CheckResult("usage", False, f"prompts are counted wrongly: {observed}", level)
+    return CheckResult(name, True, observed)
+
+
+def conversation(
+    before: Answer, first: Answer, answer: Answer, counted: int | None, level: Level
+) -> CheckResult:
+    """`before` answers one question, `first` another; `answer` is to both, that of `before` second."""
+    name = "conversation"
+    again = common_prefix_chars(answer.text.strip(), first.text.strip())
+    # What all answers begin with, such as thoughts, says nothing about this one.
+    if again >= _MIN_SHARED_CHARS and again > common_prefix_chars(before.text.strip(), first.text.strip()):
+        return CheckResult(name, False, f"the first question was answered again: {quote(answer.text)}")
+    said = counted if counted is not None else None if first.reasoning else first.completion_tokens
+    if said is None or before.prompt_tokens is None or answer.prompt_tokens is None:
+        return CheckResult(name, True, "unknown: the engine does not count its tokens", "note")
+    found = answer.prompt_tokens - before.prompt_tokens
+    observed = f"{found} tokens more in the prompt after an answer of {said}"
+    if found < 0.9 * said:
+        return CheckResult(name, False, f"earlier turns were not read: {observed}", level)
+    if found > 1.5 * said + 48:
+        return CheckResult("usage", False, f"prompts are counted wrongly: {observed}", level)
+    return CheckResult(name, True, observed)
+
+
+def parallel(alone: Mapping[str, Answer], together: Mapping[str, Answer]) -> CheckResult:
+    """Of two requests at the same time, each gets its own answer: the one that is like its answer alone."""
+    name = "parallel requests"
+    for prompt, answer in together.items():
+        own = common_prefix_chars(answer.full_text.strip(), alone[prompt].full_text.strip())
+        for other in alone.keys() - {prompt}:
+            foreign = common_prefix_chars(answer.full_text.strip(), alone[other].full_text.strip())
+            if foreign >= 12 and foreign > own:
+                observed = f"{quote(prompt)} got the answer to {quote(other)}: {quote(answer.full_text)}"
+                return CheckResult(name, False, observed)
+    return CheckResult(name, True, f"{len(together)} at once, each with its own answer")
+
+
+def logprobs(answer: Answer, level: Level) -> CheckResult:
+    """The tokens that came with the answer make its text, and are those that the model found most likely."""
+    name, tokens = "logprobs", answer.logprobs
+    if not answer.text.strip():
+        return CheckResult(name, True, "thoughts only, and no text to compare", "note")
+    if not tokens:
+        return CheckResult(name, False, "asked for, and not there", level)
+    written = b"".join(token.text for token in tokens).decode("utf-8", "replace")
+    if not _makes(written.strip(), answer):
+        observed = f"the tokens are {quote(written)}, the text is {quote(answer.text)}"
+        return CheckResult(name, False, f"the text is not what was generated: {observed}")
+    if bad := [token.logprob for token in tokens if not token.logprob <= _LOGPROB_SLACK]:
+        return CheckResult(name, False, f"{bad[0]:.2f} is no log probability")
+    behind = [t for t in tokens if t.best_logprob is not None and t.logprob < t.best_logprob - _LOGPROB_SLACK]
+    if len(behind) > len(tokens) / 10:
+        return CheckResult(name, False, f"{len(behind)} of {len(tokens)} tokens are not the most likely ones")
+    return CheckResult(name, True, f"{len(tokens)} tokens make the text")
+
+
+def _makes(written: str, answer: Answer) -> bool:
+    """Whether the tokens are the text: with thoughts before it, or the mark of the end after it."""
+    text = answer.text.strip().rstrip("\ufffd")
+    start = written.rfind(text) if answer.reasoning else 0
+    rest = written[start + len(text) :]
+    is_over = answer.was_cut and not answer.reasoning
+    return written.startswith(text, max(0, start)) and (
+        not rest.strip("\ufffd") if is_over else _SPECIAL.fullmatch(rest) is not None
+    )
+
+
+def exact_json(answer: Answer, wanted: Mapping[str, str], level: Level) -> CheckResult:
+    """An answer under a schema that allows one text: it does not depend on what the model knows."""
+    name, how = "JSON", "streamed " if answer.is_stream else ""
+    if not answer.text.strip() and answer.reasoning:
+        return CheckResult(name, True, "thoughts only, and no JSON to compare", "note")
+    if answer.text.strip() and answer.was_cut and answer.reasoning:
+        return CheckResult(name, True, "thoughts took the tokens of the JSON", "note")
+    try:
+        document = json.loads(answer.text)
+    except (ValueError, RecursionError):
+        return CheckResult(name, False, f"{how}no JSON, which was asked for: {quote(answer.text)}", level)
+    if document == wanted:
+        return CheckResult(name, True, f"exact, {how}{quote(answer.text)}")
+    allowed = quote(json.dumps(wanted, ensure_ascii=False))
+    observed = f"{how}{quote(answer.text)} where the schema allows only {allowed}"
+    return CheckResult(name, False, observed, level)
+
+
+def samples_differ(samples: Sequence[Answer]) -> CheckResult:
+    """Several samples at a high temperature."""
+    texts = [sample.full_text.strip() for sample in samples]
+    if not any(sample.text.strip() for sample in samples):
+        return CheckResult("samples differ", True, "thoughts only, and no text to compare", "note")
+    if len(set(texts)) > 1:
+        return CheckResult("samples differ", True, f"{quote(texts[0], 30)}, {quote(texts[1], 30)}")
+    return CheckResult(
+        "samples differ", False, f"{len(texts)} samples at a high temperature are equal: {quote(texts[0])}"
+    )

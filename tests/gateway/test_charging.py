@@ -1,0 +1,280 @@
+"""What clients are charged, over random cuts, errors and swaps: never less than they received, never more
+than was generated, and the same in the metrics, the request log and the rate limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+import uvloop
+
+from firesteel.edge.files.home import Home
+from firesteel.gateway.admin.request_log import RequestLog, recent
+from firesteel.gateway.dispatcher import RequestDispatcher
+from firesteel.gateway.executor import Executor
+from firesteel.gateway.http.limits import HttpLimits
+from firesteel.gateway.http.server import HttpServer
+from firesteel.gateway.keys import KeyRing, add_key
+from firesteel.gateway.loader.memory_release import ExpectedRelease
+from firesteel.gateway.loader.process import LoadProgress
+from firesteel.gateway.rate_limits import KeyLimits, RateLimit
+from firesteel.gateway.service_config import ModelConfig, RunningModel, ServiceConfig
+from firesteel.units import MIB
+from tests.gateway.http.kit import (
+    STREAM,
+    Engine,
+    EngineConnection,
+    Person,
+    answer,
+    chunked,
+    request,
+)
+
+PROMPT_TOKENS = 7
+COUNT = 180
+PER_DAY = 10_000_000
+KEYS = ("finishes", "cuts", "breaks")
+
+
+@dataclass
+class Generated:
+    """What the engine made for one request, and what the client received of it."""
+
+    key: str = ""
+    tokens: int = 0
+    received: int = 0
+
+
+@dataclass
+class CountingEngine:
+    """Streams as vLLM, llama.cpp or a server that never counts does; several tokens in an event."""
+
+    dice: random.Random
+    made: dict[int, Generated] = field(default_factory=dict)
+
+    async def __call__(self, connection: EngineConnection) -> None:
+        while True:
+            body = json.loads((await connection.receive()).body)
+            made = self.made[body["seed"]]
+            if not body.get("stream"):
+                made.tokens = 5
+                content = {"choices": [{"message": {"content": "x"}}], "usage": _usage(5)}
+                await connection.send(answer(json.dumps(content).encode()))
+                continue
+            if not await self._stream(connection, body, made):
+                return
+
+    async def _stream(self, connection: EngineConnection, body: dict[str, Any], made: Generated) -> bool:
+        options = body.get("stream_options") or {}
+        counts, is_continuous = body["model"] != "silent", options.get("continuous_usage_stats")
+        await connection.send(STREAM)
+        await connection.send(_event("", usage=_usage(0) if is_continuous else None))
+        for number in range(body["n"]):
+            tokens = self.dice.choice((1, 1, 3)) if is_continuous else 1
+            made.tokens += tokens
+            usage = _usage(made.tokens) if is_continuous else None
+            await connection.send(_event("word " * tokens, usage=usage))
+            if number == body.get("dies"):
+                connection.reset()
+                return False
+            if number % 4 == 0:
+                await asyncio.sleep(0)
+        if counts and options.get("include_usage"):
+            await connection.send(chunked(_data({"choices": [], "usage": _usage(made.tokens)})))
+        await connection.send(chunked(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+        return True
+
+
+def _usage(tokens: int) -> dict[str, int]:
+    return {
+        "prompt_tokens": PROMPT_TOKENS,
+        "total_tokens": PROMPT_TOKENS + tokens,
+        "completion_tokens": tokens,
+    }
+
+
+def _data(fields: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(fields, separators=(",", ":")).encode() + b"\n\n"
+
+
+def _event(text: str, usage: dict[str, int] | None) -> bytes:
+    fields: dict[str, Any] = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
+    return chunked(_data(fields | ({"usage": usage} if usage else {})))
+
+
+@dataclass
+class QuickLoader:
+    """Loads a model by saying where the engine is."""
+
+    url: str
+    loads: int = 0
+
+    async def load(self, model: ModelConfig) -> AsyncGenerator[LoadProgress | RunningModel, None]:
+        self.loads += 1
+        yield RunningModel(self.url, model.bytes)
+
+    async def unload(self, name: str) -> AsyncGenerator[LoadProgress | ExpectedRelease, None]:
+        yield ExpectedRelease(0, 0)
+
+    async def read(self, path: str) -> ServiceConfig:
+        raise AssertionError(path)
+
+
+@dataclass
+class Running:
+    port: int
+    engine: CountingEngine
+    loader: QuickLoader
+    dispatcher: RequestDispatcher
+    tokens: dict[str, bytes]
+    log: RequestLog
+    path: Path
+
+
+@asynccontextmanager
+async def running(folder: Path, seed: int) -> AsyncIterator[Running]:
+    """The whole gateway but for processes: two models of ours with room for one, and two outside."""
+    upstream = Engine()
+    engine = upstream.script = CountingEngine(random.Random(seed))
+    await upstream.start()
+    url, home = f"http://127.0.0.1:{upstream.port}", Home(folder)
+    limits = KeyLimits(tokens=RateLimit(PER_DAY, 86_400))
+    path = folder / "keys.json"
+    tokens = {name: add_key(path, name, limits=limits)[1].encode() for name in KEYS}
+    log = RequestLog(folder / "requests.db")
+    dispatcher = RequestDispatcher(home, KeyRing.read(path), log, lambda model, text: None)
+    models = (
+        ModelConfig("one", "one", (url,), 60 * MIB, 1.0, engine="vllm"),
+        ModelConfig("two", "two", (url,), 60 * MIB, 1.0, engine="vllm"),
+        ModelConfig("other", "other", (url,), is_outside=True),
+        ModelConfig("silent", "silent", (url,), is_outside=True),
+    )
+    config = ServiceConfig("", "", 100 * MIB, 0, models, queue=1000, max_wait_s=0.2, min_dwell_s=0.0)
+    loader = QuickLoader(url)
+    executor = Executor(config, loader, dispatcher, home, pause_s=0.0)
+    dispatcher.attach(executor, lambda model: (True,))
+    await executor.start()
+    server = HttpServer(dispatcher, HttpLimits(sweep_s=0.05))
+    try:
+        port = await server.start("127.0.0.1", 0)
+        yield Running(port, engine, loader, dispatcher, tokens, log, folder / "requests.db")
+    finally:
+        await server.drain(5.0)
+        await executor.close(keep=False)
+        await upstream.stop()
+
+
+async def _ask(it: Running, key: str, number: int, dice: random.Random) -> None:
+    made = it.engine.made[number] = Generated(key)
+    events = dice.randrange(1, 90)
+    fields: dict[str, Any] = {"model": dice.choice(("one", "two", "other", "silent")), "seed": number}
+    if dice.random() < 0.8 or key != "finishes":
+        fields |= {"stream": True, "n": events}
+        if dice.random() < 0.5:
+            fields["stream_options"] = {"include_usage": dice.random() < 0.7}
+    if key == "breaks":
+        fields["dies"] = dice.randrange(events)
+    cut_after = dice.randrange(events) if key == "cuts" else None
+    reader, writer = await asyncio.open_connection("127.0.0.1", it.port, limit=2**20)
+    client = Person(reader, writer)
+    authorization = b"Authorization: Bearer " + it.tokens[key]
+    await client.send(request(json.dumps(fields).encode(), authorization))
+    try:
+        if fields.get("stream"):
+            await _read(client, made, cut_after)
+        else:
+            made.received = 5 if (await client.get()).status == 200 else 0
+    finally:
+        client.close()
+
+
+async def _read(client: Person, made: Generated, cut_after: int | None) -> None:
+    assert (await client.head()).status == 200
+    events = 0
+    while cut_after is None or events <= cut_after:
+        piece = await client.chunk()
+        if not piece:
+            return
+        made.received += piece.count(b"word ")
+        events += piece.count(b"data: ")
+
+
+def _totals(it: Running, key: str) -> tuple[int, int]:
+    """Prompt and completion tokens of a key in the metrics."""
+    sums = {"firesteel_prompt_tokens_total": 0, "firesteel_completion_tokens_total": 0}
+    for family in it.dispatcher.metrics():
+        if family.name in sums:
+            sums[family.name] += sum(
+                int(each.value) for each in family.samples if ("key", key) in each.labels
+            )
+    return sums["firesteel_prompt_tokens_total"], sums["firesteel_completion_tokens_total"]
+
+
+async def _hour(it: Running, seed: int, count: int) -> None:
+    dice = random.Random(seed)
+    numbers = iter(range(count))
+
+    async def client() -> None:
+        for number in numbers:
+            await _ask(it, KEYS[number % 3], number, dice)
+
+    async with asyncio.timeout(120):
+        await asyncio.gather(*(client() for _ in range(12)))
+        while it.dispatcher._records:  # those that clients have left end at the next look
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_a_random_hour_is_charged_within_its_bounds(tmp_path: Path, seed: int) -> None:
+    uvloop.run(_test_a_random_hour(tmp_path, seed))
+
+
+async def _test_a_random_hour(folder: Path, seed: int) -> None:
+    began = monotonic()
+    async with running(folder, seed) as it:
+        await _hour(it, seed, COUNT)
+        await asyncio.to_thread(it.log.close)
+        assert it.loader.loads > 4
+        rows = recent(it.path, 10_000)
+        assert len(rows) == COUNT
+        for key in KEYS:
+            made = [each for each in it.engine.made.values() if each.key == key]
+            received, generated = sum(each.received for each in made), sum(each.tokens for each in made)
+            prompt, completion = _totals(it, key)
+            assert received <= completion <= generated, (key, received, completion, generated)
+            if key == "finishes":
+                assert completion == generated
+            assert completion == sum(row["completion_tokens"] or 0 for row in rows if row["key"] == key)
+            assert prompt == sum(row["prompt_tokens"] or 0 for row in rows if row["key"] == key)
+            bucket, refilled = it.dispatcher.rates._tokens[key], (monotonic() - began) * PER_DAY / 86_400
+            charged = PER_DAY - bucket.level(monotonic())
+            assert prompt + completion - refilled <= charged <= prompt + completion
+
+
+async def test_cutting_streams_does_not_escape_the_limit(tmp_path: Path) -> None:
+    """Six cuts of a stream were charged nothing."""
+    async with running(tmp_path, 1) as it:
+        it.dispatcher.rates.change({"cuts": KeyLimits(tokens=RateLimit(100, 86_400))}, monotonic())
+        statuses = []
+        for number in range(6):
+            it.engine.made[number] = Generated("cuts")
+            fields = {"model": "silent", "stream": True, "n": 400, "seed": number}
+            client = Person(*await asyncio.open_connection("127.0.0.1", it.port))
+            authorization = b"Authorization: Bearer " + it.tokens["cuts"]
+            await client.send(request(json.dumps(fields).encode(), authorization))
+            statuses.append((await client.head()).status)
+            words = 0 if statuses[-1] == 200 else 60
+            while words < 60:
+                words += (await client.chunk()).count(b"word ")
+            client.close()
+            while it.dispatcher._records:
+                await asyncio.sleep(0.01)
+        assert statuses == [200, 200, 429, 429, 429, 429]

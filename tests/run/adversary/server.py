@@ -1,0 +1,170 @@
+"""The proxy: an HTTP server on loopback that answers honestly but for one change."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.run.adversary.change import Call, Change, Json, Wire
+from tests.run.adversary.honest import Honest
+
+_PARTNER_S = 0.5
+"""How long a request waits for another one to exchange answers with."""
+
+
+@dataclass(slots=True)
+class Adversary:
+    honest: Honest
+    change: Change = field(default_factory=Change)
+    reasoning: bool = False
+    time_scale: float = 1.0
+    asked: list[Json] = field(default_factory=list)
+    """Every completion request, in order."""
+    sent: list[bytes | float] = field(default_factory=list)
+    """Every write of an answer, and every pause in seconds, in order."""
+    _waiting: list[tuple[Json, asyncio.Future[Json]]] = field(default_factory=list)
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await self._one_request(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the client left
+        finally:
+            writer.close()
+
+    async def _one_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        method, path, _ = head.split(" ", 2)
+        headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        if method == "POST" and path.endswith("/completions"):
+            again = await self._completion(path, json.loads(body), writer)
+            return again and headers.get("connection") != "close"
+        if method == "POST":
+            status, answer = await asyncio.to_thread(self.honest.post, path, json.loads(body))
+        else:
+            status, answer = await asyncio.to_thread(self.honest.get, path)
+        again = await _Sender(writer, Wire(), self.time_scale, self.sent).plain(status, answer)
+        return again and headers.get("connection") != "close"
+
+    async def _completion(self, path: str, request: Json, writer: asyncio.StreamWriter) -> bool:
+        self.asked.append(request)
+        call = Call(request, len(self.asked))
+        sender = _Sender(writer, self.change.wire, self.time_scale, self.sent)
+        if (status := self.change.status(call)) != 200:
+            return await sender.plain(
+                status, {"error": {"message": "CUDA error: device lost", "code": status}}
+            )
+        asked = self.change.ask(request, call)
+        if self.change.swap:
+            asked = await self._partner(asked) | {key: request[key] for key in ("stream",) if key in request}
+        status, answer = await asyncio.to_thread(self.honest.post, path, asked, self.reasoning)
+        if isinstance(answer, list):
+            return await sender.stream(self.change.chunks(answer, call))
+        return await sender.plain(status, self.change.plain(answer, call) if status == 200 else answer)
+
+    async def _partner(self, request: Json) -> Json:
+        """The request that came at the same time, or this one."""
+        for waiting in self._waiting:
+            if waiting[0]["messages"] != request["messages"]:
+                self._waiting.remove(waiting)
+                waiting[1].set_result(request)
+                return waiting[0]
+        mine = (request, asyncio.get_running_loop().create_future())
+        self._waiting.append(mine)
+        try:
+            return await asyncio.wait_for(mine[1], _PARTNER_S * max(0.2, self.time_scale))
+        except TimeoutError:
+            self._waiting.remove(mine)
+            return request
+
+
+@dataclass(slots=True)
+class _Sender:
+    """Writes one answer; says whether the connection can be used again."""
+
+    writer: asyncio.StreamWriter
+    wire: Wire
+    time_scale: float
+    sent: list[bytes | float]
+
+    async def plain(self, status: int, answer: Any) -> bool:
+        body = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+        raw = self.wire.encode(body)
+        framing = "length" if self.wire.framing == "chunked" else self.wire.framing
+        return await self._send(status, "application/json", [raw], framing)
+
+    async def stream(self, chunks: list[Json]) -> bool:
+        wire = self.wire
+        events = [wire.prefix + json.dumps(chunk, ensure_ascii=False) for chunk in chunks]
+        events += [wire.prefix + wire.done] if wire.done is not None else []
+        raws = [wire.encode((wire.before + event + "\n\n").replace("\n", wire.newline)) for event in events]
+        return await self._send(200, "text/event-stream; charset=utf-8", raws, wire.framing)
+
+    async def _send(self, status: int, kind: str, raws: list[bytes], framing: str) -> bool:
+        wire = self.wire
+        total = sum(map(len, raws))
+        headers = {"Content-Type": kind, "Server": "uvicorn"}
+        if framing == "length":
+            headers["Content-Length"] = str(total + wire.length_error)
+        elif framing == "chunked":
+            headers["Transfer-Encoding"] = "chunked"
+        else:
+            headers["Connection"] = "close"
+        head = f"{wire.version} {status} {'OK' if status == 200 else 'Error'}\r\n"
+        head += "".join(f"{wire.header(name)}: {value}\r\n" for name, value in headers.items()) + "\r\n"
+        if wire.slice_bytes is not None:
+            whole, size = b"".join(raws), wire.slice_bytes or total or 1
+            raws = [whole[i : i + size] for i in range(0, total, size)]
+        await self._sleep(wire.first_pause_s)
+        self._write(head.encode())
+        sent = 0
+        for raw in raws:
+            if wire.stall_at is not None and sent >= wire.stall_at * total:
+                await self._sleep(3600)
+            sent += len(raw)
+            if wire.cut_at is not None and sent > wire.cut_at * total:
+                raw = raw[: len(raw) // 2]
+            self._write(b"%x\r\n%s\r\n" % (len(raw), raw) if framing == "chunked" else raw)
+            await self.writer.drain()
+            if wire.cut_at is not None and sent > wire.cut_at * total:
+                return False
+            await self._sleep(wire.pause_s)
+        if framing == "chunked":
+            self._write(b"0\r\n\r\n")
+        await self.writer.drain()
+        return framing != "close" and not wire.length_error and wire.version == "HTTP/1.1"
+
+    def _write(self, raw: bytes) -> None:
+        self.sent.append(raw)
+        self.writer.write(raw)
+
+    async def _sleep(self, seconds: float) -> None:
+        if seconds:
+            self.sent.append(seconds)
+            await asyncio.sleep(seconds * self.time_scale)
+
+
+@asynccontextmanager
+async def serving(adversary: Adversary, port: int = 0) -> AsyncIterator[str]:
+    """Serves on loopback; gives the address as http://host:port."""
+    handlers: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handlers.add(asyncio.create_task(adversary.handle(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", port, limit=2**26)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for handler in handlers:
+            handler.cancel()
+        for result in await asyncio.gather(*handlers, return_exceptions=True):
+            if isinstance(result, LookupError):  # an answer that is not recorded
+                raise result

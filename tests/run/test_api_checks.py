@@ -1,0 +1,160 @@
+"""The checks of the API, as tables: what each passes and what it names."""
+
+from __future__ import annotations
+
+import pytest
+from tests.run.test_verify_checks import answer
+
+from firesteel.edge.http.answer import Answer, TokenLogprob
+from firesteel.run.verify import api_checks
+
+TEXT = "A computer is a machine that follows a list of steps."
+
+
+def tokens(*words: str, logprob: float = -0.5, best: float | None = -0.5) -> tuple[TokenLogprob, ...]:
+    return tuple(TokenLogprob(word.encode(), logprob, best) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (answer("4.", model="org/smollm2"), None),
+        (answer("4.", model="/models/smollm2.gguf"), None),
+        (answer("4.", model="smollm2-2026-05-01", role="assistant"), None),
+        (answer("4.", model="tinyllama"), 'from the model "tinyllama", not smollm2'),
+        (answer("4.", role="user"), 'the role "user"'),
+        (answer("4.", has_done=False), "without [DONE]"),
+        (answer("4.", finish="length", tokens=2), "finish_reason length after 2 of 64 tokens"),
+        (answer("4.", finish="length", tokens=64), None),
+    ],
+)
+def test_protocol(given: Answer, says: str | None) -> None:
+    result = api_checks.protocol([(answer("fine"), 64), (given, 64)], {"smollm2"}, "gate")
+    assert result.passed is (says is None) and (says or "well-formed") in result.observed
+
+
+def test_another_name_is_a_note_where_the_server_is_unknown() -> None:
+    result = api_checks.protocol([(answer("4.", model="tinyllama"), 64)], {"alias"}, "note")
+    assert not result.passed and not result.fails_launch
+
+
+@pytest.mark.parametrize(
+    ("texts", "passes"),
+    [
+        (("4.", "A machine."), True),
+        (("<think>Sum.</think>4.", "A machine."), False),
+        (("Sum.\n</think>\n4.", "A machine."), False),
+        (("The user wants a sum. It is 4.", "Okay, the user asks what a computer is."), False),
+        (("The user wants a sum, you say? 4.", "A machine."), True),
+    ],
+)
+def test_thoughts_apart(texts: tuple[str, str], passes: bool) -> None:
+    answers = {f"question {index}": answer(text) for index, text in enumerate(texts)}
+    assert api_checks.thoughts_apart(answers).passed is passes
+
+
+def test_thoughts_in_both_places_are_named() -> None:
+    thought = "The sum of two and two is asked for here."
+    assert not api_checks.thoughts_apart({"q": answer(f"{thought} 4.", reasoning=thought)}).passed
+
+
+def test_one_answer_to_all_questions_is_named() -> None:
+    same = {f"question {index}": answer(f"{TEXT} And {index}.") for index in range(3)}
+    assert "3 questions" in api_checks.answers_differ(same).observed
+    assert not api_checks.answers_differ(same).passed
+    two = {**same, "question 2": answer("Something else.")}
+    assert api_checks.answers_differ(two).passed  # two facts may begin alike
+
+
+@pytest.mark.parametrize(
+    ("given", "passes"),
+    [
+        (answer("4.", tokens=2, total_tokens=32), True),
+        (answer("4.", tokens=2, total_tokens=37, reasoning_tokens=5), True),
+        (answer("4.", tokens=2, total_tokens=39), False),
+        (answer("4.", tokens=None), True),
+        (answer("4.", tokens=None, is_stream=False), False),
+    ],
+)
+def test_counts(given: Answer, passes: bool) -> None:
+    assert (api_checks.counts([given]) is None) is passes
+
+
+def prompted(prompt_tokens: int | None, text: str = TEXT) -> Answer:
+    return Answer(text, "stop", prompt_tokens, 12, 0.1, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("found", "grown", "fails"),
+    [(320, 300, None), (300, 300, None), (120, 300, "long prompt"), (600, 300, "usage"),
+     (120, None, "long prompt"), (600, None, None), (None, 300, None)],
+)  # fmt: skip
+def test_prompt_growth(found: int | None, grown: int | None, fails: str | None) -> None:
+    long = prompted(found and found + 20)
+    result = api_checks.prompt_growth("long prompt", prompted(20), long, grown, chars=1400)
+    assert result.passed is (fails is None) and result.name == (fails or "long prompt")
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "text", "name", "passes"),
+    [
+        (160, "The answer is 4.", "conversation", True),
+        (20, "The answer is 4.", "conversation", False),
+        (160, TEXT, "conversation", False),
+        (320, "The answer is 4.", "usage", False),
+    ],
+    ids=["read", "earlier turns lost", "first question answered again", "counted twice"],
+)
+def test_conversation(prompt_tokens: int, text: str, name: str, passes: bool) -> None:
+    before, first = prompted(20, "It is 4."), prompted(22)
+    result = api_checks.conversation(before, first, prompted(prompt_tokens, text), 128, "gate")
+    assert (result.name, result.passed) == (name, passes), result
+
+
+def test_swapped_answers_are_named() -> None:
+    alone = {"2+2?": answer("The answer is 4, of course."), "Computer?": answer(TEXT)}
+    assert api_checks.parallel(alone, alone).passed
+    swapped = dict(zip(alone, reversed(alone.values()), strict=True))
+    assert not api_checks.parallel(alone, swapped).passed
+    other = {**alone, "Computer?": answer("Computers are machines.")}
+    assert api_checks.parallel(alone, other).passed  # a batch may change an answer
+
+
+@pytest.mark.parametrize(
+    ("text", "logprobs", "says"),
+    [
+        ("A lamp", tokens("A", " lamp"), None),
+        ("\nA lamp", tokens("A", " lamp", "<|im_end|>"), None),
+        ("A lamp lamp", tokens("A", " lamp"), "not what was generated"),
+        ("A", tokens("A", " lamp"), "not what was generated"),
+        ("A lamp", tokens("A", " lamp", logprob=0.9), "no log probability"),
+        ("A lamp", tokens("A", " lamp", logprob=float("nan")), "no log probability"),
+        ("A lamp", tokens("A", " lamp", logprob=-9.0), "not the most likely"),
+        ("A lamp", None, "not there"),
+    ],
+)
+def test_logprobs(text: str, logprobs: tuple[TokenLogprob, ...] | None, says: str | None) -> None:
+    result = api_checks.logprobs(answer(text, logprobs=logprobs), "gate")
+    assert result.passed is (says is None) and (says or "make the text") in result.observed
+
+
+def test_thoughts_come_before_the_tokens_of_the_text() -> None:
+    given = answer("A lamp", reasoning="Hm.", logprobs=tokens("Hm", ".", "</think>", "A", " lamp"))
+    assert api_checks.logprobs(given, "gate").passed
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [('{"text": "café 7"}', True), ('{ "text" :"café 7" }\n', True), ('{"text": "caf? 7"}', False),
+     ('```json\n{"text": "café 7"}\n```', False), ('{"text": "café 7"', False), ("café 7", False)],
+)  # fmt: skip
+def test_exact_json(text: str, passes: bool) -> None:
+    result = api_checks.exact_json(answer(text), {"text": "café 7"}, "gate")
+    assert result.passed is passes and (passes or result.fails_launch)
+
+
+def test_equal_samples_are_named() -> None:
+    assert api_checks.samples_differ([answer("One."), answer("Two.")]).passed
+    assert api_checks.samples_differ([answer("One.")] * 3).fails_launch
+    thoughts = [answer("", finish="length", reasoning="Hm.")] * 3
+    assert api_checks.samples_differ(thoughts).level == "note"
