@@ -44,9 +44,9 @@ __all__ = [
     "Architecture", "ArrayInfo", "BadHeader", "ByteSource", "Checkpoint", "ChunkedAttention",
     "FullAttention", "GgufHeader", "Gpu", "GpuProcess", "Host", "KernelEvent", "LatentAttention", "Layer",
     "LinearAttention", "Mamba2", "Meminfo", "MemorySample", "MemorySource", "Pressure", "Provenance",
-    "Role", "Shm", "SlidingAttention", "SparseAttention", "StallCounters", "Tensor",
-    "UnknownArchitecture", "Weights", "architecture_of_config", "architecture_of_gguf", "keep_free_bytes", "parse_gpus", "parse_meminfo",
-    "role_of", "sum_weights", "truncated",
+    "Role", "Shm", "SlidingAttention", "SparseAttention", "StallCounters", "Tensor", "UnknownArchitecture",
+    "Weights", "architecture_of_config", "architecture_of_gguf", "keep_free_bytes", "parse_gpus",
+    "parse_meminfo", "role_of", "sum_weights", "truncated",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
