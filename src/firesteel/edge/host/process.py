@@ -198,7 +198,10 @@ def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
             probe.bind((host, port))
         except OSError:
             return False
-    return True
+    # vLLM shares its port (SO_REUSEPORT), and not every kernel refuses another bind then: seen in a sandbox.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as client:
+        client.settimeout(1)
+        return client.connect_ex((host, port)) != 0
 
 
 def port_owner(port: int) -> str | None:
