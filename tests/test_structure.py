@@ -14,9 +14,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "firesteel"
 MAX_LINES = 400
 
 PURE = (
-    "catalog", "command", "container_files", "dataclass", "engines", "errors", "facts", "file_schema", "hub_id",
-    "launch",
-    "launch_pipeline", "planner", "printable", "proposals", "reads", "render", "rules", "service_file",
+    "catalog", "command", "container_files", "dataclass", "engines", "errors", "facts", "file_schema",
+    "hub_id", "launch", "launch_pipeline", "planner", "printable", "proposals", "reads", "render", "rules", "service_file",
     "typed_json", "units", "version_range", "yaml_reader", "yaml_schema",
 )  # fmt: skip
 """Packages and modules that decide: values in, values out."""

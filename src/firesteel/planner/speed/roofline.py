@@ -24,6 +24,7 @@ class ShareSchema(BandSchema):
     why: str
     sources: Sources
     layer_us: float = 0
+    least_us: float = 0
 
 
 @file_schema
@@ -46,7 +47,7 @@ def roofline_speed(
     share = next(row for row in _shares() if (row.engine, row.device) == (launch.engine, device))
     layers_s = share.layer_us * len(shape.layers) / 1e6
     low, expected, high = (
-        1 / (1 / (bound * part) + layers_s * spread)
+        1 / max(1 / (bound * part) + layers_s * spread, share.least_us / 1e6 * spread)
         for part, spread in ((share.low, 1.5), (share.expected, 1), (share.high, 0.5))
     )
     return Speed(
