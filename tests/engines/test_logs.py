@@ -251,3 +251,21 @@ def test_a_line_without_an_end_is_cut_and_not_kept() -> None:
 )
 def test_time_and_process_are_stripped(line: str, message: str) -> None:
     assert strip_prefix(line) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "weights_mib", "kv_mib"),
+    [
+        ("llamacpp-11434-smollm2-native", "llamacpp", 120.9, 180.0),
+        ("vllm-0.26.0-smollm2-native", "vllm", 266.2, 184.3),
+    ],
+)
+def test_engines_without_a_container_on_an_h200(
+    name: str, engine: EngineName, weights_mib: float, kv_mib: float
+) -> None:
+    """Both came up and answered; their logs say what they took, and name no failure."""
+    text = (LOGS / "gpu" / f"{name}.log").read_text()
+    reported = engines.reported_memory(engine, text)
+    assert reported.weights_bytes and round(reported.weights_bytes / MIB, 1) == weights_mib
+    assert reported.kv_bytes and round(reported.kv_bytes / MIB, 1) == kv_mib
+    assert any(engines.start_progress(engine, line) for line in text.splitlines())
