@@ -22,6 +22,12 @@ from hypothesis import settings
 
 from firesteel.edge.files.home import Home
 
+# A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP. What the tests start would
+# inherit that, and firesteel respects it.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
 settings.register_profile("firesteel", deadline=None)
 settings.load_profile("firesteel")
 """A timing is a benchmark, not a test."""

@@ -31,7 +31,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_up_on_a_full_disk(small_disk: Path) -> None:
     ran = run_firesteel(small_disk, "up")
     assert ran.code == 5
-    assert "needs 1.0 GiB, the disk under" in ran.err and "next: free some space" in ran.err
+    assert "needs 256.0 MiB, the disk under" in ran.err and "next: free some space" in ran.err
 
 
 def test_a_disk_that_fills_while_writing(small_disk: Path) -> None:

@@ -53,7 +53,9 @@ def test_our_own_code_has_no_faults() -> None:
     """A corpus that the thresholds were not chosen on."""
     for path in sorted(ROOT.rglob("*.py"))[::3]:
         found = {fault.kind for fault in find_faults(path.read_text("utf-8"))}
-        assert found <= {"special"}, path.name  # code about tokenizers names their tokens
+        # Code about tokenizers names their tokens; the questions in several scripts have several.
+        allowed = {"special", "script"} if path.name == "api_questions.py" else {"special"}
+        assert found <= allowed, path.name
 
 
 def test_our_own_sentences_are_english() -> None:

@@ -321,7 +321,7 @@ def test_a_verified_engine_is_restarted_and_ready_after_verification(home: Home,
     process.send(first, signal.SIGKILL)
     until(lambda: (state := now(home).state) is not None and state.restarts == 1)
     assert now(home).phase == "starting"
-    assert now(home).state is not None and "killed by signal 9 (SIGKILL); start 1 of 3" in death(
+    assert now(home).state is not None and "killed by signal 9 (SIGKILL); start 1 of 7" in death(
         now(home).state
     )
     until(lambda: now(home).phase == "dead")
@@ -355,8 +355,8 @@ def test_an_engine_that_keeps_dying_is_not_restarted_forever(home: Home) -> None
     until(lambda: not is_locked(folder / "supervisor.lock") and now(home).state is not None)
     assert now(home).phase == "dead"
     state = now(home).state
-    assert state is not None and state.restarts == log.read_text().count("up") - 1 == 3
-    assert "exited with code 0; not started again: it ended 4 times" in death(state)
+    assert state is not None and state.restarts == log.read_text().count("up") - 1 == 7
+    assert "exited with code 0; not started again: it ended 8 times" in death(state)
 
 
 STUCK = """

@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import click
 
@@ -18,43 +18,10 @@ from firesteel.cli.output.progress import SlowLines
 from firesteel.cli.output.show import out
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.edge.native.build import BuildProgress
-from firesteel.edge.native.installed import InstalledEngine, installed_engines
+from firesteel.edge.native.installed import installed_engines
 from firesteel.errors import UsageError
-from firesteel.facts.documents import Document
 from firesteel.launch import EngineName
 from firesteel.units import show_seconds
-
-
-class EngineJson(Document):
-    name: str
-    engine: EngineName
-    version: str
-    program: tuple[str, ...]
-    uses_gpu: bool
-    made: str
-    made_from: str
-    made_on: str
-
-
-class EnginesJson(Document):
-    """`firesteel engine list --json`"""
-
-    document: Literal["firesteel.engines/1"] = "firesteel.engines/1"
-    engines: tuple[EngineJson, ...]
-
-
-def engine_json(folder: Path, engine: InstalledEngine) -> EngineJson:
-    program = (str(folder / engine.program[0]), *engine.program[1:])
-    return EngineJson(
-        name=folder.name,
-        engine=engine.engine,
-        version=engine.version,
-        program=program,
-        uses_gpu=engine.uses_gpu,
-        made=engine.made,
-        made_from=engine.made_from,
-        made_on=engine.made_on,
-    )
 
 
 @click.group("engine")
@@ -72,8 +39,10 @@ def list_(as_json: bool) -> None:
     """List the engines under FIRESTEEL_HOME."""
     engines = installed_engines(library.home())
     if as_json:
+        from firesteel.cli.output.documents.engine import EngineListJson, engine_json  # loads pydantic
+
         rows = tuple(engine_json(folder, engine) for folder, engine in engines.items())
-        common.print_json(EnginesJson(engines=rows))
+        common.print_json(EngineListJson(engines=rows))
         return
     if not engines:
         click.echo("no engine is installed under FIRESTEEL_HOME")

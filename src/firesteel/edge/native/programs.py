@@ -168,6 +168,11 @@ def _recorded_version(program: Path) -> str | None:
     return None
 
 
+def help_of(program: EngineProgram) -> str | None:
+    """What `--help` prints; only for a program that is quick to start."""
+    return _ask(program.argv[0], "--help")
+
+
 def _ask(*argv: str) -> str | None:
     """What it prints; None when it cannot be started or fails."""
     try:

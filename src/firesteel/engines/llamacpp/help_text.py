@@ -32,6 +32,11 @@ def learn(version: str, text: str) -> Schema:
     return checked_schema(version, flags)
 
 
+def spellings(text: str) -> tuple[tuple[str, ...], ...]:
+    """Every way to write each flag: `-c`, `--ctx-size`, `--no-mmap`."""
+    return tuple(_spellings(head)[0] for head, about in _options(text) if "has been removed" not in about)
+
+
 def _options(text: str) -> Iterator[tuple[str, str]]:
     """The spellings and hint of each option, and its help text in one line."""
     head, about = "", [""]

@@ -14,7 +14,9 @@ from firesteel.edge.embedded import install, server
 from firesteel.edge.embedded.install import WheelFile
 from firesteel.edge.files.home import Home
 from firesteel.edge.hub.cache import find_store
-from firesteel.errors import FiresteelError, UsageError
+from firesteel.edge.native.programs import help_of
+from firesteel.engines.llamacpp import help_text
+from firesteel.errors import FiresteelError, Stopped, UsageError
 from firesteel.launch import EngineProgram, Launch, Step
 from firesteel.launch_pipeline import llamacpp_process, supervised, with_native_files
 from firesteel.proposals import Proposal
@@ -48,6 +50,7 @@ def _native_steps(proposal: Proposal, program: EngineProgram, home: Home, named:
     local = with_native_files(launch, str(find_store(home).root), revision)
     if launch.engine == "llamacpp":
         local = llamacpp_process(local, _local_file(proposal, home), proposal.plan.host.cores)
+        _refuse_flags_without_help(program, local)
     # An engine compiles kernels with tools (ninja) that are installed beside it.
     path = f"{Path(program.argv[0]).parent}:{os.environ.get('PATH', os.defpath)}"
     return (
@@ -58,6 +61,19 @@ def _native_steps(proposal: Proposal, program: EngineProgram, home: Home, named:
             expects=f"HTTP 200 at http://127.0.0.1:{launch.port}/health",
         ),
     )
+
+
+def _refuse_flags_without_help(program: EngineProgram, launch: Launch) -> None:
+    """A llama.cpp of any build lists its own flags: no table of releases knows them better."""
+    text = help_of(program)
+    known = {name for flag in help_text.spellings(text or "") for name in flag}
+    for name in launch.flags if known else ():
+        if not {f"--{name}", f"--no-{name}"} & known:
+            near = get_close_matches(f"--{name}", known, n=1)
+            raise Stopped(
+                f"the llama-server at {program.argv[0]} has no flag `--{name}`",
+                next=f"write {near[0]} instead" if near else "take the flag out of the recipe",
+            )
 
 
 def _local_file(proposal: Proposal, home: Home) -> str:

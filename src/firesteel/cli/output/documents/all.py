@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from firesteel.bench import documents as bench
-from firesteel.cli.output.documents import client, diagnose, error, key, learn, overview, ps, render, serve
+from firesteel.cli.output.documents import (
+    client,
+    diagnose,
+    engine,
+    error,
+    key,
+    learn,
+    overview,
+    ps,
+    render,
+    serve,
+)
 from firesteel.facts.documents import Document
 from firesteel.proposals import documents as proposals
 from firesteel.rules import documents as rules
@@ -23,7 +34,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     bench.HistoryJson, bench.HistoryImportJson, bench.HistoryDeleteJson,
     serve.ServeJson, run.PullJson, run.PullPruneJson, render.RenderJson,
     key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson,
-    client.ClientJson, learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
+    client.ClientJson, engine.EngineListJson, learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
     error.ErrorJson,
 )  # fmt: skip
 """In the order of `firesteel --help`."""
