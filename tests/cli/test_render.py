@@ -64,7 +64,7 @@ def test_beyond_loopback_only_with_a_key(firesteel: Firesteel) -> None:
     [
         ({"HF_HOME": "/data/hf"}, "-v /data/hf:/hub \\"),
         ({"HF_HUB_CACHE": "/data/cache", "HF_HOME": "/data/hf"}, "-v /data/cache:/hub/hub \\"),
-        ({"HF_HOME": "/root/mine", "HOME": "/root"}, "-v ~/mine:/hub \\"),
+        ({"HF_HOME": "/home/me/mine", "HOME": "/home/me"}, "-v ~/mine:/hub \\"),
         ({}, "-v {home}/huggingface:/hub \\"),
         ({"FIRESTEEL_HOME": "", "HOME": "/root"}, "-v ~/.cache/huggingface:/hub \\"),
     ],
