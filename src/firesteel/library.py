@@ -159,11 +159,17 @@ def render_as(
     from firesteel.edge.hub.cache import find_store
     from firesteel.proposals.rendered import render_proposals  # every form, and only here
     from firesteel.run.start.caches import with_user_folders
+    from firesteel.run.start.steps import with_native_launch
 
     chosen = list(proposals) if isinstance(proposals, Sequence) else [proposals]
     if form != "sparkrun":  # it mounts folders of its own
         folders = home(), find_store(home()).root, Path.home()
-        chosen = [with_user_folders(proposal, *folders) for proposal in chosen]
+        chosen = [
+            with_native_launch(proposal, home())
+            if proposal.plan.launch.program
+            else with_user_folders(proposal, *folders)
+            for proposal in chosen
+        ]
     if listen:
         chosen = [run.listening(proposal, listen) for proposal in chosen]
     return render_proposals(chosen, form, catalog().images, cluster)

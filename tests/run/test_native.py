@@ -118,3 +118,8 @@ def test_a_service_file_names_the_runtime(native_home: Home, free_port: int, tmp
     dry = run_firesteel(native_home.root, "up", "-f", str(file), "--dry-run")
     assert dry.code == 0, dry.err
     assert "llama-server" in dry.out and "serve it with the llamacpp of this machine" in dry.out
+    unit = run_firesteel(native_home.root, "render", "smollm2", "--native", "--as", "systemd")
+    assert unit.code == 0 and f"ExecStart={native_home.engines}" in unit.out, unit.err
+    assert "docker" not in unit.out and str(native_home.weights) in unit.out
+    docker = run_firesteel(native_home.root, "render", "smollm2", "--native")
+    assert docker.code == 2 and "--as systemd" in docker.err

@@ -87,7 +87,8 @@ def command(
     if listen and form in CLUSTER_FORMS:
         again = f"{_command_line(models, file, form)} --tailnet"
         raise UsageError("--listen is not for Kubernetes; the Service decides who can reach it", next=again)
-    host = library.host(host_name or "gb10")
+    is_native = any(ask.runtime == "native" for ask in asks_)  # its program is on this machine
+    host = library.host(host_name or ("local" if is_native else "gb10"))
     proposals = [library.propose(ask, host)[0] for ask in asks_]
     text = library.render_as(proposals, form, listen=listen, cluster=Cluster(service, tailnet))
     if form == "docker" and not (output or as_json) and sys.stdout.isatty():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -44,12 +45,24 @@ def make_steps(proposal: Proposal, home: Home) -> tuple[Step, ...]:
     return _container_steps(staged(proposal, home, str(find_store(home).root)), named)
 
 
-def _native_steps(proposal: Proposal, program: EngineProgram, home: Home, named: str) -> tuple[Step, ...]:
+def native_launch(proposal: Proposal, home: Home) -> Launch:
+    """The launch of a program as it runs here, with the files that it reads."""
     launch = proposal.plan.launch
     revision = proposal.model.revision if proposal.model else None
     local = with_native_files(launch, str(find_store(home).root), revision)
     if launch.engine == "llamacpp":
         local = llamacpp_process(local, _local_file(proposal, home), proposal.plan.host.cores)
+    return local
+
+
+def with_native_launch(proposal: Proposal, home: Home) -> Proposal:
+    """For `render`: the proposal of a program as `up` would start it."""
+    return replace(proposal, plan=replace(proposal.plan, launch=native_launch(proposal, home)))
+
+
+def _native_steps(proposal: Proposal, program: EngineProgram, home: Home, named: str) -> tuple[Step, ...]:
+    launch, local = proposal.plan.launch, native_launch(proposal, home)
+    if launch.engine == "llamacpp":
         _refuse_flags_without_help(program, local)
     # An engine compiles kernels with tools (ninja) that are installed beside it.
     path = f"{Path(program.argv[0]).parent}:{os.environ.get('PATH', os.defpath)}"
