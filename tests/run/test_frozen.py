@@ -90,8 +90,8 @@ def test_frozen_engines_are_told_and_restarted_and_busy_ones_are_not(home: Home)
         write_text(home.services / name / "report.json", f'{{"name": "{name}"}}')
         start_supervisor(home.services / name)
     for name in names:
-        until(lambda: (found := load(home, name)) is not None and found.phase == "ready")  # noqa: B023
-        until(lambda: get(f"{service(home, name).spec.url}/health"))  # noqa: B023
+        until(lambda: (found := load(home, name)) is not None and found.phase == "ready")  # noqa: B023  # called before the next name
+        until(lambda: get(f"{service(home, name).spec.url}/health"))  # noqa: B023  # called before the next name
     time.sleep(5)  # the supervisors have asked at least once, so that a silence means something
     for name in ("computes", "sleeps"):
         assert not get(f"{service(home, name).spec.url}/{name.removesuffix('s')}")
@@ -102,7 +102,7 @@ def test_frozen_engines_are_told_and_restarted_and_busy_ones_are_not(home: Home)
     assert hang_of(service(home, "sleeps").state) == "it does not answer and uses no CPU time"
     hung_before = {name: engine(home, name) for name in ("sleeps", "stopped")}
     for name, before in hung_before.items():
-        until(lambda: restarts(home, name) == 1)  # noqa: B023
+        until(lambda: restarts(home, name) == 1)  # noqa: B023  # called before the next name
         assert not process.is_alive(before)
         why = service(home, name).state
         assert why is not None and "the engine is frozen: " in (why.why or "")

@@ -16,8 +16,9 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home
-from firesteel.edge.native.installed import installed_engines
+from firesteel.edge.native.installed import RECORD, InstalledEngine, installed_engines
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.launch import EngineName, EngineProgram
 from firesteel.printable import printable
@@ -159,9 +160,6 @@ def _llamacpp(argv: tuple[str, ...], origin: str) -> EngineProgram | None:
 
 def _recorded_version(program: Path) -> str | None:
     """The release of a build of ours, which knows what it was made from."""
-    from firesteel.edge.files import state_file
-    from firesteel.edge.native.installed import RECORD, InstalledEngine
-
     for folder in program.resolve().parents[:4]:
         if record := state_file.read_state(folder / RECORD, InstalledEngine):
             return record.version
