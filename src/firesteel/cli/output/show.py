@@ -51,6 +51,9 @@ def bytes_band(band: Band) -> str:
     return f"{expected} ({low} to {high})"
 
 
+_CONSTANT_CACHE = "does not grow once its windows are full"
+
+
 def speed_band(band: Band) -> str:
     return f"{show_rate(band.expected)} ({show_figure(band.low)} to {show_figure(band.high)})"
 
@@ -168,8 +171,8 @@ def _figures(proposal: Proposal, others: tuple[Proposal, ...]) -> list[Row]:
 
     plan = proposal.plan
     cache, speed = plan.cache, plan.speed
-    per_token = show_bytes(cache.bytes_per_token)
-    rows: list[Row] = [("KV", f"{per_token} per token; {cache.users} x {show_count(cache.context)} tokens")]
+    growth = f"{show_bytes(cache.bytes_per_token)} per token" if cache.bytes_per_token else _CONSTANT_CACHE
+    rows: list[Row] = [("KV", f"{growth}; {cache.users} x {show_count(cache.context)} tokens")]
     rows += _printed_rows(plan)
     if speed:
         rows += _speed_rows(speed)
@@ -191,6 +194,11 @@ def _printed_rows(plan: Plan) -> list[Row]:
             text = f"will refuse to start: this cache holds at most {kv.refused.largest_context:,} tokens"
         rows.append(("", f"{engine} {text}"))
     pool = plan.cache.pool
+    if pool and plan.printed and (held := pool.resident(plan.kv_bytes)) > plan.printed[0].concurrency + 1:
+        text = (
+            f"{held:,} such requests fit at once: each keeps its windows, and they share the tokens of a step"
+        )
+        rows.append(("", text))
     if pool and pool.unsure:
         rows.append(("", Text(f"may differ slightly: {pool.unsure}", style="dim")))
     return rows
