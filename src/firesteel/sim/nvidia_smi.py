@@ -78,6 +78,7 @@ def _gpu(spark: SimSpark, folder: Path) -> dict[str, str]:
         "uuid": _UUID, "gpu_uuid": _UUID, "temperature.gpu": "52" if busy else "38",
         "power.draw": "60.00 W" if busy else "8.00 W", "power.limit": _MISSING,
         "clocks.sm": clock, "clocks.current.sm": clock,
+        "clocks.max.sm": "3003 MHz", "clocks_event_reasons.active": f"0x{0 if busy else 1:016x}",
         "clocks.mem": _MISSING, "utilization.gpu": "90 %" if busy else "0 %", "utilization.memory": _MISSING,
         "pstate": "P0", "pci.bus_id": "0000000F:01:00.0", "persistence_mode": "Enabled",
     }  # fmt: skip

@@ -9,6 +9,10 @@ ROOT="${ROOT:-}"
 ONLY=" ${ONLY:-} "
 cd "$ROOT/" || exit 1
 USER_NAME=$(id -un 2>/dev/null)
+if [ "$USER_NAME" = root ] && [ -n "${SUDO_USER:-}" ]; then # the user whose host it is, not the rights
+  USER_NAME=$SUDO_USER
+  HOME=$(getent passwd "$SUDO_USER" | cut -d: -f6)
+fi
 [ -n "$ROOT" ] && [ -r commands/user ] && USER_NAME=$(cat commands/user)
 DIR=$(mktemp -d 2>/dev/null) || DIR=
 trap '[ -n "$DIR" ] && rm -rf "$DIR"' EXIT
@@ -30,7 +34,10 @@ show() { # NAME CODE, text on stdin
 # file PATH: a whole file, under its path
 file() {
   wanted "$1" || return 0
-  if [ -e "$1" ]; then
+  if [ -n "$ROOT" ] && [ -r "recorded/$1" ]; then
+    text=$(cat "recorded/$1")
+    code=0
+  elif [ -e "$1" ]; then
     text=$(cat "$1" 2>&1)
     code=$?
   else
@@ -101,12 +108,13 @@ export HF OWN USER_NAME
 
 COLUMNS_GPU='name,driver_version,compute_cap,memory.total,temperature.gpu,power.draw,clocks.sm,clocks.max.sm,utilization.gpu,pstate,clocks_event_reasons.active'
 TIMES=5
-[ -n "$ROOT" ] && TIMES=1
+[ -n "$ROOT" ] || [ "$ONLY" != "  " ] && TIMES=1
 export COLUMNS_GPU TIMES
 ask gpu nvidia-smi 'i=0; while [ $i -lt $TIMES ]; do nvidia-smi --query-gpu=$COLUMNS_GPU --format=csv,noheader,nounits || exit $?; i=$((i+1)); [ $i -lt $TIMES ] && sleep 0.3; done; exit 0'
 ask gpu-processes nvidia-smi 'nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv,noheader'
 ask user id 'printf "%s\n" "$USER_NAME"'
-ask id id 'id'
+ask id id 'id "$USER_NAME"'
+ask reader id 'id -u'
 ask uname uname 'uname -srm'
 ask host uname 'uname -n'
 ask clock date 'date -u +%s'
@@ -131,7 +139,7 @@ ask docker docker 'docker info --format "{{.ServerVersion}}|{{.Driver}}|{{.Docke
 ask containers docker 'docker ps --format "{{.Names}}|{{.Image}}|{{.Status}}"'
 ask limits sh 'echo "memlock $(ulimit -l)"; echo "nofile $(ulimit -n)"; echo "nofile-hard $(ulimit -Hn)"'
 ask ngc sh 'grep -qs nvcr.io "$HOME/.docker/config.json" && echo yes || echo no'
-ask processes ps 'ps -eo pid=,user:32=,rss=,etimes=,comm='
+ask processes ps 'ps -eo pid=,ppid=,user:32=,rss=,etimes=,comm='
 ask disks df 'for d in "hf $HF" "own $OWN" "docker $(docker info --format "{{.DockerRootDir}}" 2>/dev/null | grep / || echo /var/lib/docker)" "root /"; do n=${d%% *}; p=${d#* }; q=$p; while [ ! -e "$q" ]; do q=$(dirname "$q"); done; printf "%s|%s|%s\n" "$n" "$p" "$(df -PkT "$q" | tail -n 1)"; done'
 ask block-devices lsblk 'lsblk -rno NAME,PKNAME,TYPE,ROTA,MODEL'
 ask smart nvme 'for d in /dev/nvme?n1; do nvme smart-log "$d" 2>&1 | grep -E "critical_warning|percentage_used|ermission|failed"; done'

@@ -16,7 +16,7 @@ from firesteel.dataclass import dataclass
 from firesteel.facts.host.host import Meminfo, parse_meminfo
 from firesteel.facts.host.memory_sample import GpuProcess, Pressure, parse_gpu_processes, parse_pressure
 from firesteel.facts.host.network import Interface, parse_interfaces
-from firesteel.facts.host.probe import Probe
+from firesteel.facts.host.probe import Probe, Section
 
 _SPARKS = re.compile(r"GB10|DGX.Spark|GX10|ZGX|PGX|EdgeXpert|GN100|AI TOP ATOM", re.I)
 """Names of NVIDIA's machine and its siblings in `product_name` and `product_family`."""
@@ -74,6 +74,7 @@ class DiskUse:
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
     pid: int
+    parent: int
     user: str
     resident_bytes: int
     age_s: int
@@ -201,8 +202,19 @@ def host_facts(probe: Probe, measured: Mapping[str, HostMeasurement] | None = No
         disks=tuple(_disks(probe.text("disks"))),
         processes=tuple(_processes(probe.text("processes"))),
         packages=dict(row.split(" ", 1) for row in probe.lines("packages") if " " in row),
-        measured=measured or {},
+        measured=measured or _measured(probe),
     )
+
+
+def _measured(probe: Probe) -> dict[str, HostMeasurement]:
+    """The section `measured`: `NAME|VALUE|UNIT|DAY`."""
+    rows = re.findall(r"^([^|\n]+)\|(\d+(?:\.\d+)?)\|([^|\n]*)\|([^|\n]*)$", probe.text("measured"), re.M)
+    return {name: HostMeasurement(name, float(value), unit, day) for name, value, unit, day in rows}
+
+
+def measured_section(figures: Mapping[str, HostMeasurement]) -> Section:
+    rows = (f"{each.name}|{each.value:.6g}|{each.unit}|{each.day}" for each in figures.values())
+    return Section("\n".join(rows))
 
 
 def _gpu_processes(probe: Probe) -> tuple[GpuProcess, ...] | None:
@@ -254,8 +266,11 @@ def _disks(text: str) -> list[DiskUse]:
 
 
 def _processes(text: str) -> list[ProcessRow]:
-    rows = re.findall(r"^\s*(\d+)\s+(\S+)\s+(\d+)\s+(\d+)\s+(.+?)\s*$", text, re.M)
-    return [ProcessRow(int(pid), user, int(rss) * 1024, int(age), name) for pid, user, rss, age, name in rows]
+    rows = re.findall(r"^\s*(\d+)\s+(\d+)\s+(\S+)\s+(\d+)\s+(\d+)\s+(.+?)\s*$", text, re.M)
+    return [
+        ProcessRow(int(pid), int(parent), user, int(rss) * 1024, int(age), name)
+        for pid, parent, user, rss, age, name in rows
+    ]
 
 
 def busy_clock_mhz(readings: tuple[GpuReading, ...]) -> float | None:

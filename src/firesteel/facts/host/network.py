@@ -62,7 +62,10 @@ class Interface:
 
 def parse_interfaces(probe: Probe) -> tuple[Interface, ...]:
     values = probe.values("net")
-    names = dict.fromkeys(path.split("/")[3] for path in values if path.startswith("sys/class/net/"))
+    # The rails of domain 0 (enp1...) before their twins in domain 2 (enP2p1...).
+    names = sorted(
+        {path.split("/")[3] for path in values if path.startswith("sys/class/net/")}, key=str.lower
+    )
     rdma = _rdma_devices(probe)
     return tuple(_interface(name, values, probe, rdma.get(name)) for name in names)
 

@@ -11,7 +11,7 @@ from firesteel.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from firesteel.rules.host_checks.check import HostCheck, host_check, host_checks
-    from firesteel.rules.host_checks.judge import WATCHED_CHECKS, HostFinding, judge, judge_one, worst
+    from firesteel.rules.host_checks.findings import WATCHED_CHECKS, HostFinding, judge, judge_one, worst
     from firesteel.rules.host_checks.parity import NodeDifference, differences
     from firesteel.rules.host_checks.verdict import BAD, CheckLevel
 
@@ -25,7 +25,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
         __name__,
         {
             "check": ("HostCheck", "host_check", "host_checks"),
-            "judge": ("WATCHED_CHECKS", "HostFinding", "judge", "judge_one", "worst"),
+            "findings": ("WATCHED_CHECKS", "HostFinding", "judge", "judge_one", "worst"),
             "parity": ("NodeDifference", "differences"),
             "verdict": ("BAD", "CheckLevel"),
         },

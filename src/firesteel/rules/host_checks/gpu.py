@@ -8,6 +8,7 @@ from firesteel.facts.host.host_facts import GpuReading, HostFacts, busy_clock_mh
 from firesteel.rules.host_checks.verdict import CheckVerdict, Judge, bad, good, skipped, unknown
 
 _LATCHED_MHZ, _LATCHED_W, _LOW_MHZ = 1000, 30, 1900
+_LATCH = "the negotiation with the USB-C power supply has latched a low limit"
 _HOT_C = 85
 # Bits of `clocks_event_reasons.active`: nvml.h, nvmlClocksEventReason*.
 _SW_POWER_CAP, _HW_SLOWDOWN, _SW_THERMAL, _HW_THERMAL, _HW_POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
@@ -34,20 +35,21 @@ def clock_under_load(facts: HostFacts) -> CheckVerdict:
         if measured := facts.measured.get("gpu_clock_mhz"):
             line = f"{measured.value:.0f} MHz under load on {measured.day} (doctor --measure)"
             latched = measured.value < _LATCHED_MHZ
-            return bad(line, clock=f"{measured.value:.0f}") if latched else good(line)
+            return bad(line, clock=f"{measured.value:.0f}", why=_LATCH) if latched else good(line)
         return unknown(
             "the GPU is idle, and an idle clock says nothing: firesteel doctor --measure, "
             "or run this while a model answers",
             facts.gpu[0].line,
         )
-    power = [reading.power_w for reading in facts.busy if reading.power_w is not None]
-    is_weak = not power or max(power) < _LATCHED_W
+    power = max((reading.power_w or 0 for reading in facts.busy), default=0)
     line = facts.busy[0].line
-    if clock < _LATCHED_MHZ and is_weak:
-        return bad(line, clock=f"{clock:.0f}", power=f"{max(power):.0f}" if power else "?")
-    if clock < _LOW_MHZ:
-        return bad(line, "warn", clock=f"{clock:.0f}", power=f"{max(power):.0f}" if power else "?")
-    return good(line)
+    if clock >= _LOW_MHZ:
+        return good(line)
+    if any(_named(reading, _HARDWARE) for reading in facts.busy):
+        return unknown("the hardware slows the GPU down: see the check `heat`", line)
+    if clock < _LATCHED_MHZ and power < _LATCHED_W:
+        return bad(line, clock=f"{clock:.0f}", why=_LATCH)
+    return bad(line, "note", clock=f"{clock:.0f}", why="a limit that somebody set, or a light load")
 
 
 def clock_locked(facts: HostFacts) -> CheckVerdict:
@@ -106,7 +108,7 @@ def power_limits(facts: HostFacts) -> CheckVerdict:
     if chip is None:
         if not facts.is_spark:
             return skipped("only a GB10 has it")
-        return unknown("the out-of-tree driver spark_hwmon, which shows the limits of the power supply")
+        return unknown("needs the out-of-tree driver spark_hwmon, which shows the limits of the power supply")
     folder = chip.removesuffix("/name")
     limits = {
         label: int(limit) / 1e6
@@ -162,6 +164,8 @@ def driver_branch(facts: HostFacts) -> CheckVerdict:
         return skipped("the table is for a GB10")
     line = facts.gpu[0].line if facts.gpu else driver
     numbers = tuple(map(int, re.findall(r"\d+", driver)))
+    if not numbers:
+        return unknown("nvidia-smi prints no driver version", line)
     if numbers[0] >= 590:
         return bad(line, driver=driver, why="driver 590 deadlocked with CUDA graphs on a GB10")
     if numbers < (580, 142):
@@ -197,13 +201,13 @@ def kernel_known(facts: HostFacts) -> CheckVerdict:
 def firmware_updates(facts: HostFacts) -> CheckVerdict:
     section = facts.probe.sections.get("updates")
     if section is None or section.code == 127:
-        return unknown("fwupdmgr (sudo apt install fwupd)")
+        return unknown("needs fwupdmgr (sudo apt install fwupd)")
     if section.code == 2 or "No upd" in section.text or "No updatable" in section.text:
         return good("fwupdmgr get-updates: none")
     if section.code == 0 and section.text.strip():
         named = re.search(r"^[\s│├└─•]*([A-Z][^\n:│]{3,60}):?\s*$", section.text, re.M)
         return bad(section.text.strip().splitlines()[0], what=named[1].strip() if named else "an update")
-    return unknown("sudo fwupdmgr get-updates", section.text.strip())
+    return unknown("needs sudo fwupdmgr get-updates", section.text.strip())
 
 
 def reboot_required(facts: HostFacts) -> CheckVerdict:

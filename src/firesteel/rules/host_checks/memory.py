@@ -40,7 +40,7 @@ _CLEAN_END = re.compile(
 
 def memory_total(facts: HostFacts) -> CheckVerdict:
     if facts.memory is None:
-        return unknown("/proc/meminfo")
+        return unknown("needs /proc/meminfo")
     line = f"MemTotal: {show_bytes(facts.memory.total_bytes)}"
     if not facts.is_spark:
         return skipped("the size is known only for a GB10")
@@ -51,7 +51,7 @@ def memory_total(facts: HostFacts) -> CheckVerdict:
 def page_cache(facts: HostFacts) -> CheckVerdict:
     memory = facts.memory
     if memory is None or memory.cached_bytes is None:
-        return unknown("/proc/meminfo")
+        return unknown("needs /proc/meminfo")
     cache = memory.cached_bytes - (memory.shmem_bytes or 0)
     line = (
         f"MemAvailable: {show_bytes(memory.available_bytes)}, MemFree: {show_bytes(memory.free_bytes)}, "
@@ -67,7 +67,7 @@ def memory_lost(facts: HostFacts) -> CheckVerdict:
     if not facts.is_spark:
         return skipped("only on a GB10 the GPU's memory is the host's")
     if facts.memory is None or facts.gpu_processes is None:
-        return unknown("/proc/meminfo and nvidia-smi")
+        return unknown("needs /proc/meminfo and nvidia-smi")
     accounted = sum(facts.meminfo.get(name, 0) for name in _ACCOUNTED)
     lost = facts.memory.total_bytes - accounted
     line = f"{show_bytes(max(0, lost))} of {show_bytes(facts.memory.total_bytes)} belong to nobody"
@@ -78,11 +78,10 @@ def memory_lost(facts: HostFacts) -> CheckVerdict:
 
 def orphans(facts: HostFacts) -> CheckVerdict:
     if not facts.processes:
-        return unknown("ps")
-    servers = any(re.search(r"^(vllm|python|docker|llama|sglang)", row.name) for row in facts.processes)
-    left = [row for row in facts.processes if row.name.startswith(("VLLM::", "sglang::"))]
-    if left and not servers and left[0].age_s > _ORPHAN_S:
-        row = left[0]
+        return unknown("needs ps")
+    engines = [row for row in facts.processes if row.name.startswith(("VLLM::", "sglang::"))]
+    row = next((row for row in engines if row.parent == 1 and row.age_s > _ORPHAN_S), None)
+    if row:
         line = f"{row.pid} {row.user} {row.name}, {show_bytes(row.resident_bytes)}"
         return bad(line, pid=row.pid, name=row.name)
     return good("no engine process without its server")
@@ -91,7 +90,7 @@ def orphans(facts: HostFacts) -> CheckVerdict:
 def kernel_faults(facts: HostFacts) -> CheckVerdict:
     section = facts.probe.sections.get("kernel-log")
     if section is None or section.code:
-        return unknown("sudo, or the group adm: sudo usermod -aG adm $USER and a new login")
+        return unknown("needs sudo, or the group adm: sudo usermod -aG adm $USER and a new login")
     lines = [line for line in section.text.splitlines() if not _HARMLESS.search(line)]
     for pattern, level, what in _FAULTS:
         found = [line for line in lines if re.search(pattern, line)]
@@ -103,7 +102,7 @@ def kernel_faults(facts: HostFacts) -> CheckVerdict:
 def last_boot(facts: HostFacts) -> CheckVerdict:
     lines = facts.probe.lines("last-boot")
     if not lines:
-        return unknown("a kept journal of the boot before (sudo journalctl -b -1)")
+        return unknown("needs a kept journal of the boot before (sudo journalctl -b -1)")
     if any(_CLEAN_END.search(line) for line in lines):
         return good("the boot before ended with a shutdown")
     return bad(lines[-1])
@@ -111,7 +110,7 @@ def last_boot(facts: HostFacts) -> CheckVerdict:
 
 def memory_killers(facts: HostFacts) -> CheckVerdict:
     if not facts.units:
-        return unknown("systemctl")
+        return unknown("needs systemctl")
     active = [name for name in _KILLERS if name in facts.units and facts.units[name].active == "active"]
     if not active:
         return good("no earlyoom, systemd-oomd, nohang or dgx-anti-oom is active")
@@ -130,8 +129,8 @@ def memory_killers(facts: HostFacts) -> CheckVerdict:
 def swap(facts: HostFacts) -> CheckVerdict:
     value = facts.value("proc/sys/vm/swappiness")
     swaps = facts.probe.lines("proc/swaps")[1:]
-    if value is None:
-        return unknown("/proc/sys/vm/swappiness")
+    if value is None or not value.isdigit():
+        return unknown("needs /proc/sys/vm/swappiness")
     line = f"/proc/sys/vm/swappiness: {value}; {len(swaps)} swap areas"
     if not facts.is_spark:
         return skipped("the advice is for memory that a GPU shares")
@@ -140,8 +139,8 @@ def swap(facts: HostFacts) -> CheckVerdict:
 
 def reserved_memory(facts: HostFacts) -> CheckVerdict:
     minimum, huge = facts.value("proc/sys/vm/min_free_kbytes"), facts.value("proc/sys/vm/nr_hugepages")
-    if minimum is None or facts.memory is None:
-        return unknown("/proc/sys/vm/min_free_kbytes")
+    if minimum is None or not minimum.isdigit() or facts.memory is None:
+        return unknown("needs /proc/sys/vm/min_free_kbytes")
     line = f"vm.min_free_kbytes: {minimum}; vm.nr_hugepages: {huge}"
     if huge and huge.isdigit() and int(huge):
         held = int(huge) * facts.meminfo.get("Hugepagesize", 2 * MIB)
@@ -155,14 +154,14 @@ def reserved_memory(facts: HostFacts) -> CheckVerdict:
 def huge_page_mode(facts: HostFacts) -> CheckVerdict:
     value = facts.value("sys/kernel/mm/transparent_hugepage/enabled")
     if value is None:
-        return unknown("/sys/kernel/mm/transparent_hugepage/enabled")
+        return unknown("needs /sys/kernel/mm/transparent_hugepage/enabled")
     line = f"transparent_hugepage/enabled: {value}"
     return good(line) if "[madvise]" in value or "[always]" in value else bad(line)
 
 
 def desktop(facts: HostFacts) -> CheckVerdict:
     if not facts.processes:
-        return unknown("ps")
+        return unknown("needs ps")
     rows = [row for row in facts.processes if _DESKTOP.search(row.name)]
     held = sum(row.resident_bytes for row in rows)
     target = facts.link("etc/systemd/system/default.target") or facts.probe.text("default-target").strip()
@@ -177,7 +176,7 @@ def desktop(facts: HostFacts) -> CheckVerdict:
 
 def memory_pressure(facts: HostFacts) -> CheckVerdict:
     if facts.pressure is None:
-        return unknown("a kernel with PSI: /proc/pressure/memory")
+        return unknown("needs a kernel with PSI: /proc/pressure/memory")
     line = f"/proc/pressure/memory: some avg10={facts.pressure.some_avg10:.2f}"
     return (
         bad(line, share=f"{facts.pressure.some_avg10:.0f}") if facts.pressure.some_avg10 >= 10 else good(line)

@@ -127,17 +127,17 @@ def address_owner(facts: HostFacts) -> CheckVerdict:
         if rail.is_dynamic or address.startswith(_LINK_LOCAL):
             how = "link-local" if address.startswith(_LINK_LOCAL) else "DHCP"
             return bad(f"ip addr: {rail.name} {address} ({how})", name=rail.name, what=f"comes by {how}")
-        files = [owner for owner in rail.persisted_by if not re.search(r"\(/run/|^run/", owner)]
+        files = [owner for owner in rail.persisted_by if _outlives_boot(owner)]
         if rail.persisted_by and not files:
             line = f"{rail.name} {address}: {rail.persisted_by[0]}"
             return bad(line, name=rail.name, what="is kept only in /run, which a reboot empties")
         if not rail.persisted_by:
-            if facts.uid == 0 or not _has_private_files(facts):
+            if not _has_private_files(facts):
                 line = (
                     f"ip addr: {rail.name} {address}; no file of netplan, NetworkManager or networkd has it"
                 )
                 return bad(line, name=rail.name, what="was set by hand and is lost at the next reboot")
-            return unknown("sudo: netplan's files can be read only by root", f"{rail.name} {address}")
+            return unknown("needs sudo: netplan's files can be read only by root", f"{rail.name} {address}")
     return good("; ".join(f"{rail.name}: {rail.persisted_by[0]}" for rail in addressed))
 
 
@@ -146,9 +146,7 @@ def rails_bandwidth(facts: HostFacts) -> CheckVerdict:
         return skipped(_NO_CABLE)
     figures = [figure for name, figure in facts.measured.items() if name.startswith("rail_gbps")]
     if not figures:
-        return unknown(
-            "firesteel cluster check --measure, with the other Spark; the state of the link shows nothing"
-        )
+        return unknown("needs firesteel cluster check --measure, with the other Spark")
     slowest = min(figures, key=lambda figure: figure.value)
     line = f"{slowest.name} {slowest.value:.1f} Gb/s on {slowest.day}"
     if slowest.value < _DEGRADED_GBPS:
@@ -161,7 +159,11 @@ def rails_bandwidth(facts: HostFacts) -> CheckVerdict:
 def default_route(facts: HostFacts) -> CheckVerdict:
     rows = re.findall(r"^default .*?dev (\S+)(?:.*?metric (\d+))?", facts.probe.text("routes"), re.M)
     if not rows:
-        return unknown("a default route (ip route)") if facts.probe.text("addresses") else unknown("ip")
+        return (
+            unknown("needs a default route (ip route)")
+            if facts.probe.text("addresses")
+            else unknown("needs ip")
+        )
     name = min(rows, key=lambda row: int(row[1] or 0))[0]
     interface = next((each for each in facts.interfaces if each.name == name), None)
     line = f"ip route: default dev {name}"
@@ -172,7 +174,7 @@ def default_route(facts: HostFacts) -> CheckVerdict:
 
 def ports(facts: HostFacts) -> CheckVerdict:
     if facts.probe.lacks("listeners"):
-        return unknown("ss (sudo apt install iproute2)")
+        return unknown("needs ss (sudo apt install iproute2)")
     for line in facts.probe.lines("listeners"):
         fields = line.split()
         port = fields[3].rpartition(":")[2] if len(fields) > 3 else ""
@@ -202,10 +204,19 @@ def rail_errors(facts: HostFacts) -> CheckVerdict:
         path: int(value) for path, value in values.items() if "hw_counters" in path and value.isdigit()
     }
     if not counters:
-        return skipped("no RDMA device shows counters") if not facts.cabled_rails else unknown("hw_counters")
+        return (
+            skipped("no RDMA device shows counters")
+            if not facts.cabled_rails
+            else unknown("needs hw_counters")
+        )
     worst = max(counters, key=lambda path: counters[path])
     line = f"{worst}: {counters[worst]}"
     return bad(line, count=counters[worst]) if counters[worst] > 1000 else good(line)
+
+
+def _outlives_boot(owner: str) -> bool:
+    """Netplan writes its connections into /run at every boot; others there are lost."""
+    return "connection `netplan-" in owner or not re.search(r"\(/run/|^run/|not saved", owner)
 
 
 def _alone(rails: tuple[Interface, ...]) -> Interface | None:

@@ -23,7 +23,7 @@ def suspend(facts: HostFacts) -> CheckVerdict:
     if len(masked) == len(_SLEEP):
         return good("/etc/systemd/system/sleep.target -> /dev/null")
     if not facts.units and not facts.probe.text("default-target"):
-        return unknown("systemctl")
+        return unknown("needs systemctl")
     left = next(name for name in _SLEEP if name not in masked)
     idle = facts.probe.text("idle-suspend")
     graphical = "graphical" in (
@@ -53,7 +53,7 @@ def remove_ipc(facts: HostFacts) -> CheckVerdict:
     if live.strip() == "b false":
         return good("busctl: RemoveIPC b false")
     if not live and not facts.probe.text("linger") and not facts.units:
-        return unknown("systemd's logind")
+        return unknown("needs systemd's logind")
     return bad(f"RemoveIPC {live.strip() or 'not set, so yes'}; Linger=no", user=user)
 
 
@@ -80,7 +80,7 @@ def docker(facts: HostFacts) -> CheckVerdict:
 def docker_gpu(facts: HostFacts) -> CheckVerdict:
     fields = facts.probe.text("docker").strip().split("|")
     if len(fields) < 4:
-        return unknown("docker; see the check `docker`")
+        return unknown("needs docker; see the check `docker`")
     if not facts.gpu:
         return skipped("no GPU")
     has_runtime = "nvidia" in _json_keys(fields[3])
@@ -108,7 +108,7 @@ def cdi_stale(facts: HostFacts) -> CheckVerdict:
 def time_sync(facts: HostFacts) -> CheckVerdict:
     text = facts.probe.text("time")
     if not text:
-        return unknown("timedatectl")
+        return unknown("needs timedatectl")
     line = " ".join(text.split())
     return good(line) if "NTPSynchronized=yes" in text else bad(line)
 
@@ -119,7 +119,7 @@ def memlock(facts: HostFacts) -> CheckVerdict:
     if wide:
         return good(wide[0].lstrip(": "))
     if not found:
-        return unknown("ulimit -l")
+        return unknown("needs ulimit -l")
     if found[1] == "unlimited":
         return good("ulimit -l: unlimited")
     return bad(f"ulimit -l: {found[1]}", value=found[1])
@@ -145,7 +145,7 @@ def idle_states(facts: HostFacts) -> CheckVerdict:
 def ngc_login(facts: HostFacts) -> CheckVerdict:
     answer = facts.probe.text("ngc").strip()
     if not answer:
-        return unknown("~/.docker/config.json")
+        return unknown("needs ~/.docker/config.json")
     return (
         good("~/.docker/config.json: nvcr.io")
         if answer == "yes"
@@ -168,7 +168,7 @@ def driver_upgrades(facts: HostFacts) -> CheckVerdict:
 def store_disk(facts: HostFacts) -> CheckVerdict:
     disk = _store(facts)
     if disk is None:
-        return unknown("df")
+        return unknown("needs df")
     line = f"{disk.path} is on {disk.device} ({disk.kind})"
     if disk.kind.startswith(_NETWORK_DISKS):
         return bad(line, path=disk.path, what=f"a {disk.kind} mount")
@@ -188,7 +188,7 @@ def store_disk(facts: HostFacts) -> CheckVerdict:
 def store_free(facts: HostFacts) -> CheckVerdict:
     disks = {disk.mount: disk for disk in facts.disks if disk.purpose in ("hf", "own", "docker")}
     if not disks:
-        return unknown("df")
+        return unknown("needs df")
     least = min(disks.values(), key=lambda disk: disk.free_bytes)
     line = f"df {least.path}: {show_bytes(least.free_bytes)} free of {show_bytes(least.total_bytes)}"
     limit = _LOW_FREE_BYTES if facts.is_spark else 10 * GIB
@@ -202,8 +202,8 @@ def store_free(facts: HostFacts) -> CheckVerdict:
 def read_ahead(facts: HostFacts) -> CheckVerdict:
     disk = _store(facts)
     value = facts.value(f"sys/block/{disk.block}/queue/read_ahead_kb") if disk else None
-    if disk is None or value is None:
-        return unknown("/sys/block of the disk that holds the models")
+    if disk is None or value is None or not value.isdigit():
+        return unknown("needs /sys/block of the disk that holds the models")
     line = f"/sys/block/{disk.block}/queue/read_ahead_kb: {value}"
     if not facts.is_spark:
         return skipped("the advice is for DGX OS")
@@ -220,11 +220,11 @@ def load_mode(facts: HostFacts) -> CheckVerdict:
 def nvme_health(facts: HostFacts) -> CheckVerdict:
     section = facts.probe.sections.get("smart")
     if section is None or section.code == 127:
-        return unknown("sudo apt install nvme-cli, then sudo firesteel doctor")
+        return unknown("needs sudo apt install nvme-cli, then sudo firesteel doctor")
     warning = re.search(r"critical_warning\s*:\s*(\S+)", section.text)
     used = re.search(r"percentage_used\s*:\s*(\d+)", section.text)
     if not warning:
-        return unknown("sudo firesteel doctor (nvme smart-log needs root)", section.text.strip())
+        return unknown("needs sudo firesteel doctor (nvme smart-log needs root)", section.text.strip())
     line = f"nvme smart-log: critical_warning {warning[1]}, percentage_used {used[1] if used else '?'}"
     is_bad = warning[1] not in ("0", "0x0", "0x00") or (used is not None and int(used[1]) >= 90)
     return bad(line) if is_bad else good(line)
