@@ -72,7 +72,7 @@ def test_a_bundle_is_judged_like_the_host_and_has_no_secrets(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "text",
     [
-        "HF_TOKEN=hf_abcdefghijklmnop", "Authorization: Bearer abcdefghijklmnop", 'api_key: "sk-abcdefghijkl"',
+        "HF_TOKEN=hf_abcdefghijklmnop", "Authorization: Bearer abcdefghijklmno", 'api_key: "sk-abcdefghijkl"',
         "https://me:abcdefghijkl@host/x", "wifi psk=abcdefghijkl", "export NGC_API_KEY=nvapi-abcdefghijkl",
         "serial number: abcdefghijkl", "-----BEGIN OPENSSH PRIVATE KEY-----\nabcdefghijkl\n-----END X-----",
         '{"auths": {"password": "abcdefghijkl"}}', "client_secret = 'abcdefghijkl'",

@@ -17,7 +17,7 @@ from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Locked, lock
 from firesteel.errors import FiresteelError
 from firesteel.hosts.doctor import journal
-from firesteel.hosts.doctor.journal import Before, JournalEntry, content_of, read_before, saved
+from firesteel.hosts.doctor.journal import JournalEntry, PathState, content_of, read_before, saved
 from firesteel.rules.host_checks.fix_plan import Change, FixPlan
 
 _COMMAND_TIMEOUT_S = 120
@@ -94,7 +94,7 @@ def _make(root: Path, change: Change) -> None:
     elif change.kind == "link":
         _link(path, change.after)
     elif change.kind == "live":
-        path.write_text(change.after)
+        path.write_text(f"{change.after}\n")
     elif problem := run_command(root, change.command):
         raise FiresteelError(problem)
 
@@ -132,6 +132,7 @@ def undo(root: Path, entry: JournalEntry) -> Undone:
     for change, before in reversed(steps):
         if problem := _take_back(root, change, before, was_done=was_done):
             left.append(problem)
+    _remove_temporaries(root, entry)
     for folder in entry.folders:
         path = root / folder
         if path.is_dir() and not any(path.iterdir()):
@@ -139,7 +140,6 @@ def undo(root: Path, entry: JournalEntry) -> Undone:
     for command in entry.deactivate:
         if problem := run_command(root, command):
             left.append(problem)
-    _remove_temporaries(root, entry)
     return Undone(saved(root, entry, state="undone", result="; ".join(left)), tuple(left))
 
 
@@ -151,7 +151,7 @@ def _remove_temporaries(root: Path, entry: JournalEntry) -> None:
             path.with_name(f".{path.name}.firesteel").unlink(missing_ok=True)
 
 
-def _take_back(root: Path, change: Change, before: Before, *, was_done: bool) -> str | None:
+def _take_back(root: Path, change: Change, before: PathState, *, was_done: bool) -> str | None:
     """None when it is as it was; else why it is not."""
     if change.kind == "command":
         # A command of a run that was killed may not have run; then its undo may fail, and nothing is wrong.
@@ -171,21 +171,21 @@ def _take_back(root: Path, change: Change, before: Before, *, was_done: bool) ->
     return None
 
 
-def _restore_value(root: Path, change: Change, before: Before, now: Before) -> str | None:
+def _restore_value(root: Path, change: Change, before: PathState, now: PathState) -> str | None:
     value, current = content_of(before), content_of(now)
     if not value or current is None:  # it can only be written, or its device is gone
         return None
     if current != change.after.encode():
         return f"/{change.path} is {current.decode(errors='replace')} now, which somebody else set"
-    (root / change.path).write_bytes(value)
+    (root / change.path).write_bytes(value + b"\n")
     return None
 
 
-def _same(one: Before, other: Before) -> bool:
+def _same(one: PathState, other: PathState) -> bool:
     return one.link == other.link and one.content == other.content
 
 
-def _restore(path: Path, before: Before) -> None:
+def _restore(path: Path, before: PathState) -> None:
     if before.link is not None:
         _link(path, before.link)
     elif before.content is not None:

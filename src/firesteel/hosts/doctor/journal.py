@@ -25,7 +25,7 @@ EntryState = Literal["applying", "done", "undone"]
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class PathState:
     """What was at a path; both None: nothing."""
 
     content: str | None = None
@@ -43,7 +43,7 @@ class JournalEntry:
     at: str
     state: EntryState
     changes: tuple[Change, ...]
-    before: tuple[Before, ...]
+    before: tuple[PathState, ...]
     """Of each change."""
     folders: tuple[str, ...] = ()
     """That were made for them."""
@@ -96,20 +96,20 @@ def _missing_folders(root: Path, changes: tuple[Change, ...]) -> tuple[str, ...]
     return tuple(sorted(found, key=len, reverse=True))
 
 
-def read_before(root: Path, change: Change) -> Before:
+def read_before(root: Path, change: Change) -> PathState:
     if not change.path:
-        return Before()
+        return PathState()
     path = root / change.path
     try:
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
-            return Before(link=str(path.readlink()), uid=status.st_uid, gid=status.st_gid)
+            return PathState(link=str(path.readlink()), uid=status.st_uid, gid=status.st_gid)
         mode = stat.S_IMODE(status.st_mode)
         content = path.read_bytes() if mode & 0o444 else b""  # `drop_caches` can only be written
     except FileNotFoundError:
-        return Before()
+        return PathState()
     text = base64.b64encode(_live_value(content) if change.kind == "live" else content).decode()
-    return Before(text, None, mode, status.st_uid, status.st_gid)
+    return PathState(text, None, mode, status.st_uid, status.st_gid)
 
 
 def _live_value(content: bytes) -> bytes:
@@ -118,7 +118,7 @@ def _live_value(content: bytes) -> bytes:
     return chosen[1] if chosen else content.strip()
 
 
-def content_of(before: Before) -> bytes | None:
+def content_of(before: PathState) -> bytes | None:
     return None if before.content is None else base64.b64decode(before.content)
 
 

@@ -181,7 +181,8 @@ def firewall(facts: HostFacts) -> FixPlan:
         command(("ufw", "allow", "in", "on", name), ("ufw", "delete", "allow", "in", "on", name))
         for name in rails
     )
-    return FixPlan("firewall", changes, notes=("everything may then come in over the rails",))
+    notes = ("everything may then come in over the rails",)
+    return FixPlan("firewall", changes, notes=notes, later="at once (`sudo ufw status` shows the rules)")
 
 
 def rails_up(facts: HostFacts) -> FixPlan:

@@ -156,7 +156,8 @@ def huge_page_mode(facts: HostFacts) -> CheckVerdict:
     if value is None:
         return unknown("needs /sys/kernel/mm/transparent_hugepage/enabled")
     line = f"transparent_hugepage/enabled: {value}"
-    return good(line) if "[madvise]" in value or "[always]" in value else bad(line)
+    chosen = re.search(r"\[(\w+)\]", value)
+    return bad(line) if (chosen[1] if chosen else value) == "never" else good(line)
 
 
 def desktop(facts: HostFacts) -> CheckVerdict:
