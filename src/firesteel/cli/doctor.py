@@ -25,6 +25,7 @@ _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 @click.option("--fix", is_flag=True, help="Show what a fix would change, ask, and change it.")
 @click.option("--undo", is_flag=True, help="Take back what --fix changed.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--measure", is_flag=True, help="Measure memory, disk, wake-up and GPU; takes about a minute.")
 @click.option("--watch", is_flag=True, help="Show the host's state every few seconds, and alarms.")
 @click.option("--every", type=click.FloatRange(0.2), default=2.0, help="Seconds between readings of --watch.")
 @click.option("--count", type=click.IntRange(1), help="Stop --watch after this many readings.")
@@ -38,6 +39,7 @@ def command(
     fix: bool,
     undo: bool,
     yes: bool,
+    measure: bool,
     watch: bool,
     every: float,
     count: int | None,
@@ -51,7 +53,7 @@ def command(
     Reads in a few seconds, without root; loads and changes nothing. CHECK limits it to the checks of these
     names. Exits with 5 when something stops a launch.
     """
-    modes = [name for name, given in (("--fix", fix), ("--undo", undo)) if given]
+    modes = [name for name, given in (("--fix", fix), ("--undo", undo), ("--measure", measure)) if given]
     modes += [name for name, given in (("--watch", watch), ("--bundle", bundle), ("--from", source)) if given]
     if len(modes) > 1:
         raise UsageError(f"{modes[0]} and {modes[1]} do not go together", next="firesteel doctor --help")
@@ -63,6 +65,10 @@ def command(
         from firesteel.cli.output.doctor_watch import watch_host
 
         return watch_host(every, count, root, as_json)
+    if measure:
+        from firesteel.cli.output.doctor_measure import measure_host
+
+        return measure_host(as_json)
     examination = library.doctor(checks, root=root, source=source)
     if fix:
         return _fix(examination, checks, root, yes, as_json)

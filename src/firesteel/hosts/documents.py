@@ -139,3 +139,16 @@ def doctor_undo_json(undone: Sequence[Undone]) -> DoctorUndoJson:
     return DoctorUndoJson(
         undone=tuple(UndoJson(check=each.entry.check, at=each.entry.at, left=each.left) for each in undone)
     )
+
+
+class NotMeasuredJson(Document):
+    what: str
+    why: str
+
+
+class DoctorMeasureJson(Document):
+    """`firesteel doctor --measure --json`"""
+
+    document: Literal["firesteel.doctor-measure/1"] = "firesteel.doctor-measure/1"
+    figures: tuple[HostMeasurement, ...]
+    not_measured: tuple[NotMeasuredJson, ...]
