@@ -21,6 +21,7 @@ COMMANDS = {
     "plan": "Predict whether a model fits and how fast it is, before any download.",
     "check": "Find what will crash, have no effect or wedge the host in a command or a file.",
     "facts": "Show what works on a GB10, release by release.",
+    "doctor": "Say what is wrong with this host, fix it with an undo, measure and watch it.",
     "up": "Plan, check, launch and verify a model.",
     "verify": "Verify again that a running model gives correct answers.",
     "ps": "List what runs.",
@@ -102,6 +103,7 @@ def _list_scenarios() -> None:
 
     for name, about in scenarios().items():
         click.echo(f"{name:<14} {about}")
+    click.echo(f"{'bad-CHECK':<14} an idle Spark on which that check of `doctor` finds something")
 
 
 def _enter_simulation(name: str) -> None:

@@ -18,6 +18,7 @@ from firesteel.cli.output.documents import (
     serve,
 )
 from firesteel.facts.documents import Document
+from firesteel.hosts import documents as hosts
 from firesteel.proposals import documents as proposals
 from firesteel.rules import documents as rules
 from firesteel.run import documents as run
@@ -26,6 +27,8 @@ DOCUMENTS: tuple[type[Document], ...] = (
     overview.OverviewJson,
     proposals.ModelsJson, proposals.PlanJson, proposals.PlanCompareJson,
     rules.CheckJson, rules.RuleJson, rules.FactsJson,
+    hosts.DoctorJson, hosts.DoctorBundleJson, hosts.DoctorFixJson, hosts.DoctorUndoJson,
+    hosts.DoctorMeasureJson,
     run.UpJson, run.UpFileJson, run.UpDryRunJson, run.VerifyJson,
     ps.PsJson, run.LogsJson, diagnose.DiagnosisJson, run.DownJson,
     bench.BenchJson, bench.BenchShapesJson,
