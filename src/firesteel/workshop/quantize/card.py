@@ -11,17 +11,28 @@ from pathlib import Path
 
 from firesteel import __version__
 from firesteel.units import show_bytes
-from firesteel.workshop.quantize.plan import QuantizationPlan
+from firesteel.workshop.quantize.plan import COMPRESSED_TENSORS, QuantizationPlan
 from firesteel.workshop.quantize.results import QuantizationResult
 
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".index.json", ".part")
+_WEIGHTS = (
+    ".safetensors",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".gguf",
+    ".onnx",
+    ".h5",
+    ".msgpack",
+    ".index.json",
+    ".part",
+)
 _REPLACED = ("config.json", "README.md", "hf_quant_config.json", "quantize_config.json", "firesteel.yaml")
 _MAX_CARRIED_BYTES = 2**28
 _WORST = 10
 
 
 def carried_files(folder: Path) -> Iterator[Path]:
-    """Tokenizer, templates, generation config, licence, code: what stands beside the weights, in the folder itself."""
+    """Tokenizer, templates, generation config, licence, code: what stands beside the weights."""
     for path in sorted(folder.iterdir()):
         is_wanted = path.is_file() and not path.name.startswith(".") and path.name not in _REPLACED
         if is_wanted and not path.name.endswith(_WEIGHTS) and path.stat().st_size <= _MAX_CARRIED_BYTES:
@@ -45,19 +56,25 @@ def readme(plan: QuantizationPlan, result: QuantizationResult) -> str:
     """Without times and dates: a run that was killed and went on writes the same."""
     name = f"{plan.source.name} in {plan.format.name}"
     command = " ".join(
-        ["firesteel quantize", plan.source.origin, "--to", plan.format.name, *(f"--keep {k}" for k in plan.keep)]
+        [
+            "firesteel quantize",
+            plan.source.origin,
+            "--to",
+            plan.format.name,
+            *(f"--keep {k}" for k in plan.keep),
+        ]
     )
     kept = Counter(tensor.why for tensor in plan.kept)
     lines = [
         *_front_matter(plan),
         f"# {name}",
         "",
-        f"{plan.format.about}. Made from `{plan.source.origin}` by firesteel {__version__}, without calibration data:",
+        f"{plan.format.about}. Made from `{plan.source.origin}` by firesteel {__version__}, without data:",
         "",
         f"    {command}",
         "",
         f"{show_bytes(plan.source.bytes)} before, {show_bytes(plan.bytes)} after. The layout is that of "
-        f"compressed-tensors {plan.config['quantization_config']['version']}; vLLM and SGLang read it by themselves.",
+        f"compressed-tensors {COMPRESSED_TENSORS}; vLLM and SGLang read it by themselves.",
         "",
         "## Kept as it was",
         "",

@@ -1,6 +1,6 @@
 """The formats that `quantize` writes: what a matrix becomes on disk, and the `quantization_config` for it.
 
-Layouts as compressed-tensors 0.19 and llm-compressor 0.14.0.1 write them, seen 2026-11-16 in files that they wrote
+Layouts as llm-compressor 0.14.0.1 with compressed-tensors 0.19 writes them, seen 2026-11-16 in its files
 (`scripts/record-quantize-oracle`).
 """
 
@@ -107,7 +107,12 @@ def _tensor(name: str, dtype: str, shape: tuple[int, ...]) -> OutputTensor:
 _WEIGHTS: Mapping[Scheme, Mapping[str, Any]] = {
     "fp8-rows": {"num_bits": 8, "strategy": "channel"},
     "fp8-block": {"num_bits": 8, "strategy": "block", "block_structure": [FP8_BLOCK, FP8_BLOCK]},
-    "nvfp4": {"num_bits": 4, "strategy": "tensor_group", "group_size": 16, "scale_dtype": "torch.float8_e4m3fn"},
+    "nvfp4": {
+        "num_bits": 4,
+        "strategy": "tensor_group",
+        "group_size": 16,
+        "scale_dtype": "torch.float8_e4m3fn",
+    },
     "mxfp4": {"num_bits": 4, "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"},
 }
 _INPUTS: Mapping[Scheme, Mapping[str, Any] | None] = {
@@ -115,7 +120,7 @@ _INPUTS: Mapping[Scheme, Mapping[str, Any] | None] = {
     "fp8-block": {"num_bits": 8, "strategy": "group", "group_size": FP8_BLOCK, "dynamic": True},
     "nvfp4-w4a4": {**_WEIGHTS["nvfp4"], "dynamic": "local"},
 }
-_DEFAULTS = {
+_DEFAULTS: Mapping[str, Any] = {
     "actorder": None, "block_structure": None, "dynamic": False, "group_size": None, "observer": None,
     "observer_kwargs": {}, "scale_dtype": None, "symmetric": True, "type": "float", "zp_dtype": None,
 }  # fmt: skip

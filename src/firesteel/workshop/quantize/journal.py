@@ -1,7 +1,7 @@
 """Which units of a run are done: a line for each, appended only after their bytes are on the disk.
 
     {"plan": "DIGEST"}
-    [0, [["model.layers.0.mlp.up_proj", 0.01, 3.2]]]      unit 0, with the squared error and norm of its matrix
+    [0, [["model.layers.0.mlp.up_proj", 0.01, 3.2]]]    unit 0: squared error and norm of its matrix
 
 A line that was torn when the run was killed, and all after it, is dropped.
 """
@@ -43,15 +43,17 @@ def _parse(line: bytes) -> object:
 
 
 def _entry(value: object, number: int) -> Entry | None:
+    if not isinstance(value, list) or len(value) != 2:
+        return None
+    own, errors = value
     try:
-        own, errors = value  # type: ignore[misc]  # whatever does not unpack is no entry
         entry = tuple(BlockError(str(name), float(error), float(norm)) for name, error, norm in errors)
     except (TypeError, ValueError):
         return None
     return entry if own == number else None
 
 
-class Journal:
+class UnitJournal:
     """Starts anew, or goes on after the entries that are kept."""
 
     def __init__(self, path: Path, digest: str, done: list[Entry]) -> None:

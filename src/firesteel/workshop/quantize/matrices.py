@@ -1,7 +1,7 @@
-"""The tensors of a checkpoint -> matrices to quantize, tensors to keep with the reason, and what stops the run.
+"""The tensors of a checkpoint -> matrices to quantize, tensors to keep with the reason, what stops the run.
 
-Experts that a family stores in one 3-D tensor become one matrix each, cut along the axis that the family uses; the
-result always has one matrix for each expert, which is what engines load. A layout that is not known is refused.
+Experts that a family stores in one 3-D tensor become one matrix each, cut along the axis that the family
+uses: engines load one matrix for each expert. A layout that is not known is refused.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def sort_tensors(source: SourceCheckpoint, format: QuantizedFormat, keep: Sequen
     _refuse_quantized(source, format)
     family = quantize_policy().family(source.model_type)
     if family and family.refuse:
-        raise UsageError(f"`{source.model_type}` cannot be quantized: {family.refuse}", next="firesteel models")
+        raise UsageError(
+            f"`{source.model_type}` cannot be quantized: {family.refuse}", next="firesteel models"
+        )
     sorter = _Sorter(source, format, parse_modules(_expand(keep)))
     matrices: list[Matrix] = []
     kept: list[KeptTensor] = []
@@ -167,16 +169,16 @@ class _Sorter:
         count = self._source.architecture.experts
         if hidden != (inputs if len(parts) == 2 else outputs) or outputs % len(parts) or experts != count:
             self.accidents.append(
-                f"`{tensor.name}` is {list(tensor.shape)}, but a `{self._source.model_type}` with a hidden size of "
-                f"{hidden:,} and {count} experts has its experts in another shape"
+                f"`{tensor.name}` is {list(tensor.shape)}, but a `{self._source.model_type}` with a "
+                f"hidden size of {hidden:,} and {count} experts has its experts in another shape"
             )
             return
         rows = outputs // len(parts)
         for expert in range(experts):
             for number, part in enumerate(parts):
                 matrix = Matrix(
-                    f"{parent}.{expert}.{part}", tensor.role, self._scheme(tensor), (rows, inputs), tensor, expert,
-                    number * rows, outputs, layout.transposed,
+                    f"{parent}.{expert}.{part}", tensor.role, self._scheme(tensor), (rows, inputs), tensor,
+                    expert, number * rows, outputs, layout.transposed,
                 )  # fmt: skip
                 yield from self._checked(matrix)
 
@@ -194,7 +196,11 @@ class _Sorter:
     def _refuse_accident(self, tensor: SourceTensor) -> None:
         if len(tensor.shape) < 2 or prod(tensor.shape) < _SMALL:
             return
-        what = f"the experts of `{self._source.model_type}` in one tensor" if len(tensor.shape) > 2 else "what it is"
+        what = (
+            f"the experts of `{self._source.model_type}` in one tensor"
+            if len(tensor.shape) > 2
+            else "what it is"
+        )
         self.accidents.append(f"`{tensor.name}` {list(tensor.shape)}: firesteel does not know {what}")
 
 

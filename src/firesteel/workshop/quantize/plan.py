@@ -1,4 +1,4 @@
-"""A checkpoint and a format -> what will be written, to the byte: groups with one scale, files, config.json."""
+"""A checkpoint and a format -> what will be written, to the byte: groups, files, config.json."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ def plan_quantization(source: SourceCheckpoint, to: str, keep: Sequence[str] = (
     return QuantizationPlan(source, format, tuple(keep), items, tuple(_files(items)), ignore, config)
 
 
-def _items(source: SourceCheckpoint, matrices: Sequence[Matrix], kept: Sequence[KeptTensor]) -> Iterator[Item]:
+def _items(
+    source: SourceCheckpoint, matrices: Sequence[Matrix], kept: Sequence[KeptTensor]
+) -> Iterator[Item]:
     """In the order of the source; a group where its first matrix is, so that reading goes forward."""
     by_module = {matrix.module: matrix for matrix in matrices}
     groups: dict[str, MatrixGroup] = {}
@@ -162,7 +164,11 @@ def _file(name: str, tensors: Sequence[OutputTensor]) -> OutputFile:
     offset = 0
     for tensor in ordered:
         end = offset + tensor.bytes
-        header[tensor.name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        header[tensor.name] = {
+            "dtype": tensor.dtype,
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, end],
+        }
         starts[tensor.name] = offset
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()

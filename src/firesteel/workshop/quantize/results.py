@@ -37,7 +37,5 @@ def collect_errors(entries: Iterable[tuple[BlockError, ...]]) -> tuple[MatrixErr
         for block in entry:
             error, norm = sums.get(block.module, (0.0, 0.0))
             sums[block.module] = error + block.error, norm + block.norm
-    errors = [
-        MatrixError(name, sqrt(error / norm) if norm else 0.0) for name, (error, norm) in sums.items()
-    ]
+    errors = [MatrixError(name, sqrt(error / norm) if norm else 0.0) for name, (error, norm) in sums.items()]
     return tuple(sorted(errors, key=lambda error: (-error.relative, error.module)))

@@ -1,4 +1,4 @@
-"""Runs a plan: threads over units, in bounded memory; goes on where a killed run was; the result appears whole."""
+"""Runs a plan: threads over units, in bounded memory. A killed run goes on; the result appears whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from firesteel.units import show_bytes
 from firesteel.workshop.kernels.native import Kernel
 from firesteel.workshop.quantize.card import write_documents
 from firesteel.workshop.quantize.formats import is_nvfp4
-from firesteel.workshop.quantize.journal import Entry, Journal, read_journal
+from firesteel.workshop.quantize.journal import Entry, UnitJournal, read_journal
 from firesteel.workshop.quantize.plan import QuantizationPlan
 from firesteel.workshop.quantize.results import QuantizationResult, collect_errors
 from firesteel.workshop.quantize.source import INDEX
@@ -32,7 +32,7 @@ MEMORY_BYTES = 2**30
 """What units in flight may take together; the process itself takes about 100 MB more."""
 _SYNC_BYTES = 256 * 2**20
 _C_BYTES, _NUMPY_BYTES, _FP8_BYTES = 8, 48, 40
-"""For each weight of a unit: in the C kernel, in numpy, and where FP8 is dequantized first. Counted from the arrays."""
+"""For each weight of a unit: in the C kernel, in numpy, and where FP8 is dequantized first."""
 _SPARE_BYTES = 64 * 2**20
 """Of disk, for tokenizer and other small files."""
 
@@ -60,13 +60,15 @@ def staging_folder(out: Path) -> Path:
     return out.with_name(f".{out.name}.quantizing")
 
 
-def require_space(plan: QuantizationPlan, out: Path) -> None:
-    """Counts what an earlier run has written already."""
+def require_place(plan: QuantizationPlan, out: Path) -> None:
+    """The folder must not exist, and its disk have space; what an earlier run has written counts."""
+    if os.path.lexists(out):
+        raise UsageError(f"{out} exists already", next="--out another folder, or remove this one")
     staged = sum(path.stat().st_blocks * 512 for path in staging_folder(out).glob("out/*.safetensors"))
     needed, free = plan.bytes + _SPARE_BYTES - staged, free_bytes(out.parent)
     if needed > free:
         raise HostNotReady(
-            f"{out.name} needs {show_bytes(needed)} on the disk under {out.parent}, which has {show_bytes(free)} free",
+            f"{out.name} needs {show_bytes(needed)}; the disk under {out.parent} has {show_bytes(free)} free",
             next="free some space, or --out /path/with/space/NAME",
         )
 
@@ -79,9 +81,7 @@ def run_quantization(
     report: Callable[[QuantizationProgress], None] = lambda progress: None,
 ) -> QuantizationResult:
     """Writes the checkpoint into the folder `out`, which must not exist yet."""
-    if os.path.lexists(out):
-        raise UsageError(f"{out} exists already", next="--out another folder, or remove this one")
-    require_space(plan, out)
+    require_place(plan, out)
     staging = staging_folder(out)
     try:
         with _told_disk_errors(out), lock(staging / "lock"):
@@ -90,7 +90,9 @@ def run_quantization(
             (staging / "out").rename(out)
             _sync_folder(out.parent)
     except Locked:
-        raise FiresteelError(f"another process quantizes into {out} now", next="wait for it, or --out") from None
+        raise FiresteelError(
+            f"another process quantizes into {out} now", next="wait for it, or --out"
+        ) from None
     shutil.rmtree(staging, ignore_errors=True)
     return result
 
@@ -124,9 +126,9 @@ class _Run:
             done = []
             self._make_files()
         self._entries: list[Entry] = done
-        self._resumed = done and sum(map(_source_bytes, islice(units_of(plan), len(done)))) or 0
+        self._resumed = sum(map(_source_bytes, islice(units_of(plan), len(done))))
         self._done_bytes = self._resumed
-        self._journal = Journal(staging / "journal.jsonl", plan.digest, done)
+        self._journal = UnitJournal(staging / "journal.jsonl", plan.digest, done)
         self._worker = Worker(plan, self._folder, kernel)
         self._pending: list[Entry] = []
         self._pending_bytes = 0
@@ -140,7 +142,9 @@ class _Run:
                 try:
                     for unit in islice(units_of(self._plan), len(self._entries), None):
                         cost = self._cost(unit)
-                        while in_flight and (memory + cost > MEMORY_BYTES or len(in_flight) > 4 * self._threads):
+                        while in_flight and (
+                            memory + cost > MEMORY_BYTES or len(in_flight) > 4 * self._threads
+                        ):
                             memory -= self._take(in_flight, started)
                         in_flight.append((unit, self._submit(pool, unit), cost))
                         memory += cost
@@ -155,7 +159,12 @@ class _Run:
             self._worker.close()
         seconds = time.monotonic() - started
         return QuantizationResult(
-            collect_errors(self._entries), self._plan.bytes, self._resumed, seconds, self._kernel.name, self._threads
+            collect_errors(self._entries),
+            self._plan.bytes,
+            self._resumed,
+            seconds,
+            self._kernel.name,
+            self._threads,
         )
 
     def _submit(self, pool: ThreadPoolExecutor, unit: Unit) -> Future[Entry]:

@@ -1,4 +1,4 @@
-"""The checkpoint to quantize: a folder, or a Hub id in the cache. Headers and config only; `worker` reads bytes."""
+"""The checkpoint to quantize: a folder, or a Hub id in the cache. Reads headers and config only."""
 
 from __future__ import annotations
 
@@ -95,7 +95,9 @@ def _find(model: str, environ: Mapping[str, str]) -> tuple[Path, str]:
 def _read_config(folder: Path) -> Mapping[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
-        raise UsageError(f"{folder} has no config.json", next="name a folder with config.json and safetensors")
+        raise UsageError(
+            f"{folder} has no config.json", next="name a folder with config.json and safetensors"
+        )
     if path.stat().st_size > _MAX_TEXT_BYTES:
         raise FiresteelError(f"{path} is larger than any config", next="download it again")
     try:
@@ -119,7 +121,8 @@ def _tensors(folder: Path, layers: int) -> Iterator[SourceTensor]:
         files = (SINGLE,)
     else:
         raise UsageError(
-            f"{folder} has neither {SINGLE} nor {INDEX}", next="name a folder with config.json and safetensors"
+            f"{folder} has neither {SINGLE} nor {INDEX}",
+            next="name a folder with config.json and safetensors",
         )
     for file in files:
         with FileSource(folder / file) as source:

@@ -1,7 +1,7 @@
 """A plan -> units of work: numbered, independent, of bounded size.
 
-A unit is a group of small matrices, a block of rows of a large one, or a piece of a tensor that is copied. Its
-number depends on the plan alone, so that a journal of numbers says what is done.
+A unit is a group of small matrices, a block of rows of a large one, or a piece of a tensor that is copied.
+Its number depends on the plan alone, so that a journal of numbers says what is done.
 """
 
 from __future__ import annotations

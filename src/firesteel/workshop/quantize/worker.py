@@ -40,10 +40,14 @@ class BlockError:
 class Worker:
     def __init__(self, plan: QuantizationPlan, folder: Path, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._sources = _open_all(plan.source.folder, {tensor.file for tensor in plan.source.tensors}, os.O_RDONLY)
+        self._sources = _open_all(
+            plan.source.folder, {tensor.file for tensor in plan.source.tensors}, os.O_RDONLY
+        )
         self._outputs = _open_all(folder, (file.name for file in plan.files), os.O_WRONLY)
         self._places = {
-            name: (self._outputs[file.name], offset) for file in plan.files for name, offset in file.offsets.items()
+            name: (self._outputs[file.name], offset)
+            for file in plan.files
+            for name, offset in file.offsets.items()
         }
 
     def close(self) -> None:
@@ -52,8 +56,11 @@ class Worker:
 
     def largest(self, block: RowBlock) -> float:
         """The first pass over a large group; the second reads it again."""
+        return self._amax(block, self._read_rows(block))
+
+    def _amax(self, block: RowBlock, rows: NDArray[Any]) -> float:
         try:
-            return self._kernel.amax(self._read_rows(block))
+            return self._kernel.amax(rows)
         except NotFinite:
             raise _not_finite(block.matrix) from None
 
@@ -62,20 +69,17 @@ class Worker:
         blocks = [(block, self._read_rows(block, slabs)) for block in unit.blocks]
         slabs.clear()
         errors = []
-        matrix = unit.blocks[0].matrix
-        try:
-            divisor = 1.0
-            if is_nvfp4(matrix.scheme):
-                if largest is None:
-                    largest = max(self._kernel.amax(rows) for _, rows in blocks)
-                divisor = global_scale(largest, matrix.is_bf16)
-            for block, rows in blocks:
-                matrix = block.matrix
-                result = self._compute(matrix, rows, divisor)
-                self._write_block(block, result, divisor)
-                errors.append(BlockError(matrix.module, result.error, result.norm))
-        except NotFinite:
-            raise _not_finite(matrix) from None
+        is_grouped = is_nvfp4(unit.blocks[0].matrix.scheme)
+        if is_grouped and largest is None:
+            largest = max(self._amax(block, rows) for block, rows in blocks)
+        divisor = global_scale(largest or 0.0, unit.blocks[0].matrix.is_bf16) if is_grouped else 1.0
+        for block, rows in blocks:
+            try:
+                result = self._compute(block.matrix, rows, divisor)
+            except NotFinite:
+                raise _not_finite(block.matrix) from None
+            self._write_block(block, result, divisor)
+            errors.append(BlockError(block.matrix.module, result.error, result.norm))
         self._give_back(unit)
         return tuple(errors)
 
@@ -110,7 +114,9 @@ class Worker:
         """An expert that is stored as [inputs, outputs]."""
         inputs, source = matrix.shape[1], matrix.source
         size = inputs * matrix.outputs * _ITEM_BYTES[source.dtype]
-        return _plain(self._read(source, matrix.expert * size, size), source.dtype).reshape(inputs, matrix.outputs)
+        return _plain(self._read(source, matrix.expert * size, size), source.dtype).reshape(
+            inputs, matrix.outputs
+        )
 
     def _dequantized(self, source: SourceTensor, scale: SourceTensor, start: int, stop: int) -> NDArray[Any]:
         """Rows of FP8 in blocks, as the bits of BF16."""
@@ -124,11 +130,13 @@ class Worker:
 
     def _read(self, tensor: SourceTensor, start: int, size: int) -> NDArray[np.uint8]:
         buffer = np.empty(size, np.uint8)
-        view, offset = memoryview(buffer), tensor.offset + start
+        view, offset = memoryview(buffer.data), tensor.offset + start
         while view:
             count = os.preadv(self._sources[tensor.file], [view], offset)
             if not count:
-                raise FiresteelError(f"{tensor.file} ended in the middle of `{tensor.name}`", next="download it again")
+                raise FiresteelError(
+                    f"{tensor.file} ended in the middle of `{tensor.name}`", next="download it again"
+                )
             view, offset = view[count:], offset + count
         return buffer
 
@@ -199,7 +207,7 @@ def _not_finite(matrix: Matrix) -> FiresteelError:
 
 
 def _write(descriptor: int, array: NDArray[Any], offset: int) -> None:
-    view = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    view = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     while view:
         count = os.pwrite(descriptor, view, offset)
         view, offset = view[count:], offset + count
