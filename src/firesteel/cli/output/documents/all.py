@@ -22,6 +22,7 @@ from firesteel.hosts import documents as hosts
 from firesteel.proposals import documents as proposals
 from firesteel.rules import documents as rules
 from firesteel.run import documents as run
+from firesteel.workshop.quantize import documents as quantize
 
 DOCUMENTS: tuple[type[Document], ...] = (
     overview.OverviewJson,
@@ -35,7 +36,8 @@ DOCUMENTS: tuple[type[Document], ...] = (
     bench.CompareJson, bench.ComparePlanJson, bench.ComparePublishedJson,
     bench.TuneJson, bench.TuneDryRunJson,
     bench.HistoryJson, bench.HistoryImportJson, bench.HistoryDeleteJson,
-    serve.ServeJson, run.PullJson, run.PullPruneJson, render.RenderJson,
+    serve.ServeJson, run.PullJson, run.PullPruneJson,
+    quantize.QuantizeJson, quantize.QuantizePlanJson, render.RenderJson,
     key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson,
     client.ClientJson, engine.EngineListJson, learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
     error.ErrorJson,
