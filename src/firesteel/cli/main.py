@@ -21,6 +21,7 @@ COMMANDS = {
     "plan": "Predict whether a model fits and how fast it is, before any download.",
     "check": "Find what will crash, have no effect or wedge the host in a command or a file.",
     "facts": "Show what works on a GB10, release by release.",
+    "audit": "Find what is wrong with a checkpoint, from its headers and scales.",
     "up": "Plan, check, launch and verify a model.",
     "verify": "Verify again that a running model gives correct answers.",
     "ps": "List what runs.",

@@ -21,11 +21,13 @@ from firesteel.facts.documents import Document
 from firesteel.proposals import documents as proposals
 from firesteel.rules import documents as rules
 from firesteel.run import documents as run
+from firesteel.workshop.audit import documents as audit
 
 DOCUMENTS: tuple[type[Document], ...] = (
     overview.OverviewJson,
     proposals.ModelsJson, proposals.PlanJson, proposals.PlanCompareJson,
     rules.CheckJson, rules.RuleJson, rules.FactsJson,
+    audit.AuditJson,
     run.UpJson, run.UpFileJson, run.UpDryRunJson, run.VerifyJson,
     ps.PsJson, run.LogsJson, diagnose.DiagnosisJson, run.DownJson,
     bench.BenchJson, bench.BenchShapesJson,
