@@ -84,6 +84,11 @@ def merge(first: ValueSummary, second: ValueSummary) -> ValueSummary:
     )
 
 
+def e4m3_values() -> tuple[float, ...]:
+    """The value of each of the 256 codes."""
+    return _E4M3
+
+
 def _value(dtype: str, bits: int) -> float:
     match dtype:
         case "F32":

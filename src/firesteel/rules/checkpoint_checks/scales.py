@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Iterator
 
 from firesteel.facts.formats.number_bytes import ValueSummary
-from firesteel.facts.model.shared_scales import shared_scale_groups
+from firesteel.facts.model.checkpoint_contents import CheckpointContents
 from firesteel.facts.model.stored_modules import StoredModule, split_name
 from firesteel.facts.model.tensors import Role, Tensor
+from firesteel.facts.tensor_roles import scale_groups, scale_partners
 from firesteel.rules.checkpoint_checks.checks import CheckpointFinding, finding
 from firesteel.rules.checkpoint_checks.subject import AuditSubject
 
@@ -194,32 +195,42 @@ def _weights(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         yield finding("weights-all-zero", f"`{empty[0]}` is all zero", evidence, empty[0], len(empty))
 
 
-def _inverted(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+def inverted_scales(contents: CheckpointContents) -> list[str]:
     """2688/amax is a divisor in the thousands, amax/2688 a factor under a thousandth."""
-    wrong: list[tuple[str, float]] = []
-    for name, value in subject.contents.scalars.items():
+    wrong = []
+    for name, value in contents.scalars.items():
         part = split_name(name)[1]
-        if (part == "weight_global_scale" and 0 < value < 0.5) or (
-            part == "weight_scale_2" and 2 < value < math.inf
-        ):
-            wrong.append((name, value))
+        is_factor = part == "weight_global_scale" and 0 < value < 0.5
+        if is_factor or (part == "weight_scale_2" and 2 < value < math.inf):
+            wrong.append(name)
+    return wrong
+
+
+def _inverted(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    wrong = inverted_scales(subject.contents)
     if wrong:
-        name, value = wrong[0]
+        name, value = wrong[0], subject.contents.scalars[wrong[0]]
         expects = "the divisor 2688/amax" if name.endswith("global_scale") else "the factor amax/2688"
         evidence = f"its value is {value:g}, and {expects} is expected"
-        yield finding(
-            "scale-inverted", f"`{name}` is the inverse of what engines expect", evidence, name, len(wrong)
-        )
+        what = f"`{name}` is the inverse of what engines expect"
+        yield finding("scale-inverted", what, evidence, name, len(wrong))
+
+
+def shared_groups(subject: AuditSubject) -> Iterator[tuple[str, ...]]:
+    """NVFP4 modules that an engine stacks, in its order: it takes the scale of the first for all experts."""
+    names = [module.name for module in subject.modules.values() if module.format == "nvfp4"]
+    for group in scale_groups(names):
+        if len(group) > 1:
+            yield tuple(sorted(group, key=scale_partners(group[0]).index))
 
 
 def differing_groups(subject: AuditSubject) -> Iterator[tuple[tuple[str, ...], float]]:
     """The modules that share a global scale in engines and not here, with the largest ratio among them."""
     scalars = subject.contents.scalars
-    for group in shared_scale_groups(subject.modules):
+    for group in shared_groups(subject):
         values = []
         for name in group:
-            module = subject.modules[name]
-            scale = module.global_scale if module.format == "nvfp4" else None
+            scale = subject.modules[name].global_scale
             value = scalars.get(scale.name) if scale else None
             if value is not None and 0 < value < math.inf:
                 values.append(value)
@@ -232,11 +243,7 @@ def _shared(subject: AuditSubject) -> Iterator[CheckpointFinding]:
     if not differing:
         return
     group, ratio = max(differing, key=lambda pair: pair[1])
-    total = sum(
-        1
-        for names in shared_scale_groups(subject.modules)
-        if any(subject.modules[name].format == "nvfp4" for name in names)
-    )
+    total = sum(1 for _ in shared_groups(subject))
     scalars = subject.contents.scalars
     shown = ", ".join(
         f"{name.rpartition('.')[2]} {scalars[scale.name]:g}"

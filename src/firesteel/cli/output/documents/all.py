@@ -22,12 +22,13 @@ from firesteel.proposals import documents as proposals
 from firesteel.rules import documents as rules
 from firesteel.run import documents as run
 from firesteel.workshop.audit import documents as audit
+from firesteel.workshop.repair import documents as repair
 
 DOCUMENTS: tuple[type[Document], ...] = (
     overview.OverviewJson,
     proposals.ModelsJson, proposals.PlanJson, proposals.PlanCompareJson,
     rules.CheckJson, rules.RuleJson, rules.FactsJson,
-    audit.AuditJson,
+    audit.AuditJson, repair.RepairJson, repair.RepairUndoJson,
     run.UpJson, run.UpFileJson, run.UpDryRunJson, run.VerifyJson,
     ps.PsJson, run.LogsJson, diagnose.DiagnosisJson, run.DownJson,
     bench.BenchJson, bench.BenchShapesJson,
