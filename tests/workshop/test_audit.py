@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -12,15 +13,20 @@ import numpy as np
 import pytest
 
 from firesteel.cli.output.documents.all import schemas
-from firesteel.edge.files.home import find_home
+from firesteel.edge.files.home import Home, find_home
 from firesteel.edge.hub.cache import find_store, link, save_listing
 from firesteel.edge.hub.listing import HubFile, Listing
-from firesteel.errors import UsageError
+from firesteel.errors import Stopped, UsageError
+from firesteel.facts.host.hardware import hardware, idle_host
+from firesteel.launch import Ask
 from firesteel.rules.checkpoint_checks import CHECKS
+from firesteel.run.events import PhaseDone
+from firesteel.run.fetch.audit_weights import audit_pulled
 from firesteel.workshop.audit import AuditReport, audit
+from firesteel.workspace import Workspace
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
-from tests.edge.hub_server import serving
+from tests.edge.hub_server import COMMIT, serving
 from tests.workshop.audit_checkpoints import DAMAGED, EXPERT, GOOD, good
 from tests.workshop.published import read_config, write_published
 from tests.workshop.reference_formats import Stored
@@ -186,3 +192,66 @@ def test_a_pulled_snapshot_is_compared_with_the_listing(tmp_path: Path, environ:
         damaged.write(b"\x11")
     assert audit("org/model", environ=environ).is_clean
     assert checks(audit("org/model", deep=True, environ=environ)) == {"digest-differs"}
+
+
+# --- plan and up ---
+
+
+def test_plan_audits_a_folder_and_says_so(tmp_path: Path, run: Firesteel) -> None:
+    sound = run("plan", str(GOOD["nvfp4-compressed-tensors"]().write(tmp_path / "good")), "--host", "gb10")
+    assert sound.code == 0
+    assert "audited from its headers and scales: nothing is wrong" in sound.out
+    folder = DAMAGED["gate-up-scales-differ"].make().write(tmp_path / "bad")
+    stopped = run("plan", str(folder), "--host", "gb10")
+    assert stopped.code == 3
+    assert "audit-shared-scales-differ" in stopped.out
+    assert "next: firesteel repair" in stopped.out
+    warned = run("plan", str(DAMAGED["one-pair-differs"].make().write(tmp_path / "warned")), "--host", "gb10")
+    assert warned.code == 0 and "audit-shared-scales-differ" in warned.out
+    document = run("plan", str(folder), "--host", "gb10", "--json").json
+    assert document["findings"][0]["rule"] == "audit-shared-scales-differ"
+
+
+def test_up_refuses_what_the_audit_stops(tmp_path: Path, run: Firesteel) -> None:
+    folder = DAMAGED["gate-up-scales-differ"].make().write(tmp_path / "bad")
+    ran = run("--sim", "idle", "up", str(folder), "--dry-run", env={"FIRESTEEL_SIM": str(tmp_path / "sim")})
+    assert ran.code == 3
+    assert "audit-shared-scales-differ" in ran.err
+
+
+def test_a_plan_of_a_hub_id_says_that_it_was_not_audited(
+    tmp_path: Path, run: Firesteel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = GOOD["plain-dense"]().write(tmp_path / "model")
+    with serving() as hub:
+        hub.add("org/model", {path.name: path.read_bytes() for path in folder.iterdir()})
+        ran = run("plan", "org/model", "--host", "gb10", env={"HF_ENDPOINT": hub.url})
+    assert ran.code == 0
+    assert "firesteel audit org/model" in ran.out
+
+
+async def test_pulled_weights_are_audited_before_an_engine_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped without a recipe; told where a recipe says that somebody has run it."""
+    home = Home(tmp_path / "home")
+    monkeypatch.setenv("FIRESTEEL_HOME", str(home.root))
+    store = find_store(home)
+    for name, kind in (("org/good", "good"), ("org/bad", "bad")):
+        made = GOOD["plain-moe"]() if kind == "good" else DAMAGED["experts-missing"].make()
+        snapshot = store.snapshot(name, COMMIT)
+        made.write(snapshot)
+        reference = store.folder(name) / "refs" / "main"
+        reference.parent.mkdir()
+        reference.write_text(COMMIT)
+    host = idle_host(hardware("gb10"))
+    workspace = Workspace(home)
+    good_one = workspace.propose(Ask("org/good"), host)[0]
+    (told,) = [event async for event in audit_pulled(good_one, home)]
+    assert isinstance(told, PhaseDone) and "nothing is wrong" in told.text
+    bad_one = workspace.propose(Ask("org/bad"), host)[0]
+    with pytest.raises(Stopped, match="audit-experts-missing"):
+        [event async for event in audit_pulled(bad_one, home)]
+    recipe = next(iter(workspace.catalog.recipes.values()))
+    (told,) = [event async for event in audit_pulled(replace(bad_one, recipe=recipe), home)]
+    assert isinstance(told, PhaseDone) and "experts are absent" in told.text

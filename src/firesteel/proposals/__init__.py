@@ -12,6 +12,7 @@ from firesteel.proposals.propose import (
     propose,
     propose_checkpoint,
     service_name,
+    with_audit,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "require_runnable",
     "service_name",
     "services_to_stop",
+    "with_audit",
 ]

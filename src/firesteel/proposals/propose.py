@@ -17,6 +17,8 @@ from firesteel.launch_pipeline import from_checkpoint, from_recipe, native, with
 from firesteel.planner import MeasuredMemory, OwnRun, Plan, launch_key, longest_context, plan
 from firesteel.printable import printable
 from firesteel.rules.checker import Finding, check
+from firesteel.rules.checkpoint_checks import CheckpointFinding
+from firesteel.rules.checkpoint_checks.launch_findings import audit_note, launch_findings
 from firesteel.units import show_bytes
 
 _UPSTREAM: dict[EngineName, str] = {
@@ -197,6 +199,13 @@ def propose_checkpoint(
     planned = replace(planned, notes=(*planned.notes, *notes))
     findings = check(planned.launch, hardware=host.hardware, images=images)
     return Proposal(planned, findings, image, ask=ask, asked=checkpoint.origin)
+
+
+def with_audit(proposal: Proposal, model: str, findings: Sequence[CheckpointFinding] | None) -> Proposal:
+    """With what an audit of its checkpoint found; None: it was not audited."""
+    audited = launch_findings(model, findings or ())
+    planned = replace(proposal.plan, notes=(*proposal.plan.notes, audit_note(findings, model)))
+    return replace(proposal, plan=planned, findings=(*audited, *proposal.findings))
 
 
 def _program(

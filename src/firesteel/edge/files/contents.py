@@ -68,6 +68,16 @@ def read_contents(model: str, environ: Mapping[str, str] = os.environ) -> Checkp
     raise UsageError(f"{path} does not exist", next="firesteel audit FOLDER, FILE.gguf or ORG/NAME")
 
 
+def read_local(model: str, environ: Mapping[str, str] = os.environ) -> CheckpointContents | None:
+    """The same for what is on this disk; None: it is not, or it is a config alone."""
+    path = Path(model).expanduser().absolute()
+    if path.suffix == ".gguf" and path.is_file():
+        return _read_gguf(path)
+    if not path.exists() and model.count("/") == 1:
+        path = local_snapshot(find_store(find_home(environ), environ), model) or path
+    return read_folder(path, environ) if any(path.glob("*.safetensors")) else None
+
+
 def read_folder(folder: Path, environ: Mapping[str, str] = os.environ) -> CheckpointContents:
     entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
     if len(entries) > _MAX_FILES:
