@@ -31,6 +31,8 @@ from firesteel.facts.model.tokenizer_files import TOKENIZER_FILES, read_tokenize
 
 INDEX = "model.safetensors.index.json"
 _MAX_TEXT = 64 * 2**20
+_MAX_INDEX = 192 * 2**20
+"""A million tensors, as many as an index may list, with long names."""
 _MAX_FILES = 20_000
 _MAX_TENSORS = 2_000_000
 """In all files together. Beyond, an audit would take gigabytes of memory itself."""
@@ -96,14 +98,18 @@ def read_folder(folder: Path, environ: Mapping[str, str] = os.environ) -> Checkp
         if name not in sizes:
             return None
         with FileSource(path) as source:
-            if source.size > _MAX_TEXT:
-                raise FiresteelError(f"{path} is larger than {_MAX_TEXT:,} bytes", next=f"ls -l {folder}")
+            if source.size > (limit := _limit(name)):
+                raise FiresteelError(f"{path} is larger than {limit:,} bytes", next=f"ls -l {folder}")
             return str(source.read(0, source.size), "utf-8", errors="replace")
 
     published = _published_sizes(folder, environ)
     return _read(
         _Files(str(folder), sizes, published, text, lambda name: FileSource(folder / name), FROM_DISK)
     )
+
+
+def _limit(name: str) -> int:
+    return _MAX_INDEX if name == INDEX else _MAX_TEXT
 
 
 def _size(entry: os.DirEntry[str]) -> int:
@@ -135,7 +141,7 @@ def read_hub(repository: str, environ: Mapping[str, str] = os.environ) -> Checkp
     def text(name: str) -> str | None:
         if name not in sizes:
             return None
-        response = get_file(f"{base}/{name}", headers, limit_bytes=_MAX_TEXT, deadline=deadline)
+        response = get_file(f"{base}/{name}", headers, limit_bytes=_limit(name), deadline=deadline)
         return str(response.body, "utf-8", errors="replace") if response else None
 
     def open_file(name: str) -> AbstractContextManager[ByteSource]:

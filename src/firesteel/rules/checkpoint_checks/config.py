@@ -10,15 +10,15 @@ from firesteel.facts.model.stored_modules import StoredModule
 from firesteel.facts.model.tensor_groups import TensorGroup
 from firesteel.facts.model.tensors import Role
 from firesteel.rules.checkpoint_checks.checks import CheckpointFinding, finding
-from firesteel.rules.checkpoint_checks.subject import AuditSubject
+from firesteel.rules.checkpoint_checks.subject import AuditSubject, is_linear
 
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d{1,6})\.")
 _EXPERT = re.compile(r"^(.*\.experts)\.(\d{1,6})\.")
 _PREFIX = re.compile(r"^(?:model\.|language_model\.|backbone\.|transformer\.|text_model\.)+")
 _EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-_KNOWN_SHARE = 0.9
-"""Of the matrices that a config implies, so many must be there under the names that are known for the family;
-otherwise the checkpoint names its modules differently, and comparing them would find nothing but that."""
+_KNOWN_SHARE = 0.7
+"""Of the matrices that are stored, so many must have a name that is known for the family; otherwise the
+checkpoint names its modules differently, and comparing them would find nothing but that."""
 
 
 def check_config(subject: AuditSubject) -> Iterator[CheckpointFinding]:
@@ -133,10 +133,12 @@ def _matrices(subject: AuditSubject) -> Iterator[CheckpointFinding]:
     stored = {_PREFIX.sub("", name): module for name, (module, _) in subject.kinds.items()}
     wanted = [group for group in parameters.groups if _is_compared(group)]
     found = [(group, module) for group in wanted if (module := _find(stored, group)) is not None]
-    if not wanted or len(found) < _KNOWN_SHARE * len(wanted) / (2 if parameters.experts else 1):
+    matched = {module.name for _, module in found}
+    linear = [module for module in subject.representatives if is_linear(module)]
+    if not found or len(matched) < _KNOWN_SHARE * len(linear):
         return
     absent = [group for group in wanted if _find(stored, group) is None]
-    if absent and len(found) >= _KNOWN_SHARE * len(wanted):
+    if absent:
         evidence = f"its config implies {absent[0].name} of {_shape(absent[0].shape)}"
         yield finding(
             "tensor-missing", f"`{absent[0].name}` is absent", evidence, absent[0].name, len(absent)

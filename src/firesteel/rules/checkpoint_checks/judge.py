@@ -17,9 +17,9 @@ _FOR_SAFETENSORS = (check_files, check_config, check_quantization, check_scales,
 _FOR_GGUF = (check_files, check_gguf)
 
 
-def judge(contents: CheckpointContents) -> tuple[CheckpointFinding, ...]:
+def judge(checkpoint: CheckpointContents | AuditSubject) -> tuple[CheckpointFinding, ...]:
     """Every finding, the most severe first, then in the order of the checks."""
-    subject = AuditSubject(contents)
-    checks = _FOR_GGUF if contents.format == "gguf" else _FOR_SAFETENSORS
+    subject = checkpoint if isinstance(checkpoint, AuditSubject) else AuditSubject(checkpoint)
+    checks = _FOR_GGUF if subject.contents.format == "gguf" else _FOR_SAFETENSORS
     findings = [found for check in checks for found in check(subject)]
     return tuple(sorted(findings, key=lambda found: SEVERITY[found.level]))

@@ -35,8 +35,9 @@ class CheckpointSummary:
     bytes_by_format: tuple[tuple[str, int], ...]
 
 
-def summarize_checkpoint(contents: CheckpointContents) -> CheckpointSummary:
-    subject = AuditSubject(contents)
+def summarize_checkpoint(checkpoint: CheckpointContents | AuditSubject) -> CheckpointSummary:
+    subject = checkpoint if isinstance(checkpoint, AuditSubject) else AuditSubject(checkpoint)
+    contents = subject.contents
     formats: Counter[str] = Counter()
     if contents.format == "gguf":
         for tensor in subject.tensors():

@@ -15,6 +15,7 @@ from firesteel.rules.checkpoint_checks import (
     judge,
     summarize_checkpoint,
 )
+from firesteel.rules.checkpoint_checks.subject import AuditSubject
 from firesteel.workshop.audit.deep import read_everything
 
 
@@ -54,10 +55,11 @@ def audit(
 
 
 def report(contents: CheckpointContents, seconds: float = 0.0) -> AuditReport:
+    subject = AuditSubject(contents)
     return AuditReport(
         contents.origin,
-        summarize_checkpoint(contents),
-        judge(contents),
+        summarize_checkpoint(subject),
+        judge(subject),
         contents.is_deep,
         contents.read_bytes,
         seconds,
