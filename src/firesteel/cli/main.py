@@ -22,6 +22,8 @@ COMMANDS = {
     "check": "Find what will crash, have no effect or wedge the host in a command or a file.",
     "facts": "Show what works on a GB10, release by release.",
     "doctor": "Say what is wrong with this host, fix it with an undo, measure and watch it.",
+    "audit": "Find what is wrong with a checkpoint, from its headers and scales.",
+    "repair": "Mend a checkpoint: shared scales, index, config, missing tensors, layout, shards.",
     "up": "Plan, check, launch and verify a model.",
     "verify": "Verify again that a running model gives correct answers.",
     "ps": "List what runs.",

@@ -23,6 +23,8 @@ from firesteel.proposals import documents as proposals
 from firesteel.rules import documents as rules
 from firesteel.run import documents as run
 from firesteel.workshop.quantize import documents as quantize
+from firesteel.workshop.audit import documents as audit
+from firesteel.workshop.repair import documents as repair
 
 DOCUMENTS: tuple[type[Document], ...] = (
     overview.OverviewJson,
@@ -30,6 +32,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     rules.CheckJson, rules.RuleJson, rules.FactsJson,
     hosts.DoctorJson, hosts.DoctorBundleJson, hosts.DoctorFixJson, hosts.DoctorUndoJson,
     hosts.DoctorMeasureJson,
+    audit.AuditJson, repair.RepairJson, repair.RepairUndoJson,
     run.UpJson, run.UpFileJson, run.UpDryRunJson, run.VerifyJson,
     ps.PsJson, run.LogsJson, diagnose.DiagnosisJson, run.DownJson,
     bench.BenchJson, bench.BenchShapesJson,
