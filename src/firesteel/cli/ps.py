@@ -16,6 +16,7 @@ from firesteel.cli.output.show import out, table
 from firesteel.edge.files import text_files
 from firesteel.gateway.address import Address, read_address
 from firesteel.service_file import asks, read_service_file
+from firesteel.units import show_bytes
 
 _TIMEOUT_S = 3
 _ANSWERS = {200, 401, 403}
@@ -55,8 +56,22 @@ def command(path: Path | None, as_json: bool) -> None:
         )
     )
     for row in rows:
+        for line in _node_lines(row):
+            out.print(line)
         if row.why:
             out.print(typed(f"{row.name}: {row.why}; next: {row.next}"))
+
+
+def _node_lines(row: ServiceStatus) -> list[str]:
+    """Of a service over several hosts: a line for each, and what its runner told last."""
+    if row.cluster is None:
+        return []
+    lines = [
+        f"  {node.host:<12} rank {node.rank}  {node.phase:<8} pid {node.pid or '-'}, "
+        f"{show_bytes(node.resident_bytes)} resident, {show_bytes(node.available_bytes)} available"
+        for node in row.cluster.nodes
+    ]
+    return [*lines, *(f"  {notice}" for notice in row.cluster.notices[-3:])]
 
 
 def _gateway_line(gateway: Address) -> str:
