@@ -25,6 +25,7 @@ from firesteel.hosts.cluster.ranks import (
     RankHost,
     RankSpec,
     rank_hosts,
+    rank_launch,
     require_transport,
     transport_of,
 )
