@@ -27,6 +27,7 @@ from typing import Any
 POLL_S = 0.25
 MAX_LOG_BYTES = 64 * 2**20
 MAX_CHUNK_BYTES = 256 * 1024
+RETRANSMITS = 4
 FLOOR_SAMPLES = 4
 """So many samples in a row below the memory floor end the rank."""
 
@@ -217,6 +218,8 @@ def report(folder: Path, alive: bool) -> dict[str, Any]:
         "resident_bytes": sum(resident_bytes(number) for number in numbers),
         "available_bytes": available_bytes(),
         "carrier": {name: carrier(name) for name in rank.get("rails", [])},
+        "mtu": {name: mtu(name) for name in rank.get("rails", [])},
+        "stuck": stuck_connection(rank.get("peers", [])),
     }  # fmt: skip
 
 
@@ -233,6 +236,31 @@ def carrier(name: str) -> bool:
         return Path(f"/sys/class/net/{name}/carrier").read_text().strip() == "1"
     except OSError:
         return False
+
+
+def mtu(name: str) -> int:
+    try:
+        return int(Path(f"/sys/class/net/{name}/mtu").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def stuck_connection(peers: list[str], table: str = "/proc/net/tcp") -> str | None:
+    """`10.77.0.2:50052` where the kernel sends to a peer again and again and hears nothing.
+
+    /proc/net/tcp: local, remote, state, queues, timer (1: retransmission), retransmits so far. The fifth is
+    sent about 3 s after the first: a firewall or a smaller MTU on the way is seen like that, and only there.
+    """
+    try:
+        rows = Path(table).read_text().splitlines()[1:]
+    except OSError:
+        return None
+    for fields in (row.split() for row in rows):
+        host, _, port = fields[2].partition(":")
+        address = ".".join(str(byte) for byte in reversed(bytes.fromhex(host)))
+        if address in peers and fields[5][:2] == "01" and int(fields[6], 16) >= RETRANSMITS:
+            return f"{address}:{int(port, 16)}"
+    return None
 
 
 def log_after(path: Path, offset: int) -> tuple[str, int]:

@@ -50,6 +50,8 @@ class RankSpec:
     stop: tuple[str, ...] = ()
     listens: tuple[str, int] | None = None
     """An address that answers before the head is started."""
+    peers: tuple[str, ...] = ()
+    """The addresses of the other ranks: connections to them are watched."""
     floor_bytes: int = 0
     grace_s: float = 10.0
     lease_s: float = LEASE_S

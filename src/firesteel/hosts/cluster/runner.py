@@ -60,6 +60,7 @@ class Rank:
         return json.dumps(
             {
                 "argv": argv, "env": dict(spec.env), "stop": spec.stop, "rails": spec.rails,
+                "peers": spec.peers,
                 "lease_s": spec.lease_s, "grace_s": spec.grace_s, "floor_bytes": spec.floor_bytes,
                 "reaper": self.channel.reaper,
             }

@@ -163,7 +163,7 @@ def cluster_spec(proposal: Proposal, cluster: JoinedHosts, rpc: RpcProgram | Non
         engine=launch.engine,
         transport=transport_of(cluster.rank_hosts),
         ranks=(
-            RankSpec(head.name, 0, (), {}, head.rails, floor_bytes=floor),
+            RankSpec(head.name, 0, (), {}, head.rails, peers=_peers(cluster, head), floor_bytes=floor),
             *(_rpc_rank(member, rpc, cluster, floor) for member in workers),
         ),
     )
@@ -179,8 +179,13 @@ def _rpc_rank(member: RankHost, rpc: RpcProgram, cluster: JoinedHosts, floor_byt
         {},
         member.rails,
         listens=(member.address, RPC_PORT),
+        peers=_peers(cluster, member),
         floor_bytes=floor_bytes,
     )
+
+
+def _peers(cluster: JoinedHosts, member: RankHost) -> tuple[str, ...]:
+    return tuple(other.address for other in cluster.rank_hosts if other.name != member.name)
 
 
 def _notices(folder: Path) -> tuple[str, ...]:

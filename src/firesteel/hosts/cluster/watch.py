@@ -28,10 +28,13 @@ class RankReport:
     resident_bytes: int = 0
     available_bytes: int = 0
     carrier: Mapping[str, bool] | None = None
+    mtu: Mapping[str, int] | None = None
+    stuck: str | None = None
+    """A connection to another rank on which nothing is acknowledged any more."""
 
     @property
     def has_link(self) -> bool:
-        return all((self.carrier or {}).values())
+        return all((self.carrier or {}).values()) and self.stuck is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,10 @@ def _one(
     rank: RankWatch, now_s: float, report: RankReport | None
 ) -> tuple[RankWatch, str | None, str | None]:
     if report:
+        changed = _changed_mtu(rank, report)
         rank = replace(rank, report=report)
+        if changed and report.is_alive and report.has_link:
+            return replace(rank, good_s=now_s), changed, None
         if not report.is_alive:
             return rank, None, f"{rank.host}: {_end(report)}"
         if report.has_link:
@@ -90,7 +96,17 @@ def _one(
     return rank, None, None
 
 
+def _changed_mtu(rank: RankWatch, report: RankReport) -> str | None:
+    before = (rank.report.mtu if rank.report else None) or {}
+    for name, size in (report.mtu or {}).items():
+        if before.get(name, size) != size:
+            return f"{rank.host}: the MTU of {name} changed from {before[name]} to {size}"
+    return None
+
+
 def _silence(report: RankReport | None) -> str:
+    if report and report.stuck:
+        return f"its connection to {report.stuck} is stuck"
     dead = [name for name, is_up in (report.carrier or {}).items() if not is_up] if report else []
     return f"{', '.join(dead)} has no carrier" if dead else "no answer over the link"
 
