@@ -77,6 +77,10 @@ def fill_disk(head: NamespaceHost, node: NamespaceHost) -> None:
     node.run("sh", "-c", "cd ~/.local/share/firesteel/cluster && cat /dev/zero > full; true")
 
 
+def empty_disk(head: NamespaceHost, node: NamespaceHost) -> None:
+    node.run("rm", "-f", f"{node.home}/.local/share/firesteel/cluster/full")
+
+
 FAULTS: dict[str, tuple[Act, Act, bool]] = {
     # fault: how it is made, how it is mended, whether the service must ride it out
     "kill -9 of the worker's engine": (lambda head, node: kill(node, "ggml-rpc-server"), nothing, False),
@@ -98,8 +102,7 @@ FAULTS: dict[str, tuple[Act, Act, bool]] = {
         lambda head, node: node.firewall(""), False,
     ),
     "disk full on the node": (
-        fill_disk, lambda head, node: (node.run("rm", "-f", f"{node.home}/.local/share/firesteel/cluster/full"), None)[1],
-        True,
+        fill_disk, empty_disk, True,
     ),
 }  # fmt: skip
 

@@ -173,7 +173,7 @@ async def _launch(
     write_secrets_of(proposal, spec)
     # Only now is it known where the Hub's files are.
     start = start_argv(proposal, home)
-    start = options.over_hosts(start) if options.over_hosts else start
+    start = await options.over_hosts(start) if options.over_hosts else start
     spec = replace(spec, start=start, available_bytes=meminfo().available_bytes)
     write_spec(folder, spec)
     yield PhaseProgress("launch", "starting")

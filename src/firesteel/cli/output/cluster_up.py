@@ -14,9 +14,10 @@ from firesteel.cli.output.proofs import report_view
 from firesteel.cli.output.services import what_is_left
 from firesteel.cli.output.show import out
 from firesteel.edge.host.signals import cancel_on_signals, interrupted_by_signals
+from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.nodes import local_name, require_nodes
 from firesteel.hosts.cluster.steps import cluster_steps
-from firesteel.hosts.cluster.up import JoinedHosts, propose_cluster, read_cluster, up_cluster
+from firesteel.hosts.cluster.up import propose_cluster, read_cluster, up_cluster
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run import RunOptions, ServiceReady

@@ -60,6 +60,8 @@ class NodeFacts:
     kernel: str
     python: str
     machine: str
+    home: str = ""
+    """The folder of the user that ssh logs in as."""
     driver: str | None = None
     bios: str | None = None
     product: str | None = None

@@ -34,6 +34,7 @@ TRIES = 3
 def facts() -> dict[str, Any]:
     return {
         "hostname": socket.gethostname(),
+        "home": str(Path.home()),
         "time_s": time.time(),
         "kernel": platform.release(),
         "python": platform.python_version(),

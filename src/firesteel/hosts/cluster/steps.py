@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from firesteel.command import Command
 from firesteel.edge.files.home import Home
+from firesteel.hosts.cluster.joined import JoinedHosts
+from firesteel.hosts.cluster.rank_specs import cluster_spec, on_cluster
 from firesteel.hosts.cluster.rpc import find_rpc_program
-from firesteel.hosts.cluster.up import JoinedHosts, cluster_spec, on_cluster
 from firesteel.launch import Step
 from firesteel.proposals import Proposal
 from firesteel.run import make_steps
@@ -13,10 +14,10 @@ from firesteel.run import make_steps
 
 def cluster_steps(proposal: Proposal, home: Home, cluster: JoinedHosts) -> tuple[Step, ...]:
     """Workers first, then the head, as the runner starts them."""
-    proposal = on_cluster(proposal, cluster)
+    planned, proposal = proposal, on_cluster(proposal, cluster)
     program = proposal.plan.launch.program
     rpc = find_rpc_program(program) if program and proposal.plan.launch.engine == "llamacpp" else None
-    spec = cluster_spec(proposal, cluster, rpc)
+    spec = cluster_spec(planned, home, cluster, rpc)
     *first, last = make_steps(proposal, home)
     workers = [
         Step(Command(rank.argv, dict(rank.env)), f"rank {rank.rank}, with a lease of {rank.lease_s:.0f} s",

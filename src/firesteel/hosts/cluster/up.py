@@ -11,25 +11,18 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home
-from firesteel.errors import DoesNotFit, HostNotReady, Stopped, UsageError
+from firesteel.errors import DoesNotFit, HostNotReady, UsageError
 from firesteel.facts.host.host import keep_free_bytes
 from firesteel.hosts.cluster.add import all_channels
-from firesteel.hosts.cluster.check import ClusterCheck, check_cluster
+from firesteel.hosts.cluster.check import check_cluster
+from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.nodes import ClusterNode, target_of
-from firesteel.hosts.cluster.ranks import (
-    RPC_PORT,
-    ClusterSpec,
-    RankHost,
-    RankSpec,
-    rank_hosts,
-    rank_launch,
-    require_transport,
-    transport_of,
-)
+from firesteel.hosts.cluster.rank_specs import cluster_spec, on_cluster
+from firesteel.hosts.cluster.ranks import rank_hosts, require_transport, transport_of
 from firesteel.hosts.cluster.rpc import RpcProgram, find_rpc_program, stage_rpc
+from firesteel.hosts.cluster.same_files import require_equal_files
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal
 from firesteel.run import Event, PhaseDone, PhaseProgress, RunOptions, bring_up, load
@@ -39,21 +32,6 @@ from firesteel.units import show_bytes
 from firesteel.workspace import Workspace
 
 _LOG_LINES = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedHosts:
-    """The hosts of one start: what was read of them just now."""
-
-    head: str
-    nodes: tuple[ClusterNode, ...]
-    check: ClusterCheck
-    rank_hosts: tuple[RankHost, ...]
-    allows_tcp: bool = False
-
-    @property
-    def size(self) -> int:
-        return len(self.rank_hosts)
 
 
 async def read_cluster(
@@ -87,17 +65,11 @@ def propose_cluster(workspace: Workspace, ask: Ask, hosts: int) -> tuple[Proposa
     return found
 
 
-def on_cluster(proposal: Proposal, cluster: JoinedHosts) -> Proposal:
-    """The proposal as rank 0 runs it."""
-    launch = rank_launch(proposal.plan.launch, cluster.rank_hosts, 0, cluster.allows_tcp)
-    return replace(proposal, plan=replace(proposal.plan, launch=launch))
-
-
 async def up_cluster(
     proposal: Proposal, home: Home, options: RunOptions, cluster: JoinedHosts
 ) -> AsyncGenerator[Event, None]:
     """The last event is `ServiceReady`."""
-    proposal = on_cluster(proposal, cluster)
+    planned, proposal = proposal, on_cluster(proposal, cluster)
     launch, folder = proposal.plan.launch, folder_of(home, proposal.name)
     yield PhaseDone("check", _describe(cluster))
     running = load(home, proposal.name)
@@ -112,8 +84,10 @@ async def up_cluster(
             if sent:
                 yield PhaseDone("pull", f"{node.name}: {show_bytes(sent)} of llama.cpp's RPC server copied")
 
-    def over_hosts(command: tuple[str, ...]) -> tuple[str, ...]:
-        state_file.write_state(folder / "ranks.json", cluster_spec(proposal, cluster, rpc))
+    async def over_hosts(command: tuple[str, ...]) -> tuple[str, ...]:
+        spec = cluster_spec(planned, home, cluster, rpc)
+        await require_equal_files(proposal, home, cluster)
+        state_file.write_state(folder / "ranks.json", spec)
         module = "firesteel.hosts.cluster.runner"
         return (sys.executable, "-P", "-m", module, str(folder), "--", *command)
 
@@ -151,41 +125,6 @@ def _require_memory(proposal: Proposal, cluster: JoinedHosts) -> None:
                 f"{show_bytes(max(0, room))}",
                 next=f"stop what runs on {name}, or give --context a smaller number",
             )
-
-
-def cluster_spec(proposal: Proposal, cluster: JoinedHosts, rpc: RpcProgram | None) -> ClusterSpec:
-    launch, floor = proposal.plan.launch, proposal.plan.host.keep_free_bytes // 2
-    head, *workers = cluster.rank_hosts
-    if rpc is None:
-        raise Stopped(f"{launch.engine} over several hosts is not started by this release", next="")
-    return ClusterSpec(
-        name=launch.name,
-        engine=launch.engine,
-        transport=transport_of(cluster.rank_hosts),
-        ranks=(
-            RankSpec(head.name, 0, (), {}, head.rails, peers=_peers(cluster, head), floor_bytes=floor),
-            *(_rpc_rank(member, rpc, cluster, floor) for member in workers),
-        ),
-    )
-
-
-def _rpc_rank(member: RankHost, rpc: RpcProgram, cluster: JoinedHosts, floor_bytes: int) -> RankSpec:
-    threads = max(1, cluster.check.facts[member.name].cores - 1)
-    program = f"~/{rpc.node_folder}/{rpc.path.name}"
-    return RankSpec(
-        member.name,
-        member.rank,
-        (program, "-H", member.address, "-p", str(RPC_PORT), "-t", str(threads)),
-        {},
-        member.rails,
-        listens=(member.address, RPC_PORT),
-        peers=_peers(cluster, member),
-        floor_bytes=floor_bytes,
-    )
-
-
-def _peers(cluster: JoinedHosts, member: RankHost) -> tuple[str, ...]:
-    return tuple(other.address for other in cluster.rank_hosts if other.name != member.name)
 
 
 def _notices(folder: Path) -> tuple[str, ...]:

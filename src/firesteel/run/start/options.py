@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class RunOptions:
     """The path of the service file that has it; empty: none."""
     is_swapped_in: bool = False
     """By a gateway, which loads models again and again."""
-    over_hosts: Callable[[tuple[str, ...]], tuple[str, ...]] | None = None
+    over_hosts: Callable[[tuple[str, ...]], Awaitable[tuple[str, ...]]] | None = None
     """For a service over several hosts: the head's command -> the command of the runner of all of them.
     Called when everything is fetched, just before the start."""
 
