@@ -40,6 +40,7 @@ COMMANDS = {
     "render": "Write the launch for docker, compose, Kubernetes, systemd, quadlet or sparkrun.",
     "key": "Create, list and revoke the gateway's keys.",
     "client": "Configure OpenCode, Claude Code, Codex, Continue, Zed or Open WebUI.",
+    "cluster": "Join two to eight Sparks over ssh, check their links.",
     "engine": "Install, build, list and remove engines that run without a container.",
     "learn": "Read the flags of an engine release, so that `check` knows them.",
 }

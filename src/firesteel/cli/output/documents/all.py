@@ -7,6 +7,7 @@ from typing import Any
 from firesteel.bench import documents as bench
 from firesteel.cli.output.documents import (
     client,
+    cluster,
     diagnose,
     engine,
     error,
@@ -42,7 +43,9 @@ DOCUMENTS: tuple[type[Document], ...] = (
     serve.ServeJson, run.PullJson, run.PullPruneJson,
     quantize.QuantizeJson, quantize.QuantizePlanJson, render.RenderJson,
     key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson,
-    client.ClientJson, engine.EngineListJson, learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
+    client.ClientJson,
+    cluster.ClusterAddJson, cluster.ClusterListJson, cluster.ClusterCheckJson, cluster.ClusterRemoveJson,
+    engine.EngineListJson, learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
     error.ErrorJson,
 )  # fmt: skip
 """In the order of `firesteel --help`."""
