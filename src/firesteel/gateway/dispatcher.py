@@ -14,12 +14,16 @@ from dataclasses import replace
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import HostNotReady
+from firesteel.facts import Meminfo
 from firesteel.gateway.admin import status
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, ModelGauges, route_kind
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog
 from firesteel.gateway.admin.state import GatewayState, gateway_state
 from firesteel.gateway.admin.subscribers import Subscribers
+from firesteel.gateway.curves.document import curves_document
+from firesteel.gateway.curves.sampler import CurveSampler
+from firesteel.gateway.curves.store import CurveRange, CurveStore, curves_path
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
 from firesteel.gateway.interfaces import (
@@ -37,6 +41,8 @@ from firesteel.gateway.rate_limits import RateLimiter
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
 
 _ENGINE_METRICS_S = 3.0
+_FOR_EVERY_KEY = frozenset((b"/api/curves",))
+"""Paths of the admin API that an inference key may use, for its own models; `admin.api` has them too."""
 _STATUS_OF_REJECTION = {
     "unknown": (404, "unknown_model"),
     "full": (503, "queue_full"),
@@ -81,6 +87,7 @@ class RequestDispatcher:
         self.is_draining = False
         self.admin_endpoint: Endpoint | None = None
         self.executor: Executor
+        self.curves: CurveSampler
         self._replica_health: Callable[[str], tuple[bool, ...]] = lambda model: ()
         self._records: dict[PendingRequest, RequestRecord] = {}
         self._waiting: dict[str, set[RequestRecord]] = {}
@@ -90,6 +97,13 @@ class RequestDispatcher:
     def attach(self, executor: Executor, replica_health: Callable[[str], tuple[bool, ...]]) -> None:
         """`replica_health` tells which replicas of an outside model answer."""
         self.executor, self._replica_health = executor, replica_health
+        self.curves = CurveSampler(
+            CurveStore(curves_path(self.home)),
+            self.meter.totals,
+            executor.views,
+            self.engine_metrics,
+            notify=lambda text: self._notify("", text),
+        )
         self._use_config()
 
     def config_changed(self) -> None:
@@ -140,7 +154,7 @@ class RequestDispatcher:
             view = self._visible_model(path.removeprefix(b"/health/"), caller)
             return view if isinstance(view, Rejection) else status.model_health(view)
         if path.startswith(b"/api/") or path in (b"/metrics", b"/"):
-            return check_admin(caller) or self.admin_endpoint
+            return (None if path in _FOR_EVERY_KEY else check_admin(caller)) or self.admin_endpoint
         return None
 
     def submit(self, request: PendingRequest) -> None:
@@ -253,7 +267,8 @@ class RequestDispatcher:
     # --- for the admin API ---
 
     def state(self) -> GatewayState:
-        return gateway_state(self.executor.views(), self.executor.config.ceiling_bytes, _available_bytes())
+        executor, curves = self.executor, self.curves
+        return gateway_state(executor.views(), executor.config, _memory(), curves.gpu, curves.recent)
 
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         config = self.executor.model_config(model)
@@ -275,9 +290,10 @@ class RequestDispatcher:
             )
             for model in statuses
         }
-        ceiling_bytes, log = self.executor.config.ceiling_bytes, self._log
+        ceiling_bytes, log, memory = self.executor.config.ceiling_bytes, self._log, _memory()
+        available_bytes = memory.available_bytes if memory else None
         return self.meter.families(
-            GatewayGauges(gauges, ceiling_bytes, _available_bytes(), log.written, log.dropped)
+            GatewayGauges(gauges, ceiling_bytes, available_bytes, log.written, log.dropped)
         )
 
     async def engine_metrics(self) -> Mapping[str, str]:
@@ -294,6 +310,12 @@ class RequestDispatcher:
             return_exceptions=True,
         )
         return {name: page for name, page in zip(targets, pages, strict=True) if isinstance(page, str)}
+
+    async def curves_document(self, resolution: CurveRange, models: frozenset[str] | None) -> str:
+        now = time.time()
+        points = await asyncio.to_thread(self.curves.store.query, resolution, now, models)
+        by_name = self.executor.config.by_name
+        return await curves_document(resolution, resolution.start(now), points, by_name)
 
     # --- helpers ---
 
@@ -341,8 +363,8 @@ class RequestDispatcher:
                 del self._waiting[model]
 
 
-def _available_bytes() -> int | None:
+def _memory() -> Meminfo | None:
     try:
-        return meminfo().available_bytes
+        return meminfo()
     except HostNotReady:
         return None
