@@ -6,24 +6,18 @@ Three parts call it and do not know each other: the HTTP server (`interfaces.Dis
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 
 from firesteel.edge.files.home import Home
-from firesteel.edge.host.memory import meminfo
-from firesteel.errors import HostNotReady
-from firesteel.facts import Meminfo
 from firesteel.gateway.admin import status
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, ModelGauges, route_kind
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog
-from firesteel.gateway.admin.state import GatewayState, gateway_state
+from firesteel.gateway.admin.state import GatewayState
 from firesteel.gateway.admin.subscribers import Subscribers
-from firesteel.gateway.curves.document import curves_document
-from firesteel.gateway.curves.sampler import CurveSampler
-from firesteel.gateway.curves.store import CurveRange, CurveStore, curves_path
+from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
 from firesteel.gateway.interfaces import (
@@ -37,10 +31,10 @@ from firesteel.gateway.interfaces import (
 )
 from firesteel.gateway.jobs import JobResult
 from firesteel.gateway.keys import KeyRing, check_admin, check_model_access, unknown_model
+from firesteel.gateway.monitoring import Monitoring, memory
 from firesteel.gateway.rate_limits import RateLimiter
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
 
-_ENGINE_METRICS_S = 3.0
 _FOR_EVERY_KEY = frozenset((b"/api/curves",))
 """Paths of the admin API that an inference key may use, for its own models; `admin.api` has them too."""
 _STATUS_OF_REJECTION = {
@@ -87,7 +81,7 @@ class RequestDispatcher:
         self.is_draining = False
         self.admin_endpoint: Endpoint | None = None
         self.executor: Executor
-        self.curves: CurveSampler
+        self.monitoring: Monitoring
         self._replica_health: Callable[[str], tuple[bool, ...]] = lambda model: ()
         self._records: dict[PendingRequest, RequestRecord] = {}
         self._waiting: dict[str, set[RequestRecord]] = {}
@@ -97,13 +91,7 @@ class RequestDispatcher:
     def attach(self, executor: Executor, replica_health: Callable[[str], tuple[bool, ...]]) -> None:
         """`replica_health` tells which replicas of an outside model answer."""
         self.executor, self._replica_health = executor, replica_health
-        self.curves = CurveSampler(
-            CurveStore(curves_path(self.home)),
-            self.meter.totals,
-            executor.views,
-            self.engine_metrics,
-            notify=lambda text: self._notify("", text),
-        )
+        self.monitoring = Monitoring(self.home, executor, self.meter, lambda text: self.noted("", text))
         self._use_config()
 
     def config_changed(self) -> None:
@@ -251,6 +239,7 @@ class RequestDispatcher:
     def noted(self, model: str, text: str) -> None:
         self._endpoints.pop(model, None)  # its address may have changed
         self._notify(model, text)
+        self.monitoring.alerts.noted(model, text)
         self.subscribers.publish({"event": "note", "model": model, "words": text})
 
     def job_finished(self, model: str, result: JobResult, seconds: float, reason: str) -> None:
@@ -260,6 +249,7 @@ class RequestDispatcher:
             self.meter.load_failed(model, reason)
         else:
             self.meter.unloaded(model)
+        self.monitoring.alerts.job_finished(model, result)
         self.subscribers.publish(
             {"event": result, "model": model, "seconds": round(seconds, 1), "why": reason}
         )
@@ -267,8 +257,7 @@ class RequestDispatcher:
     # --- for the admin API ---
 
     def state(self) -> GatewayState:
-        executor, curves = self.executor, self.curves
-        return gateway_state(executor.views(), executor.config, _memory(), curves.gpu, curves.recent)
+        return self.monitoring.state()
 
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         config = self.executor.model_config(model)
@@ -290,32 +279,17 @@ class RequestDispatcher:
             )
             for model in statuses
         }
-        ceiling_bytes, log, memory = self.executor.config.ceiling_bytes, self._log, _memory()
-        available_bytes = memory.available_bytes if memory else None
+        ceiling_bytes, log, host = self.executor.config.ceiling_bytes, self._log, memory()
+        available_bytes = host.available_bytes if host else None
         return self.meter.families(
             GatewayGauges(gauges, ceiling_bytes, available_bytes, log.written, log.dropped)
         )
 
     async def engine_metrics(self) -> Mapping[str, str]:
-        from firesteel.edge.http import engine_client  # imports aiohttp, which only the admin API needs
-
-        ready = [view for view in self.executor.views() if view.status and view.status.phase == "ready"]
-        targets = {view.config.name: (view.running.url, view.running.key) for view in ready if view.running}
-        targets |= {view.config.name: (view.config.urls[0], None) for view in ready if view.config.is_outside}
-        pages = await asyncio.gather(
-            *(
-                engine_client.metrics(url, timeout_s=_ENGINE_METRICS_S, key=key)
-                for url, key in targets.values()
-            ),
-            return_exceptions=True,
-        )
-        return {name: page for name, page in zip(targets, pages, strict=True) if isinstance(page, str)}
+        return await self.monitoring.engine_metrics()
 
     async def curves_document(self, resolution: CurveRange, models: frozenset[str] | None) -> str:
-        now = time.time()
-        points = await asyncio.to_thread(self.curves.store.query, resolution, now, models)
-        by_name = self.executor.config.by_name
-        return await curves_document(resolution, resolution.start(now), points, by_name)
+        return await self.monitoring.curves_document(resolution, models)
 
     # --- helpers ---
 
@@ -361,10 +335,3 @@ class RequestDispatcher:
             waiting.discard(record)
             if not waiting:
                 del self._waiting[model]
-
-
-def _memory() -> Meminfo | None:
-    try:
-        return meminfo()
-    except HostNotReady:
-        return None
