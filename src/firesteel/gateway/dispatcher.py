@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from firesteel.edge.files.home import Home
 from firesteel.gateway.admin import status
@@ -281,9 +282,8 @@ class RequestDispatcher:
         }
         ceiling_bytes, log, host = self.executor.config.ceiling_bytes, self._log, memory()
         available_bytes = host.available_bytes if host else None
-        return self.meter.families(
-            GatewayGauges(gauges, ceiling_bytes, available_bytes, log.written, log.dropped)
-        )
+        own = GatewayGauges(gauges, ceiling_bytes, available_bytes, log.written, log.dropped)
+        return chain(self.meter.families(own), self.monitoring.families())
 
     async def engine_metrics(self) -> Mapping[str, str]:
         return await self.monitoring.engine_metrics()

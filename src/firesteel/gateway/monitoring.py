@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import HostNotReady
 from firesteel.facts import Meminfo
 from firesteel.gateway.admin.meter import Meter
+from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.state import GatewayState, gateway_state
+from firesteel.gateway.admin.state_metrics import gauge, state_families
 from firesteel.gateway.alerts.watch import AlertWatch
 from firesteel.gateway.curves.document import curves_document
 from firesteel.gateway.curves.sampler import CurveSampler
@@ -46,6 +48,13 @@ class Monitoring:
         points = await asyncio.to_thread(self.curves.store.query, resolution, now, models)
         by_name = self._executor.config.by_name
         return await curves_document(resolution, resolution.start(now), points, by_name)
+
+    def families(self) -> Iterator[MetricFamily]:
+        """For Prometheus: what the state says beyond the meter's own gauges."""
+        yield from state_families(self.state())
+        yield gauge("disk_free_bytes", "Free space, by folder.", self.alerts.disks, "folder")
+        help = "Engines that the memory guard stopped."
+        yield gauge("guard_stops_total", help, self.alerts.guard_stops, "model", kind="counter")
 
     async def engine_metrics(self) -> Mapping[str, str]:
         """The metrics pages of the engines that are ready, by model."""

@@ -34,6 +34,10 @@ class AlertWatch:
         self._sender = AlertSender(self._settings, report)
         self._failed_loads: set[str] = set()
         self._guarded: dict[str, str] = {}
+        self.guard_stops: dict[str, int] = {}
+        """By model, since the gateway started."""
+        self.disks: dict[str, int] = {}
+        """Free bytes by folder, as last seen."""
         self.tracker = AlertTracker()
         self._task: asyncio.Task[None] | None = None
 
@@ -49,6 +53,8 @@ class AlertWatch:
 
     def noted(self, model: str, text: str) -> None:
         if GUARD_TEXT in text:
+            if model not in self._guarded:
+                self.guard_stops[model] = self.guard_stops.get(model, 0) + 1
             self._guarded[model] = text[text.index(GUARD_TEXT) :]
 
     def job_finished(self, model: str, result: JobResult) -> None:
@@ -59,7 +65,7 @@ class AlertWatch:
 
     async def check(self) -> None:
         config, state = self._config(), self._state()
-        disks = await asyncio.to_thread(_free_bytes, config.disk_folders)
+        disks = self.disks = await asyncio.to_thread(_free_bytes, config.disk_folders)
         found = conditions(state, self._failed_loads, self._guarded, disks, config.alerts.disk_bytes)
         ready = {model["name"] for model in state["models"] if model["phase"] == "ready"}
         for model in ready & self._guarded.keys():
