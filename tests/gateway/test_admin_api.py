@@ -21,13 +21,14 @@ from prometheus_client.parser import text_string_to_metric_families
 import firesteel
 from firesteel.edge.files.home import Home
 from firesteel.gateway.admin import api
-from firesteel.gateway.admin.api import ADMIN, HOST, WHO, start
+from firesteel.gateway.admin.api import ADMIN, HOST, MODELS, WHO, start
 from firesteel.gateway.admin.log_tail import LogTail
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelGauges
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog, log_path
-from firesteel.gateway.admin.state import GatewayState, ModelStateJson
+from firesteel.gateway.admin.state import GatewayState, MemoryStateJson, ModelStateJson
 from firesteel.gateway.admin.subscribers import Subscribers
+from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.interfaces import Rejection, RequestOutcome
 from firesteel.gateway.keys import unknown_model
 from firesteel.run.service import folder_of
@@ -54,12 +55,18 @@ class FakeDispatcher:
             ModelStateJson(
                 name=name, phase=phase, busy=0, waiting=0, planned_bytes=1000, measured_bytes=None,
                 since=None, ttl_s=None, pinned=False, why=None, url=None, context=None, engine=None,
-                doing=None, eta_s=None, note=None,
+                doing=None, eta_s=None, note=None, health={"ok": True, "text": "healthy"},
+                tokens_per_s=None, kv_used=None, acceptance=None,
             )
             for name, phase in self.phases.items()
         ]  # fmt: skip
-        memory = {"ceiling_bytes": 2000, "loaded_bytes": 1000, "available_bytes": None}
-        return GatewayState(models=models, memory=memory, waiting=0)  # type: ignore[typeddict-item]
+        memory = MemoryStateJson(
+            ceiling_bytes=2000, loaded_bytes=1000, available_bytes=None, total_bytes=None, floor_bytes=None
+        )
+        return GatewayState(models=models, memory=memory, gpu=None, waiting=0)
+
+    async def curves_document(self, resolution: CurveRange, models: frozenset[str] | None) -> str:
+        return json.dumps({"range": resolution.name, "models": None if models is None else sorted(models)})
 
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         if model not in self.phases:
@@ -137,6 +144,29 @@ async def test_an_inference_key_opens_nothing(client: aiohttp.ClientSession, pat
     assert (status, content["error"]["code"]) == (403, "permission_denied")
 
 
+@pytest.mark.parametrize(
+    ("query", "headers", "status", "models"),
+    [
+        ("", BOSS, 200, None),
+        ("?range=30d&model=coder", BOSS, 200, ["coder"]),
+        ("", GUEST, 200, ["coder", "small"]),  # not the machine, and no model that left the file
+        ("", {**GUEST, MODELS: "small,other"}, 200, ["small"]),
+        ("?model=small", {**GUEST, MODELS: "small"}, 200, ["small"]),
+        ("?model=coder", {**GUEST, MODELS: "small"}, 404, None),
+        ("?model=small&model=coder", {**GUEST, MODELS: "small"}, 404, None),
+        ("?model=nobody", BOSS, 404, None),
+        ("?range=1y", BOSS, 400, None),
+    ],
+)
+async def test_a_key_sees_the_curves_of_its_own_models(
+    client: aiohttp.ClientSession, query: str, headers: dict[str, str], status: int, models: list[str] | None
+) -> None:
+    answered, content = await ask(client, f"/api/curves{query}", headers)
+    assert answered == status
+    if status == 200:
+        assert content["models"] == models
+
+
 async def test_an_inference_key_changes_nothing(
     client: aiohttp.ClientSession, dispatcher: FakeDispatcher
 ) -> None:
@@ -156,6 +186,7 @@ SAID_WRONGLY: list[list[tuple[str, str]]] = [
     [(WHO, "boss"), (ADMIN, "true"), (HOST, "spark")],
     [(WHO, "boss"), (ADMIN, ""), (HOST, "spark")],
     [(WHO, "boss"), (ADMIN, "1"), (HOST, "127.0.0.1"), (HOST, "spark")],
+    [(WHO, "boss"), (ADMIN, "1"), (HOST, "spark"), (MODELS, "a"), (MODELS, "b")],
 ]
 
 

@@ -35,6 +35,7 @@ COMMANDS = {
     "tune": "Search for better settings; each is started, verified and measured.",
     "history": "List the measured runs; export, import or delete them.",
     "serve": "Serve all models of a service file at one URL, loaded on demand.",
+    "top": "Watch the gateway in the terminal: models, memory, curves, requests, logs.",
     "pull": "Download everything a model needs, so that it starts offline; --prune removes unused files.",
     "quantize": "Quantize a checkpoint to FP8, NVFP4 or MXFP4, without data and in bounded memory.",
     "render": "Write the launch for docker, compose, Kubernetes, systemd, quadlet or sparkrun.",

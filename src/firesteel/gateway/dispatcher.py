@@ -6,20 +6,19 @@ Three parts call it and do not know each other: the HTTP server (`interfaces.Dis
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from firesteel.edge.files.home import Home
-from firesteel.edge.host.memory import meminfo
-from firesteel.errors import HostNotReady
 from firesteel.gateway.admin import status
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, ModelGauges, route_kind
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog
-from firesteel.gateway.admin.state import GatewayState, gateway_state
+from firesteel.gateway.admin.state import GatewayState
 from firesteel.gateway.admin.subscribers import Subscribers
+from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
 from firesteel.gateway.interfaces import (
@@ -33,10 +32,12 @@ from firesteel.gateway.interfaces import (
 )
 from firesteel.gateway.jobs import JobResult
 from firesteel.gateway.keys import KeyRing, check_admin, check_model_access, unknown_model
+from firesteel.gateway.monitoring import Monitoring, memory
 from firesteel.gateway.rate_limits import RateLimiter
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
 
-_ENGINE_METRICS_S = 3.0
+_FOR_EVERY_KEY = frozenset((b"/api/curves",))
+"""Paths of the admin API that an inference key may use, for its own models; `admin.api` has them too."""
 _STATUS_OF_REJECTION = {
     "unknown": (404, "unknown_model"),
     "full": (503, "queue_full"),
@@ -81,6 +82,7 @@ class RequestDispatcher:
         self.is_draining = False
         self.admin_endpoint: Endpoint | None = None
         self.executor: Executor
+        self.monitoring: Monitoring
         self._replica_health: Callable[[str], tuple[bool, ...]] = lambda model: ()
         self._records: dict[PendingRequest, RequestRecord] = {}
         self._waiting: dict[str, set[RequestRecord]] = {}
@@ -90,6 +92,7 @@ class RequestDispatcher:
     def attach(self, executor: Executor, replica_health: Callable[[str], tuple[bool, ...]]) -> None:
         """`replica_health` tells which replicas of an outside model answer."""
         self.executor, self._replica_health = executor, replica_health
+        self.monitoring = Monitoring(self.home, executor, self.meter, lambda text: self.noted("", text))
         self._use_config()
 
     def config_changed(self) -> None:
@@ -140,7 +143,7 @@ class RequestDispatcher:
             view = self._visible_model(path.removeprefix(b"/health/"), caller)
             return view if isinstance(view, Rejection) else status.model_health(view)
         if path.startswith(b"/api/") or path in (b"/metrics", b"/"):
-            return check_admin(caller) or self.admin_endpoint
+            return (None if path in _FOR_EVERY_KEY else check_admin(caller)) or self.admin_endpoint
         return None
 
     def submit(self, request: PendingRequest) -> None:
@@ -237,6 +240,7 @@ class RequestDispatcher:
     def noted(self, model: str, text: str) -> None:
         self._endpoints.pop(model, None)  # its address may have changed
         self._notify(model, text)
+        self.monitoring.alerts.noted(model, text)
         self.subscribers.publish({"event": "note", "model": model, "words": text})
 
     def job_finished(self, model: str, result: JobResult, seconds: float, reason: str) -> None:
@@ -246,6 +250,7 @@ class RequestDispatcher:
             self.meter.load_failed(model, reason)
         else:
             self.meter.unloaded(model)
+        self.monitoring.alerts.job_finished(model, result)
         self.subscribers.publish(
             {"event": result, "model": model, "seconds": round(seconds, 1), "why": reason}
         )
@@ -253,7 +258,7 @@ class RequestDispatcher:
     # --- for the admin API ---
 
     def state(self) -> GatewayState:
-        return gateway_state(self.executor.views(), self.executor.config.ceiling_bytes, _available_bytes())
+        return self.monitoring.state()
 
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         config = self.executor.model_config(model)
@@ -275,25 +280,16 @@ class RequestDispatcher:
             )
             for model in statuses
         }
-        ceiling_bytes, log = self.executor.config.ceiling_bytes, self._log
-        return self.meter.families(
-            GatewayGauges(gauges, ceiling_bytes, _available_bytes(), log.written, log.dropped)
-        )
+        ceiling_bytes, log, host = self.executor.config.ceiling_bytes, self._log, memory()
+        available_bytes = host.available_bytes if host else None
+        own = GatewayGauges(gauges, ceiling_bytes, available_bytes, log.written, log.dropped)
+        return chain(self.meter.families(own), self.monitoring.families())
 
     async def engine_metrics(self) -> Mapping[str, str]:
-        from firesteel.edge.http import engine_client  # imports aiohttp, which only the admin API needs
+        return await self.monitoring.engine_metrics()
 
-        ready = [view for view in self.executor.views() if view.status and view.status.phase == "ready"]
-        targets = {view.config.name: (view.running.url, view.running.key) for view in ready if view.running}
-        targets |= {view.config.name: (view.config.urls[0], None) for view in ready if view.config.is_outside}
-        pages = await asyncio.gather(
-            *(
-                engine_client.metrics(url, timeout_s=_ENGINE_METRICS_S, key=key)
-                for url, key in targets.values()
-            ),
-            return_exceptions=True,
-        )
-        return {name: page for name, page in zip(targets, pages, strict=True) if isinstance(page, str)}
+    async def curves_document(self, resolution: CurveRange, models: frozenset[str] | None) -> str:
+        return await self.monitoring.curves_document(resolution, models)
 
     # --- helpers ---
 
@@ -339,10 +335,3 @@ class RequestDispatcher:
             waiting.discard(record)
             if not waiting:
                 del self._waiting[model]
-
-
-def _available_bytes() -> int | None:
-    try:
-        return meminfo().available_bytes
-    except HostNotReady:
-        return None

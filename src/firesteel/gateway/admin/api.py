@@ -6,12 +6,13 @@
     GET  /api/models/NAME/logs?lines=100&follow=1       the engine's output; follow: as events
     GET  /api/events                                    the state, then every change, as events
     GET  /api/requests?limit=100&before=ID              the request log, newest first
+    GET  /api/curves?range=24h&model=NAME               15m, 24h or 30d; any key, for its own models
     GET  /metrics                                       Prometheus; ours and the engines' own
 
 An aiohttp application on a unix socket that only the HTTP server connects to. The HTTP server has checked the
 key and passes the caller in header lines, which it removes from client requests. Everything but the first
-path needs an admin key. Where no keys are in use, everybody on this machine is an admin, and `origin.py`
-keeps foreign web pages out.
+path and those in `FOR_EVERY_KEY` needs an admin key. Where no keys are in use, everybody on this machine is
+an admin, and `origin.py` keeps foreign web pages out.
 
 Nothing is decided here: requests go to the dispatcher (`AdminActions`).
 """
@@ -38,6 +39,7 @@ from firesteel.gateway.admin.log_tail import LogTail
 from firesteel.gateway.admin.request_log import log_path, recent
 from firesteel.gateway.admin.state import GatewayState, ModelStateJson
 from firesteel.gateway.admin.subscribers import Event, Subscribers
+from firesteel.gateway.curves.store import RANGES, CurveRange
 from firesteel.gateway.http.error_format import error_body
 from firesteel.gateway.interfaces import Caller, Rejection
 from firesteel.gateway.keys import check_admin, unknown_model
@@ -47,6 +49,10 @@ from firesteel.run.service import folder_of, last_lines
 VERSION = __version__
 WHO, ADMIN, HOST = "X-Firesteel-Who", "X-Firesteel-Admin", "X-Firesteel-Host"
 """Set by the HTTP server: the key's name (empty: no keys are in use), 1 or 0, and the client's own `Host`."""
+MODELS = "X-Firesteel-Models"
+"""Set by the HTTP server for a key that may use only these models, separated by commas."""
+FOR_EVERY_KEY = frozenset(("/api/curves",))
+"""Open to an inference key, for its own models."""
 MAX_STREAMS = 64
 HEARTBEAT_S = 15.0
 _FOLLOW_S = 0.5
@@ -68,6 +74,9 @@ class AdminActions(Protocol):
 
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         """Begin to load or unload: None. 404: no such model; 409: not possible, and why."""
+
+    async def curves_document(self, resolution: CurveRange, models: frozenset[str] | None) -> str:
+        """As JSON. `models` None: all, and the machine's own curves."""
 
     def metrics(self) -> Iterable[prometheus.MetricFamily]: ...
 
@@ -102,6 +111,7 @@ def make_app(actions: AdminActions) -> web.Application:
             web.get("/api/models/{name}/logs", _logs),
             web.get("/api/events", _events),
             web.get("/api/requests", _requests),
+            web.get("/api/curves", _curves),
             web.get("/metrics", _metrics),
         ]
     )
@@ -162,8 +172,8 @@ async def _authorize(request: web.Request, handler: Handler) -> web.StreamRespon
 
 def _check_access(request: web.Request) -> Rejection | None:
     names, admins = request.headers.getall(WHO, []), request.headers.getall(ADMIN, [])
-    hosts = request.headers.getall(HOST, [])
-    if not len(names) == len(admins) == len(hosts) == 1:  # not sent by our HTTP server
+    hosts, models = request.headers.getall(HOST, []), request.headers.getall(MODELS, [])
+    if not len(names) == len(admins) == len(hosts) == 1 or len(models) > 1:  # not sent by our HTTP server
         return Rejection(403, "permission_denied", "the request does not name its caller exactly once.")
     page = reject_foreign_page(
         request.method,
@@ -172,7 +182,13 @@ def _check_access(request: web.Request) -> Rejection | None:
         request.headers.get("Sec-Fetch-Site"),
         has_keys=bool(names[0]),
     )
-    return page or check_admin(Caller(names[0], is_admin=admins[0] == "1"))
+    return page or (None if request.path in FOR_EVERY_KEY else check_admin(_caller(request)))
+
+
+def _caller(request: web.Request) -> Caller:
+    headers = request.headers
+    models = None if MODELS not in headers else frozenset(headers[MODELS].split(","))
+    return Caller(headers[WHO], is_admin=headers[ADMIN] == "1", models=models)
 
 
 def _error(rejection: Rejection) -> web.Response:
@@ -238,6 +254,28 @@ async def _requests(request: web.Request) -> web.Response:
         why = f"the request log cannot be read: {error}"
         raise AdminRejected(Rejection(503, "log_unreadable", why)) from error
     return _json({"requests": rows})
+
+
+async def _curves(request: web.Request) -> web.Response:
+    name = request.query.get("range", "15m")
+    if name not in RANGES:
+        raise AdminRejected(Rejection(400, "bad_request", f"`range` must be one of {', '.join(RANGES)}."))
+    caller, state = _caller(request), request.app[ACTIONS].state()
+    visible = {model["name"] for model in state["models"]}
+    visible = visible if caller.models is None else visible & caller.models
+    wanted = request.query.getall("model", [])
+    if unknown := next((model for model in wanted if model not in visible), None):
+        raise AdminRejected(unknown_model(unknown))
+    models: frozenset[str] | None = frozenset(wanted or visible)
+    if not wanted and caller.is_admin:
+        models = None  # with the machine's own curves, and those of models that left the service file
+    try:
+        text = await request.app[ACTIONS].curves_document(RANGES[name], models)
+    except sqlite3.Error as error:
+        why = f"the curves cannot be read: {error}"
+        raise AdminRejected(Rejection(503, "curves_unreadable", why)) from error
+    headers = {"Cache-Control": "no-store"}
+    return web.Response(text=text, content_type="application/json", headers=headers)
 
 
 def _number(request: web.Request, name: str, default: int, maximum: int) -> int:

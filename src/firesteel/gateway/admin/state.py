@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypedDict
 
+from firesteel.edge.host.gpu import GpuReading
+from firesteel.facts import Meminfo
 from firesteel.gateway.admin import status
+from firesteel.gateway.admin.health_sentence import HealthJson, health_sentence
+from firesteel.gateway.curves.sampler import RecentActivity
 from firesteel.gateway.executor import ModelView
+from firesteel.gateway.service_config import ServiceConfig
 
 
 class ModelStateJson(TypedDict):
@@ -30,38 +35,79 @@ class ModelStateJson(TypedDict):
     """What its load or unload is doing."""
     eta_s: float | None
     note: str | None
+    health: HealthJson
+    tokens_per_s: float | None
+    """Of all its streams, in the last five seconds."""
+    kv_used: float | None
+    """Share of its KV cache, 0 to 1."""
+    acceptance: float | None
+    """Share of the drafted tokens that were right, 0 to 1, in the last minutes."""
 
 
 class MemoryStateJson(TypedDict):
     ceiling_bytes: int | None
+    """All models together may hold so much."""
     loaded_bytes: int
     available_bytes: int | None
+    """On the host now."""
+    total_bytes: int | None
+    floor_bytes: int | None
+    """The guard stops an engine when less is available."""
+
+
+class GpuStateJson(TypedDict):
+    temperature_c: float | None
+    power_w: float | None
+    clock_mhz: float | None
+    throttle: str | None
+    """Why its clock is lowered."""
 
 
 class GatewayState(TypedDict):
     models: list[ModelStateJson]
     memory: MemoryStateJson
+    gpu: GpuStateJson | None
     waiting: int
 
 
 def gateway_state(
-    views: Iterable[ModelView], ceiling_bytes: int | None, available_bytes: int | None
+    views: Iterable[ModelView],
+    config: ServiceConfig,
+    memory: Meminfo | None,
+    gpu: GpuReading | None,
+    recent: Callable[[str], RecentActivity],
 ) -> GatewayState:
     views = list(views)
     statuses = [view.status for view in views if view.status]
     return {
-        "models": [_model_state(view) for view in views],
+        "models": [_model_state(view, recent(view.config.name), gpu) for view in views],
         "memory": {
-            "ceiling_bytes": ceiling_bytes,
+            "ceiling_bytes": config.ceiling_bytes,
             "loaded_bytes": sum(model.bytes for model in statuses if model.phase != "off"),
-            "available_bytes": available_bytes,
+            "available_bytes": memory.available_bytes if memory else None,
+            "total_bytes": memory.total_bytes if memory else None,
+            # As `run.start.options` tells the guard.
+            "floor_bytes": config.keep_free_bytes // 2 or None,
         },
+        "gpu": _gpu_state(gpu),
         "waiting": sum(model.waiting for model in statuses),
     }
 
 
-def _model_state(view: ModelView) -> ModelStateJson:
+def _gpu_state(gpu: GpuReading | None) -> GpuStateJson | None:
+    if gpu is None:
+        return None
+    return {
+        "temperature_c": gpu.temperature_c,
+        "power_w": gpu.power_w,
+        "clock_mhz": gpu.clock_mhz,
+        "throttle": gpu.throttle,
+    }
+
+
+def _model_state(view: ModelView, recent: RecentActivity, gpu: GpuReading | None) -> ModelStateJson:
     config, model, running, progress = view.config, view.status, view.running, view.progress
+    is_ready = status.phase(view) == "ready"
     return {
         "name": config.name,
         "phase": status.phase(view),
@@ -79,4 +125,8 @@ def _model_state(view: ModelView) -> ModelStateJson:
         "doing": progress.text if progress else None,
         "eta_s": progress.eta_s if progress else None,
         "note": view.note or None,
+        "health": health_sentence(view, recent, gpu),
+        "tokens_per_s": recent.tokens_per_s if is_ready else None,
+        "kv_used": recent.kv_used if is_ready else None,
+        "acceptance": recent.acceptance if is_ready else None,
     }

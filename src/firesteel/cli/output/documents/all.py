@@ -17,6 +17,7 @@ from firesteel.cli.output.documents import (
     ps,
     render,
     serve,
+    top,
 )
 from firesteel.facts.documents import Document
 from firesteel.hosts import documents as hosts
@@ -40,7 +41,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     bench.CompareJson, bench.ComparePlanJson, bench.ComparePublishedJson,
     bench.TuneJson, bench.TuneDryRunJson,
     bench.HistoryJson, bench.HistoryImportJson, bench.HistoryDeleteJson,
-    serve.ServeJson, run.PullJson, run.PullPruneJson,
+    serve.ServeJson, top.TopJson, run.PullJson, run.PullPruneJson,
     quantize.QuantizeJson, quantize.QuantizePlanJson, render.RenderJson,
     key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson,
     client.ClientJson,
