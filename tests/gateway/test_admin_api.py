@@ -26,7 +26,7 @@ from firesteel.gateway.admin.log_tail import LogTail
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelGauges
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog, log_path
-from firesteel.gateway.admin.state import GatewayState, ModelStateJson
+from firesteel.gateway.admin.state import GatewayState, MemoryStateJson, ModelStateJson
 from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.interfaces import Rejection, RequestOutcome
 from firesteel.gateway.keys import unknown_model
@@ -45,6 +45,7 @@ class FakeDispatcher:
         self.home = home
         self.subscribers = Subscribers(max_events=8)
         self.requested: list[tuple[str, bool]] = []
+        self.pinned: list[tuple[str, bool]] = []
         self.phases = {"coder": "ready", "small": "off"}
         self.meter = Meter(self.phases)
         self.pages: Callable[[], Awaitable[Mapping[str, str]]] = self._pages
@@ -54,12 +55,15 @@ class FakeDispatcher:
             ModelStateJson(
                 name=name, phase=phase, busy=0, waiting=0, planned_bytes=1000, measured_bytes=None,
                 since=None, ttl_s=None, pinned=False, why=None, url=None, context=None, engine=None,
-                doing=None, eta_s=None, note=None,
+                doing=None, eta_s=None, note=None, aliases=[], outside=False, needed_bytes=1000, load_s=None,
+                requested=False, evicts=[], why_not=None,
             )
             for name, phase in self.phases.items()
         ]  # fmt: skip
-        memory = {"ceiling_bytes": 2000, "loaded_bytes": 1000, "available_bytes": None}
-        return GatewayState(models=models, memory=memory, waiting=0)  # type: ignore[typeddict-item]
+        memory = MemoryStateJson(
+            total_bytes=None, ceiling_bytes=2000, loaded_bytes=1000, available_bytes=None
+        )
+        return GatewayState(models=models, memory=memory, waiting=0, queue=[], requests=0)
 
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         if model not in self.phases:
@@ -69,6 +73,10 @@ class FakeDispatcher:
         self.requested.append((model, is_loaded))
         self.phases[model] = "loading" if is_loaded else "unloading"
         self.subscribers.publish({"event": "model", "name": model, "phase": self.phases[model]})
+        return None
+
+    def set_pinned(self, model: str, is_pinned: bool) -> Rejection | None:
+        self.pinned.append((model, is_pinned))
         return None
 
     def metrics(self) -> Iterable[MetricFamily]:

@@ -10,15 +10,17 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
+from heapq import nsmallest
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import HostNotReady
+from firesteel.facts import Meminfo
 from firesteel.gateway.admin import status
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, ModelGauges, route_kind
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog
-from firesteel.gateway.admin.state import GatewayState, gateway_state
+from firesteel.gateway.admin.state import GatewayState, WaitingRequestJson, gateway_state
 from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
@@ -37,6 +39,7 @@ from firesteel.gateway.rate_limits import RateLimiter
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
 
 _ENGINE_METRICS_S = 3.0
+_SHOWN_WAITING = 50
 _STATUS_OF_REJECTION = {
     "unknown": (404, "unknown_model"),
     "full": (503, "queue_full"),
@@ -51,7 +54,7 @@ _REVOKED = Rejection(401, "invalid_api_key", "this key was revoked.")
 class RequestRecord:
     """A request between `submit` and `finish`; the scheduler uses it as the request's identity."""
 
-    __slots__ = ("counters", "endpoint", "endpoints", "is_by_alias", "request", "was_held")
+    __slots__ = ("counters", "endpoint", "endpoints", "is_by_alias", "request", "waits_since", "was_held")
 
     def __init__(self, request: PendingRequest) -> None:
         self.request = request
@@ -60,6 +63,8 @@ class RequestRecord:
         self.endpoints: ModelEndpoints
         self.counters: ModelCounters
         """These two are set together with the endpoint."""
+        self.waits_since: float
+        """Seconds since 1970. Set when it begins to wait."""
 
 
 class RequestDispatcher:
@@ -79,6 +84,8 @@ class RequestDispatcher:
         self.rates = RateLimiter(ring.limits(), time.monotonic())
         self.subscribers = Subscribers()
         self.is_draining = False
+        self.page_files: Mapping[bytes, GatewayResponse] = {}
+        """By path. Public: what they show comes from the admin API, which needs a key."""
         self.admin_endpoint: Endpoint | None = None
         self.executor: Executor
         self._replica_health: Callable[[str], tuple[bool, ...]] = lambda model: ()
@@ -123,8 +130,9 @@ class RequestDispatcher:
         return caller
 
     def public_response(self, method: bytes, path: bytes) -> GatewayResponse | None:
-        is_health = path == b"/health" and method in (b"GET", b"HEAD")
-        return status.health((), self.is_draining) if is_health else None
+        if method not in (b"GET", b"HEAD"):
+            return None
+        return status.health((), self.is_draining) if path == b"/health" else self.page_files.get(path)
 
     def local_target(
         self, method: bytes, path: bytes, caller: Caller
@@ -139,9 +147,9 @@ class RequestDispatcher:
         if path.startswith(b"/health/"):
             view = self._visible_model(path.removeprefix(b"/health/"), caller)
             return view if isinstance(view, Rejection) else status.model_health(view)
-        if path.startswith(b"/api/") or path in (b"/metrics", b"/"):
+        if path.startswith(b"/api/") or path == b"/metrics":
             return check_admin(caller) or self.admin_endpoint
-        return None
+        return self.page_files.get(path) if method in (b"GET", b"HEAD") else None
 
     def submit(self, request: PendingRequest) -> None:
         record = self._records[request] = RequestRecord(request)
@@ -153,7 +161,7 @@ class RequestDispatcher:
             return
         self.executor.submit(record, request.model, caller.priority)
         if record.endpoint is None and request in self._records:
-            self._waiting.setdefault(request.model, set()).add(record)
+            self._begin_waiting(record)
             request.update_wait_status(self._wait_status(request.model))
 
     def abandon(self, request: PendingRequest, waited_s: float = 0.0) -> None:
@@ -171,7 +179,7 @@ class RequestDispatcher:
             return False
         record.endpoints.release(record.endpoint)
         record.was_held, record.endpoint = True, None
-        self._waiting.setdefault(request.model, set()).add(record)
+        self._begin_waiting(record)
         request.update_wait_status(WaitStatus(f"{request.model} has failed and is restarted"))
         self.executor.hold(record, request.model, request.caller.priority)
         return True
@@ -253,7 +261,25 @@ class RequestDispatcher:
     # --- for the admin API ---
 
     def state(self) -> GatewayState:
-        return gateway_state(self.executor.views(), self.executor.config.ceiling_bytes, _available_bytes())
+        views, ceiling_bytes = self.executor.views(with_previews=True), self.executor.config.ceiling_bytes
+        return gateway_state(views, ceiling_bytes, _meminfo(), self._queue(), self._log.written)
+
+    def _queue(self) -> list[WaitingRequestJson]:
+        """The requests that have waited longest."""
+        waiting = [record for records in self._waiting.values() for record in records]
+        oldest = nsmallest(_SHOWN_WAITING, waiting, key=lambda record: record.waits_since)
+        doing = {
+            model: self._wait_status(model).text for model in {record.request.model for record in oldest}
+        }
+        return [
+            {
+                "model": record.request.model,
+                "key": record.request.caller.name,
+                "since": round(record.waits_since, 1),
+                "doing": doing[record.request.model],
+            }
+            for record in oldest
+        ]
 
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         config = self.executor.model_config(model)
@@ -267,6 +293,18 @@ class RequestDispatcher:
         self.executor.handle(LoadRequested(model, is_loaded))
         return None
 
+    def set_pinned(self, model: str, is_pinned: bool) -> Rejection | None:
+        """Until the service file is read again, which is where a pin is kept."""
+        config = self.executor.model_config(model)
+        if config is None:
+            return unknown_model(model)
+        if config.is_outside or config.why_not:
+            return Rejection(
+                409, "not_ours", f"`{model}` is not loaded by this gateway, so it stays as it is."
+            )
+        self.executor.pin(model, is_pinned)
+        return None
+
     def metrics(self) -> Iterable[MetricFamily]:
         statuses = [view.status for view in self.executor.views() if view.status]
         gauges = {
@@ -275,9 +313,10 @@ class RequestDispatcher:
             )
             for model in statuses
         }
-        ceiling_bytes, log = self.executor.config.ceiling_bytes, self._log
+        ceiling_bytes, log, memory = self.executor.config.ceiling_bytes, self._log, _meminfo()
+        available_bytes = memory.available_bytes if memory else None
         return self.meter.families(
-            GatewayGauges(gauges, ceiling_bytes, _available_bytes(), log.written, log.dropped)
+            GatewayGauges(gauges, ceiling_bytes, available_bytes, log.written, log.dropped)
         )
 
     async def engine_metrics(self) -> Mapping[str, str]:
@@ -333,6 +372,10 @@ class RequestDispatcher:
         prompt = bytes(request.body) if self._logs_prompts else None
         self._log.add(time.time(), key, request.model, route, outcome, replica, prompt)
 
+    def _begin_waiting(self, record: RequestRecord) -> None:
+        record.waits_since = time.time()
+        self._waiting.setdefault(record.request.model, set()).add(record)
+
     def _stop_waiting(self, record: RequestRecord) -> None:
         model = record.request.model
         if waiting := self._waiting.get(model):
@@ -341,8 +384,8 @@ class RequestDispatcher:
                 del self._waiting[model]
 
 
-def _available_bytes() -> int | None:
+def _meminfo() -> Meminfo | None:
     try:
-        return meminfo().available_bytes
+        return meminfo()
     except HostNotReady:
         return None

@@ -3,9 +3,10 @@
     GET  /api/health                                    whether the gateway runs; needs no key
     GET  /api/state                                     models, memory, queue
     POST /api/models/NAME/load     .../unload           202 with the model's state
+    POST /api/models/NAME/pin      .../unpin            202; until the service file is read again
     GET  /api/models/NAME/logs?lines=100&follow=1       the engine's output; follow: as events
     GET  /api/events                                    the state, then every change, as events
-    GET  /api/requests?limit=100&before=ID              the request log, newest first
+    GET  /api/requests?limit=100&before=ID&after=ID     the request log, newest first; model, key, status filter
     GET  /metrics                                       Prometheus; ours and the engines' own
 
 An aiohttp application on a unix socket that only the HTTP server connects to. The HTTP server has checked the
@@ -34,9 +35,11 @@ from aiohttp import web
 from firesteel import __version__
 from firesteel.edge.files.home import Home
 from firesteel.gateway.admin import prometheus
+from firesteel.gateway.admin.commands import MAX_TEXT_BYTES, AdminRejected, CommandRunner, command_routes
 from firesteel.gateway.admin.log_tail import LogTail
-from firesteel.gateway.admin.request_log import log_path, recent
+from firesteel.gateway.admin.request_log import LOG_FILTERS, log_path, recent
 from firesteel.gateway.admin.state import GatewayState, ModelStateJson
+from firesteel.gateway.admin.state_events import publish_changes
 from firesteel.gateway.admin.subscribers import Event, Subscribers
 from firesteel.gateway.http.error_format import error_body
 from firesteel.gateway.interfaces import Caller, Rejection
@@ -69,16 +72,13 @@ class AdminActions(Protocol):
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         """Begin to load or unload: None. 404: no such model; 409: not possible, and why."""
 
+    def set_pinned(self, model: str, is_pinned: bool) -> Rejection | None:
+        """Keep it loaded, or no longer, until the service file is read again."""
+
     def metrics(self) -> Iterable[prometheus.MetricFamily]: ...
 
     async def engine_metrics(self) -> Mapping[str, str]:
         """The metrics pages of the engines that are ready, by model."""
-
-
-class AdminRejected(Exception):
-    def __init__(self, rejection: Rejection) -> None:
-        super().__init__(rejection.why)
-        self.rejection = rejection
 
 
 ACTIONS = web.AppKey("actions", AdminActions)
@@ -87,32 +87,48 @@ IS_ENDING = web.AppKey("is_ending", asyncio.Event)
 """Set: streams end, and none begins."""
 
 
-def make_app(actions: AdminActions) -> web.Application:
-    app = web.Application(middlewares=[_authorize], client_max_size=64 * 2**10)
+def make_app(actions: AdminActions, run_command: CommandRunner | None = None) -> web.Application:
+    """`run_command` answers what the planner, the rules and the history of runs know (`commands.py`)."""
+    app = web.Application(middlewares=[_authorize], client_max_size=MAX_TEXT_BYTES)
     app[ACTIONS] = actions
     app[STREAMS] = set()
     app[IS_ENDING] = asyncio.Event()
     app.on_shutdown.append(_on_shutdown)
+    app.cleanup_ctx.append(_watching_state)
     app.add_routes(
         [
             web.get("/api/health", _health),
             web.get("/api/state", _state),
             web.post("/api/models/{name}/load", _load),
             web.post("/api/models/{name}/unload", _unload),
+            web.post("/api/models/{name}/pin", _pin),
+            web.post("/api/models/{name}/unpin", _unpin),
             web.get("/api/models/{name}/logs", _logs),
             web.get("/api/events", _events),
             web.get("/api/requests", _requests),
             web.get("/metrics", _metrics),
         ]
     )
+    if run_command is not None:
+        app.add_routes(command_routes(run_command, lambda request: _model(request)["name"]))
     return app
 
 
-async def start(actions: AdminActions, path: Path) -> web.AppRunner:
+async def _watching_state(app: web.Application) -> AsyncIterator[None]:
+    actions = app[ACTIONS]
+    task = asyncio.ensure_future(publish_changes(actions.state, actions.subscribers))
+    yield
+    task.cancel()
+
+
+async def start(actions: AdminActions, path: Path, run_command: CommandRunner | None = None) -> web.AppRunner:
     """Serve on a unix socket that only its owner may open: callers are trusted. `cleanup()` ends it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     runner = web.AppRunner(
-        make_app(actions), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S
+        make_app(actions, run_command),
+        handler_cancellation=True,
+        access_log=None,
+        shutdown_timeout=_SHUTDOWN_S,
     )
     await runner.setup()
     mask = os.umask(0o177)
@@ -212,6 +228,20 @@ async def _unload(request: web.Request) -> web.Response:
     return _set_loaded(request, is_loaded=False)
 
 
+async def _pin(request: web.Request) -> web.Response:
+    return _set_pinned(request, is_pinned=True)
+
+
+async def _unpin(request: web.Request) -> web.Response:
+    return _set_pinned(request, is_pinned=False)
+
+
+def _set_pinned(request: web.Request, *, is_pinned: bool) -> web.Response:
+    if rejection := request.app[ACTIONS].set_pinned(_model(request)["name"], is_pinned):
+        raise AdminRejected(rejection)
+    return _json(_model(request), 202)
+
+
 def _set_loaded(request: web.Request, *, is_loaded: bool) -> web.Response:
     name = _model(request)["name"]
     if rejection := request.app[ACTIONS].set_loaded(name, is_loaded):
@@ -230,10 +260,11 @@ def _model(request: web.Request) -> ModelStateJson:
 
 async def _requests(request: web.Request) -> web.Response:
     limit = _number(request, "limit", 100, 1000)
-    before = _number(request, "before", 2**62, 2**62)
+    before, after = _number(request, "before", 2**62, 2**62), _number(request, "after", 0, 2**62)
     path = log_path(request.app[ACTIONS].home)
+    filters = {name: request.query[name] for name in LOG_FILTERS if request.query.get(name)}
     try:
-        rows = await asyncio.to_thread(recent, path, limit, before)
+        rows = await asyncio.to_thread(recent, path, limit, before, after, filters)
     except sqlite3.Error as error:
         why = f"the request log cannot be read: {error}"
         raise AdminRejected(Rejection(503, "log_unreadable", why)) from error
