@@ -6,7 +6,7 @@
     POST /api/models/NAME/pin      .../unpin            202; until the service file is read again
     GET  /api/models/NAME/logs?lines=100&follow=1       the engine's output; follow: as events
     GET  /api/events                                    the state, then every change, as events
-    GET  /api/requests?limit=100&before=ID&after=ID     the request log, newest first; model, key, status filter
+    GET  /api/requests?limit=100&before=ID&after=ID     the request log, newest first, with filters
     GET  /metrics                                       Prometheus; ours and the engines' own
 
 An aiohttp application on a unix socket that only the HTTP server connects to. The HTTP server has checked the

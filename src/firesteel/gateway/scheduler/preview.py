@@ -19,7 +19,7 @@ class LoadPreview:
 
 
 def preview_load(capacity: Capacity, state: ModelState, now_s: float) -> LoadPreview:
-    """For a model that is off: what the scheduler would do if it became overdue, which is the most it does."""
+    """For a model that is off: the most that the scheduler would do, once it has waited long enough."""
     if state.phase != "off" or state.is_outside:
         return LoadPreview()
     if why := capacity.why_impossible(state):
