@@ -43,7 +43,7 @@ OpenPage = Callable[..., Page]
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[OpenPage]:
-    """Opens a page. In the end nothing may have gone wrong in it: no error, nothing that the policy forbids."""
+    """Opens a page. In the end no error may have happened in it, and nothing that the policy forbids."""
     troubles: list[str] = []
     contexts = []
 

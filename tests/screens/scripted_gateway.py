@@ -22,7 +22,8 @@ def model(name: str, **more: Any) -> ModelStateJson:
         name=name, phase="off", busy=0, waiting=0, planned_bytes=20 * GIB, measured_bytes=None, since=None,
         ttl_s=None, pinned=False, why=None, url=None, context=65536, engine="vllm", doing=None, eta_s=None,
         note=None, aliases=[], outside=False, needed_bytes=20 * GIB, load_s=120.0, requested=False, evicts=[],
-        why_not=None,
+        why_not=None, health={"ok": True, "text": "healthy"},
+        tokens_per_s=None, kv_used=None, acceptance=None,
     )  # fmt: skip
     return state | more  # type: ignore[return-value]  # a TypedDict with keys that are known only here
 
@@ -36,7 +37,9 @@ def state(*models: ModelStateJson, **more: Any) -> GatewayState:
             "ceiling_bytes": 105 * GIB,
             "loaded_bytes": held,
             "available_bytes": 110 * GIB - held,
+            "floor_bytes": 4 * GIB,
         },
+        gpu=None,
         waiting=0,
         queue=[],
         requests=0,

@@ -123,7 +123,8 @@ def test_a_request_for_a_hostile_name_stays_text(gateway: ServedGateway, open_pa
     page = open_page(f"{gateway.url}/#requests")
     name = "<img src=x onerror=alert(1)>"
     page.evaluate(
-        """name => fetch('/v1/chat/completions', {method: 'POST', headers: {'Content-Type': 'application/json'},
+        """name => fetch('/v1/chat/completions', {
+        method: 'POST', headers: {'Content-Type': 'application/json'},
         body: JSON.stringify({model: name, messages: []})})""",
         name,
     )

@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
-from heapq import nsmallest
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.memory import meminfo
@@ -20,8 +19,11 @@ from firesteel.gateway.admin import status
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, ModelGauges, route_kind
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog
-from firesteel.gateway.admin.state import GatewayState, WaitingRequestJson, gateway_state
+from firesteel.gateway.admin.state import GatewayState, gateway_state, oldest_waiting
 from firesteel.gateway.admin.subscribers import Subscribers
+from firesteel.gateway.curves.document import curves_document
+from firesteel.gateway.curves.sampler import CurveSampler
+from firesteel.gateway.curves.store import CurveRange, CurveStore, curves_path
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
 from firesteel.gateway.interfaces import (
@@ -39,7 +41,8 @@ from firesteel.gateway.rate_limits import RateLimiter
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
 
 _ENGINE_METRICS_S = 3.0
-_SHOWN_WAITING = 50
+_FOR_EVERY_KEY = frozenset((b"/api/curves",))
+"""Paths of the admin API that an inference key may use, for its own models; `admin.api` has them too."""
 _STATUS_OF_REJECTION = {
     "unknown": (404, "unknown_model"),
     "full": (503, "queue_full"),
@@ -88,6 +91,7 @@ class RequestDispatcher:
         """By path. Public: what they show comes from the admin API, which needs a key."""
         self.admin_endpoint: Endpoint | None = None
         self.executor: Executor
+        self.curves: CurveSampler
         self._replica_health: Callable[[str], tuple[bool, ...]] = lambda model: ()
         self._records: dict[PendingRequest, RequestRecord] = {}
         self._waiting: dict[str, set[RequestRecord]] = {}
@@ -97,6 +101,13 @@ class RequestDispatcher:
     def attach(self, executor: Executor, replica_health: Callable[[str], tuple[bool, ...]]) -> None:
         """`replica_health` tells which replicas of an outside model answer."""
         self.executor, self._replica_health = executor, replica_health
+        self.curves = CurveSampler(
+            CurveStore(curves_path(self.home)),
+            self.meter.totals,
+            executor.views,
+            self.engine_metrics,
+            notify=lambda text: self._notify("", text),
+        )
         self._use_config()
 
     def config_changed(self) -> None:
@@ -148,7 +159,7 @@ class RequestDispatcher:
             view = self._visible_model(path.removeprefix(b"/health/"), caller)
             return view if isinstance(view, Rejection) else status.model_health(view)
         if path.startswith(b"/api/") or path == b"/metrics":
-            return check_admin(caller) or self.admin_endpoint
+            return (None if path in _FOR_EVERY_KEY else check_admin(caller)) or self.admin_endpoint
         return self.page_files.get(path) if method in (b"GET", b"HEAD") else None
 
     def submit(self, request: PendingRequest) -> None:
@@ -261,25 +272,13 @@ class RequestDispatcher:
     # --- for the admin API ---
 
     def state(self) -> GatewayState:
-        views, ceiling_bytes = self.executor.views(with_previews=True), self.executor.config.ceiling_bytes
-        return gateway_state(views, ceiling_bytes, _meminfo(), self._queue(), self._log.written)
-
-    def _queue(self) -> list[WaitingRequestJson]:
-        """The requests that have waited longest."""
-        waiting = [record for records in self._waiting.values() for record in records]
-        oldest = nsmallest(_SHOWN_WAITING, waiting, key=lambda record: record.waits_since)
-        doing = {
-            model: self._wait_status(model).text for model in {record.request.model for record in oldest}
-        }
-        return [
-            {
-                "model": record.request.model,
-                "key": record.request.caller.name,
-                "since": round(record.waits_since, 1),
-                "doing": doing[record.request.model],
-            }
-            for record in oldest
-        ]
+        executor, curves = self.executor, self.curves
+        waiting = (record for records in self._waiting.values() for record in records)
+        queue = oldest_waiting(waiting, lambda model: self._wait_status(model).text)
+        views = executor.views(with_previews=True)
+        return gateway_state(
+            views, executor.config, _memory(), curves.gpu, curves.recent, queue, self._log.written
+        )
 
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         config = self.executor.model_config(model)
@@ -313,7 +312,7 @@ class RequestDispatcher:
             )
             for model in statuses
         }
-        ceiling_bytes, log, memory = self.executor.config.ceiling_bytes, self._log, _meminfo()
+        ceiling_bytes, log, memory = self.executor.config.ceiling_bytes, self._log, _memory()
         available_bytes = memory.available_bytes if memory else None
         return self.meter.families(
             GatewayGauges(gauges, ceiling_bytes, available_bytes, log.written, log.dropped)
@@ -333,6 +332,12 @@ class RequestDispatcher:
             return_exceptions=True,
         )
         return {name: page for name, page in zip(targets, pages, strict=True) if isinstance(page, str)}
+
+    async def curves_document(self, resolution: CurveRange, models: frozenset[str] | None) -> str:
+        now = time.time()
+        points = await asyncio.to_thread(self.curves.store.query, resolution, now, models)
+        by_name = self.executor.config.by_name
+        return await curves_document(resolution, resolution.start(now), points, by_name)
 
     # --- helpers ---
 
@@ -384,7 +389,7 @@ class RequestDispatcher:
                 del self._waiting[model]
 
 
-def _meminfo() -> Meminfo | None:
+def _memory() -> Meminfo | None:
     try:
         return meminfo()
     except HostNotReady:

@@ -27,6 +27,27 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedRange:
+    """A `planner.Band`, whose module this process must not load."""
+
+    low: float
+    expected: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFigures:
+    """What the plan expects of a model that runs; a figure outside is worth a look."""
+
+    memory_bytes: PlannedRange
+    decode_tokens_per_s: PlannedRange | None = None
+    """Of one stream: the lowest with all users at once, the highest with one user."""
+    total_tokens_per_s: PlannedRange | None = None
+    """Of all streams, when all users send requests."""
+    speculates: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """One model of the file: ours to start, or running outside firesteel at its own URLs."""
 
@@ -58,6 +79,8 @@ class ModelConfig:
     """Other names for it; unique among all names and aliases."""
     ask: Mapping[str, Any] = field(default_factory=dict)
     """For `loader load`: what to start, as the file has it."""
+    planned: PlannedFigures | None = None
+    """None for an outside model."""
     why_not: Reason | None = None
     """Why it cannot be served: it does not fit, a rule stops it, there is no such recipe."""
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import TypedDict
+from collections.abc import Callable, Iterable
+from heapq import nsmallest
+from typing import Protocol, TypedDict
 
+from firesteel.edge.host.gpu import GpuReading
 from firesteel.facts import Meminfo
 from firesteel.gateway.admin import status
+from firesteel.gateway.admin.health_sentence import HealthJson, health_sentence
+from firesteel.gateway.curves.sampler import RecentActivity
 from firesteel.gateway.executor import ModelView
+from firesteel.gateway.interfaces import PendingRequest
+from firesteel.gateway.service_config import ServiceConfig
+
+_SHOWN_WAITING = 50
 
 
 class ModelStateJson(TypedDict):
@@ -44,13 +52,39 @@ class ModelStateJson(TypedDict):
     """Models that a load would unload first."""
     why_not: str | None
     """Why a load is impossible, even if all that may be unloaded is."""
+    health: HealthJson
+    tokens_per_s: float | None
+    """Of all its streams, in the last five seconds."""
+    kv_used: float | None
+    """Share of its KV cache, 0 to 1."""
+    acceptance: float | None
+    """Share of the drafted tokens that were right, 0 to 1, in the last minutes."""
 
 
 class MemoryStateJson(TypedDict):
-    total_bytes: int | None
     ceiling_bytes: int | None
+    """All models together may hold so much."""
     loaded_bytes: int
     available_bytes: int | None
+    """On the host now."""
+    total_bytes: int | None
+    floor_bytes: int | None
+    """The guard stops an engine when less is available."""
+
+
+class GpuStateJson(TypedDict):
+    temperature_c: float | None
+    power_w: float | None
+    clock_mhz: float | None
+    throttle: str | None
+    """Why its clock is lowered."""
+
+
+class WaitingRecord(Protocol):
+    """A request that waits, as the dispatcher keeps it."""
+
+    request: PendingRequest
+    waits_since: float
 
 
 class WaitingRequestJson(TypedDict):
@@ -65,6 +99,7 @@ class WaitingRequestJson(TypedDict):
 class GatewayState(TypedDict):
     models: list[ModelStateJson]
     memory: MemoryStateJson
+    gpu: GpuStateJson | None
     waiting: int
     queue: list[WaitingRequestJson]
     """The requests that have waited longest."""
@@ -74,30 +109,62 @@ class GatewayState(TypedDict):
 
 def gateway_state(
     views: Iterable[ModelView],
-    ceiling_bytes: int | None,
-    meminfo: Meminfo | None,
+    config: ServiceConfig,
+    memory: Meminfo | None,
+    gpu: GpuReading | None,
+    recent: Callable[[str], RecentActivity],
     queue: list[WaitingRequestJson],
     requests: int,
 ) -> GatewayState:
     views = list(views)
     statuses = [view.status for view in views if view.status]
     return {
-        "models": [_model_state(view) for view in views],
+        "models": [_model_state(view, recent(view.config.name), gpu) for view in views],
         "memory": {
-            "total_bytes": meminfo.total_bytes if meminfo else None,
-            "ceiling_bytes": ceiling_bytes,
+            "ceiling_bytes": config.ceiling_bytes,
             "loaded_bytes": sum(model.bytes for model in statuses if model.phase != "off"),
-            "available_bytes": meminfo.available_bytes if meminfo else None,
+            "available_bytes": memory.available_bytes if memory else None,
+            "total_bytes": memory.total_bytes if memory else None,
+            # As `run.start.options` tells the guard.
+            "floor_bytes": config.keep_free_bytes // 2 or None,
         },
+        "gpu": _gpu_state(gpu),
         "waiting": sum(model.waiting for model in statuses),
         "queue": queue,
         "requests": requests,
     }
 
 
-def _model_state(view: ModelView) -> ModelStateJson:
+def oldest_waiting(waiting: Iterable[WaitingRecord], doing: Callable[[str], str]) -> list[WaitingRequestJson]:
+    """The requests that have waited longest. `doing` says what happens for the requests of a model."""
+    oldest = nsmallest(_SHOWN_WAITING, waiting, key=lambda record: record.waits_since)
+    texts = {model: doing(model) for model in {record.request.model for record in oldest}}
+    return [
+        {
+            "model": record.request.model,
+            "key": record.request.caller.name,
+            "since": round(record.waits_since, 1),
+            "doing": texts[record.request.model],
+        }
+        for record in oldest
+    ]
+
+
+def _gpu_state(gpu: GpuReading | None) -> GpuStateJson | None:
+    if gpu is None:
+        return None
+    return {
+        "temperature_c": gpu.temperature_c,
+        "power_w": gpu.power_w,
+        "clock_mhz": gpu.clock_mhz,
+        "throttle": gpu.throttle,
+    }
+
+
+def _model_state(view: ModelView, recent: RecentActivity, gpu: GpuReading | None) -> ModelStateJson:
     config, model, running, progress = view.config, view.status, view.running, view.progress
     preview = view.preview
+    is_ready = status.phase(view) == "ready"
     return {
         "name": config.name,
         "phase": status.phase(view),
@@ -122,4 +189,8 @@ def _model_state(view: ModelView) -> ModelStateJson:
         "requested": bool(preview and preview.is_requested),
         "evicts": list(preview.evicts) if preview else [],
         "why_not": preview.why_not if preview else None,
+        "health": health_sentence(view, recent, gpu),
+        "tokens_per_s": recent.tokens_per_s if is_ready else None,
+        "kv_used": recent.kv_used if is_ready else None,
+        "acceptance": recent.acceptance if is_ready else None,
     }

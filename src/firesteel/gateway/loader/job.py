@@ -27,9 +27,15 @@ from firesteel.gateway.interfaces import Timeouts
 from firesteel.gateway.loader.child import end_with_parent, reason_of, say
 from firesteel.gateway.loader.duration import LoadClock, load_time
 from firesteel.gateway.loader.unload import find_service, held_bytes
-from firesteel.gateway.service_config import ModelConfig, Reason, ServiceConfig
+from firesteel.gateway.service_config import (
+    ModelConfig,
+    PlannedFigures,
+    PlannedRange,
+    Reason,
+    ServiceConfig,
+)
 from firesteel.launch import Ask, Runtime
-from firesteel.planner import launch_key
+from firesteel.planner import Band, Plan, launch_key
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run import (
     LOOPBACK,
@@ -150,6 +156,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         engine=launch.engine,
         context=best.plan.cache.context,
         users=best.plan.cache.users,
+        planned=planned_figures(best.plan),
         ask={
             "name": ask.name, "recipe": ask.model, "context": ask.context, "users": ask.users,
             "port": ask.port, "path": path, "identity": _identity(best),
@@ -157,6 +164,25 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         },
         why_not=in_the_file(objection, ask.name, path) if objection else None,
     )  # fmt: skip
+
+
+def planned_figures(plan: Plan) -> PlannedFigures:
+    """The slowest stream is one of a full batch, or one deep in its context; the fastest has the engine to
+    itself, and its drafts are right."""
+    memory, speed = _range(plan.memory.needed), plan.speed
+    if speed is None:
+        return PlannedFigures(memory)
+    alone, batch = speed.decode_tokens_per_s, speed.batch
+    bands = [alone, *(band for _, band in speed.at_depth)]
+    bands += [batch.per_user_tokens_per_s] if batch else []
+    fastest = [alone.high, *(drafted.decode_tokens_per_s.high for drafted in speed.drafted)]
+    decode = PlannedRange(min(band.low for band in bands), alone.expected, max(fastest))
+    total = _range(batch.total_tokens_per_s if batch else alone)
+    return PlannedFigures(memory, decode, total, bool(speed.drafted))
+
+
+def _range(band: Band) -> PlannedRange:
+    return PlannedRange(band.low, band.expected, band.high)
 
 
 def _identity(proposal: Proposal) -> str:
