@@ -11,11 +11,11 @@ const BOTTOM = 24;
 const HUES = 8;
 const COLUMNS = [["Model", "name"], ["Now", "num"], ["Lowest", "num"], ["Highest", "num"], ["Plan", "num"]];
 
-/** `format` turns a value into text with its unit. */
-export function lineChart(title, format) {
+/** `format` turns a value into text with its unit; `unit` is what a round number on the axis is a multiple of. */
+export function lineChart(title, format, unit = 1) {
   const svg = s("svg", { class: "chart", role: "img", height: HEIGHT, tabindex: "0" });
   const reading = h("p", { class: "small reading", "aria-live": "off" }, "Point at the chart for the value at a time.");
-  const rows = table(`${title}: figures`, COLUMNS);
+  const rows = table(`${title}: figures`, COLUMNS, "narrow");
   const list = new List(rows.body, (row) => row.label, () => {
     const columns = cells(COLUMNS);
     const sample = s("svg", { width: 34, height: 10, "aria-hidden": "true" });
@@ -48,7 +48,7 @@ export function lineChart(title, format) {
     svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     const bands = data.series.filter((row) => row.band);
     const highest = Math.max(0, ...data.series.flatMap((row) => row.values.filter((value) => value !== null)), ...bands.map((row) => row.band.high));
-    const top = nice(highest || 1);
+    const top = nice((highest || unit) / unit) * unit;
     const steps = data.steps;
     const x = (at) => LEFT + ((width - LEFT - RIGHT) * at) / Math.max(1, steps - 1);
     const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / top);
@@ -62,9 +62,8 @@ export function lineChart(title, format) {
       const anchor = mark === 0 ? "start" : mark === marks - 1 ? "end" : "middle";
       parts.push(s("text", { x: x(at), y: HEIGHT - 6, "text-anchor": anchor }, clock(data.start + at * data.step_s, data.step_s)));
     }
-    if (bands.length === 1) {
-      const { low, high } = bands[0].band;
-      parts.push(s("rect", { class: "band", x: LEFT, width: width - LEFT - RIGHT, y: y(high), height: Math.max(1, y(low) - y(high)) }));
+    for (const { band: { low, high }, at } of bands) {
+      parts.push(s("rect", { class: `band band-${at % HUES}`, x: LEFT, width: width - LEFT - RIGHT, y: y(high), height: Math.max(1, y(low) - y(high)) }));
     }
     for (const row of data.series) parts.push(s("path", { class: `line-${row.at % HUES} dash-${Math.floor(row.at / HUES) % 3}`, d: path(row.values, x, y) }));
     svg.replaceChildren(...parts);

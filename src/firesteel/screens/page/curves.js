@@ -13,7 +13,7 @@ const CHARTS = [
   ["gap_p95_s", "Gap between tokens, p95", (value) => `${count(value * 1000)} ms`],
   ["queue", "Waiting requests", count],
   ["kv_used", "KV cache used", percent],
-  ["memory_bytes", "Memory", gib],
+  ["memory_bytes", "Memory", gib, 2 ** 30],
   ["power_w", "Power", (value) => `${rate(value)} W`],
 ];
 const EVERY_MS = { "15m": 5000, "24h": 60_000, "30d": 300_000 };
@@ -22,7 +22,7 @@ export function create(app) {
   const range = select("range", [["15m", "last 15 minutes"], ["24h", "last 24 hours"], ["30d", "last 30 days"]], () => load());
   const model = select("model", [["", "all"]], () => load());
   const status = h("p", { class: "message", role: "status" }, "Reading …");
-  const charts = new Map(CHARTS.map(([name, title, format]) => [name, lineChart(title, format)]));
+  const charts = new Map(CHARTS.map(([name, title, format, unit]) => [name, lineChart(title, format, unit)]));
   const node = h("div", { class: "view" }, h("h1", {}, "Curves"),
     h("section", { class: "panel" }, h("form", { class: "filters", onsubmit: (event) => event.preventDefault() }, field("Range", range), field("Model", model)), status),
     h("div", { class: "columns" }, [...charts.values()].map((chart) => chart.node)));

@@ -17,7 +17,7 @@ export function create(app) {
   const isAdmin = app.role === "admin";
   const memory = memoryPanel();
   const models = table("Models", isAdmin ? COLUMNS : GUEST_COLUMNS, "models");
-  const list = new List(models.body, (model) => model.name, () => (isAdmin ? modelRow(app) : guestRow(app)));
+  const list = new List(models.body, (model) => model.name, () => (isAdmin ? modelRow(app) : guestRow()));
   const empty = h("p", { class: "message", hidden: true }, "No model is in the service file yet. ",
     h("a", { href: "#fits" }, "What fits"), " shows what this machine can run.");
   const waiting = waitingPanel();
@@ -114,6 +114,7 @@ function memoryPanel() {
         ["Left for models", gib(Math.max(0, Math.min((now.ceiling_bytes ?? total) - now.loaded_bytes, now.available_bytes ?? Infinity)))],
         ["GPU temperature", gpu?.temperature_c != null ? `${count(gpu.temperature_c)} °C` : NONE],
         ["Power", gpu?.power_w != null ? `${rate(gpu.power_w)} W` : NONE],
+        ["Guard stops below", gib(now.floor_bytes)],
         ["Clock", gpu?.clock_mhz != null ? `${count(gpu.clock_mhz)} MHz` : NONE],
       ]);
     },
@@ -122,7 +123,7 @@ function memoryPanel() {
 
 // --- models ---
 
-function nameCell(cell, app) {
+function nameCell(cell) {
   const title = h("strong");
   const about = h("span", { class: "small" });
   const health = h("span", { class: "health" });
@@ -131,8 +132,8 @@ function nameCell(cell, app) {
     put(title, model.name);
     const also = model.aliases?.length ? `also ${names(model.aliases)}` : "";
     put(about, [model.engine, model.context && `${count(model.context)} tokens`, model.pinned && "pinned", model.outside && "runs elsewhere", also].filter(Boolean).join(" · "));
-    const text = model.health?.text ?? (model.phase === "ready" && app.role === "admin" ? "" : null);
-    show(health, text);
+    const text = model.phase === "ready" || model.health?.ok === false ? model.health?.text : null;
+    show(health, text && model.phase !== "cannot");
     put(health, text ?? "");
     health.className = `health ${model.health?.ok === false ? "bad" : "good"}`;
   };
@@ -146,14 +147,14 @@ function stateCell(cell) {
     put(word, model.requested && model.phase === "off" ? "waits to load" : PHASES[model.phase] ?? model.phase);
     word.className = `phase ${model.phase}${model.phase === "off" && model.why ? " failed" : ""}`;
     const eta = model.eta_s != null ? `about ${duration(model.eta_s)} left` : "";
-    put(detail, [model.doing, eta, model.doing ? "" : model.note, model.phase === "ready" ? "" : model.why].filter(Boolean).join(" · "));
+    put(detail, [model.doing, eta, model.doing ? "" : model.note, model.phase === "ready" || model.health?.ok === false ? "" : model.why].filter(Boolean).join(" · "));
   };
 }
 
 function modelRow(app) {
   const columns = cells(COLUMNS);
   const [name, state, requests, tokens, kv, accepted, planned, measured, actions] = columns;
-  const setName = nameCell(name, app);
+  const setName = nameCell(name);
   const setState = stateCell(state);
   const setActions = actionCell(actions, app);
   return {
@@ -172,10 +173,10 @@ function modelRow(app) {
   };
 }
 
-function guestRow(app) {
+function guestRow() {
   const columns = cells(GUEST_COLUMNS);
   const [name, state, context, planned] = columns;
-  const setName = nameCell(name, app);
+  const setName = nameCell(name);
   const setState = stateCell(state);
   return {
     node: h("tr", {}, columns),

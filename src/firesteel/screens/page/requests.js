@@ -9,7 +9,7 @@ const COLUMNS = [
   ["Total", "num"], ["Tokens in", "num"], ["Tokens out", "num"], ["Tokens/s", "num"],
 ];
 const MAX_ROWS = 200;
-const PAGE = 100;
+const PAGE = 50;
 const RESULTS = { whole: "complete", left: "client left", broke: "engine failed", refused: "refused" };
 
 export function create(app) {
