@@ -99,7 +99,9 @@ def _write(path: Path, shapes: dict[str, tuple[int, ...]]) -> int:
 def timed(command: Sequence[str], env: dict[str, str] | None = None) -> tuple[float, float, str]:
     """Wall seconds, CPU seconds, output."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **(env or {})})
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, env={**os.environ, **(env or {})}
+    )
     wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return wall, cpu, done.stdout
@@ -148,7 +150,9 @@ def version_of(python: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--mb", type=int, default=1500)
     parser.add_argument("--experts", action="store_true")
     parser.add_argument("--repeat", type=int, default=3)
@@ -178,7 +182,9 @@ def main() -> None:
                 (source / "model.safetensors").read_bytes()  # in the page cache for everybody
                 times[job].append(run())
                 shutil.rmtree(out)
-    print(f"{size / 1e6:,.0f} MB, {'experts' if options.experts else 'dense'}, {cores} cores, load {os.getloadavg()}")
+    print(
+        f"{size / 1e6:,.0f} MB, {'experts' if options.experts else 'dense'}, {cores} cores, load {os.getloadavg()}"
+    )
     print("| tool | wall, s (best) | GB/s | CPU, s (median) | GB/s a core |\n|---|---:|---:|---:|---:|")
     for job, measured in times.items():
         wall, cpu = min(w for w, _ in measured), statistics.median(c for _, c in measured)

@@ -36,6 +36,7 @@ COMMANDS = {
     "history": "List the measured runs; export, import or delete them.",
     "serve": "Serve all models of a service file at one URL, loaded on demand.",
     "top": "Watch the gateway in the terminal: models, memory, curves, requests, logs.",
+    "page": "Show the web page over what runs.",
     "pull": "Download everything a model needs, so that it starts offline; --prune removes unused files.",
     "quantize": "Quantize a checkpoint to FP8, NVFP4 or MXFP4, without data and in bounded memory.",
     "render": "Write the launch for docker, compose, Kubernetes, systemd, quadlet or sparkrun.",

@@ -19,9 +19,9 @@ from firesteel.planner import MeasuredMemory, OwnRun, Plan, launch_key, longest_
 from firesteel.planner.speed.serving import RequestShape, usual_requests
 from firesteel.printable import printable
 from firesteel.rules.checker import Finding, check
-from firesteel.units import show_bytes, show_rate
 from firesteel.rules.checkpoint_checks import CheckpointFinding
 from firesteel.rules.checkpoint_checks.launch_findings import audit_note, launch_findings
+from firesteel.units import show_bytes, show_rate
 
 _UPSTREAM: dict[EngineName, str] = {
     "vllm": "vllm/vllm-openai:v{version}{suffix}",

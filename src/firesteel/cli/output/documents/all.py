@@ -24,8 +24,8 @@ from firesteel.hosts import documents as hosts
 from firesteel.proposals import documents as proposals
 from firesteel.rules import documents as rules
 from firesteel.run import documents as run
-from firesteel.workshop.quantize import documents as quantize
 from firesteel.workshop.audit import documents as audit
+from firesteel.workshop.quantize import documents as quantize
 from firesteel.workshop.repair import documents as repair
 
 DOCUMENTS: tuple[type[Document], ...] = (
