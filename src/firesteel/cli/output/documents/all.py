@@ -34,7 +34,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     bench.TuneJson, bench.TuneDryRunJson,
     bench.HistoryJson, bench.HistoryImportJson, bench.HistoryDeleteJson,
     serve.ServeJson, run.PullJson, run.PullPruneJson,
-    quantize.QuantizeJson, quantize.QuantizePlanJson, render.RenderJson,
+    quantize.QuantizeJson, quantize.QuantizePlanJson, quantize.QuantizeGgufJson, render.RenderJson,
     key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson,
     client.ClientJson, engine.EngineListJson, learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
     error.ErrorJson,
