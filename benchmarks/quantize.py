@@ -4,7 +4,7 @@
 
 The model has random BF16 weights in large tensors; with `--experts` these are experts in one 3-D tensor a
 layer. Tools take turns. Rates are bytes of the source for each second of wall time and, since other work may
-run on the machine, for each second of CPU time (user and system, all threads): ratios a core are made from these.
+run on the machine, for each second of CPU time (user and system, all threads), for the ratios a core.
 `cp` is measured as it is and with a sync at the end, which `quantize` always has.
 """
 
@@ -183,9 +183,8 @@ def main() -> None:
                 (source / "model.safetensors").read_bytes()  # in the page cache for everybody
                 times[job].append(run())
                 shutil.rmtree(out)
-    print(
-        f"{size / 1e6:,.0f} MB, {'experts' if options.experts else 'dense'}, {cores} cores, load {os.getloadavg()}"
-    )
+    kind = "experts" if options.experts else "dense"
+    print(f"{size / 1e6:,.0f} MB, {kind}, {cores} cores, load {os.getloadavg()[0]:.0f}")
     print("| tool | wall, s (best) | GB/s | CPU, s (median) | GB/s a core |\n|---|---:|---:|---:|---:|")
     for job, measured in times.items():
         wall, cpu = min(w for w, _ in measured), statistics.median(c for _, c in measured)
