@@ -2,9 +2,9 @@
 
     python benchmarks/quantize.py [--mb 1500] [--experts] [--repeat 3] [--llmcompressor VENV/bin/python]...
 
-The model has random BF16 weights in tensors of 16 MB and more; with `--experts` they are experts in one 3-D tensor a
-layer. Tools take turns. Rates are bytes of the source for each second of wall time and, since other work may run on
-the machine, for each second of CPU time (user and system, of all threads), from which the ratios a core are made.
+The model has random BF16 weights in large tensors; with `--experts` these are experts in one 3-D tensor a
+layer. Tools take turns. Rates are bytes of the source for each second of wall time and, since other work may
+run on the machine, for each second of CPU time (user and system, all threads), for the ratios a core.
 `cp` is measured as it is and with a sync at the end, which `quantize` always has.
 """
 
@@ -49,13 +49,14 @@ def make_model(folder: Path, megabytes: int, has_experts: bool) -> int:
         shapes |= {f"model.layers.{number}.{name}": shape for name, shape in layer.items()}
     shapes |= {"model.norm.weight": (HIDDEN,), "lm_head.weight": (4096, HIDDEN)}
     config = {
-        "model_type": "qwen3_moe" if has_experts else "llama", "hidden_size": HIDDEN, "intermediate_size": WIDE,
+        "model_type": "qwen3_moe" if has_experts else "llama", "hidden_size": HIDDEN,
+        "intermediate_size": WIDE,
         "num_hidden_layers": layers, "num_attention_heads": HEADS, "num_key_value_heads": HEADS,
         "head_dim": HIDDEN // HEADS, "vocab_size": 4096, "max_position_embeddings": 4096,
         "tie_word_embeddings": False, "torch_dtype": "bfloat16",
-        **({"num_experts": EXPERTS, "num_experts_per_tok": 4, "moe_intermediate_size": EXPERT_WIDE} if has_experts
-           else {}),
     }  # fmt: skip
+    if has_experts:
+        config |= {"num_experts": EXPERTS, "num_experts_per_tok": 4, "moe_intermediate_size": EXPERT_WIDE}
     (folder / "config.json").write_text(json.dumps(config))
     return _write(folder / "model.safetensors", shapes)
 
@@ -182,9 +183,8 @@ def main() -> None:
                 (source / "model.safetensors").read_bytes()  # in the page cache for everybody
                 times[job].append(run())
                 shutil.rmtree(out)
-    print(
-        f"{size / 1e6:,.0f} MB, {'experts' if options.experts else 'dense'}, {cores} cores, load {os.getloadavg()}"
-    )
+    kind = "experts" if options.experts else "dense"
+    print(f"{size / 1e6:,.0f} MB, {kind}, {cores} cores, load {os.getloadavg()[0]:.0f}")
     print("| tool | wall, s (best) | GB/s | CPU, s (median) | GB/s a core |\n|---|---:|---:|---:|---:|")
     for job, measured in times.items():
         wall, cpu = min(w for w, _ in measured), statistics.median(c for _, c in measured)

@@ -36,7 +36,8 @@ _WORST = 10
     "format_name",
     metavar="FORMAT",
     required=True,
-    help="Write this format: fp8-dynamic, fp8-block, nvfp4, nvfp4-spark, nvfp4-w4a4, mxfp4.",
+    help="Write this format: fp8-dynamic, fp8-block, nvfp4, nvfp4-spark, nvfp4-w4a4, mxfp4, or a GGUF label "
+    "such as q4_k_m.",
 )
 @click.option(
     "--out",
@@ -53,6 +54,12 @@ _WORST = 10
     multiple=True,
     help="Leave these modules as they are: a name, a part of one, `*` or `re:...`; repeatable.",
 )
+@click.option(
+    "--imatrix",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="For a GGUF label: the importance matrix that llama-imatrix made.",
+)
 @click.option("--threads", type=click.IntRange(1, 512), help="Use so many cores (default: all).")
 @click.option("--dry-run", is_flag=True, help="Show what would be written, to the byte, and write nothing.")
 @common.host_option
@@ -62,6 +69,7 @@ def command(
     format_name: str,
     folder: Path | None,
     keep: tuple[str, ...],
+    imatrix: Path | None,
     threads: int | None,
     dry_run: bool,
     host_name: str | None,
@@ -71,8 +79,17 @@ def command(
 
     MODEL is a folder with safetensors in BF16, FP16, FP32 or FP8 in blocks, or a Hub id that was pulled. The
     result is a folder that vLLM and SGLang load. A run that was interrupted goes on when the same command is
-    given again. Exits 3 when a matrix would stay as it is by accident.
+    given again. For a GGUF label, MODEL is a GGUF file in 16 bits, and llama.cpp's quantizer makes another.
+    Exits 3 when a matrix would stay as it is by accident.
     """
+    threads = threads or len(os.sched_getaffinity(0))
+    from firesteel.workshop.quantize.gguf_file import is_gguf_label  # slow to load
+
+    if is_gguf_label(format_name):
+        _quantize_gguf(model, format_name, folder, imatrix, threads, dry_run, as_json)
+        return
+    if imatrix:
+        raise UsageError("--imatrix is for GGUF labels", next="--to q4_k_m")
     _require_numpy()
     from firesteel.workshop.kernels.native import load_kernel
     from firesteel.workshop.quantize.formats import FORMATS
@@ -82,12 +99,12 @@ def command(
 
     if format_name not in FORMATS:
         raise UsageError(
-            f"there is no format `{format_name}`; known are {', '.join(FORMATS)}", next="--to nvfp4"
+            f"there is no format `{format_name}`; known are {', '.join(FORMATS)}, and GGUF labels",
+            next="--to nvfp4",
         )
     plan = plan_quantization(open_source(model), format_name, keep)
     target = (folder or Path(f"{plan.source.name}-{format_name.upper()}")).expanduser().absolute()
     kernel = load_kernel(library.home().root / "kernels")
-    threads = threads or len(os.sched_getaffinity(0))
     found, why_not = _forecast(plan, host_name, kernel, threads)
     if dry_run and as_json:
         from firesteel.workshop.quantize.documents import quantize_plan_json
@@ -106,6 +123,43 @@ def command(
         common.print_json(quantize_json(plan, str(target), result))
     else:
         _show_result(plan, target, result)
+        click.echo(typed(f"next: firesteel plan {target}"), err=True)
+
+
+def _quantize_gguf(
+    model: str,
+    label: str,
+    file: Path | None,
+    imatrix: Path | None,
+    threads: int,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    from firesteel.workshop.quantize.gguf_file import plan_gguf, run_gguf
+
+    plan = plan_gguf(model, label, imatrix, library.home())
+    target = (file or Path(f"{plan.source.stem}-{label.upper()}.gguf")).expanduser().absolute()
+    planned = f"{show_bytes(plan.bytes)}" if plan.bytes else "known after the conversion"
+    if not as_json:
+        out.print(grid([
+            ("model", f"{plan.source}, {show_bytes(plan.source_bytes)}"),
+            ("result", f"{target}, tensors {planned}"),
+            ("by", f"{plan.quantizer}" + (f", after {plan.converter}" if plan.converter else "")),
+        ]))  # fmt: skip
+    written = None
+    if not dry_run:
+        err.print("quantize: llama.cpp is at work ...")
+        written = run_gguf(plan, target, threads)
+    if as_json:
+        from firesteel.workshop.quantize.documents import QuantizeGgufJson
+
+        document = QuantizeGgufJson(
+            model=model, format=label.lower(), out=str(target), source_bytes=plan.source_bytes,
+            planned_bytes=plan.bytes, bytes=written,
+        )  # fmt: skip
+        common.print_json(document)
+    elif written:
+        out.print(f"wrote {target}: {show_bytes(written)}")
         click.echo(typed(f"next: firesteel plan {target}"), err=True)
 
 

@@ -58,6 +58,20 @@ class QuantizeJson(Document):
     """The relative error of every matrix, the largest first."""
 
 
+class QuantizeGgufJson(Document):
+    """`firesteel quantize --to q4_k_m --json`: by llama.cpp's own quantizer"""
+
+    document: Literal["firesteel.quantize-gguf/1"] = "firesteel.quantize-gguf/1"
+    model: str
+    format: str
+    out: str
+    source_bytes: int
+    planned_bytes: int | None
+    """Of the tensors."""
+    bytes: int | None
+    """Of the file; None with --dry-run."""
+
+
 def quantize_plan_json(
     plan: QuantizationPlan, out: str, forecast: QuantizationForecast | None
 ) -> QuantizePlanJson:

@@ -42,7 +42,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     bench.TuneJson, bench.TuneDryRunJson,
     bench.HistoryJson, bench.HistoryImportJson, bench.HistoryDeleteJson,
     serve.ServeJson, top.TopJson, run.PullJson, run.PullPruneJson,
-    quantize.QuantizeJson, quantize.QuantizePlanJson, render.RenderJson,
+    quantize.QuantizeJson, quantize.QuantizePlanJson, quantize.QuantizeGgufJson, render.RenderJson,
     key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson,
     client.ClientJson,
     cluster.ClusterAddJson, cluster.ClusterListJson, cluster.ClusterCheckJson, cluster.ClusterRemoveJson,
