@@ -152,7 +152,7 @@ def test_a_damaged_proof_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("is_process", "available", "expected"), [
-    (True, 150, True), (True, 149, False), (False, 150, False),
+    (True, 150, True), (True, 20, True), (False, 150, False),
 ])  # fmt: skip
 def test_the_memory_of_a_process_is_free_when_it_has_ended(
     is_process: bool, available: int, expected: bool
