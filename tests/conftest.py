@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,33 @@ class Ran:
         return json.loads(self.out)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What several workers get, in this order: a test with a real engine by itself, all others by files.
+
+    A test with a real engine takes as long as hundreds of others, so none may come last, when one worker
+    would be busy and the rest idle. They compute where many others wait, so they take turns with files.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    engines: list[list[pytest.Item]] = []
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if {"engine_home", "native_home"}.intersection(fixtures) and "docker_daemon" not in fixtures:
+            engines.append([item])
+        else:
+            item.add_marker(pytest.mark.xdist_group(item.location[0]))
+            files.setdefault(item.location[0], []).append(item)
+    longest_first = sorted(files.values(), key=_expected_length, reverse=True)
+    pairs = zip_longest(engines, longest_first, fillvalue=[])
+    items[:] = [item for engine, file in pairs for item in (*engine, *file)]
+
+
+def _expected_length(tests: list[pytest.Item]) -> tuple[bool, int]:
+    return any(test.get_closest_marker("real") for test in tests), len(tests)
+
+
 Firesteel = Callable[..., Ran]
 
 
@@ -68,10 +96,20 @@ def firesteel(tmp_path: Path) -> Firesteel:
 
 @pytest.fixture(scope="session")
 def pulled(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """The real engine and its weights, pulled once for all tests, by `firesteel pull`."""
-    root = tmp_path_factory.mktemp("pulled")
-    ran = run_firesteel(root, "pull", "smollm2")
-    assert ran.code == 0, ran.err
+    """The real engine and its weights, pulled once for all tests, by `firesteel pull`.
+
+    The workers' folders have one parent, which is new for each run.
+    """
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "pulled"
+    with root.with_suffix(".lock").open("a+") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        turn.seek(0)
+        if not turn.read():
+            ran = run_firesteel(root, "pull", "smollm2")
+            assert ran.code == 0, ran.err
+            turn.write("pulled")
+            turn.flush()
     return Home(root)
 
 

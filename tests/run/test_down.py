@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -68,4 +69,4 @@ def test_a_program_with_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(process, "GPU_DEVICES", str(tmp_path))
         assert process.has_gpu(pid)
         for number in reversed(process.tree(program.pid)):
-            process.send(process.find(number) or pid, 9)
+            process.send(process.find(number) or pid, signal.SIGKILL)
