@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from firesteel import __file__ as package
 from firesteel.edge.files.home import Home
 
 # A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP. What the tests start would
@@ -58,7 +59,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
-        if {"engine_home", "native_home"}.intersection(fixtures) and "docker_daemon" not in fixtures:
+        has_engine = {"engine_home", "quick_home", "native_home"}.intersection(fixtures)
+        if has_engine and "docker_daemon" not in fixtures:
             engines.append([item])
         else:
             item.add_marker(pytest.mark.xdist_group(item.location[0]))
@@ -116,10 +118,32 @@ def pulled(tmp_path_factory: pytest.TempPathFactory) -> Home:
 @pytest.fixture
 def engine_home(pulled: Home, tmp_path: Path) -> Iterator[Home]:
     """A home of its own for each test, with the pulled engine in it; what runs there is stopped after."""
-    home = Home(tmp_path / "engine-home")
+    yield from _home_with(pulled, pulled.engines, tmp_path)
+
+
+@pytest.fixture
+def quick_home(pulled: Home, tmp_path: Path) -> Iterator[Home]:
+    """As `engine_home`, but its engine does not compute: `tests/quick_engine.py` answers in its place."""
+    if os.environ.get("FIRESTEEL_TEST_REAL_ENGINE"):
+        yield from _home_with(pulled, pulled.engines, tmp_path)
+        return
+    engines, (real,) = tmp_path / "quick-engines", pulled.engines.glob("*/complete")
+    program = engines / real.parent.name / "bin" / "python"
+    program.parent.mkdir(parents=True)
+    (program.parents[1] / "complete").touch()
+    source = Path(__file__).with_name("quick_engine.py")
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH={Path(package).parents[1]} exec {sys.executable} {source} "$@"\n'
+    )
+    program.chmod(0o755)
+    yield from _home_with(pulled, engines, tmp_path)
+
+
+def _home_with(pulled: Home, engines: Path, folder: Path) -> Iterator[Home]:
+    home = Home(folder / "engine-home")
     home.root.mkdir()
-    for part in (pulled.engines, pulled.weights):
-        (home.root / part.name).symlink_to(part)
+    (home.root / pulled.engines.name).symlink_to(engines)
+    (home.root / pulled.weights.name).symlink_to(pulled.weights)
     yield home
     run_firesteel(home.root, "down", "--all")
 
