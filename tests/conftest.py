@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(item.location[0]))
             files.setdefault(item.location[0], []).append(item)
     longest_first = sorted(files.values(), key=_expected_length, reverse=True)
-    pairs = zip_longest(engines, longest_first, fillvalue=[])
+    pairs = zip_longest(engines, longest_first, fillvalue=())
     items[:] = [item for engine, file in pairs for item in (*engine, *file)]
 
 
