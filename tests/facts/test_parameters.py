@@ -1,6 +1,7 @@
 """Figures are counts of the real model classes, and what publishers say.
 
-`CLASSES` and `FAMILIES`: transformers 5.22.2 with torch 2.15.0, 2026-11-15. The class that the config names
+`CLASSES` and `FAMILIES`: transformers 5.22.2 with torch 2.15.0, 2026-11-15 (EXAONE 4, ERNIE 4.5, dots.llm1,
+Hunyuan and LFM2: 5.19.0 with torch 2.13.0, 2026-11-16). The class that the config names
 was built on the meta device; counted are all its parameters and the buffers that a checkpoint keeps, without
 towers. Where transformers has no class of that name, the one with the same modules was built: `deepseek_v3`
 for Kimi K2, `deepseek_v4` for `deepseek_ref`, `minimax_m3_vl` for `minimax_m3`, `qwen2` for MiMo-7B.
@@ -108,6 +109,9 @@ CLASSES = {
 FAMILIES = {
     "cohere2": 34_980_831_232,
     "deepseek_v2": 15_706_484_224,
+    "dots1": 142_774_381_696,
+    "ernie4_5_moe": 21_825_437_888,
+    "exaone4": 32_003_216_384,
     "gemma": 8_537_680_896,
     "gemma2": 2_614_341_888,
     "gemma3_text": 2_628_658_432,
@@ -118,7 +122,11 @@ FAMILIES = {
     "granite": 6_738_415_616,
     "granite4": 1_803_149_328,
     "granitemoe": 37_039_116_288,
+    "hunyuan_v1_dense": 7_504_568_320,
+    "hunyuan_v1_moe": 80_393_183_232,
     "kimi_linear": 49_122_681_728,
+    "lfm2": 1_908_669_440,
+    "lfm2_moe": 8_339_930_560,
     "ministral3": 8_489_553_920,
     "mistral": 7_241_732_096,
     "olmo2": 6_888_624_128,

@@ -45,8 +45,7 @@ class AttentionWeights:
             case CompressedAttention():
                 yield from self._compressed(f"{name}attn.", layer)
             case LinearAttention():
-                is_kda = self._values.family.recurrence == "kda"
-                yield from self._kda(own) if is_kda else self._delta_net(f"{name}linear_attn.", layer)
+                yield from self._linear(name, own, layer)
             case Mamba2():
                 is_block = self._layout.mlp == "mixer"
                 yield from self._mamba(own if is_block else f"{name}mamba.", layer)
@@ -54,6 +53,23 @@ class AttentionWeights:
                 yield from self._shared_kv(own, self._architecture.layers[layer.of])
             case NoCache():
                 pass
+
+    def _linear(self, name: str, own: str, layer: LinearAttention) -> Iterator[TensorGroup]:
+        match self._values.family.recurrence:
+            case "kda":
+                yield from self._kda(own)
+            case "short_conv":
+                yield from self._short_conv(f"{name}conv.", layer)
+            case _:
+                yield from self._delta_net(f"{name}linear_attn.", layer)
+
+    def _short_conv(self, name: str, layer: LinearAttention) -> Iterator[TensorGroup]:
+        """LFM2: two gates and a convolution over the last few tokens."""
+        yield linear(f"{name}in_proj", 3 * self._hidden, self._hidden, "recurrence")
+        yield linear(f"{name}out_proj", self._hidden, self._hidden, "recurrence")
+        yield TensorGroup(f"{name}conv", "recurrence", (layer.conv_channels, 1, layer.conv_kernel))
+        if self._values.is_true("conv_bias"):
+            yield TensorGroup(f"{name}conv.bias", "recurrence", (5 * self._hidden,))
 
     def _grouped(self, name: str, layer: GroupedAttention) -> Iterator[TensorGroup]:
         heads = self._heads(layer)

@@ -32,6 +32,7 @@ from firesteel.facts.model.layer_kinds import drafter_count, drafter_kinds, laye
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _EXPERTS_PER_TOKEN = (
     "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts", "moe_top_k",
+    "moe_topk", "moe_k",
 )  # fmt: skip
 _STATE_DTYPES = ("mamba_ssm_cache_dtype", "mamba_ssm_dtype")
 
@@ -146,6 +147,10 @@ class _LayerReader:
             return self._delta_net()
         if kind == "linear_attention" and recurrence == "kda":
             return self._kda()
+        if kind == "conv" and recurrence == "short_conv":
+            return LinearAttention(
+                0, self._values.integer("hidden_size"), self._values.integer("conv_L_cache")
+            )
         if kind == "mamba" and recurrence == "mamba2":
             return Mamba2(*(self._values.integer(key) for key in self._family.mamba_keys))
         if kind in ("mlp", "moe") and self._family.pattern == "blocks":

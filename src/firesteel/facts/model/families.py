@@ -3,7 +3,8 @@
 A family is listed when `architecture.py` has its kind of attention and its layer pattern was read in its
 model code. Other families are refused. Seen in transformers as of 2026-08-21 and in its release 5.22.2, seen
 2026-11-15; `kimi_linear` of Kimi K3, `deepseek_v4`, `minimax_m3` and `nemotron-nas` also in vLLM 0.32,
-`vllm/models` and `vllm/model_executor/models`, seen 2026-11-15; `mimo` in the code beside its checkpoint.
+`vllm/models` and `vllm/model_executor/models`, seen 2026-11-15; `exaone4`, `ernie4_5_moe`, `dots1`,
+`hunyuan_v1` and `lfm2` in transformers 5.19.0, seen 2026-11-16; `mimo` in the code beside its checkpoint.
 `deepseek_ref` is the type of SGLang's conversions of DeepSeek-V4; their keys are the same.
 """
 
@@ -31,7 +32,7 @@ Pattern = Literal[
 ]
 
 Attention = Literal["grouped", "latent", "compressed"]
-Recurrence = Literal["none", "delta_net", "kda", "mamba2"]
+Recurrence = Literal["none", "delta_net", "kda", "mamba2", "short_conv"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,13 @@ FAMILIES: Mapping[str, Family] = {
         recurrence="mamba2",
         mamba_keys=("mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_n_groups", "mamba_d_conv"),
         reads=frozenset({"layers_block_type"}),
+    ),
+    "exaone4": Family("alternate_window", 4, "sliding_window_pattern"),
+    "ernie4_5_moe": Family(defaults=_ALL_HEADS),
+    "dots1": Family("late_window", defaults=_ALL_HEADS),
+    **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe"), Family(defaults=_ALL_HEADS)),
+    **dict.fromkeys(
+        ("lfm2", "lfm2_moe"), Family("listed", defaults={"conv_L_cache": 3}, recurrence="short_conv")
     ),
     "nemotron-nas": Family("block_configs", reads=frozenset({"block_configs"})),
     "gemma3n_text": Family("listed", reads=_SHARED_KV),

@@ -9,6 +9,9 @@ from firesteel.facts.model.config_values import ConfigValues
 from firesteel.facts.model.layouts import Layout
 from firesteel.facts.model.tensor_groups import Part, TensorGroup, linear, norm
 
+_FIRST_WITH_EXPERTS = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
+_SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+
 
 class FeedForwardWeights:
     def __init__(self, architecture: Architecture, values: ConfigValues, layout: Layout) -> None:
@@ -42,8 +45,22 @@ class FeedForwardWeights:
         return isinstance(layer, SharedKv) and self._values.is_true("use_double_wide_mlp")
 
     def dense(self, name: str, wide: int = 1) -> Iterator[TensorGroup]:
-        size = wide * self._values.integer(self._layout.dense_key)
+        size = wide * self._dense_size()
         yield from self._mlp(f"{name}{self._layout.mlp}.", size, "dense_mlp")
+
+    def _dense_size(self) -> int:
+        """LFM2 says the width before it is adjusted: two thirds, rounded up."""
+        if self._values.model_type != "lfm2":
+            return self._values.integer(self._layout.dense_key)
+        stated = self._values.first_integer(["block_ff_dim"]) or self._values.integer("intermediate_size")
+        if self._values.get("block_auto_adjust_ff_dim") is False:
+            return stated
+        multiplier = self._values.get("block_ffn_dim_multiplier")
+        if multiplier is not None and not (isinstance(multiplier, int | float) and 0 < multiplier < 1000):
+            raise self._values.unsupported(f"has the `block_ffn_dim_multiplier` {str(multiplier)[:40]}")
+        width = int((multiplier or 1) * int(2 * stated / 3))
+        multiple = self._values.integer_or("block_multiple_of", 256)
+        return -(-width // multiple) * multiple
 
     def _mlp(self, name: str, size: int, part: Part) -> Iterator[TensorGroup]:
         if self._layout.gated:
@@ -86,10 +103,13 @@ class FeedForwardWeights:
             return (number + 1) % values.integer_or("interleave_moe_layer_step", 1) == 0
         if number in (_layer_numbers(values.get("mlp_only_layers")) or ()):
             return False
-        if number < values.first_integer(["first_k_dense_replace"]):
+        if number < values.first_integer(_FIRST_WITH_EXPERTS):
+            return False
+        if number > values.integer_or("moe_layer_end_index", count, least=0):
             return False
         every = values.integer_or("moe_layer_freq", 1)
-        return number % every == 0 and (number + 1) % values.integer_or("decoder_sparse_step", 1) == 0
+        step = values.first_integer(["decoder_sparse_step", "moe_layer_interval"]) or 1
+        return number % every == 0 and (number + 1) % step == 0
 
     def _experts(self, name: str, number: int) -> Iterator[TensorGroup]:
         layout, count = self._layout, self._architecture.experts
@@ -105,7 +125,7 @@ class FeedForwardWeights:
             yield TensorGroup(f"{own}{layout.router}.bias", "router", (count,))
         yield from self._routed(own, count)
         if size := self._shared_size():
-            shared = name if layout.shared == "shared_mlp" else own
+            shared = name if layout.moe == "block_sparse_moe" and layout.shared == "shared_mlp" else own
             yield from self._mlp(f"{shared}{layout.shared}.", size, "shared_experts")
             if layout.shared_gate:
                 yield TensorGroup(f"{own}shared_expert_gate", "shared_experts", (1, self._hidden))
@@ -140,7 +160,7 @@ class FeedForwardWeights:
         for key in self._layout.shared_keys:
             if self._values.get(key) is not None:
                 return self._values.integer(key, least=0)
-        shared = self._values.first_integer(["n_shared_experts", "num_shared_experts"])
+        shared = self._values.first_integer(_SHARED)
         return shared * self._values.integer(self._layout.expert_key) if shared else 0
 
     def _gemma_experts(self, name: str) -> Iterator[TensorGroup]:

@@ -6,6 +6,7 @@ their own; `families.py` has the patterns.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from firesteel.facts.model.config_values import MAX_LAYERS, ConfigValues
@@ -67,12 +68,20 @@ def window(values: ConfigValues) -> int:
 
 def _listed(values: ConfigValues, count: int) -> list[str] | None:
     """`layer_types`, where the family uses them. The MTP layers may be in that list too."""
-    listed = values.get("layer_types")
+    listed = values.get("layer_types") or _by_attention_numbers(values, count)
     if listed is None or values.family.pattern in ("marked_window", "marked_linear", "marked_sparse"):
         return None
     if not isinstance(listed, Sequence) or len(listed) not in (count, count + drafter_count(values)):
         raise values.unsupported(f"has {count} layers but not as many `layer_types`")
     return [str(kind) for kind in listed]
+
+
+def _by_attention_numbers(values: ConfigValues, count: int) -> list[str] | None:
+    """Older configs of LFM2 list the numbers of the layers with attention; the others are convolutions."""
+    numbers = values.get("full_attn_idxs") if values.family.recurrence == "short_conv" else None
+    if not isinstance(numbers, Sequence) or isinstance(numbers, str):
+        return None
+    return ["full_attention" if number in numbers else "conv" for number in range(count)]
 
 
 def _kind(values: ConfigValues, layer: int) -> str:
@@ -103,6 +112,9 @@ def _kind(values: ConfigValues, layer: int) -> str:
 
 
 def _every(values: ConfigValues) -> int:
+    pattern = values.get(values.family.every_key)
+    if isinstance(pattern, str) and re.fullmatch("L{1,99}G", pattern):  # EXAONE 4: `LLLG`
+        return len(pattern)
     return values.integer_or(values.family.every_key, values.family.every)
 
 

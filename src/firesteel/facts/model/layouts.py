@@ -116,6 +116,7 @@ _STEP = Layout(
     drafter_is_dense=True,
     drafter_copies=1,
 )
+_LFM2 = Layout(tied=True, qk_norm="head", mlp="feed_forward", moe="feed_forward")
 
 LAYOUTS: Mapping[str, Layout] = {
     "llama": Layout(bias="qkvo", bias_key="attention_bias"),
@@ -163,6 +164,19 @@ LAYOUTS: Mapping[str, Layout] = {
         corrects_router=True,
         drafter="eh_proj",
     ),
+    "exaone4": Layout(qk_norm="head"),
+    "ernie4_5_moe": Layout(tied=True, corrects_router=True),
+    "dots1": replace(_QWEN3, corrects_router=True),
+    "hunyuan_v1_dense": _QWEN3,
+    "hunyuan_v1_moe": replace(
+        _QWEN3,
+        router="gate.wg",
+        expert_key="intermediate_size",
+        shared="shared_mlp",
+        shared_keys=("intermediate_size",),
+    ),
+    "lfm2": _LFM2,
+    "lfm2_moe": replace(_LFM2, corrects_router=True),
     "mimo_v2_flash": Layout(corrects_router=True),
     **dict.fromkeys(("step3p5", "step3p7"), _STEP),
     "llama4_text": Layout(

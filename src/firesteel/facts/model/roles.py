@@ -46,6 +46,7 @@ _TABLE: tuple[tuple[str, Role], ...] = (
     # Nemotron-H calls every layer's one block its mixer, be it Mamba, attention or MLP
     (r"\.mixer\.(up_proj|down_proj|fc#_latent_proj)\.|\.routed_expert_(up|down)_proj\.", Role.DENSE_MLP),
     (r"\.(self_|linear_|cross_|encoder_)?attn\.|\.(self_)?attention\.|\.mixer\.|\.mamba\.", Role.ATTENTION),
+    (r"\.layers\.#\.conv\.", Role.ATTENTION),
     (r"\.(cross_)?attn_\w+|\.ssm_\w+|\.(shortconv|indexer)|\.time_mix_", Role.ATTENTION),
     (r"\.(mlp|feed_forward|ffn)\.|\.ffn_\w+|\.fc#\.|\.channel_mix_", Role.DENSE_MLP),
 )
