@@ -32,7 +32,7 @@ class ConfigValues:
         if value is None:
             raise self.unsupported(f"has no `{key}` in its config.json")
         listed = value if isinstance(value, list) and 0 < len(value) <= MAX_LAYERS else []
-        if len(listed) == self.get("num_hidden_layers") and listed.count(listed[0]) == len(listed):
+        if listed and len(listed) == self.get("num_hidden_layers") and listed.count(listed[0]) == len(listed):
             value = listed[0]  # Hunyuan lists a number for each layer
         if type(value) is not int or not least <= value <= _MAX_VALUE:
             raise self.unsupported(f"has the `{key}` {_shown(value)} in its config.json")
