@@ -39,6 +39,10 @@ class Host:
     bandwidth_bytes_per_s: float | None
     bandwidth_kind: BandwidthKind
     gpus: tuple[Gpu, ...] = ()
+    disk_bytes_per_s: float | None = None
+    """How fast the disk of the models is read, and how fast a mapped file; None: `doctor --measure` has not
+    measured it."""
+    mapped_bytes_per_s: float | None = None
 
     @property
     def room_bytes(self) -> int:
