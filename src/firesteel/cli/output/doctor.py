@@ -9,6 +9,7 @@ from rich.text import Text
 
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import grid, out
+from firesteel.facts.host.host_facts import show_figure
 from firesteel.hosts.doctor.examine import Examination
 from firesteel.printable import escape_unprintable
 from firesteel.rules.host_checks import HostFinding
@@ -36,6 +37,9 @@ def show_examination(examination: Examination, *, everything: bool, fixable: fro
         out.print(row)
     good = [finding.check for finding in findings if finding.level == "good"]
     out.print(Text.assemble(("good  ", _STYLE["good"]), ", ".join(good) or "nothing"))
+    if figures := examination.facts.measured.values():
+        rows = [f"{figure.name} {show_figure(figure)}" for figure in figures]
+        out.print(Text(f"measured  {', '.join(rows)}; last on {max(figure.day for figure in figures)}"))
     fixes = [finding.check for finding in findings if finding.is_bad and finding.check in fixable]
     if fixes:
         out.print(Text(typed(f"next: firesteel doctor --fix {' '.join(fixes)}")))
