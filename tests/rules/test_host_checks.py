@@ -99,7 +99,9 @@ def test_netplan_files_that_only_root_can_read_are_not_called_missing() -> None:
     probe = with_section(host_probe(), "connections", "")
     assert findings(probe)["address-owner"].level == "unknown"
     read = with_section(probe, "names", "etc/netplan/40-cx7.yaml")
-    read = with_section(read, "network", "etc/netplan/40-cx7.yaml:    enp1s0f1np1: {addresses: [192.168.100.10/24]}")
+    read = with_section(
+        read, "network", "etc/netplan/40-cx7.yaml:    enp1s0f1np1: {addresses: [192.168.100.10/24]}"
+    )
     assert findings(read)["address-owner"].level == "warn", "the second rail is in no file"
 
 

@@ -17,6 +17,7 @@ from firesteel.cli.output.show import out, table
 from firesteel.edge.files import text_files
 from firesteel.gateway.address import Address, read_address
 from firesteel.service_file import asks, read_service_file
+from firesteel.units import show_bytes
 
 if TYPE_CHECKING:
     from firesteel.rules.host_checks import HostFinding
@@ -61,6 +62,8 @@ def command(path: Path | None, as_json: bool) -> None:
         )
     )
     for row in rows:
+        for line in _node_lines(row):
+            out.print(line)
         if row.why:
             out.print(typed(f"{row.name}: {row.why}; next: {row.next}"))
     for alarm in alarms:
@@ -74,6 +77,18 @@ def _alarms(rows: list[ServiceStatus]) -> tuple[HostFinding, ...]:
     from firesteel.run.start.host_alarms import host_alarms  # loads the checks of `doctor`
 
     return host_alarms()
+
+
+def _node_lines(row: ServiceStatus) -> list[str]:
+    """Of a service over several hosts: a line for each, and what its runner told last."""
+    if row.cluster is None:
+        return []
+    lines = [
+        f"  {node.host:<12} rank {node.rank}  {node.phase:<8} pid {node.pid or '-'}, "
+        f"{show_bytes(node.resident_bytes)} resident, {show_bytes(node.available_bytes)} available"
+        for node in row.cluster.nodes
+    ]
+    return [*lines, *(f"  {notice}" for notice in row.cluster.notices[-3:])]
 
 
 def _gateway_line(gateway: Address) -> str:

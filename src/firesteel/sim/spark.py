@@ -23,6 +23,7 @@ FaultKind = Literal[
     "fragmentation",  # the kernel has no large free blocks left in /proc/buddyinfo
     "garbage",  # answers are garbage (`at`: soup, loop or foreign), from request `after` on
     "hang",  # requests run and no token comes, from request `after` on; /health stays 200
+    "hot",  # the GPU is slowed down by its temperature while an engine runs
     "http-500",  # requests are answered with HTTP 500, from request `after` on
     "load-too-large",  # stage `at` takes `bytes` more than planned
     "memory-collapse",  # `after` seconds into serving, MemAvailable falls to `bytes` in `seconds`

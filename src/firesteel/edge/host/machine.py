@@ -35,14 +35,15 @@ def local_host(home: Home) -> Host:
     """This machine. A GB10 gets its bandwidth from the data sheet; any other machine is measured."""
     memory, gpu_list, cores = meminfo(), gpus(), len(os.sched_getaffinity(0))
     measured = {name: figure.value for name, figure in latest(home).items()}
-    disk = (measured.get("disk_read_bytes_per_s"), measured.get("load (mmap)"))
+    disk, mapped = measured.get("disk_read_bytes_per_s"), measured.get("load (mmap)")
     if any(gpu.is_gb10 for gpu in gpu_list):
         sheet = hardware("gb10")
         title = f"simulated {sheet.title}" if sim_folder() else sheet.title
         return Host(
             "local", title, "gb10", cores, memory.total_bytes, memory.available_bytes,
             keep_free_bytes(memory.total_bytes, sheet.ceiling_bytes),
-            *_gb10_bandwidth(float(sheet.bandwidth_bytes_per_s), measured), gpu_list, *disk,
+            *_gb10_bandwidth(float(sheet.bandwidth_bytes_per_s), measured), gpu_list,
+            disk_bytes_per_s=disk, mapped_bytes_per_s=mapped,
         )  # fmt: skip
     title, keep_free = _cpu_name(), keep_free_bytes(memory.total_bytes, None)
     if memory.limit_bytes is not None:
@@ -50,7 +51,8 @@ def local_host(home: Home) -> Host:
         keep_free = keep_free_under_limit_bytes(memory.limit_bytes)
     return Host(
         "local", title, None, cores, memory.total_bytes, memory.available_bytes, keep_free,
-        bandwidth(home, cores), "measured", gpu_list, *disk,
+        bandwidth(home, cores), "measured", gpu_list,
+            disk_bytes_per_s=disk, mapped_bytes_per_s=mapped,
     )  # fmt: skip
 
 
