@@ -78,7 +78,17 @@ def command(
     examination = library.doctor(checks, root=root, source=source)
     if fix:
         return _fix(examination, checks, root, yes, as_json)
+    if not source:
+        _tell_half_done(root)
     return _show(examination, everything, as_json)
+
+
+def _tell_half_done(root: Path | None) -> None:
+    from firesteel.hosts.doctor.fix import half_done
+
+    for name in half_done(root):
+        text = f"the fix of {name} was interrupted half-way; next: firesteel doctor --undo {name}"
+        click.echo(typed(text), err=True)
 
 
 def _show(examination: Examination, everything: bool, as_json: bool) -> int:
