@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.gateway.keys import Key
     from firesteel.gateway.rate_limits import KeyLimits
     from firesteel.hosts.doctor.examine import Examination
+    from firesteel.hosts.doctor.nodes import ClusterExamination
     from firesteel.proposals import Proposal
     from firesteel.reads import ReadLaunch
     from firesteel.render import Cluster
@@ -98,6 +99,13 @@ def doctor(
     from firesteel.hosts.doctor.examine import examine, examine_file
 
     return examine_file(source, checks) if source else examine(home(), root=root, only=checks)
+
+
+async def doctor_cluster(checks: Sequence[str] = ()) -> ClusterExamination:
+    """The same of this host and every node of the cluster, and what differs between them."""
+    from firesteel.hosts.doctor.nodes import examine_cluster  # ssh
+
+    return await examine_cluster(home(), checks)
 
 
 async def learn(engine: EngineName, version: str, *, again: bool = False) -> Schema:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,24 @@ def test_a_folder_that_stands_for_a_host_is_judged_like_its_record(check: str, t
     for finding in judge(host_facts(probe)):
         assert again[finding.check].level == finding.level, finding.check
         assert again[finding.check].says == finding.says
+
+
+def test_a_program_that_cannot_be_ended_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`nvidia-smi` beside a driver in distress: it ignores every signal but the last."""
+    (tmp_path / "pid").touch()
+    stuck = tmp_path / "nvidia-smi"
+    stuck.write_text(f'#!/bin/sh\ntrap "" TERM HUP INT\necho $$ >> {tmp_path}/pid\nexec sleep 300\n')
+    stuck.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    try:
+        probe = read_probe(only=("gpu", "proc/meminfo"))
+        assert probe.is_complete and probe.sections["gpu"].code != 0 and probe.text("proc/meminfo")
+    finally:
+        for number in (tmp_path / "pid").read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(number), signal.SIGKILL)
 
 
 def test_only_the_sections_that_are_asked_for_are_read(tmp_path: Path) -> None:

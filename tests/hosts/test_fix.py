@@ -329,6 +329,26 @@ def test_the_command_asks_shows_a_diff_and_takes_back(firesteel: Firesteel, host
     assert "nothing to take back" in firesteel("doctor", "--root", str(host), "--undo").err
 
 
+def test_a_fix_that_was_killed_is_told(firesteel: Firesteel, host: Path) -> None:
+    make_host(host, "suspend")
+    before = tree(host)
+    assert killed_at(14, partial(apply.apply, host, fix(host, "suspend")))
+    assert tree(host) != before
+    ran = firesteel("doctor", "--root", str(host), "suspend")
+    assert "the fix of suspend was interrupted half-way" in ran.err
+    assert firesteel("doctor", "--root", str(host), "--undo", "suspend", "--yes").code == 0
+    assert tree(host) == before
+
+
+def test_a_journal_that_only_root_can_read_is_not_called_empty(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (host / journal.FOLDER).mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(HostNotReady, match="only by root"):
+        to_undo(host)
+
+
 def test_a_simulated_spark_can_be_mended(firesteel: Firesteel) -> None:
     assert firesteel("--sim", "bad-read-ahead", "doctor", "--fix", "--yes").code == 0
     found = firesteel("--sim", "doctor", "--json").json["findings"]

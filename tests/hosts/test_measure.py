@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import firesteel
 from firesteel.edge.files.home import Home
-from firesteel.edge.files.host_measurements import all_measurements, latest
+from firesteel.edge.files.host_measurements import add_measurements, all_measurements, latest
 from firesteel.edge.host.disk_speed import MODES, read_speed, temporary_file
-from firesteel.edge.host.machine import bandwidth
+from firesteel.edge.host.machine import bandwidth, local_host
 from firesteel.errors import HostNotReady
+from firesteel.facts import Host
 from firesteel.facts.host.host_facts import HostMeasurement
 from firesteel.hosts.doctor.measure import measure
+from firesteel.planner import Plan, plan
 from firesteel.units import MIB
 
 
@@ -60,3 +64,31 @@ def test_a_load_without_a_gpu_says_why() -> None:
     )
     assert done.returncode in (0, 1)
     assert done.stdout if done.returncode == 0 else done.stderr
+
+
+def test_plan_uses_the_measured_speed_of_the_disk(tmp_path: Path) -> None:
+    spark = firesteel.host("gb10")
+    usual = firesteel.plan("gpt-oss-120b-llamacpp", host_name="gb10")[0].plan
+    slow = replan(usual, replace(spark, disk_bytes_per_s=0.1e9))
+    fast = replan(usual, replace(spark, disk_bytes_per_s=20e9))
+    assert weights_s(fast) == weights_s(usual)
+    assert weights_s(slow) == pytest.approx(usual.weights.total_bytes / 0.1e9, rel=0.05)
+    assert slow.speed and slow.speed.start_up
+    assert any("measured here" in phase.explanation for phase in slow.speed.start_up.phases)
+
+
+def replan(known: Plan, host: Host) -> Plan:
+    return plan(known.launch, known.shape, known.weights, host)
+
+
+def weights_s(planned: Plan) -> float:
+    assert planned.speed and planned.speed.start_up
+    return next(phase.seconds.expected for phase in planned.speed.start_up.phases if phase.name == "weights")
+
+
+def test_measured_speeds_are_part_of_the_host(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    add_measurements(home, [HostMeasurement("disk_read_bytes_per_s", 2e9, "B/s", "2026-11-16")])
+    add_measurements(home, [HostMeasurement("load (mmap)", 1e9, "B/s", "2026-11-16")])
+    host = local_host(home)
+    assert (host.disk_bytes_per_s, host.mapped_bytes_per_s) == (2e9, 1e9)

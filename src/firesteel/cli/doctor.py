@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 @click.option("--count", type=click.IntRange(1), help="Stop --watch after this many readings.")
 @click.option("--bundle", type=click.Path(path_type=Path), help="Write what was read, without secrets.")
 @click.option("--from", "source", type=click.Path(path_type=Path), help="Judge a bundle, not this host.")
+@click.option("--cluster", is_flag=True, help="Examine every node of the cluster, and what differs.")
 @click.option("--root", type=_FOLDER, help="Examine and change this folder in place of /.")
 @common.json_option
 def command(
@@ -45,6 +47,7 @@ def command(
     count: int | None,
     bundle: Path | None,
     source: Path | None,
+    cluster: bool,
     root: Path | None,
     as_json: bool,
 ) -> int:
@@ -55,8 +58,11 @@ def command(
     """
     modes = [name for name, given in (("--fix", fix), ("--undo", undo), ("--measure", measure)) if given]
     modes += [name for name, given in (("--watch", watch), ("--bundle", bundle), ("--from", source)) if given]
+    modes += ["--cluster"] if cluster else []
     if len(modes) > 1:
         raise UsageError(f"{modes[0]} and {modes[1]} do not go together", next="firesteel doctor --help")
+    if cluster:
+        return _cluster(checks, as_json)
     if bundle:
         return _bundle(bundle, root, as_json)
     if undo:
@@ -72,7 +78,17 @@ def command(
     examination = library.doctor(checks, root=root, source=source)
     if fix:
         return _fix(examination, checks, root, yes, as_json)
+    if not source:
+        _tell_half_done(root)
     return _show(examination, everything, as_json)
+
+
+def _tell_half_done(root: Path | None) -> None:
+    from firesteel.hosts.doctor.fix import half_done
+
+    for name in half_done(root):
+        text = f"the fix of {name} was interrupted half-way; next: firesteel doctor --undo {name}"
+        click.echo(typed(text), err=True)
 
 
 def _show(examination: Examination, everything: bool, as_json: bool) -> int:
@@ -87,6 +103,19 @@ def _show(examination: Examination, everything: bool, as_json: bool) -> int:
 
         show_examination(examination, everything=everything, fixable=fixable(examination))
     return HostNotReady.exit_code if examination.level == "stop" else 0
+
+
+def _cluster(checks: tuple[str, ...], as_json: bool) -> int:
+    found = asyncio.run(library.doctor_cluster(checks))
+    if as_json:
+        from firesteel.hosts.documents import doctor_cluster_json
+
+        common.print_json(doctor_cluster_json(found))
+    else:
+        from firesteel.cli.output.doctor import show_cluster
+
+        show_cluster(found)
+    return HostNotReady.exit_code if found.level == "stop" else 0
 
 
 def _bundle(path: Path, root: Path | None, as_json: bool) -> int:

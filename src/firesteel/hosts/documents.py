@@ -10,7 +10,8 @@ from firesteel.facts.evidence import Confidence, Evidence
 from firesteel.facts.host.host_facts import HostMeasurement
 from firesteel.hosts.doctor.apply import Undone
 from firesteel.hosts.doctor.examine import Examination
-from firesteel.hosts.doctor.fix import Fixed
+from firesteel.hosts.doctor.fix import Fixed, fixable
+from firesteel.hosts.doctor.nodes import ClusterExamination
 from firesteel.rules.host_checks import HostFinding
 from firesteel.rules.host_checks.fix_plan import FixPlan
 from firesteel.rules.host_checks.verdict import CheckLevel
@@ -45,7 +46,7 @@ class DoctorJson(Document):
     measured: tuple[HostMeasurement, ...]
 
 
-def doctor_json(examination: Examination, fixable: frozenset[str]) -> DoctorJson:
+def doctor_json(examination: Examination, can_fix: frozenset[str]) -> DoctorJson:
     facts = examination.facts
     return DoctorJson(
         product=facts.product,
@@ -53,12 +54,12 @@ def doctor_json(examination: Examination, fixable: frozenset[str]) -> DoctorJson
         kernel=facts.kernel,
         driver=facts.driver,
         level=examination.level,
-        findings=tuple(_finding(finding, fixable) for finding in examination.findings),
+        findings=tuple(_finding(finding, can_fix) for finding in examination.findings),
         measured=tuple(facts.measured.values()),
     )
 
 
-def _finding(finding: HostFinding, fixable: frozenset[str]) -> HostFindingJson:
+def _finding(finding: HostFinding, can_fix: frozenset[str]) -> HostFindingJson:
     return HostFindingJson(
         check=finding.check,
         title=finding.title,
@@ -68,7 +69,7 @@ def _finding(finding: HostFinding, fixable: frozenset[str]) -> HostFindingJson:
         costs=finding.costs,
         do=finding.do,
         undo=finding.undo,
-        fixable=finding.check in fixable,
+        fixable=finding.check in can_fix,
         confidence=finding.confidence,
         sources=finding.sources,
     )
@@ -152,3 +153,30 @@ class DoctorMeasureJson(Document):
     document: Literal["firesteel.doctor-measure/1"] = "firesteel.doctor-measure/1"
     figures: tuple[HostMeasurement, ...]
     not_measured: tuple[NotMeasuredJson, ...]
+
+
+class NodeDifferenceJson(Document):
+    what: str
+    values: dict[str, str]
+    do: str
+
+
+class DoctorClusterJson(Document):
+    """`firesteel doctor --cluster --json`"""
+
+    document: Literal["firesteel.doctor-cluster/1"] = "firesteel.doctor-cluster/1"
+    hosts: dict[str, DoctorJson]
+    unreachable: dict[str, str]
+    differences: tuple[NodeDifferenceJson, ...]
+    """What should be equal on every node and is not."""
+
+
+def doctor_cluster_json(found: ClusterExamination) -> DoctorClusterJson:
+    return DoctorClusterJson(
+        hosts={name: doctor_json(each, fixable(each)) for name, each in found.hosts.items()},
+        unreachable=dict(found.unreachable),
+        differences=tuple(
+            NodeDifferenceJson(what=each.what, values=dict(each.values), do=each.do)
+            for each in found.differences
+        ),
+    )

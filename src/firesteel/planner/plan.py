@@ -22,6 +22,7 @@ from firesteel.planner.speed.own_runs import OwnRun, with_own_runs
 from firesteel.planner.speed.predict import predict_speed
 from firesteel.planner.speed.serving import RequestShape
 from firesteel.planner.speed.speed import Speed
+from firesteel.planner.speed.startup import bounded_by_disk
 
 __all__ = ["KvCache", "Plan", "between", "largest_context", "longest_context", "plan"]
 
@@ -103,6 +104,9 @@ def _plan(
     memory = account(launch, part, own, kv, home, told)
     printed = engines.reported_kv(launch, part, context, kv.pool_bytes if told is None else told)
     speed = predict_speed(launch, shape, held.weights, kv, home, requests)
+    if speed and speed.start_up:
+        start_up = bounded_by_disk(speed.start_up, launch, held.weights.total_bytes, host)
+        speed = replace(speed, start_up=start_up)
     notes = [home.note] if home.note else []
     if weights.provenance != "counted":
         notes.append(f"weights are {weights.provenance}; the checkpoint's own header would count them")

@@ -9,7 +9,9 @@ from rich.text import Text
 
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import grid, out
+from firesteel.facts.host.host_facts import show_figure
 from firesteel.hosts.doctor.examine import Examination
+from firesteel.hosts.doctor.nodes import ClusterExamination
 from firesteel.printable import escape_unprintable
 from firesteel.rules.host_checks import HostFinding
 
@@ -17,13 +19,12 @@ _STYLE = {"stop": "bold red", "warn": "yellow", "note": "cyan", "unknown": "mage
 
 
 def show_examination(examination: Examination, *, everything: bool, fixable: frozenset[str]) -> None:
-    facts, findings = examination.facts, examination.findings
+    findings = examination.findings
     counts = Counter(finding.level for finding in findings)
     parts = [
         f"{counts[level]} {level}" for level in ("stop", "warn", "note", "good", "unknown") if counts[level]
     ]
-    host = f"{facts.product}, kernel {facts.kernel or 'unknown'}, driver {facts.driver or 'none'}"
-    out.print(Text(escape_unprintable(f"{host}: {', '.join(parts)}")))
+    out.print(Text(escape_unprintable(f"{_host_line(examination)}: {', '.join(parts)}")))
     for finding in findings:
         if finding.is_bad:
             _show_bad(finding, finding.check in fixable)
@@ -36,9 +37,36 @@ def show_examination(examination: Examination, *, everything: bool, fixable: fro
         out.print(row)
     good = [finding.check for finding in findings if finding.level == "good"]
     out.print(Text.assemble(("good  ", _STYLE["good"]), ", ".join(good) or "nothing"))
+    if figures := examination.facts.measured.values():
+        rows = [f"{figure.name} {show_figure(figure)}" for figure in figures]
+        out.print(Text(f"measured  {', '.join(rows)}; last on {max(figure.day for figure in figures)}"))
     fixes = [finding.check for finding in findings if finding.is_bad and finding.check in fixable]
     if fixes:
         out.print(Text(typed(f"next: firesteel doctor --fix {' '.join(fixes)}")))
+
+
+def show_cluster(found: ClusterExamination) -> None:
+    for name, examination in found.hosts.items():
+        bad = [finding for finding in examination.findings if finding.is_bad]
+        good = sum(finding.level == "good" for finding in examination.findings)
+        out.print(
+            Text.assemble((name, "bold"), escape_unprintable(f": {_host_line(examination)}; {good} good"))
+        )
+        for finding in bad:
+            _show_bad(finding, can_fix=False)
+    for name, why in found.unreachable.items():
+        out.print(Text.assemble(("stop  ", _STYLE["stop"]), (name, "bold"), escape_unprintable(f": {why}")))
+    for difference in found.differences:
+        values = ", ".join(f"{name} {value}" for name, value in difference.values.items())
+        text = escape_unprintable(f"{difference.what} differs: {values}; {difference.do}")
+        out.print(Text.assemble(("warn  ", _STYLE["warn"]), text))
+    if not found.differences and len(found.hosts) > 1:
+        out.print(Text.assemble(("good  ", _STYLE["good"]), "nothing differs that should be equal"))
+
+
+def _host_line(examination: Examination) -> str:
+    facts = examination.facts
+    return f"{facts.product}, kernel {facts.kernel or 'unknown'}, driver {facts.driver or 'none'}"
 
 
 def _show_bad(finding: HostFinding, can_fix: bool) -> None:

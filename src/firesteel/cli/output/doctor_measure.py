@@ -7,8 +7,8 @@ import click
 from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
-from firesteel.facts.host.host_facts import HostMeasurement
-from firesteel.hosts.doctor.measure import Measuring, NotMeasured, measure, show
+from firesteel.facts.host.host_facts import HostMeasurement, show_figure
+from firesteel.hosts.doctor.measure import Measuring, NotMeasured, measure
 
 
 def measure_host(as_json: bool) -> int:
@@ -29,7 +29,7 @@ def measure_host(as_json: bool) -> int:
         return 0
     width = max(len(figure.name) for figure in figures)
     for figure in figures:
-        click.echo(f"{figure.name:<{width}}  {show(figure)}")
+        click.echo(f"{figure.name:<{width}}  {show_figure(figure)}")
     for each in missing:
         click.echo(f"not measured  {each.what}: {each.why}")
     click.echo(typed("next: firesteel doctor, which judges by these figures; `plan` uses them too"))

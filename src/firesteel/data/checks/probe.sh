@@ -18,7 +18,8 @@ DIR=$(mktemp -d 2>/dev/null) || DIR=
 trap '[ -n "$DIR" ] && rm -rf "$DIR"' EXIT
 trap 'exit 1' HUP INT TERM
 LIMIT=
-command -v timeout >/dev/null 2>&1 && LIMIT="timeout 3.5"
+timeout 1 true >/dev/null 2>&1 && LIMIT="timeout 3.5"
+timeout -k 1 1 true >/dev/null 2>&1 && LIMIT="timeout -k 0.5 3.5"
 
 wanted() {
   [ "$ONLY" = "  " ] && return 0
@@ -70,8 +71,9 @@ ask() {
   if [ -n "$DIR" ]; then
     (
       PATH=$where $LIMIT sh -c "$3" >"$DIR/$1" 2>&1 </dev/null
-      echo $? >"$DIR/$1.code"
-    ) &
+      echo $? >"$DIR/$1.c"
+      mv "$DIR/$1.c" "$DIR/$1.code"
+    ) >/dev/null 2>&1 & # without our output: a program that cannot be killed must not hold it open
     ASKED="${ASKED:-} $1"
   else
     text=$(PATH=$where $LIMIT sh -c "$3" 2>&1 </dev/null)
@@ -199,8 +201,12 @@ wanted links && {
     [ -L "$path" ] && printf '%s -> %s\n' "$path" "$(readlink "$path")"
   done
 } | show links 0
-wait
+tenths=0
 for name in ${ASKED:-}; do
+  while [ ! -e "$DIR/$name.code" ] && [ $tenths -lt 43 ]; do
+    sleep 0.1
+    tenths=$((tenths + 1))
+  done
   show "$name" "$(cat "$DIR/$name.code" 2>/dev/null || echo 124)" <"$DIR/$name"
 done
 echo "@ end 0"

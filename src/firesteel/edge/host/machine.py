@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.files.host_measurements import latest
 from firesteel.edge.files.state_file import read_json
 from firesteel.edge.host import nvidia_smi
 from firesteel.edge.host.machine_files import sim_folder
@@ -19,7 +20,7 @@ from firesteel.edge.host.memory import meminfo
 from firesteel.errors import HostNotReady
 from firesteel.facts import Gpu, Host, keep_free_bytes, parse_gpus
 from firesteel.facts.host.hardware import hardware
-from firesteel.facts.host.host import keep_free_under_limit_bytes
+from firesteel.facts.host.host import BandwidthKind, keep_free_under_limit_bytes
 from firesteel.units import GIB, MIB, show_bytes
 
 _MEASUREMENTS = 5
@@ -33,13 +34,16 @@ def gpus() -> tuple[Gpu, ...]:
 def local_host(home: Home) -> Host:
     """This machine. A GB10 gets its bandwidth from the data sheet; any other machine is measured."""
     memory, gpu_list, cores = meminfo(), gpus(), len(os.sched_getaffinity(0))
+    measured = {name: figure.value for name, figure in latest(home).items()}
+    disk, mapped = measured.get("disk_read_bytes_per_s"), measured.get("load (mmap)")
     if any(gpu.is_gb10 for gpu in gpu_list):
         sheet = hardware("gb10")
         title = f"simulated {sheet.title}" if sim_folder() else sheet.title
         return Host(
             "local", title, "gb10", cores, memory.total_bytes, memory.available_bytes,
             keep_free_bytes(memory.total_bytes, sheet.ceiling_bytes),
-            float(sheet.bandwidth_bytes_per_s), "reported", gpu_list,
+            *_gb10_bandwidth(float(sheet.bandwidth_bytes_per_s), measured), gpu_list,
+            disk_bytes_per_s=disk, mapped_bytes_per_s=mapped,
         )  # fmt: skip
     title, keep_free = _cpu_name(), keep_free_bytes(memory.total_bytes, None)
     if memory.limit_bytes is not None:
@@ -48,7 +52,14 @@ def local_host(home: Home) -> Host:
     return Host(
         "local", title, None, cores, memory.total_bytes, memory.available_bytes, keep_free,
         bandwidth(home, cores), "measured", gpu_list,
+            disk_bytes_per_s=disk, mapped_bytes_per_s=mapped,
     )  # fmt: skip
+
+
+def _gb10_bandwidth(sheet: float, measured: dict[str, float]) -> tuple[float, BandwidthKind]:
+    """The data sheet's, which predictions are fitted to; unless this GPU copies at less than half of it."""
+    found = measured.get("gpu_memory_bytes_per_s")
+    return (found, "measured") if found and found < sheet / 2 else (sheet, "reported")
 
 
 def bandwidth(home: Home, cores: int) -> float:

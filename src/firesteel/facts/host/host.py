@@ -41,6 +41,10 @@ class Host:
     gpus: tuple[Gpu, ...] = ()
     joined_hosts: int = 1
     """How many hosts serve together, this one included: those of `cluster`."""
+    disk_bytes_per_s: float | None = None
+    """How fast the disk of the models is read, and how fast a mapped file; None: `doctor --measure` has not
+    measured it."""
+    mapped_bytes_per_s: float | None = None
 
     @property
     def room_bytes(self) -> int:

@@ -277,3 +277,8 @@ def busy_clock_mhz(readings: tuple[GpuReading, ...]) -> float | None:
     """The middle of the clocks that were read while the GPU was busy."""
     clocks = [reading.clock_mhz for reading in readings if reading.clock_mhz is not None]
     return median(clocks) if clocks else None
+
+
+def show_figure(figure: HostMeasurement) -> str:
+    """`2.31 GB/s`, `54 µs`."""
+    return f"{figure.value / 1e9:.2f} GB/s" if figure.unit == "B/s" else f"{figure.value:.0f} {figure.unit}"

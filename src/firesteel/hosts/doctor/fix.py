@@ -76,9 +76,17 @@ def _has_unrun_commands(root: Path, plan: FixPlan) -> bool:
     return any(not (root / "bin" / command[0]).exists() for command in commands)
 
 
+def half_done(root: Path | None) -> list[str]:
+    """The checks whose fix or undo was killed on the way, as far as the journal can be read."""
+    return [entry.check for entry in journal.open_entries(root_of(root)) if entry.state == "applying"]
+
+
 def to_undo(root: Path | None, names: Iterable[str] = ()) -> list[JournalEntry]:
     """What would be taken back, the newest first."""
     base, wanted = root_of(root), set(names)
+    folder = base / journal.FOLDER
+    if folder.exists() and not os.access(folder, os.R_OK | os.X_OK):
+        raise HostNotReady("the journal can be read only by root", next="sudo firesteel doctor --undo")
     found = [entry for entry in journal.open_entries(base) if not wanted or entry.check in wanted]
     missing = wanted - {entry.check for entry in found}
     if missing:

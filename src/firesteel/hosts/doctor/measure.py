@@ -179,10 +179,3 @@ def _gpu() -> Iterator[MeasureEvent]:
 
 def _figure(name: str, value: float, unit: str) -> HostMeasurement:
     return HostMeasurement(name, value, unit, datetime.now(UTC).date().isoformat())
-
-
-def show(figure: HostMeasurement) -> str:
-    """`2.31 GB/s`, `54 µs`."""
-    if figure.unit == "B/s":
-        return f"{figure.value / 1e9:.2f} GB/s"
-    return f"{figure.value:.0f} {figure.unit}"

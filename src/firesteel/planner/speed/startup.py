@@ -6,14 +6,19 @@ There are few public logs of a GB10, so bands are wide, and estimates are marked
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from firesteel import yaml_schema
 from firesteel.dataclass import dataclass
+from firesteel.facts import Host
 from firesteel.facts.evidence import Evidence
 from firesteel.file_schema import file_schema
 from firesteel.launch import EngineName, Launch
 from firesteel.planner.band import Band, BandSchema
+
+
+WEIGHTS = "weights"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,4 +97,26 @@ def _load_phase(known: StartUpSchema, launch: Launch, weight_bytes: int) -> Star
     seconds = Band(gigabytes / rate.high, gigabytes / rate.expected, gigabytes / rate.low)
     source = known.sources[rate.source]
     explanation = f"{gigabytes:.0f} GB at {rate.low:g} to {rate.high:g} GB/s: {source.note}"
-    return StartPhase("weights", seconds, False, explanation, source.url)
+    return StartPhase(WEIGHTS, seconds, False, explanation, source.url)
+
+
+def bounded_by_disk(start_up: StartUp, launch: Launch, weight_bytes: int, host: Host) -> StartUp:
+    """With what `doctor --measure` found here: weights do not come faster than the disk reads, except from the
+    page cache, which stays the fast end of the band."""
+    format = launch.flags.get("load-format") or launch.flags.get("load-mode")
+    rate = host.mapped_bytes_per_s if format == "mmap" else host.disk_bytes_per_s
+    if not rate:
+        return start_up
+    seconds = weight_bytes / max(1, launch.sparks) / rate
+    return StartUp(
+        tuple(
+            replace(
+                phase,
+                seconds=Band(phase.seconds.low, seconds, max(seconds, phase.seconds.high)),
+                explanation=f"this disk reads {rate / 1e9:.2f} GB/s, measured here by `doctor --measure`",
+            )
+            if phase.name == WEIGHTS and seconds > phase.seconds.expected
+            else phase
+            for phase in start_up.phases
+        )
+    )

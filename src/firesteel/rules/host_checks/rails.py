@@ -26,7 +26,7 @@ def rails_up(facts: HostFacts) -> CheckVerdict:
     if down:
         state = f"operstate {'up' if down[0].is_up else 'down'}, carrier {int(down[0].has_carrier)}"
         return bad(f"/sys/class/net/{down[0].name}: {state}", name=down[0].name)
-    alone = _alone(rails)
+    alone = _alone(rails) if facts.is_spark else None
     if alone:
         line = f"{alone.name} is the only interface of port {alone.port}"
         return bad(line, name=f"the second rail of port {alone.port}")
@@ -104,6 +104,8 @@ def rdma_state(facts: HostFacts) -> CheckVerdict:
     rails = facts.cabled_rails
     if not rails:
         return skipped(_NO_CABLE)
+    if not facts.is_spark and not any(rail.rdma for rail in rails):
+        return skipped("no RDMA device")
     for rail in rails:
         if rail.rdma is None:
             return bad(

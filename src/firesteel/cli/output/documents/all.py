@@ -33,7 +33,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     proposals.ModelsJson, proposals.PlanJson, proposals.PlanCompareJson,
     rules.CheckJson, rules.RuleJson, rules.FactsJson,
     hosts.DoctorJson, hosts.DoctorBundleJson, hosts.DoctorFixJson, hosts.DoctorUndoJson,
-    hosts.DoctorMeasureJson,
+    hosts.DoctorMeasureJson, hosts.DoctorClusterJson,
     audit.AuditJson, repair.RepairJson, repair.RepairUndoJson,
     run.UpJson, run.UpFileJson, run.UpDryRunJson, run.VerifyJson,
     ps.PsJson, run.LogsJson, diagnose.DiagnosisJson, run.DownJson,
