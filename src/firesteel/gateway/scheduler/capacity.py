@@ -29,6 +29,7 @@ class Capacity:
         self.limits = limits
         self._memory = memory
         self.is_loading = False
+        self.loading: list[ModelState] = []
         self.ready: list[ModelState] = []
         self.unloading: list[ModelState] = []
         self.loadable: list[ModelState] = []
@@ -47,6 +48,7 @@ class Capacity:
                 self.unloading.append(state)
             elif phase == "loading":
                 self.is_loading = True
+                self.loading.append(state)
         self._conflicts: dict[ModelState, list[ModelState]] = {}
 
     @cached_property

@@ -99,11 +99,11 @@ class Scheduler:
     def phase(self, name: str) -> ModelPhase:
         return self._states[name].phase
 
-    def waiting(self, name: str) -> int:
-        return len(self._states[name].waiting)
+    def loading(self) -> str | None:
+        return self._capacity.loading[0].name if self._capacity.loading else None
 
-    def busy(self, name: str) -> int:
-        return len(self._states[name].busy)
+    def status(self, name: str, now_s: float) -> ModelStatus:
+        return self._states[name].status(now_s)
 
     def used_bytes(self) -> int:
         return self._capacity.used_bytes
