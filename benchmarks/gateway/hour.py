@@ -3,8 +3,8 @@
 
     PYTHONPATH=src python benchmarks/gateway/hour.py [--home HOME] [--seconds 3600]
 
-`--home`: a FIRESTEEL_HOME with `smollm2` pulled; its engines and weights are used, nothing else of it. There is
-one fault a minute, of eight kinds in turn.
+`--home`: a FIRESTEEL_HOME with `smollm2` pulled; its engines and weights are used, nothing else of it. There
+is one fault a minute, of eight kinds in turn.
 
 Every client has a key of its own, so that its rows of the request log can be held against what it saw: every
 request that was sent has one row; an answer that came whole was charged with the tokens that the client read

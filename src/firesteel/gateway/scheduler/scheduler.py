@@ -338,7 +338,8 @@ class Scheduler:
         overdue = self._capacity.overdue(loadable, now_s)
 
         def rank(state: ModelState) -> tuple[int, float | None, int]:
-            priority, oldest = max(state.priorities, default=0), state.oldest
+            oldest, priorities = state.oldest, state.priorities
+            priority = max(priorities) if priorities else 0
             if oldest is not None and state.requested_s is None:  # most are: worth a short cut
                 return -priority, oldest.arrived_s, oldest.sequence
             return -priority, state.requested_since_s(now_s), state.first_sequence
