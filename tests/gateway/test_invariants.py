@@ -250,7 +250,16 @@ MUTATIONS = (
     ),
 )
 MOST_WALKS = 1000
-MODULES = ("model_state", "requests", "memory_budget", "capacity", "admission", "ticks", "scheduler")
+MODULES = (
+    "model_state",
+    "requests",
+    "memory_budget",
+    "capacity",
+    "admission",
+    "ticks",
+    "preview",
+    "scheduler",
+)
 """In the order of their imports."""
 
 
