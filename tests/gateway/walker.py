@@ -586,8 +586,9 @@ def a_failed_load_waits(world: World, effect: Effect) -> None:
 
 def nothing_is_forgotten(world: World, effects: list[Effect]) -> None:
     """The other half of it: whoever is owed an answer is still known, and so is whoever is served."""
-    known = sum(map(world.scheduler.waiting, world.entries))
-    served = sum(map(world.scheduler.busy, world.entries))
+    statuses = [world.scheduler.status(name, world.now_s) for name in world.entries]
+    known = sum(status.waiting for status in statuses)
+    served = sum(status.busy for status in statuses)
     if known != len(world.waiting) or served != len(world.busy):
         says = f"{known} wait of {len(world.waiting)}, {served} served of {len(world.busy)}"
         raise Broken("nothing_lost_nothing_doubled", says)

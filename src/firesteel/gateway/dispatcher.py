@@ -340,10 +340,11 @@ class RequestDispatcher:
         return min((status.load_left_s(view) for view in loading), default=0.0)
 
     def _wait_status(self, model: str) -> WaitStatus:
-        views = self.executor.views()
-        own = next((view for view in views if view.config.name == model), None)
-        loading = next((view for view in views if status.phase(view) == "loading"), None)
-        return status.wait_status(own, loading) if own else WaitStatus(f"waiting for {model}")
+        """For every request that has to wait, so it looks at two models, however many there are."""
+        own = self.executor.view(model)
+        if own is None:
+            return WaitStatus(f"waiting for {model}")
+        return status.wait_status(own, self.executor.loading())
 
     def _log_request(
         self,

@@ -214,26 +214,41 @@ class Executor:
         now_s = uptime()
         statuses = {status.name: status for status in self._scheduler.snapshot(now_s)}
         removed = [ModelConfig(name, "", ()) for name in statuses if name not in self._by_name]
-        jobs = self._jobs
+        views = [self._view(model, statuses.get(model.name)) for model in (*self._by_name.values(), *removed)]
+        if not with_previews:
+            return views
         return [
-            ModelView(
-                model,
-                statuses.get(model.name),
-                jobs.running.get(model.name),
-                jobs.progress.get(model.name),
-                jobs.notes.get(model.name, ""),
-                self._scheduler.preview(model.name, now_s)
-                if with_previews and model.name in statuses
-                else None,
-            )
-            for model in (*self._by_name.values(), *removed)
+            replace(view, preview=self._scheduler.preview(view.config.name, now_s)) if view.status else view
+            for view in views
         ]
 
-    def phase(self, name: str) -> str:
+    def view(self, name: str) -> ModelView | None:
+        """Of a model in the file. Its cost does not grow with the number of models."""
+        model = self._by_name.get(name)
+        return self._view(model, self._status(name)) if model else None
+
+    def loading(self) -> ModelView | None:
+        """The model that is being loaded, if any."""
+        name = self._scheduler.loading()
+        if name is None:
+            return None
+        model = self._by_name.get(name) or ModelConfig(name, "", ())  # removed, and its load not yet ended
+        return self._view(model, self._status(name))
+
+    def _status(self, name: str) -> ModelStatus | None:
         try:
-            return self._scheduler.phase(name)
-        except KeyError:
-            return "off"
+            return self._scheduler.status(name, uptime())
+        except KeyError:  # it can never be served, so the scheduler does not know it
+            return None
+
+    def _view(self, model: ModelConfig, status: ModelStatus | None) -> ModelView:
+        jobs, name = self._jobs, model.name
+        running, progress, note = jobs.running.get(name), jobs.progress.get(name), jobs.notes.get(name, "")
+        return ModelView(model, status, running, progress, note)
+
+    def phase(self, name: str) -> str:
+        status = self._status(name)
+        return status.phase if status else "off"
 
     def identity(self, name: str) -> str:
         """Of what should run under this name: what was started, or else what the file says."""
@@ -256,7 +271,8 @@ class Executor:
                 case RejectRequest():
                     self._listener.rejected(effect)
                 case LoadModel(name):
-                    self._jobs.start_load(name, self._by_name.get(name), self._scheduler.waiting(name))
+                    waiting = self._scheduler.status(name, uptime()).waiting
+                    self._jobs.start_load(name, self._by_name.get(name), waiting)
                 case UnloadModel(name):
                     statuses = self._scheduler.snapshot(uptime())
                     waiting_models = [

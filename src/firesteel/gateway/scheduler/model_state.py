@@ -95,8 +95,10 @@ class ModelState:
     @property
     def is_stale(self) -> bool:
         """Whether what runs, or loads, differs from the service file."""
-        runs = self.phase in ("loading", "ready") and not self.is_outside
-        return runs and (self.config.is_outside or self.identity != self.config.identity)
+        config = self.config
+        if self.identity == config.identity and not config.is_outside:
+            return False
+        return self.phase in ("loading", "ready") and not self.is_outside
 
     @property
     def is_leaving(self) -> bool:

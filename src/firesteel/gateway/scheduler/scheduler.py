@@ -98,11 +98,11 @@ class Scheduler:
     def phase(self, name: str) -> ModelPhase:
         return self._states[name].phase
 
-    def waiting(self, name: str) -> int:
-        return len(self._states[name].waiting)
+    def loading(self) -> str | None:
+        return self._capacity.loading[0].name if self._capacity.loading else None
 
-    def busy(self, name: str) -> int:
-        return len(self._states[name].busy)
+    def status(self, name: str, now_s: float) -> ModelStatus:
+        return self._states[name].status(now_s)
 
     def preview(self, name: str, now_s: float) -> LoadPreview:
         return preview_load(self._capacity, self._states[name], now_s)
@@ -339,7 +339,7 @@ class Scheduler:
         overdue = self._capacity.overdue(loadable, now_s)
 
         def rank(state: ModelState) -> tuple[int, float | None, int]:
-            priority, oldest = max(state.priorities, default=0), state.oldest
+            oldest, priority = state.oldest, max(state.priorities) if state.priorities else 0
             if oldest is not None and state.requested_s is None:  # most are: worth a short cut
                 return -priority, oldest.arrived_s, oldest.sequence
             return -priority, state.requested_since_s(now_s), state.first_sequence
