@@ -25,7 +25,7 @@ AT_ONCE = 4
 
 
 def main(models: Path, out: Path, pairs: list[tuple[str, str]]) -> int:
-    import vllm.entrypoints.llm  # here, once, for all forks
+    import vllm.entrypoints.llm  # noqa: F401  # loaded here, so that no fork loads it
     from vllm.model_executor.models import registry
 
     registry._run_in_subprocess = lambda function: function()  # it would import vLLM again for each model
