@@ -232,7 +232,7 @@ class _LogScan:
             follows,
             id="engine-killed",
             kind="trouble",
-            says="the engine's own process ended without a word: something killed it, mostly for lack of memory",
+            says="the engine's own process ended without a word: it was killed, often for lack of memory",
             next="sudo dmesg | grep -iE 'killed process|nv_err' | tail; firesteel plan for what fits",
             is_host=True,
         )

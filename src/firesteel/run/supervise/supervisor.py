@@ -179,7 +179,7 @@ def _run_engine(
         grace_s = _URGENT_GRACE_S if reason and reason.is_urgent else spec.stop_grace_s
         code = _stop(engine, spec, grace_s)
         if not spec.stop:
-            # If the reaper itself was killed, the engine's workers still hold memory that the next start needs.
+            # If the reaper itself was killed, the engine's workers still hold the memory of the next start.
             end_leftovers(folder)
     state = replace(monitor.state, ended_at=now(), exit_code=code, why=reason.text if reason else None)
     _write_final_state(folder, state)
@@ -219,7 +219,7 @@ def _spawn(argv: tuple[str, ...], env: Mapping[str, str], log: int) -> subproces
 
 
 def _start_verify(folder: Path) -> subprocess.Popen[bytes]:
-    """As `up` verified it: a gate that the first start did not have must not end the service at the second."""
+    """As `up` verified it: a gate that the first start did not have must not end the second."""
     firesteel = (sys.executable, "-P", "-m", "firesteel")
     argv = ("timeout", str(_VERIFY_S), *firesteel, "verify", folder.name, "--as-started")
     make_way(folder / "supervisor.log")
