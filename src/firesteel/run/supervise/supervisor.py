@@ -31,6 +31,7 @@ from firesteel.run.service import (
     KEEPER_LOCK,
     STOP_REQUESTED,
     SUPERVISOR_LOCK,
+    WHY_FILE,
     ServiceSpec,
     ServiceState,
     death,
@@ -179,13 +180,21 @@ def _run_engine(
         grace_s = _URGENT_GRACE_S if reason and reason.is_urgent else spec.stop_grace_s
         code = _stop(engine, spec, grace_s)
         if not spec.stop:
-            # If the reaper itself was killed, the engine's workers still hold the memory of the next start.
+            # If the reaper itself was killed, workers of the engine still hold memory for the next start.
             end_leftovers(folder)
-    state = replace(monitor.state, ended_at=now(), exit_code=code, why=reason.text if reason else None)
+    ended_by = reason.text if reason else _own_reason(folder)
+    state = replace(monitor.state, ended_at=now(), exit_code=code, why=ended_by)
     _write_final_state(folder, state)
     was_ready = state.is_proved and (folder / "report.json").exists()
     kind, is_fatal = (reason.kind, reason.is_fatal) if reason else ("died", False)
     return state, restart.EngineExit(kind, uptime() - began, code, was_ready, is_fatal)
+
+
+def _own_reason(folder: Path) -> str | None:
+    """What a runner over several hosts wrote before it ended."""
+    with suppress(OSError):
+        return (folder / WHY_FILE).read_text("utf-8", errors="replace").strip()[:500] or None
+    return None
 
 
 def _first_state(folder: Path, spec: ServiceSpec) -> ServiceState:
@@ -219,7 +228,7 @@ def _spawn(argv: tuple[str, ...], env: Mapping[str, str], log: int) -> subproces
 
 
 def _start_verify(folder: Path) -> subprocess.Popen[bytes]:
-    """As `up` verified it: a gate that the first start did not have must not end the second."""
+    """As `up` verified it: a gate that the first start did not have must not end the service at the next."""
     firesteel = (sys.executable, "-P", "-m", "firesteel")
     argv = ("timeout", str(_VERIFY_S), *firesteel, "verify", folder.name, "--as-started")
     make_way(folder / "supervisor.log")
