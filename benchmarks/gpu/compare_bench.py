@@ -5,7 +5,9 @@
 
 Start it with a Python that has both: vLLM's client runs in this process, since importing it takes a while.
 Both keep so many streams open, send prompts of random words, and ask for answers of exactly so many tokens at
-temperature 0. FILE gets a line for each load and tool.
+temperature 0. FILE gets a line for each load and tool. vLLM's client sends the first requests of all users at
+once, so that they stay in step; with --spread it also measures with its first requests spread over the time
+of one answer, as `firesteel bench` does.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ def main() -> int:
     parser.add_argument("--users", default="1,4,16,64")
     parser.add_argument("--answers", default="128,512")
     parser.add_argument("--prompt", type=int, default=512)
+    parser.add_argument("--spread", action="store_true")
     parser.add_argument("--budget", default="60s", help="of firesteel, for each length of answers")
     options = parser.parse_args()
     with options.out.open("a") as out:
@@ -47,34 +50,49 @@ def main() -> int:
 
 
 def vllm_rows(options: argparse.Namespace, answer: int) -> list[dict[str, Any]]:
+    rows = []
+    for users in (int(text) for text in options.users.split(",")):
+        rounds = 8 if users < 64 else 4
+        once = vllm_result(options, answer, users, rounds)
+        rows.append(vllm_row("vllm bench serve", users, once))
+        if options.spread and users > 1:
+            answer_s = (once["mean_ttft_ms"] + (answer - 1) * once["mean_tpot_ms"]) / 1000
+            spread = ["--request-rate", str(users / answer_s), "--burstiness", "100"]
+            result = vllm_result(options, answer, users, 2 * rounds, *spread)
+            rows.append(vllm_row("vllm bench serve, spread", users, result))
+    return rows
+
+
+def vllm_result(
+    options: argparse.Namespace, answer: int, users: int, rounds: int, *more: str, url: str | None = None
+) -> dict[str, Any]:
     from vllm.benchmarks.serve import add_cli_args
     from vllm.benchmarks.serve import main as run
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    rows = []
-    for users in (int(text) for text in options.users.split(",")):
-        parser = FlexibleArgumentParser()
-        add_cli_args(parser)
-        arguments = [
-            "--backend", "openai-chat", "--endpoint", "/v1/chat/completions", "--base-url", options.url,
-            "--model", options.model, "--tokenizer", options.tokenizer, "--dataset-name", "random",
-            "--random-input-len", str(options.prompt), "--random-output-len", str(answer), "--ignore-eos",
-            "--max-concurrency", str(users), "--num-prompts", str(users * (8 if users < 64 else 4)),
-            "--temperature", "0", "--num-warmups", str(users), "--disable-tqdm", "--seed", str(users),
-        ]  # fmt: skip
-        result = run(parser.parse_args(arguments))
-        rows.append(
-            {
-                "tool": "vllm bench serve",
-                "users": users,
-                "decode_tokens_per_s": round(1000 / result["mean_tpot_ms"], 2),
-                "median_time_per_output_token_ms": result["median_tpot_ms"],
-                "total_tokens_per_s": round(result["output_throughput"], 1),
-                "median_ttft_ms": round(result["median_ttft_ms"], 2),
-                "completed": result["completed"],
-            }
-        )
-    return rows
+    parser = FlexibleArgumentParser()
+    add_cli_args(parser)
+    arguments = [
+        "--backend", "openai-chat", "--endpoint", "/v1/chat/completions", "--base-url", url or options.url,
+        "--model", options.model, "--tokenizer", options.tokenizer, "--dataset-name", "random",
+        "--random-input-len", str(options.prompt), "--random-output-len", str(answer), "--ignore-eos",
+        "--max-concurrency", str(users), "--num-prompts", str(users * rounds), "--temperature", "0",
+        "--num-warmups", str(users), "--disable-tqdm", "--seed", str(users), *more,
+    ]  # fmt: skip
+    result: dict[str, Any] = run(parser.parse_args(arguments))
+    return result
+
+
+def vllm_row(tool: str, users: int, result: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "tool": tool,
+        "users": users,
+        "decode_tokens_per_s": round(1000 / result["mean_tpot_ms"], 2),
+        "median_time_per_output_token_ms": result["median_tpot_ms"],
+        "total_tokens_per_s": round(result["output_throughput"], 1),
+        "median_ttft_ms": round(result["median_ttft_ms"], 2),
+        "completed": result["completed"],
+    }
 
 
 def firesteel_rows(options: argparse.Namespace, answer: int) -> list[dict[str, Any]]:

@@ -1,10 +1,11 @@
 """What the gateway adds in front of a real engine: one load, direct and through `firesteel serve`, in turns.
 
     python benchmarks/gpu/gateway_in_front.py --url http://127.0.0.1:8000 --model NAME --out FILE.jsonl \
-        [--users 128] [--prompt 128] [--answer 128] [--rounds 3] [--budget 20s]
+        [--users 128] [--prompt 128] [--answer 128] [--rounds 3] [--budget 20s] [--tokenizer FOLDER]
 
 Starts a gateway of its own on --port with that server as its only model. FILE gets a line for each turn, and
-one with the differences of the medians. Start it with the Python that firesteel is installed in.
+one with the differences of the medians. With --tokenizer, vLLM's own client measures instead of firesteel's.
+Start it with the Python that firesteel is installed in.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def main() -> int:
     parser.add_argument("--answer", default="128")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", default="20s")
+    parser.add_argument("--tokenizer", help="of the model, for vLLM's own client")
     options = parser.parse_args()
     home = tempfile.mkdtemp(prefix="firesteel-")
     file = Path(home, "service.yaml")
@@ -56,7 +58,7 @@ def main() -> int:
             for _ in range(options.rounds):
                 for way, url in urls.items():
                     before = cpu_s(gateway.pid)
-                    row = bench(url, options, env)
+                    row = vllm_bench(url, options) if options.tokenizer else bench(url, options, env)
                     row |= {"way": way, "gateway_cpu_s": round(cpu_s(gateway.pid) - before, 2)}
                     print(json.dumps({"model": options.model, **row}), file=out, flush=True)
                     print(row, flush=True)
@@ -102,6 +104,19 @@ def bench(url: str, options: argparse.Namespace, env: dict[str, str]) -> dict[st
         "wrong": figures["wrong"],
         "client": document["client"],
         "notes": figures["notes"],
+    }
+
+
+def vllm_bench(url: str, options: argparse.Namespace) -> dict[str, Any]:
+    from compare_bench import vllm_result
+
+    result = vllm_result(options, int(options.answer), int(options.users), 4, url=url.removesuffix("/v1"))
+    return {
+        "ttft_ms": result["median_ttft_ms"],
+        "time_per_output_token_ms": result["median_tpot_ms"],
+        "inter_token_ms": result["median_itl_ms"],
+        "total_tokens_per_s": result["output_throughput"],
+        "completed": result["completed"],
     }
 
 

@@ -100,7 +100,13 @@ WITHOUT_WEIGHTS: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 8,
         "head_dim": 128,
     },
-    "too-large": {"vocab_size": 8_192_000, "hidden_size": 16384, "head_dim": 64},
+    "too-large": {
+        "vocab_size": 8_192_000,
+        "hidden_size": 16384,
+        "num_attention_heads": 256,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+    },
 }
 
 

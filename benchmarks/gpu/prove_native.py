@@ -11,6 +11,7 @@ nvidia-smi counts. Uses a home of its own; start it with the Python that fireste
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -51,6 +52,7 @@ class Proof:
             "engine": self.options.engine,
             "model": self.options.model,
             "gpu_used_mib": gpu_used_mib(),
+            "service_gpu_mib": self.service_gpu_mib(),
             **values,
         }
         print(json.dumps(row), file=self.out, flush=True)
@@ -95,7 +97,8 @@ class Proof:
             time.sleep(0.5)
         self.note("kill -9 of the engine", phases=seen)
         state = json.loads((self.home / "services" / name / "state.json").read_text())
-        os.kill(state["supervisor"]["number"], signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(state["supervisor"]["number"], signal.SIGKILL)
         began = time.monotonic()
         while self.left() and time.monotonic() - began < 60:
             time.sleep(0.2)
@@ -107,6 +110,17 @@ class Proof:
     def phase(self, name: str) -> str:
         rows = json.loads(firesteel("ps", "--json")[1]).get("services", [])
         return next((str(row.get("phase")) for row in rows if row.get("name") == name), "gone")
+
+    def service_gpu_mib(self) -> int:
+        """What nvidia-smi counts for processes of this home: others may use the GPU at the same time."""
+        total = 0
+        argv = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
+        for line in subprocess.run(argv, capture_output=True, text=True, check=False).stdout.splitlines():
+            pid, _, used = line.partition(",")
+            with contextlib.suppress(OSError, ValueError):
+                if f"FIRESTEEL_SERVICE={self.home}".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                    total += int(used)
+        return total
 
     def left(self) -> list[str]:
         """Processes that carry the home in their environment, this script's own aside."""

@@ -51,8 +51,8 @@ VLLM = (
     Failure("bad-config", model="bad-config"),
     Failure("other-shape", EAGER, model="other-shape"),
     Failure("port-taken", EAGER, takes_port=True),
-    Failure("killed-engine-core", EAGER, kill_at="Starting to load model", kills_child=True),
-    Failure("killed", EAGER, kill_at="Starting to load model"),
+    Failure("killed-engine-core", EAGER, kill_at="Loading model from scratch", kills_child=True),
+    Failure("killed", EAGER, kill_at="Loading model from scratch"),
     Failure("no-flashinfer", (*EAGER, "--attention-backend", "FLASHINFER")),
     Failure("kv-too-small", (*EAGER, "--kv-cache-memory-bytes", "16M", "--max-model-len", "8192")),
     Failure("context-too-long", ("--max-model-len", "100000")),
@@ -81,18 +81,20 @@ def main() -> int:
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--gguf", type=Path)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", default="", help="names of failures, with commas")
     options = parser.parse_args()
+    only = set(filter(None, options.only.split(",")))
     options.out.mkdir(parents=True, exist_ok=True)
     jobs: list[tuple[str, list[str], Failure, int]] = []
     if options.vllm:
-        for failure in VLLM:
+        for failure in (each for each in VLLM if not only or each.name in only):
             port = FIRST_PORT + len(jobs)
             argv = [str(options.vllm / "bin/vllm"), "serve", str(options.models / failure.model)]
             argv += ["--host", "127.0.0.1", "--port", str(port), *sizes(failure), *failure.flags]
             jobs.append(("vllm", argv, failure, port))
     if options.llamacpp:
         damage(options.gguf, options.models)
-        for failure in LLAMACPP:
+        for failure in (each for each in LLAMACPP if not only or each.name in only):
             port = FIRST_PORT + len(jobs)
             model = options.gguf if failure.model == "smollm2" else options.models / failure.model
             argv = [str(options.llamacpp / "bin/llama-server"), "-m", str(model)]

@@ -81,8 +81,11 @@ def compare(
 ) -> tuple[Compared, ...]:
     """Every planned figure that was also measured."""
     parts = {part.name: part.bytes for part in plan.memory.parts}
+    weights_bytes = reported.weights_bytes
+    if weights_bytes is not None and plan.memory.host_total_bytes != plan.host.memory_total_bytes:
+        weights_bytes -= reported.host_weights_bytes  # the plan is of the GPU's own memory
     measured = {
-        "weights": reported.weights_bytes,
+        "weights": weights_bytes,
         "KV cache": reported.kv_bytes,
         "compute buffers": reported.compute_bytes,
     }

@@ -220,6 +220,8 @@ class _LogScan:
         version = self.versions.get(engine) if engine else None
         causes = sorted(self._causes_of(engine, version), key=lambda cause: (_RANKS[cause.kind], cause.line))
         suspect = self.unknown_exception or self.unknown_error
+        if silent := self._ended_without_a_word(causes, has_suspect=suspect is not None):
+            causes.insert(0, silent)
         failed = any(cause.kind != "note" for cause in causes)
         state: State = "failed" if failed or suspect else "unfinished"
         if engine and (listened := self.listened.get(engine, 0)):
@@ -236,6 +238,22 @@ class _LogScan:
             suspect,
             self.lines,
             tuple(self.phases.get(engine, ())) if engine else (),
+        )
+
+    def _ended_without_a_word(self, causes: list[Cause], *, has_suspect: bool) -> Cause | None:
+        """Only a consequence is in the log of a start: the process that failed could not write why."""
+        follows = next((cause for cause in causes if cause.id == "engine-core-failed"), None)
+        if follows is None or has_suspect or not self.reached:
+            return None
+        if any(cause.kind in ("root", "trouble") for cause in causes):
+            return None
+        return replace(
+            follows,
+            id="engine-killed",
+            kind="trouble",
+            says="the engine's own process ended without a word: it was killed, often for lack of memory",
+            next="sudo dmesg | grep -iE 'killed process|nv_err' | tail; firesteel plan for what fits",
+            is_host=True,
         )
 
     def _causes_of(self, engine: EngineName | None, version: str | None) -> Iterable[Cause]:

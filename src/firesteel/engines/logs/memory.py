@@ -26,6 +26,8 @@ class ReportedMemory:
     """Requests of full context length that the cache holds at once."""
     graph_bytes: int | None = None
     """CUDA graphs, as captured."""
+    host_weights_bytes: int = 0
+    """The part of the weights that llama.cpp keeps in host memory beside a GPU."""
 
 
 def reported_memory(engine: EngineName, text: str) -> ReportedMemory:
@@ -37,6 +39,7 @@ def _llamacpp(text: str) -> ReportedMemory:
         _sum(r"load_tensors: .* model buffer size = +([\d.]+) MiB", text, MIB),
         _sum(r"llama_(?:kv_cache|memory_recurrent): .* (?:KV|RS) buffer size = +([\d.]+) MiB", text, MIB),
         _sum(r"sched_reserve: .* compute buffer size = +([\d.]+) MiB", text, MIB),
+        host_weights_bytes=_sum(r"load_tensors: +CPU\S* model buffer size = +([\d.]+) MiB", text, MIB) or 0,
     )
 
 

@@ -73,9 +73,11 @@ def account(
     """`cache_bytes`: what the launch's flags give the KV cache, whatever its requests would need."""
     stored = weights.stored
     least, most = stored.spread  # both 1 unless only a label of the weights is known
-    total = stored.total_bytes
+    total, source = stored.total_bytes, stored.source
+    if launch.engine == "llamacpp":
+        total, source = _llamacpp_weights(launch, shape, stored, pool)
     parts = [
-        MemoryPart("weights", Band(total * least, total, total * most), stored.provenance, stored.source),
+        MemoryPart("weights", Band(total * least, total, total * most), stored.provenance, source),
         MemoryPart("KV cache", Band.exactly(cache.pool_bytes), "formula", _explain_cache(cache))
         if cache_bytes is None
         else MemoryPart("KV cache", Band.exactly(cache_bytes), "formula", "set by --kv-cache-memory-bytes"),
@@ -119,6 +121,24 @@ def _vllm_parts(launch: Launch, shape: Architecture, weights: Weights, cache: Kv
         text = "the largest image, profiled at start, and the encoder cache"
         parts.append(MemoryPart("vision", Band(0.2 * GIB, 0.5 * GIB, 1.5 * GIB), "estimated", text))
     return parts
+
+
+def _llamacpp_weights(
+    launch: Launch, shape: Architecture, weights: Weights, pool: MemoryPool
+) -> tuple[int, str]:
+    """With a GPU, llama.cpp keeps the embedding table in host memory. A model without a head of its own gets
+    the table a second time, as head, on the GPU: in the pool of a GB10 are both. Seen on an H200 with build
+    11434, to the MiB (`benchmarks/RESULTS.md`, 2026-11-16)."""
+    total, source = weights.total_bytes, weights.source
+    if not (pool.has_gpu and launch.uses_gpu) or _number(launch, "n-gpu-layers", -1) == 0:
+        return total, source
+    embeddings = weights.bytes_by_role.get(Role.EMBEDDINGS, 0)
+    # Tables by layer, which some models have beside it, are not part of a head.
+    head = min(embeddings, shape.vocab_size * shape.hidden_size * 2) if weights.tied_head else 0
+    if pool.is_host_memory:
+        note = "; the embedding table is also loaded as head" if head else ""
+        return total + head, source + note
+    return total - embeddings + head, f"{source}; the embedding table stays in host memory"
 
 
 def _llamacpp_parts(

@@ -1,0 +1,91 @@
+"""Do quantized checkpoints give the logits of their dequantized references on a real vLLM?
+
+    ENV/bin/python benchmarks/gpu/compare_logits.py MODELS OUT.json PAIR [PAIR ...]
+
+PAIR is QUANTIZED:REFERENCE, two folders under MODELS. vLLM computes the log probability of every token of a
+fixed prompt with both. The error is the root mean square of the differences over the standard deviation of
+the reference; THRESHOLD was fixed before the first run. vLLM is imported once and every model is a fork.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from statistics import fmean, pstdev
+
+os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
+THRESHOLD = 0.10
+"""At most: the same model. Above: another one."""
+PROMPTS = [[1000 + (37 * i + 911 * prompt) % 20000 for i in range(128)] for prompt in range(8)]
+AT_ONCE = 4
+
+
+def main(models: Path, out: Path, pairs: list[tuple[str, str]]) -> int:
+    import vllm.entrypoints.llm  # noqa: F401  # loaded here, so that no fork loads it
+    from vllm.model_executor.models import registry
+
+    registry._run_in_subprocess = lambda function: function()  # it would import vLLM again for each model
+    names = sorted({name for pair in pairs for name in pair})
+    running: dict[int, str] = {}
+    for name in [*names, *[""] * AT_ONCE]:
+        while len(running) >= (AT_ONCE if name else 1):
+            pid, _ = os.wait()
+            running.pop(pid, None)
+        if name:
+            pid = os.fork()
+            if not pid:
+                child(models / name, out.with_suffix(f".{name}.json"))
+            running[pid] = name
+    found = {name: json.loads(out.with_suffix(f".{name}.json").read_text()) for name in names}
+    rows = [compare(found, *pair) for pair in pairs]
+    out.write_text(json.dumps(rows, indent=1))
+    print(*rows, sep="\n")
+    return 0
+
+
+def child(model: Path, out: Path) -> None:
+    log = os.open(out.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    try:
+        out.write_text(json.dumps(logprobs(model)))
+    except BaseException as error:
+        traceback.print_exc()
+        out.write_text(json.dumps({"failed": f"{type(error).__name__}: {error}"[:500]}))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def logprobs(model: Path) -> list[float]:
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(
+        str(model), enforce_eager=True, max_model_len=1024, max_num_seqs=8, kv_cache_memory_bytes=1 << 29,
+        gpu_memory_utilization=0.05, enable_prefix_caching=False, skip_tokenizer_init=True,
+    )  # fmt: skip
+    sampling = SamplingParams(max_tokens=1, prompt_logprobs=0, temperature=0, detokenize=False)
+    values: list[float] = []
+    for tokens in PROMPTS:
+        (output,) = llm.generate([{"prompt_token_ids": tokens}], sampling, use_tqdm=False)
+        rows = zip(tokens, output.prompt_logprobs or [], strict=True)
+        values += [row[token].logprob for token, row in rows if row]
+    return values
+
+
+def compare(found: dict[str, list[float]], quantized: str, reference: str) -> dict[str, object]:
+    one, other = found[quantized], found[reference]
+    pair = {"model": quantized, "reference": reference}
+    if isinstance(one, dict) or isinstance(other, dict):
+        return {**pair, "failed": str(one if isinstance(one, dict) else other)[:500]}
+    error = fmean((a - b) ** 2 for a, b in zip(one, other, strict=True)) ** 0.5 / pstdev(other)
+    return {**pair, "error": round(error, 5), "agrees": error <= THRESHOLD, "tokens": len(one)}
+
+
+if __name__ == "__main__":
+    asked = [tuple(word.split(":")) for word in sys.argv[3:]]
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), [(pair[0], pair[1]) for pair in asked]))
