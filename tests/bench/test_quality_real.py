@@ -1,0 +1,58 @@
+"""`compare --quality` of two real servers: the embedded model, and the same one with coarser weights."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+from gguf import GGUFReader
+
+from firesteel.edge.files.home import Home
+from tests.conftest import run_firesteel
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+
+def coarser(source: Path, target: Path) -> Path:
+    """Q4_1 with two bits left of four: a worse quantization that needs no quantizer."""
+    shutil.copyfile(source, target)
+    target.chmod(0o600)
+    for tensor in GGUFReader(target, "r+").tensors:
+        if tensor.tensor_type.name == "Q4_1" and "blk." in tensor.name:
+            blocks = tensor.data.reshape(-1, 20)  # scale and least as float16, then 16 bytes of nibbles
+            blocks[:, 4:] = (blocks[:, 4:] & 0xCC) | 0x22  # the middle of the four values that become one
+    return target
+
+
+@pytest.fixture
+def models(engine_home: Home, tmp_path: Path) -> tuple[Path, Path, Path]:
+    found = next(engine_home.weights.rglob("*.gguf"))
+    one, twin = tmp_path / "one.gguf", tmp_path / "twin.gguf"
+    shutil.copyfile(found, one)
+    shutil.copyfile(found, twin)
+    return one, twin, coarser(found, tmp_path / "worse.gguf")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_worse_quantization_is_seen(engine_home: Home, models: tuple[Path, Path, Path]) -> None:
+    for path in models:
+        port = str(_free_port())
+        ran = run_firesteel(engine_home.root, "up", str(path), "--context", "2048", "--port", port)
+        assert ran.code == 0, ran.err
+    same = run_firesteel(engine_home.root, "compare", "--quality", "one", "twin", "--budget", "3m", "--json")
+    worse = run_firesteel(
+        engine_home.root, "compare", "--quality", "one", "worse", "--budget", "3m", "--json"
+    )
+    twins, coarse = same.json["comparison"], worse.json["comparison"]
+    assert twins["agreement"]["value"] == 1.0
+    assert twins["kl"]["value"] < 1e-4
+    assert twins["questions"]["verdict"] == "cannot tell"
+    assert coarse["agreement"]["value"] < 0.9
+    assert coarse["kl"]["low"] > twins["kl"]["high"]
