@@ -235,6 +235,19 @@ def test_in_place_and_undone(name: str, tmp_path: Path, environ: dict[str, str])
         undo_repair(str(folder))
 
 
+def test_files_that_were_right_keep_their_bytes(tmp_path: Path, environ: dict[str, str]) -> None:
+    made = DAMAGED["gate-up-scales-differ"].make()
+    folder = made.write(tmp_path / "model")
+    (folder / "LICENSE").write_text("free")
+    before = contents(folder)
+    repair(str(folder), RepairOptions(out=tmp_path / "out"), environ=environ)
+    repair(str(folder), RepairOptions(in_place=True), environ=environ)
+    for after in (contents(folder), contents(tmp_path / "out")):
+        same = {name for name in before if before[name] == after.get(name)}
+        assert before.keys() == after.keys()
+        assert same >= {"config.json", "tokenizer.json", "LICENSE"}
+
+
 def test_a_repair_that_is_killed_can_be_undone(tmp_path: Path, environ: dict[str, str]) -> None:
     """Killed between the journal and the end: some bytes are new, some are old."""
     folder = DAMAGED["gate-up-scales-differ"].make().write(tmp_path / "model")

@@ -12,6 +12,7 @@ import struct
 import sys
 from array import array
 from collections import Counter
+from collections.abc import Mapping
 
 from firesteel.dataclass import dataclass
 
@@ -55,18 +56,28 @@ def summarize(dtype: str, data: bytes) -> ValueSummary:
     bits = array(_CODES[dtype], data)
     if sys.byteorder == "big":
         bits.byteswap()
-    counts = Counter(bits)
-    values = {_value(dtype, pattern): count for pattern, count in counts.items()}
-    finite = [value for value in values if math.isfinite(value)]
+    return summarize_counts(dtype, Counter(bits))
+
+
+def summarize_counts(dtype: str, counts: Mapping[int, int]) -> ValueSummary:
+    """From how often each bit pattern occurs."""
+    values: Counter[float] = Counter()
+    not_finite = 0
+    for pattern, count in counts.items():
+        value = _value(dtype, pattern)
+        if math.isfinite(value):
+            values[value] += count
+        else:
+            not_finite += count
     top = E4M3_MAX if dtype == "F8_E4M3" else None
     return ValueSummary(
-        count=len(bits),
-        low=min(finite, default=math.nan),
-        high=max(finite, default=math.nan),
-        zeros=sum(count for value, count in values.items() if value == 0),
+        count=sum(values.values()) + not_finite,
+        low=min(values, default=math.nan),
+        high=max(values, default=math.nan),
+        zeros=values[0.0],
         negatives=sum(count for value, count in values.items() if value < 0),
-        not_finite=sum(count for value, count in values.items() if not math.isfinite(value)),
-        at_maximum=values.get(top, 0) if top else 0,
+        not_finite=not_finite,
+        at_maximum=values[top] if top else 0,
     )
 
 
