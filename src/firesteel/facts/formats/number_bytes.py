@@ -12,7 +12,6 @@ import struct
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Mapping
 
 from firesteel.dataclass import dataclass
 
@@ -48,7 +47,7 @@ def read_scalar(dtype: str, data: bytes) -> float:
     """The one value of a tensor of one element."""
     if dtype == "F32":  # almost all of them
         return float(struct.unpack("<f", data)[0])
-    return _value(dtype, int.from_bytes(data, "little"))
+    return value_of(dtype, int.from_bytes(data, "little"))
 
 
 def summarize(dtype: str, data: bytes) -> ValueSummary:
@@ -56,15 +55,10 @@ def summarize(dtype: str, data: bytes) -> ValueSummary:
     bits = array(_CODES[dtype], data)
     if sys.byteorder == "big":
         bits.byteswap()
-    return summarize_counts(dtype, Counter(bits))
-
-
-def summarize_counts(dtype: str, counts: Mapping[int, int]) -> ValueSummary:
-    """From how often each bit pattern occurs."""
     values: Counter[float] = Counter()
     not_finite = 0
-    for pattern, count in counts.items():
-        value = _value(dtype, pattern)
+    for pattern, count in Counter(bits).items():
+        value = value_of(dtype, pattern)
         if math.isfinite(value):
             values[value] += count
         else:
@@ -100,7 +94,8 @@ def e4m3_values() -> tuple[float, ...]:
     return _E4M3
 
 
-def _value(dtype: str, bits: int) -> float:
+def value_of(dtype: str, bits: int) -> float:
+    """The number that a bit pattern stands for."""
     match dtype:
         case "F32":
             return float(struct.unpack("<f", struct.pack("<I", bits))[0])

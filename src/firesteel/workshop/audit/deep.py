@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from firesteel.edge.files.home import find_home
 from firesteel.edge.hub.cache import cached_listing, find_store, local_snapshot, repository_of
 from firesteel.errors import UsageError
 from firesteel.facts.formats.number_bytes import (
+    E4M3_MAX,
     ValueSummary,
     is_number_type,
     merge,
     summarize,
-    summarize_counts,
+    value_of,
 )
 from firesteel.facts.model.checkpoint_contents import CheckpointContents, WeightFile
 from firesteel.facts.model.stored_modules import SCALES, split_name
@@ -125,9 +127,29 @@ def summarize_fast(dtype: str, piece: bytes) -> ValueSummary:
     if dtype == "F32":
         return _summarize_floats(np.frombuffer(piece, "<f4"))
     bits = np.frombuffer(piece, "<u2" if dtype in ("BF16", "F16") else "u1")
-    counts = np.bincount(bits)
-    patterns = np.flatnonzero(counts)
-    return summarize_counts(dtype, dict(zip(patterns.tolist(), counts[patterns].tolist(), strict=True)))
+    values = _values(dtype)
+    counts = np.bincount(bits, minlength=len(values))
+    is_finite = np.isfinite(values)
+    seen = values[is_finite & (counts > 0)]
+    return ValueSummary(
+        len(bits),
+        float(seen.min()) if len(seen) else math.nan,
+        float(seen.max()) if len(seen) else math.nan,
+        int(counts[values == 0].sum()),
+        int(counts[is_finite & (values < 0)].sum()),
+        int(counts[~is_finite].sum()),
+        int(counts[values == E4M3_MAX].sum()) if dtype == "F8_E4M3" else 0,
+    )
+
+
+@cache
+def _values(dtype: str) -> Any:
+    """The number that each bit pattern stands for."""
+    if dtype == "BF16":
+        return (np.arange(2**16, dtype=np.uint32) << 16).view(np.float32)
+    if dtype == "F16":
+        return np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    return np.array([value_of(dtype, bits) for bits in range(256)])
 
 
 def _summarize_floats(values: Any) -> ValueSummary:
