@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import firesteel
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.rules.checkpoint_checks import Mend
 from firesteel.workshop.audit import audit
@@ -333,3 +334,13 @@ def test_the_command_shows_first_and_then_writes(tmp_path: Path, run: Firesteel)
     assert run("repair", str(folder), "--undo").code == 0
     assert run("repair", str(folder), "--out", "x", "--in-place").code == 2
     assert run("repair", str(folder), "--shard-size", "many").code == 2
+
+
+def test_the_library_does_what_the_commands_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path / "home"))
+    folder = DAMAGED["gate-up-scales-differ"].make().write(tmp_path / "model")
+    assert not firesteel.audit(str(folder)).is_clean
+    firesteel.repair(str(folder), RepairOptions(in_place=True))
+    assert firesteel.audit(str(folder)).is_clean
+    assert firesteel.undo_repair(str(folder))
+    assert not firesteel.audit(str(folder)).is_clean
