@@ -116,4 +116,13 @@ def test_a_gguf_on_the_hub(tmp_path: Path, environ: dict[str, str]) -> None:
     with serving() as hub:
         hub.add("org/model-gguf", {"model.gguf": path.read_bytes(), "README.md": b"x"})
         report = audit("org/model-gguf", environ=environ | {"HF_ENDPOINT": hub.url})
-    assert [found.check for found in report.findings] == ["experts-missing"]
+        assert [found.check for found in report.findings] == ["experts-missing"]
+        sound = made(tmp_path / "sound.gguf").read_bytes()
+        hub.add(
+            "org/many", {"m-Q4_K_M.gguf": path.read_bytes(), "m-Q8_0.gguf": sound, "mmproj-F16.gguf": b"x"}
+        )
+        env = environ | {"HF_ENDPOINT": hub.url}
+        assert audit("org/many:Q8_0", environ=env).is_clean
+        for model in ("org/many", "org/many:Q2_K"):
+            with pytest.raises(UsageError, match="GGUF"):
+                audit(model, environ=env)
