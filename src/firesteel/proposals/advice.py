@@ -33,7 +33,8 @@ def require_runnable(proposal: Proposal, held: Mapping[str, int] | None = None) 
     if proposal.lacks_sparks:
         raise HostNotReady(
             f"{proposal.name} runs on {sparks} Sparks together, and this host is one",
-            next=f"firesteel models, for what runs on one; firesteel render {proposal.name}, for its launch",
+            next=f"firesteel cluster add spark2, then firesteel up {proposal.name} --cluster; or "
+            "firesteel models, for what runs on one",
         )
     if not proposal.plan.fits:
         raise DoesNotFit(

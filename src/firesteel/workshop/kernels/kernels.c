@@ -109,9 +109,12 @@ INLINE float fp8_scale(uint32_t largest, void *scales, int64_t at, int is_bf16)
     return one;
 }
 
-INLINE vb fp8_lanes(vf value, float scale, vf *error, vf *norm, int is_bf16)
+/* With inverse = 1 / scale where that gives the same, else 0. A quotient of two BF16 numbers (8 bits each) is at least
+ * 2^-17 of its size away from the middle of two BF16 numbers: t * s has 17 bits, so x - t * s is never smaller. Times
+ * the inverse it is off by 2^-23 at most, and rounds to the same BF16. */
+INLINE vb fp8_lanes(vf value, float scale, float inverse, vf *error, vf *norm, int is_bf16)
 {
-    vf scaled = value / scale, back;
+    vf scaled = inverse != 0 ? value * inverse : value / scale, back;
     if (is_bf16)
         scaled = round_bf16(scaled);
     vu sign = (vu)scaled & 0x80000000u;
@@ -123,12 +126,13 @@ INLINE vb fp8_lanes(vf value, float scale, vf *error, vf *norm, int is_bf16)
 }
 
 /* One scale for `count` weights from `at` on. */
-INLINE void fp8_run(const void *w, int64_t at, int64_t count, float scale, uint8_t *codes, double *sums, int is_bf16)
+INLINE void fp8_scaled(const void *w, int64_t at, int64_t count, float scale, float inverse, uint8_t *codes,
+                       double *sums, int is_bf16)
 {
     vf error = {0}, norm = {0};
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) {
-        vb code = fp8_lanes(load(w, at + i, is_bf16), scale, &error, &norm, is_bf16);
+        vb code = fp8_lanes(load(w, at + i, is_bf16), scale, inverse, &error, &norm, is_bf16);
         memcpy(codes + at + i, &code, sizeof code);
     }
     if (i < count) {
@@ -136,10 +140,18 @@ INLINE void fp8_run(const void *w, int64_t at, int64_t count, float scale, uint8
         for (int64_t k = 0; i + k < count; k++)
             rest[k] = is_bf16 ? float_of((uint32_t)((const uint16_t *)w)[at + i + k] << 16)
                               : ((const float *)w)[at + i + k];
-        vb code = fp8_lanes(load(rest, 0, 0), scale, &error, &norm, is_bf16);
+        vb code = fp8_lanes(load(rest, 0, 0), scale, inverse, &error, &norm, is_bf16);
         memcpy(codes + at + i, &code, (size_t)(count - i));
     }
     add_lanes(sums, error, norm);
+}
+
+INLINE void fp8_run(const void *w, int64_t at, int64_t count, float scale, uint8_t *codes, double *sums, int is_bf16)
+{
+    if (is_bf16 && scale > 0x1p-100f) /* below, the inverse may be infinite */
+        fp8_scaled(w, at, count, scale, 1.0f / scale, codes, sums, is_bf16);
+    else
+        fp8_scaled(w, at, count, scale, 0, codes, sums, is_bf16);
 }
 
 INLINE int fp8_rows_of(const void *w, int64_t rows, int64_t columns, uint8_t *codes, void *scales, double *sums,
