@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # loaded only by those who use them
     import asyncio
 
     from firesteel.bench.compare.against import PlanComparison, PublishedComparison
+    from firesteel.bench.compare.quality import QualityComparison
     from firesteel.bench.compare.runs import Comparison
     from firesteel.bench.load.measure import Event as BenchEvent
     from firesteel.bench.load.schedule import RunLimits
@@ -57,6 +58,8 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.rules import CompatibilityTable, Finding
     from firesteel.run import Event, RunOptions, Service, UnusedFile, Verification
     from firesteel.run.verify.target import VerifyTarget
+    from firesteel.workshop.audit import AuditReport
+    from firesteel.workshop.repair import RepairOptions, RepairReport
 
 
 # --- this machine and what is known ---
@@ -214,6 +217,27 @@ def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") 
     if not found.readings:
         raise found.problem or reads.no_launch_error(path)
     return found.findings
+
+
+def audit(model: str, *, deep: bool = False) -> AuditReport:
+    """What is wrong with a checkpoint: a folder, a GGUF file or a Hub id."""
+    from firesteel.workshop import audit as workshop  # reads checkpoints, which most callers do not
+
+    return workshop.audit(model, deep=deep)
+
+
+def repair(model: str, options: RepairOptions) -> RepairReport:
+    """A checkpoint mended as far as the options say; written only where they say so."""
+    from firesteel.workshop import repair as workshop
+
+    return workshop.repair(model, options)
+
+
+def undo_repair(model: str) -> tuple[str, ...]:
+    """Undo a repair in place; returns the files that are again as they were."""
+    from firesteel.workshop import repair as workshop
+
+    return workshop.undo_repair(model)
 
 
 def diagnose(log: Path | str, engine: EngineName | None = None) -> Diagnosis:
@@ -452,6 +476,18 @@ async def compare_in_turns(
                 done[side] = StoredRun(event.run, event.samples)
             yield event
     yield runs.compare(done[0], done[1], is_interleaved=True)
+
+
+async def compare_answers(
+    first: str, second: str, *, model: str | None = None, key: str | None = None, budget_s: float = 240.0
+) -> QualityComparison:
+    """Two URLs or running services, asked the same at temperature 0: how their answers differ."""
+    from firesteel.bench.compare import quality
+    from firesteel.bench.compare.ab import find_servers
+
+    servers = await find_servers(home(), (first, second), model, key)
+    pairs = [pair async for pair in quality.ask_both(servers, budget_s)]
+    return quality.compare_quality((first, second), pairs)
 
 
 def compare_with_plan(name: str = "last") -> tuple[PlanComparison, ...]:

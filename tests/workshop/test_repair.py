@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import firesteel
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.rules.checkpoint_checks import Mend
 from firesteel.workshop.audit import audit
@@ -235,6 +236,19 @@ def test_in_place_and_undone(name: str, tmp_path: Path, environ: dict[str, str])
         undo_repair(str(folder))
 
 
+def test_files_that_were_right_keep_their_bytes(tmp_path: Path, environ: dict[str, str]) -> None:
+    made = DAMAGED["gate-up-scales-differ"].make()
+    folder = made.write(tmp_path / "model")
+    (folder / "LICENSE").write_text("free")
+    before = contents(folder)
+    repair(str(folder), RepairOptions(out=tmp_path / "out"), environ=environ)
+    repair(str(folder), RepairOptions(in_place=True), environ=environ)
+    for after in (contents(folder), contents(tmp_path / "out")):
+        same = {name for name in before if before[name] == after.get(name)}
+        assert before.keys() == after.keys()
+        assert same >= {"config.json", "tokenizer.json", "LICENSE"}
+
+
 def test_a_repair_that_is_killed_can_be_undone(tmp_path: Path, environ: dict[str, str]) -> None:
     """Killed between the journal and the end: some bytes are new, some are old."""
     folder = DAMAGED["gate-up-scales-differ"].make().write(tmp_path / "model")
@@ -320,3 +334,13 @@ def test_the_command_shows_first_and_then_writes(tmp_path: Path, run: Firesteel)
     assert run("repair", str(folder), "--undo").code == 0
     assert run("repair", str(folder), "--out", "x", "--in-place").code == 2
     assert run("repair", str(folder), "--shard-size", "many").code == 2
+
+
+def test_the_library_does_what_the_commands_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path / "home"))
+    folder = DAMAGED["gate-up-scales-differ"].make().write(tmp_path / "model")
+    assert not firesteel.audit(str(folder)).is_clean
+    firesteel.repair(str(folder), RepairOptions(in_place=True))
+    assert firesteel.audit(str(folder)).is_clean
+    assert firesteel.undo_repair(str(folder))
+    assert not firesteel.audit(str(folder)).is_clean

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from firesteel.bench.compare.against import PublishedComparison
+from firesteel.bench.compare.quality import QualityComparison
 from firesteel.bench.compare.runs import AnswerComparison, Comparison
 from firesteel.bench.compare.stats import FigureDifference, mean_interval
 from firesteel.bench.compare.variation import Measure
@@ -98,6 +99,13 @@ class CompareJson(Document):
     only_second: tuple[Point, ...]
     answers: AnswerComparison | None
     notes: tuple[str, ...]
+
+
+class CompareQualityJson(Document):
+    """`firesteel compare --quality A B --json`"""
+
+    document: Literal["firesteel.compare-quality/1"] = "firesteel.compare-quality/1"
+    comparison: QualityComparison
 
 
 class ComparePlanRowJson(Document):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 from rich.text import Text
 
@@ -69,14 +71,17 @@ def _show(report: AuditReport) -> None:
     for name, text in rows:
         out.print(f"  {name:<13} {text}", markup=False, highlight=False)
     for found in report.findings:
-        _show_finding(found)
+        _show_finding(found, report.model)
     for what in report.unread:
         out.print(f"not read  {what}", markup=False, highlight=False)
     how = f"read {show_bytes(report.read_bytes)} of scales" if not report.is_deep else "read every byte"
     verdict = _verdict(report)
     out.print(f"{verdict}; {how} in {show_seconds(report.seconds)}", markup=False, highlight=False)
     if report.mendable:
-        out.print(typed(f"next: firesteel repair {report.model}, which shows what it would do"), markup=False)
+        out.print(
+            typed(f"next: firesteel repair {shlex.quote(report.model)}, which shows what it would do"),
+            markup=False,
+        )
 
 
 def _loads(report: AuditReport) -> str:
@@ -85,24 +90,25 @@ def _loads(report: AuditReport) -> str:
     return f"{show_bytes(summary.loaded_bytes)}{drafter}"
 
 
-def _show_finding(found: CheckpointFinding) -> None:
+def _show_finding(found: CheckpointFinding, model: str) -> None:
     more = f" ({found.count:,} like it)" if found.count > 1 else ""
     head = Text(f"{found.level:<6}", LEVEL_STYLE[found.level]) + Text(found.check, "bold")
     out.print(head + Text(f": {escape_unprintable(found.says)}{more}"))
     out.print(Text(f"      found  {escape_unprintable(found.evidence)}"))
     out.print(Text(f"      then   {found.effect}"))
-    out.print(Text(f"      mend   {_mend(found)}"))
+    out.print(Text(f"      mend   {escape_unprintable(_mend(found, model))}"))
     out.print(Text(f"      seen   {found.source}", style="dim"))
 
 
-def _mend(found: CheckpointFinding) -> str:
+def _mend(found: CheckpointFinding, model: str) -> str:
+    command = f"firesteel repair {shlex.quote(model)}"
     words = {
-        "scales": "firesteel repair MODEL --scales",
-        "index": "firesteel repair MODEL --index",
-        "config": "firesteel repair MODEL --config",
-        "graft": "firesteel repair MODEL --graft OTHER, a checkpoint that has it",
-        "invert": "firesteel repair MODEL --scales",
-        "convert": "firesteel repair MODEL --to compressed-tensors",
+        "scales": f"{command} --scales",
+        "index": f"{command} --index",
+        "config": f"{command} --config",
+        "graft": f"{command} --graft OTHER, a checkpoint that has it",
+        "invert": f"{command} --scales",
+        "convert": f"{command} --to compressed-tensors",
     }
     return words[found.mend] if found.mend else "repair cannot: download or quantize it again"
 

@@ -35,32 +35,42 @@ from firesteel.printable import printable
     "--published", is_flag=True, help="Compare one run with published runs of the same model and engine."
 )
 @click.option("--ab", is_flag=True, help="Measure two servers now, in turns, and compare them.")
-@click.option("--model", help="With --ab: measure this model, if a server has several.")
+@click.option("--quality", is_flag=True, help="Ask two servers the same and compare their answers.")
+@click.option("--model", help="With --ab and --quality: measure this model, if a server has several.")
 @load_options(budget="4m", prefix="With --ab: ")
 @click.option(
     "--despite", multiple=True, metavar="SETTING", help="Compare although this setting differs; repeatable."
 )
 @common.json_option
 def command(
-    runs: tuple[str, ...], is_plan: bool, published: bool, ab: bool, despite: tuple[str, ...], as_json: bool,
-    **options: Any,
+    runs: tuple[str, ...], is_plan: bool, published: bool, ab: bool, quality: bool, despite: tuple[str, ...],
+    as_json: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Compare the second RUN with the first, and tell whether a difference is more than chance.
 
     RUN is an id from `firesteel history`, the beginning of one, `last`, `last~1`, or a file written by
-    firesteel, llama-benchy or `vllm bench`. With --ab both are URLs (http://host:8000/v1) or running
-    services.
+    firesteel, llama-benchy or `vllm bench`. With --ab and --quality both are URLs (http://host:8000/v1) or
+    running services.
+
+    --quality needs no earlier run: both get the same prompts at temperature 0. It tells how many answers
+    agree, how far their log probabilities are apart, and which one answers more of a short set of questions.
 
     \b
     Exits 0  compared
           1  not comparable; the output says why
     """
-    if is_plan + published + ab > 1:
-        raise UsageError("give only one of --plan, --published and --ab", next="firesteel compare --help")
+    if is_plan + published + ab + quality > 1:
+        raise UsageError(
+            "give only one of --plan, --published, --ab and --quality", next="firesteel compare --help"
+        )
     wanted = 1 if is_plan or published else 2
     if len(runs) != wanted:
         example = "firesteel compare last --plan" if wanted == 1 else "firesteel compare last~1 last"
         raise UsageError(f"give {wanted} RUN{'s' if wanted > 1 else ''}, not {len(runs)}", next=example)
+    if quality:
+        from firesteel.cli.quality import compare_answers  # loads the client that asks
+
+        return compare_answers(runs, options, as_json)
     with opened() as history:
         if ab:
             from firesteel.cli.ab import measured_in_turns  # loads the client that measures

@@ -108,7 +108,7 @@ def _progress(done: int, total: int) -> None:
 
 def _show(report: RepairReport, options: RepairOptions) -> None:
     for what in report.done:
-        out.print(f"{'did' if report.written else 'would'}    {what}", markup=False, highlight=False)
+        out.print(f"{'did' if report.written else 'would':<8} {what}", markup=False, highlight=False)
     if report.groups:
         worst = max(report.groups, key=lambda group: group.error_before)
         before = max(group.error_before for group in report.groups)

@@ -85,13 +85,8 @@ def read_folder(folder: Path, environ: Mapping[str, str] = os.environ) -> Checkp
     if len(entries) > _MAX_FILES:
         raise UsageError(f"{folder} holds over {_MAX_FILES:,} files", next="give the folder of one model")
     sizes = {entry.name: _size(entry) for entry in entries if not entry.is_dir()}
-    ggufs = sorted(name for name in sizes if name.endswith(".gguf"))
-    if ggufs and not any(name.endswith(".safetensors") for name in sizes):
-        if len(ggufs) > 1 and "-00001-of-" not in ggufs[0]:
-            raise UsageError(
-                f"{folder} holds {len(ggufs)} GGUF files", next=f"firesteel audit {folder / ggufs[0]}"
-            )
-        return _read_gguf(folder / ggufs[0])
+    if first := _only_gguf(str(folder), sizes, "", f"{folder}/"):
+        return _read_gguf(folder / first)
 
     def text(name: str) -> str | None:
         path = folder / name
@@ -105,6 +100,23 @@ def read_folder(folder: Path, environ: Mapping[str, str] = os.environ) -> Checkp
     published = _published_sizes(folder, environ)
     return _read(
         _Files(str(folder), sizes, published, text, lambda name: FileSource(folder / name), FROM_DISK)
+    )
+
+
+def _only_gguf(origin: str, sizes: Mapping[str, int], label: str, example: str) -> str | None:
+    """The GGUF with that label, or the only one; of one in parts, the first. None: there are safetensors."""
+    if any(name.endswith(".safetensors") for name in sizes):
+        return None
+    ggufs = sorted(name for name in sizes if name.endswith(".gguf") and not name.startswith("mmproj"))
+    firsts = [name for name in ggufs if "-of-" not in name or "-00001-of-" in name]
+    chosen = [name for name in firsts if label.lower() in name.lower()]
+    if len(chosen) == 1:
+        return chosen[0]
+    if not ggufs:
+        return None
+    what = f"{len(chosen)} GGUF files" if chosen else f"no GGUF file like `{label}`"
+    raise UsageError(
+        f"{origin} holds {what}", next=f"firesteel audit {example}{firsts[0] if firsts else ggufs[0]}"
     )
 
 
@@ -127,7 +139,9 @@ def _published_sizes(folder: Path, environ: Mapping[str, str]) -> dict[str, int]
     return {file.path: file.bytes for file in listing.files} if listing else {}
 
 
-def read_hub(repository: str, environ: Mapping[str, str] = os.environ) -> CheckpointContents:
+def read_hub(model: str, environ: Mapping[str, str] = os.environ) -> CheckpointContents:
+    """`ORG/NAME`, or `ORG/NAME:LABEL` for one of several GGUF files."""
+    repository, _, label = model.partition(":")
     if folder := local_snapshot(find_store(find_home(environ), environ), repository):
         return replace(read_folder(folder, environ), origin=repository)
     from firesteel.edge.hub.client import find_hub, list_files  # loads huggingface_hub's client
@@ -147,13 +161,12 @@ def read_hub(repository: str, environ: Mapping[str, str] = os.environ) -> Checkp
     def open_file(name: str) -> AbstractContextManager[ByteSource]:
         return nullcontext(UrlSource(f"{base}/{name}", headers, deadline))
 
-    ggufs = sorted(name for name in sizes if name.endswith(".gguf"))
-    if ggufs and not any(name.endswith(".safetensors") for name in sizes):
+    if first := _only_gguf(repository, sizes, label, f"{repository}:"):
         with ExitStack() as files:
             header = gguf.read_split(
-                files.enter_context(open_file(ggufs[0])), lambda name: files.enter_context(open_file(name))
+                files.enter_context(open_file(first)), lambda name: files.enter_context(open_file(name))
             )
-        return _gguf_contents(repository, header, sizes[ggufs[0]])
+        return _gguf_contents(repository, header, sizes[first])
     return _read(_Files(repository, sizes, {}, text, open_file, FROM_HUB))
 
 

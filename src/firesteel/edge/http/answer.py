@@ -25,6 +25,8 @@ class TokenLogprob:
     text: bytes
     logprob: float
     best_logprob: float | None
+    top: tuple[tuple[bytes, float], ...] = ()
+    """The likeliest tokens in its place with their log probabilities, as many as were asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,11 +128,16 @@ def _logprobs(value: Any) -> tuple[TokenLogprob, ...] | None:
     found = []
     for row in map(_map, rows):
         others = row.get("top_logprobs")
-        best = [_number(_map(other), "logprob") for other in (others if isinstance(others, list) else ())]
-        data = row.get("bytes")  # a token may be a part of a character, which is no text
-        token = bytes(data) if isinstance(data, list) else text_field(row, "token").encode()
-        found.append(TokenLogprob(token, _number(row, "logprob"), max(best, default=None)))
+        top = [_token_logprob(_map(other)) for other in (others if isinstance(others, list) else ())]
+        best = max((logprob for _, logprob in top), default=None)
+        found.append(TokenLogprob(*_token_logprob(row), best, tuple(top)))
     return tuple(found)
+
+
+def _token_logprob(row: dict[str, Any]) -> tuple[bytes, float]:
+    data = row.get("bytes")  # a token may be a part of a character, which is no text
+    token = bytes(data) if isinstance(data, list) else text_field(row, "token").encode()
+    return token, _number(row, "logprob")
 
 
 def _tool_calls(message: dict[str, Any]) -> tuple[ToolCall, ...]:

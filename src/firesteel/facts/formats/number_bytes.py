@@ -47,7 +47,7 @@ def read_scalar(dtype: str, data: bytes) -> float:
     """The one value of a tensor of one element."""
     if dtype == "F32":  # almost all of them
         return float(struct.unpack("<f", data)[0])
-    return _value(dtype, int.from_bytes(data, "little"))
+    return value_of(dtype, int.from_bytes(data, "little"))
 
 
 def summarize(dtype: str, data: bytes) -> ValueSummary:
@@ -55,18 +55,23 @@ def summarize(dtype: str, data: bytes) -> ValueSummary:
     bits = array(_CODES[dtype], data)
     if sys.byteorder == "big":
         bits.byteswap()
-    counts = Counter(bits)
-    values = {_value(dtype, pattern): count for pattern, count in counts.items()}
-    finite = [value for value in values if math.isfinite(value)]
+    values: Counter[float] = Counter()
+    not_finite = 0
+    for pattern, count in Counter(bits).items():
+        value = value_of(dtype, pattern)
+        if math.isfinite(value):
+            values[value] += count
+        else:
+            not_finite += count
     top = E4M3_MAX if dtype == "F8_E4M3" else None
     return ValueSummary(
-        count=len(bits),
-        low=min(finite, default=math.nan),
-        high=max(finite, default=math.nan),
-        zeros=sum(count for value, count in values.items() if value == 0),
+        count=sum(values.values()) + not_finite,
+        low=min(values, default=math.nan),
+        high=max(values, default=math.nan),
+        zeros=values[0.0],
         negatives=sum(count for value, count in values.items() if value < 0),
-        not_finite=sum(count for value, count in values.items() if not math.isfinite(value)),
-        at_maximum=values.get(top, 0) if top else 0,
+        not_finite=not_finite,
+        at_maximum=values[top] if top else 0,
     )
 
 
@@ -89,7 +94,8 @@ def e4m3_values() -> tuple[float, ...]:
     return _E4M3
 
 
-def _value(dtype: str, bits: int) -> float:
+def value_of(dtype: str, bits: int) -> float:
+    """The number that a bit pattern stands for."""
     match dtype:
         case "F32":
             return float(struct.unpack("<f", struct.pack("<I", bits))[0])

@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import Literal
 
 from firesteel.dataclass import dataclass
+from firesteel.facts.formats.gguf import MetadataValue
 from firesteel.facts.formats.number_bytes import ValueSummary
 from firesteel.facts.model.tensors import Tensor
 
@@ -67,7 +68,7 @@ class CheckpointContents:
     weight_values: Mapping[str, ValueSummary] = field(default_factory=dict)
     """Weights; only a deep audit reads them."""
     tokenizer: TokenizerFacts | None = None
-    metadata: Mapping[str, object] = field(default_factory=dict)
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     """Of a GGUF."""
     read_bytes: int = 0
     is_deep: bool = False

@@ -213,6 +213,9 @@ CHECKS: Mapping[str, CheckpointCheck] = {
     "scale-without-weight": CheckpointCheck(
         "stop", "the engine stops with a KeyError at the scale", _COMPRESSED
     ),
+    "weight-twice": CheckpointCheck(
+        "stop", "the engine stops at the one that it does not expect, or loads that", _COMPRESSED
+    ),
     "scale-shape": CheckpointCheck("stop", "the engine stops with a shape mismatch", _COMPRESSED, "graft"),
     "scale-dtype": CheckpointCheck(
         "stop",

@@ -16,13 +16,13 @@ _PLAIN = ("F32", "F16", "BF16")
 
 def check_gguf(subject: AuditSubject) -> Iterator[CheckpointFinding]:
     contents = subject.contents
-    if not contents.has_all_files:
+    if any(file.defect for file in contents.files):  # its keys could not be read either
         return
     keys, tensors = contents.metadata, list(subject.tensors())
     name = str(keys.get("general.architecture"))
     blocks = {int(match[1]) for tensor in tensors if (match := _BLOCK.match(tensor.name))}
     promised = keys.get(f"{name}.block_count")
-    layers = model_layer_count(dict(keys)) if keys else None  # type: ignore[arg-type]
+    layers = model_layer_count(keys)
     if type(promised) is int and layers is not None and blocks:
         if missing := [number for number in range(layers) if number not in blocks]:
             evidence = f"block_count is {promised}, and there is no `blk.{missing[0]}`"

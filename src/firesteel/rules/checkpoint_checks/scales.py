@@ -26,6 +26,7 @@ _FLOATS = ("F32", "BF16", "F16")
 def check_scales(subject: AuditSubject) -> Iterator[CheckpointFinding]:
     yield from _each(subject, "scale-missing", "`{}` has no scale", _missing)
     yield from _each(subject, "scale-without-weight", "`{}` has scales and no weight", _orphan)
+    yield from _each(subject, "weight-twice", "`{}` has a weight in 16 bits and a packed one", _twice)
     yield from _each(subject, "scale-shape", "a scale of `{}` has the wrong shape", _wrong_shape)
     yield from _each(subject, "scale-dtype", "a scale of `{}` has the wrong type", _wrong_type)
     yield from _numbers(subject)
@@ -75,10 +76,18 @@ def _orphan(module: StoredModule) -> str | None:
     return None
 
 
+def _twice(module: StoredModule) -> str | None:
+    if {"weight", "weight_packed"} <= module.parts.keys():
+        return f"there is {', '.join(sorted(module.parts))}"
+    return None
+
+
 def _wrong_shape(module: StoredModule) -> str | None:
     weight, scale = module.weight, module.parts.get("weight_scale")
-    if weight is None or len(weight.shape) < 2:
+    if weight is None or not module.is_quantized:
         return None
+    if len(weight.shape) < 2:
+        return f"`{weight.name}` is {_shape(weight)}, and a matrix is expected"
     if (shared := module.global_scale) is not None and module.format == "nvfp4":
         allowed = weight.shape[0] if len(weight.shape) == 3 else 1
         if math.prod(shared.shape) not in (1, allowed):

@@ -6,19 +6,34 @@ from the page cache as it goes: on a Spark that is the GPU's memory.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from firesteel.edge.files.home import find_home
 from firesteel.edge.hub.cache import cached_listing, find_store, local_snapshot, repository_of
 from firesteel.errors import UsageError
-from firesteel.facts.formats.number_bytes import ValueSummary, is_number_type, merge, summarize
+from firesteel.facts.formats.number_bytes import (
+    E4M3_MAX,
+    ValueSummary,
+    is_number_type,
+    merge,
+    summarize,
+    value_of,
+)
 from firesteel.facts.model.checkpoint_contents import CheckpointContents, WeightFile
 from firesteel.facts.model.stored_modules import SCALES, split_name
 from firesteel.units import MIB
+
+np: Any
+try:
+    import numpy as np
+except ImportError:  # then it takes longer
+    np = None
 
 _PIECE = 8 * MIB
 Progress = Callable[[int, int], None]
@@ -106,4 +121,44 @@ def _pieces(path: Path, file: WeightFile) -> Iterator[tuple[str, str, str, bytes
 
 
 def summarize_fast(dtype: str, piece: bytes) -> ValueSummary:
-    return summarize(dtype, piece)
+    """With numpy where it is installed: ten times as fast."""
+    if np is None or dtype not in ("BF16", "F16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "U8", "F32"):
+        return summarize(dtype, piece)
+    if dtype == "F32":
+        return _summarize_floats(np.frombuffer(piece, "<f4"))
+    bits = np.frombuffer(piece, "<u2" if dtype in ("BF16", "F16") else "u1")
+    values = _values(dtype)
+    counts = np.bincount(bits, minlength=len(values))
+    is_finite = np.isfinite(values)
+    seen = values[is_finite & (counts > 0)]
+    return ValueSummary(
+        len(bits),
+        float(seen.min()) if len(seen) else math.nan,
+        float(seen.max()) if len(seen) else math.nan,
+        int(counts[values == 0].sum()),
+        int(counts[is_finite & (values < 0)].sum()),
+        int(counts[~is_finite].sum()),
+        int(counts[values == E4M3_MAX].sum()) if dtype == "F8_E4M3" else 0,
+    )
+
+
+@cache
+def _values(dtype: str) -> Any:
+    """The number that each bit pattern stands for."""
+    if dtype == "BF16":
+        return (np.arange(2**16, dtype=np.uint32) << 16).view(np.float32)
+    if dtype == "F16":
+        return np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    return np.array([value_of(dtype, bits) for bits in range(256)])
+
+
+def _summarize_floats(values: Any) -> ValueSummary:
+    finite = values[np.isfinite(values)]
+    return ValueSummary(
+        len(values),
+        float(finite.min()) if len(finite) else math.nan,
+        float(finite.max()) if len(finite) else math.nan,
+        int((values == 0).sum()),
+        int((finite < 0).sum()),
+        len(values) - len(finite),
+    )

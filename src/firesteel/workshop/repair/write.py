@@ -42,7 +42,8 @@ def write_beside(draft: Draft, target: Path, check: Callable[[Path], None], on_p
                 done += count
                 on_progress(done, needed)
         for name, text in draft.all_texts().items():
-            (partial / name).write_text(text, "utf-8")
+            if not _says_the_same(partial / name, text):
+                (partial / name).write_text(text, "utf-8")
         for name, path in draft.copied.items():
             shutil.copyfile(path, partial / name)
         check(partial)
@@ -54,14 +55,18 @@ def write_beside(draft: Draft, target: Path, check: Callable[[Path], None], on_p
 def _copy_small_files(draft: Draft, target: Path) -> None:
     """Tokenizer, template, licence and whatever else lies in the folder."""
     for path in sorted(draft.folder.iterdir()):
-        is_weight = path.name.endswith((".safetensors", ".safetensors.index.json"))
-        if (
-            path.is_file()
-            and not is_weight
-            and not path.name.startswith(".")
-            and path.name != "hf_quant_config.json"
-        ):
+        is_written = path.name.endswith((".safetensors", ".safetensors.index.json"))
+        is_gone = path.name == "hf_quant_config.json" and draft.modelopt_config is None
+        if path.is_file() and not is_written and not is_gone and not path.name.startswith("."):
             shutil.copyfile(path, target / path.name)
+
+
+def _says_the_same(path: Path, text: str) -> bool:
+    """A file whose values are right keeps its bytes."""
+    try:
+        return bool(json.loads(path.read_text("utf-8")) == json.loads(text))
+    except (OSError, ValueError, RecursionError):
+        return False
 
 
 def _write_file(file: DraftFile, path: Path) -> Iterator[int]:
@@ -134,9 +139,9 @@ def write_in_place(draft: Draft, check: Callable[[Path], None], on_progress: Pro
         for count in _write_file(file, new / file.name):
             done += count
             on_progress(done, needed)
-    texts = draft.all_texts()
-    for name, text in texts.items():
-        (new / name).write_text(text, "utf-8")
+    for name, text in draft.all_texts().items():
+        if not _says_the_same(folder / name, text):
+            (new / name).write_text(text, "utf-8")
     for name, path in draft.copied.items():
         shutil.copyfile(path, new / name)
     gone = _gone(draft)

@@ -38,7 +38,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     run.UpJson, run.UpFileJson, run.UpDryRunJson, run.VerifyJson,
     ps.PsJson, run.LogsJson, diagnose.DiagnosisJson, run.DownJson,
     bench.BenchJson, bench.BenchShapesJson,
-    bench.CompareJson, bench.ComparePlanJson, bench.ComparePublishedJson,
+    bench.CompareJson, bench.CompareQualityJson, bench.ComparePlanJson, bench.ComparePublishedJson,
     bench.TuneJson, bench.TuneDryRunJson,
     bench.HistoryJson, bench.HistoryImportJson, bench.HistoryDeleteJson,
     serve.ServeJson, top.TopJson, run.PullJson, run.PullPruneJson,

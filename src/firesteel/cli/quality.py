@@ -1,0 +1,89 @@
+"""`firesteel compare --quality`: asks two servers the same, and shows how their answers differ."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from firesteel import library
+from firesteel.bench.compare.ab import find_servers
+from firesteel.bench.compare.quality import (
+    AskedPair,
+    QualityComparison,
+    ask_both,
+    compare_quality,
+)
+from firesteel.bench.values import MeasuredFigure
+from firesteel.cli.endpoints import key_from
+from firesteel.cli.options import common
+from firesteel.cli.output.show import err, out
+from firesteel.printable import printable
+
+
+def compare_answers(names: Sequence[str], options: Mapping[str, Any], as_json: bool) -> int:
+    pairs = asyncio.run(_ask(names, options))
+    found = compare_quality((names[0], names[1]), pairs)
+    if as_json:
+        from firesteel.bench.documents import CompareQualityJson  # loads pydantic
+
+        common.print_json(CompareQualityJson(comparison=found))
+    else:
+        _show(found)
+    return 0
+
+
+async def _ask(names: Sequence[str], options: Mapping[str, Any]) -> list[AskedPair]:
+    servers = await find_servers(library.home(), names, options["model"], key_from(os.environ))
+    answer_tokens = next(iter(options["answer"]), None)
+    pairs: list[AskedPair] = []
+    async for pair in ask_both(servers, options["budget"], answer_tokens):
+        pairs.append(pair)
+        if len(pairs) % 10 == 0:
+            err.print(f"asked {len(pairs)} prompts ...", markup=False)
+    return pairs
+
+
+def _show(found: QualityComparison) -> None:
+    score = found.questions
+    lines = [
+        ("answers", f"{_share(found.agreement)} are equal word for word at temperature 0"),
+        (
+            "until apart",
+            f"{_share(found.tokens_until_apart)} of the tokens" if found.tokens_until_apart else "",
+        ),
+        ("KL", f"{_number(found.kl)} nats per token, B from A" if found.kl else ""),
+        (
+            "next token",
+            f"{_share(found.top_token_agreement)} the same likeliest one"
+            if found.top_token_agreement
+            else "",
+        ),
+        (
+            "questions",
+            f"A {_share(score.first)}, B {_share(score.second)} right; {score.only_first} only by A, "
+            f"{score.only_second} only by B",
+        ),
+        ("verdict", score.verdict + (f", p = {score.p:.3f}" if score.verdict != "cannot tell" else "")),
+    ]
+    names = f"A {printable(found.first)}, B {printable(found.second)}"
+    out.print(f"{names}: {found.prompts} prompts", markup=False)
+    for name, text in lines:
+        if text:
+            out.print(f"{name:<12} {text}", markup=False, highlight=False)
+    for ask, first, second in found.differing[:2]:
+        out.print(f"differs      {printable(ask, 100)}", markup=False, highlight=False)
+        out.print(f"  A          {printable(first, 100)}", markup=False, highlight=False)
+        out.print(f"  B          {printable(second, 100)}", markup=False, highlight=False)
+    for note in found.notes:
+        out.print(f"note         {note}", markup=False, highlight=False)
+
+
+def _share(figure: MeasuredFigure) -> str:
+    low, high = max(0.0, figure.low), min(1.0, figure.high)
+    return f"{figure.value:.1%} ({low:.1%} to {high:.1%}, n {figure.n})"
+
+
+def _number(figure: MeasuredFigure) -> str:
+    return f"{figure.value:.4f} ({max(0.0, figure.low):.4f} to {figure.high:.4f}, n {figure.n})"
