@@ -65,7 +65,7 @@ def test_what_stands_beside_the_weights(tmp_path: Path, c_kernel: Kernel) -> Non
     (source / "README.md").write_text("---\nlicense: apache-2.0\n---\n# a model\n")
     (source / "pytorch_model.bin").write_text("weights again")
     quantize(source, tmp_path / "out", "nvfp4", c_kernel)
-    names = {path.name for path in (tmp_path / "out").iterdir()}
+    names = {path.name for path in (tmp_path / "out").iterdir() if path.is_file()}
     assert names == {
         "LICENSE", "README.md", "chat_template.jinja", "config.json", "generation_config.json",
         "model.safetensors", "tokenizer.json",

@@ -72,6 +72,19 @@ class QuantizeGgufJson(Document):
     """Of the file; None with --dry-run."""
 
 
+class QuantizeCalibrateJson(Document):
+    """`firesteel quantize --calibrate --json`: planned here, run by ModelOpt's container"""
+
+    document: Literal["firesteel.quantize-calibrate/1"] = "firesteel.quantize-calibrate/1"
+    model: str
+    host: str
+    needed_bytes: int
+    hours_low: float
+    hours_high: float
+    command: tuple[str, ...]
+    out: str
+
+
 def quantize_plan_json(
     plan: QuantizationPlan, out: str, forecast: QuantizationForecast | None
 ) -> QuantizePlanJson:
