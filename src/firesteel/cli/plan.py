@@ -16,6 +16,7 @@ from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Goal, Runtime
 from firesteel.proposals import Proposal, alternative, how_to_fit
+from firesteel.rules.checkpoint_checks.launch_findings import is_audit
 
 
 @click.command("plan")
@@ -40,6 +41,11 @@ from firesteel.proposals import Proposal, alternative, how_to_fit
 @click.option(
     "--kv-cache-memory-bytes", type=click.IntRange(1, 2**50), help="Give the KV cache exactly this much."
 )
+@click.option(
+    "--prompt", type=common.TOKENS, help="Users send prompts of this length (default: the --context)."
+)
+@click.option("--answer", type=common.TOKENS, help="They get answers of this length (default 512).")
+@click.option("--shared", type=common.TOKENS, help="So much of each prompt is already in the prefix cache.")
 @click.option("--nodes", type=click.IntRange(1, 8), help="Split the model over so many Sparks.")
 @common.json_option
 def command(
@@ -59,6 +65,9 @@ def command(
     weights_bytes: int | None,
     kv_cache_dtype: str | None,
     kv_cache_memory_bytes: int | None,
+    prompt: int | None,
+    answer: int | None,
+    shared: int | None,
     nodes: int | None,
     as_json: bool,
 ) -> int:
@@ -84,6 +93,9 @@ def command(
         goal=goal,
         runtime=runtime,
         engine_path=engine_path,
+        prompt_tokens=prompt,
+        answer_tokens=answer,
+        shared_tokens=shared or 0,
     )
     workspace = library.workspace()
     host = workspace.host(host_name)
@@ -139,6 +151,8 @@ def _exit_code(proposal: Proposal) -> int:
 def _next(best: Proposal, model: str) -> str:
     if not best.plan.fits:
         return _what_fits(best, model)
+    if best.stops and is_audit(best.stops[0]):
+        return best.stops[0].instead or f"firesteel audit {model}"
     if best.plan.host.name != "local":
         return f"firesteel up {model}, on that machine; firesteel render {model} prints its docker run"
     if best.can_run:

@@ -20,6 +20,7 @@ from firesteel.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:  # load numpy, which is not always installed
     from firesteel.facts import Host
+    from firesteel.workshop.audit import AuditReport
     from firesteel.workshop.kernels.native import Kernel
     from firesteel.workshop.quantize.forecast import QuantizationForecast, ServedForecast
     from firesteel.workshop.quantize.plan import QuantizationPlan
@@ -103,6 +104,7 @@ def command(
     if imatrix:
         raise UsageError("--imatrix is for GGUF labels", next="--to q4_k_m")
     _require_numpy()
+    from firesteel.workshop.audit import audit
     from firesteel.workshop.kernels.native import load_kernel
     from firesteel.workshop.quantize.formats import FORMATS
     from firesteel.workshop.quantize.plan import plan_quantization
@@ -140,14 +142,18 @@ def command(
     if dry_run:
         return
     result = _run(plan, target, kernel, threads, repository.partition("/")[0] if repository else None)
+    audited = audit(str(target))
+    if any(found.level == "stop" for found in audited.findings):
+        repository = None  # what no engine loads is not published
     if repository:
         _upload(target, repository, public)
     if as_json:
         from firesteel.workshop.quantize.documents import quantize_json
 
-        common.print_json(quantize_json(plan, str(target), result))
+        common.print_json(quantize_json(plan, str(target), result, audited))
     else:
         _show_result(plan, target, result)
+        _show_audit(audited)
         click.echo(typed(f"next: firesteel plan {target}"), err=True)
 
 
@@ -300,6 +306,13 @@ def _run(
 
     with status or nullcontext():
         return run_quantization(plan, target, kernel, threads, show, organization)
+
+
+def _show_audit(audited: AuditReport) -> None:
+    for found in audited.findings:
+        out.print(f"audit: {found.level}: {found.says}", markup=False)
+    if not audited.findings:
+        out.print(f"audit: nothing is wrong; {audited.summary.tensors:,} tensors")
 
 
 def _progress(progress: QuantizationProgress) -> str:

@@ -7,17 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from firesteel import catalog as recipe_catalog
+from firesteel import engines
 from firesteel.catalog import Catalog, Image, Images, Model, Recipe
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
-from firesteel.facts import Checkpoint, Host, Weights
-from firesteel.launch import Ask, EngineName, EngineProgram, Goal
+from firesteel.facts import Architecture, Checkpoint, Host, Weights
+from firesteel.launch import Ask, EngineName, EngineProgram, Goal, Launch
 from firesteel.launch_pipeline import from_checkpoint, from_recipe, native, with_user_options
 from firesteel.planner import MeasuredMemory, OwnRun, Plan, launch_key, longest_context, plan
+from firesteel.planner.speed.serving import RequestShape, usual_requests
 from firesteel.printable import printable
 from firesteel.rules.checker import Finding, check
-from firesteel.units import show_bytes
+from firesteel.rules.checkpoint_checks import CheckpointFinding
+from firesteel.rules.checkpoint_checks.launch_findings import audit_note, launch_findings
+from firesteel.units import show_bytes, show_rate
 
 _UPSTREAM: dict[EngineName, str] = {
     "vllm": "vllm/vllm-openai:v{version}{suffix}",
@@ -67,7 +71,8 @@ class Proposal:
     @property
     def lacks_sparks(self) -> bool:
         """It needs several Sparks, and this host is one."""
-        return self.plan.launch.sparks > 1 and self.plan.host.name == "local"
+        host = self.plan.host
+        return host.name == "local" and self.plan.launch.sparks > host.joined_hosts
 
     @property
     def can_run(self) -> bool:
@@ -89,7 +94,7 @@ def propose(
     """
     recipes = recipe_catalog.find(catalog, ask.model) if ask.model else tuple(catalog.recipes.values())
     recipes = tuple(recipe for recipe in recipes if ask.engine in (None, recipe.engine))
-    if (ask.sparks or 1) > 1:  # llama.cpp has no tensor parallelism between machines
+    if (ask.sparks or 1) > 1 and programs is None:  # llama.cpp's images are built without RPC
         recipes = tuple(recipe for recipe in recipes if recipe.engine != "llamacpp")
     if programs is not None:
         recipes = tuple(recipe for recipe in recipes if recipe.engine in programs)
@@ -150,9 +155,23 @@ def _proposal(
         launch = native(launch, program)
     weights = _weights(recipe_catalog.weights(catalog, recipe), ask)
     key = launch_key(launch)
-    planned = plan(launch, model.architecture, weights, host, measured.get(key), own=own.get(key, ()))
+    planned = plan(
+        launch,
+        model.architecture,
+        weights,
+        host,
+        measured.get(key),
+        own=own.get(key, ()),
+        requests=_requests(launch, model.architecture, ask),
+    )
     findings = check(planned.launch, hardware=host.hardware, images=catalog.images)
     return Proposal(planned, findings, image, recipe, model, ask)
+
+
+def _requests(launch: Launch, shape: Architecture, ask: Ask) -> RequestShape:
+    """Whoever asks for a context means requests that fill it, unless told otherwise."""
+    context = engines.served_capacity(launch).context or shape.max_context
+    return usual_requests(context, ask.prompt_tokens or ask.context, ask.answer_tokens, ask.shared_tokens)
 
 
 def propose_checkpoint(
@@ -192,11 +211,19 @@ def propose_checkpoint(
         (measured or {}).get(key),
         heavier=checkpoint.heavier if ask.weights_bytes is None else None,
         own=(own or {}).get(key, ()),
+        requests=_requests(launch, checkpoint.architecture, ask),
     )
     notes = tuple(f"not counted: {part}" for part in checkpoint.unknown)
     planned = replace(planned, notes=(*planned.notes, *notes))
     findings = check(planned.launch, hardware=host.hardware, images=images)
     return Proposal(planned, findings, image, ask=ask, asked=checkpoint.origin)
+
+
+def with_audit(proposal: Proposal, model: str, findings: Sequence[CheckpointFinding] | None) -> Proposal:
+    """With what an audit of its checkpoint found; None: it was not audited."""
+    audited = launch_findings(model, findings or ())
+    planned = replace(proposal.plan, notes=(*proposal.plan.notes, audit_note(findings, model)))
+    return replace(proposal, plan=planned, findings=(*audited, *proposal.findings))
 
 
 def _program(
@@ -216,8 +243,11 @@ def _engine(checkpoint: Checkpoint, ask: Ask) -> EngineName:
     if ask.engine and (ask.engine == "llamacpp") != (reads == "llamacpp"):
         other = "--quant q4_k_m, or another of GGUF's" if ask.engine == "llamacpp" else "--engine llamacpp"
         raise UsageError(f"{ask.engine} does not read {checkpoint.format}", next=other)
-    if (ask.sparks or 1) > 1 and reads == "llamacpp":
-        raise UsageError("llama.cpp does not split a model's tensors over several Sparks", next="--nodes 1")
+    if (ask.sparks or 1) > 1 and reads == "llamacpp" and ask.runtime != "native":
+        raise UsageError(
+            "llama.cpp's images are built without RPC, which splits a model over several Sparks",
+            next="firesteel engine build llamacpp, then --native",
+        )
     return ask.engine or reads
 
 
@@ -324,7 +354,7 @@ def compared_with_best(best: Proposal, other: Proposal) -> str:
         return f"needs {other.plan.launch.sparks} Sparks"
     reasons = []
     if best.plan.speed and other.plan.speed:
-        reasons.append(f"{other.plan.speed.decode_tokens_per_s.expected:.0f} tok/s")
+        reasons.append(show_rate(other.plan.speed.decode_tokens_per_s.expected))
     reasons.append(f"{show_bytes(round(other.plan.memory.needed.expected))} needed")
     if best.recipe and other.recipe and best.recipe.status != other.recipe.status:
         reasons.append(other.recipe.status)
