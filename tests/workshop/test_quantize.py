@@ -308,4 +308,5 @@ def test_audit_finds_nothing_wrong_with_what_we_write(to: str, tmp_path: Path, c
         quantize(source, tmp_path / f"{name}-out", to, c_kernel)
         found = audit(str(tmp_path / f"{name}-out")).findings
         # Made weights are uniform, so that the largest of many groups is the largest of all.
-        assert [finding for finding in found if finding.check != "scale-saturated"] == []
+        wrong = [f for f in found if f.level != "note" and f.check != "scale-saturated"]
+        assert wrong == []
