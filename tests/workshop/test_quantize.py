@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import firesteel
 from firesteel.edge.files.checkpoints import open_path
 from firesteel.errors import FiresteelError
 from firesteel.facts import Role
@@ -310,3 +311,11 @@ def test_audit_finds_nothing_wrong_with_what_we_write(to: str, tmp_path: Path, c
         # Made weights are uniform, so that the largest of many groups is the largest of all.
         wrong = [f for f in found if f.level != "note" and f.check != "scale-saturated"]
         assert wrong == []
+
+
+def test_as_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path / "home"))
+    source = made.write_checkpoint(tmp_path / "source", made.LLAMA, made.llama())
+    plan = firesteel.plan_quantization(str(source), "nvfp4")
+    assert firesteel.quantize(plan, tmp_path / "out").bytes == plan.bytes
+    assert digests(tmp_path / "out") == ORACLE["llama nvfp4"]["tensors"]
