@@ -16,7 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 TEXT = Path(__file__).resolve().parents[1] / "docs/architecture.md"
-TOKENS, PROMPTS, ANSWER = 1024, 8, 24
+TOKENS, ANSWER = 512, 16
 QUESTIONS = [
     "What is the capital of France?", "What is two plus two?", "Name a primary colour.",
     "Which planet is nearest to the sun?", "Who wrote Hamlet?", "What do bees make?",
@@ -25,7 +25,7 @@ QUESTIONS = [
 
 
 def load(folder: str) -> torch.nn.Module:
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 @torch.no_grad()

@@ -60,6 +60,8 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.run.verify.target import VerifyTarget
     from firesteel.workshop.audit import AuditReport
     from firesteel.workshop.repair import RepairOptions, RepairReport
+    from firesteel.workshop.quantize.plan import QuantizationPlan
+    from firesteel.workshop.quantize.results import QuantizationResult
 
 
 # --- this machine and what is known ---
@@ -525,3 +527,25 @@ async def tune(
     with history() as runs:
         async for event in search.tune(entry, begin.environment(home(), runs)):
             yield event
+
+
+# --- the workshop ---
+
+
+def plan_quantization(model: str, to: str, *, keep: Sequence[str] = ()) -> QuantizationPlan:
+    """What quantizing a checkpoint would write, to the byte, from its headers."""
+    from firesteel.workshop.quantize.plan import plan_quantization
+    from firesteel.workshop.quantize.source import open_source
+
+    return plan_quantization(open_source(model), to, keep)
+
+
+def quantize(plan: QuantizationPlan, out: Path, *, threads: int | None = None) -> QuantizationResult:
+    """Write a quantized checkpoint; a run that was killed goes on."""
+    import os
+
+    from firesteel.workshop.kernels.native import load_kernel
+    from firesteel.workshop.quantize.run import run_quantization
+
+    kernel = load_kernel(home().root / "kernels")
+    return run_quantization(plan, out.absolute(), kernel, threads or len(os.sched_getaffinity(0)))

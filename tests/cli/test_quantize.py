@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Firesteel
 from tests.workshop import made_checkpoints as made
+from tests.workshop.upload_hub import upload_hub
 
 
 @pytest.fixture
@@ -72,3 +74,42 @@ def test_without_numpy_it_says_what_to_install(firesteel: Firesteel, model: Path
     ran = firesteel("quantize", str(model), "--to", "nvfp4", env={"PYTHONPATH": path})
     assert ran.code == 5
     assert "firesteel[workshop]" in ran.err
+
+
+def test_upload_goes_to_a_private_repository_and_goes_on(
+    firesteel: Firesteel, model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "name"
+    words = ("quantize", str(model), "--to", "nvfp4", "--out", str(out), "--upload", "org/name")
+    with upload_hub() as hub:
+        env = {"HF_ENDPOINT": hub.url, "HF_TOKEN": "hf_test", "HF_HUB_DISABLE_XET": "1"}
+        assert firesteel(*words, env={**env, "HF_TOKEN": "", "HF_HOME": str(tmp_path / "hf")}).code == 2
+        assert not out.exists(), "a missing token is told before the work"
+        hub.fails_commits = 1
+        refused = firesteel(*words, env=env)
+        assert refused.code == 1
+        assert "refused the upload" in refused.err
+        again = firesteel(*words, env=env)
+        assert again.code == 0, again.err
+    assert len(hub.sent) == 1, "the weights were sent once"
+    assert {created["visibility"] for created in hub.created} == {"private"}
+    local = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert hub.files == local
+    assert "firesteel-catalog/models/org/name.yaml" in local
+
+
+def test_the_catalog_takes_the_entries(firesteel: Firesteel, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "Tiny-NVFP4"
+    assert firesteel("quantize", str(model), "--to", "nvfp4", "--out", str(out)).code == 0
+    shutil.copytree(out / "firesteel-catalog", tmp_path / "home" / "catalog")
+    ran = firesteel("plan", "tiny-nvfp4", "--host", "gb10")
+    assert ran.code == 0, ran.err
+
+
+def test_calibration_is_planned_and_never_wedges_a_spark(firesteel: Firesteel, model: Path) -> None:
+    words = ("quantize", str(model), "--to", "nvfp4-w4a4", "--calibrate", "cnn_dailymail", "--host", "gb10")
+    ran = firesteel(*words)
+    assert ran.code == 0, ran.err
+    assert "hf_ptq.py" in ran.out
+    assert "--dataset cnn_dailymail" in ran.out
+    assert firesteel(*words, "--json").json["hours_high"] >= 0

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import firesteel
 from firesteel.edge.files.checkpoints import open_path
 from firesteel.errors import FiresteelError
 from firesteel.facts import Role
 from firesteel.facts.model.quantization import read_quantization
 from firesteel.facts.tensor_roles import scale_groups
+from firesteel.workshop.audit import audit
 from firesteel.workshop.kernels import dequantize, float_formats, reference
 from firesteel.workshop.kernels.native import Kernel, NumpyKernel, load_kernel
 from firesteel.workshop.quantize.formats import FORMATS
@@ -65,7 +67,7 @@ def test_what_stands_beside_the_weights(tmp_path: Path, c_kernel: Kernel) -> Non
     (source / "README.md").write_text("---\nlicense: apache-2.0\n---\n# a model\n")
     (source / "pytorch_model.bin").write_text("weights again")
     quantize(source, tmp_path / "out", "nvfp4", c_kernel)
-    names = {path.name for path in (tmp_path / "out").iterdir()}
+    names = {path.name for path in (tmp_path / "out").iterdir() if path.is_file()}
     assert names == {
         "LICENSE", "README.md", "chat_template.jinja", "config.json", "generation_config.json",
         "model.safetensors", "tokenizer.json",
@@ -295,3 +297,25 @@ def test_infinite_weights_are_named(tmp_path: Path, c_kernel: Kernel) -> None:
         with pytest.raises(FiresteelError, match=r"layers\.1\.mlp\.up_proj"):
             quantize(source, tmp_path / to, to, c_kernel)
         assert not (tmp_path / to).exists()
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_audit_finds_nothing_wrong_with_what_we_write(to: str, tmp_path: Path, c_kernel: Kernel) -> None:
+    for name, config, tensors in (
+        ("llama", made.LLAMA, made.llama()),
+        ("moe", made.QWEN3_MOE, made.fused(made.qwen3_moe(), 4)),
+    ):
+        source = made.write_checkpoint(tmp_path / name, config, tensors)
+        quantize(source, tmp_path / f"{name}-out", to, c_kernel)
+        found = audit(str(tmp_path / f"{name}-out")).findings
+        # Made weights are uniform, so that the largest of many groups is the largest of all.
+        wrong = [f for f in found if f.level != "note" and f.check != "scale-saturated"]
+        assert wrong == []
+
+
+def test_as_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path / "home"))
+    source = made.write_checkpoint(tmp_path / "source", made.LLAMA, made.llama())
+    plan = firesteel.plan_quantization(str(source), "nvfp4")
+    assert firesteel.quantize(plan, tmp_path / "out").bytes == plan.bytes
+    assert digests(tmp_path / "out") == ORACLE["llama nvfp4"]["tensors"]

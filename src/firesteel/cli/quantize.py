@@ -20,11 +20,13 @@ from firesteel.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:  # load numpy, which is not always installed
     from firesteel.facts import Host
+    from firesteel.workshop.audit import AuditReport
     from firesteel.workshop.kernels.native import Kernel
     from firesteel.workshop.quantize.forecast import QuantizationForecast, ServedForecast
     from firesteel.workshop.quantize.plan import QuantizationPlan
     from firesteel.workshop.quantize.results import QuantizationResult
     from firesteel.workshop.quantize.run import QuantizationProgress
+    from firesteel.workshop.quantize.source import SourceCheckpoint
 
 _WORST = 10
 
@@ -61,6 +63,14 @@ _WORST = 10
     help="For a GGUF label: the importance matrix that llama-imatrix made.",
 )
 @click.option("--threads", type=click.IntRange(1, 512), help="Use so many cores (default: all).")
+@click.option(
+    "--calibrate",
+    "data",
+    metavar="DATA",
+    help="Plan W4A4 with measured activations and print ModelOpt's command for it.",
+)
+@click.option("--upload", "repository", metavar="ORG/NAME", help="Send the result to the Hub, privately.")
+@click.option("--public", is_flag=True, help="With --upload: create a public repository.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written, to the byte, and write nothing.")
 @common.host_option
 @common.json_option
@@ -71,6 +81,9 @@ def command(
     keep: tuple[str, ...],
     imatrix: Path | None,
     threads: int | None,
+    data: str | None,
+    repository: str | None,
+    public: bool,
     dry_run: bool,
     host_name: str | None,
     as_json: bool,
@@ -91,10 +104,11 @@ def command(
     if imatrix:
         raise UsageError("--imatrix is for GGUF labels", next="--to q4_k_m")
     _require_numpy()
+    from firesteel.workshop.audit import audit
     from firesteel.workshop.kernels.native import load_kernel
     from firesteel.workshop.quantize.formats import FORMATS
     from firesteel.workshop.quantize.plan import plan_quantization
-    from firesteel.workshop.quantize.run import require_place
+    from firesteel.workshop.quantize.run import is_result_of, require_place
     from firesteel.workshop.quantize.source import open_source
 
     if format_name not in FORMATS:
@@ -102,7 +116,15 @@ def command(
             f"there is no format `{format_name}`; known are {', '.join(FORMATS)}, and GGUF labels",
             next="--to nvfp4",
         )
-    plan = plan_quantization(open_source(model), format_name, keep)
+    source = open_source(model)
+    if data:
+        _calibrate(source, data, folder, host_name, as_json)
+        return
+    if repository:
+        from firesteel.workshop.quantize.upload import require_upload
+
+        require_upload(repository)
+    plan = plan_quantization(source, format_name, keep)
     target = (folder or Path(f"{plan.source.name}-{format_name.upper()}")).expanduser().absolute()
     kernel = load_kernel(library.home().root / "kernels")
     found, why_not = _forecast(plan, host_name, kernel, threads)
@@ -113,16 +135,25 @@ def command(
         return
     if not as_json:
         _show_plan(plan, target, found, why_not, kernel)
+    if repository and is_result_of(plan, target):
+        _upload(target, repository, public)
+        return
     require_place(plan, target)
     if dry_run:
         return
-    result = _run(plan, target, kernel, threads)
+    result = _run(plan, target, kernel, threads, repository.partition("/")[0] if repository else None)
+    audited = audit(str(target))
+    if any(found.level == "stop" for found in audited.findings):
+        repository = None  # what no engine loads is not published
+    if repository:
+        _upload(target, repository, public)
     if as_json:
         from firesteel.workshop.quantize.documents import quantize_json
 
-        common.print_json(quantize_json(plan, str(target), result))
+        common.print_json(quantize_json(plan, str(target), result, audited))
     else:
         _show_result(plan, target, result)
+        _show_audit(audited)
         click.echo(typed(f"next: firesteel plan {target}"), err=True)
 
 
@@ -161,6 +192,38 @@ def _quantize_gguf(
     elif written:
         out.print(f"wrote {target}: {show_bytes(written)}")
         click.echo(typed(f"next: firesteel plan {target}"), err=True)
+
+
+def _calibrate(
+    source: SourceCheckpoint, data: str, folder: Path | None, host_name: str | None, as_json: bool
+) -> None:
+    """Shows the command of ModelOpt's own container, where it would not wedge the host."""
+    from firesteel.workshop.quantize.calibration import command_text, plan_calibration
+
+    target = (folder or Path(f"{source.name}-NVFP4-CALIBRATED")).expanduser().absolute()
+    host = _host(host_name)
+    plan = plan_calibration(source, data, target, host)
+    if as_json:
+        from firesteel.workshop.quantize.documents import QuantizeCalibrateJson
+
+        common.print_json(QuantizeCalibrateJson(
+            model=source.origin, host=host.title, needed_bytes=plan.needed_bytes, hours_low=plan.hours_low,
+            hours_high=plan.hours_high, command=plan.command, out=str(target),
+        ))  # fmt: skip
+        return
+    hours = f"{plan.hours_low:.1f} to {plan.hours_high:.1f} h"
+    err.print(
+        f"about {show_bytes(plan.needed_bytes)} of memory on {host.title} for {hours}; not run by firesteel:"
+    )
+    out.print(command_text(plan), soft_wrap=True, markup=False)
+    click.echo(typed(f"next: that command, then firesteel plan {target}"), err=True)
+
+
+def _upload(target: Path, repository: str, is_public: bool) -> None:
+    from firesteel.workshop.quantize.upload import upload_folder
+
+    err.print(f"upload {target.name} to {repository} ...", markup=False)
+    err.print(f"uploaded: {upload_folder(target, repository, is_public=is_public)}", markup=False)
 
 
 def _require_numpy() -> None:
@@ -226,7 +289,9 @@ def _served(served: ServedForecast, host: str) -> str:
     )
 
 
-def _run(plan: QuantizationPlan, target: Path, kernel: Kernel, threads: int) -> QuantizationResult:
+def _run(
+    plan: QuantizationPlan, target: Path, kernel: Kernel, threads: int, organization: str | None
+) -> QuantizationResult:
     from firesteel.cli.output.progress import SlowLines
     from firesteel.workshop.quantize.run import run_quantization
 
@@ -240,7 +305,14 @@ def _run(plan: QuantizationPlan, target: Path, kernel: Kernel, threads: int) -> 
             lines.print(_progress(progress))
 
     with status or nullcontext():
-        return run_quantization(plan, target, kernel, threads, show)
+        return run_quantization(plan, target, kernel, threads, show, organization)
+
+
+def _show_audit(audited: AuditReport) -> None:
+    for found in audited.findings:
+        out.print(f"audit: {found.level}: {found.says}", markup=False)
+    if not audited.findings:
+        out.print(f"audit: nothing is wrong; {audited.summary.tensors:,} tensors")
 
 
 def _progress(progress: QuantizationProgress) -> str:

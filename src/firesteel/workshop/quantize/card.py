@@ -11,6 +11,7 @@ from pathlib import Path
 
 from firesteel import __version__
 from firesteel.units import show_bytes
+from firesteel.workshop.quantize.catalog_entry import FOLDER, catalog_entries
 from firesteel.workshop.quantize.plan import COMPRESSED_TENSORS, QuantizationPlan
 from firesteel.workshop.quantize.results import QuantizationResult
 
@@ -39,12 +40,18 @@ def carried_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def write_documents(plan: QuantizationPlan, folder: Path, result: QuantizationResult) -> None:
+def write_documents(
+    plan: QuantizationPlan, folder: Path, result: QuantizationResult, name: str, organization: str | None
+) -> None:
     for path in carried_files(plan.source.folder):
         shutil.copyfile(path, folder / path.name)
     (folder / "config.json").write_text(json.dumps(plan.config, indent=2) + "\n", "utf-8")
     (folder / "README.md").write_text(readme(plan, result), "utf-8")
-    for path in folder.iterdir():
+    for entry, text in catalog_entries(plan, name, organization).items():
+        path = folder / FOLDER / entry
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    for path in folder.rglob("*"):
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -75,6 +82,8 @@ def readme(plan: QuantizationPlan, result: QuantizationResult) -> str:
         "",
         f"{show_bytes(plan.source.bytes)} before, {show_bytes(plan.bytes)} after. The layout is that of "
         f"compressed-tensors {COMPRESSED_TENSORS}; vLLM and SGLang read it by themselves.",
+        "",
+        f"`{FOLDER}` has a model file and a recipe, to be copied into FIRESTEEL_HOME/catalog.",
         "",
         "## Kept as it was",
         "",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from firesteel.facts.documents import Document
+from firesteel.rules.checkpoint_checks import CheckpointFinding
+from firesteel.workshop.audit import AuditReport
 from firesteel.workshop.quantize.forecast import QuantizationForecast
 from firesteel.workshop.quantize.plan import QuantizationPlan
 from firesteel.workshop.quantize.results import MatrixError, QuantizationResult
@@ -56,6 +58,8 @@ class QuantizeJson(Document):
     mean_error: float
     errors: tuple[MatrixError, ...]
     """The relative error of every matrix, the largest first."""
+    findings: tuple[CheckpointFinding, ...]
+    """Of `audit`, which reads the result."""
 
 
 class QuantizeGgufJson(Document):
@@ -70,6 +74,19 @@ class QuantizeGgufJson(Document):
     """Of the tensors."""
     bytes: int | None
     """Of the file; None with --dry-run."""
+
+
+class QuantizeCalibrateJson(Document):
+    """`firesteel quantize --calibrate --json`: planned here, run by ModelOpt's container"""
+
+    document: Literal["firesteel.quantize-calibrate/1"] = "firesteel.quantize-calibrate/1"
+    model: str
+    host: str
+    needed_bytes: int
+    hours_low: float
+    hours_high: float
+    command: tuple[str, ...]
+    out: str
 
 
 def quantize_plan_json(
@@ -92,7 +109,9 @@ def quantize_plan_json(
     )
 
 
-def quantize_json(plan: QuantizationPlan, out: str, result: QuantizationResult) -> QuantizeJson:
+def quantize_json(
+    plan: QuantizationPlan, out: str, result: QuantizationResult, audited: AuditReport
+) -> QuantizeJson:
     return QuantizeJson(
         model=plan.source.origin,
         format=plan.format.name,
@@ -105,4 +124,5 @@ def quantize_json(plan: QuantizationPlan, out: str, result: QuantizationResult) 
         threads=result.threads,
         mean_error=result.mean_error,
         errors=result.errors,
+        findings=audited.findings,
     )

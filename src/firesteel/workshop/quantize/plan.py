@@ -198,7 +198,7 @@ def _ignore(matrices: Sequence[Matrix], kept: Sequence[KeptTensor]) -> tuple[str
     roles = {split_leaf(tensor.source.name)[0]: tensor.source.role for tensor in kept}
     quantized = list(dict.fromkeys(_NUMBER.sub("0", matrix.module) for matrix in matrices))
     exact = [matrix.module for matrix in matrices if _LAYER.search(matrix.module)]
-    entries: dict[str, None] = {} if any(m.module == "lm_head" for m in matrices) else {"lm_head": None}
+    entries: dict[str, None] = {} if any(m.role is Role.HEAD for m in matrices) else {"lm_head": None}
     patterns: dict[str, re.Pattern[str]] = {}
     for module in linear:
         pattern = _pattern(module, roles[module])

@@ -60,6 +60,21 @@ def staging_folder(out: Path) -> Path:
     return out.with_name(f".{out.name}.quantizing")
 
 
+def is_result_of(plan: QuantizationPlan, out: Path) -> bool:
+    """Whether a folder has all files of the plan: a run that ended, of which only the upload is left."""
+    for file in plan.files:
+        try:
+            with (out / file.name).open("rb") as opened:
+                if (
+                    opened.read(len(file.header)) != file.header
+                    or (out / file.name).stat().st_size != file.bytes
+                ):
+                    return False
+        except OSError:
+            return False
+    return True
+
+
 def require_place(plan: QuantizationPlan, out: Path) -> None:
     """The folder must not exist, and its disk have space; what an earlier run has written counts."""
     if os.path.lexists(out):
@@ -79,14 +94,18 @@ def run_quantization(
     kernel: Kernel,
     threads: int,
     report: Callable[[QuantizationProgress], None] = lambda progress: None,
+    organization: str | None = None,
 ) -> QuantizationResult:
-    """Writes the checkpoint into the folder `out`, which must not exist yet."""
+    """Writes the checkpoint into the folder `out`, which must not exist yet.
+
+    `organization` is that of its future place on the Hub, for the catalog entries.
+    """
     require_place(plan, out)
     staging = staging_folder(out)
     try:
         with _told_disk_errors(out), lock(staging / "lock"):
             result = _Run(plan, staging, kernel, threads, report).finish()
-            write_documents(plan, staging / "out", result)
+            write_documents(plan, staging / "out", result, out.name, organization)
             (staging / "out").rename(out)
             _sync_folder(out.parent)
     except Locked:

@@ -1,0 +1,54 @@
+"""The result to the Hub: weights, card, licence and catalog entries, through `huggingface_hub`.
+
+An upload that was interrupted goes on: the Hub is asked which files it has, by their digests. A new
+repository is private unless the user says otherwise; an existing one is left as it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from firesteel.errors import FiresteelError, ServerNotReady, UsageError
+from firesteel.hub_id import is_valid_hub_id
+
+
+def require_upload(repository: str, environ: Mapping[str, str] = os.environ) -> None:
+    """Before hours of work, not after."""
+    if not is_valid_hub_id(repository):
+        raise UsageError(f"`{repository}` is not a Hub repository", next="--upload ORG/NAME")
+    if not environ.get("HF_TOKEN") and not _has_stored_token():
+        raise UsageError("an upload needs a token of the Hub", next="HF_TOKEN=... firesteel quantize ...")
+
+
+def _has_stored_token() -> bool:
+    from huggingface_hub import get_token
+
+    return get_token() is not None
+
+
+def upload_folder(
+    folder: Path, repository: str, *, is_public: bool = False, environ: Mapping[str, str] = os.environ
+) -> str:
+    """Returns the address of the commit."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    api = HfApi(endpoint=environ.get("HF_ENDPOINT"), token=environ.get("HF_TOKEN"), library_name="firesteel")
+    try:
+        api.create_repo(repository, private=not is_public, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=repository, folder_path=folder, commit_message="Quantized by firesteel"
+        )
+    except HfHubHTTPError as error:
+        raise FiresteelError(
+            f"the Hub refused the upload: {error}",
+            next=f"firesteel quantize ... --upload {repository}, again",
+        ) from error
+    except OSError as error:
+        raise ServerNotReady(
+            f"the Hub cannot be reached: {error}",
+            next="the same command again: what is there is not sent twice",
+        ) from error
+    return str(commit.commit_url)
