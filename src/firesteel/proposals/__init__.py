@@ -5,7 +5,13 @@ about the host and its user comes in as values; `workspace` gathers them. Judgin
 changing one is `launch_pipeline`.
 """
 
-from firesteel.proposals.advice import alternative, how_to_fit, require_runnable, services_to_stop
+from firesteel.proposals.advice import (
+    alternative,
+    how_to_fit,
+    require_runnable,
+    require_weights,
+    services_to_stop,
+)
 from firesteel.proposals.propose import (
     Proposal,
     compared_with_best,
@@ -22,6 +28,7 @@ __all__ = [
     "propose",
     "propose_checkpoint",
     "require_runnable",
+    "require_weights",
     "service_name",
     "services_to_stop",
 ]
