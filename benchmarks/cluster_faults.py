@@ -204,7 +204,6 @@ def main() -> int:
                     else:
                         act, mend, rides_out = FAULTS[fault]
                         try_once(row, head, node, rides_out, act, mend)
-                    fresh_start(head, node)
                 except AssertionError as error:
                     row.left += 1
                     print(f"# {fault}: {error}; ps: {head.firesteel('ps').out}", flush=True)
@@ -212,6 +211,7 @@ def main() -> int:
                     node.firewall("")
                     node.mtu(9000)
                     fresh_start(head, node)
+            fresh_start(head, node)
             print(show(row), flush=True)
         head.firesteel("down", "smollm2")
         left = [line for host in (head, node) for line in engines_on(host)]
@@ -223,7 +223,7 @@ def main() -> int:
 
 
 def fresh_start(head: NamespaceHost, node: NamespaceHost) -> None:
-    """Restarts are counted and few: every fault begins with none."""
+    """Restarts are counted and few, with growing pauses: every kind of fault begins with none."""
     if read(head, "state.json").get("restarts") or not is_ready(head):
         head.firesteel("down", "smollm2")
         assert not (engines_on(head) or engines_on(node)), "something was left"

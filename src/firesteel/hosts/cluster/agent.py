@@ -5,6 +5,8 @@
     agent.py watch DIR BYTES  for each line on stdin: renew the lease, print a report (JSON) with
                               what the log has beyond BYTES
     agent.py stop DIR SECONDS end the rank, wait until its processes are gone, print the memory of the host
+    agent.py receive FILE SHA256
+                              print how much of it is here, append what comes on stdin, compare the digest
 
 The holder has the lock of DIR for as long as it lives, and is the parent of a reaper, which is the parent of
 the engine. The lease is the mtime of DIR/lease on the clock since boot: nothing needs to be written to renew
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import signal
@@ -305,11 +308,39 @@ def left(state: dict[str, Any]) -> bool:
         return False
 
 
+# --- receive ---
+
+
+def receive(path: Path, digest: str) -> int:
+    """What came so far stays in `.part`, so that an interrupted copy goes on; a wrong digest begins again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    with part.open("ab") as file:
+        print(json.dumps({"offset": file.tell()}), flush=True)
+        while chunk := os.read(0, 2**20):
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    found = hashlib.sha256()
+    with part.open("rb") as file:
+        while chunk := file.read(2**20):
+            found.update(chunk)
+    is_equal = found.hexdigest() == digest
+    if is_equal:
+        part.replace(path)
+    else:
+        part.unlink()
+    print(json.dumps({"is_equal": is_equal, "sha256": found.hexdigest()}), flush=True)
+    return 0
+
+
 def main(argv: list[str]) -> int:
     os.umask(0o077)
     verb, folder = argv[0], Path(argv[1]).absolute()
     if verb == "hold":
         return hold(folder, int(argv[2]) if len(argv) > 2 else 0)
+    if verb == "receive":
+        return receive(folder, argv[2])
     if verb == "watch":
         return watch(folder, int(argv[2]))
     print(json.dumps(start(folder) if verb == "start" else stop(folder, float(argv[2]))))
