@@ -20,7 +20,7 @@ def gain(model: str, sparks: int = 2, **more: int) -> OverHosts:
 
 def test_a_model_that_one_spark_holds() -> None:
     found = gain("gpt-oss-120b-vllm")
-    assert found.fits_alone and found.gain and 1.15 < found.gain.low < found.gain.expected < 2
+    assert found.fits_alone and found.gain and 1 < found.gain.low < found.gain.expected < 2
     assert found.verdict.startswith("two Sparks gain 1.") and "replicas serve more" in found.verdict
     assert found.replicas_tokens_per_s and found.together_total_tokens_per_s
     assert found.replicas_tokens_per_s > found.together_total_tokens_per_s

@@ -7,6 +7,7 @@ apart: a host that cannot be reached is a HostNotReady, a command that failed is
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import re
 import shlex
@@ -71,7 +72,9 @@ class Finished:
 
 def ssh_argv(target: SshTarget, command: str, *options: str) -> list[str]:
     """One command on the host, over a connection that the next command uses, too."""
-    shared = f"ControlPath={_socket_folder()}/%C"
+    # A node of the same name in another FIRESTEEL_HOME may be another host.
+    home = hashlib.sha256(target.folder.encode()).hexdigest()[:8]
+    shared = f"ControlPath={_socket_folder()}/{home}-%C"
     return _argv(
         target, command, "ControlMaster=auto", shared, f"ControlPersist={_PERSIST_S}",
         # A connection whose host lost its power would otherwise hold everything up that shares it.
