@@ -119,6 +119,8 @@ class SimSpark:
     """How much faster than true a prompt is read, so that a demo need not wait for 26,000 tokens."""
     seed: int = 0
     faults: tuple[SimFault, ...] = ()
+    nodes: int = 1
+    """How many Sparks there are, joined by both rails."""
 
     def fault(self, kind: FaultKind) -> SimFault | None:
         return next((fault for fault in self.faults if fault.kind == kind), None)

@@ -211,6 +211,7 @@ def watch(folder: Path, offset: int) -> int:
 
 def report(folder: Path, alive: bool) -> dict[str, Any]:
     state, rank = read_json(folder / "state.json"), read_json(folder / "rank.json")
+    rails = [] if "FIRESTEEL_SIM" in os.environ else rank.get("rails", [])  # simulated rails are nowhere
     why = state.get("why")
     if not alive and state.get("exit") is None and why is None:
         why = "its holder was killed" if state else "there is no rank here"
@@ -220,8 +221,8 @@ def report(folder: Path, alive: bool) -> dict[str, Any]:
         "exit": state.get("exit"), "why": why, "pid": numbers[-1] if numbers else None,
         "resident_bytes": sum(resident_bytes(number) for number in numbers),
         "available_bytes": available_bytes(),
-        "carrier": {name: carrier(name) for name in rank.get("rails", [])},
-        "mtu": {name: mtu(name) for name in rank.get("rails", [])},
+        "carrier": {name: carrier(name) for name in rails},
+        "mtu": {name: mtu(name) for name in rails},
         "stuck": stuck_connection(rank.get("peers", [])),
     }  # fmt: skip
 

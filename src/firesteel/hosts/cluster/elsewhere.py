@@ -1,8 +1,8 @@
 """`--on NODE`: the same command on a node, with this firesteel, over ssh.
 
-The node needs Python 3.11 and nothing else: this firesteel's files are copied to it once, and its packages
-are installed there, as the launcher in the checkout does, unless its Python has them. The user's own recipes go
-along. Input, output, colours and the exit code are those of the command.
+The node needs Python 3.11 and nothing else: this firesteel's files are copied to it once. Its packages are
+installed there, as the launcher in the checkout does, unless its Python has them. The user's own
+recipes go along. Input, output, colours and the exit code are those of the command.
 """
 
 from __future__ import annotations
