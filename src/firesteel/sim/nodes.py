@@ -1,4 +1,4 @@
-"""Several simulated Sparks, joined by both rails of one cable: folders under `nodes/`, and what a probe reads."""
+"""Several simulated Sparks, joined by both rails of one cable: their folders, and what a probe reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two simulated Sparks: vLLM in containers over both, RDMA proved from the log, a node that dies at any phase."""
+"""Two simulated Sparks: vLLM in containers over both, RDMA proved from the log, a node that dies."""
 
 from __future__ import annotations
 

@@ -84,15 +84,17 @@ def ssh_argv(target: SshTarget, command: str, *options: str) -> list[str]:
 
 def session_argv(target: SshTarget, command: str) -> list[str]:
     """A session with a connection of its own: it does not end when somebody ends the shared one."""
-    return _argv(target, command, "ControlPath=none", "ServerAliveInterval=5", "ServerAliveCountMax=6")
+    alive = ("ServerAliveInterval=5", "ServerAliveCountMax=6", "ConnectTimeout=2", "ConnectionAttempts=1")
+    return _argv(target, command, "ControlPath=none", *alive)
 
 
 def _argv(target: SshTarget, command: str, *options: str) -> list[str]:
     own = (Path(target.folder) / "known_hosts", Path("~/.ssh/known_hosts").expanduser())
     identity = Path(target.folder) / "id_ed25519"
     settings = [
-        "BatchMode=yes", f"ConnectTimeout={CONNECT_S}", "LogLevel=ERROR",
-        "UserKnownHostsFile=" + " ".join(f'"{path}"' for path in own), *options,
+        # The first value of an option counts.
+        *options, "BatchMode=yes", f"ConnectTimeout={CONNECT_S}", "LogLevel=ERROR",
+        "UserKnownHostsFile=" + " ".join(f'"{path}"' for path in own),
     ]  # fmt: skip
     if not any(option.startswith("StrictHostKeyChecking") for option in options):
         settings.append("StrictHostKeyChecking=yes")
