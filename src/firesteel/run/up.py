@@ -7,8 +7,9 @@ a failure or an interruption stops what was started.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 from firesteel.edge.files.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
@@ -39,9 +40,7 @@ _EXIT_NOTED_S = 2
 """A supervisor notices the end of its engine within a second, and writes down how it ended."""
 
 
-async def bring_up(
-    proposal: Proposal, home: Home, options: RunOptions = _DEFAULTS
-) -> AsyncGenerator[Event, None]:
+async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAULTS) -> AsyncIterator[Event]:
     name = proposal.name
     proposal = listening(proposal, options.listen)
     yield PlanReady(proposal)
@@ -178,7 +177,8 @@ async def _launch(
     write_spec(folder, spec)
     yield PhaseProgress("launch", "starting")
     supervisor = start_supervisor(folder)
-    async for event in _until_verified(proposal, home, spec, lambda: process.has_ended(supervisor)):
+    has_ended = partial(process.has_ended, supervisor)
+    async for event in _until_verified(proposal, home, spec, has_ended, options.proves):
         yield event
     if spec.at_boot:
         await boot.enable(spec.name, home, spec.up_arguments)
@@ -196,7 +196,11 @@ async def _final_preflight(proposal: Proposal, home: Home, spec: ServiceSpec) ->
 
 
 async def _until_verified(
-    proposal: Proposal, home: Home, spec: ServiceSpec, has_ended: Callable[[], bool]
+    proposal: Proposal,
+    home: Home,
+    spec: ServiceSpec,
+    has_ended: Callable[[], bool],
+    proves: Callable[[], Awaitable[str]] | None = None,
 ) -> AsyncIterator[Event]:
     started = process.uptime()
     try:
@@ -204,6 +208,8 @@ async def _until_verified(
             yield event
         start_s = process.uptime() - started
         yield PhaseDone("launch", f"{spec.engine} answers after {start_s:.1f} s")
+        if proves:
+            yield PhaseDone("launch", await proves())
         async for event in prove(proposal, home, spec, start_s):
             yield event
     except BaseException as error:

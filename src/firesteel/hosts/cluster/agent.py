@@ -166,18 +166,26 @@ def wait_for_end(
 
 
 def end(rank: dict[str, Any], engine: subprocess.Popen[bytes]) -> int:
-    if engine.poll() is None and rank.get("stop"):
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(rank["stop"], timeout=rank["grace_s"] + 30, capture_output=True, check=False)
-    if engine.poll() is None:
+    was_alive = engine.poll() is None
+    if was_alive:
+        stop_container(rank)
         engine.terminate()
     try:
-        return engine.wait(timeout=rank["grace_s"])
+        code = engine.wait(timeout=rank["grace_s"])
     except subprocess.TimeoutExpired:
         for number in [*descendants(engine.pid), engine.pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
-        return engine.wait()
+        code = engine.wait()
+    if was_alive:  # again: a container that was being created was not there to be stopped
+        stop_container(rank)
+    return code
+
+
+def stop_container(rank: dict[str, Any]) -> None:
+    if rank.get("stop"):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(rank["stop"], timeout=rank["grace_s"] + 30, capture_output=True, check=False)
 
 
 def bound_log(path: Path) -> None:
@@ -292,8 +300,7 @@ def stop(folder: Path, limit_s: float) -> dict[str, Any]:
     while (is_held(folder) or left(state)) and time.monotonic() < deadline:
         time.sleep(0.05)
     if rank.get("stop") and not is_held(folder):  # a container outlives a holder that was killed
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(rank["stop"], timeout=limit_s, capture_output=True, check=False)
+        stop_container(rank)
     return {
         "is_stopped": not (is_held(folder) or left(state)), "was": bool(state),
         "available_bytes": available_bytes(), "before_bytes": before,
