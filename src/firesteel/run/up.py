@@ -24,7 +24,7 @@ from firesteel.run.fetch.pull import pull_launch
 from firesteel.run.fetch.stored import staged_files
 from firesteel.run.proofs import forget_proof
 from firesteel.run.report import read_report
-from firesteel.run.service import Service, ServiceSpec, folder_of, hang_of, load, write_spec
+from firesteel.run.service import Service, ServiceSpec, folder_of, hang_of, load, own_reason, write_spec
 from firesteel.run.spec_differences import differences
 from firesteel.run.start.listen import listening
 from firesteel.run.start.options import RunOptions, make_spec, need_trust, start_argv, write_secrets_of
@@ -232,6 +232,8 @@ async def _root_cause(home: Home, spec: ServiceSpec, error: BaseException) -> Ba
     """If the engine stopped answering because it died, its death is the error to report."""
     if not isinstance(error, FiresteelError):
         return error
+    if why := own_reason(folder_of(home, spec.name)):  # a runner over several hosts: it is stopping them
+        return FiresteelError(f"{spec.name} did not start: {why}", next=f"firesteel logs {spec.name}")
     began = process.uptime()
     while (service := load(home, spec.name)) and service.phase != "dead":
         limit_s = 3 * spec.stop_grace_s if service.phase == "stopping" else _EXIT_NOTED_S
