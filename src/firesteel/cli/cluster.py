@@ -1,4 +1,4 @@
-"""`firesteel cluster add | list | check | remove`"""
+"""`firesteel cluster add | list | check | stage | remove`"""
 
 from __future__ import annotations
 
@@ -11,12 +11,20 @@ import click
 from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.progress import follow
 from firesteel.cli.output.show import err, out, table
+from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import HostNotReady
 from firesteel.hosts.cluster.add import add_node, all_channels, remove_node
 from firesteel.hosts.cluster.check import ClusterCheck, check_cluster
+from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.nodes import ClusterNode, all_nodes, find_node, local_name, require_nodes
+from firesteel.hosts.cluster.stage import stage
 from firesteel.hosts.cluster.topology import proposed_addresses, svg_drawing, text_drawing
+from firesteel.hosts.cluster.up import propose_cluster, read_cluster
+from firesteel.launch import Ask
+from firesteel.proposals import Proposal
+from firesteel.run import PhaseDone, pull_launch
 from firesteel.units import show_bytes
 
 _MARKS = {"good": "good", "note": "note", "warn": "warn", "stop": "STOP"}
@@ -143,3 +151,30 @@ def remove(name: str, as_json: bool) -> None:
         common.print_json(ClusterRemoveJson(name=name, left=left or None))
         return
     out.print(f"{name} is no longer a node" + (f"; {left}" if left else ""))
+
+
+@command.command("stage")
+@click.argument("model")
+@click.option("--nodes", "count", type=click.IntRange(2, 8), help="For this many hosts (default: all).")
+@common.json_option
+def stage_model(model: str, count: int | None, as_json: bool) -> None:
+    """Fetch MODEL here, and copy its weights and its image to the nodes."""
+    home = library.home()
+    nodes = require_nodes(home, count)
+    cluster = asyncio.run(read_cluster(home, nodes, local_name(), allows_tcp=True))
+    best = propose_cluster(library.workspace(), Ask(model), cluster.size)[0]
+    done = asyncio.run(_stage(best, cluster))
+    if as_json:
+        from firesteel.cli.output.documents.cluster import ClusterStageJson
+
+        common.print_json(ClusterStageJson(name=best.name, done=tuple(done)))
+        return
+    out.print(typed(f"next: firesteel up {model} --cluster"))
+
+
+async def _stage(proposal: Proposal, cluster: JoinedHosts) -> list[str]:
+    cancel_on_signals()
+    home, done = library.home(), []
+    for stream in (pull_launch(proposal, home), stage(proposal, home, cluster)):
+        done += [event.text async for event in follow(stream) if isinstance(event, PhaseDone)]
+    return done

@@ -86,8 +86,9 @@ class Commands(click.Group):
 @click.option(
     "--sim", metavar="[NAME]", help="Run on a simulated Spark, in a scenario; `--sim list` lists them."
 )
+@click.option("--on", metavar="NODE", help="Run the command on this node, over ssh.")
 @click.pass_context
-def firesteel(ctx: click.Context, debug: bool, as_json: bool, sim: str | None) -> None:
+def firesteel(ctx: click.Context, debug: bool, as_json: bool, sim: str | None, on: str | None) -> None:
     """Take an NVIDIA DGX Spark from bare to a fast, correct, safe LLM service.
 
     \b
@@ -150,7 +151,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
         with interrupted_by_signals():
             require_stdout()
             _require_no_empty_argument(options)
-            code = _run(argv)
+            node, rest = _node_of(argv)
+            code = _run_on(node, rest) if node else _run(argv)
             sys.stdout.flush()  # here, so that a full disk or a closed pipe is told like any other failure
         sys.exit(code)
     except (KeyboardInterrupt, click.Abort) as stop:
@@ -172,6 +174,24 @@ def _require_no_empty_argument(arguments: list[str]) -> None:
     command = next((argument for argument in arguments if argument in COMMANDS), None)
     if "" in arguments and command != "check":
         raise UsageError("an argument is empty", next=f"firesteel {command or ''} --help".replace("  ", " "))
+
+
+def _node_of(argv: list[str]) -> tuple[str | None, list[str]]:
+    """`--on NODE`, wherever it stands: the command without it runs there. `check` may be given any text."""
+    before = argv[: argv.index("--")] if "--" in argv else argv
+    if "--on" not in before or "check" in before:
+        return None, argv
+    index = before.index("--on")
+    if index + 1 >= len(before) or before[index + 1] in COMMANDS:
+        raise UsageError("--on needs the name of a node", next="firesteel cluster list")
+    return before[index + 1], [*argv[:index], *argv[index + 2 :]]
+
+
+def _run_on(node: str, argv: list[str]) -> int:
+    from firesteel.edge.files.home import find_home
+    from firesteel.hosts.cluster.elsewhere import run_elsewhere  # loads ssh
+
+    return run_elsewhere(find_home(), node, argv)
 
 
 def _as_shown(error: Exception) -> FiresteelError:

@@ -17,6 +17,8 @@ from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Goal, Runtime
 from firesteel.proposals import Proposal, alternative, how_to_fit
 from firesteel.rules.checkpoint_checks.launch_findings import is_audit
+from firesteel.proposals.over_hosts import PUBLISHED, OverHosts, over_hosts
+from firesteel.workspace import Workspace
 
 
 @click.command("plan")
@@ -47,6 +49,7 @@ from firesteel.rules.checkpoint_checks.launch_findings import is_audit
 @click.option("--answer", type=common.TOKENS, help="They get answers of this length (default 512).")
 @click.option("--shared", type=common.TOKENS, help="So much of each prompt is already in the prefix cache.")
 @click.option("--nodes", type=click.IntRange(1, 8), help="Split the model over so many Sparks.")
+@click.option("--cluster", "is_cluster", is_flag=True, help="Split it over this host and all its nodes.")
 @common.json_option
 def command(
     models: tuple[str, ...],
@@ -69,6 +72,7 @@ def command(
     answer: int | None,
     shared: int | None,
     nodes: int | None,
+    is_cluster: bool,
     as_json: bool,
 ) -> int:
     """Show whether MODEL fits and how fast it will be, before any download.
@@ -77,6 +81,10 @@ def command(
     config.json alone, for which --quant says how the weights are stored. Exits 4 when it does not fit, 3
     when a rule stops it.
     """
+    if is_cluster:
+        from firesteel.hosts.cluster.nodes import require_nodes  # only a cluster has nodes
+
+        nodes = nodes or len(require_nodes(library.home())) + 1
     _check_arguments(models, compare, chart, nodes)
     ask = Ask(
         models[0],
@@ -99,10 +107,13 @@ def command(
     )
     workspace = library.workspace()
     host = workspace.host(host_name)
+    if is_cluster:
+        host = replace(host, joined_hosts=nodes or 1)
     proposals = [workspace.propose(replace(ask, model=model), host) for model in models]
     if compare:
         return _compare([ways[0] for ways in proposals], as_json)
     best, *others = proposals[0]
+    gain = _over_hosts(workspace, ask, best) if best.plan.launch.sparks > 1 else None
     if chart:
         from firesteel.cli.output.plan_chart import picture  # only now is a renderer needed
 
@@ -110,11 +121,20 @@ def command(
     if as_json:
         from firesteel.proposals.documents import plan_json  # loads pydantic
 
-        common.print_json(plan_json(best, tuple(others)))
+        common.print_json(plan_json(best, tuple(others)).model_copy(update={"over_hosts": gain}))
     else:
         out.print(plan_view(best, tuple(others)))
+        if gain:
+            out.print(f"\n{gain.hosts} hosts    {gain.verdict} ({PUBLISHED})")
         out.print(typed(f"\nnext: {_next(best, models[0])}"))
     return _exit_code(best)
+
+
+def _over_hosts(workspace: Workspace, ask: Ask, best: Proposal) -> OverHosts:
+    """Against the same recipe on one host."""
+    subject = best.recipe.name if best.recipe else ask.model
+    alone = workspace.propose(replace(ask, model=subject, sparks=1), best.plan.host)
+    return over_hosts(best, alone[0])
 
 
 def _check_arguments(models: tuple[str, ...], compare: bool, chart: Path | None, nodes: int | None) -> None:

@@ -20,6 +20,7 @@ from firesteel.planner.documents import (
 )
 from firesteel.planner.memory.account import Verdict
 from firesteel.planner.speed.speed import SpeedBasis
+from firesteel.proposals.over_hosts import OverHosts
 from firesteel.proposals.propose import Proposal, compared_with_best
 from firesteel.rules.documents import FindingJson, finding_json
 
@@ -46,6 +47,8 @@ class PlanJson(Document):
     launch: LaunchJson
     others: tuple[AlternativeJson, ...]
     """Other recipes that serve the model, and why each one ranks lower."""
+    over_hosts: OverHosts | None = None
+    """Of a plan over several Sparks: what they gain over one."""
 
 
 class PlanCompareJson(Document):

@@ -288,6 +288,14 @@ def death(state: ServiceState | None) -> str:
     return f"the engine exited with code {state.exit_code}"
 
 
+def own_reason(folder: Path) -> str | None:
+    """What a runner over several hosts wrote before it stopped them."""
+    try:
+        return (folder / WHY_FILE).read_text("utf-8", errors="replace").strip()[:500] or None
+    except OSError:
+        return None
+
+
 def last_lines(path: Path, count: int) -> list[str]:
     """The end of a log, however long it has grown; a progress bar's carriage return ends a line too.
 

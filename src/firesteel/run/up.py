@@ -7,8 +7,9 @@ a failure or an interruption stops what was started.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 from firesteel.edge.files.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
@@ -24,7 +25,7 @@ from firesteel.run.fetch.pull import pull_launch
 from firesteel.run.fetch.stored import staged_files
 from firesteel.run.proofs import forget_proof
 from firesteel.run.report import read_report
-from firesteel.run.service import Service, ServiceSpec, folder_of, hang_of, load, write_spec
+from firesteel.run.service import Service, ServiceSpec, folder_of, hang_of, load, own_reason, write_spec
 from firesteel.run.spec_differences import differences
 from firesteel.run.start.listen import listening
 from firesteel.run.start.options import RunOptions, make_spec, need_trust, start_argv, write_secrets_of
@@ -40,9 +41,7 @@ _EXIT_NOTED_S = 2
 """A supervisor notices the end of its engine within a second, and writes down how it ended."""
 
 
-async def bring_up(
-    proposal: Proposal, home: Home, options: RunOptions = _DEFAULTS
-) -> AsyncGenerator[Event, None]:
+async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAULTS) -> AsyncIterator[Event]:
     name = proposal.name
     proposal = listening(proposal, options.listen)
     yield PlanReady(proposal)
@@ -181,7 +180,8 @@ async def _launch(
     write_spec(folder, spec)
     yield PhaseProgress("launch", "starting")
     supervisor = start_supervisor(folder)
-    async for event in _until_verified(proposal, home, spec, lambda: process.has_ended(supervisor)):
+    has_ended = partial(process.has_ended, supervisor)
+    async for event in _until_verified(proposal, home, spec, has_ended, options.proves):
         yield event
     if spec.at_boot:
         await boot.enable(spec.name, home, spec.up_arguments)
@@ -199,7 +199,11 @@ async def _final_preflight(proposal: Proposal, home: Home, spec: ServiceSpec) ->
 
 
 async def _until_verified(
-    proposal: Proposal, home: Home, spec: ServiceSpec, has_ended: Callable[[], bool]
+    proposal: Proposal,
+    home: Home,
+    spec: ServiceSpec,
+    has_ended: Callable[[], bool],
+    proves: Callable[[], Awaitable[str]] | None = None,
 ) -> AsyncIterator[Event]:
     started = process.uptime()
     try:
@@ -207,6 +211,8 @@ async def _until_verified(
             yield event
         start_s = process.uptime() - started
         yield PhaseDone("launch", f"{spec.engine} answers after {start_s:.1f} s")
+        if proves:
+            yield PhaseDone("launch", await proves())
         async for event in prove(proposal, home, spec, start_s):
             yield event
     except BaseException as error:
@@ -229,6 +235,8 @@ async def _root_cause(home: Home, spec: ServiceSpec, error: BaseException) -> Ba
     """If the engine stopped answering because it died, its death is the error to report."""
     if not isinstance(error, FiresteelError):
         return error
+    if why := own_reason(folder_of(home, spec.name)):  # a runner over several hosts: it is stopping them
+        return FiresteelError(f"{spec.name} did not start: {why}", next=f"firesteel logs {spec.name}")
     began = process.uptime()
     while (service := load(home, spec.name)) and service.phase != "dead":
         limit_s = 3 * spec.stop_grace_s if service.phase == "stopping" else _EXIT_NOTED_S

@@ -48,6 +48,7 @@ class ScenarioSchema:
     faster: float | None = None
     reads_faster: float = 10.0
     seed: int | None = None
+    nodes: int | None = None
     faults: tuple[Annotated[SimFault, Before(_with_sizes)], ...] = ()
 
 

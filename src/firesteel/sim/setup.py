@@ -21,6 +21,7 @@ from firesteel.edge.host.machine_files import SIM, sim_folder
 from firesteel.errors import UsageError
 from firesteel.sim.docker.records import all_records
 from firesteel.sim.memory import update_proc
+from firesteel.sim.nodes import node_names, write_facts, write_node
 from firesteel.sim.spark import SimSpark, read_spark, spark_file, write_spark
 
 SPEED = "FIRESTEEL_SIM_SPEED"
@@ -43,7 +44,21 @@ def create_spark(folder: Path, spark: SimSpark) -> None:
         from firesteel.sim.host_files import write_spark_host  # lazy: reads YAML
 
         write_spark_host(folder, spark)
+        _join(folder, spark)
     update_proc(folder)
+
+
+def _join(folder: Path, spark: SimSpark) -> None:
+    """The other Sparks, if there are any: reached by a simulated `ssh`, and nodes already."""
+    (folder / "bin" / "ssh").unlink(missing_ok=True)
+    for number, name in enumerate(node_names(spark), 2):
+        node = folder / "nodes" / name
+        create_spark(node, replace(spark, nodes=1, faults=()))
+        write_facts(node, spark, number, node / "user")
+        write_node(folder / "home", name)
+        _write_launcher(folder / "bin" / "ssh", "ssh", folder)
+    if spark.nodes > 1:
+        write_facts(folder, spark, 1, Path.home())
 
 
 def _write_launcher(path: Path, module: str, folder: Path) -> None:

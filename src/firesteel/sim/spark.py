@@ -122,6 +122,8 @@ class SimSpark:
     faults: tuple[SimFault, ...] = ()
     host_fault: str = ""
     """The check of `doctor` that finds something wrong with the host; empty: none does."""
+    nodes: int = 1
+    """How many Sparks there are, joined by both rails."""
 
     def fault(self, kind: FaultKind) -> SimFault | None:
         return next((fault for fault in self.faults if fault.kind == kind), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 
 from tests.hosts.cluster.namespaces import NamespaceHost
@@ -75,7 +74,6 @@ def test_another_host_key_is_refused(two_hosts: list[NamespaceHost]) -> None:
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(node.folder / "hostkey")], check=True
     )
     node.power_on()
-    shutil.rmtree("/tmp/firesteel-ssh-0", ignore_errors=True)
     found = head.firesteel("cluster", "check", "--no-measure")
     assert found.code == 5 and "another host key than before" in found.err
     again = head.firesteel("cluster", "add", "spark2", "--yes")

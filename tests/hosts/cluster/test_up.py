@@ -108,7 +108,7 @@ def test_faults_in_turn(cluster: list[NamespaceHost]) -> None:
     assert head.firesteel("up", "smollm2", "--cluster").code == 0
     node.power_off()
     wait_until("a node without power is not told", lambda: read(head, "state.json").get("why"), TOLD_S)
-    assert "spark2: no answer over the link for 10 s" in read(head, "state.json")["why"]
+    assert "spark2: no answer over the link for 12 s" in read(head, "state.json")["why"]
     node.power_on()
     wait_until("it does not come back", lambda: is_ready(head))
     assert "Paris" in ask(head)

@@ -24,14 +24,14 @@ def test_all_is_well() -> None:
 def test_silence_is_told_then_ridden_out() -> None:
     found = happened((2, {}), (3, {}), (4, {}), (9, {"two": GOOD}), (10, {"two": GOOD}))
     assert [what.notices for what in found] == [
-        (), ("two: no answer over the link for 3 s; waiting until 10 s",), (),
+        (), ("two: no answer over the link for 3 s; waiting until 12 s",), (),
         ("two: the link is back after 9 s",), (),
     ]  # fmt: skip
     assert not any(what.loss for what in found)
 
 
-def test_silence_of_ten_seconds_is_a_loss() -> None:
-    found = happened((3, {}), (9.9, {}), (10, {}))
+def test_a_longer_silence_is_a_loss() -> None:
+    found = happened((3, {}), (11.9, {}), (12, {}))
     assert [bool(what.loss) for what in found] == [False, False, True]
     assert found[-1].lost_host == "two"
 
@@ -57,7 +57,7 @@ def test_a_rank_that_ended_is_lost_at_once(report: RankReport, text: str) -> Non
     ],
 )
 def test_a_report_without_a_link_counts_as_silence(report: RankReport, text: str) -> None:
-    found = happened(*((float(second), {"two": report}) for second in range(1, 11)))
+    found = happened(*((float(second), {"two": report}) for second in range(1, 13)))
     assert text in found[2].notices[0] and text in (found[-1].loss or "")
 
 
@@ -66,3 +66,11 @@ def test_a_changed_mtu_is_told_once() -> None:
     found = happened((1, {"two": GOOD}), (2, {"two": smaller}), (3, {"two": smaller}))
     assert found[1].notices == ("two: the MTU of rail changed from 9000 to 1500",)
     assert found[2] == Happened()
+
+
+def test_a_stuck_connection_has_time_again_after_the_link_was_away() -> None:
+    stuck = RankReport(True, carrier={"rail": True}, stuck="10.0.0.1:50052")
+    away: list[tuple[float, dict[str, RankReport]]] = [(3.0, {}), (6.0, {})]
+    again = [(float(second), {"two": stuck}) for second in range(9, 22)]
+    assert not any(what.loss for what in happened(*away, *again[:-1], (21, {"two": GOOD})))
+    assert "10.0.0.1:50052 is stuck for 12 s" in (happened(*away, *again)[-1].loss or "")

@@ -7,6 +7,7 @@ The user's configuration, agent and known hosts apply. Commands to one host shar
 from firesteel.edge.ssh.client import (
     Finished,
     SshTarget,
+    failure,
     fingerprint,
     forget,
     make_key,
@@ -19,6 +20,7 @@ from firesteel.edge.ssh.client import (
 __all__ = [
     "Finished",
     "SshTarget",
+    "failure",
     "fingerprint",
     "forget",
     "make_key",

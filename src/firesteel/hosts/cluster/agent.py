@@ -5,6 +5,8 @@
     agent.py watch DIR BYTES  for each line on stdin: renew the lease, print a report (JSON) with
                               what the log has beyond BYTES
     agent.py stop DIR SECONDS end the rank, wait until its processes are gone, print the memory of the host
+    agent.py receive FILE SHA256
+                              print how much of it is here, append what comes on stdin, compare the digest
 
 The holder has the lock of DIR for as long as it lives, and is the parent of a reaper, which is the parent of
 the engine. The lease is the mtime of DIR/lease on the clock since boot: nothing needs to be written to renew
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import signal
@@ -163,18 +166,26 @@ def wait_for_end(
 
 
 def end(rank: dict[str, Any], engine: subprocess.Popen[bytes]) -> int:
-    if engine.poll() is None and rank.get("stop"):
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(rank["stop"], timeout=rank["grace_s"] + 30, capture_output=True, check=False)
-    if engine.poll() is None:
+    was_alive = engine.poll() is None
+    if was_alive:
+        stop_container(rank)
         engine.terminate()
     try:
-        return engine.wait(timeout=rank["grace_s"])
+        code = engine.wait(timeout=rank["grace_s"])
     except subprocess.TimeoutExpired:
         for number in [*descendants(engine.pid), engine.pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
-        return engine.wait()
+        code = engine.wait()
+    if was_alive:  # again: a container that was being created was not there to be stopped
+        stop_container(rank)
+    return code
+
+
+def stop_container(rank: dict[str, Any]) -> None:
+    if rank.get("stop"):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(rank["stop"], timeout=rank["grace_s"] + 30, capture_output=True, check=False)
 
 
 def bound_log(path: Path) -> None:
@@ -208,6 +219,7 @@ def watch(folder: Path, offset: int) -> int:
 
 def report(folder: Path, alive: bool) -> dict[str, Any]:
     state, rank = read_json(folder / "state.json"), read_json(folder / "rank.json")
+    rails = [] if "FIRESTEEL_SIM" in os.environ else rank.get("rails", [])  # simulated rails are nowhere
     why = state.get("why")
     if not alive and state.get("exit") is None and why is None:
         why = "its holder was killed" if state else "there is no rank here"
@@ -217,8 +229,8 @@ def report(folder: Path, alive: bool) -> dict[str, Any]:
         "exit": state.get("exit"), "why": why, "pid": numbers[-1] if numbers else None,
         "resident_bytes": sum(resident_bytes(number) for number in numbers),
         "available_bytes": available_bytes(),
-        "carrier": {name: carrier(name) for name in rank.get("rails", [])},
-        "mtu": {name: mtu(name) for name in rank.get("rails", [])},
+        "carrier": {name: carrier(name) for name in rails},
+        "mtu": {name: mtu(name) for name in rails},
         "stuck": stuck_connection(rank.get("peers", [])),
     }  # fmt: skip
 
@@ -288,8 +300,7 @@ def stop(folder: Path, limit_s: float) -> dict[str, Any]:
     while (is_held(folder) or left(state)) and time.monotonic() < deadline:
         time.sleep(0.05)
     if rank.get("stop") and not is_held(folder):  # a container outlives a holder that was killed
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(rank["stop"], timeout=limit_s, capture_output=True, check=False)
+        stop_container(rank)
     return {
         "is_stopped": not (is_held(folder) or left(state)), "was": bool(state),
         "available_bytes": available_bytes(), "before_bytes": before,
@@ -305,11 +316,39 @@ def left(state: dict[str, Any]) -> bool:
         return False
 
 
+# --- receive ---
+
+
+def receive(path: Path, digest: str) -> int:
+    """What came so far stays in `.part`, so that an interrupted copy goes on; a wrong digest begins again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    with part.open("ab") as file:
+        print(json.dumps({"offset": file.tell()}), flush=True)
+        while chunk := os.read(0, 2**20):
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    found = hashlib.sha256()
+    with part.open("rb") as file:
+        while chunk := file.read(2**20):
+            found.update(chunk)
+    is_equal = found.hexdigest() == digest
+    if is_equal:
+        part.replace(path)
+    else:
+        part.unlink()
+    print(json.dumps({"is_equal": is_equal, "sha256": found.hexdigest()}), flush=True)
+    return 0
+
+
 def main(argv: list[str]) -> int:
     os.umask(0o077)
     verb, folder = argv[0], Path(argv[1]).absolute()
     if verb == "hold":
         return hold(folder, int(argv[2]) if len(argv) > 2 else 0)
+    if verb == "receive":
+        return receive(folder, argv[2])
     if verb == "watch":
         return watch(folder, int(argv[2]))
     print(json.dumps(start(folder) if verb == "start" else stop(folder, float(argv[2]))))

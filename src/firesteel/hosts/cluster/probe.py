@@ -228,7 +228,26 @@ def throughput(connection: socket.socket, seconds: float) -> float | None:
     return round(8 * sent / (time.perf_counter() - began) / 1e9, 3)
 
 
+# --- a simulated Spark ---
+
+
+def simulated(argv: list[str], folder: Path) -> int:
+    """What `firesteel --sim` wrote down: its rails are nowhere, so that nothing can be sent over them."""
+    if argv[0] == "listen":
+        print(json.dumps({"port": 9}), flush=True)
+        sys.stdin.read()
+    elif argv[0] == "reach":
+        good = {"rtt_ms": 0.1, "small_packet": "ok", "whole_packet": "ok", "gbit_per_s": 96.0, "error": None}
+        print(json.dumps(good))
+    else:
+        print(json.dumps({**json.loads((folder / "facts.json").read_text()), "time_s": time.time()}))
+    return 0
+
+
 def main(argv: list[str]) -> int:
+    sim = Path(os.environ.get("FIRESTEEL_SIM", "/nonexistent"))
+    if (sim / "facts.json").exists():
+        return simulated(argv, sim)
     if argv[0] == "listen":
         return listen(argv[1])
     if argv[0] == "reach":

@@ -27,15 +27,15 @@ from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.hosts.cluster.channel import NODE_FOLDER, Channel, channel_of
 from firesteel.hosts.cluster.nodes import all_nodes
 from firesteel.hosts.cluster.ranks import ClusterSpec, RankSpec
-from firesteel.hosts.cluster.watch import LOST_S, ClusterWatch, RankReport
+from firesteel.hosts.cluster.watch import ClusterWatch, RankReport
 from firesteel.run.cluster_status import ClusterStatus, NodeStatus, write_status
 from firesteel.run.service import WHY_FILE
 from firesteel.typed_json import InvalidValue, from_json
 from firesteel.units import show_bytes
 
 RENEW_S = 1.0
-_ANSWER_S = 2.5
-"""A report that takes longer counts as none."""
+_ANSWER_S, _CONNECT_S = 3.0, 8.0
+"""For a report, and for the first one of a session. What takes longer is tried again in a new session."""
 _STOP_S = 25.0
 _LISTEN_S = 60.0
 _MEMORY_BACK_S = 15.0
@@ -93,7 +93,7 @@ class Rank:
         )  # fmt: skip
         self._session = session
         assert session.stdin and session.stdout
-        limit_s = 8.0  # for the first answer: the connection is made
+        limit_s = _CONNECT_S
         while True:
             session.stdin.write(b"renew\n")
             await session.stdin.drain()
@@ -101,8 +101,7 @@ class Rank:
             if not line:
                 return
             self._note(json.loads(line))
-            # Longer than a lost link is ridden out: the session of a cable that was out for 9 s goes on.
-            limit_s = LOST_S + _ANSWER_S
+            limit_s = _ANSWER_S  # TCP waits longer and longer: a new session is there sooner
             await asyncio.sleep(RENEW_S)
 
     def _note(self, document: dict[str, Any]) -> None:

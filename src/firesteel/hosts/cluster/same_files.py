@@ -53,6 +53,8 @@ async def missing_files(files: tuple[Path, ...], target: SshTarget, cluster: Joi
 
     A file of the Hub's cache is stored under its digest, so the same name has the same content.
     """
+    if not files:
+        return {}
     there = {path: cluster.on_node(str(path.resolve()), target.name) for path in files}
     listed = "\n".join(there.values())
     done = await ssh.run(

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home
-from firesteel.errors import DoesNotFit, HostNotReady, UsageError
+from firesteel.edge.host import process
+from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
 from firesteel.facts.host.host import keep_free_bytes
 from firesteel.hosts.cluster.add import all_channels
 from firesteel.hosts.cluster.check import check_cluster
@@ -32,6 +33,7 @@ from firesteel.units import show_bytes
 from firesteel.workspace import Workspace
 
 _LOG_LINES = 20_000
+_PROOF_S = 15.0
 
 
 async def read_cluster(
@@ -67,7 +69,7 @@ def propose_cluster(workspace: Workspace, ask: Ask, hosts: int) -> tuple[Proposa
 
 async def up_cluster(
     proposal: Proposal, home: Home, options: RunOptions, cluster: JoinedHosts
-) -> AsyncGenerator[Event, None]:
+) -> AsyncIterator[Event]:
     """The last event is `ServiceReady`."""
     planned, proposal = proposal, on_cluster(proposal, cluster)
     launch, folder = proposal.plan.launch, folder_of(home, proposal.name)
@@ -91,18 +93,15 @@ async def up_cluster(
         module = "firesteel.hosts.cluster.runner"
         return (sys.executable, "-P", "-m", module, str(folder), "--", *command)
 
+    async def proves() -> str:
+        return await _proved_transport(proposal, home, cluster)
+
     told = 0
-    stream = bring_up(proposal, home, replace(options, over_hosts=over_hosts))
-    try:
-        async for event in stream:
-            for notice in _notices(folder)[told:]:
-                told += 1
-                yield PhaseDone("launch", notice)
-            if isinstance(event, PhaseDone) and event.phase == "launch" and "answers after" in event.text:
-                yield PhaseDone("launch", _proved_transport(proposal, folder, cluster))
-            yield event
-    finally:
-        await stream.aclose()  # stops what it has started, where it did not come to its end
+    async for event in bring_up(proposal, home, replace(options, over_hosts=over_hosts, proves=proves)):
+        for notice in _notices(folder)[told:]:
+            told += 1
+            yield PhaseDone("launch", notice)
+        yield event
 
 
 def _describe(cluster: JoinedHosts) -> str:
@@ -132,8 +131,21 @@ def _notices(folder: Path) -> tuple[str, ...]:
     return status.notices if status else ()
 
 
-def _proved_transport(proposal: Proposal, folder: Path, cluster: JoinedHosts) -> str:
+async def _proved_transport(proposal: Proposal, home: Home, cluster: JoinedHosts) -> str:
+    """From the head's log, which is a second or two behind the engine."""
     if proposal.plan.launch.engine == "llamacpp":
         return "llama.cpp reaches its workers by TCP, or by RDMA where it was built with it"
-    log = "\n".join(last_lines(folder / "engine.log", _LOG_LINES))
-    return f"NCCL: {require_transport(log, cluster.rank_hosts[0].hcas, cluster.allows_tcp)}"
+    hcas, log = cluster.rank_hosts[0].hcas, folder_of(home, proposal.name) / "engine.log"
+    deadline = process.uptime() + _PROOF_S
+    while True:
+        try:
+            text = "\n".join(last_lines(log, _LOG_LINES))
+            return f"NCCL: {require_transport(text, hcas, cluster.allows_tcp)}"
+        except Stopped:
+            service = load(home, proposal.name)
+            is_up = service is not None and service.phase == "starting"
+            if not is_up:  # why it ended is what matters
+                raise FiresteelError(f"{proposal.name} ended", next="firesteel logs") from None
+            if process.uptime() > deadline:
+                raise
+        await asyncio.sleep(0.2)

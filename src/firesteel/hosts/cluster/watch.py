@@ -3,7 +3,11 @@
     watch, happened = watch.after(now_s, {"spark2": RankReport(...)})
 
 A rank whose process ended is lost at once. A rank that says nothing, or whose rail has no carrier, is told
-after 3 s; if it is back within 10 s the run goes on, since TCP resumes by itself; otherwise it is lost.
+after 3 s; if it is back within 10 s the run goes on, since TCP resumes by itself; otherwise it is lost. After
+10 s there are 2 more for a new session, whose first packets may have been lost.
+
+A connection between ranks on which nothing is acknowledged is told and lost in the same time, counted from
+when the link itself was last away: after an outage TCP waits as long again before it tries the next time.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from dataclasses import replace
 from firesteel.dataclass import dataclass
 
 TOLD_S = 3.0
-LOST_S = 10.0
+LOST_S = 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +38,20 @@ class RankReport:
 
     @property
     def has_link(self) -> bool:
-        return all((self.carrier or {}).values()) and self.stuck is None
+        return all((self.carrier or {}).values())
 
 
 @dataclass(frozen=True, slots=True)
 class RankWatch:
     host: str
     good_s: float
-    """When it last said that all is well."""
+    """When it last reported, with a carrier on every rail."""
+    clear_s: float
+    """When none of its connections was stuck, or its link was not there."""
     report: RankReport | None = None
     is_told: bool = False
+    told_s: float = 0.0
+    """When the trouble began that was told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +67,7 @@ class ClusterWatch:
 
     @classmethod
     def begin(cls, hosts: tuple[str, ...], now_s: float) -> ClusterWatch:
-        return cls(tuple(RankWatch(host, now_s) for host in hosts))
+        return cls(tuple(RankWatch(host, now_s, now_s) for host in hosts))
 
     def after(self, now_s: float, reports: Mapping[str, RankReport]) -> tuple[ClusterWatch, Happened]:
         """`reports`: those that came since the last call."""
@@ -76,23 +84,29 @@ class ClusterWatch:
 def _one(
     rank: RankWatch, now_s: float, report: RankReport | None
 ) -> tuple[RankWatch, str | None, str | None]:
+    if report and not report.is_alive:
+        return replace(rank, report=report), None, f"{rank.host}: {_end(report)}"
     if report:
-        changed = _changed_mtu(rank, report)
-        rank = replace(rank, report=report)
-        if changed and report.is_alive and report.has_link:
-            return replace(rank, good_s=now_s), changed, None
-        if not report.is_alive:
-            return rank, None, f"{rank.host}: {_end(report)}"
+        rank, changed = replace(rank, report=report), _changed_mtu(rank, report)
         if report.has_link:
-            silent_s = now_s - rank.good_s
-            notice = f"{rank.host}: the link is back after {silent_s:.0f} s" if rank.is_told else None
-            return replace(rank, good_s=now_s, is_told=False), notice, None
-    silent_s = now_s - rank.good_s
-    what = f"{rank.host}: {_silence(rank.report)} for {silent_s:.0f} s"
-    if silent_s >= LOST_S:
+            was_away = now_s - rank.good_s >= TOLD_S
+            clear_s = now_s if was_away or report.stuck is None else rank.clear_s
+            rank = replace(rank, good_s=now_s, clear_s=clear_s)
+        if changed:
+            return rank, changed, None
+    bad_since_s = min(rank.good_s, rank.clear_s)
+    return _judge(rank, now_s - bad_since_s)
+
+
+def _judge(rank: RankWatch, bad_s: float) -> tuple[RankWatch, str | None, str | None]:
+    what = f"{rank.host}: {_trouble(rank.report)} for {bad_s:.0f} s"
+    if bad_s >= LOST_S:
         return rank, None, what
-    if silent_s >= TOLD_S and not rank.is_told:
-        return replace(rank, is_told=True), f"{what}; waiting until {LOST_S:.0f} s", None
+    if bad_s >= TOLD_S and not rank.is_told:
+        return replace(rank, is_told=True, told_s=rank.good_s), f"{what}; waiting until {LOST_S:.0f} s", None
+    if bad_s < TOLD_S and rank.is_told:
+        away_s = rank.good_s - rank.told_s
+        return replace(rank, is_told=False), f"{rank.host}: the link is back after {away_s:.0f} s", None
     return rank, None, None
 
 
@@ -104,7 +118,7 @@ def _changed_mtu(rank: RankWatch, report: RankReport) -> str | None:
     return None
 
 
-def _silence(report: RankReport | None) -> str:
+def _trouble(report: RankReport | None) -> str:
     if report and report.stuck:
         return f"its connection to {report.stuck} is stuck"
     dead = [name for name, is_up in (report.carrier or {}).items() if not is_up] if report else []

@@ -47,6 +47,8 @@ class RunOptions:
     over_hosts: Callable[[tuple[str, ...]], Awaitable[tuple[str, ...]]] | None = None
     """For a service over several hosts: the head's command -> the command of the runner of all of them.
     Called when everything is fetched, just before the start."""
+    proves: Callable[[], Awaitable[str]] | None = None
+    """Beside it: looks at what has come up, before it is verified; says what it found or raises."""
 
 
 def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpec:

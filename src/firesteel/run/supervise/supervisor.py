@@ -31,10 +31,10 @@ from firesteel.run.service import (
     KEEPER_LOCK,
     STOP_REQUESTED,
     SUPERVISOR_LOCK,
-    WHY_FILE,
     ServiceSpec,
     ServiceState,
     death,
+    own_reason,
     read_spec,
     read_state,
     write_state,
@@ -182,19 +182,12 @@ def _run_engine(
         if not spec.stop:
             # If the reaper itself was killed, workers of the engine still hold memory for the next start.
             end_leftovers(folder)
-    ended_by = reason.text if reason else _own_reason(folder)
+    ended_by = reason.text if reason else own_reason(folder)
     state = replace(monitor.state, ended_at=now(), exit_code=code, why=ended_by)
     _write_final_state(folder, state)
     was_ready = state.is_proved and (folder / "report.json").exists()
     kind, is_fatal = (reason.kind, reason.is_fatal) if reason else ("died", False)
     return state, restart.EngineExit(kind, uptime() - began, code, was_ready, is_fatal)
-
-
-def _own_reason(folder: Path) -> str | None:
-    """What a runner over several hosts wrote before it ended."""
-    with suppress(OSError):
-        return (folder / WHY_FILE).read_text("utf-8", errors="replace").strip()[:500] or None
-    return None
 
 
 def _first_state(folder: Path, spec: ServiceSpec) -> ServiceState:

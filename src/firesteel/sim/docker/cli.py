@@ -262,6 +262,8 @@ _COMMANDS: dict[str, Callable[[list[str], Path, SimSpark], int]] = {
     "image pull": images.pull,
     "images": images.list_all,
     "pull": images.pull,
+    "save": images.save,
+    "load": images.load,
     "run": _run,
     "attach": _attach_to,
     "ps": listing.ps,

@@ -154,6 +154,7 @@ def _engine(text: str, command: list[str], spark: SimSpark) -> dict[str, Any]:
         "model": launch.model,
         "served": engines.parse_argv(launch.engine, command, contained=True).name or launch.name,
         "port": launch.port,
+        "headless": launch.flags.get("headless") is True,
         "key": launch.flags.get("api-key") if isinstance(launch.flags.get("api-key"), str) else None,
         # llama.cpp and vLLM separate the reasoning of gpt-oss without a flag.
         "thinks": "reasoning-parser" in launch.flags or "gpt-oss" in launch.model.lower(),

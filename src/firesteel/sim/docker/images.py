@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from hashlib import sha256
@@ -85,3 +86,20 @@ def pull_one(name: str, folder: Path, spark: SimSpark, *, quiet: bool) -> None:
     (folder / "images.json").write_text(json.dumps(sorted({*_pulled(folder), name})))
     progress(f"Digest: {document(name)['Id']}")
     out(name if quiet else f"Status: Downloaded newer image for {name}")
+
+
+def save(arguments: list[str], folder: Path, spark: SimSpark) -> int:
+    """A simulated archive has the names of its images and nothing else."""
+    for name in arguments:
+        if not has_image(folder, spark, name):
+            raise DockerError(f"Error response from daemon: No such image: {name}")
+        out(name)
+    return 0
+
+
+def load(arguments: list[str], folder: Path, spark: SimSpark) -> int:
+    names = [line.strip() for line in sys.stdin if line.strip()]
+    (folder / "images.json").write_text(json.dumps(sorted({*_pulled(folder), *names})))
+    for name in names:
+        out(f"Loaded image: {name}")
+    return 0

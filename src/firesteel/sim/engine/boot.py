@@ -154,6 +154,8 @@ def _traits(planned: Plan) -> frozenset[str]:
         "attention": "attention-backend" in launch.flags,
         "eager": launch.flags.get("enforce-eager") is True,
         "fast": launch.flags.get("load-format") == "fastsafetensors",
+        "nodes": launch.sparks > 1,
+        "rdma": "NCCL_IB_HCA" in launch.env,
     }
     return frozenset(traits | {name for name, is_true in conditions.items() if is_true})
 
@@ -197,6 +199,13 @@ def _values(planned: Plan, parts: Mapping[str, int]) -> dict[str, str]:
         "all_s": f"{sum(start.values()):.2f}",
         "layers": str(len(planned.shape.layers)),
         "layers_all": str(len(planned.shape.layers) + 1),
+        "nodes": str(launch.sparks),
+        "rank": str(flags.get("node-rank", "0")),
+        "head": str(flags.get("master-addr", "")),
+        "hcas": " ".join(
+            f"[{index}]{hca}:1/RoCE" for index, hca in enumerate(launch.env.get("NCCL_IB_HCA", "").split(","))
+        ),
+        "interface": launch.env.get("NCCL_SOCKET_IFNAME", "eth0"),
         "total_mib": str(planned.host.memory_total_bytes // MIB),
     }
 

@@ -91,6 +91,8 @@ class SimEngine:
             return end.code
 
     async def _listen(self) -> None:
+        if self.config.get("headless"):  # a worker of several hosts: only the head has an HTTP server
+            return
         runner = web.AppRunner(self.server.app(), access_log=None, handler_cancellation=True)
         await runner.setup()
         port = self.config["port"]

@@ -46,7 +46,8 @@ DOCUMENTS: tuple[type[Document], ...] = (
     quantize.QuantizeCalibrateJson, render.RenderJson,
     key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson,
     client.ClientJson,
-    cluster.ClusterAddJson, cluster.ClusterListJson, cluster.ClusterCheckJson, cluster.ClusterRemoveJson,
+    cluster.ClusterAddJson, cluster.ClusterListJson, cluster.ClusterCheckJson,
+    cluster.ClusterStageJson, cluster.ClusterRemoveJson,
     engine.EngineListJson, learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
     error.ErrorJson,
 )  # fmt: skip

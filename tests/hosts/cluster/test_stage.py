@@ -1,0 +1,53 @@
+"""Files to a node over a real sshd: in parallel, resumed, and never under their name with another content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.hosts.cluster.namespaces import NamespaceHost
+
+SCRIPT = """
+import asyncio, json, sys
+from pathlib import Path
+from firesteel.edge.files.home import find_home
+from firesteel.hosts.cluster.nodes import find_node, target_of
+from firesteel.hosts.cluster.stage import stage_files
+target = target_of(find_home(), find_node(find_home(), "spark2"))
+files = {Path(one): other for one, other in json.loads(sys.argv[1]).items()}
+print(json.dumps(asyncio.run(stage_files(target, files))))
+"""
+
+
+def send(head: NamespaceHost, files: dict[Path, Path]) -> Any:
+    named = json.dumps({str(one): str(other) for one, other in files.items()})
+    done = head.run(sys.executable, "-c", SCRIPT, named)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def test_files_are_sent_once_resumed_and_compared(two_hosts: list[NamespaceHost]) -> None:
+    head, node = two_hosts
+    assert head.firesteel("cluster", "add", "spark2", "--yes").code == 0
+    files: dict[Path, Path] = {}
+    for number in range(6):
+        content = os.urandom(300_000 + number)
+        # Half of them are stored under their digest, as in the Hub's cache.
+        name = hashlib.sha256(content).hexdigest() if number % 2 else f"file {number}"
+        path = head.folder / "blobs" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        files[path] = node.home / "its blobs" / name
+    size = sum(path.stat().st_size for path in files)
+    first, second, *_ = files
+    files[first].parent.mkdir()
+    files[first].with_name(f"{files[first].name}.part").write_bytes(first.read_bytes()[:100_000])
+    files[second].with_name(f"{files[second].name}.part").write_bytes(b"of another file")
+    sent = send(head, files)
+    assert sent == size - 100_000 - len(b"of another file") + second.stat().st_size
+    assert all(one.read_bytes() == other.read_bytes() for one, other in files.items())
+    assert not list(files[first].parent.glob("*.part"))
