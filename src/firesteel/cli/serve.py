@@ -28,6 +28,8 @@ from firesteel.gateway import (
 )
 from firesteel.gateway.model_list import write_service_file
 from firesteel.screens.grafana import write_grafana_files
+from firesteel.screens.page.files import read_files
+from firesteel.screens.page.run_command import run_command
 
 _FILE = "firesteel.yaml"
 _RELEASE_PAGES_S = 5.0
@@ -81,7 +83,23 @@ def command(
             click.echo(written)
         return
     file = write_service_file(models, find_home()) if models else path or _default_file()
-    options = ServeOptions(file, listen, cert, cert_key, keep_models=keep, logs_prompts=log_prompts)
+    serve(
+        ServeOptions(
+            file,
+            listen,
+            cert,
+            cert_key,
+            keep_models=keep,
+            logs_prompts=log_prompts,
+            page_files=read_files(),
+            run_command=run_command,
+        ),
+        as_json,
+    )
+
+
+def serve(options: ServeOptions, as_json: bool) -> None:
+    """Until a signal ends it."""
     retain_free_memory()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_serve(options, as_json))

@@ -16,7 +16,7 @@ from firesteel.gateway.admin import status
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, ModelGauges, route_kind
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog
-from firesteel.gateway.admin.state import GatewayState
+from firesteel.gateway.admin.state import GatewayState, oldest_waiting
 from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
@@ -52,7 +52,7 @@ _REVOKED = Rejection(401, "invalid_api_key", "this key was revoked.")
 class RequestRecord:
     """A request between `submit` and `finish`; the scheduler uses it as the request's identity."""
 
-    __slots__ = ("counters", "endpoint", "endpoints", "is_by_alias", "request", "was_held")
+    __slots__ = ("counters", "endpoint", "endpoints", "is_by_alias", "request", "waits_since", "was_held")
 
     def __init__(self, request: PendingRequest) -> None:
         self.request = request
@@ -61,6 +61,8 @@ class RequestRecord:
         self.endpoints: ModelEndpoints
         self.counters: ModelCounters
         """These two are set together with the endpoint."""
+        self.waits_since: float
+        """Seconds since 1970. Set when it begins to wait."""
 
 
 class RequestDispatcher:
@@ -80,6 +82,8 @@ class RequestDispatcher:
         self.rates = RateLimiter(ring.limits(), time.monotonic())
         self.subscribers = Subscribers()
         self.is_draining = False
+        self.page_files: Mapping[bytes, GatewayResponse] = {}
+        """By path. Public: what they show comes from the admin API, which needs a key."""
         self.admin_endpoint: Endpoint | None = None
         self.executor: Executor
         self.monitoring: Monitoring
@@ -126,8 +130,9 @@ class RequestDispatcher:
         return caller
 
     def public_response(self, method: bytes, path: bytes) -> GatewayResponse | None:
-        is_health = path == b"/health" and method in (b"GET", b"HEAD")
-        return status.health((), self.is_draining) if is_health else None
+        if method not in (b"GET", b"HEAD"):
+            return None
+        return status.health((), self.is_draining) if path == b"/health" else self.page_files.get(path)
 
     def local_target(
         self, method: bytes, path: bytes, caller: Caller
@@ -142,9 +147,9 @@ class RequestDispatcher:
         if path.startswith(b"/health/"):
             view = self._visible_model(path.removeprefix(b"/health/"), caller)
             return view if isinstance(view, Rejection) else status.model_health(view)
-        if path.startswith(b"/api/") or path in (b"/metrics", b"/"):
+        if path.startswith(b"/api/") or path == b"/metrics":
             return (None if path in _FOR_EVERY_KEY else check_admin(caller)) or self.admin_endpoint
-        return None
+        return self.page_files.get(path) if method in (b"GET", b"HEAD") else None
 
     def submit(self, request: PendingRequest) -> None:
         record = self._records[request] = RequestRecord(request)
@@ -156,7 +161,7 @@ class RequestDispatcher:
             return
         self.executor.submit(record, request.model, caller.priority)
         if record.endpoint is None and request in self._records:
-            self._waiting.setdefault(request.model, set()).add(record)
+            self._begin_waiting(record)
             request.update_wait_status(self._wait_status(request.model))
 
     def abandon(self, request: PendingRequest, waited_s: float = 0.0) -> None:
@@ -174,7 +179,7 @@ class RequestDispatcher:
             return False
         record.endpoints.release(record.endpoint)
         record.was_held, record.endpoint = True, None
-        self._waiting.setdefault(request.model, set()).add(record)
+        self._begin_waiting(record)
         request.update_wait_status(WaitStatus(f"{request.model} has failed and is restarted"))
         self.executor.hold(record, request.model, request.caller.priority)
         return True
@@ -258,7 +263,9 @@ class RequestDispatcher:
     # --- for the admin API ---
 
     def state(self) -> GatewayState:
-        return self.monitoring.state()
+        waiting = (record for records in self._waiting.values() for record in records)
+        queue = oldest_waiting(waiting, lambda model: self._wait_status(model).text)
+        return self.monitoring.state(queue, self._log.written)
 
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         config = self.executor.model_config(model)
@@ -270,6 +277,18 @@ class RequestDispatcher:
             why = f"`{model}` runs at {config.urls[0]}, outside firesteel; start or stop it there"
             return Rejection(409, "not_ours", why)
         self.executor.handle(LoadRequested(model, is_loaded))
+        return None
+
+    def set_pinned(self, model: str, is_pinned: bool) -> Rejection | None:
+        """Until the service file is read again, which is where a pin is kept."""
+        config = self.executor.model_config(model)
+        if config is None:
+            return unknown_model(model)
+        if config.is_outside or config.why_not:
+            return Rejection(
+                409, "not_ours", f"`{model}` is not loaded by this gateway, so it stays as it is."
+            )
+        self.executor.pin(model, is_pinned)
         return None
 
     def metrics(self) -> Iterable[MetricFamily]:
@@ -328,6 +347,10 @@ class RequestDispatcher:
         (counters or self.meter.counters(request.model, key)).finish(route, outcome)
         prompt = bytes(request.body) if self._logs_prompts else None
         self._log.add(time.time(), key, request.model, route, outcome, replica, prompt)
+
+    def _begin_waiting(self, record: RequestRecord) -> None:
+        record.waits_since = time.time()
+        self._waiting.setdefault(record.request.model, set()).add(record)
 
     def _stop_waiting(self, record: RequestRecord) -> None:
         model = record.request.model

@@ -12,7 +12,7 @@ from firesteel.errors import HostNotReady
 from firesteel.facts import Meminfo
 from firesteel.gateway.admin.meter import Meter
 from firesteel.gateway.admin.prometheus import MetricFamily
-from firesteel.gateway.admin.state import GatewayState, gateway_state
+from firesteel.gateway.admin.state import GatewayState, WaitingRequestJson, gateway_state
 from firesteel.gateway.admin.state_metrics import gauge, state_families
 from firesteel.gateway.alerts.watch import AlertWatch
 from firesteel.gateway.curves.document import curves_document
@@ -39,9 +39,13 @@ class Monitoring:
         await self.alerts.close()
         await self.curves.close()
 
-    def state(self) -> GatewayState:
+    def state(self, queue: list[WaitingRequestJson] | None = None, requests: int = 0) -> GatewayState:
+        """Without a queue, what a load would do is left out as well."""
         executor, curves = self._executor, self.curves
-        return gateway_state(executor.views(), executor.config, memory(), curves.gpu, curves.recent)
+        views = executor.views(with_previews=queue is not None)
+        return gateway_state(
+            views, executor.config, memory(), curves.gpu, curves.recent, queue or [], requests
+        )
 
     async def curves_document(self, resolution: CurveRange, models: frozenset[str] | None) -> str:
         now = time.time()

@@ -34,7 +34,7 @@ def state(phase: str = "ready", why: str | None = None, ok: bool = True) -> Gate
         ceiling_bytes=1, loaded_bytes=0, available_bytes=None, total_bytes=None, floor_bytes=None
     )
     models: list[ModelStateJson] = [model]
-    return GatewayState(models=models, memory=memory, gpu=None, waiting=0)
+    return GatewayState(models=models, memory=memory, gpu=None, waiting=0, queue=[], requests=0)
 
 
 def test_a_model_has_one_problem_the_one_that_says_most() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TypedDict
+from heapq import nsmallest
+from typing import Protocol, TypedDict
 
 from firesteel.edge.host.gpu import GpuReading
 from firesteel.facts import Meminfo
@@ -12,7 +13,10 @@ from firesteel.gateway.admin import status
 from firesteel.gateway.admin.health_sentence import HealthJson, health_sentence
 from firesteel.gateway.curves.sampler import RecentActivity
 from firesteel.gateway.executor import ModelView
+from firesteel.gateway.interfaces import PendingRequest
 from firesteel.gateway.service_config import ServiceConfig
+
+_SHOWN_WAITING = 50
 
 
 class ModelStateJson(TypedDict):
@@ -35,6 +39,19 @@ class ModelStateJson(TypedDict):
     """What its load or unload is doing."""
     eta_s: float | None
     note: str | None
+    aliases: list[str]
+    outside: bool
+    """It runs at a URL of its own, and is not ours to load or unload."""
+    needed_bytes: int | None
+    """What the next load needs, or what it holds now."""
+    load_s: float | None
+    """How long a load is expected to take."""
+    requested: bool
+    """It was asked for by name, and waits for its turn to be loaded."""
+    evicts: list[str]
+    """Models that a load would unload first."""
+    why_not: str | None
+    """Why a load is impossible, even if all that may be unloaded is."""
     health: HealthJson
     tokens_per_s: float | None
     """Of all its streams, in the last five seconds."""
@@ -63,11 +80,31 @@ class GpuStateJson(TypedDict):
     """Why its clock is lowered."""
 
 
+class WaitingRecord(Protocol):
+    """A request that waits, as the dispatcher keeps it."""
+
+    request: PendingRequest
+    waits_since: float
+
+
+class WaitingRequestJson(TypedDict):
+    model: str
+    key: str
+    since: float
+    """Seconds since 1970."""
+    doing: str
+    """What it waits for."""
+
+
 class GatewayState(TypedDict):
     models: list[ModelStateJson]
     memory: MemoryStateJson
     gpu: GpuStateJson | None
     waiting: int
+    queue: list[WaitingRequestJson]
+    """The requests that have waited longest."""
+    requests: int
+    """Rows written to the request log since the gateway started; a change means that there are new ones."""
 
 
 def gateway_state(
@@ -76,6 +113,8 @@ def gateway_state(
     memory: Meminfo | None,
     gpu: GpuReading | None,
     recent: Callable[[str], RecentActivity],
+    queue: list[WaitingRequestJson],
+    requests: int,
 ) -> GatewayState:
     views = list(views)
     statuses = [view.status for view in views if view.status]
@@ -91,7 +130,24 @@ def gateway_state(
         },
         "gpu": _gpu_state(gpu),
         "waiting": sum(model.waiting for model in statuses),
+        "queue": queue,
+        "requests": requests,
     }
+
+
+def oldest_waiting(waiting: Iterable[WaitingRecord], doing: Callable[[str], str]) -> list[WaitingRequestJson]:
+    """The requests that have waited longest. `doing` says what happens for the requests of a model."""
+    oldest = nsmallest(_SHOWN_WAITING, waiting, key=lambda record: record.waits_since)
+    texts = {model: doing(model) for model in {record.request.model for record in oldest}}
+    return [
+        {
+            "model": record.request.model,
+            "key": record.request.caller.name,
+            "since": round(record.waits_since, 1),
+            "doing": texts[record.request.model],
+        }
+        for record in oldest
+    ]
 
 
 def _gpu_state(gpu: GpuReading | None) -> GpuStateJson | None:
@@ -107,6 +163,7 @@ def _gpu_state(gpu: GpuReading | None) -> GpuStateJson | None:
 
 def _model_state(view: ModelView, recent: RecentActivity, gpu: GpuReading | None) -> ModelStateJson:
     config, model, running, progress = view.config, view.status, view.running, view.progress
+    preview = view.preview
     is_ready = status.phase(view) == "ready"
     return {
         "name": config.name,
@@ -115,7 +172,7 @@ def _model_state(view: ModelView, recent: RecentActivity, gpu: GpuReading | None
         "waiting": model.waiting if model else 0,
         "planned_bytes": config.bytes or None,
         "measured_bytes": running.bytes if running and running.bytes_are != "planned" else None,
-        "since": time.time() - (time.monotonic() - model.since_s) if model else None,
+        "since": round(time.time() - (time.monotonic() - model.since_s)) if model else None,
         "ttl_s": config.ttl_s,
         "pinned": config.pinned,
         "why": (model.why if model else str(config.why_not)) or None,
@@ -125,6 +182,13 @@ def _model_state(view: ModelView, recent: RecentActivity, gpu: GpuReading | None
         "doing": progress.text if progress else None,
         "eta_s": progress.eta_s if progress else None,
         "note": view.note or None,
+        "aliases": list(config.aliases),
+        "outside": config.is_outside,
+        "needed_bytes": (model.bytes if model else config.bytes) or None,
+        "load_s": None if config.is_outside else round(config.load_s, 1),
+        "requested": bool(preview and preview.is_requested),
+        "evicts": list(preview.evicts) if preview else [],
+        "why_not": preview.why_not if preview else None,
         "health": health_sentence(view, recent, gpu),
         "tokens_per_s": recent.tokens_per_s if is_ready else None,
         "kv_used": recent.kv_used if is_ready else None,
