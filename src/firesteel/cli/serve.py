@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from collections.abc import Coroutine
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -77,7 +79,7 @@ def command(
     if models and path:
         raise UsageError("give a service file or MODELs, not both", next=f"firesteel serve -f {path}")
     if listen is not None:
-        _require_address(listen)
+        require_address(listen)
     if grafana_folder is not None:
         for written in write_grafana_files(grafana_folder, listen):
             click.echo(written)
@@ -98,14 +100,14 @@ def command(
     )
 
 
-def serve(options: ServeOptions, as_json: bool) -> None:
-    """Until a signal ends it."""
+def serve(options: ServeOptions, as_json: bool, beside: Coroutine[Any, Any, None] | None = None) -> None:
+    """Until a signal ends it. `beside` runs as long."""
     retain_free_memory()
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_serve(options, as_json))
+        runner.run(_serve(options, as_json, beside))
 
 
-def _require_address(listen: str) -> None:
+def require_address(listen: str) -> None:
     """Repeats the check of the service file's `listen`, whose own parser would load pydantic."""
     host, _, port = listen.rpartition(":")
     try:
@@ -127,8 +129,9 @@ def _default_file() -> Path:
     return file
 
 
-async def _serve(options: ServeOptions, as_json: bool) -> None:
+async def _serve(options: ServeOptions, as_json: bool, beside: Coroutine[Any, Any, None] | None) -> None:
     ends = asyncio.Event()
+    task = asyncio.ensure_future(beside) if beside else None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, ends.set)
     async for event in serve_file(options, find_home(), ends):
@@ -136,6 +139,8 @@ async def _serve(options: ServeOptions, as_json: bool) -> None:
         if event.kind == "listening":
             freeze_startup_objects()
             _release_pages()
+    if task:
+        task.cancel()
 
 
 def _release_pages() -> None:

@@ -123,7 +123,7 @@ export function create(app) {
     },
     update(state) {
       if (!state) return;
-      options(model, state.models.filter((each) => !each.outside).map((each) => [each.name, `${each.name} (${each.phase})`]));
+      options(model, state.models.map((each) => [each.name, `${each.name} (${each.phase})`]));
       const now = app.get(shown)?.phase;
       if (shown && now !== phase) {
         phase = now;
