@@ -42,6 +42,12 @@ def command(url: str | None, once: bool, as_json: bool) -> None:
 def _local_url() -> str:
     gateway = read_address(library.home())
     if gateway is None:
+        names = [service.name for service in library.services() if service.phase != "dead"]
+        if names:
+            raise FiresteelError(
+                f"no gateway runs here; {', '.join(names)} run by themselves",
+                next=f"firesteel serve {' '.join(names)}, which takes them over; firesteel ps lists them",
+            )
         raise FiresteelError("no gateway runs here", next="firesteel serve, or firesteel top --url URL")
     return gateway.url
 

@@ -49,6 +49,7 @@ def test_a_model_has_one_problem_the_one_that_says_most() -> None:
         AlertKey("unhealthy", "coder"): "coder: its KV cache is 99 % full"
     }
     assert conditions(state(), set(), {}, {}, 0) == {}
+    assert conditions(state("cannot", ok=False), set(), {}, {}, 0) == {}, "it never was healthy"
 
 
 def test_a_disk_that_fills() -> None:

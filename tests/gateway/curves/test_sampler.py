@@ -10,7 +10,7 @@ import pytest
 
 from firesteel.edge.host.gpu import GpuSample
 from firesteel.gateway.admin.meter import Meter
-from firesteel.gateway.curves.sampler import CurveSampler, page_activity
+from firesteel.gateway.curves.sampler import CurveSampler, page_activity, pause_s
 from firesteel.gateway.curves.store import RANGES, VALUES, CurveStore
 from firesteel.gateway.executor import ModelView
 from firesteel.gateway.interfaces import RequestOutcome, Usage
@@ -177,11 +177,16 @@ async def test_the_loop_takes_one_sample_a_step(tmp_path: Path) -> None:
         return {}
 
     gateway.sampler._engine_metrics = pages
-    gateway.now = T0 + 4.9
+    gateway.now = T0 + 4.4
     gateway.sampler.start()
     async with asyncio.timeout(20):
         await taken.wait()
     await gateway.sampler.close()
+
+
+def test_a_timer_that_is_early_takes_no_second_sample_of_a_step() -> None:
+    assert pause_s(T0 + 1.0) == 4.0 and pause_s(T0 + 0.001) == pytest.approx(4.999)
+    assert pause_s(T0 + 4.999) == pytest.approx(5.001)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,8 @@ def test_everything_of_now_is_there_in_text_at_80_by_24() -> None:
 def test_panels() -> None:
     shown = text(FULL, Selection("coder", "requests"))
     assert "502" in shown and "after 1.0 s: the engine closed the" in shown
-    assert "10.0 s   5.0 s  20.0 s    200" in shown, "waited, then until the first token, in all"
+    assert "10.0 s   5.0 s  20.0 s    100   200" in shown, "waited, prompt, in all; tokens in and out"
+    assert "▓ prompt ▒ answer" in shown
     shown = text(FULL, Selection("coder", "queue"))
     assert "42 s  big" in shown and "waiting until coder is idle" in shown
     assert "a day back" in text(FULL, Selection("coder", shows_help=True))
@@ -175,3 +176,13 @@ def test_a_day_back_ends_at_midnight() -> None:
     yesterday = end_of_day(NOW, 1)
     assert NOW - 86400 <= yesterday < NOW and end_of_day(NOW, 0) >= NOW
     assert 23 * 3600 <= yesterday - end_of_day(NOW, 2) <= 25 * 3600
+
+
+def test_what_a_load_needs_is_said_before_anybody_asks() -> None:
+    shown = text(FULL, Selection("big"))
+    assert "big: not loaded. It needs 65.0 GiB, 69.0 are free for models: coder would have to go" in " ".join(
+        shown.split()
+    )
+    stuck = replace(BIG, why_not="`big` needs 65 GiB; beside `coder`, which stays, 40 are left")
+    snapshot = replace(FULL, state=replace(FULL.state, models=(CODER, stuck)))
+    assert "A load is impossible: `big` needs 65 GiB" in text(snapshot, Selection("big"))

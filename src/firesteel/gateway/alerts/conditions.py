@@ -50,5 +50,5 @@ def _of_model(
         yield "guard", f"{name}: {guarded[name]}"
     elif name in failed_loads and model["phase"] == "off" and model["why"]:
         yield "load_failed", f"{name} did not load: {model['why']}"
-    elif not health["ok"]:
+    elif not health["ok"] and model["phase"] != "cannot":  # that was said when the file was read
         yield "unhealthy", f"{name}: {health['text']}"

@@ -127,8 +127,7 @@ class CurveSampler:
 
     async def _run(self) -> None:
         while True:  # until it is cancelled
-            # At the full step, so that each has exactly one sample.
-            await asyncio.sleep(SAMPLE_S - self._wall_clock() % SAMPLE_S)
+            await asyncio.sleep(pause_s(self._wall_clock()))
             try:
                 await self.sample()
             except Exception as error:
@@ -222,6 +221,13 @@ class CurveSampler:
             used,
             self.gpu.power_w if self.gpu else None,
         )
+
+
+def pause_s(now: float) -> float:
+    """Until the next full step, so that each has exactly one sample. A timer may go off a moment early: what
+    is left of a step then is no step, and a second sample of it would replace the first."""
+    left_s = SAMPLE_S - now % SAMPLE_S
+    return left_s if left_s > SAMPLE_S / 10 else left_s + SAMPLE_S
 
 
 def page_activity(page: str) -> Activity:

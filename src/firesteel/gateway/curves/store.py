@@ -7,7 +7,7 @@
 A sample is written to the finest resolution. The coarser ones are made from the finer rows once a minute,
 the step under way included, so that nothing is held in memory that a crash could lose; making them again
 gives the same rows. Rows that are older than their range are removed. So the file has at most
-`sum(range.points) + slack` rows a model, whatever the traffic: about 130 KB a model.
+`sum(range.points) + slack` rows a model, whatever the traffic: about 0.25 MB a model.
 
 Separate from the request log: that is pruned by other rules, and a file that is damaged loses less.
 Called from one thread at a time, never from the loop.

@@ -26,7 +26,7 @@ from rich.text import Text
 
 from firesteel.errors import FiresteelError
 from firesteel.screens.top.bars import ASCII, UNICODE, Glyphs
-from firesteel.screens.top.client import GatewayClient, RequestQuery
+from firesteel.screens.top.client import Action, GatewayClient, RequestQuery
 from firesteel.screens.top.frame import PANELS, RANGES, Selection, frame, load_question
 from firesteel.screens.top.snapshot import Curves, Snapshot, TopModel, TopState
 
@@ -164,12 +164,12 @@ class TopApp:
             model, self._asked = self._asked, None
             self._chosen = replace(self._chosen, message="")
             if key == "y":
-                self._set_loaded(model, True)
+                self._change(model, "load")
             return
         self._chosen = replace(self._chosen, message="")
         actions: dict[str, Callable[[], None]] = {
             "q": self._ends.set, "up": lambda: self._move(-1), "down": lambda: self._move(1),
-            "l": self._load, "u": self._unload, "tab": self._next_panel,
+            "l": self._load, "u": self._unload, "p": self._pin, "tab": self._next_panel,
             "page up": lambda: self._scroll(-1), "page down": lambda: self._scroll(1),
             "s": self._next_slower, "b": lambda: self._days(1), "f": lambda: self._days(-1),
         }  # fmt: skip
@@ -229,7 +229,7 @@ class TopApp:
             self._asked = model
             self._choose(message=question)
         else:
-            self._set_loaded(model, True)
+            self._change(model, "load")
 
     def _unload(self) -> None:
         model = self._selected()
@@ -237,18 +237,26 @@ class TopApp:
             return
         if model.phase == "off":
             self._choose(message=f"{model.name} is not loaded")
+        elif model.pinned:
+            self._choose(message=f"{model.name} is pinned, so it stays loaded; p unpins it")
         else:
-            self._set_loaded(model, False)
+            self._change(model, "unload")
 
-    def _set_loaded(self, model: TopModel, is_loaded: bool) -> None:
+    def _pin(self) -> None:
+        if model := self._selected():
+            self._change(model, "unpin" if model.pinned else "pin")
+
+    def _change(self, model: TopModel, action: Action) -> None:
         """In a thread of its own: the gateway answers at once, or hangs."""
-        said = f"asked the gateway to {'load' if is_loaded else 'unload'} {model.name}"
-        if not is_loaded and model.busy:
+        said = f"asked the gateway to {action} {model.name}"
+        if action == "unload" and model.busy:
             said += f"; it first finishes {model.busy} requests"
+        if action in ("pin", "unpin"):
+            said += "; `pinned` in the service file keeps it so"
 
         def ask() -> None:
             try:
-                self._client.set_loaded(model.name, is_loaded)
+                self._client.change(model.name, action)
                 text = said
             except FiresteelError as error:
                 text = f"{error.what}{f'; next: {error.next}' if error.next else ''}"

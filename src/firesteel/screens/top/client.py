@@ -8,7 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from firesteel.edge.http.sync_client import Deadline, HttpResponse, bearer, get, post
@@ -18,6 +18,7 @@ from firesteel.screens.top.snapshot import CurveRangeName, Curves, LoggedRequest
 from firesteel.typed_json import InvalidValue, from_json
 
 T = TypeVar("T")
+Action = Literal["load", "unload", "pin", "unpin"]
 KEY_VARIABLE = "FIRESTEEL_API_KEY"
 MAX_REQUESTS = 1000
 _LIMIT_BYTES = 32 * 2**20
@@ -79,8 +80,7 @@ class GatewayClient:
         rows = self._parsed(tuple[LoggedRequest, ...], document.get("requests", []))
         return tuple(row for row in rows if _matches(row, query))
 
-    def set_loaded(self, model: str, is_loaded: bool) -> None:
-        action = "load" if is_loaded else "unload"
+    def change(self, model: str, action: Action) -> None:
         self._ask("POST", f"/api/models/{quote(model, safe='')}/{action}")
 
     def _get(self, path: str) -> dict[str, Any]:

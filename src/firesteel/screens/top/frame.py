@@ -14,8 +14,8 @@ from rich.text import Text
 
 from firesteel.printable import printable
 from firesteel.screens.top.bars import UNICODE, Glyphs, memory_bar, memory_parts, sparkline
-from firesteel.screens.top.panels import log_lines, queue_lines, request_lines
-from firesteel.screens.top.snapshot import CurveRangeName, Snapshot, TopModel
+from firesteel.screens.top.panels import bar_legend, log_lines, queue_lines, request_lines
+from firesteel.screens.top.snapshot import CurveRangeName, Snapshot, TopMemory, TopModel
 from firesteel.units import GIB
 
 Panel = Literal["log", "requests", "queue"]
@@ -31,11 +31,12 @@ _CURVES = (
 _STICKY = "\u00a0"
 """A blank that is no place to break a line."""
 _SCALES = {"kv_used": 100.0, "gap_p95_s": 1000.0}
-KEYS = "q quit  ↑↓ model  l load  u unload  tab log/requests/queue  1 2 3 range  ? help"
+KEYS = "q quit  ↑↓ model  l load  u unload  p pin  tab log/requests/queue  ? help"
 HELP = (
     "↑ ↓ or j k      select a model",
     "l               load it; says first what would be unloaded for it",
-    "u               unload it",
+    "u               unload it; it first finishes its requests",
+    "p               pin it, so that it stays loaded, or unpin it",
     "tab             below: its log, the requests, or who waits",
     "1 2 3           curves of the last 15 minutes, 24 hours, 30 days",
     "s               requests: all, from 10 s on, from 60 s on",
@@ -190,7 +191,9 @@ def _detail(snapshot: Snapshot, model: TopModel, chosen: Selection, width: int, 
     text = model.health.text if model.health else model.why or model.doing or ""
     sentence = Text(f"{printable(model.name)}: ", "bold")
     sentence.append(printable(text), "" if model.health is None or model.health.ok else "red")
-    lines = _wrapped(sentence, width)[:2]
+    if model.phase == "off":
+        sentence.append(_load_text(model, snapshot.state.memory))
+    lines = _wrapped(sentence, width)[:3]
     half = (width - 2) // 2
     cells = [
         _curve(snapshot, name, label, None if name == "power_w" else model.name, half, glyphs)
@@ -199,6 +202,21 @@ def _detail(snapshot: Snapshot, model: TopModel, chosen: Selection, width: int, 
     for left, right in zip(cells[::2], cells[1::2], strict=True):
         lines.append(left + Text("  ") + right)
     return lines
+
+
+def _load_text(model: TopModel, memory: TopMemory) -> str:
+    """What a load would take and do."""
+    if model.why_not:
+        return f". A load is impossible: {printable(model.why_not)}"
+    if memory.ceiling_bytes is None or not model.bytes:
+        return ""
+    left = max(0, memory.ceiling_bytes - memory.loaded_bytes)
+    text = f". It needs {_gib(model.bytes)} GiB, {_gib(left)} are free for models"
+    return f"{text}: {_joined(model.evicts)} would have to go" if model.evicts else text
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join(printable(name) for name in names)
 
 
 def _curve(snapshot: Snapshot, name: str, label: str, model: str | None, width: int, glyphs: Glyphs) -> Text:
@@ -226,19 +244,20 @@ def _panel(snapshot: Snapshot, chosen: Selection, width: int, height: int, glyph
         return []
     if chosen.shows_help:
         return [_rule("keys", width), *(Text(line) for line in HELP)]
-    name = chosen.model
+    name, legend = chosen.model, ""
     if chosen.panel == "log":
         title, lines = f"log of {name}", log_lines(snapshot, name)
         end = max(0, len(lines) - chosen.scroll)
         shown = lines[max(0, end - height + 1) : end]
     elif chosen.panel == "requests":
         title = _requests_title(chosen)
+        legend = bar_legend(glyphs)
         lines = request_lines(snapshot, width, glyphs)
         shown = lines[:1] + lines[1 + chosen.scroll : chosen.scroll + height - 1]
     else:
         title, lines = f"who waits: {snapshot.state.waiting}", queue_lines(snapshot)
         shown = lines[chosen.scroll : chosen.scroll + height - 1]
-    return [_rule(f"{title}   curves: {chosen.range_name}", width), *shown]
+    return [_rule(f"curves {chosen.range_name} -- {title}", width, legend), *shown]
 
 
 def _requests_title(chosen: Selection) -> str:
@@ -249,8 +268,12 @@ def _requests_title(chosen: Selection) -> str:
     return " ".join([*parts, *day])
 
 
-def _rule(title: str, width: int) -> Text:
-    return Text(f"-- {printable(title)} ".ljust(width, "-"), "dim")
+def _rule(title: str, width: int, legend: str = "") -> Text:
+    """The legend stands at the end, if there is room for it."""
+    line = f"-- {printable(title)} "
+    if not legend or len(line) + len(legend) + 3 > width:
+        return Text(line.ljust(width, "-"), "dim")
+    return Text(f"{line.ljust(width - len(legend) - 1, '-')} {legend}", "dim")
 
 
 def _foot(chosen: Selection, width: int, glyphs: Glyphs) -> list[Text]:
@@ -283,9 +306,7 @@ def load_question(model: TopModel, state_memory_bytes: int | None, loaded_bytes:
     """What a load would do, asked before it is done; empty: nothing has to be asked."""
     need = f"{_gib(model.needed_bytes or model.bytes or None)} GiB"
     if model.evicts:
-        return (
-            f"load {model.name}? It needs {need}; {' and '.join(model.evicts)} would be unloaded first. y/n"
-        )
+        return f"load {model.name}? It needs {need}; {_joined(model.evicts)} would be unloaded first. y/n"
     free = None if state_memory_bytes is None else state_memory_bytes - loaded_bytes
     if model.evicts is None and free is not None and (model.bytes or 0) > free:
         return (

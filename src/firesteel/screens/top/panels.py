@@ -45,6 +45,10 @@ def queue_lines(snapshot: Snapshot) -> list[Text]:
     ]
 
 
+def bar_legend(glyphs: Glyphs) -> str:
+    return " ".join(f"{fill} {part}" for fill, part in zip(glyphs.fills, _PARTS, strict=True))
+
+
 def request_lines(snapshot: Snapshot, width: int, glyphs: Glyphs) -> list[Text]:
     """Newest first, with a bar of what each waited for: queue and load, prompt, answer."""
     rows = snapshot.requests
@@ -52,9 +56,8 @@ def request_lines(snapshot: Snapshot, width: int, glyphs: Glyphs) -> list[Text]:
     keys = max((len(row.key) for row in rows), default=0)
     columns = _RequestColumns(max(5, min(14, names)), min(10, keys))
     head = f"{'ENDED':<12} {'MODEL':<{columns.model}} " + (f"{'KEY':<{columns.key}} " if keys else "")
-    head += f"{'HTTP':>4} {'WAITED':>7} {'FIRST':>7} {'TOTAL':>7} {'TOKENS':>6}  "
-    legend = " ".join(f"{fill} {part}" for fill, part in zip(glyphs.fills, _PARTS, strict=True))
-    lines = [Text(f"{head}{legend}", "bold")]
+    head += f"{'HTTP':>4} {'WAITED':>7} {'PROMPT':>7} {'TOTAL':>7} {'IN':>6} {'OUT':>5}  "
+    lines = [Text(head, "bold")]
     if not rows:
         return [*lines, Text("no such request", "dim")]
     return lines + [_request(row, snapshot.at, columns, width - len(head), glyphs) for row in rows]
@@ -71,7 +74,7 @@ def _request(
     row: LoggedRequest, now: float, columns: _RequestColumns, bar_width: int, glyphs: Glyphs
 ) -> Text:
     first = "-" if row.first_s is None else _seconds(row.first_s - row.waited_s)
-    tokens = "-" if row.completion_tokens is None else str(row.completion_tokens)
+    tokens = f"{_count(row.prompt_tokens):>6} {_count(row.completion_tokens):>5}"
     is_bad = row.status >= 400 or row.how in ("broke", "refused")
     key = f"{printable(row.key, columns.key):<{columns.key}} " if columns.key else ""
     line = Text(
@@ -81,7 +84,7 @@ def _request(
     )
     if row.why:  # in place of times that say little then
         return line.append(f"after {_seconds(row.total_s)}: {printable(row.why)}")
-    line.append(f"{first:>7} {_seconds(row.total_s):>7} {tokens:>6}  ")
+    line.append(f"{first:>7} {_seconds(row.total_s):>7} {tokens}  ")
     return line.append_text(_waterfall(row, bar_width, glyphs))
 
 
@@ -102,6 +105,10 @@ def when(at: float, now: float) -> str:
     if then.date() == datetime.fromtimestamp(now).date():
         return then.strftime("%H:%M:%S")
     return time.strftime("%b %d %H:%M", then.timetuple())
+
+
+def _count(tokens: int | None) -> str:
+    return "-" if tokens is None else str(tokens)
 
 
 def _seconds(seconds: float) -> str:
