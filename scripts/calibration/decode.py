@@ -108,10 +108,10 @@ def configuration(run: PublishedRun) -> tuple[str, str, str]:
 
 
 def calibrate_decode(engine: str) -> FittedSchema:
-    return _cross_validated(engine, single_user_runs(engine), lambda runs: _fit_costs(engine, runs))
+    return _cross_validated(engine, single_user_runs(engine), lambda runs: fit_decode_costs(engine, runs))
 
 
-def _fit_costs(engine: str, runs: Sequence[PublishedRun]) -> dict[str, float]:
+def fit_decode_costs(engine: str, runs: Sequence[PublishedRun]) -> dict[str, float]:
     """Every published configuration counts once, however many depths it was measured at."""
     repeats = Counter(configuration(run) for run in runs)
     points: list[Point] = [

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 from calibration import decode, run_pairs
 from calibration.prefill import calibrate_prefill
+from calibration.serving import predictions, served_errors
 from firesteel.planner.speed.constants import ErrorsSchema, FittedSchema, SpreadSchema
 
 _HEAD = """\
 # Written by scripts/calibrate from data/measured; never by hand. `scripts/calibrate --check` compares.
 # Costs of bytes: multiples of the time that the bandwidth of a GB10 takes for them. Costs of layers: ms.
-# Prefill: ms per tera-operation (20 is 50 TFLOPS), recurrent layers ms per giga-channel, start ms.
+# Prefill: ms per tera-operation (20 is 50 TFLOPS), recurrent layers ms per giga-channel, start ms, and for a
+# ms of reading the weights as a decode step does.
 # Errors are of tokens per second: mean and worst of |predicted / measured - 1|; 19 in 20 of measured /
 # predicted lie between low and high. left_out: each model predicted with the costs of the others.
 """
@@ -24,8 +26,13 @@ def fitted_text() -> str:
     for engine, fit in decode_fits.items():
         lines.append(f"  {engine}:")
         lines += _fit_lines("decode", fit)
-        lines += _fit_lines("crowd", decode.calibrate_batch(engine, costs[engine]))
-        lines += _fit_lines("prefill", calibrate_prefill(engine))
+        batch = decode.calibrate_batch(engine, costs[engine])
+        lines += _fit_lines("crowd", batch)
+        lines += _fit_lines("prefill", calibrate_prefill(engine, costs[engine], batch.costs["independence"]))
+        if engine == "vllm":
+            lines += ["    served:"]
+            errors = served_errors(predictions(left_out=True))
+            lines += [f"      {name}: {_flow(getattr(errors, name))}" for name in vars(errors)]
     all_reduce = run_pairs.all_reduce_ms()
     lines += [
         f"repeated: {_flow(run_pairs.repeated(costs))}",

@@ -53,6 +53,11 @@ class Ask:
     """None: as the recipe has it."""
     engine_path: str | None = None
     """The engine's program, its Python or its folder; None: it is looked for."""
+    prompt_tokens: int | None = None
+    """What users send, for the predicted speed alone; None: the context, where one is asked for."""
+    answer_tokens: int | None = None
+    shared_tokens: int = 0
+    """How much of each prompt the engine has cached already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,3 +57,24 @@ def show_seconds(seconds: float) -> str:
     if seconds < 10:
         return f"{seconds:.1f} s"
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def show_rate(tokens_per_s: float) -> str:
+    """`74 tok/s`, `3.6 tok/s`: without a decimal a slow model and half of it would look alike."""
+    return f"{show_figure(tokens_per_s)} tok/s"
+
+
+def show_figure(value: float) -> str:
+    """`74`, `3.6`, `0.42`."""
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.095 else f"{value:.2g}"
+
+
+_COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmM]?)")
+
+
+def parse_count(text: str) -> int:
+    """`16384`, `16k` (16,384 tokens, as contexts are counted), `1M`."""
+    match = _COUNT.fullmatch(text.strip())
+    if not match or (not match[2] and "." in match[1]):
+        raise ValueError(f"`{text[:40]}` is not a number of tokens")
+    return round(float(match[1]) * {"": 1, "k": 1024, "m": 1024**2}[match[2].lower()])

@@ -33,6 +33,7 @@ COMMANDS = {
     "history": "List the measured runs; export, import or delete them.",
     "serve": "Serve all models of a service file at one URL, loaded on demand.",
     "page": "Show the web page over what runs.",
+    "top": "Watch the gateway in the terminal: models, memory, curves, requests, logs.",
     "pull": "Download everything a model needs, so that it starts offline; --prune removes unused files.",
     "render": "Write the launch for docker, compose, Kubernetes, systemd, quadlet or sparkrun.",
     "key": "Create, list and revoke the gateway's keys.",

@@ -40,6 +40,11 @@ from firesteel.proposals import Proposal, alternative, how_to_fit
 @click.option(
     "--kv-cache-memory-bytes", type=click.IntRange(1, 2**50), help="Give the KV cache exactly this much."
 )
+@click.option(
+    "--prompt", type=common.TOKENS, help="Users send prompts of this length (default: the --context)."
+)
+@click.option("--answer", type=common.TOKENS, help="They get answers of this length (default 512).")
+@click.option("--shared", type=common.TOKENS, help="So much of each prompt is already in the prefix cache.")
 @click.option("--nodes", type=click.IntRange(1, 8), help="Split the model over so many Sparks.")
 @common.json_option
 def command(
@@ -59,6 +64,9 @@ def command(
     weights_bytes: int | None,
     kv_cache_dtype: str | None,
     kv_cache_memory_bytes: int | None,
+    prompt: int | None,
+    answer: int | None,
+    shared: int | None,
     nodes: int | None,
     as_json: bool,
 ) -> int:
@@ -84,6 +92,9 @@ def command(
         goal=goal,
         runtime=runtime,
         engine_path=engine_path,
+        prompt_tokens=prompt,
+        answer_tokens=answer,
+        shared_tokens=shared or 0,
     )
     workspace = library.workspace()
     host = workspace.host(host_name)

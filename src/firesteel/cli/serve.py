@@ -29,6 +29,7 @@ from firesteel.gateway import (
     serve_file,
 )
 from firesteel.gateway.model_list import write_service_file
+from firesteel.screens.grafana import write_grafana_files
 from firesteel.screens.page.files import read_files
 from firesteel.screens.page.run_command import run_command
 
@@ -49,6 +50,13 @@ _RELEASE_PAGES_S = 5.0
     "--cert-key", type=click.Path(path_type=Path), help="Read the certificate's key from this file."
 )
 @click.option("--keep", is_flag=True, help="Leave the models running when the gateway ends.")
+@click.option(
+    "--grafana",
+    "grafana_folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Write a Grafana dashboard and Prometheus alert rules here, and exit.",
+)
 @click.option("--log-prompts", is_flag=True, help="Write prompts to the request log, too.")
 @common.json_option
 def command(
@@ -59,6 +67,7 @@ def command(
     cert_key: Path | None,
     keep: bool,
     log_prompts: bool,
+    grafana_folder: Path | None,
     as_json: bool,
 ) -> None:
     """Serve all models of a service file at one URL.
@@ -71,6 +80,10 @@ def command(
         raise UsageError("give a service file or MODELs, not both", next=f"firesteel serve -f {path}")
     if listen is not None:
         require_address(listen)
+    if grafana_folder is not None:
+        for written in write_grafana_files(grafana_folder, listen):
+            click.echo(written)
+        return
     file = write_service_file(models, find_home()) if models else path or _default_file()
     serve(
         ServeOptions(

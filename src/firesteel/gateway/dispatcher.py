@@ -6,24 +6,19 @@ Three parts call it and do not know each other: the HTTP server (`interfaces.Dis
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from firesteel.edge.files.home import Home
-from firesteel.edge.host.memory import meminfo
-from firesteel.errors import HostNotReady
-from firesteel.facts import Meminfo
 from firesteel.gateway.admin import status
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, ModelGauges, route_kind
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog
-from firesteel.gateway.admin.state import GatewayState, gateway_state, oldest_waiting
+from firesteel.gateway.admin.state import GatewayState, oldest_waiting
 from firesteel.gateway.admin.subscribers import Subscribers
-from firesteel.gateway.curves.document import curves_document
-from firesteel.gateway.curves.sampler import CurveSampler
-from firesteel.gateway.curves.store import CurveRange, CurveStore, curves_path
+from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
 from firesteel.gateway.interfaces import (
@@ -37,10 +32,10 @@ from firesteel.gateway.interfaces import (
 )
 from firesteel.gateway.jobs import JobResult
 from firesteel.gateway.keys import KeyRing, check_admin, check_model_access, unknown_model
+from firesteel.gateway.monitoring import Monitoring, memory
 from firesteel.gateway.rate_limits import RateLimiter
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
 
-_ENGINE_METRICS_S = 3.0
 _FOR_EVERY_KEY = frozenset((b"/api/curves",))
 """Paths of the admin API that an inference key may use, for its own models; `admin.api` has them too."""
 _STATUS_OF_REJECTION = {
@@ -91,7 +86,7 @@ class RequestDispatcher:
         """By path. Public: what they show comes from the admin API, which needs a key."""
         self.admin_endpoint: Endpoint | None = None
         self.executor: Executor
-        self.curves: CurveSampler
+        self.monitoring: Monitoring
         self._replica_health: Callable[[str], tuple[bool, ...]] = lambda model: ()
         self._records: dict[PendingRequest, RequestRecord] = {}
         self._waiting: dict[str, set[RequestRecord]] = {}
@@ -101,13 +96,7 @@ class RequestDispatcher:
     def attach(self, executor: Executor, replica_health: Callable[[str], tuple[bool, ...]]) -> None:
         """`replica_health` tells which replicas of an outside model answer."""
         self.executor, self._replica_health = executor, replica_health
-        self.curves = CurveSampler(
-            CurveStore(curves_path(self.home)),
-            self.meter.totals,
-            executor.views,
-            self.engine_metrics,
-            notify=lambda text: self._notify("", text),
-        )
+        self.monitoring = Monitoring(self.home, executor, self.meter, lambda text: self.noted("", text))
         self._use_config()
 
     def config_changed(self) -> None:
@@ -256,6 +245,7 @@ class RequestDispatcher:
     def noted(self, model: str, text: str) -> None:
         self._endpoints.pop(model, None)  # its address may have changed
         self._notify(model, text)
+        self.monitoring.alerts.noted(model, text)
         self.subscribers.publish({"event": "note", "model": model, "words": text})
 
     def job_finished(self, model: str, result: JobResult, seconds: float, reason: str) -> None:
@@ -265,6 +255,7 @@ class RequestDispatcher:
             self.meter.load_failed(model, reason)
         else:
             self.meter.unloaded(model)
+        self.monitoring.alerts.job_finished(model, result)
         self.subscribers.publish(
             {"event": result, "model": model, "seconds": round(seconds, 1), "why": reason}
         )
@@ -272,13 +263,9 @@ class RequestDispatcher:
     # --- for the admin API ---
 
     def state(self) -> GatewayState:
-        executor, curves = self.executor, self.curves
         waiting = (record for records in self._waiting.values() for record in records)
         queue = oldest_waiting(waiting, lambda model: self._wait_status(model).text)
-        views = executor.views(with_previews=True)
-        return gateway_state(
-            views, executor.config, _memory(), curves.gpu, curves.recent, queue, self._log.written
-        )
+        return self.monitoring.state(queue, self._log.written)
 
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         config = self.executor.model_config(model)
@@ -312,32 +299,16 @@ class RequestDispatcher:
             )
             for model in statuses
         }
-        ceiling_bytes, log, memory = self.executor.config.ceiling_bytes, self._log, _memory()
-        available_bytes = memory.available_bytes if memory else None
-        return self.meter.families(
-            GatewayGauges(gauges, ceiling_bytes, available_bytes, log.written, log.dropped)
-        )
+        ceiling_bytes, log, host = self.executor.config.ceiling_bytes, self._log, memory()
+        available_bytes = host.available_bytes if host else None
+        own = GatewayGauges(gauges, ceiling_bytes, available_bytes, log.written, log.dropped)
+        return chain(self.meter.families(own), self.monitoring.families())
 
     async def engine_metrics(self) -> Mapping[str, str]:
-        from firesteel.edge.http import engine_client  # imports aiohttp, which only the admin API needs
-
-        ready = [view for view in self.executor.views() if view.status and view.status.phase == "ready"]
-        targets = {view.config.name: (view.running.url, view.running.key) for view in ready if view.running}
-        targets |= {view.config.name: (view.config.urls[0], None) for view in ready if view.config.is_outside}
-        pages = await asyncio.gather(
-            *(
-                engine_client.metrics(url, timeout_s=_ENGINE_METRICS_S, key=key)
-                for url, key in targets.values()
-            ),
-            return_exceptions=True,
-        )
-        return {name: page for name, page in zip(targets, pages, strict=True) if isinstance(page, str)}
+        return await self.monitoring.engine_metrics()
 
     async def curves_document(self, resolution: CurveRange, models: frozenset[str] | None) -> str:
-        now = time.time()
-        points = await asyncio.to_thread(self.curves.store.query, resolution, now, models)
-        by_name = self.executor.config.by_name
-        return await curves_document(resolution, resolution.start(now), points, by_name)
+        return await self.monitoring.curves_document(resolution, models)
 
     # --- helpers ---
 
@@ -387,10 +358,3 @@ class RequestDispatcher:
             waiting.discard(record)
             if not waiting:
                 del self._waiting[model]
-
-
-def _memory() -> Meminfo | None:
-    try:
-        return meminfo()
-    except HostNotReady:
-        return None

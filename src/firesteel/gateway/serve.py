@@ -121,8 +121,8 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
         stack.push_async_callback(health.close)
         await health.start()
         await executor.start()
-        dispatcher.curves.start()
-        stack.push_async_callback(dispatcher.curves.close)
+        dispatcher.monitoring.start()
+        stack.push_async_callback(dispatcher.monitoring.close)
         url = await _listen(server, listen, ssl_context)
 
         def publish_address() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from firesteel.gateway.interfaces import CancelPolicy, Timeouts
-from firesteel.units import MIB
+from firesteel.units import GIB, MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,20 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AlertSettings:
+    webhook: str | None = None
+    """An http address, or the name of the environment variable that has it."""
+    command: tuple[str, ...] = ()
+    repeat_s: float = 6 * 3600.0
+    disk_bytes: int = 20 * GIB
+    """A disk with less free space is an alert."""
+
+    @property
+    def is_used(self) -> bool:
+        return self.webhook is not None or bool(self.command)
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceConfig:
     """The whole file."""
 
@@ -100,6 +114,9 @@ class ServiceConfig:
     min_dwell_s: float = 120.0
     gateway_bytes: int = 128 * MIB
     """Bodies and buffers of all clients together."""
+    alerts: AlertSettings = field(default_factory=AlertSettings)
+    disk_folders: tuple[str, ...] = ()
+    """Where weights and logs are."""
 
     @property
     def by_name(self) -> dict[str, ModelConfig]:

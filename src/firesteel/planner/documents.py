@@ -13,7 +13,7 @@ from firesteel.planner.band import Band
 from firesteel.planner.memory.account import MemoryPart, Verdict
 from firesteel.planner.plan import Plan
 from firesteel.planner.speed.speculation import DraftedSpeed
-from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, SpeedBasis
+from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, ServedSpeed, SpeedBasis
 from firesteel.planner.speed.startup import StartPhase, StartUp
 from firesteel.render import docker
 
@@ -82,8 +82,11 @@ class SpeedJson(Document):
     """Where the time of one decode step goes."""
     at_depth: tuple[DepthJson, ...]
     batch: BatchSpeed | None
+    """Several users who decode at once, with no prompts arriving."""
     drafted: tuple[DraftedSpeed, ...]
     """With the launch's own drafter, by kind of text."""
+    served: ServedSpeed | None
+    """Several users, with prompts of the length that was asked for arriving all the time."""
     prefill: PrefillSpeed | None
     start_up: tuple[StartPhase, ...]
     """The first start, phase by phase; empty: not known."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from firesteel.planner.band import Band
 from firesteel.planner.memory.account import MemoryAccount, MemoryPart
-from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, Speed
+from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, ServedSpeed, Speed
 from firesteel.planner.speed.startup import StartPhase, StartUp
 
 _EXPLANATION = "the label does not say which layers stay in 16 bits, so the band covers both usual layouts"
@@ -75,6 +75,7 @@ def speed_between(light: Speed | None, heavy: Speed | None) -> Speed | None:
             replace(ours, decode_tokens_per_s=_rates(ours.decode_tokens_per_s, theirs.decode_tokens_per_s))
             for ours, theirs in zip(light.drafted, heavy.drafted, strict=True)
         ),
+        served=_served(light.served, heavy.served),
         prefill=_prefill(light.prefill, heavy.prefill),
         start_up=_start_up(light.start_up, heavy.start_up),
     )
@@ -87,6 +88,17 @@ def _batch(ours: BatchSpeed | None, theirs: BatchSpeed | None) -> BatchSpeed | N
         ours,
         per_user_tokens_per_s=_rates(ours.per_user_tokens_per_s, theirs.per_user_tokens_per_s),
         total_tokens_per_s=_rates(ours.total_tokens_per_s, theirs.total_tokens_per_s),
+    )
+
+
+def _served(ours: ServedSpeed | None, theirs: ServedSpeed | None) -> ServedSpeed | None:
+    if ours is None or theirs is None:
+        return None
+    return replace(
+        ours,
+        per_user_tokens_per_s=_rates(ours.per_user_tokens_per_s, theirs.per_user_tokens_per_s),
+        total_tokens_per_s=_rates(ours.total_tokens_per_s, theirs.total_tokens_per_s),
+        ttft_ms=_sizes(ours.ttft_ms, theirs.ttft_ms),
     )
 
 

@@ -20,6 +20,7 @@ from firesteel.planner.memory.pool import pool
 from firesteel.planner.memory.split import check_even_split, split_shape, split_weights
 from firesteel.planner.speed.own_runs import OwnRun, with_own_runs
 from firesteel.planner.speed.predict import predict_speed
+from firesteel.planner.speed.serving import RequestShape
 from firesteel.planner.speed.speed import Speed
 
 __all__ = ["KvCache", "Plan", "between", "largest_context", "longest_context", "plan"]
@@ -62,15 +63,16 @@ def plan(
     realised: MeasuredMemory | None = None,
     heavier: Weights | None = None,
     own: Sequence[OwnRun] = (),
+    requests: RequestShape | None = None,
 ) -> Plan:
     """`realised`: what an earlier start of this launch took on this host, instead of what is estimated.
 
     `heavier`: the most that the weights may be, where only a label is known of them. `own`: what the user's
-    benches of this launch on this host came to.
+    benches of this launch on this host came to. `requests`: what users send; None: the usual.
     """
-    found = _plan(launch, shape, weights, host)
+    found = _plan(launch, shape, weights, host, requests)
     if heavier:
-        found = between(found, _plan(launch, shape, heavier, host))
+        found = between(found, _plan(launch, shape, heavier, host, requests))
     if realised:
         tokens = found.printed[0].tokens if found.printed else None
         memory, notes = apply_measured(found.memory, launch, realised, found.weights.total_bytes, tokens)
@@ -82,7 +84,9 @@ def plan(
     return replace(found, launch=flagged)
 
 
-def _plan(launch: Launch, shape: Architecture, weights: Weights, host: Host) -> Plan:
+def _plan(
+    launch: Launch, shape: Architecture, weights: Weights, host: Host, requests: RequestShape | None
+) -> Plan:
     """Before anything is said of flags: those cover what the whole plan needs."""
     offered = engines.served_capacity(launch)
     context, users = offered.context or shape.max_context, offered.users or 1
@@ -96,7 +100,7 @@ def _plan(launch: Launch, shape: Architecture, weights: Weights, host: Host) -> 
     own = replace(held, stored=stored, padding_bytes=padding_bytes)
     memory = account(launch, part, own, kv, home, told)
     printed = engines.reported_kv(launch, part, context, kv.pool_bytes if told is None else told)
-    speed = predict_speed(launch, shape, held.weights, kv, home)
+    speed = predict_speed(launch, shape, held.weights, kv, home, requests)
     notes = [home.note] if home.note else []
     if weights.provenance != "counted":
         notes.append(f"weights are {weights.provenance}; the checkpoint's own header would count them")

@@ -7,17 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from firesteel import catalog as recipe_catalog
+from firesteel import engines
 from firesteel.catalog import Catalog, Image, Images, Model, Recipe
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
-from firesteel.facts import Checkpoint, Host, Weights
-from firesteel.launch import Ask, EngineName, EngineProgram, Goal
+from firesteel.facts import Architecture, Checkpoint, Host, Weights
+from firesteel.launch import Ask, EngineName, EngineProgram, Goal, Launch
 from firesteel.launch_pipeline import from_checkpoint, from_recipe, native, with_user_options
 from firesteel.planner import MeasuredMemory, OwnRun, Plan, launch_key, longest_context, plan
+from firesteel.planner.speed.serving import RequestShape, usual_requests
 from firesteel.printable import printable
 from firesteel.rules.checker import Finding, check
-from firesteel.units import show_bytes
+from firesteel.units import show_bytes, show_rate
 
 _UPSTREAM: dict[EngineName, str] = {
     "vllm": "vllm/vllm-openai:v{version}{suffix}",
@@ -150,9 +152,23 @@ def _proposal(
         launch = native(launch, program)
     weights = _weights(recipe_catalog.weights(catalog, recipe), ask)
     key = launch_key(launch)
-    planned = plan(launch, model.architecture, weights, host, measured.get(key), own=own.get(key, ()))
+    planned = plan(
+        launch,
+        model.architecture,
+        weights,
+        host,
+        measured.get(key),
+        own=own.get(key, ()),
+        requests=_requests(launch, model.architecture, ask),
+    )
     findings = check(planned.launch, hardware=host.hardware, images=catalog.images)
     return Proposal(planned, findings, image, recipe, model, ask)
+
+
+def _requests(launch: Launch, shape: Architecture, ask: Ask) -> RequestShape:
+    """Whoever asks for a context means requests that fill it, unless told otherwise."""
+    context = engines.served_capacity(launch).context or shape.max_context
+    return usual_requests(context, ask.prompt_tokens or ask.context, ask.answer_tokens, ask.shared_tokens)
 
 
 def propose_checkpoint(
@@ -192,6 +208,7 @@ def propose_checkpoint(
         (measured or {}).get(key),
         heavier=checkpoint.heavier if ask.weights_bytes is None else None,
         own=(own or {}).get(key, ()),
+        requests=_requests(launch, checkpoint.architecture, ask),
     )
     notes = tuple(f"not counted: {part}" for part in checkpoint.unknown)
     planned = replace(planned, notes=(*planned.notes, *notes))
@@ -324,7 +341,7 @@ def compared_with_best(best: Proposal, other: Proposal) -> str:
         return f"needs {other.plan.launch.sparks} Sparks"
     reasons = []
     if best.plan.speed and other.plan.speed:
-        reasons.append(f"{other.plan.speed.decode_tokens_per_s.expected:.0f} tok/s")
+        reasons.append(show_rate(other.plan.speed.decode_tokens_per_s.expected))
     reasons.append(f"{show_bytes(round(other.plan.memory.needed.expected))} needed")
     if best.recipe and other.recipe and best.recipe.status != other.recipe.status:
         reasons.append(other.recipe.status)

@@ -1,5 +1,5 @@
-"""The workshop: makes checkpoints that fit (`quantize`), finds what is wrong with one (`audit`), mends it (`repair`).
+"""The workshop: makes checkpoints that fit (`quantize`), finds their faults (`audit`), mends them (`repair`).
 
-Headers are read by `facts`, bytes by `edge`; the kernels between them are pure. Judgements over a checkpoint's
-headers stand in `facts` and `rules`, so that `plan` and `up` use them without importing upward.
+Headers are read by `facts`, bytes by `edge`; the kernels between them are pure. Judgements over headers stand
+in `facts` and `rules`, so that `plan` and `up` use them without importing upward.
 """

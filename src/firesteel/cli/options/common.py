@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from firesteel.units import parse_count
+
 if TYPE_CHECKING:  # loads pydantic, which only `--json` needs
     from firesteel.facts.documents import Document
 
@@ -17,6 +19,23 @@ def _json_anywhere(ctx: click.Context, param: click.Parameter, value: bool) -> b
     """`firesteel --json ps` does the same as `firesteel ps --json`."""
     return value or bool(ctx.find_root().params.get("as_json"))
 
+
+class _Tokens(click.ParamType[int]):
+    """`16384`, `16k`."""
+
+    name = "tokens"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            count = value if isinstance(value, int) else parse_count(value)
+        except ValueError as error:
+            self.fail(f"{error}; write it like 16384 or 16k", param, ctx)
+        if count < 1:
+            self.fail(f"{count} is not in the range x>=1.", param, ctx)
+        return count
+
+
+TOKENS = _Tokens()
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, callback=_json_anywhere, help="Print one JSON document on stdout."
@@ -30,7 +49,7 @@ def size_options(function: F) -> F:
     for option in (
         click.option("--port", type=click.IntRange(1, 65535), help="Serve on this port (default 8000)."),
         click.option("--users", type=click.IntRange(1), help="Serve this many requests at once."),
-        click.option("--context", type=click.IntRange(1), help="Allow each request this many tokens."),
+        click.option("--context", type=TOKENS, help="Allow each request this many tokens, as 16k or 16384."),
     ):
         function = option(function)
     return function

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from firesteel.planner import Band, Plan, Speed
 from firesteel.proposals import Proposal
 from firesteel.render.charts import COLOURS, Axis, Row, RowChart, draw_panels
-from firesteel.units import show_bytes
+from firesteel.units import show_bytes, show_figure
 
 
 def picture(proposal: Proposal) -> str:
@@ -42,10 +42,11 @@ def _speed(speed: Speed) -> RowChart:
 def _rates(speed: Speed) -> Iterator[Row]:
     yield _rate("one user", speed.decode_tokens_per_s)
     yield from (_rate(f"at {depth:,} tokens", rate) for depth, rate in speed.at_depth if depth > 1024)
-    if speed.batch:
-        yield _rate(f"each of {speed.batch.users} users", speed.batch.per_user_tokens_per_s)
+    if several := speed.served or speed.batch:
+        yield _rate(f"each of {several.users} users", several.per_user_tokens_per_s)
+        yield _rate(f"all {several.users} users", several.total_tokens_per_s)
 
 
 def _rate(name: str, band: Band) -> Row:
-    label = f"{band.expected:.0f} ({band.low:.0f} to {band.high:.0f})"
+    label = f"{show_figure(band.expected)} ({show_figure(band.low)} to {show_figure(band.high)})"
     return Row(name, label, bar=(0.0, band.expected), whisker=(band.low, band.high))

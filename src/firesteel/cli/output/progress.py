@@ -12,7 +12,7 @@ from rich.text import Text
 from firesteel.cli.output.show import err
 from firesteel.edge.host.process import uptime
 from firesteel.run import Event, PhaseDone, PhaseProgress, PlanReady
-from firesteel.units import show_bytes, show_seconds
+from firesteel.units import show_bytes, show_rate, show_seconds
 
 _INTERVAL_S = 10.0
 _FIGURE = re.compile(r"[0-9.]+( [KMGT]?i?B| s| min)?")
@@ -104,7 +104,7 @@ async def _fewer(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
 def _planned(event: PlanReady) -> str:
     proposal = event.proposal
     memory, speed = proposal.plan.memory, proposal.plan.speed
-    rate = f", about {speed.decode_tokens_per_s.expected:.0f} tok/s" if speed else ""
+    rate = f", about {show_rate(speed.decode_tokens_per_s.expected)}" if speed else ""
     warnings = sum(finding.level == "warn" for finding in proposal.findings)
     return (
         f"{proposal.name}: {memory.verdict}, {show_bytes(round(memory.needed.expected))} "

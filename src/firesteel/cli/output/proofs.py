@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from firesteel.cli.output.show import bytes_band, grid, speed_band, table
-from firesteel.units import show_bytes
+from firesteel.units import show_bytes, show_rate
 
 if TYPE_CHECKING:
     from firesteel.run import CheckResult, Compared, Report
@@ -45,7 +45,7 @@ def report_view(report: Report) -> Group:
         (
             row.what,
             bytes_band(row.planned) if row.unit == "bytes" else speed_band(row.planned),
-            show_bytes(round(row.measured)) if row.unit == "bytes" else f"{row.measured:.0f} tok/s",
+            show_bytes(round(row.measured)) if row.unit == "bytes" else show_rate(row.measured),
             _position(row),
         )
         for row in report.compared

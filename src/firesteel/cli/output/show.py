@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, get_args
 
 from rich.console import Console, Group, RenderableType
@@ -15,7 +15,7 @@ from firesteel.catalog import Recipe
 from firesteel.facts import Host
 from firesteel.printable import escape_unprintable
 from firesteel.rules import Finding, Level
-from firesteel.units import show_bytes, show_count, show_seconds
+from firesteel.units import show_bytes, show_count, show_figure, show_rate, show_seconds
 
 if TYPE_CHECKING:  # `check` prints its findings without a planner
     from firesteel.planner import Band, MemoryAccount, Plan, Speed
@@ -52,7 +52,7 @@ def bytes_band(band: Band) -> str:
 
 
 def speed_band(band: Band) -> str:
-    return f"{band.expected:.0f} tok/s ({band.low:.0f} to {band.high:.0f})"
+    return f"{show_rate(band.expected)} ({show_figure(band.low)} to {show_figure(band.high)})"
 
 
 def grid(rows: Iterable[Row]) -> Table:
@@ -204,17 +204,9 @@ def _speed_rows(speed: Speed) -> list[Row]:
     ]
     deeper = [(depth, rate) for depth, rate in speed.at_depth if depth > 1024]
     if deeper:
-        rates = (f"{rate.expected:.0f} tok/s at {show_count(depth)} tokens" for depth, rate in deeper)
+        rates = (f"{show_rate(rate.expected)} at {show_count(depth)} tokens" for depth, rate in deeper)
         rows.append(("at depth", ", ".join(rates)))
-    if speed.batch:
-        batch = speed.batch
-        total = speed_band(batch.total_tokens_per_s)
-        rows.append(
-            (
-                f"{batch.users} users",
-                f"{batch.per_user_tokens_per_s.expected:.0f} tok/s each, {total} in total",
-            )
-        )
+    rows += _users_rows(speed)
     if speed.drafted:
         kinds = (
             f"{kind.text} {kind.decode_tokens_per_s.low:.0f} to {kind.decode_tokens_per_s.high:.0f}"
@@ -224,11 +216,24 @@ def _speed_rows(speed: Speed) -> list[Row]:
     if speed.prefill:
         ttft = speed.prefill.ttft_ms
         seconds = _seconds_band(ttft.scaled(1 / 1000))
-        rows.append(("prompt", f"{speed.prefill.prompt_tokens:,} tokens in {seconds}"))
+        cached = f", {speed.prefill.cached_tokens:,} of them cached," if speed.prefill.cached_tokens else ""
+        rows.append(("prompt", f"{speed.prefill.prompt_tokens:,} tokens{cached} in {seconds}"))
     if speed.start_up:
         first, again = speed.start_up.seconds, speed.start_up.again_seconds
         rows.append(("start", f"{_seconds_band(first)}; {show_seconds(again.expected)} with warm caches"))
     return rows
+
+
+def _users_rows(speed: Speed) -> Iterator[Row]:
+    if served := speed.served:
+        each, total = speed_band(served.per_user_tokens_per_s), speed_band(served.total_tokens_per_s)
+        wait = _seconds_band(served.ttft_ms.scaled(1 / 1000))
+        yield f"{served.users} users", f"{each} each while an answer arrives, {total} in all"
+        yield "", f"first token after {wait}, on average"
+        yield "", Text(served.explanation, style="dim")
+    elif batch := speed.batch:
+        each, total = show_rate(batch.per_user_tokens_per_s.expected), speed_band(batch.total_tokens_per_s)
+        yield f"{batch.users} users", f"{each} each, {total} in total, while no prompts arrive"
 
 
 def _seconds_band(band: Band) -> str:
@@ -263,6 +268,8 @@ def compare_view(proposals: Sequence[Proposal]) -> Table:
     rows.append(("left", *(_left(plan.memory) for plan in plans)))
     rows.append(("context", *(f"{plan.cache.users} x {plan.cache.context:,}" for plan in plans)))
     rows.append(("decode", *(_speed_cell(plan.speed) for plan in plans)))
+    if any(plan.cache.users > 1 for plan in plans):
+        rows.append(("several users", *(_users_cell(plan.speed) for plan in plans)))
     rows.append(("prompt", *(_prompt_cell(plan.speed) for plan in plans)))
     rows.append(("quality", *(_quality(proposal.recipe) for proposal in proposals)))
     rows.append(("findings", *(_finding_counts(proposal) for proposal in proposals)))
@@ -280,6 +287,17 @@ def _left(memory: MemoryAccount) -> str:
 
 def _speed_cell(speed: Speed | None) -> str:
     return f"{speed_band(speed.decode_tokens_per_s)}, {speed.basis}" if speed else "not known"
+
+
+def _users_cell(speed: Speed | None) -> str:
+    several = speed and (speed.served or speed.batch)
+    if not several:
+        return "not known"
+    each, total = (
+        show_rate(several.per_user_tokens_per_s.expected),
+        show_rate(several.total_tokens_per_s.expected),
+    )
+    return f"{several.users}: {each} each, {total} in all"
 
 
 def _prompt_cell(speed: Speed | None) -> str:

@@ -77,7 +77,7 @@ class ModelCounters:
         self.cached_tokens = 0
         self.stream_tokens = 0
         """The part of `completion_tokens` that was streamed."""
-        self.cached_firsts = Histogram(FIRST_S)
+        self.cached_firsts = [0] * (len(FIRST_S) + 1)
         """Times to the first token of later turns: at least half of the prompt was cached. Without waits."""
 
     def first(self, seconds: float) -> None:
@@ -94,18 +94,23 @@ class ModelCounters:
             self.requests[label] += 1
         else:
             _count(self.requests, label, (OTHER, outcome.how, 0))
-        self.waits.add(outcome.waited_s)
+        waits, waited_s = self.waits, outcome.waited_s  # every request ends here, so `add` is inlined
+        waits.counts[bisect_left(_WAIT_S, waited_s)] += 1
+        waits.total += waited_s
         if outcome.how == "whole":
-            self.totals.add(outcome.total_s)
+            totals, total_s = self.totals, outcome.total_s
+            totals.counts[bisect_left(_TOTAL_S, total_s)] += 1
+            totals.total += total_s
         if (usage := outcome.usage) is not None:
-            self.prompt_tokens += usage.prompt_tokens or 0
-            self.completion_tokens += usage.completion_tokens or 0
+            prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
+            self.prompt_tokens += prompt
+            self.completion_tokens += completion
             if outcome.is_stream:
-                self.stream_tokens += usage.completion_tokens or 0
-            if usage.cached_tokens:
-                self.cached_tokens += usage.cached_tokens
-                if outcome.first_s is not None and 2 * usage.cached_tokens >= (usage.prompt_tokens or 0):
-                    self.cached_firsts.add(outcome.first_s - outcome.waited_s)
+                self.stream_tokens += completion
+            if cached := usage.cached_tokens:
+                self.cached_tokens += cached
+                if 2 * cached >= prompt and outcome.first_s is not None:
+                    self.cached_firsts[bisect_left(FIRST_S, outcome.first_s - waited_s)] += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +277,7 @@ def _totals(parts: list[ModelCounters]) -> ModelTotals:
         _summed(part.firsts for part in parts),
         _summed(part.gaps for part in parts),
         sum(part.gaps.total for part in parts),
-        _summed(part.cached_firsts for part in parts),
+        tuple(map(sum, zip(*(part.cached_firsts for part in parts), strict=True))),
         sum(part.completion_tokens for part in parts),
         sum(part.stream_tokens for part in parts),
         sum(count for _, count in outcomes),

@@ -106,6 +106,7 @@ class CurveSampler:
         self._totals: Mapping[str, ModelTotals] = {}
         self._engines: dict[str, Activity] = {}
         self._samples: dict[str, deque[ModelSample]] = {}
+        self._recent: dict[str, RecentActivity] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -118,7 +119,11 @@ class CurveSampler:
         await asyncio.to_thread(self.store.close)
 
     def recent(self, model: str) -> RecentActivity:
-        return _recent(self._samples.get(model, ()))
+        """Added up once a sample: pages and terminals ask every second."""
+        found = self._recent.get(model)
+        if found is None:
+            found = self._recent[model] = _recent(self._samples.get(model, ()))
+        return found
 
     async def _run(self) -> None:
         while True:  # until it is cancelled
@@ -175,6 +180,7 @@ class CurveSampler:
                     )
                 )  # fmt: skip
         self._totals = totals
+        self._recent.clear()
         self._engines = dict(activities)
         for gone in self._samples.keys() - {view.config.name for view in self._views()}:
             del self._samples[gone]

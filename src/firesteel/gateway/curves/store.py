@@ -139,10 +139,12 @@ class CurveStore:
             columns = ", ".join(VALUES)
             query = f"SELECT model, start, {columns} FROM curves WHERE step_s = ? AND start BETWEEN ? AND ?"
             first, step_s = resolution.start(now), resolution.step_s
-            found = database.execute(query, (step_s, first, first + resolution.span_s))
-            for model, start, *values in found:
-                if models is None or model in models:
-                    points.setdefault(model, {})[start] = tuple(values)
+            if models is not None:
+                query += f" AND model IN ({', '.join('?' * len(models))})"
+            for model, start, *values in database.execute(
+                query, (step_s, first, first + resolution.span_s, *(models or ()))
+            ):
+                points.setdefault(model, {})[start] = tuple(values)
         return points
 
     # --- writing ---

@@ -20,6 +20,7 @@ from firesteel.edge.files import text_files
 from firesteel.edge.files.home import Home, find_home, is_locked
 from firesteel.edge.host import process
 from firesteel.edge.host.signals import cancel_on_signals
+from firesteel.edge.hub.cache import find_store
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import Host
 from firesteel.gateway.discovery import identity, outside_identity, running_model
@@ -28,6 +29,7 @@ from firesteel.gateway.loader.child import end_with_parent, reason_of, say
 from firesteel.gateway.loader.duration import LoadClock, load_time
 from firesteel.gateway.loader.unload import find_service, held_bytes
 from firesteel.gateway.service_config import (
+    AlertSettings,
     ModelConfig,
     PlannedFigures,
     PlannedRange,
@@ -51,6 +53,7 @@ from firesteel.run import (
 )
 from firesteel.run.start.listen import reached_at
 from firesteel.service_file import ModelEntry, ServiceFile, asks, read_service_file
+from firesteel.service_file.alerts import AlertEntry
 from firesteel.units import MIB, show_bytes
 from firesteel.workspace import Workspace
 
@@ -94,7 +97,15 @@ def read(path: str, home: Home) -> ServiceConfig:
         max_wait_s=file.queue.max_wait,
         min_dwell_s=file.queue.min_dwell,
         gateway_bytes=file.memory.gateway,
+        alerts=_alerts(file.alerts),
+        disk_folders=tuple(dict.fromkeys((str(home.root), str(find_store(home).root)))),
     )
+
+
+def _alerts(settings: AlertEntry) -> AlertSettings:
+    defaults = AlertSettings()
+    disk_bytes = defaults.disk_bytes if settings.disk is None else settings.disk
+    return AlertSettings(settings.webhook, settings.command, settings.repeat, disk_bytes)
 
 
 def _ceiling(file: ServiceFile, host: Host, own: list[Service], external_bytes: int) -> int:

@@ -31,11 +31,22 @@ class FittedSchema:
 
 
 @file_schema
+class ServedErrorsSchema:
+    """Of several users whose prompts arrive while others decode, for models left out of all three fits."""
+
+    each: ErrorsSchema
+    total: ErrorsSchema
+    first_token: ErrorsSchema
+
+
+@file_schema
 class FittedEngineSchema:
     decode: FittedSchema
     crowd: FittedSchema
     """Of several users who decode at once."""
     prefill: FittedSchema
+    served: ServedErrorsSchema | None = None
+    """None where no run shows it."""
 
 
 @file_schema

@@ -193,17 +193,23 @@ def coverage(experts: int, experts_per_token: int, tokens: float) -> float:
     return 1 - (1 - experts_per_token / experts) ** tokens if experts else 0.0
 
 
-def terms(reads: StepReads, bandwidth: float, users: int = 1, independence: float = 1.0) -> Terms:
-    """`independence` 1: every sequence chooses its own experts; 0: all choose the same."""
+def terms(
+    reads: StepReads, bandwidth: float, users: int = 1, independence: float = 1.0, rows: int | None = None
+) -> Terms:
+    """`independence` 1: every sequence chooses its own experts; 0: all choose the same.
+
+    `rows`: tokens of the step, where prompts are in it; otherwise one for each user.
+    """
+    rows = rows or users
 
     def ms(size: float) -> float:
         return 1000 * size / bandwidth
 
-    share = coverage(reads.experts_count, reads.experts_per_token, users**independence)
+    share = coverage(reads.experts_count, reads.experts_per_token, rows**independence)
     parts: dict[str, float] = {kind: ms(size) for kind, size in reads.weights.items()}
     for kind, size in reads.experts.items():
         parts[kind] = parts.get(kind, 0.0) + ms(size) * share
-    if users == 1:  # with several rows cuBLAS takes another kernel, for which short rows are no problem
+    if rows == 1:  # with several rows cuBLAS takes another kernel, for which short rows are no problem
         parts["narrow"] = parts.get("wide", 0.0) * reads.narrowness
         parts["perhaps_narrow"] = parts.get("", 0.0) * reads.narrowness
     parts["kv"] = users * ms(reads.kv_bytes)

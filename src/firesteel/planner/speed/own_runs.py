@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import log
+from typing import TypeVar
 
 from firesteel.dataclass import dataclass
 from firesteel.engines import KvCache
@@ -20,7 +21,7 @@ from firesteel.launch import Launch
 from firesteel.planner.band import Band
 from firesteel.planner.speed.decode import kv_read_bytes
 from firesteel.planner.speed.speculation import DraftedSpeed, TextKind, draft_method
-from firesteel.planner.speed.speed import DEPTH, BatchSpeed, PrefillSpeed, Speed
+from firesteel.planner.speed.speed import DEPTH, BatchSpeed, PrefillSpeed, ServedSpeed, Speed
 
 Curve = Callable[[int], float]
 """Estimated tokens per second at a depth; only ratios of it are used."""
@@ -30,6 +31,9 @@ _MIN_VALUES = 3
 _TEXT_KINDS: Mapping[str, TextKind] = {
     "code": "code", "prose": "prose", "json": "structured", "math": "reasoning",
 }  # fmt: skip
+
+
+_Several = TypeVar("_Several", BatchSpeed, ServedSpeed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,8 @@ def _with_decode(speed: Speed, figure: OwnFigure, runs: Sequence[OwnRun], curve:
         sources=(),
         parts_ms={part: ms / factor for part, ms in speed.parts_ms.items()},
         at_depth=tuple((depth, measured.band) for depth, measured in deeper if measured),
-        batch=_scaled_batch(speed.batch, factor),
+        batch=_scaled(speed.batch, factor),
+        served=_scaled(speed.served, factor),
     )
 
 
@@ -225,15 +230,15 @@ def _figure(band: Band, runs: Sequence[OwnRun]) -> OwnFigure:
     return OwnFigure(band, len({run.run for run in runs}), max(run.seen for run in runs))
 
 
-def _scaled_batch(batch: BatchSpeed | None, factor: float) -> BatchSpeed | None:
+def _scaled(several: _Several | None, factor: float) -> _Several | None:
     """The estimate for several users is assumed to be off by the same factor as for one."""
-    if batch is None:
+    if several is None:
         return None
     return replace(
-        batch,
-        per_user_tokens_per_s=batch.per_user_tokens_per_s.scaled(factor),
-        total_tokens_per_s=batch.total_tokens_per_s.scaled(factor),
-        explanation=f"{batch.explanation}; times {factor:.2f}, as measured here for one user",
+        several,
+        per_user_tokens_per_s=several.per_user_tokens_per_s.scaled(factor),
+        total_tokens_per_s=several.total_tokens_per_s.scaled(factor),
+        explanation=f"{several.explanation}; times {factor:.2f}, as measured here for one user",
     )
 
 

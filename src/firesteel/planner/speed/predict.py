@@ -17,8 +17,10 @@ from firesteel.planner.memory.pool import MemoryPool
 from firesteel.planner.speed.batch import batch_speed
 from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.decode import stored_bytes
-from firesteel.planner.speed.prefill import prefill_speed
+from firesteel.planner.speed.prefill import prefill_speed, prompt_model
 from firesteel.planner.speed.roofline import roofline_speed
+from firesteel.planner.speed.served import served_speed
+from firesteel.planner.speed.serving import RequestShape, usual_requests
 from firesteel.planner.speed.single_user import corrected_by_runs, fitted_speed
 from firesteel.planner.speed.speculation import drafted_speeds
 from firesteel.planner.speed.speed import Speed
@@ -31,13 +33,18 @@ MAX_CONTEXT = 2**24
 
 
 def predict_speed(
-    launch: Launch, shape: Architecture, weights: Weights, kv: KvCache, pool: MemoryPool
+    launch: Launch,
+    shape: Architecture,
+    weights: Weights,
+    kv: KvCache,
+    pool: MemoryPool,
+    requests: RequestShape | None = None,
 ) -> Speed | None:
     """None when the memory bandwidth is not known. `weights` are the weights as the engine holds them."""
     _check_limits(kv)
     if not pool.bandwidth_bytes_per_s:
         return None
-    speed = _speed(launch, shape, weights, kv, pool.hardware, pool.bandwidth_bytes_per_s)
+    speed = _speed(launch, shape, weights, kv, pool, requests or usual_requests(kv.context))
     return speed if weights.spread == (1.0, 1.0) else _widened(speed, *weights.spread)
 
 
@@ -55,18 +62,29 @@ def _check_limits(kv: KvCache) -> None:
 
 
 def _speed(
-    launch: Launch, shape: Architecture, weights: Weights, kv: KvCache, hardware: str | None, bandwidth: float
+    launch: Launch,
+    shape: Architecture,
+    weights: Weights,
+    kv: KvCache,
+    pool: MemoryPool,
+    requests: RequestShape,
 ) -> Speed:
-    stored = stored_bytes(weights)
-    if hardware != constants().hardware:
+    stored, bandwidth = stored_bytes(weights), pool.bandwidth_bytes_per_s or 0.0
+    if pool.hardware != constants().hardware:
         return roofline_speed(launch, shape, stored, weights.tied_head, kv, bandwidth)
     model = step_model(launch, shape, stored, weights.tied_head, kv, bandwidth)
-    speed = corrected_by_runs(fitted_speed(model, kv), model, kv)
+    fitted = fitted_speed(model, kv)
+    speed = corrected_by_runs(fitted, model, kv)
+    decode_factor = fitted.decode_tokens_per_s.expected / speed.decode_tokens_per_s.expected
+    prompts = prompt_model(model, stored)
     return replace(
         speed,
         batch=batch_speed(model, kv, speed.decode_tokens_per_s),
         drafted=drafted_speeds(launch, shape, speed.decode_tokens_per_s),
-        prefill=prefill_speed(launch, shape, stored, kv.context),
+        served=served_speed(model, prompts, kv, requests, decode_factor) if prompts else None,
+        prefill=prefill_speed(prompts, launch, requests.prompt_tokens, requests.shared_tokens)
+        if prompts
+        else None,
         start_up=predict_start_up(launch, weights.total_bytes),
     )
 

@@ -3,47 +3,129 @@
 Prompt processing is arithmetic: two operations per weight and token, and for attention two per pair of
 tokens and channel. The share of the GPU's arithmetic that an engine reaches differs fivefold by kernel, so
 there is one cost for each engine, kind of model and width of weights, fitted to published first-token times
-by `scripts/calibrate`. Kernels change with every release, so the band is wide.
+by `scripts/calibrate`. A step also reads the weights, which is most of the time of a short prompt: a few
+hundred tokens reach every expert. Kernels change with every release, so the band is wide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from firesteel.dataclass import dataclass
 from firesteel.facts import Architecture, FullAttention, Layer, Role
 from firesteel.facts.model.architecture import LatentAttention
 from firesteel.launch import Launch
 from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import constants
-from firesteel.planner.speed.decode import UNQUANTIZED, WEIGHTS_PER_BYTE, StoredBytes, Terms, is_recurrent
+from firesteel.planner.speed.decode import (
+    UNQUANTIZED,
+    WEIGHTS_PER_BYTE,
+    StepReads,
+    StoredBytes,
+    Terms,
+    is_recurrent,
+    step_ms,
+    terms,
+)
 from firesteel.planner.speed.speed import PrefillSpeed
+from firesteel.planner.speed.step_model import StepModel, fitted_costs
 
 _EIGHT_BITS = {"F8_E4M3", "F8_E5M2", "I8", "Q8_0", "FP8", "INT8", "8-BIT"}
-_PROMPT_TOKENS = 8192
+_WIDE_HEAD = 256
+"""FlashAttention has no kernel for wider heads; what engines use instead is several times slower."""
+_STEP_FLAGS = {
+    "vllm": (("max-num-batched-tokens", 8192), ("max-num-batched-tokens", 8192)),
+    "llamacpp": (("batch-size", 2048), ("ubatch-size", 512)),
+    "sglang": (("chunked-prefill-size", 8192), ("chunked-prefill-size", 8192)),
+}
+"""Tokens a step, and tokens for which the weights are read once: flags and defaults (for 70 GiB and more)."""
 
 
-def prefill_speed(
-    launch: Launch, shape: Architecture, stored: StoredBytes, context: int
-) -> PrefillSpeed | None:
+@dataclass(frozen=True, slots=True)
+class PromptModel:
+    """What the prompts of a launch consist of, step by step."""
+
+    shape: Architecture
+    engine: str
+    path: str
+    active: float
+    """Weights that each token passes."""
+    reads: StepReads
+    """Of a decode step at the start of a conversation."""
+    decode_costs: Mapping[str, float]
+    independence: float
+    bandwidth: float
+    tokens_per_step: int
+    tokens_per_read: int
+    """llama.cpp reads the weights again for every micro-batch."""
+
+    def step_terms(self, pieces: Sequence[tuple[int, int]], decoding: int = 0) -> Terms:
+        """Of a step with pieces of prompts, each (tokens, earlier tokens), beside `decoding` users."""
+        tokens = sum(size for size, _ in pieces)
+        token_pairs = sum(size * (depth + size / 2) for size, depth in pieces)
+        heads = sum(_relative_head_width(layer) for layer in self.shape.layers)
+        recurrent = sum(1 for layer in self.shape.layers if is_recurrent(layer))
+        attention = "attention_wide" if _has_wide_heads(self.shape) else "attention"
+        whole_reads, rest = divmod(tokens + decoding, self.tokens_per_read)
+        read_ms = whole_reads * self._read_ms(self.tokens_per_read) + (self._read_ms(rest) if rest else 0.0)
+        return {
+            self.path: 2 * self.active * tokens / 1e12,
+            attention: 4 * token_pairs * heads * self.shape.hidden_size / 1e12,
+            "recurrent": tokens * recurrent * self.shape.hidden_size / 1e9,
+            "read": read_ms,
+        }
+
+    def prompt_terms(self, tokens: int, depth: int = 0) -> Terms:
+        """Of a whole prompt, on an idle server."""
+        parts: dict[str, float] = {"start": 1}
+        for first in range(0, tokens, self.tokens_per_step):
+            size = min(self.tokens_per_step, tokens - first)
+            for name, value in self.step_terms([(size, depth + first)]).items():
+                parts[name] = parts.get(name, 0.0) + value
+        return parts
+
+    def _read_ms(self, tokens: int) -> float:
+        """What it takes to read the weights that so many tokens need, as a decode step reads them."""
+        parts = terms(replace(self.reads, kv_bytes=0.0), self.bandwidth, 1, self.independence, tokens)
+        return step_ms(self.engine, parts, self.decode_costs)[1]
+
+
+def prompt_model(model: StepModel, stored: StoredBytes) -> PromptModel | None:
     """None where formats are not known or no run used the path: a guess would be off by a factor."""
+    launch, shape = model.launch, model.shape
     active = active_weights(shape, stored)
     if active is None or launch.engine not in constants().engines or launch.sparks > 1:
         return None
-    fit = constants().engines[launch.engine].prefill
-    prompt = min(_PROMPT_TOKENS, context)
+    fitted = fitted_costs(launch)
     path = kernel_path(shape, stored, "marlin" if launch.flags.get("linear-backend") == "marlin" else "")
-    if path not in fit.costs:
+    if path not in fitted.prefill.costs:
         path = path.removesuffix("_marlin")
-    expected_ms = ttft_ms(prefill_terms(shape, path, active, prompt), fit.costs)
-    if expected_ms is None:
+    if path not in fitted.prefill.costs:
         return None
+    independence = fitted.crowd.costs["independence"]
+    return PromptModel(
+        shape, model.engine, path, active, model.reads(0), model.costs, independence, model.bandwidth,
+        *(_size(launch, flag, default) for flag, default in _STEP_FLAGS[launch.engine]),
+    )  # fmt: skip
+
+
+def _size(launch: Launch, flag: str, default: int) -> int:
+    value = launch.flags.get(flag)
+    return int(value) if isinstance(value, str) and value.isdigit() and int(value) else default
+
+
+def prefill_speed(model: PromptModel, launch: Launch, prompt: int, cached: int = 0) -> PrefillSpeed:
+    """One prompt of which the first `cached` tokens are known, on an idle server."""
+    fit = fitted_costs(launch).prefill
+    expected_ms = prompt_ms(model.prompt_terms(prompt - cached, cached), fit.costs)
     ttft = Band(expected_ms / fit.left_out.high, expected_ms, expected_ms / fit.left_out.low)
-    rate = Band(*(1000 * prompt / ms for ms in (ttft.high, ttft.expected, ttft.low)))
+    rate = Band(*(1000 * (prompt - cached) / ms for ms in (ttft.high, ttft.expected, ttft.low)))
     explanation = (
-        f"{fit.costs[path]:.0f} ms per tera-operation on the path {path}, fitted to {fit.fitted.runs} runs; "
-        f"models left out were off by {fit.left_out.mean:.0%} on average"
+        f"{fit.costs[model.path]:.0f} ms per tera-operation on the path {model.path}, fitted to "
+        f"{fit.fitted.runs} runs; models left out were off by {fit.left_out.mean:.0%} on average"
     )
-    return PrefillSpeed(prompt, rate, ttft, explanation)
+    return PrefillSpeed(prompt, rate, ttft, explanation, cached)
 
 
 def active_weights(shape: Architecture, stored: StoredBytes) -> float | None:
@@ -75,22 +157,6 @@ def kernel_path(shape: Architecture, stored: StoredBytes, kernels: str) -> str:
     return f"{'moe' if shape.experts else 'dense'}_{width}{suffix}"
 
 
-def prefill_terms(shape: Architecture, path: str, active: float, prompt: int, depth: int = 0) -> Terms:
-    """Tera-operations of matrices and attention, giga-channels through recurrent layers, and one start.
-
-    `depth` tokens precede the prompt.
-    """
-    token_pairs = prompt * (depth + prompt / 2)
-    heads = sum(_relative_head_width(layer) for layer in shape.layers)
-    recurrent = sum(1 for layer in shape.layers if is_recurrent(layer))
-    return {
-        path: 2 * active * prompt / 1e12,
-        "attention": 4 * token_pairs * heads * shape.hidden_size / 1e12,
-        "recurrent": prompt * recurrent * shape.hidden_size / 1e9,
-        "start": 1,
-    }
-
-
 def _relative_head_width(layer: Layer) -> float:
     """Assumed width of all heads over the hidden size: shapes only tell the heads of the KV cache."""
     if isinstance(layer, FullAttention):
@@ -98,8 +164,10 @@ def _relative_head_width(layer: Layer) -> float:
     return 1.0 if isinstance(layer, LatentAttention) else 0.0
 
 
-def ttft_ms(parts: Terms, costs: Mapping[str, float]) -> float | None:
-    """None for a path without runs. `costs` are milliseconds per tera-operation, and per start."""
-    if any(name not in costs for name in parts):
-        return None
+def _has_wide_heads(shape: Architecture) -> bool:
+    return any(isinstance(layer, FullAttention) and layer.key_dim > _WIDE_HEAD for layer in shape.layers)
+
+
+def prompt_ms(parts: Terms, costs: Mapping[str, float]) -> float:
+    """`costs` are milliseconds per tera-operation, per start, and for a millisecond of reading."""
     return sum(size * costs[name] for name, size in parts.items())

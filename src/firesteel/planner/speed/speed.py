@@ -37,11 +37,31 @@ class BatchSpeed:
 
 @dataclass(frozen=True, slots=True)
 class PrefillSpeed:
-    """One prompt on an idle server that has none of it cached."""
+    """One prompt on an idle server."""
 
     prompt_tokens: int
     tokens_per_s: Band
+    """Of those that are not cached."""
     ttft_ms: Band
+    explanation: str
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ServedSpeed:
+    """All users at work: each sends the next request as soon as the last one is answered."""
+
+    users: int
+    prompt_tokens: int
+    answer_tokens: int
+    shared_tokens: int
+    """How much of each prompt the engine has cached already."""
+    per_user_tokens_per_s: Band
+    """While a user's answer arrives."""
+    total_tokens_per_s: Band
+    """Tokens of answers, over all the time: prompts included."""
+    ttft_ms: Band
+    """Mean wait for the first token."""
     explanation: str
 
 
@@ -66,5 +86,7 @@ class Speed:
     """None for one user, or where nothing is known about several."""
     drafted: tuple[DraftedSpeed, ...] = ()
     """With the launch's own drafter, by kind of text; empty when it has none."""
+    served: ServedSpeed | None = None
+    """None for one user, or where the speed of prompts is not known."""
     prefill: PrefillSpeed | None = None
     start_up: StartUp | None = None

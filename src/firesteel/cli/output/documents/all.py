@@ -16,6 +16,7 @@ from firesteel.cli.output.documents import (
     ps,
     render,
     serve,
+    top,
 )
 from firesteel.facts.documents import Document
 from firesteel.proposals import documents as proposals
@@ -32,7 +33,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     bench.CompareJson, bench.ComparePlanJson, bench.ComparePublishedJson,
     bench.TuneJson, bench.TuneDryRunJson,
     bench.HistoryJson, bench.HistoryImportJson, bench.HistoryDeleteJson,
-    serve.ServeJson, run.PullJson, run.PullPruneJson, render.RenderJson,
+    serve.ServeJson, top.TopJson, run.PullJson, run.PullPruneJson, render.RenderJson,
     key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson,
     client.ClientJson, engine.EngineListJson, learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
     error.ErrorJson,
