@@ -4,7 +4,7 @@ import { commandDocument } from "./api.js";
 import { List, attribute, cells, copyable, field, h, message, put, select, show, table } from "./dom.js";
 import { NONE, band, count, duration, gib, names, rate } from "./format.js";
 
-const COLUMNS = [["Model", "name"], ["Fits alone", ""], ["Beside what runs", ""], ["Needs", "num"], ["Tokens/s, one user", "num"], ["Figures", ""], ["Engine", ""]];
+const COLUMNS = [["Model", "name"], ["Fits alone", ""], ["Beside what runs", ""], ["Needs", "num"], ["Tokens/s, one user", "num"], ["Figures", ""], ["Engine", ""], ["Plan", ""]];
 const PARTS = [["Part", "name"], ["Bytes", "num"], ["From", "wide"]];
 const GOALS = [["", "best first"], ["speed", "speed: one user's tokens a second"], ["context", "context: the longest"], ["throughput", "throughput: all users together"], ["quality", "quality: least lost to quantization"]];
 const CONTEXTS = [2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144];
@@ -17,6 +17,7 @@ export function create(app) {
   const fitsOnly = h("input", { type: "checkbox", checked: true, onchange: () => draw() });
   const status = h("p", { class: "message", role: "status" }, "Planning …");
   const rows = table("Models of the catalog", COLUMNS);
+  rows.node.classList.add("tall");
   const list = new List(rows.body, (row) => row.name, () => catalogRow((row) => pick(row.name)));
   const plan = planPanel(app);
   const node = h("div", { class: "view" }, h("h1", {}, "What fits"),
@@ -102,7 +103,8 @@ function catalogRow(onpick) {
   const button = h("button", { type: "button", onclick: () => onpick(row) }, "Plan");
   const name = h("strong");
   const title = h("span", { class: "small" });
-  columns[0].append(name, title, button);
+  columns[0].append(name, title);
+  columns[7].append(button);
   const node = h("tr", {}, columns);
   return {
     node,
