@@ -3,10 +3,10 @@
 
     .venv/bin/python benchmarks/gateway/pages.py [--pages 3] [--models 10] [--seconds 20] [--rounds 3]
 
-A page is a reader of `/api/events`, which is all that its view Now asks for. Every model streams
-answers, so that its state changes nearly each second. The figure is the gateway's CPU time with pages less that
-without, as a share of a core: the minimum over the rounds, because other programs can only add to it. Exits
-1 above the bar of 2 %.
+A page is a reader of `/api/events`, which is all that its view Now asks for. Every model streams answers, so
+that its state changes nearly each second. The figure is the gateway's CPU time with pages less that without,
+as a share of a core: the minimum over the rounds, because other programs can only add to it. Exits 1 above
+the bar of 2 %.
 """
 
 from __future__ import annotations
