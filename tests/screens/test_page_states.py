@@ -132,9 +132,20 @@ def test_a_request_that_waited_for_a_load_is_a_waterfall(open_page: OpenPage) ->
 
 def test_two_runs_are_compared(open_page: OpenPage) -> None:
     figure = {"value": 50.0, "low": 49.0, "high": 51.0, "n": 5}
-    point = {"shape": "single", "text": "prose", "users": 1, "prompt_tokens": 512, "answer_tokens": 128}
+    point: dict[str, Any] = {
+        "shape": "single",
+        "text": "prose",
+        "users": 1,
+        "prompt_tokens": 512,
+        "answer_tokens": 128,
+    }
     point |= {"shared_tokens": 0, "turns": 1, "rate_per_s": None}
-    run = {"began": "2026-11-16T01:00:00", "model": "coder", "engine": "vllm", "version": "0.28.0"}
+    run: dict[str, Any] = {
+        "began": "2026-11-16T01:00:00",
+        "model": "coder",
+        "engine": "vllm",
+        "version": "0.28.0",
+    }
     run |= {"origin": "measured here", "is_whole": True, "points": 1, "samples": 5}
     difference = {"ratio": 1.1, "low": 1.05, "high": 1.15, "p": 0.001, "verdict": "faster", "n": 5}
     row = {"point": point, "measure": "decode", "unit": "tok/s", "first": figure, "second": figure}

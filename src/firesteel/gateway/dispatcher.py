@@ -341,6 +341,8 @@ class RequestDispatcher:
         views = self.executor.views()
         own = next((view for view in views if view.config.name == model), None)
         loading = next((view for view in views if status.phase(view) == "loading"), None)
+        if own and own.status and loading is None:
+            own = replace(own, preview=self.executor.preview(model))
         return status.wait_status(own, loading) if own else WaitStatus(f"waiting for {model}")
 
     def _log_request(

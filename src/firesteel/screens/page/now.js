@@ -200,7 +200,7 @@ function actionCell(cell, app) {
       const state = await (await request("/api/state")).json();
       const now = state.models.find((each) => each.name === model.name);
       if (now) Object.assign(model, now);
-      update(model);
+      app.redraw();
     } catch (error) {
       put(result, error.message);
     } finally {
